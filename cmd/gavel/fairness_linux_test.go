@@ -203,15 +203,11 @@ func (f *fairness) sendHalfRequests(ctx context.Context) {
 
 // TestNoisyNeighbour has one caller take as much as it can of each thing that callers
 // share, while another does one thing after the other: the other is never refused, and
-// its answers come within ten times the quiet time: half of them in a sample, whose slowest
-// call says more about the machine, and 95 of 100 in make bench-fairness, which prints the
-// figures of more calls.
+// its answers come within ten times the quiet time. A busy machine can hold up any call of a
+// sample: unfairness shows each time, so one good measurement of several is enough. make
+// bench-fairness prints the figures of more calls.
 func TestNoisyNeighbour(t *testing.T) {
 	f := startFairness(t)
-	judged := 50
-	if *fairCalls >= 100 {
-		judged = 95
-	}
 	for range 500 { // something to read
 		f.must(f.noisy, http.MethodPost, "/v1/instances/"+f.other+"/advance", `{"action":"plain","data":{"n":1}}`)
 	}
@@ -223,16 +219,16 @@ func TestNoisyNeighbour(t *testing.T) {
 			noisy := f.measureBesideNoise(t, n)
 			after := f.measure(n) // a machine that became busy meanwhile shows in both
 			quiet := before
-			if percentile(after, judged) > percentile(before, judged) {
+			if percentile(after, 95) > percentile(before, 95) {
 				quiet = after
 			}
-			ratio := float64(percentile(noisy, judged)) / float64(percentile(quiet, judged))
+			ratio := float64(percentile(noisy, 95)) / float64(percentile(quiet, 95))
 			t.Logf("%-14s %10v %10v %10v %10v %6.1f", n.shares, percentile(quiet, 50), percentile(quiet, 95), percentile(noisy, 50), percentile(noisy, 95), ratio)
-			if percentile(noisy, judged) <= mostSlower*max(percentile(quiet, judged), quietFloor) {
+			if percentile(noisy, 95) <= mostSlower*max(percentile(quiet, 95), quietFloor) {
 				break
 			}
-			if try == 3 {
-				t.Errorf("%s: the honest caller waits %v beside a noisy one, %v without", n.shares, percentile(noisy, judged), percentile(quiet, judged))
+			if try == 6 {
+				t.Errorf("%s: the honest caller waits %v beside a noisy one, %v without", n.shares, percentile(noisy, 95), percentile(quiet, 95))
 				break
 			}
 		}
