@@ -3,7 +3,9 @@ package evidence
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -50,6 +52,26 @@ func checkJSON(raw []byte, limit int) (problem string) {
 		return fmt.Sprintf("is no JSON that can be taken (%s at line %d, column %d)", issue.Rule, issue.Line, issue.Column)
 	}
 	return ""
+}
+
+// pointer is a JSON pointer (RFC 6901).
+type pointer struct {
+	text   string
+	tokens []string
+}
+
+func parsePointer(text string) (pointer, error) {
+	if text == "" {
+		return pointer{}, nil
+	}
+	if text[0] != '/' {
+		return pointer{}, errors.New("a JSON pointer begins with a slash, such as /exitCode")
+	}
+	p := document.Pointer(text)
+	if !p.IsValid() {
+		return pointer{}, errors.New(`a "~" in a JSON pointer is written ~0, a "/" within a name ~1`)
+	}
+	return pointer{text, slices.Collect(p.Tokens())}, nil
 }
 
 // selectParts takes the parts of content that say whether two results are the same: an
