@@ -125,8 +125,8 @@ type flattener struct {
 type place struct{ offset, line, column int }
 
 // refuse breaks off. It returns false so that callers can return it.
-func (f *flattener) refuse(rule Rule, format string, args ...any) bool {
-	f.fault = &Issue{Rule: rule, Message: fmt.Sprintf(format, args...)}
+func (f *flattener) refuse(format string, args ...any) bool {
+	f.fault = &Issue{Rule: RuleUnsupported, Message: fmt.Sprintf(format, args...)}
 	f.text = append(f.text, '!')
 	return false
 }
@@ -145,11 +145,11 @@ func (f *flattener) beginNode(v *yaml.Node) bool {
 	f.places = append(f.places, place{len(f.text), v.Line, v.Column})
 	switch {
 	case v.Kind == yaml.AliasNode:
-		return f.refuse(RuleUnsupported, aliasMessage)
+		return f.refuse(aliasMessage)
 	case v.Anchor != "":
-		return f.refuse(RuleUnsupported, anchorMessage)
+		return f.refuse(anchorMessage)
 	case v.Style&yaml.TaggedStyle != 0, f.firstByte(v) == '!': // a lone "!" is not in the style
-		return f.refuse(RuleUnsupported, tagMessage)
+		return f.refuse(tagMessage)
 	}
 	return true
 }
@@ -208,11 +208,11 @@ func (f *flattener) writeValue(v *yaml.Node) bool {
 	case yaml.ScalarNode:
 		literal, kind := resolveScalar(v)
 		if kind == 0 {
-			return f.refuse(RuleUnsupported, literalNumber)
+			return f.refuse(literalNumber)
 		}
 		f.text = append(f.text, literal...)
 	default:
-		return f.refuse(RuleUnsupported, "JSON cannot express this")
+		return f.refuse("JSON cannot express this")
 	}
 	return true
 }
@@ -222,16 +222,16 @@ func (f *flattener) writeKey(v *yaml.Node) bool {
 		return false
 	}
 	if v.Kind != yaml.ScalarNode {
-		return f.refuse(RuleUnsupported, "a key must be a string, got an object or array")
+		return f.refuse("a key must be a string, got an object or array")
 	}
 	literal, kind := resolveScalar(v)
 	switch {
 	case v.Value == "<<" && v.Style == 0:
-		return f.refuse(RuleUnsupported, mergeMessage)
+		return f.refuse(mergeMessage)
 	case kind == 0:
-		return f.refuse(RuleUnsupported, literalNumber)
+		return f.refuse(literalNumber)
 	case kind != String:
-		return f.refuse(RuleUnsupported, "a key must be a string, got %s; put it in quotes", kind)
+		return f.refuse("a key must be a string, got %s; put it in quotes", kind)
 	}
 	f.text = append(f.text, literal...)
 	return true
