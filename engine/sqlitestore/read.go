@@ -232,11 +232,15 @@ func scanOne[T any](r row) (v T, err error) {
 	return v, err
 }
 
-// queryAll reads every row of a query.
-func queryAll[T any](ctx context.Context, db interface {
+// handle is what a connection, a pool and a transaction have in common.
+type handle interface {
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
+}
+
+// queryAll reads every row of a query.
+func queryAll[T any](ctx context.Context, on handle, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
+	rows, err := on.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type DamagedTable struct {
 	Unreadable []Range `json:"unreadable,omitempty"`
 	// Refused are rows that could be read and are damaged.
 	Refused []RefusedRow `json:"refused,omitempty"`
-	// Missing says that there is no such table, or none with its columns.
+	// Missing says that there is no such table.
 	Missing bool `json:"missing,omitempty"`
 }
 

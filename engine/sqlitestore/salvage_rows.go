@@ -38,14 +38,21 @@ type tableCopy struct {
 func (s *salvor) copyTable(ctx context.Context, name string) error {
 	t := tableCopy{s: s, seen: map[int64]uint64{}, damage: DamagedTable{Name: name}}
 	var err error
-	// An older schema lacks some columns.
-	if t.columns, err = queryAll(ctx, s.from, scanOne[string], "SELECT name FROM pragma_table_info(?) ORDER BY cid", name); err != nil {
+	const columns = "SELECT name FROM pragma_table_info(?) ORDER BY cid"
+	if t.columns, err = queryAll(ctx, s.tx, scanOne[string], columns, name); err != nil {
 		return err
 	}
-	query := "INSERT INTO " + name + " (" + strings.Join(t.columns, ", ") + ") VALUES (" + strings.TrimPrefix(strings.Repeat(", ?", len(t.columns)), ", ") + ")"
-	if t.save, err = s.tx.PrepareContext(ctx, query); err != nil {
-		t.damage.Missing = true // or its columns are not what they were called
-	} else {
+	there, err := queryAll(ctx, s.from, scanOne[string], columns, name)
+	if err != nil {
+		return err
+	}
+	t.columns = slices.DeleteFunc(t.columns, func(c string) bool { return !slices.Contains(there, c) }) // an older schema lacks some
+	if t.damage.Missing = len(t.columns) == 0; !t.damage.Missing {
+		//nolint:gosec // the names of this program's own tables and columns
+		query := "INSERT INTO " + name + " (" + strings.Join(t.columns, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(t.columns)-1) + ")"
+		if t.save, err = s.tx.PrepareContext(ctx, query); err != nil {
+			return err
+		}
 		defer func() { _ = t.save.Close() }() // with the transaction at the latest
 		if err := t.readAll(ctx); err != nil {
 			return err
@@ -131,6 +138,7 @@ func (t *tableCopy) read(ctx context.Context, in Range) error {
 
 // rows saves the rows of a query that were not read before, until want is false.
 func (t *tableCopy) rows(ctx context.Context, condition string, key int64, want func(key int64) bool) (err error) {
+	//nolint:gosec // the names of this program's own tables and columns
 	query := "SELECT rowid, " + strings.Join(t.columns, ", ") + " FROM " + t.damage.Name + " WHERE rowid " + condition
 	rows, err := t.s.from.QueryContext(ctx, query, key)
 	if err != nil {

@@ -83,10 +83,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 
 func (s *statements) close() error { return closeAll(s.all()) }
 
-// prepareAll prepares statements on a connection, a pool or a transaction.
-func prepareAll(ctx context.Context, on interface {
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
-}, stmts map[**sql.Stmt]string) error {
+func prepareAll(ctx context.Context, on handle, stmts map[**sql.Stmt]string) error {
 	for stmt, query := range stmts {
 		if *stmt != nil {
 			continue // an attempt before this one got that far

@@ -79,10 +79,13 @@ type ReviewQuery struct {
 	Limit int // 0 is no limit
 }
 
-// FindReview returns one review. ErrNotFound.
-func FindReview(ctx context.Context, in interface {
+// ReviewLister is the part of a Store that lists reviews.
+type ReviewLister interface {
 	Reviews(ctx context.Context, q ReviewQuery) iter.Seq2[Review, error]
-}, id string) (Review, error) {
+}
+
+// FindReview returns one review. ErrNotFound.
+func FindReview(ctx context.Context, in ReviewLister, id string) (Review, error) {
 	if id == "" {
 		return Review{}, fmt.Errorf("%w: a review without an id", ErrNotFound)
 	}
