@@ -108,7 +108,16 @@ func (s *Schema) ValidateDocument(doc document.JSON) ([]Violation, error) {
 	return s.validate(v)
 }
 
-// validate has the library check a document that was decoded with json.Number.
+// Validate checks a document that was decoded with json.Number. A schema that
+// cannot be applied is one violation with the keyword "$ref".
+func (s *Schema) Validate(doc any) []Violation {
+	out, err := s.validate(doc)
+	if err != nil {
+		return []Violation{{Keyword: "$ref", Message: err.Error()}}
+	}
+	return out
+}
+
 func (s *Schema) validate(doc any) (out []Violation, err error) {
 	defer func() {
 		if r := recover(); r != nil {

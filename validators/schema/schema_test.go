@@ -162,6 +162,20 @@ func TestViolationsAreBoundedAndStable(t *testing.T) {
 	}
 }
 
+func TestValidateDecoded(t *testing.T) {
+	t.Parallel()
+	s := compile(t, `{"properties":{"n":{"type":"integer"}}}`)
+	if got := s.Validate(map[string]any{"n": json.Number("1")}); got != nil {
+		t.Errorf("got %v", got)
+	}
+	if got := s.Validate(map[string]any{"n": "x"}); len(got) != 1 || got[0].Path != "/n" {
+		t.Errorf("got %v", got)
+	}
+	if got := s.Validate(map[string]any{"n": make(chan int)}); len(got) != 1 || got[0].Keyword != "$ref" {
+		t.Errorf("what is no JSON must be a fault, got %v", got)
+	}
+}
+
 func TestUnapplied(t *testing.T) {
 	t.Parallel()
 	loop := `{"$dynamicAnchor":"n","properties":{"a":{"$dynamicRef":"#n"}}}`
