@@ -7,7 +7,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -54,6 +56,32 @@ func TestThePastKeepsLaterSecrets(t *testing.T) {
 		if !strings.Contains(text, "[masked]") {
 			t.Errorf("the %s has no text left: %s", who, text)
 		}
+	}
+}
+
+// What an export says of evidence that could not be fetched repeats no sensitive value: the
+// source's own words may.
+func TestExportMasksEvidenceDetail(t *testing.T) {
+	t.Parallel()
+	const ssn = "078-05-1120"
+	b := newBench(t)
+	b.define(operator, strings.Replace(talkativeFlow, `"states"`, `"sensitive":["/ssn"],"states"`, 1))
+	_, d, err := b.LoadDefinition(t.Context(), operator, "talkative", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mask := b.NewExportMask(engine.ExportMaskConfig{
+		Owner: agent.ID, Workflow: d.Name, Definitions: []*workflow.Definition{d}, Documents: []json.RawMessage{json.RawMessage(`{"ssn":"` + ssn + `"}`)},
+	})
+	recorded := record.Decision{Verdict: judge.Verdict{Evidence: []judge.Evidence{{
+		Name: "file", Failure: judge.FailureUnavailable, Detail: "no file for " + ssn, Content: json.RawMessage(`{"of":1}`),
+	}}}}
+	shown := mask.Decision(recorded).Evidence
+	if len(shown) != 1 || shown[0].Detail != "no file for [masked]" || shown[0].Content != nil {
+		t.Errorf("got %+v", shown)
+	}
+	if got := recorded.Evidence[0].Detail; got != "no file for "+ssn {
+		t.Errorf("the record was changed: %s", got)
 	}
 }
 
