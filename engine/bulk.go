@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"iter"
 	"runtime"
 	"time"
 
@@ -101,6 +102,44 @@ func (b *BulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() 
 
 // isOverdue reports whether the page took as long as it may.
 func (b *BulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
+
+// collectEvents reads a page of a list; more says that the list goes on behind it. op
+// completes "could not ...".
+func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error], limit int) (page []store.PlacedEvent, more bool, _ error) {
+	for ev, err := range list {
+		if err == nil {
+			err = b.yield(ctx)
+		}
+		if err != nil {
+			return nil, false, storeError(op, err)
+		}
+		if n := len(page); n == limit || n > 0 && b.isFull() {
+			return page, true, nil
+		}
+		page = append(page, ev)
+		b.add(len(ev.Event.Body()))
+	}
+	return page, false, nil
+}
+
+// showEvents renders a page, or as much of it as there is time for: at least one event. The
+// page was collected before, because rendering reads the store, too.
+func showEvents[V any](ctx context.Context, b *BulkRead, page []store.PlacedEvent, render func(store.PlacedEvent) (V, error)) ([]V, error) {
+	shown := make([]V, 0, len(page))
+	for _, ev := range page {
+		if err := b.yield(ctx); err != nil {
+			return nil, err
+		}
+		view, err := render(ev)
+		if err != nil {
+			return nil, err
+		}
+		if shown = append(shown, view); b.isOverdue() {
+			break
+		}
+	}
+	return shown, nil
+}
 
 // YieldBulkRead is yield of the bulk read that a context belongs to, if it does.
 func YieldBulkRead(ctx context.Context) error {

@@ -117,66 +117,67 @@ const (
 // flagged. Sensitive values in data are masked for everybody, and texts are without
 // them: what the version of then calls sensitive, and what the present one does.
 func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	entries, next, err := showPast(ctx, e, p, req, decided, func(ctx context.Context, show *showing, ev record.Event) (HistoryEntry, error) {
+		return show.renderEntry(ctx, ev)
+	})
+	if err != nil {
 		return HistoryResult{}, err
+	}
+	return HistoryResult{WorkflowID: req.ID, Decisions: entries, Count: len(entries), NextAfter: next}, nil
+}
+
+// showPast is a page of the past of an instance: of all events, or of those with decisions
+// where kinds are given. next is the event that the following page begins behind, 0 at the end.
+func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryRequest, kinds []record.Kind,
+	render func(context.Context, *showing, record.Event) (V, error),
+) (shown []V, next int64, _ error) {
+	if err := authorize(p, RightRead); err != nil {
+		return nil, 0, err
 	}
 	limit, err := pageSize(req.Limit, historyPage, historyMost)
 	if err != nil {
-		return HistoryResult{}, err
+		return nil, 0, err
 	}
-	inst, l, err := e.loadInstance(ctx, p, req.ID)
+	inst, now, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
-		return HistoryResult{}, err
+		return nil, 0, err
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
-		return HistoryResult{}, err
+		return nil, 0, err
 	}
 	defer read.End()
 	until, err := e.foldPast(ctx, inst, req.Until)
 	if err != nil {
-		return HistoryResult{}, err
+		return nil, 0, err
 	}
-	out := HistoryResult{WorkflowID: inst.ID, Decisions: []HistoryEntry{}}
-	var found []record.Event
-	q := store.EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: decided, MaxRevision: until.Revision}
-	for ev, err := range e.cfg.Store.Events(ctx, q) {
-		if err == nil {
-			err = read.yield(ctx)
+	past := func(yield func(store.PlacedEvent, error) bool) {
+		q := store.EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: kinds, MaxRevision: until.Revision}
+		if kinds == nil {
+			q.Limit = limit + 1
 		}
-		if err != nil {
-			return HistoryResult{}, storeError("read the history", err)
-		}
-		if ev.Seq > until.Seq {
-			break
-		}
-		if ev.Decision == nil {
-			continue // a review that ended without one
-		}
-		if n := len(found); n == limit || n > 0 && read.isFull() {
-			out.NextAfter = found[n-1].Seq
-			break
-		}
-		found = append(found, ev)
-		read.add(len(ev.Body()))
-	}
-	show := e.newView(p).withInstance(inst, l)
-	for i, ev := range found { // not while the store is read: this reads it too
-		if err := read.yield(ctx); err != nil {
-			return HistoryResult{}, err
-		}
-		entry, err := show.renderEntry(ctx, ev)
-		if err != nil {
-			return HistoryResult{}, err
-		}
-		out.Decisions = append(out.Decisions, entry)
-		if read.isOverdue() && i+1 < len(found) {
-			out.NextAfter = ev.Seq
-			break
+		for ev, err := range e.cfg.Store.Events(ctx, q) {
+			if err == nil && kinds != nil && ev.Decision == nil {
+				continue // a review that ended without one
+			}
+			if err == nil && ev.Seq > until.Seq || !yield(store.PlacedEvent{Event: ev}, err) {
+				return
+			}
 		}
 	}
-	out.Count = len(out.Decisions)
-	return out, nil
+	page, more, err := read.collectEvents(ctx, "read the history", past, limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	show := e.newView(p).withInstance(inst, now)
+	shown, err = showEvents(ctx, read, page, func(ev store.PlacedEvent) (V, error) { return render(ctx, show, ev.Event) })
+	if err != nil {
+		return nil, 0, err
+	}
+	if n := len(shown); more || n < len(page) {
+		next = page[n-1].Event.Seq
+	}
+	return shown, next, nil
 }
 
 // opinionsFor are a decision's opinions as a caller may see them. How a model is

@@ -73,7 +73,6 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	}
 	defer read.End()
 	out := DecisionsResult{Decisions: []FoundDecision{}}
-	var found []store.PlacedEvent
 	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
 	q.Looked = func(position int64) bool { // where little is found
 		if read.isFull() {
@@ -81,30 +80,20 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 		}
 		return !read.isFull()
 	}
-	for h, err := range e.searchScoped(ctx, p, q) {
-		if err == nil {
-			err = read.yield(ctx)
-		}
-		if err != nil {
-			return DecisionsResult{}, false, storeError("look for decisions", err)
-		}
-		if n := len(found); n == limit || n > 0 && read.isFull() {
-			next(found[n-1].Position)
-			break
-		}
-		found = append(found, h)
-		read.add(len(h.Event.Body()))
+	page, more, err := read.collectEvents(ctx, "look for decisions", e.searchScoped(ctx, p, q), limit)
+	if err != nil {
+		return DecisionsResult{}, false, err
 	}
 	show := e.newView(p)
-	for i, h := range found { // not while the store is read: this reads it too
-		if err := read.yield(ctx); err != nil {
-			return DecisionsResult{}, false, err
-		}
-		ev := h.Event
-		entry, err := show.renderEntry(ctx, ev)
-		if err != nil {
-			return DecisionsResult{}, false, err
-		}
+	entries, err := showEvents(ctx, read, page, func(h store.PlacedEvent) (HistoryEntry, error) { return show.renderEntry(ctx, h.Event) })
+	if err != nil {
+		return DecisionsResult{}, false, err
+	}
+	if n := len(entries); more || n < len(page) {
+		next(page[n-1].Position)
+	}
+	for i, entry := range entries {
+		ev := page[i].Event
 		if !matchesShown(q, ev, entry) {
 			hidden = true
 			continue
@@ -115,10 +104,6 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 		out.Decisions = append(out.Decisions, FoundDecision{
 			WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, HistoryEntry: entry,
 		})
-		if read.isOverdue() && i+1 < len(found) {
-			next(h.Position)
-			break
-		}
 	}
 	out.Count = len(out.Decisions)
 	return out, hidden, nil

@@ -122,27 +122,20 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 			break
 		}
 	}
-	out := TailResult{Events: []EventView{}, Next: next}
 	show := e.newView(p)
-	for _, ev := range found { // not while the store is read: this reads it too
-		if err := read.yield(ctx); err != nil {
-			return TailResult{}, err
-		}
+	views, err := showEvents(ctx, read, found, func(ev store.PlacedEvent) (EventView, error) {
 		if err := show.prepareEvent(ctx, ev); err != nil {
-			return TailResult{}, err
+			return EventView{}, err
 		}
-		view, err := eventView(ctx, show, ev)
-		if err != nil {
-			return TailResult{}, err
-		}
-		out.Events = append(out.Events, view)
-		if read.isOverdue() {
-			out.Next = ev.Position
-			break
-		}
+		return eventView(ctx, show, ev)
+	})
+	if err != nil {
+		return TailResult{}, err
 	}
-	out.More = out.Next < last
-	return out, nil
+	if n := len(views); n < len(found) {
+		next = found[n-1].Position
+	}
+	return TailResult{Events: views, Next: next, More: next < last}, nil
 }
 
 // showsEvent reports whether an event is of those that were asked for and may be seen.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -49,62 +48,16 @@ type TimelineResult struct {
 // says of decisions, and checkpoints, rollbacks, undos, migrations and all the rest
 // beside it.
 func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) (TimelineResult, error) {
-	if err := authorize(p, RightRead); err != nil {
-		return TimelineResult{}, err
-	}
-	limit, err := pageSize(req.Limit, historyPage, historyMost)
-	if err != nil {
-		return TimelineResult{}, err
-	}
-	inst, now, err := e.loadInstance(ctx, p, req.ID)
-	if err != nil {
-		return TimelineResult{}, err
-	}
-	ctx, read, err := e.BeginBulkRead(ctx, p)
-	if err != nil {
-		return TimelineResult{}, err
-	}
-	defer read.End()
-	until, err := e.foldPast(ctx, inst, req.Until)
-	if err != nil {
-		return TimelineResult{}, err
-	}
-	out := TimelineResult{WorkflowID: inst.ID, Events: []TimelineEntry{}}
-	var found []record.Event
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, MaxRevision: until.Revision, Limit: limit + 1}) {
-		if err == nil {
-			err = read.yield(ctx)
-		}
-		if err != nil {
-			return TimelineResult{}, storeError("read the history", err)
-		}
-		if ev.Seq > until.Seq {
-			break
-		}
-		if n := len(found); n == limit || n > 0 && read.isFull() {
-			out.NextAfter = found[n-1].Seq
-			break
-		}
-		found = append(found, ev)
-		read.add(len(ev.Body()))
-	}
-	show := e.newView(p).withInstance(inst, now)
-	for i, ev := range found { // not while the store is read: this reads it too
-		if err := read.yield(ctx); err != nil {
-			return TimelineResult{}, err
-		}
+	entries, next, err := showPast(ctx, e, p, req, nil, func(ctx context.Context, show *showing, ev record.Event) (TimelineEntry, error) {
 		entry := timelineEntry(ev)
-		if entry.Action, entry.Reason, err = show.renderWords(ctx, ev, entry.Reason); err != nil {
-			return TimelineResult{}, err
-		}
-		out.Events = append(out.Events, entry)
-		if read.isOverdue() && i+1 < len(found) {
-			out.NextAfter = ev.Seq
-			break
-		}
+		var err error
+		entry.Action, entry.Reason, err = show.renderWords(ctx, ev, entry.Reason)
+		return entry, err
+	})
+	if err != nil {
+		return TimelineResult{}, err
 	}
-	out.Count = len(out.Events)
-	return out, nil
+	return TimelineResult{WorkflowID: req.ID, Events: entries, Count: len(entries), NextAfter: next}, nil
 }
 
 func timelineEntry(ev record.Event) TimelineEntry {
