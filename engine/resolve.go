@@ -77,63 +77,80 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	return e.CheckText("reason", req.Reason)
 }
 
+// reviewInPlace is a review with its instance and definition.
+type reviewInPlace struct {
+	row    store.Review
+	inst   record.Instance
+	loaded loaded
+}
+
+// resolving is a review while somebody decides it.
+type resolving struct {
+	reviewInPlace
+	by    Principal
+	req   ResolveRequest
+	key   *record.Key
+	asked record.Event // the event that opened it
+}
+
 func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, key *record.Key) (ResolveResult, error) {
-	row, inst, l, err := e.loadReview(ctx, p, req.ID)
+	at, err := e.loadReview(ctx, p, req.ID)
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	if row.Status == record.ReviewOpen && e.isOverdue(row) {
-		if err := e.expireReview(ctx, row); err != nil {
+	if e.isOverdue(at.row) {
+		if err := e.expireReview(ctx, at.row); err != nil {
 			return ResolveResult{}, err
 		}
-		if row, inst, l, err = e.loadReview(ctx, p, req.ID); err != nil {
+		if at, err = e.loadReview(ctx, p, req.ID); err != nil {
 			return ResolveResult{}, err
 		}
 	}
-	if row.Status != record.ReviewOpen {
-		return ResolveResult{}, e.reviewClosed(ctx, row, inst, l, p)
+	if at.row.Status != record.ReviewOpen {
+		return ResolveResult{}, e.reviewClosed(ctx, p, at)
 	}
-	asked, err := e.openingEvent(ctx, inst.ID, row.Seq)
-	if err != nil {
+	r := resolving{reviewInPlace: at, by: p, req: req, key: key}
+	if r.asked, err = e.openingEvent(ctx, r.inst.ID, r.row.Seq); err != nil {
 		return ResolveResult{}, err
 	}
-	if err := mayResolve(p, asked, inst, l.def, req.Channel); err != nil {
+	if err := mayResolve(r); err != nil {
 		return ResolveResult{}, err
 	}
-	req.Reason = maskWords(inst, l, row.Data).scrubText(req.Reason)
-	if !e.isBound(row, inst, asked) {
-		return e.voidReview(ctx, p, key, row, inst, l, "What is stored of this review is not what was asked; it may have been changed.", nil)
-	}
-	if err := mayMove(inst, l, p); err != nil && req.Decision == judge.Approve {
-		return ResolveResult{}, err
+	r.req.Reason = maskWords(r.inst, r.loaded, r.row.Data).scrubText(req.Reason)
+	if !e.isBound(r) {
+		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
 	if req.Decision == judge.Reject {
-		return e.rejectReview(ctx, p, req, key, row, inst, l)
+		return e.rejectReview(ctx, r)
 	}
-	return e.approveReview(ctx, p, req, key, row, inst, l, asked)
+	if err := mayMove(r.inst, r.loaded, p); err != nil {
+		return ResolveResult{}, err
+	}
+	return e.approveReview(ctx, r)
 }
 
 // mayResolve keeps those from resolving a review who have a part in what it is about.
-func mayResolve(p Principal, asked record.Event, inst record.Instance, d *workflow.Definition, through record.Channel) error {
+func mayResolve(r resolving) error {
+	p, asked := r.by, r.asked
 	forbidden := func(message string) error {
 		return &Error{Code: CodeForbidden, Message: message, Hint: "Leave it to another reviewer."}
 	}
 	var t *workflow.Transition
-	if s := d.States[asked.From]; s != nil {
+	if s := r.loaded.def.States[asked.From]; s != nil {
 		t = s.Transitions[asked.Action]
 	}
 	switch {
 	case p.ID == asked.Principal:
 		return forbidden("You asked for this move yourself.")
-	case p.ID == inst.Owner:
+	case p.ID == r.inst.Owner:
 		return forbidden("You own this instance.")
-	case through == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh:
+	case r.req.Channel == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh:
 		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is of high risk; it is not decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
 	case t == nil:
 		return nil // the layers will say that the action is gone
 	}
 	for _, before := range t.NotBy {
-		if slices.Contains(inst.Facts.Performed[before], p.ID) {
+		if slices.Contains(r.inst.Facts.Performed[before], p.ID) {
 			return forbidden(fmt.Sprintf("You performed %q on this instance, and whoever did may not decide %q.", before, asked.Action))
 		}
 	}
@@ -142,46 +159,51 @@ func mayResolve(p Principal, asked record.Event, inst record.Instance, d *workfl
 
 // isBound reports whether a stored review is the one that the history says, about the
 // present revision, with the data that were asked with.
-func (e *Engine) isBound(row store.Review, inst record.Instance, asked record.Event) bool {
-	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == row.ID })
-	if at < 0 || asked.Review == nil || asked.Review.ID != row.ID {
+func (e *Engine) isBound(r resolving) bool {
+	opened := r.asked.Review
+	at := slices.IndexFunc(r.inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == r.row.ID })
+	if at < 0 || opened == nil || opened.ID != r.row.ID {
 		return false
 	}
-	scope, question := bindReview(inst, asked.Principal, asked.Action, row.Data, asked.Decision.Evidence)
-	return asked.Review.Digest == inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(asked.Review.Digest, scope, question)
+	scope, question := bindReview(r.inst, r.asked.Principal, r.asked.Action, r.row.Data, r.asked.Decision.Evidence)
+	return opened.Digest == r.inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(opened.Digest, scope, question)
 }
 
 // rejectReview records a person's no.
-func (e *Engine) rejectReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row store.Review, inst record.Instance, l loaded) (ResolveResult, error) {
-	why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", req.Reason)}
-	d := record.Decision{ID: "dec-" + e.cfg.NewID(), ContextDigest: e.digestContext(inst, inst.Context), Verdict: judge.Verdict{
-		Outcome: judge.Reject, Proposed: judge.Reject, Code: why.Code, Target: row.Target, Confidence: 1, Assurance: judge.AssuranceHuman,
+func (e *Engine) rejectReview(ctx context.Context, r resolving) (ResolveResult, error) {
+	why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", r.req.Reason)}
+	d := e.newReviewDecision(r, judge.Verdict{
+		Outcome: judge.Reject, Proposed: judge.Reject, Code: why.Code, Target: r.row.Target, Confidence: 1, Assurance: judge.AssuranceHuman,
 		DecidedBy: judge.ByReviewer, Mode: judge.Enforce, Reasoning: why.Message, Findings: []validators.Finding{why},
-		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: judge.Reject, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: req.Reason}},
-	}}
-	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Reject, By: p.ID, Channel: req.Channel, Reason: req.Reason}
-	ev := e.reviewEvent(p, inst, row, end)
-	ev.Decision, ev.Key = &d, key
-	w, err := e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: row, end: end}})
-	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, p, row, err)
-	}
-	return e.newResolveResult(p, w, l, closeRow(row, end, w.event), d, "Rejected; the state stays as it is."), nil
+		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: judge.Reject, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: r.req.Reason}},
+	})
+	return e.finishReview(ctx, r, newReviewEnd(r, judge.Reject), d, "Rejected; the state stays as it is.")
+}
+
+// newReviewEnd is how a review ends by a person's word.
+func newReviewEnd(r resolving, how judge.Outcome) record.Review {
+	return record.Review{ID: r.row.ID, Status: record.ReviewResolved, Resolution: how, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
+}
+
+// newReviewDecision is a verdict that ends a review, as it is recorded.
+func (e *Engine) newReviewDecision(r resolving, v judge.Verdict) *record.Decision {
+	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: e.digestContext(r.inst, r.inst.Context)}
 }
 
 // approveReview asks the layers again and makes the move.
-func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequest, key *record.Key, row store.Review, inst record.Instance, l loaded, asked record.Event) (ResolveResult, error) {
+func (e *Engine) approveReview(ctx context.Context, r resolving) (ResolveResult, error) {
+	inst, asked := r.inst, r.asked
 	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	overlays, hash, err := e.loadOverlays(ctx, l.stored, inst.Owner)
+	overlays, hash, err := e.loadOverlays(ctx, r.loaded.stored, inst.Owner)
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	c, err := e.newCase(inst, l, requester, workflow.CaseInput{Action: row.Action, Read: document.Known(row.Data), Overlays: overlays, JudgeConfigHash: hash})
+	c, err := e.newCase(inst, r.loaded, requester, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data), Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	c.Digest, c.Held, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.freshEvidence(row, asked), p.ID
-	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: p.ID, Reason: req.Reason})
+	c.Digest, c.Held, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.freshEvidence(r.row, asked), r.by.ID
+	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: r.by.ID, Reason: r.req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)
 	}
@@ -189,23 +211,22 @@ func (e *Engine) approveReview(ctx context.Context, p Principal, req ResolveRequ
 		return ResolveResult{}, lost
 	}
 	if name, ok := findChanged(asked.Decision.Evidence, v.Evidence); ok {
-		return e.voidReview(ctx, p, key, row, inst, l, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
+		return e.voidReview(ctx, r, fmt.Sprintf("The evidence %q has changed since the review was opened.", name), &v)
 	}
 	if !v.Applied {
-		return e.voidReview(ctx, p, key, row, inst, l, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
+		return e.voidReview(ctx, r, "The rules of the workflow do not allow the move any more: "+v.Reasoning, &v)
 	}
 	if was := asked.Decision.Target; was != "" && was != v.Target {
-		return e.voidReview(ctx, p, key, row, inst, l, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
+		return e.voidReview(ctx, r, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
 	}
-	end := record.Review{ID: row.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: p.ID, Channel: req.Channel, Reason: req.Reason}
-	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
-	ev := e.decisionEvent(requester, j, record.Advanced, key)
+	end := newReviewEnd(r, judge.Approve)
+	ev := e.decisionEvent(requester, judgement{inst: inst, loaded: r.loaded, question: c, verdict: v}, record.Advanced, r.key)
 	ev.Review = &end
-	w, err := e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: row, end: end}, lesson: newForgiveness(c, v)})
+	w, err := e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: r.row, end: end}, lesson: newForgiveness(c, v)})
 	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, p, row, err)
+		return ResolveResult{}, e.resolveError(ctx, r, err)
 	}
-	return e.newResolveResult(p, w, l, closeRow(row, end, w.event), *ev.Decision, fmt.Sprintf("Approved; %q was performed.", row.Action)), nil
+	return e.newResolveResult(r, w, fmt.Sprintf("Approved; %q was performed.", r.row.Action)), nil
 }
 
 // newForgiveness clears what the loop guard counts: a person has approved the data.
@@ -273,32 +294,27 @@ func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:re
 }
 
 // voidReview ends a review that cannot be approved any more, and says why.
-func (e *Engine) voidReview(ctx context.Context, p Principal, key *record.Key, row store.Review, inst record.Instance, l loaded, why string, v *judge.Verdict) (ResolveResult, error) {
+func (e *Engine) voidReview(ctx context.Context, r resolving, why string, v *judge.Verdict) (ResolveResult, error) {
 	if n := e.cfg.Limits.Text; len(why) > n {
 		why = strings.ToValidUTF8(why[:n], "")
 	}
-	end := record.Review{ID: row.ID, Status: record.ReviewStale, Reason: why}
 	var d *record.Decision
 	if v != nil {
-		d = &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: *v, ContextDigest: e.digestContext(inst, inst.Context)}
+		d = e.newReviewDecision(r, *v)
 		d.Applied, d.Evidence = false, forEvent(v.Evidence)
 	}
-	w, err := e.endReview(ctx, p, key, inst, row, end, d)
-	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, p, row, err)
-	}
-	out := record.Decision{}
-	if d != nil {
-		out = *d
-	}
-	return e.newResolveResult(p, w, l, closeRow(row, end, w.event), out, "Not approved: "+why), nil
+	return e.finishReview(ctx, r, record.Review{ID: r.row.ID, Status: record.ReviewStale, Reason: why}, d, "Not approved: "+why)
 }
 
-// endReview ends a review by an event of its own.
-func (e *Engine) endReview(ctx context.Context, p Principal, key *record.Key, inst record.Instance, row store.Review, end record.Review, d *record.Decision) (change, error) {
-	ev := e.reviewEvent(p, inst, row, end)
-	ev.Decision, ev.Key = d, key
-	return e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: row, end: end}})
+// finishReview ends a review that somebody decides by an event of its own.
+func (e *Engine) finishReview(ctx context.Context, r resolving, end record.Review, d *record.Decision, message string) (ResolveResult, error) {
+	ev := e.reviewEvent(r.by, r.inst, r.row, end)
+	ev.Decision, ev.Key = d, r.key
+	w, err := e.commit(ctx, r.inst, change{event: ev, resolves: &resolution{row: r.row, end: end}})
+	if err != nil {
+		return ResolveResult{}, e.resolveError(ctx, r, err)
+	}
+	return e.newResolveResult(r, w, message), nil
 }
 
 func (e *Engine) reviewEvent(p Principal, inst record.Instance, row store.Review, end record.Review) record.Event {
@@ -307,41 +323,49 @@ func (e *Engine) reviewEvent(p Principal, inst record.Instance, row store.Review
 	return ev
 }
 
-func (e *Engine) newResolveResult(p Principal, w change, l loaded, row store.Review, d record.Decision, message string) ResolveResult {
+func (e *Engine) newResolveResult(r resolving, w change, message string) ResolveResult {
 	return ResolveResult{
-		Position: newPosition(w.next, l, p), Review: *e.summarizeReview(row), Applied: w.event.Kind == record.Advanced,
-		Decision: decisionView(d), Message: message,
+		Position: newPosition(w.next, r.loaded, r.by), Review: *e.summarizeReview(closeRow(w.resolves.row, w.resolves.end, w.event)),
+		Applied: w.event.Kind == record.Advanced, Decision: decisionViewOf(w.event), Message: message,
 	}
 }
 
+// decisionViewOf is the decision of an event, an empty one where it has none.
+func decisionViewOf(ev record.Event) Decision {
+	if ev.Decision == nil {
+		return decisionView(record.Decision{})
+	}
+	return decisionView(*ev.Decision)
+}
+
 // reviewClosed says what became of a review that is not open.
-func (e *Engine) reviewClosed(ctx context.Context, row store.Review, inst record.Instance, l loaded, p Principal) error {
-	pos := newPosition(inst, l, p)
+func (e *Engine) reviewClosed(ctx context.Context, p Principal, at reviewInPlace) error {
+	row, pos := at.row, newPosition(at.inst, at.loaded, p)
 	how := string(row.Status)
 	if row.Status == record.ReviewResolved {
 		how = fmt.Sprintf("resolved (%s) by %s", row.Resolution, row.By)
 	}
 	message := fmt.Sprintf("The review is not open any more: it is %s.", how)
-	if shown, err := e.newView(p).withInstance(inst, l).renderReview(ctx, row); err == nil && shown.Reason != "" {
+	if shown, err := e.newView(p).withInstance(at.inst, at.loaded).renderReview(ctx, row); err == nil && shown.Reason != "" {
 		message = fmt.Sprintf("The review is not open any more: it is %s. %s", how, shown.Reason)
 	}
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
 }
 
 // resolveError tells a reviewer who came too late what became of the review.
-func (e *Engine) resolveError(ctx context.Context, p Principal, row store.Review, err error) error {
+func (e *Engine) resolveError(ctx context.Context, r resolving, err error) error {
 	_, late := errors.AsType[*reviewClosedError](err)
 	if !late && !errors.Is(err, store.ErrConflict) {
 		return err
 	}
-	now, inst, l, rerr := e.loadReview(ctx, p, row.ID)
+	now, lerr := e.loadReview(ctx, r.by, r.row.ID)
 	switch {
-	case rerr != nil:
-		return rerr
-	case now.Status == record.ReviewOpen:
-		return conflictAt(inst, l, p)
+	case lerr != nil:
+		return lerr
+	case now.row.Status == record.ReviewOpen:
+		return conflictAt(now.inst, now.loaded, r.by)
 	default:
-		return e.reviewClosed(ctx, now, inst, l, p)
+		return e.reviewClosed(ctx, r.by, now)
 	}
 }
 
@@ -354,19 +378,14 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return ResolveResult{}, storeError("read the review", err)
 	}
-	show := e.newView(p)
-	review, err := show.renderReview(ctx, row)
+	review, err := e.newView(p).renderReview(ctx, row)
 	if err != nil {
 		return ResolveResult{}, err
 	}
 	out := ResolveResult{
-		Position: pos, Review: review, Applied: ev.Kind == record.Advanced, Message: "This was resolved before.", Replayed: true,
+		Position: pos, Review: review, Applied: ev.Kind == record.Advanced, Decision: decisionViewOf(ev), Message: "This was resolved before.", Replayed: true,
 	}
-	var d record.Decision
-	if ev.Decision != nil {
-		d = *ev.Decision
-	}
-	if out.Decision = decisionView(d); ev.Review.Status == record.ReviewStale {
+	if ev.Review.Status == record.ReviewStale {
 		out.Message = "Not approved: " + review.Reason
 	}
 	return out, nil

@@ -148,10 +148,11 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err := authorize(p, RightRead); err != nil {
 		return ReviewView{}, err
 	}
-	row, inst, l, err := e.loadReview(ctx, p, id)
+	at, err := e.loadReview(ctx, p, id)
 	if err != nil {
 		return ReviewView{}, err
 	}
+	row, inst, l := at.row, at.inst, at.loaded
 	ev, err := e.openingEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return ReviewView{}, err
@@ -194,25 +195,22 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 
 // loadReview loads a review that the caller may see, with its instance and definition. One
 // that it may not see does not exist for it.
-func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (store.Review, record.Instance, loaded, error) {
-	none := func(err error) (store.Review, record.Instance, loaded, error) {
-		return store.Review{}, record.Instance{}, loaded{}, err
-	}
+func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (reviewInPlace, error) {
 	if id == "" {
-		return none(missingField("reviewId", "An id that the list of reviews shows."))
+		return reviewInPlace{}, missingField("reviewId", "An id that the list of reviews shows.")
 	}
 	row, err := store.FindReview(ctx, e.cfg.Store, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return none(unknownReview(id))
+		return reviewInPlace{}, unknownReview(id)
 	case err != nil:
-		return none(storeError("read the review", err))
+		return reviewInPlace{}, storeError("read the review", err)
 	}
 	inst, l, err := e.loadInstance(ctx, p, row.Instance)
 	if CodeOf(err) == CodeUnknownInstance {
-		return none(unknownReview(id))
+		return reviewInPlace{}, unknownReview(id)
 	}
-	return row, inst, l, err
+	return reviewInPlace{row, inst, l}, err
 }
 
 func unknownReview(id string) error {
@@ -237,7 +235,7 @@ func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 	if row.OnExpire == workflow.ExpireRaise {
 		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "Nobody decided it in time."}
 	}
-	_, err = e.endReview(ctx, clock, nil, inst, row, end, nil)
+	_, err = e.commit(ctx, inst, change{event: e.reviewEvent(clock, inst, row, end), resolves: &resolution{row: row, end: end}})
 	if _, ok := errors.AsType[*reviewClosedError](err); ok || errors.Is(err, store.ErrConflict) {
 		return nil // somebody else has ended it
 	}
