@@ -65,9 +65,9 @@ var allowed = map[Right][]Role{
 // Roles are the roles that may ask for it.
 func (r Right) Roles() []Role { return slices.Clone(allowed[r]) }
 
-// authorize refuses a caller without an id, with an unknown role, or whose role
+// Authorize refuses a caller without an id, with an unknown role, or whose role
 // may never do this.
-func authorize(p Principal, op Right) error {
+func Authorize(p Principal, op Right) error {
 	if p.ID == "" {
 		return &Error{Code: CodeForbidden, Message: "The caller has no identity.", Hint: "Authenticate first."}
 	}
@@ -91,7 +91,6 @@ func authorize(p Principal, op Right) error {
 // their own.
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
 
-// canSee reports whether the caller may know of the instance.
 func canSee(p Principal, inst record.Instance) bool {
 	return p.inScope(inst.Workflow) && (seesAll(p.Role) || inst.Owner == p.ID)
 }

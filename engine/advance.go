@@ -17,7 +17,7 @@ import (
 // *Error: the request was wrong, the instance moved meanwhile (CodeConflict), or
 // nothing could be decided.
 func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (AdvanceResult, error) {
-	if err := authorize(p, RightAdvance); err != nil {
+	if err := Authorize(p, RightAdvance); err != nil {
 		return AdvanceResult{}, err
 	}
 	data, err := e.checkAdvance(req)
@@ -50,7 +50,6 @@ func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, d
 	return e.recordJudgement(ctx, p, j, key)
 }
 
-// recordJudgement records a judgement that makes the move or refuses it.
 func (e *Engine) recordJudgement(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
 	kind := record.Refused
 	if j.verdict.Applied {
@@ -82,7 +81,7 @@ func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event
 // Validate asks what Advance would say, without moving. The answer is recorded
 // as a pre-check: seq grows; revision, state and context do not.
 func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) (ValidateResult, error) {
-	if err := authorize(p, RightValidate); err != nil {
+	if err := Authorize(p, RightValidate); err != nil {
 		return ValidateResult{}, err
 	}
 	req.Key = ""
@@ -108,10 +107,10 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 // checkAdvance looks at the request alone, and reads its data.
 func (e *Engine) checkAdvance(req AdvanceRequest) (document.JSON, error) {
 	if req.ID == "" {
-		return document.JSON{}, missingField("id", "The id that start returned.")
+		return document.JSON{}, MissingField("id", "The id that start returned.")
 	}
 	if req.Action == "" {
-		return document.JSON{}, missingField("action", "One of the instance's nextActions.")
+		return document.JSON{}, MissingField("action", "One of the instance's nextActions.")
 	}
 	return e.readDocument("data", req.Data, e.cfg.Limits.Data)
 }
@@ -179,10 +178,10 @@ func (e *Engine) newCase(inst record.Instance, l loaded, p Principal, in workflo
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, HowEnded(inst), inst.Facts
 	in.Context, in.Principal, in.Role = inst.Context, p.ID, string(p.Role)
-	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.now(), Seed(inst.ID, inst.Revision, in.Action)
+	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.Now(), Seed(inst.ID, inst.Revision, in.Action)
 	c, err := l.def.Case(in)
 	if err != nil {
-		return judge.Case{}, internalError("build the case", err)
+		return judge.Case{}, InternalError("build the case", err)
 	}
 	if n := len(c.Merged.Raw()); n > e.cfg.Limits.Context {
 		return judge.Case{}, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
@@ -198,7 +197,7 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 	ev := e.newEvent(p, j.inst, kind)
 	ev.Time = j.question.Now
 	ev.JudgeConfigHash = j.question.JudgeConfigHash
-	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).scrubAction(j.question.Action, j.loaded.def)
+	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).scrubAction(j.question.Action)
 	ev.From, ev.To, ev.Status, ev.Key = j.inst.State, j.inst.State, j.inst.Status, key
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
@@ -220,7 +219,6 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 	return ev
 }
 
-// applyMove fills in what an applied transition changes.
 func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 	ev.To = j.verdict.Target
 	ev.Status = statusIn(j.loaded.def, ev.To)
@@ -240,13 +238,12 @@ func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 // newEvent is the frame that every event of an instance shares.
 func (e *Engine) newEvent(p Principal, inst record.Instance, kind record.Kind) record.Event {
 	return record.Event{
-		Instance: inst.ID, Kind: kind, Time: e.now(), Principal: p.ID, Role: string(p.Role),
+		Instance: inst.ID, Kind: kind, Time: e.Now(), Principal: p.ID, Role: string(p.Role),
 		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
 		From: inst.State, To: inst.State, Status: inst.Status,
 	}
 }
 
-// statusIn is the status of an instance that is in a state.
 func statusIn(d *workflow.Definition, state string) record.Status {
 	if s, ok := d.States[state]; ok && s.Final {
 		return record.Complete

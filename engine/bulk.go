@@ -65,7 +65,7 @@ func (b *BulkRead) Resume(ctx context.Context) error {
 			Hint: "Wait for the answers to earlier ones, then try again.",
 		}
 	default:
-		return storeError("read", err)
+		return StoreError("read", err)
 	}
 }
 
@@ -111,7 +111,7 @@ func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[
 			err = b.yield(ctx)
 		}
 		if err != nil {
-			return nil, false, storeError(op, err)
+			return nil, false, StoreError(op, err)
 		}
 		if n := len(page); n == limit || n > 0 && b.isFull() {
 			return page, true, nil

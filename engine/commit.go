@@ -56,7 +56,7 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 			return change{}, err
 		}
 		if err = e.cfg.Store.Commit(ctx, c); err == nil {
-			e.notifyObserver(ctx, c.Events...)
+			e.Publish(ctx, c.Events...)
 			if o, ok := e.cfg.Observer.(InstanceObserver); ok {
 				o.Changed(ctx, c.Next)
 			}
@@ -64,11 +64,11 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 		}
 		refund()
 		if !errors.Is(err, store.ErrConflict) || inst.Seq == 0 {
-			return change{}, storeError("record the decision", err)
+			return change{}, StoreError("record the decision", err)
 		}
 		current, lerr := e.cfg.Store.Load(ctx, inst.ID)
 		if lerr != nil {
-			return change{}, storeError("load the instance", lerr)
+			return change{}, StoreError("load the instance", lerr)
 		}
 		if current.Revision != inst.Revision || current.Seq <= inst.Seq {
 			return change{}, &conflict{inst.ID}
@@ -113,7 +113,7 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
 		if err != nil {
 			if !errors.Is(err, store.ErrNotFound) {
-				return storeError("read the review", err)
+				return StoreError("read the review", err)
 			}
 			row = store.Review{ID: open.ID, Instance: inst.ID, Workflow: inst.Workflow, Action: open.Action}
 		}
@@ -180,7 +180,6 @@ func closeRow(row store.Review, how record.Review, cause record.Event) store.Rev
 	return row
 }
 
-// describeOvertaking says what a move did to a review that waited.
 func describeOvertaking(ev record.Event) string {
 	switch ev.Kind {
 	case record.RolledBack:

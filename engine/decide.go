@@ -54,7 +54,7 @@ type DecideResult struct {
 // again and again is not asked about for ever. Sources of evidence that do more than look
 // are not asked, as with Validate.
 func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (DecideResult, error) {
-	if err := authorize(p, RightDecide); err != nil {
+	if err := Authorize(p, RightDecide); err != nil {
 		return DecideResult{}, err
 	}
 	data, err := e.checkDecide(&req)
@@ -101,9 +101,9 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	case req.Version < 0:
 		return document.JSON{}, &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out for the newest."}
 	case req.State == "":
-		return document.JSON{}, missingField("state", "The state that the action would be performed in.")
+		return document.JSON{}, MissingField("state", "The state that the action would be performed in.")
 	case req.Action == "":
-		return document.JSON{}, missingField("action", "An action of that state.")
+		return document.JSON{}, MissingField("action", "An action of that state.")
 	case len(req.Key) > e.cfg.Limits.Key:
 		return document.JSON{}, tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key))
 	}
@@ -116,7 +116,6 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	return data, err
 }
 
-// definitionToDecide is the definition that is asked about.
 func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req DecideRequest) (loaded, error) {
 	if req.Workflow != "" {
 		return e.loadNamed(ctx, p, req.Workflow, req.Version)
@@ -173,13 +172,12 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req D
 // it chooses what the sources are asked for, with the credentials of the operator.
 func claimsContext(p Principal) bool { return p.Role != RoleOperator }
 
-// commitLesson writes a lesson that no event goes with.
 func (e *Engine) commitLesson(ctx context.Context, l *store.Lesson) error {
 	if l == nil {
 		return nil
 	}
 	if err := e.cfg.Store.Commit(ctx, store.Commit{Lesson: l}); err != nil {
-		return storeError("count the refusal", err)
+		return StoreError("count the refusal", err)
 	}
 	return nil
 }

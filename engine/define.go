@@ -14,7 +14,7 @@ import (
 // one that the caller governs. Instances stay pinned to the version they started
 // with. Defining the newest version again changes nothing.
 func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (DefineResult, error) {
-	if err := authorize(p, RightDefine); err != nil {
+	if err := Authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
 	}
 	d, warnings, err := e.ExamineDefinition(ctx, p, req)
@@ -34,7 +34,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	for {
 		newest, err := e.rules.loadDefinition(ctx, d.Name, 0)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return DefineResult{}, storeError("read the definition", err)
+			return DefineResult{}, StoreError("read the definition", err)
 		}
 		exists := err == nil
 		if exists && !canGovern(p, newest) {
@@ -52,7 +52,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		}
 		s := store.Definition{
 			Name: d.Name, Version: newest.Version + 1, Hash: d.Hash, Document: d.Document,
-			Owner: p.ID, Operator: p.Role == RoleOperator, CreatedAt: e.now(),
+			Owner: p.ID, Operator: p.Role == RoleOperator, CreatedAt: e.Now(),
 		}
 		s, err = e.rules.addDefinition(ctx, s)
 		switch {
@@ -61,7 +61,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 			e.definitions.put(loaded{stored: s, def: d})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, store.ErrConflict):
-			return DefineResult{}, storeError("store the definition", err)
+			return DefineResult{}, StoreError("store the definition", err)
 		}
 	}
 }
@@ -87,12 +87,12 @@ func defineResult(s store.Definition, d *workflow.Definition, warnings []workflo
 
 // List returns the newest version of every definition, by name.
 func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return nil, err
 	}
 	all, err := e.rules.listDefinitions(ctx)
 	if err != nil {
-		return nil, storeError("list the definitions", err)
+		return nil, StoreError("list the definitions", err)
 	}
 	out := make([]DefinitionSummary, 0, len(all))
 	for _, s := range all {
@@ -144,7 +144,7 @@ type DescribeRequest struct {
 // DescribeAt returns a definition, also as it was: with the judge configuration that was
 // in force then, for the caller's instances or for the one that was asked about.
 func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeRequest) (DefinitionView, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return DefinitionView{}, err
 	}
 	if err := req.check(); err != nil {
@@ -174,7 +174,7 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 func (req DescribeRequest) check() error {
 	switch {
 	case req.Name == "" && req.ID == "":
-		return missingField("name", "A name that list returns; or the id of an instance.")
+		return MissingField("name", "A name that list returns; or the id of an instance.")
 	case req.Name != "" && req.ID != "":
 		return &Error{Code: CodeInvalidArgument, Path: "/id", Message: "A name and an id were both given.", Hint: "Give one: name for a workflow, id for what an instance has."}
 	case req.Version < 0:

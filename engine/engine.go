@@ -211,9 +211,11 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-func (e *Engine) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }
+// Now is the engine's clock, as it is recorded.
+func (e *Engine) Now() time.Time { return e.cfg.Now().UTC().Truncate(time.Microsecond) }
 
-func (e *Engine) notifyObserver(ctx context.Context, events ...record.Event) {
+// Publish tells the engine's observer what was committed.
+func (e *Engine) Publish(ctx context.Context, events ...record.Event) {
 	if e.cfg.Observer != nil {
 		e.cfg.Observer.Committed(ctx, events)
 	}
@@ -241,14 +243,14 @@ func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (
 		if errors.Is(err, store.ErrNotFound) {
 			return loaded{}, unknownWorkflow(name, version)
 		}
-		return loaded{}, storeError("read the definition", err)
+		return loaded{}, StoreError("read the definition", err)
 	}
 	if l, ok := e.definitions.get(s.Name, s.Version); ok {
 		return l, nil
 	}
 	d, err := workflow.Parse(s.Name, s.Document)
 	if err != nil {
-		return loaded{}, internalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
+		return loaded{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
 	}
 	if d.Hash != s.Hash && !e.cfg.ShowUnsealed {
 		return loaded{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)

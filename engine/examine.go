@@ -119,7 +119,7 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 	r := workflow.LintRequest{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
 	request, err := r.Encode()
 	if err != nil {
-		return nil, nil, internalError("encode a definition", err)
+		return nil, nil, InternalError("encode a definition", err)
 	}
 	answer, err := e.cfg.Reader.Read(ctx, p.ID, request)
 	if errors.Is(err, validators.ErrTooCostly) {
@@ -130,7 +130,7 @@ func (e *Engine) readElsewhere(ctx context.Context, p Principal, req DefineReque
 	}
 	d, issues, err := r.ParseAnswer(answer)
 	if err != nil {
-		return nil, nil, internalError("read a definition in the sandbox", err)
+		return nil, nil, InternalError("read a definition in the sandbox", err)
 	}
 	return d, issues, nil
 }

@@ -13,12 +13,11 @@ import (
 // definition calls sensitive, by keyed digests with the salt of the export, and removes it
 // wherever else it turns up.
 type ExportMask struct {
-	digester    Digester
-	scope       record.Scope
-	salt        string
-	imported    bool
-	definitions []*workflow.Definition
-	masking     masking
+	digester Digester
+	scope    record.Scope
+	salt     string
+	imported bool
+	masking  masking
 }
 
 // ExportMaskConfig is what an ExportMask has to know.
@@ -38,7 +37,7 @@ type ExportMaskConfig struct {
 func (e *Engine) NewExportMask(cfg ExportMaskConfig) *ExportMask {
 	return &ExportMask{
 		digester: e.cfg.Digester, scope: scopeOf(purposeValue, cfg.Owner, cfg.Workflow), salt: cfg.Salt, imported: cfg.Imported,
-		definitions: cfg.Definitions, masking: maskingOf(cfg.Documents, cfg.Definitions...),
+		masking: maskingOf(cfg.Documents, cfg.Definitions...),
 	}
 }
 
@@ -87,7 +86,7 @@ func (m *ExportMask) Text(text string) string { return m.masking.scrubText(text)
 
 // Action removes sensitive values from an action that no version has.
 func (m *ExportMask) Action(action string) string {
-	return m.masking.scrubAction(action, m.definitions...)
+	return m.masking.scrubAction(action)
 }
 
 // Decision is a decision as the export shows it.

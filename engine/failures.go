@@ -47,7 +47,6 @@ func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
 	}
 }
 
-// checkRevision compares the revision that the caller expected.
 func checkRevision(inst record.Instance, l loaded, p Principal, revision *int64) error {
 	if revision == nil || *revision == inst.Revision {
 		return nil
@@ -55,8 +54,8 @@ func checkRevision(inst record.Instance, l loaded, p Principal, revision *int64)
 	return conflictAt(inst, l, p)
 }
 
-// storeError classifies what a Store answered. op completes "could not ...".
-func storeError(op string, err error) error {
+// StoreError classifies what a Store answered. op completes "could not ...".
+func StoreError(op string, err error) error {
 	var known *Error
 	switch {
 	case errors.As(err, &known):
@@ -70,15 +69,13 @@ func storeError(op string, err error) error {
 	}
 }
 
-// sealError classifies what record.Seal answered.
 func sealError(err error) error {
 	if errors.Is(err, record.ErrTooLarge) {
 		return &Error{Code: CodeTooLarge, Message: "The event with its decision is larger than 128 KiB.", Hint: "Send less data.", Err: err}
 	}
-	return internalError("seal the event", err)
+	return InternalError("seal the event", err)
 }
 
-// judgeError classifies why the judge could not decide.
 func judgeError(err error) error {
 	var known *Error
 	var held *validators.QuarantineError
@@ -101,15 +98,17 @@ func judgeError(err error) error {
 	case errors.Is(err, validators.ErrUnavailable):
 		return &Error{Code: CodeBusy, Message: "The script sandbox could not take the request.", Hint: "Try again shortly; nothing was recorded.", Err: err}
 	default:
-		return internalError("decide", err)
+		return InternalError("decide", err)
 	}
 }
 
-func internalError(op string, err error) error {
+// InternalError is the answer to a defect of the program.
+func InternalError(op string, err error) error {
 	return &Error{Code: CodeInternal, Message: "An internal error kept gavel from answering.", Hint: "The log has the details.", Err: fmt.Errorf("%s: %w", op, err)}
 }
 
-func missingField(field, what string) error {
+// MissingField is the answer to a request without an argument; what says what it is.
+func MissingField(field, what string) error {
 	return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The argument %q is missing.", field), Hint: what}
 }
 
@@ -175,7 +174,8 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 	return out
 }
 
-func unknownInstance(id string) error {
+// UnknownInstance is the answer where an instance is not there or not visible.
+func UnknownInstance(id string) error {
 	return &Error{
 		Code: CodeUnknownInstance, Err: store.ErrNotFound,
 		Message: fmt.Sprintf("There is no instance %q that you may see.", id),

@@ -43,7 +43,6 @@ type Feed struct {
 	err    error // of the last readNew
 }
 
-// fedEvent is an event that a feed holds.
 type fedEvent struct {
 	store.PlacedEvent
 	size int
@@ -107,7 +106,7 @@ func (f *Feed) readNew(ctx context.Context) (int64, error) {
 func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	last, err := f.store.LastPosition(ctx)
 	if err != nil {
-		return 0, storeError("find the last event", err)
+		return 0, StoreError("find the last event", err)
 	}
 	f.mu.Lock()
 	if !f.begun || last-f.last > feedEvents { // who wants what is before reads it from the store
@@ -120,7 +119,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	}
 	for ev, err := range f.store.EventsAfter(ctx, store.TailQuery{After: from, UpTo: last}) {
 		if err != nil {
-			return 0, storeError("read the events", err)
+			return 0, StoreError("read the events", err)
 		}
 		f.addEvent(ev)
 	}
@@ -168,7 +167,7 @@ func (f *Feed) dropAll() {
 // Page returns what follows req.After, as Tail does, up to where the feed has come. Its Limit is
 // not read.
 func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return FeedPage{}, err
 	}
 	held, page, ok, err := f.heldPage(p, req)
@@ -218,7 +217,6 @@ func (f *Feed) heldPage(p Principal, req TailRequest) (found []*fedEvent, page F
 	return found, page, true, nil
 }
 
-// storedPage is a page of the store.
 func (f *Feed) storedPage(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
 	req.Limit = feedPage
 	read, err := f.e.readTail(ctx, p, req, feedPageBytes)
@@ -236,7 +234,6 @@ func (f *Feed) storedPage(ctx context.Context, p Principal, req TailRequest) (Fe
 	return page, nil
 }
 
-// renderEvent is an event as callers of a class see it.
 func (f *Feed) renderEvent(ctx context.Context, ev *fedEvent, class viewClass) ([]byte, error) {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
@@ -281,7 +278,7 @@ func encodeView(view EventView) ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(view); err != nil {
-		return nil, internalError("encode an event", err)
+		return nil, InternalError("encode an event", err)
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
 }

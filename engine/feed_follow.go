@@ -123,7 +123,7 @@ type Change struct {
 // anything, and the position up to which that is. known is false when the feed does not hold
 // all of it: whoever asks has to look for itself at what it follows.
 func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, known bool, err error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return nil, after, true, err
 	}
 	f.mu.Lock()
@@ -185,5 +185,5 @@ func (f *Feed) lagOf(position int64) FeedLag {
 	if !f.begun || position >= f.last || i == len(f.events) {
 		return FeedLag{Events: max(0, f.last-position)}
 	}
-	return FeedLag{Events: f.last - position, Time: max(0, f.e.now().Sub(f.events[i].Event.Time))}
+	return FeedLag{Events: f.last - position, Time: max(0, f.e.Now().Sub(f.events[i].Event.Time))}
 }

@@ -22,11 +22,11 @@ import (
 // change. The judged does not configure the judge: on an operator's definition
 // an agent may only tighten, and only for its own instances.
 func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfigRequest) (JudgeConfigResult, error) {
-	if err := authorize(p, RightConfigure); err != nil {
+	if err := Authorize(p, RightConfigure); err != nil {
 		return JudgeConfigResult{}, err
 	}
 	if req.Name == "" {
-		return JudgeConfigResult{}, missingField("name", "The name of a defined workflow.")
+		return JudgeConfigResult{}, MissingField("name", "The name of a defined workflow.")
 	}
 	if err := e.checkSettings(req.Settings); err != nil {
 		return JudgeConfigResult{}, err
@@ -38,7 +38,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		}
 		revisions, err := e.rules.listConfigs(ctx, req.Name)
 		if err != nil {
-			return JudgeConfigResult{}, storeError("read the judge configuration", err)
+			return JudgeConfigResult{}, StoreError("read the judge configuration", err)
 		}
 		c, err := e.newJudgeConfig(p, l, revisions, req.Settings)
 		if err != nil {
@@ -49,7 +49,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 			continue // another revision came between: look again, rights included
 		}
 		if err != nil {
-			return JudgeConfigResult{}, storeError("store the judge configuration", err)
+			return JudgeConfigResult{}, StoreError("store the judge configuration", err)
 		}
 		in := OverlaysInForce(l.stored, p.ID, append(revisions, c))
 		return JudgeConfigResult{
@@ -58,10 +58,9 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 	}
 }
 
-// newJudgeConfig decides whether the caller may make this revision, and makes it.
 func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeConfig, s workflow.JudgeSettings) (store.JudgeConfig, error) {
 	c := store.JudgeConfig{
-		Workflow: l.stored.Name, Revision: nextRevision(revisions), Principal: p.ID, Role: string(p.Role), Settings: s, At: e.now(),
+		Workflow: l.stored.Name, Revision: nextRevision(revisions), Principal: p.ID, Role: string(p.Role), Settings: s, At: e.Now(),
 	}
 	if s.Shared != nil {
 		if err := mayShare(p, l.stored); err != nil {
@@ -90,7 +89,7 @@ func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeCo
 	}
 	var err error
 	if c.Hash, err = HashJudgeConfig(c); err != nil {
-		return store.JudgeConfig{}, internalError("encode the judge configuration", err)
+		return store.JudgeConfig{}, InternalError("encode the judge configuration", err)
 	}
 	return c, nil
 }
@@ -218,7 +217,7 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, 
 func (e *Engine) loadOverlays(ctx context.Context, s store.Definition, owner string) ([]workflow.Overlay, string, error) {
 	revisions, err := e.rules.listConfigs(ctx, s.Name)
 	if err != nil {
-		return nil, "", storeError("read the judge configuration", err)
+		return nil, "", StoreError("read the judge configuration", err)
 	}
 	if len(revisions) == 0 {
 		return nil, "", nil
@@ -245,7 +244,7 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 func (e *Engine) overlaysUntil(ctx context.Context, s store.Definition, owner string, at time.Time) ([]workflow.Overlay, error) {
 	revisions, err := e.rules.listConfigs(ctx, s.Name)
 	if err != nil {
-		return nil, storeError("read the judge configuration", err)
+		return nil, StoreError("read the judge configuration", err)
 	}
 	if !at.IsZero() {
 		revisions = slices.DeleteFunc(revisions, func(c store.JudgeConfig) bool { return c.At.After(at) })

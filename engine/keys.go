@@ -55,7 +55,7 @@ func runOnce[T any](ctx context.Context, e *Engine, p Principal, key *record.Key
 	}
 	release, _ := e.keys.acquire(ctx.Done(), key.Scope)
 	if release == nil {
-		return zero, storeError("wait for the request with the same idempotency key", ctx.Err())
+		return zero, StoreError("wait for the request with the same idempotency key", ctx.Err())
 	}
 	defer release()
 	if ev, ok, err := e.findAnswer(ctx, key); err != nil || ok {
@@ -81,14 +81,13 @@ func runOnce[T any](ctx context.Context, e *Engine, p Principal, key *record.Key
 	return zero, err
 }
 
-// findAnswer looks a key up.
 func (e *Engine) findAnswer(ctx context.Context, key *record.Key) (record.Event, bool, error) {
 	ev, err := e.cfg.Store.ByKey(ctx, key.Scope)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return record.Event{}, false, nil
 	case err != nil:
-		return record.Event{}, false, storeError("look the idempotency key up", err)
+		return record.Event{}, false, StoreError("look the idempotency key up", err)
 	case ev.Key == nil || ev.Key.Request != key.Request:
 		return record.Event{}, false, &Error{
 			Code: CodeKeyReused, Path: "/idempotencyKey",

@@ -199,7 +199,6 @@ func orNone(n *int) int64 {
 	return int64(*n)
 }
 
-// askJudge asks the judge for a caller that can afford it.
 func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case) (judge.Verdict, error) {
 	settle, err := e.ledger.reserve(p, c)
 	if err != nil {
@@ -236,7 +235,7 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	}
 	all, err := e.rules.listDefinitions(ctx)
 	if err != nil {
-		return storeError("count the definitions", err)
+		return StoreError("count the definitions", err)
 	}
 	own := 0
 	for _, d := range all {
@@ -300,7 +299,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 	n := 0
 	for _, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Owner: p.ID, Status: record.Running, Heads: true, Limit: most}) {
 		if err != nil {
-			return startPlace{}, storeError("count the instances", err)
+			return startPlace{}, StoreError("count the instances", err)
 		}
 		n++
 	}
@@ -315,7 +314,7 @@ func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) 
 // store, or adds to it.
 func (e *Engine) lockCounts(ctx context.Context, p Principal, what string) (release func(), err error) {
 	if release, _ = e.counting.acquire(ctx.Done(), what+" "+p.ID); release == nil {
-		return nil, storeError("count what you have", ctx.Err())
+		return nil, StoreError("count what you have", ctx.Err())
 	}
 	return release, nil
 }
@@ -349,7 +348,6 @@ func (l *ledger) beforeCount(owner string) (starting int, recent bool) {
 	return a.starting, !a.counted.IsZero() && l.now().Sub(a.counted) < recountAfter
 }
 
-// recordFree notes how many places a count found free.
 func (l *ledger) recordFree(owner string, places int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

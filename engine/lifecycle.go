@@ -13,7 +13,7 @@ import (
 
 // Cancel ends an instance without a final state. What happened stays recorded.
 func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (CancelResult, error) {
-	if err := authorize(p, RightCancel); err != nil {
+	if err := Authorize(p, RightCancel); err != nil {
 		return CancelResult{}, err
 	}
 	if err := e.CheckText("reason", req.Reason); err != nil {
@@ -67,7 +67,7 @@ func instanceEnded(inst record.Instance, l loaded, p Principal, verb string) *Er
 
 // Checkpoint names the present revision, to roll back to.
 func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequest) (CheckpointResult, error) {
-	if err := authorize(p, RightCheckpoint); err != nil {
+	if err := Authorize(p, RightCheckpoint); err != nil {
 		return CheckpointResult{}, err
 	}
 	if err := e.CheckText("description", req.Description); err != nil {
@@ -133,7 +133,7 @@ func checkpointResult(ev record.Event) CheckpointResult {
 
 // ListCheckpoints returns an instance's checkpoints, newest first.
 func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (CheckpointsResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return CheckpointsResult{}, err
 	}
 	inst, l, err := e.loadInstance(ctx, p, id)
@@ -152,7 +152,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 			err = read.yield(ctx)
 		}
 		if err != nil {
-			return CheckpointsResult{}, storeError("read the checkpoints", err)
+			return CheckpointsResult{}, StoreError("read the checkpoints", err)
 		}
 		found = append(found, ev)
 	}
@@ -172,11 +172,11 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 // like any other: nothing is erased. Only who governs the definition may, and across a
 // move with an effect outside, or a migration, only an operator: see Undo.
 func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (RollbackResult, error) {
-	if err := authorize(p, RightRollback); err != nil {
+	if err := Authorize(p, RightRollback); err != nil {
 		return RollbackResult{}, err
 	}
 	if req.CheckpointID == "" {
-		return RollbackResult{}, missingField("checkpointId", "An id that checkpoint or listCheckpoints returned.")
+		return RollbackResult{}, MissingField("checkpointId", "An id that checkpoint or listCheckpoints returned.")
 	}
 	key, err := e.newKey(p, RightRollback, req.ID, req.Key, func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} })
 	if err != nil {
@@ -196,7 +196,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	}
 	newest, err := e.rules.loadDefinition(ctx, inst.Workflow, 0)
 	if err != nil {
-		return RollbackResult{}, storeError("read the definition", err)
+		return RollbackResult{}, StoreError("read the definition", err)
 	}
 	// Both count: an agent may not roll back what an operator has taken over.
 	if !canGovern(p, l.stored) || !canGovern(p, newest) {
@@ -267,7 +267,7 @@ func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (recor
 	var ids []string
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Checkpointed}}) {
 		if err != nil {
-			return record.Checkpoint{}, storeError("read the checkpoints", err)
+			return record.Checkpoint{}, StoreError("read the checkpoints", err)
 		}
 		if ev.Checkpoint.ID == id {
 			return *ev.Checkpoint, nil
@@ -284,7 +284,6 @@ func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (recor
 	return record.Checkpoint{}, out
 }
 
-// contextFor is an instance's context as the caller may see it.
 func (e *Engine) contextFor(p Principal, inst record.Instance, l loaded) (json.RawMessage, error) {
 	if seesPlain(p, inst) {
 		return inst.Context, nil

@@ -13,13 +13,13 @@ import (
 // must be, and from texts and the rest of documents wherever it turns up again. Everything
 // that was written down and is shown goes through one.
 type masking struct {
-	versions []*workflow.Definition
-	scrub    func(string) string // nil when no version calls anything sensitive
+	known    []*workflow.Definition
+	versions []*workflow.Definition // those that differ in what they call sensitive
+	scrub    func(string) string    // nil when no version calls anything sensitive
 }
 
-// maskingOf knows the sensitive values of documents.
 func maskingOf(docs []json.RawMessage, versions ...*workflow.Definition) masking {
-	m := masking{}
+	m := masking{known: versions}
 	for _, d := range versions {
 		if len(d.Sensitive) == 0 || slices.ContainsFunc(m.versions, func(v *workflow.Definition) bool { return slices.Equal(v.Sensitive, d.Sensitive) }) {
 			continue
@@ -35,7 +35,6 @@ func maskingOf(docs []json.RawMessage, versions ...*workflow.Definition) masking
 	return m
 }
 
-// maskDocument is a document of an instance without sensitive values.
 func (m masking) maskDocument(doc json.RawMessage) (json.RawMessage, error) {
 	return m.maskDocumentWith(doc, nil)
 }
@@ -45,7 +44,7 @@ func (m masking) maskDocumentWith(doc json.RawMessage, replace func(path string,
 	for _, d := range m.versions {
 		var err error
 		if doc, err = d.Mask(doc, replace); err != nil {
-			return nil, internalError("mask a document", err)
+			return nil, InternalError("mask a document", err)
 		}
 	}
 	if m.scrub == nil || m.scrub(string(doc)) == string(doc) {
@@ -54,7 +53,6 @@ func (m masking) maskDocumentWith(doc json.RawMessage, replace func(path string,
 	return scrubbedOrNone(doc, m.scrub), nil
 }
 
-// scrubText is a text without sensitive values.
 func (m masking) scrubText(text string) string {
 	if m.scrub == nil {
 		return text
@@ -62,7 +60,6 @@ func (m masking) scrubText(text string) string {
 	return m.scrub(text)
 }
 
-// maskEvidence is what was fetched without sensitive values.
 func (m masking) maskEvidence(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
@@ -77,11 +74,15 @@ func (m masking) maskEvidence(all []judge.Evidence) []judge.Evidence {
 
 // scrubAction is an action without sensitive values: anything can be asked for. One that a
 // definition has is no secret.
-func (m masking) scrubAction(action string, known ...*workflow.Definition) string {
-	if m.scrub == nil {
-		return action
+func (m masking) scrubAction(action string) string {
+	for _, d := range m.known {
+		for _, s := range d.States {
+			if _, ok := s.Transitions[action]; ok {
+				return action
+			}
+		}
 	}
-	return scrubbedAction(action, m.scrub, known...)
+	return m.scrubText(action)
 }
 
 // maskWords is for what somebody writes about an instance, before it is recorded: only the

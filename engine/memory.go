@@ -11,7 +11,6 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// memory is a judge.Memory over a Store.
 type memory struct{ store store.Store }
 
 // NewMemory lets a judge recall what it refused. What it recalls is written by
@@ -26,7 +25,7 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	}
 	n, raw, err := m.store.Refusals(ctx, guard, identity, since)
 	if err != nil {
-		return r, storeError("say what was refused before", err)
+		return r, StoreError("say what was refused before", err)
 	}
 	if guard != "" {
 		r.Refusals = n
@@ -95,7 +94,7 @@ func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard strin
 	current, err := e.cfg.Store.Load(ctx, inst.ID)
 	switch {
 	case err != nil:
-		err = storeError("load the instance", err)
+		err = StoreError("load the instance", err)
 	case current.Revision != inst.Revision:
 		err = &conflict{inst.ID}
 	default:
@@ -132,7 +131,7 @@ func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 // ClearRefusals forgets what a judge's loop guard counts: an operator's way out
 // for somebody who is held up. It returns how many refusals were forgotten.
 func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q store.RefusalQuery) (int, error) {
-	if err := authorize(p, RightClear); err != nil {
+	if err := Authorize(p, RightClear); err != nil {
 		return 0, err
 	}
 	if q.Principal == "" && q.Workflow == "" {
@@ -143,7 +142,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q store.Refusal
 	}
 	n, err := e.cfg.Store.ClearRefusals(ctx, q)
 	if err != nil {
-		return 0, storeError("forget refusals", err)
+		return 0, StoreError("forget refusals", err)
 	}
 	return n, nil
 }

@@ -83,11 +83,11 @@ type MigrateResult struct {
 // The error is about the request, or about the store; what was migrated before it stays,
 // and is in the result.
 func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (MigrateResult, error) {
-	if err := authorize(p, RightMigrate); err != nil {
+	if err := Authorize(p, RightMigrate); err != nil {
 		return MigrateResult{}, err
 	}
 	if req.Workflow == "" {
-		return MigrateResult{}, missingField("workflow", "The name of a defined workflow.")
+		return MigrateResult{}, MissingField("workflow", "The name of a defined workflow.")
 	}
 	to, err := e.loadNamed(ctx, p, req.Workflow, max(req.ToVersion, 0))
 	if err != nil {
@@ -160,7 +160,6 @@ func (e *Engine) wasState(ctx context.Context, req MigrateRequest, state string,
 	return unknownState("/states/"+state, state, nearest.def)
 }
 
-// migration is one run of Migrate.
 type migration struct {
 	e   *Engine
 	p   Principal
@@ -169,7 +168,6 @@ type migration struct {
 	out MigrateResult
 }
 
-// migrateNamed migrates the instances that were asked for.
 func (m *migration) migrateNamed(ctx context.Context) error {
 	for _, id := range m.req.Instances {
 		inst, err := m.e.cfg.Store.Load(ctx, id)
@@ -178,7 +176,7 @@ func (m *migration) migrateNamed(ctx context.Context) error {
 		case errors.Is(err, store.ErrNotFound):
 			one.Reason = "There is no such instance."
 		case err != nil:
-			return storeError("load the instance", err)
+			return StoreError("load the instance", err)
 		case inst.Workflow != m.to.stored.Name:
 			one.From, one.State, one.Reason = inst.Version, inst.State, fmt.Sprintf("It is an instance of %q.", inst.Workflow)
 		default:
@@ -199,7 +197,7 @@ func (m *migration) migrateAll(ctx context.Context) error {
 		var page []record.Instance
 		for inst, err := range m.e.cfg.Store.Instances(ctx, q) {
 			if err != nil {
-				return storeError("list the instances", err)
+				return StoreError("list the instances", err)
 			}
 			page = append(page, inst)
 		}
@@ -251,7 +249,7 @@ func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (Insta
 			return InstanceMigration{}, err
 		}
 		if inst, err = m.e.cfg.Store.Load(ctx, inst.ID); err != nil {
-			return InstanceMigration{}, storeError("load the instance", err)
+			return InstanceMigration{}, StoreError("load the instance", err)
 		}
 	}
 	return InstanceMigration{
@@ -260,7 +258,6 @@ func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (Insta
 	}, nil
 }
 
-// newMigrationEvent is the migration of one instance.
 func (m *migration) newMigrationEvent(inst record.Instance, out InstanceMigration) record.Event {
 	ev := m.e.newEvent(m.p, inst, record.Migrated)
 	ev.Version, ev.DefinitionHash = m.to.stored.Version, m.to.stored.Hash
@@ -381,7 +378,7 @@ func (e *Engine) findRenamedState(ctx context.Context, inst, restored record.Ins
 	since := store.EventQuery{Instance: inst.ID, AfterSeq: restored.Seq, MaxRevision: inst.Revision, Kinds: []record.Kind{record.Migrated}}
 	for ev, err := range e.cfg.Store.Events(ctx, since) {
 		if err != nil {
-			return "", storeError("read the history", err)
+			return "", StoreError("read the history", err)
 		}
 		for name, until := range now {
 			if next := ev.Migration.States[until]; next != "" {

@@ -26,7 +26,7 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 	}
 	names, err := e.rules.listNames(ctx)
 	if err != nil {
-		return storeError("list the definitions", err)
+		return StoreError("list the definitions", err)
 	}
 	own := foldName(name)
 	for _, other := range names {
@@ -35,7 +35,7 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 		}
 		d, err := e.rules.loadDefinition(ctx, other, 0)
 		if err != nil {
-			return storeError("read the definition", err)
+			return StoreError("read the definition", err)
 		}
 		if !d.Operator {
 			continue

@@ -16,20 +16,19 @@ import (
 // version that it is pinned to. One that it may not see does not exist for it.
 func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (record.Instance, loaded, error) {
 	if id == "" {
-		return record.Instance{}, loaded{}, missingField("id", "The id that start returned.")
+		return record.Instance{}, loaded{}, MissingField("id", "The id that start returned.")
 	}
 	inst, err := e.cfg.Store.Load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && !canSee(p, inst):
-		return record.Instance{}, loaded{}, unknownInstance(id)
+		return record.Instance{}, loaded{}, UnknownInstance(id)
 	case err != nil:
-		return record.Instance{}, loaded{}, storeError("load the instance", err)
+		return record.Instance{}, loaded{}, StoreError("load the instance", err)
 	}
 	l, err := e.loadPinned(ctx, inst)
 	return inst, l, err
 }
 
-// loadPinned is the version of its definition that an instance has.
 func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (loaded, error) {
 	l, err := e.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil || l.stored.Operator {
@@ -57,7 +56,6 @@ func mayMove(inst record.Instance, l loaded, p Principal) error {
 	}
 }
 
-// newPosition is where an instance stands, as a caller sees it. Pure.
 func newPosition(inst record.Instance, l loaded, p Principal) Position {
 	pos := Position{
 		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, DefinitionOwner: definitionOwner(l.stored, p), State: inst.State,
@@ -126,7 +124,6 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 	}, l, p), nil
 }
 
-// decisionView is what every caller sees of a recorded decision.
 func decisionView(d record.Decision) Decision {
 	return Decision{
 		ID: d.ID, Outcome: d.Outcome, Proposed: d.Proposed, Applied: d.Applied, Code: d.Code, Target: d.Target,

@@ -84,7 +84,7 @@ func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64
 		for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: max(0, to-window), Kinds: resetKinds}) {
 			switch {
 			case err != nil:
-				return 0, false, storeError("read the history", err)
+				return 0, false, StoreError("read the history", err)
 			case ev.Seq > to || !resetsQuota(ev):
 			case to == inst.Seq:
 				return ev.Seq, true, nil
@@ -111,7 +111,7 @@ func (e *Engine) countOn(ctx context.Context, inst record.Instance, known eventC
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: known.seq, MaxRevision: inst.Revision}) {
 		switch {
 		case err != nil:
-			return eventCount{}, storeError("read the history", err)
+			return eventCount{}, StoreError("read the history", err)
 		case ev.Seq > inst.Seq:
 			return out, nil
 		case ev.Kind.Revises() && ev.Kind != record.Cancelling && resetsQuota(ev):

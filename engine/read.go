@@ -42,7 +42,6 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	}, nil
 }
 
-// warnUnserved warns of a definition that asks a model that nobody configured.
 func (e *Engine) warnUnserved(d *workflow.Definition, overlays []workflow.Overlay) []string {
 	const then = "moves that ask for it are decided as onJudgeUnavailable says."
 	asked := d.RequiredModels(overlays)
@@ -61,7 +60,7 @@ func (e *Engine) warnUnserved(d *workflow.Definition, overlays []workflow.Overla
 // CanExecute says whether an instance is in one of the given states and was not
 // cancelled: the question to ask before a tool that belongs to those states.
 func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states []string) (CanExecuteResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return CanExecuteResult{}, err
 	}
 	inst, l, err := e.loadInstance(ctx, p, id)
@@ -69,7 +68,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states 
 		return CanExecuteResult{}, err
 	}
 	if len(states) == 0 {
-		return CanExecuteResult{}, missingField("states", "One or more states of the workflow.")
+		return CanExecuteResult{}, MissingField("states", "One or more states of the workflow.")
 	}
 	for i, s := range states {
 		if _, ok := l.def.States[s]; !ok {
@@ -131,7 +130,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryRequest, kinds []record.Kind,
 	render func(context.Context, *showing, record.Event) (V, error),
 ) (shown []V, next int64, _ error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return nil, 0, err
 	}
 	limit, err := pageSize(req.Limit, historyPage, historyMost)
@@ -207,7 +206,7 @@ func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []ju
 
 // Instances lists the instances that the caller may see, newest first.
 func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesRequest) (InstancesResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return InstancesResult{}, err
 	}
 	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
@@ -239,7 +238,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 			err = read.yield(ctx)
 		}
 		if err != nil {
-			return InstancesResult{}, storeError("list the instances", err)
+			return InstancesResult{}, StoreError("list the instances", err)
 		}
 		if len(out.Instances) == limit || looked != "" && read.isFull() {
 			out.NextCursor = looked
@@ -279,7 +278,7 @@ func pageSize(asked, usual, most int) (int, error) {
 
 // Diagram draws a definition, or an instance's with its state and path marked.
 func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (DiagramResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return DiagramResult{}, err
 	}
 	if (req.Name == "") == (req.ID == "") {
@@ -310,7 +309,7 @@ func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (
 		return DiagramResult{}, &Error{Code: CodeInvalidArgument, Path: "/format", Message: fmt.Sprintf("There is no diagram format %q.", req.Format), Hint: "Formats: mermaid, dot."}
 	}
 	if err != nil {
-		return DiagramResult{}, internalError("draw the diagram", err)
+		return DiagramResult{}, InternalError("draw the diagram", err)
 	}
 	out.Diagram = b.String()
 	return out, nil

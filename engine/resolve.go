@@ -46,7 +46,7 @@ type ResolveResult struct {
 //
 // The error has CodeReviewClosed when the review is not open any more.
 func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (ResolveResult, error) {
-	if err := authorize(p, RightResolve); err != nil {
+	if err := Authorize(p, RightResolve); err != nil {
 		return ResolveResult{}, err
 	}
 	if err := e.checkResolve(&req); err != nil {
@@ -70,14 +70,13 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	case req.Decision != judge.Approve && req.Decision != judge.Reject:
 		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
 	case req.Reason == "":
-		return missingField("reason", "One sentence: it is recorded, and whoever asked for the move reads it.")
+		return MissingField("reason", "One sentence: it is recorded, and whoever asked for the move reads it.")
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
 		return &Error{Code: CodeForbidden, Message: "Reviews through the agent's own client are not allowed here.", Hint: "Use the command line, or a reviewer's own client."}
 	}
 	return e.CheckText("reason", req.Reason)
 }
 
-// reviewInPlace is a review with its instance and definition.
 type reviewInPlace struct {
 	row    store.Review
 	inst   record.Instance
@@ -169,7 +168,6 @@ func (e *Engine) isBound(r resolving) bool {
 	return opened.Digest == r.inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(opened.Digest, scope, question)
 }
 
-// rejectReview records a person's no.
 func (e *Engine) rejectReview(ctx context.Context, r resolving) (ResolveResult, error) {
 	why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", r.req.Reason)}
 	d := e.newReviewDecision(r, judge.Verdict{
@@ -180,12 +178,10 @@ func (e *Engine) rejectReview(ctx context.Context, r resolving) (ResolveResult, 
 	return e.finishReview(ctx, r, newReviewEnd(r, judge.Reject), d, "Rejected; the state stays as it is.")
 }
 
-// newReviewEnd is how a review ends by a person's word.
 func newReviewEnd(r resolving, how judge.Outcome) record.Review {
 	return record.Review{ID: r.row.ID, Status: record.ReviewResolved, Resolution: how, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
 }
 
-// newReviewDecision is a verdict that ends a review, as it is recorded.
 func (e *Engine) newReviewDecision(r resolving, v judge.Verdict) *record.Decision {
 	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: e.digestContext(r.inst, r.inst.Context)}
 }
@@ -243,7 +239,7 @@ func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evidence {
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
-		age := e.now().Sub(recorded.At)
+		age := e.Now().Sub(recorded.At)
 		if recorded.Failure != "" || recorded.MaxAge <= 0 || age < 0 || age > recorded.MaxAge {
 			continue
 		}
@@ -259,7 +255,6 @@ func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evi
 	return out
 }
 
-// findChanged names the first piece of evidence that is not what it was.
 func findChanged(before, after []judge.Evidence) (string, bool) {
 	now := map[string]string{}
 	for _, e := range after {
@@ -330,7 +325,6 @@ func (e *Engine) newResolveResult(r resolving, w change, message string) Resolve
 	}
 }
 
-// decisionViewOf is the decision of an event, an empty one where it has none.
 func decisionViewOf(ev record.Event) Decision {
 	if ev.Decision == nil {
 		return decisionView(record.Decision{})
@@ -338,7 +332,6 @@ func decisionViewOf(ev record.Event) Decision {
 	return decisionView(*ev.Decision)
 }
 
-// reviewClosed says what became of a review that is not open.
 func (e *Engine) reviewClosed(ctx context.Context, p Principal, at reviewInPlace) error {
 	row, pos := at.row, newPosition(at.inst, at.loaded, p)
 	how := string(row.Status)
@@ -376,7 +369,7 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 	}
 	row, err := store.FindReview(ctx, e.cfg.Store, ev.Review.ID)
 	if err != nil {
-		return ResolveResult{}, storeError("read the review", err)
+		return ResolveResult{}, StoreError("read the review", err)
 	}
 	review, err := e.newView(p).renderReview(ctx, row)
 	if err != nil {

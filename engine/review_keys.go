@@ -46,7 +46,7 @@ func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review st
 	}
 	row, err := store.FindReview(ctx, e.cfg.Store, review)
 	if err != nil {
-		return AdvanceResult{}, storeError("read the review", err)
+		return AdvanceResult{}, StoreError("read the review", err)
 	}
 	return e.joinReview(ctx, p, inst, l, row, key)
 }
@@ -57,7 +57,7 @@ func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review st
 func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event) (AdvanceResult, error) {
 	row, err := store.FindReview(ctx, e.cfg.Store, ev.Review.ID)
 	if err != nil {
-		return AdvanceResult{}, storeError("read the review", err)
+		return AdvanceResult{}, StoreError("read the review", err)
 	}
 	asked := ev
 	if ev.Kind != record.Escalated {
@@ -95,7 +95,7 @@ func (e *Engine) closingEvent(ctx context.Context, ev record.Event) (record.Even
 	q := store.EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}
 	for next, err := range e.cfg.Store.Events(ctx, q) {
 		if err != nil {
-			return record.Event{}, storeError("read the history", err)
+			return record.Event{}, StoreError("read the history", err)
 		}
 		if next.Review == nil || next.Review.ID != ev.Review.ID || next.Review.Status == record.ReviewOpen {
 			continue

@@ -53,7 +53,7 @@ type ReviewView struct {
 
 // Reviews lists reviews.
 func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (ReviewsResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return ReviewsResult{}, err
 	}
 	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
@@ -88,7 +88,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 			err = read.yield(ctx)
 		}
 		if err != nil {
-			return ReviewsResult{}, storeError("list the reviews", err)
+			return ReviewsResult{}, StoreError("list the reviews", err)
 		}
 		if !p.inScope(row.Workflow) || status == record.ReviewExpired && e.summarizeReview(row).Status != status {
 			continue
@@ -128,7 +128,6 @@ func reviewStatus(text string) (record.ReviewStatus, error) {
 	return "", &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %.80q of a review.", text), Hint: "Statuses: open, resolved, stale, expired, superseded, all."}
 }
 
-// cursorOf is the place of a review in the list, as text.
 func cursorOf(row store.Review) string { return strconv.Itoa(row.Priority.Rank()) + "." + row.ID }
 
 func reviewCursor(text string) (*store.ReviewCursor, error) {
@@ -145,7 +144,7 @@ func reviewCursor(text string) (*store.ReviewCursor, error) {
 
 // Review shows one review.
 func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return ReviewView{}, err
 	}
 	at, err := e.loadReview(ctx, p, id)
@@ -177,7 +176,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	if seesAll(p.Role) && row.Evidence != nil {
-		mask, _, err := show.maskingFor(ctx, ev)
+		mask, err := show.maskingFor(ctx, ev)
 		if err != nil {
 			return ReviewView{}, err
 		}
@@ -197,14 +196,14 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 // that it may not see does not exist for it.
 func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (reviewInPlace, error) {
 	if id == "" {
-		return reviewInPlace{}, missingField("reviewId", "An id that the list of reviews shows.")
+		return reviewInPlace{}, MissingField("reviewId", "An id that the list of reviews shows.")
 	}
 	row, err := store.FindReview(ctx, e.cfg.Store, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return reviewInPlace{}, unknownReview(id)
 	case err != nil:
-		return reviewInPlace{}, storeError("read the review", err)
+		return reviewInPlace{}, StoreError("read the review", err)
 	}
 	inst, l, err := e.loadInstance(ctx, p, row.Instance)
 	if CodeOf(err) == CodeUnknownInstance {
@@ -222,14 +221,13 @@ func unknownReview(id string) error {
 
 // isOverdue reports whether nobody decided a review in time.
 func (e *Engine) isOverdue(row store.Review) bool {
-	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.now().Before(row.ExpiresAt)
+	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.Now().Before(row.ExpiresAt)
 }
 
-// expireReview does what the definition says of a review that nobody decided in time.
 func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 	inst, err := e.cfg.Store.Load(ctx, row.Instance)
 	if err != nil {
-		return storeError("load the instance", err)
+		return StoreError("load the instance", err)
 	}
 	end := record.Review{ID: row.ID, Status: record.ReviewExpired, Reason: "Nobody decided it in time."}
 	if row.OnExpire == workflow.ExpireRaise {
@@ -252,7 +250,7 @@ func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 	var due []store.Review
 	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {
 		if err != nil {
-			return 0, storeError("list the reviews", err)
+			return 0, StoreError("list the reviews", err)
 		}
 		if e.isOverdue(row) {
 			due = append(due, row)

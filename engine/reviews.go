@@ -83,7 +83,7 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 	case errors.Is(err, store.ErrNotFound):
 		return inst, nil, nil
 	case err != nil:
-		return inst, nil, storeError("read the review", err)
+		return inst, nil, StoreError("read the review", err)
 	case e.isOverdue(row) && row.OnExpire != workflow.ExpireRaise:
 		if err := e.expireReview(ctx, row); err != nil {
 			return inst, nil, err
@@ -96,23 +96,22 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 	return inst, &row, nil
 }
 
-// openingEvent is the escalated event of a review.
 func (e *Engine) openingEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}) {
 		switch {
 		case err != nil:
-			return record.Event{}, storeError("read the history", err)
+			return record.Event{}, StoreError("read the history", err)
 		case ev.Seq > seq:
 			return record.Event{}, &Error{
 				Code: CodeUnknownReview, Err: store.ErrNotFound, Message: "What this review was about is not known any more: the beginning of the instance's history was removed.",
 				Hint: "The list of reviews still shows how it ended.",
 			}
 		case ev.Seq != seq || ev.Kind != record.Escalated:
-			return record.Event{}, internalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
+			return record.Event{}, InternalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
 		}
 		return ev, nil
 	}
-	return record.Event{}, internalError("read the review", fmt.Errorf("instance %s has no event %d", instance, seq))
+	return record.Event{}, InternalError("read the review", fmt.Errorf("instance %s has no event %d", instance, seq))
 }
 
 // parkMove lets an escalated move wait for a person, unless too much of what this
@@ -160,14 +159,13 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 		}
 		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return false, storeError("read the review", err)
+			return false, StoreError("read the review", err)
 		}
 		return err == nil && row.Principal == p.ID, nil
 	}
 	return false, nil
 }
 
-// newReviewRow is the review of a judgement, as it is stored.
 func (e *Engine) newReviewRow(p Principal, j judgement) store.Review {
 	action, data := j.question.Action, j.question.Data.Raw()
 	s := j.loaded.def.Review(j.inst.State, action)
@@ -192,7 +190,7 @@ func (e *Engine) isReviewQueueFull(ctx context.Context, p Principal) (bool, erro
 	n := 0
 	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Principal: p.ID, Status: record.ReviewOpen}) {
 		if err != nil {
-			return false, storeError("count the reviews", err)
+			return false, StoreError("count the reviews", err)
 		}
 		if !e.isOverdue(row) || row.OnExpire == workflow.ExpireRaise {
 			n++
@@ -215,20 +213,18 @@ func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
 	return v
 }
 
-// openReviews are the open reviews of an instance.
 func (e *Engine) openReviews(ctx context.Context, inst record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range inst.Facts.Reviews {
 		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
 		if err != nil {
-			return nil, storeError("read the review", err)
+			return nil, StoreError("read the review", err)
 		}
 		out = append(out, *e.summarizeReview(row))
 	}
 	return out, nil
 }
 
-// summarizeReview is a review as it is at this moment.
 func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 	s := &ReviewSummary{
 		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,
@@ -247,7 +243,6 @@ func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 	return s
 }
 
-// nextStepOfReview says what a review means for whoever asked for the move.
 func nextStepOfReview(s ReviewSummary) string {
 	switch {
 	case s.Status == record.ReviewOpen:

@@ -68,7 +68,7 @@ func (r *rules) refresh(ctx context.Context) error {
 	r.mu.Unlock()
 	head, added, err := r.store.Rules(ctx, seen.Place)
 	if err != nil {
-		return storeError("read the chain of rules", err)
+		return StoreError("read the chain of rules", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,6 @@ func (r *rules) loadHead(ctx context.Context) (record.Head, error) {
 	return record.Head{Instance: record.RuleChain, Seq: r.end.Place, Hash: r.end.Hash}, nil
 }
 
-// followRule takes the next rule of the chain.
 func (r *rules) followRule(rule store.Rule) error {
 	seal := rule.Seal()
 	if err := r.end.CheckNext(rule); err != nil {
@@ -144,7 +143,7 @@ func (r *rules) listUnsealed(ctx context.Context) error {
 	clear(r.unsealed)
 	_, all, err := r.store.Rules(ctx, store.UnsealedRules)
 	if err != nil {
-		return storeError("list the rules without a seal", err)
+		return StoreError("list the rules without a seal", err)
 	}
 	for _, rule := range all {
 		if rule.Seal().Place > 0 {
@@ -248,7 +247,6 @@ func (r *rules) listDefinitions(ctx context.Context) ([]store.Definition, error)
 	}
 }
 
-// listNames are the names of what was sealed, in order.
 func (r *rules) listNames(ctx context.Context) ([]string, error) {
 	if r.show {
 		all, err := r.store.Definitions(ctx)

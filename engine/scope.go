@@ -9,7 +9,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// inScope reports whether a workflow's name is in the caller's scope.
 func (p Principal) inScope(workflow string) bool {
 	if p.Workflows == "" {
 		return true
@@ -81,11 +80,10 @@ func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) er
 	return err
 }
 
-// isShared reports whether an operator lets every agent use an agent's workflow.
 func (e *Engine) isShared(ctx context.Context, name string) (bool, error) {
 	revisions, err := e.rules.listConfigs(ctx, name)
 	if err != nil {
-		return false, storeError("read the judge configuration", err)
+		return false, StoreError("read the judge configuration", err)
 	}
 	shared := false
 	for _, r := range revisions {
@@ -110,5 +108,5 @@ func checkReplay(p Principal, ev record.Event) error {
 	if p.inScope(ev.Workflow) {
 		return nil
 	}
-	return unknownInstance(ev.Instance)
+	return UnknownInstance(ev.Instance)
 }

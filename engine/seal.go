@@ -68,7 +68,7 @@ func sealedRule(r store.Rule, was record.RuleSeal) SealedRule {
 // SealRules gives the definitions and judge configurations of a store their seals. That
 // says nothing about how they came there before. It is an operator's to do.
 func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (SealResult, error) {
-	if err := authorize(p, RightMigrate); err != nil {
+	if err := Authorize(p, RightMigrate); err != nil {
 		return SealResult{}, err
 	}
 	for {
@@ -92,7 +92,7 @@ func storeErrorIf(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return storeError(op, err)
+	return StoreError(op, err)
 }
 
 // sealAll seals all rules in their order in the chain, and behind them those without a

@@ -123,7 +123,7 @@ func matchesShown(q store.DecisionQuery, ev record.Event, shown HistoryEntry) bo
 
 // checkSearch refuses a query that is wrong, and one that cannot be answered.
 func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQuery) error {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return err
 	}
 	if err := e.checkQuery(q); err != nil {
@@ -204,7 +204,6 @@ func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	return nil
 }
 
-// oneOf refuses a value that is given and not among those that there are.
 func oneOf[T ~string](field string, value T, of []T) error {
 	if value == "" || slices.Contains(of, value) {
 		return nil
@@ -303,7 +302,7 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 			err = read.yield(ctx)
 		}
 		if err != nil {
-			return StatisticsResult{}, storeError("read the decisions", err)
+			return StatisticsResult{}, StoreError("read the decisions", err)
 		}
 		out.Decisions++
 		if !t.count(h.Event) {
@@ -311,7 +310,7 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 		}
 	}
 	if interrupted != nil {
-		return StatisticsResult{}, storeError("read the decisions", interrupted)
+		return StatisticsResult{}, StoreError("read the decisions", interrupted)
 	}
 	out.Transitions = t.listTransitions()
 	return out, nil

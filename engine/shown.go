@@ -63,14 +63,6 @@ func (s *showing) prepareEvent(ctx context.Context, at store.PlacedEvent) error 
 	return nil
 }
 
-// ensureLoaded loads the instance unless enough is known of it.
-func (s *showing) ensureLoaded(ctx context.Context, id string) error {
-	if s.id == id {
-		return nil
-	}
-	return s.loadInstance(ctx, id)
-}
-
 // loadInstance loads the instance with all that it knows.
 func (s *showing) loadInstance(ctx context.Context, id string) error {
 	if s.id == id && !s.bare {
@@ -82,7 +74,7 @@ func (s *showing) loadInstance(ctx context.Context, id string) error {
 		s.withInstance(record.Instance{ID: id}, loaded{})
 		return nil
 	case err != nil:
-		return storeError("load the instance", err)
+		return StoreError("load the instance", err)
 	}
 	now, err := s.e.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil {
@@ -92,18 +84,10 @@ func (s *showing) loadInstance(ctx context.Context, id string) error {
 	return nil
 }
 
-// renderEntry is a decision as the caller may see it. ev has one.
 func (s *showing) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
-	if err := s.ensureLoaded(ctx, ev.Instance); err != nil {
-		return HistoryEntry{}, err
-	}
-	was, err := s.e.loadDefinition(ctx, ev.Workflow, ev.Version)
+	was, now, err := s.loadVersions(ctx, ev)
 	if err != nil {
 		return HistoryEntry{}, err
-	}
-	now := s.now
-	if now.def == nil {
-		now = was
 	}
 	mask, err := s.buildMasking(ctx, ev, was.def, now.def)
 	if err != nil {
@@ -129,7 +113,7 @@ func (s *showing) renderEntry(ctx context.Context, ev record.Event) (HistoryEntr
 	}
 	out := HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
-		Principal: ev.Principal, Role: ev.Role, Action: mask.scrubAction(ev.Action, was.def, now.def), From: ev.From, To: ev.To, Data: data,
+		Principal: ev.Principal, Role: ev.Role, Action: mask.scrubAction(ev.Action), From: ev.From, To: ev.To, Data: data,
 		Decision: shown, Opinions: opinions, Hash: ev.Hash,
 	}
 	if ev.Review != nil {
@@ -143,17 +127,16 @@ func (s *showing) renderWords(ctx context.Context, ev record.Event, said string)
 	if ev.Action == "" && said == "" {
 		return "", "", nil
 	}
-	mask, versions, err := s.maskingFor(ctx, ev)
-	return mask.scrubAction(ev.Action, versions...), mask.scrubText(said), err
+	mask, err := s.maskingFor(ctx, ev)
+	return mask.scrubAction(ev.Action), mask.scrubText(said), err
 }
 
-// renderCheckpoint is a checkpoint as it is shown.
 func (s *showing) renderCheckpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
 	out := checkpointResult(ev)
 	if out.Description == "" && len(out.Metadata) == 0 {
 		return out, nil
 	}
-	mask, _, err := s.maskingFor(ctx, ev)
+	mask, err := s.maskingFor(ctx, ev)
 	if err != nil {
 		return out, err
 	}
@@ -162,7 +145,6 @@ func (s *showing) renderCheckpoint(ctx context.Context, ev record.Event) (Checkp
 	return out, err
 }
 
-// renderReview is a review as it is at this moment and as it is shown.
 func (s *showing) renderReview(ctx context.Context, row store.Review) (ReviewSummary, error) {
 	out := *s.e.summarizeReview(row)
 	if out.Reason == "" {
@@ -174,21 +156,26 @@ func (s *showing) renderReview(ctx context.Context, row store.Review) (ReviewSum
 	return out, err
 }
 
-// maskingFor is masking for an event, with the versions that the instance had then and has now.
-func (s *showing) maskingFor(ctx context.Context, ev record.Event) (masking, []*workflow.Definition, error) {
-	if err := s.ensureLoaded(ctx, ev.Instance); err != nil {
-		return masking{}, nil, err
+// loadVersions are the versions that the instance of an event had then and has now.
+func (s *showing) loadVersions(ctx context.Context, ev record.Event) (was, now loaded, err error) {
+	if s.id != ev.Instance {
+		if err := s.loadInstance(ctx, ev.Instance); err != nil {
+			return was, now, err
+		}
 	}
-	was, err := s.e.loadDefinition(ctx, ev.Workflow, ev.Version)
-	if err != nil {
-		return masking{}, nil, err
-	}
-	now := s.now
-	if now.def == nil {
+	was, err = s.e.loadDefinition(ctx, ev.Workflow, ev.Version)
+	if now = s.now; now.def == nil {
 		now = was
 	}
-	mask, err := s.buildMasking(ctx, ev, was.def, now.def)
-	return mask, []*workflow.Definition{was.def, now.def}, err
+	return was, now, err
+}
+
+func (s *showing) maskingFor(ctx context.Context, ev record.Event) (masking, error) {
+	was, now, err := s.loadVersions(ctx, ev)
+	if err != nil {
+		return masking{}, err
+	}
+	return s.buildMasking(ctx, ev, was.def, now.def)
 }
 
 // buildMasking removes what either version calls sensitive: of what the instance knows now, of
@@ -231,7 +218,6 @@ func (s *showing) contextBefore(ctx context.Context, ev record.Event) (json.RawM
 	return s.knew, nil
 }
 
-// scrubbedDecision is a decision without sensitive values in its texts.
 func scrubbedDecision(d Decision, scrub func(string) string) Decision {
 	d.Reasoning, d.Violations, d.Findings = scrub(d.Reasoning), scrubbedTexts(d.Violations, scrub), scrubbedFindings(d.Findings, scrub)
 	d.Suggestions, d.Warnings = scrubbedTexts(d.Suggestions, scrub), scrubbedTexts(d.Warnings, scrub)
@@ -239,7 +225,6 @@ func scrubbedDecision(d Decision, scrub func(string) string) Decision {
 	return d
 }
 
-// scrubbedOpinions are opinions without sensitive values in their texts.
 func scrubbedOpinions(opinions []judge.Opinion, scrub func(string) string) []judge.Opinion {
 	out := slices.Clone(opinions)
 	for i := range out {
@@ -287,17 +272,4 @@ func scrubbedOrNone(doc json.RawMessage, scrub func(string) string) json.RawMess
 		return nil
 	}
 	return out
-}
-
-// scrubbedAction is an action without sensitive values: anything can be asked for. One
-// that a definition has is no secret.
-func scrubbedAction(action string, scrub func(string) string, known ...*workflow.Definition) string {
-	for _, d := range known {
-		for _, s := range d.States {
-			if _, ok := s.Transitions[action]; ok {
-				return action
-			}
-		}
-	}
-	return scrub(action)
 }

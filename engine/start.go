@@ -14,11 +14,11 @@ import (
 // context passes the same judge as every action; a refused start creates and
 // records nothing.
 func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (StartResult, error) {
-	if err := authorize(p, RightStart); err != nil {
+	if err := Authorize(p, RightStart); err != nil {
 		return StartResult{}, err
 	}
 	if req.Type == "" {
-		return StartResult{}, missingField("type", "The name of a defined workflow.")
+		return StartResult{}, MissingField("type", "The name of a defined workflow.")
 	}
 	read, err := e.readDocument("context", req.Context, e.cfg.Limits.Data)
 	if err != nil {
@@ -48,10 +48,10 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	c, err := l.def.Case(workflow.CaseInput{
 		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Read: read,
 		Principal: p.ID, Role: string(p.Role), Overlays: overlays, JudgeConfigHash: hash,
-		ReviewPath: e.cfg.ReviewPath, Now: e.now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
+		ReviewPath: e.cfg.ReviewPath, Now: e.Now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
 	})
 	if err != nil {
-		return StartResult{}, internalError("build the case", err)
+		return StartResult{}, InternalError("build the case", err)
 	}
 	v, err := e.askJudge(ctx, p, c)
 	if err != nil {
@@ -78,7 +78,6 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	return StartResult{Position: newPosition(w.next, l, p), Decision: decisionView(*w.event.Decision)}, nil
 }
 
-// refusedStart answers a start that never became an instance.
 func refusedStart(l loaded, p Principal, v judge.Verdict) StartResult {
 	return StartResult{
 		Position: Position{

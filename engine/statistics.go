@@ -18,12 +18,10 @@ const (
 	shownCodes      = 5
 )
 
-// tally counts decisions by transition.
 type tally map[transitionKey]*counts
 
 type transitionKey struct{ workflow, state, action string }
 
-// counts are what is kept of one transition.
 type counts struct {
 	decisions, prechecks, degraded int64
 	outcomes                       map[judge.Outcome]int64
@@ -96,7 +94,6 @@ func rankCounts[K ~string](counts map[K]int64) []Counted {
 	return out
 }
 
-// histogram counts values by bucket.
 type histogram map[int]int64
 
 // quantile is the bucket of the value that this part of all values is not above (by the

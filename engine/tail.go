@@ -63,7 +63,7 @@ func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailRe
 
 // readTail is Tail with pages of so many bytes.
 func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, most int) (TailResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return TailResult{}, err
 	}
 	limit, err := pageSize(req.Limit, historyPage, historyMost)
@@ -78,7 +78,7 @@ func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, mos
 	last, err := e.cfg.Store.LastPosition(ctx)
 	switch {
 	case err != nil:
-		return TailResult{}, storeError("find the last event", err)
+		return TailResult{}, StoreError("find the last event", err)
 	case req.After < 0:
 		return TailResult{Events: []EventView{}, Next: last}, nil
 	case req.After >= last:
@@ -90,7 +90,6 @@ func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, mos
 // mostTailed bounds how many events one request looks through.
 const mostTailed = 5000
 
-// tailPage reads a page of events up to the last position.
 func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, last int64, limit, most int) (TailResult, error) {
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
@@ -111,7 +110,7 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 			err = read.yield(ctx)
 		}
 		if err != nil {
-			return TailResult{}, storeError("read the events", err)
+			return TailResult{}, StoreError("read the events", err)
 		}
 		if e.showsEvent(p, req, ev) {
 			found = append(found, ev)

@@ -119,11 +119,10 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// eventAt reads one event.
 func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Event, error) {
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, AfterSeq: seq - 1, Limit: 1}) {
 		if err != nil {
-			return record.Event{}, storeError("read the history", err)
+			return record.Event{}, StoreError("read the history", err)
 		}
 		if ev.Seq == seq {
 			return ev, nil
@@ -140,7 +139,7 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 			Hint:    "Give a later time.",
 		}
 	}
-	return record.Event{}, internalError("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
+	return record.Event{}, InternalError("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
 }
 
 // Histories is the part of a store.Store that instances are folded from.
@@ -154,7 +153,7 @@ func LoadTruncation(ctx context.Context, from Histories, id string) (record.Trun
 	var cut record.Truncation
 	for ev, err := range from.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
 		if err != nil {
-			return cut, storeError("read the history", err)
+			return cut, StoreError("read the history", err)
 		}
 		cut = *ev.Truncation
 	}
@@ -185,7 +184,7 @@ func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64)
 			err = YieldBulkRead(ctx)
 		}
 		if err != nil {
-			return record.Instance{}, storeError("read the history", err)
+			return record.Instance{}, StoreError("read the history", err)
 		}
 		if ev.Seq != inst.Seq+1 {
 			break // what it would be folded onto was removed
@@ -195,7 +194,7 @@ func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64)
 			if CodeOf(err) == CodeUnknownRevision {
 				return record.Instance{}, err
 			}
-			return record.Instance{}, internalError("fold the history", err)
+			return record.Instance{}, InternalError("fold the history", err)
 		}
 	}
 	if inst.Revision == revision && (seq == 0 || inst.Seq == seq) {
@@ -211,19 +210,18 @@ func loadSnapshot(ctx context.Context, from Histories, id string, revision int64
 	case errors.Is(err, store.ErrNotFound):
 		return record.Instance{}, nil
 	case err != nil:
-		return record.Instance{}, storeError("read a snapshot", err)
+		return record.Instance{}, StoreError("read a snapshot", err)
 	}
 	return inst, nil
 }
 
-// noRevision says why a revision that must have been is not there.
 func noRevision(ctx context.Context, from Histories, id string, revision int64) error {
 	cut, err := LoadTruncation(ctx, from, id)
 	switch {
 	case err != nil:
 		return err
 	case cut.UpTo == 0:
-		return internalError("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
+		return InternalError("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
 	}
 	return &Error{
 		Code: CodeUnknownRevision, Path: "/revision", Err: record.ErrNoRevision,
@@ -238,7 +236,7 @@ func noRevision(ctx context.Context, from Histories, id string, revision int64) 
 //
 // The error has CodeUnknownRevision for what has not been, and for what was removed.
 func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (StatusResult, error) {
-	if err := authorize(p, RightRead); err != nil {
+	if err := Authorize(p, RightRead); err != nil {
 		return StatusResult{}, err
 	}
 	inst, present, err := e.loadInstance(ctx, p, id)
@@ -288,7 +286,7 @@ func (e *Engine) reviewsOpenAt(ctx context.Context, show *showing, then record.I
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
-			return nil, storeError("read the review", err)
+			return nil, StoreError("read the review", err)
 		default:
 			s, err := show.renderReview(ctx, row)
 			if err != nil {

@@ -53,7 +53,7 @@ func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (UndoRe
 }
 
 func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, op Right) (UndoResult, error) {
-	if err := authorize(p, op); err != nil {
+	if err := Authorize(p, op); err != nil {
 		return UndoResult{}, err
 	}
 	key, err := e.newKey(p, op, req.ID, req.Key, func() []string { return []string{revisionText(req.ExpectedRevision)} })
@@ -166,7 +166,7 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 	newest, err := e.rules.loadDefinition(ctx, inst.Workflow, 0)
 	switch {
 	case err != nil:
-		return storeError("read the definition", err)
+		return StoreError("read the definition", err)
 	case l.stored.Operator || newest.Operator:
 		return &Error{
 			Code: CodeForbidden, Message: fmt.Sprintf("The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()),
@@ -178,7 +178,6 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 	return nil
 }
 
-// nothingToTurn says why there is nothing to undo or redo.
 func nothingToTurn(inst record.Instance, l loaded, p Principal, op Right, line record.UndoHistory) *Error {
 	pos := newPosition(inst, l, p)
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
@@ -211,7 +210,7 @@ func (e *Engine) loadLine(ctx context.Context, inst record.Instance) (record.Und
 		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach), MaxRevision: inst.Revision,
 	}))
 	if err != nil {
-		return record.UndoHistory{}, storeError("read the history", err)
+		return record.UndoHistory{}, StoreError("read the history", err)
 	}
 	return line, nil
 }

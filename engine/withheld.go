@@ -14,7 +14,6 @@ import (
 // that others are compared with. Criteria are told, for they are what is demanded.
 var withheld = []string{"minConfidence", "samples", "reference", "exemplars"}
 
-// showsJudge reports whether the caller is told how the judge of a definition is set up.
 func showsJudge(p Principal, s store.Definition) bool { return canGovern(p, s) || seesAll(p.Role) }
 
 // showsJudgeOf is the same for a version that may not be the newest: what an operator configured since
@@ -34,7 +33,7 @@ func definitionView(known bool, l loaded, shared bool, overlays []workflow.Overl
 	}
 	open, cut, err := workflow.RemoveJudgeSettings(l.stored.Document, withheld...)
 	if err != nil {
-		return DefinitionView{}, internalError(fmt.Sprintf("stored definition %s version %d does not parse", l.stored.Name, l.stored.Version), err)
+		return DefinitionView{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", l.stored.Name, l.stored.Version), err)
 	}
 	out.Definition, out.Withheld = open, cut
 	if !slices.Contains(cut, withheld[0]) { // there is one for every definition
@@ -43,7 +42,6 @@ func definitionView(known bool, l loaded, shared bool, overlays []workflow.Overl
 	return out, nil
 }
 
-// rubricView is what is in force, for the caller.
 func rubricView(known bool, l loaded, overlays []workflow.Overlay) RubricView {
 	r := l.def.Rubric(overlays)
 	if known {

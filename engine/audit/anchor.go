@@ -170,7 +170,6 @@ func headOf(i record.Instance) record.Head {
 	return record.Head{Instance: i.ID, Seq: i.Seq, Hash: i.Head}
 }
 
-// anchored is an anchor with what it says.
 type anchored struct {
 	note string
 	said record.Anchor

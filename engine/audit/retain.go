@@ -136,7 +136,6 @@ func (a *Auditor) operatorDefinitions(ctx context.Context, p engine.Principal, n
 	return out, nil
 }
 
-// retainer is one run of Retain.
 type retainer struct {
 	*Auditor
 	by  engine.Principal
@@ -234,7 +233,6 @@ func (r *retainer) removeDue(ctx context.Context) error {
 	return nil
 }
 
-// recordRemoval notes what was cut.
 func (r *retainer) recordRemoval(d dueHistory) {
 	gone := d.upTo - d.whole.events[0].seq + 1
 	if d.pinned == KeptDone {

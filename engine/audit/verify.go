@@ -152,7 +152,6 @@ func (a *Auditor) Verify(ctx context.Context, p engine.Principal, req VerifyRequ
 	return v.result(), nil
 }
 
-// verification is one run of Verify.
 type verification struct {
 	engine *engine.Engine
 	store  store.Store
@@ -220,7 +219,6 @@ func (v *verification) result() VerifyReport {
 	return r
 }
 
-// addProblem notes a problem.
 func (v *verification) addProblem(p Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -234,7 +232,6 @@ func (v *verification) addProblem(p Problem) {
 	v.report.Problems = append(v.report.Problems, p)
 }
 
-// isWhole reports whether no problem of an instance's history is known.
 func (v *verification) isWhole(id string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -285,7 +282,6 @@ func (v *verification) unsignedAbove(h record.Head) int64 {
 	return 0
 }
 
-// reportProgress counts what was verified and tells of it now and then.
 func (v *verification) reportProgress(events int64) {
 	v.instances.Add(1)
 	total := v.events.Add(events)

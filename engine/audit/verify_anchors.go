@@ -9,7 +9,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// anchorCheck verifies the anchors in their order.
 type anchorCheck struct {
 	*verification
 	last anchored // the zero one behind an anchor that cannot be read
@@ -195,7 +194,6 @@ func (v *verification) checkHead(ctx context.Context, number int64, head record.
 	return nil
 }
 
-// wronger tells of a problem of a head.
 type wronger func(kind Break, format string, args ...any)
 
 // checkRemovals asks for a signature of every removal that was made after a history was

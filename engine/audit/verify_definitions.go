@@ -138,7 +138,6 @@ func (v *verification) checkDefinitions(ctx context.Context) error {
 	return nil
 }
 
-// checkConfigs compares the judge configurations of a workflow with their hashes.
 func (v *verification) checkConfigs(ctx context.Context, workflow string) error {
 	revisions, err := v.store.JudgeConfigs(ctx, workflow)
 	if err != nil {

@@ -115,7 +115,6 @@ func (h *historyCheck) readPlaces(ctx context.Context, from int64) ([]place, err
 	}
 }
 
-// firstBehind is the first event whose place is above a number.
 func (h *historyCheck) firstBehind(ctx context.Context, number int64) (e record.Event, there bool, err error) {
 	for e, err := range h.v.store.Events(ctx, store.EventQuery{Instance: h.row.ID, AfterSeq: number, Limit: 1}) {
 		return e, true, err

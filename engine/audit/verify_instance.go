@@ -320,7 +320,6 @@ func (h *historyCheck) checkBeyond(ctx context.Context, e record.Event, unreadab
 	return nil
 }
 
-// listDifferences names the fields in which two instances differ.
 func listDifferences(a, b record.Instance) []string {
 	var fields []string
 	differ := func(name string, same bool) {

@@ -117,7 +117,6 @@ func (e *Event) SetMerged(before, after json.RawMessage) {
 	e.merged.before, e.merged.after = before, after
 }
 
-// mergePatch is the context after the event's patch.
 func (e Event) mergePatch(context json.RawMessage) (json.RawMessage, error) {
 	is := e.merged
 	if is.after != nil && len(is.before) == len(context) && (len(context) == 0 || &is.before[0] == &context[0]) {

@@ -14,7 +14,6 @@ import (
 // store whose seals were removed would pass for one that never had any.
 const keyMark = "rules are sealed"
 
-// parseKeyFile reads a key, and whether it is marked.
 func parseKeyFile(path string, text []byte) (key []byte, marked bool, err error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
 	key, err = hex.DecodeString(string(bytes.TrimSpace(first)))

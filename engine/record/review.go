@@ -145,7 +145,6 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 	return nil
 }
 
-// checkReviewEnd checks how a review ends.
 func checkReviewEnd(e Event) error {
 	r := e.Review
 	switch r.Status {

@@ -161,7 +161,6 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	return next, nil
 }
 
-// checkOrder checks an event against the instance before it.
 func checkOrder(prev Instance, e Event) error {
 	revision := prev.Revision
 	if e.Kind.Revises() {

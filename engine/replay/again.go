@@ -35,7 +35,6 @@ type reasonError struct{ reason string }
 
 func (r *reasonError) Error() string { return "replay: " + r.reason }
 
-// result is what came of one question.
 type result struct {
 	verdict judge.Verdict
 	// reason says why there is none, detail more.
@@ -47,7 +46,6 @@ type result struct {
 	reused, otherChecks bool
 }
 
-// judgeAgain puts a question once more.
 func (cfg Config) judgeAgain(ctx context.Context, q Question) result {
 	switch {
 	case cfg.ShadowOnly:
@@ -101,7 +99,6 @@ func (cfg Config) judgeAgain(ctx context.Context, q Question) result {
 	return out
 }
 
-// apply puts the other settings into a rubric.
 func (c Change) apply(r *judge.Rubric) {
 	if c.MinConfidence != nil {
 		r.MinConfidence = *c.MinConfidence

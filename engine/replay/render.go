@@ -23,7 +23,6 @@ type About struct {
 // none stands where there is nothing to show.
 const none = "-"
 
-// grid is a table with its title.
 type grid struct {
 	title string
 	head  []string
@@ -63,7 +62,6 @@ func (s Shadow) figures(a About) [][2]string {
 	}
 }
 
-// tables are the parts of a report after the flips.
 func (r Report) tables() []grid {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	changes := grid{title: "Other outcomes by reason", head: []string{"workflow", "action", "then", "for", "now", "for", "count"}}
@@ -118,7 +116,6 @@ func (r Report) verdict() string {
 	return fmt.Sprintf("%d of %d came out otherwise, %d of them are new approvals.", r.Flips, r.Replayed, r.NewApprovals)
 }
 
-// line names a flip.
 func (f Flip) line() string {
 	text := fmt.Sprintf("%s event %d, %s of %s v%d", f.Instance, f.Seq, cmp.Or(f.Action, "start"), f.Workflow, f.Version)
 	if f.State != "" {

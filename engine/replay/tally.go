@@ -246,7 +246,6 @@ func truncateText(text string) string {
 	return text
 }
 
-// report is the sum.
 func (t *tally) report() Report {
 	r := t.r
 	r.Listed, r.Changes, r.Workflows, r.NotReplayed = []Flip{}, []ChangeCount{}, []WorkflowCount{}, []Unreplayed{}

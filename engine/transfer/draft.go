@@ -103,7 +103,6 @@ func addRemark(list *[]string, format string, args ...any) {
 	}
 }
 
-// goesBack reports whether a line returns to an earlier point.
 func goesBack(line Line) bool {
 	return line.CheckpointID != "" || line.Action == "rollback" || line.Kind == record.RolledBack || line.Kind == record.Undone
 }
@@ -192,7 +191,6 @@ func (d *importDraft) startContext() (context json.RawMessage, from string, err 
 	return encodeObject(fields), from, nil
 }
 
-// addLine adds the event of a line, after the checkpoints that come before it.
 func (d *importDraft) addLine(line Line, counts bool) error {
 	at := fmt.Sprintf("%s:%d", d.in.Log, line.Number)
 	after := d.time

@@ -84,7 +84,6 @@ func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 	return Exported{Definitions: definitions, Instances: x.exportInstances(ctx, req)}, nil
 }
 
-// exporter is one export.
 type exporter struct {
 	e    *engine.Engine
 	db   store.Store
@@ -188,7 +187,6 @@ func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (Exp
 	}
 }
 
-// exporting is the export of one instance.
 type exporting struct {
 	exporter
 	inst  record.Instance           // the fold so far
@@ -403,7 +401,6 @@ func (x *exporting) addRemoved(cut record.Truncation) error {
 	return err
 }
 
-// writeState writes the file that says where the instance stands.
 func (x *exporting) writeState() error {
 	context, err := x.mask.Document(x.inst.Context)
 	if err != nil {

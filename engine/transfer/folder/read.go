@@ -193,7 +193,6 @@ func (f *Folder) readFile(name string, limit int64) ([]byte, error) {
 	return content, nil
 }
 
-// readInstance reads a wf-*.json with its log and checkpoints.
 func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 	stem := strings.TrimSuffix(file, ".json")
 	in := transfer.Instance{File: file, Log: stem + ".log"}
