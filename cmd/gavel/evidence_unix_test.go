@@ -44,7 +44,7 @@ func TestServerEndsWithItsFetches(t *testing.T) {
 			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			source := fmt.Sprintf("evidence: {sources: {slow: {command: [sh, -c, 'sleep 600 & echo $$ $! >%s; wait']}, quick: {command: [echo, fine]}}}\n", pipe)
+			source := fmt.Sprintf("evidence: {sources: {slow: {command: [sh, -c, 'sleep 600 & echo $$ $! >%s; wait'], timeout: 3s}, quick: {command: [echo, fine]}}}\n", pipe)
 			if err := errors.Join(os.WriteFile(flow, []byte(fetching), 0o600), os.WriteFile(config, []byte(source), 0o600)); err != nil {
 				t.Fatal(err)
 			}

@@ -209,14 +209,12 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// runCheckpoint returns how many pages the log has and how many of them are folded.
+// runCheckpoint returns how many pages the log has and how many of them are folded; both
+// are -1 while another checkpoint runs.
 func runCheckpoint(on querier, mode string) (pages, folded int, err error) {
 	var busy int
 	err = on.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint("+mode+")").Scan(&busy, &pages, &folded)
-	if err != nil || pages < 0 { // negative: another one is at it
-		return 0, 0, err
-	}
-	return pages, folded, nil
+	return pages, folded, err
 }
 
 // pagesWritten is how many pages a connection has written so far.

@@ -254,7 +254,7 @@ func (w *writer) upkeep() {
 		if cut {
 			pages, _, err = runCheckpoint(w.conn, "TRUNCATE")
 		}
-		if err == nil {
+		if err == nil && pages >= 0 { // else another checkpoint runs, and the length is not known
 			w.restartLog(pages, written)
 		}
 	}
