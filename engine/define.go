@@ -54,7 +54,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 			Name: d.Name, Version: newest.Version + 1, Hash: d.Hash, Document: d.Document,
 			Owner: p.ID, Operator: p.Role == RoleOperator, CreatedAt: e.Now(),
 		}
-		s, err = e.rules.addDefinition(ctx, s)
+		err = e.rules.addRule(ctx, store.Rule{Definition: &s})
 		switch {
 		case err == nil:
 			e.ledger.chargeBytes(p, len(d.Document))

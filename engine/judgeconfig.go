@@ -44,7 +44,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, err
 		}
-		err = e.rules.addJudgeConfig(ctx, c)
+		err = e.rules.addRule(ctx, store.Rule{Config: &c})
 		if errors.Is(err, store.ErrConflict) {
 			continue // another revision came between: look again, rights included
 		}

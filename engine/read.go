@@ -103,13 +103,10 @@ var decided = []record.Kind{record.Started, record.Advanced, record.Refused, rec
 
 // The page sizes of History and Instances.
 const (
-	historyPage    = 100
-	historyMost    = 1000
-	instancesPage  = 50
-	instancesMost  = 500
-	limitPath      = "/limit"
-	limitTooLarge  = "The limit is at most %d."
-	limitUseCursor = "Read page by page."
+	historyPage   = 100
+	historyMost   = 1000
+	instancesPage = 50
+	instancesMost = 500
 )
 
 // History returns the decisions of an instance, oldest first, pre-checks
@@ -267,11 +264,11 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 func pageSize(asked, usual, most int) (int, error) {
 	switch {
 	case asked < 0:
-		return 0, &Error{Code: CodeInvalidArgument, Path: limitPath, Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
+		return 0, &Error{Code: CodeInvalidArgument, Path: "/limit", Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
 	case asked == 0:
 		return usual, nil
 	case asked > most:
-		return 0, &Error{Code: CodeInvalidArgument, Path: limitPath, Message: fmt.Sprintf(limitTooLarge, most), Hint: limitUseCursor}
+		return 0, &Error{Code: CodeInvalidArgument, Path: "/limit", Message: fmt.Sprintf("The limit is at most %d.", most), Hint: "Read page by page."}
 	}
 	return asked, nil
 }

@@ -365,25 +365,9 @@ func (r *rules) cacheConfigs(name string, all []store.JudgeConfig) {
 	}
 }
 
-// addDefinition seals a definition and stores it. ErrConflict as Store.AddRule,
-// also when another rule came between.
-func (r *rules) addDefinition(ctx context.Context, d store.Definition) (store.Definition, error) {
-	err := r.addRule(ctx, func(place int64, prev string) error {
-		d.Seal = r.sealer.Seal(place, prev, d.Parts()...)
-		return r.store.AddRule(ctx, store.Rule{Definition: &d})
-	})
-	return d, err
-}
-
-// addJudgeConfig is addDefinition for a judge configuration.
-func (r *rules) addJudgeConfig(ctx context.Context, c store.JudgeConfig) error {
-	return r.addRule(ctx, func(place int64, prev string) error {
-		c.Seal = r.sealer.Seal(place, prev, c.Parts()...)
-		return r.store.AddRule(ctx, store.Rule{Config: &c})
-	})
-}
-
-func (r *rules) addRule(ctx context.Context, write func(place int64, prev string) error) error {
+// addRule seals a definition or a judge configuration and stores it. ErrConflict as
+// Store.AddRule, also when another rule came between.
+func (r *rules) addRule(ctx context.Context, rule store.Rule) error {
 	select {
 	case <-r.adding:
 	case <-ctx.Done():
@@ -396,5 +380,11 @@ func (r *rules) addRule(ctx context.Context, write func(place int64, prev string
 	r.mu.Lock()
 	end := r.end
 	r.mu.Unlock()
-	return write(end.Place+1, end.Hash)
+	seal := r.sealer.Seal(end.Place+1, end.Hash, rule.Parts()...)
+	if rule.Definition != nil {
+		rule.Definition.Seal = seal
+	} else {
+		rule.Config.Seal = seal
+	}
+	return r.store.AddRule(ctx, rule)
 }

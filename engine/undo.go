@@ -89,11 +89,13 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if err != nil {
 		return UndoResult{}, err
 	}
-	move, target, kind := undoOf(line)
+	move, _ := line.LastMove()
+	target, kind := move.Before, record.Undone
 	if op == RightRedo {
-		move, target, kind = redoOf(line)
+		move, _ = line.LastUndone()
+		target, kind = move.Event.Revision, record.Redone
 	}
-	if target == 0 {
+	if target == 0 { // there is none
 		return UndoResult{}, nothingToTurn(inst, l, p, op, line)
 	}
 	if why := e.describeEffect(move.Event); why != "" && p.Role != RoleOperator {
@@ -114,18 +116,6 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 		return UndoResult{}, e.conflictFor(ctx, p, err)
 	}
 	return newUndoResult(w.event, newPosition(w.next, l, p), w.next.Context), nil
-}
-
-// undoOf and redoOf are what an undo and a redo would do at the end of a line; the
-// target is 0 when there is nothing.
-func undoOf(line record.UndoHistory) (move record.Move, target int64, kind record.Kind) {
-	move, _ = line.LastMove()
-	return move, move.Before, record.Undone
-}
-
-func redoOf(line record.UndoHistory) (move record.Move, target int64, kind record.Kind) {
-	move, _ = line.LastUndone()
-	return move, move.Event.Revision, record.Redone
 }
 
 func (op Right) verb() string {
