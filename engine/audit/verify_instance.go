@@ -174,19 +174,25 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 
 // readRollbacks notes which revisions the fold has to keep.
 func (h *historyCheck) readRollbacks(ctx context.Context) error {
-	q := store.EventQuery{Instance: h.row.ID, Kinds: []record.Kind{record.RolledBack, record.Undone, record.Redone}}
-	var last int64
-	for e, err := range h.v.store.Events(ctx, q) {
-		if err != nil && !isDamage(err) {
-			return engine.StoreError("be verified", err)
-		}
-		if err != nil || e.Seq <= last { // what is broken shows when all events are read
-			return nil
-		}
-		last = e.Seq
+	return h.v.eachOf(ctx, h.row.ID, func(e record.Event) {
 		if e.Rollback != nil {
 			h.restored[e.Rollback.Restores] = true
 		}
+	}, record.RolledBack, record.Undone, record.Redone)
+}
+
+// eachOf reads the events of some kinds, up to one that is broken: that shows when all are read.
+func (v *verification) eachOf(ctx context.Context, id string, do func(record.Event), kinds ...record.Kind) error {
+	var last int64
+	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: kinds}) {
+		if err != nil && !isDamage(err) {
+			return engine.StoreError("be verified", err)
+		}
+		if err != nil || e.Seq <= last {
+			return nil
+		}
+		last = e.Seq
+		do(e)
 	}
 	return nil
 }
@@ -221,19 +227,9 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 }
 
 // loadTruncation is the newest one of an instance, nil when its history was never shortened.
-func (v *verification) loadTruncation(ctx context.Context, id string) (*record.Truncation, error) {
-	var newest *record.Truncation
-	var last int64
-	for e, err := range v.store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Truncated}}) {
-		if err != nil && !isDamage(err) {
-			return nil, engine.StoreError("be verified", err)
-		}
-		if err != nil || e.Seq <= last {
-			return newest, nil
-		}
-		newest, last = e.Truncation, e.Seq
-	}
-	return newest, nil
+func (v *verification) loadTruncation(ctx context.Context, id string) (newest *record.Truncation, err error) {
+	err = v.eachOf(ctx, id, func(e record.Event) { newest = e.Truncation }, record.Truncated)
+	return newest, err
 }
 
 // foldEvent takes the instance one step on and compares it with the snapshot of this place.
