@@ -23,10 +23,10 @@ func (e *Engine) CheckRule(rule store.Rule) error {
 // HasRuleKey reports whether seals are compared with a key.
 func (e *Engine) HasRuleKey() bool { return len(e.cfg.RuleKey) > 0 }
 
-// LoadDefinition returns a version of a definition (0 is the newest) with all its settings.
-// It needs RightExport.
-func (e *Engine) LoadDefinition(ctx context.Context, p Principal, name string, version int) (store.Definition, *workflow.Definition, error) {
-	if err := Authorize(p, RightExport); err != nil {
+// LoadDefinition returns a version of a definition (0 is the newest) with all its settings,
+// to a caller whom its owner's masks do not concern: who has the right that it is loaded for.
+func (e *Engine) LoadDefinition(ctx context.Context, p Principal, right Right, name string, version int) (store.Definition, *workflow.Definition, error) {
+	if err := Authorize(p, right); err != nil {
 		return store.Definition{}, nil, err
 	}
 	l, err := e.loadNamed(ctx, p, name, version)

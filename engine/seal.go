@@ -73,8 +73,11 @@ func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (S
 	}
 	for {
 		result, err := e.rules.sealAll(ctx, req)
-		if !errors.Is(err, store.ErrConflict) {
-			return result, storeErrorIf("seal the rules", err)
+		switch {
+		case err == nil:
+			return result, nil
+		case !errors.Is(err, store.ErrConflict):
+			return result, StoreError("seal the rules", err)
 		}
 	}
 }
@@ -86,13 +89,6 @@ func (e *Engine) CheckRules(ctx context.Context) error {
 		return err
 	}
 	return e.rules.checkSealed()
-}
-
-func storeErrorIf(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return StoreError(op, err)
 }
 
 // sealAll seals all rules in their order in the chain, and behind them those without a

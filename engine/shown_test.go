@@ -66,7 +66,7 @@ func TestExportMasksEvidenceDetail(t *testing.T) {
 	const ssn = "078-05-1120"
 	b := newBench(t)
 	b.define(operator, strings.Replace(talkativeFlow, `"states"`, `"sensitive":["/ssn"],"states"`, 1))
-	_, d, err := b.LoadDefinition(t.Context(), operator, "talkative", 0)
+	_, d, err := b.LoadDefinition(t.Context(), operator, engine.RightExport, "talkative", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -218,7 +218,7 @@ func (a *Auditor) Anchors(ctx context.Context, p engine.Principal, after int64) 
 			yield(store.Anchor{}, err)
 			return
 		}
-		for anchor, err := range a.store.Anchors(ctx, after) {
+		for anchor, err := range a.store.Anchors(ctx, max(after, 0)) {
 			if err != nil {
 				yield(store.Anchor{}, engine.StoreError("read the anchors", err))
 				return

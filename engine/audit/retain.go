@@ -125,7 +125,7 @@ func (a *Auditor) operatorDefinitions(ctx context.Context, p engine.Principal, n
 	}
 	var out []*workflow.Definition
 	for _, name := range names {
-		stored, d, err := a.engine.LoadDefinition(ctx, p, name, 0)
+		stored, d, err := a.engine.LoadDefinition(ctx, p, engine.RightRetain, name, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -106,10 +106,10 @@ func (s *Store) Refusals(ctx context.Context, guard, identity string, since time
 			if l.At.Before(since) {
 				continue
 			}
-			if l.Guard == guard {
+			if guard != "" && l.Guard == guard {
 				n++
 			}
-			if l.Identity == identity && l.Opinion != nil {
+			if identity != "" && l.Identity == identity && l.Opinion != nil {
 				opinion = bytes.Clone(l.Opinion)
 			}
 		}

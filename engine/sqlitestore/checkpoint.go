@@ -71,7 +71,7 @@ func (l *longLogs) isDue(written int) bool { return l.next > 0 && written >= l.n
 // readers in progress; those of this process that come meanwhile are held back.
 func (w *writer) restartLog(pages, written int) {
 	l := &w.long
-	if pages < longLog*w.folder.every {
+	if pages < longLog*w.checkpointer.every {
 		l.tries, l.next, l.warned = 0, 0, false
 		return
 	}
@@ -79,7 +79,7 @@ func (w *writer) restartLog(pages, written int) {
 	if l.tries >= promptTries/2 {
 		patience = longPatience
 	}
-	if pages > hugeLog*w.folder.every {
+	if pages > hugeLog*w.checkpointer.every {
 		mode = "TRUNCATE"
 	}
 	if w.checkpointWithin(patience, mode) {
@@ -88,11 +88,11 @@ func (w *writer) restartLog(pages, written int) {
 	}
 	l.blocked.Add(1)
 	l.tries++
-	l.next = written + max(1, w.folder.every/triesPerRound)
+	l.next = written + max(1, w.checkpointer.every/triesPerRound)
 	if l.tries > promptTries {
-		l.next = written + w.folder.every
+		l.next = written + w.checkpointer.every
 	}
-	if pages > hugeLog*w.folder.every && !l.warned {
+	if pages > hugeLog*w.checkpointer.every && !l.warned {
 		l.warned = true
 		w.log.Warn("the write-ahead log is longer than it should be: a reader that does not end keeps it from beginning anew",
 			"path", w.path, "bytes", fileSize(w.path+"-wal"))
@@ -107,9 +107,9 @@ func (w *writer) checkpointWithin(patience time.Duration, mode string) bool {
 		_, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))
 		return err
 	}
-	if w.folder != nil {
-		w.folder.working.Lock()
-		defer w.folder.working.Unlock()
+	if w.checkpointer != nil {
+		w.checkpointer.working.Lock()
+		defer w.checkpointer.working.Unlock()
 	}
 	if timeout(patience) != nil {
 		return false

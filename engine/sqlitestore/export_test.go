@@ -209,7 +209,7 @@ func SpanOf(ctx context.Context, s *Store, q store.DecisionQuery) [2]int64 {
 // Fold runs a round of the checkpointer, and reports whether it left the rest, or cutting
 // the file, to the writer.
 func (s *Store) Fold() (rest, cut bool, err error) {
-	f := s.writer.folder
+	f := s.writer.checkpointer
 	err = f.foldLog()
 	return f.rest.Swap(false), f.cut.Swap(false), err
 }
@@ -222,10 +222,10 @@ func (s *Store) NeverFold() {
 }
 
 // LeaveCut makes the writer cut the log's file after its next transaction.
-func (s *Store) LeaveCut() { s.writer.folder.cut.Store(true) }
+func (s *Store) LeaveCut() { s.writer.checkpointer.cut.Store(true) }
 
 // LeaveRest makes the writer fold what is left after its next transaction.
-func (s *Store) LeaveRest() { s.writer.folder.rest.Store(true) }
+func (s *Store) LeaveRest() { s.writer.checkpointer.rest.Store(true) }
 
 // FailedWhileAnsweringQueues has a writer whose file is gone answer one write after the
 // other that waits, and queues another one before it takes the second answer. It returns

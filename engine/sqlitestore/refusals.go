@@ -52,8 +52,13 @@ func (st *statements) learn(l *store.Lesson) error {
 // Refusals implements store.Store.
 func (s *Store) Refusals(ctx context.Context, guard, identity string, since time.Time) (n int, opinion json.RawMessage, err error) {
 	err = s.read(ctx, "refusals", func(ctx context.Context) error {
-		if err := s.stmts.refusals.QueryRowContext(ctx, guard, since.UnixNano()).Scan(&n); err != nil {
-			return err
+		if guard != "" {
+			if err := s.stmts.refusals.QueryRowContext(ctx, guard, since.UnixNano()).Scan(&n); err != nil {
+				return err
+			}
+		}
+		if identity == "" {
+			return nil
 		}
 		var raw []byte
 		err := s.stmts.refusedOpinion.QueryRowContext(ctx, identity, since.UnixNano()).Scan(&raw)

@@ -124,7 +124,7 @@ func openStore(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, errors.Join(err, s.closeReaders(), w.close())
 	}
 	if cfg.autocheckpoint == 0 {
-		w.folder, err = newCheckpointer(cfg)
+		w.checkpointer, err = newCheckpointer(cfg)
 		if err != nil {
 			return nil, errors.Join(err, s.closeReaders(), w.close())
 		}

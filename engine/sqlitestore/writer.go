@@ -74,16 +74,16 @@ type writer struct {
 	writes   atomic.Uint64 // writes in them
 	lonely   atomic.Int32  // transactions of one write in a row
 
-	turn    sync.Mutex // whoever holds it writes; what follows is his
-	conn    *sql.Conn
-	stmts   statements
-	batch   []*request    // of the transaction that is open, reused
-	folder  *checkpointer // nil where commits fold
-	folded  int           // pages written when it was last woken
-	asked   int           // how many waited in the queue when begin last tried
-	long    longLogs
-	readers gate // before the reads of this process
-	saved   bool // the log has lost its name, and all of it is in the file
+	turn         sync.Mutex // whoever holds it writes; what follows is his
+	conn         *sql.Conn
+	stmts        statements
+	batch        []*request    // of the transaction that is open, reused
+	checkpointer *checkpointer // nil where commits fold
+	folded       int           // pages written when it was last woken
+	asked        int           // how many waited in the queue when begin last tried
+	long         longLogs
+	readers      gate // before the reads of this process
+	saved        bool // the log has lost its name, and all of it is in the file
 }
 
 // lonelyEnough is after how many transactions of one write in a row a caller writes
@@ -131,8 +131,8 @@ func (w *writer) close() error {
 }
 
 func (w *writer) start() {
-	if w.folder != nil {
-		go w.folder.run()
+	if w.checkpointer != nil {
+		go w.checkpointer.run()
 	}
 	go w.run()
 	go w.watch()
@@ -150,8 +150,8 @@ func (w *writer) stop() error {
 	<-w.watched
 	w.saveLog()
 	var err error
-	if w.folder != nil {
-		err = w.folder.stop()
+	if w.checkpointer != nil {
+		err = w.checkpointer.stop()
 	}
 	ctx := context.Background()
 	// Both are upkeep: another process that reads or writes may be in their way,
@@ -197,7 +197,7 @@ func (w *writer) writeDirectly(r *request) bool {
 		return false
 	}
 	w.exitOnPanic(func() { w.commit(r) })
-	if w.folder != nil && (w.folder.hasRest() || w.longIsDue()) {
+	if w.checkpointer != nil && (w.checkpointer.hasRest() || w.longIsDue()) {
 		select {
 		case w.chores <- struct{}{}: // the caller does not wait for it
 		default:
@@ -243,14 +243,14 @@ func (w *writer) run() {
 // upkeep sees to the log between two transactions, when everybody has an answer.
 // Nothing that fails here was promised to anybody.
 func (w *writer) upkeep() {
-	if w.folder == nil {
+	if w.checkpointer == nil {
 		return
 	}
 	written, err := pagesWritten(w.conn)
-	cut, rest := w.folder.cut.CompareAndSwap(true, false), w.folder.rest.CompareAndSwap(true, false)
+	cut, rest := w.checkpointer.cut.CompareAndSwap(true, false), w.checkpointer.rest.CompareAndSwap(true, false)
 	if err == nil && (cut || rest || w.long.isDue(written)) {
 		pages, folded, err := runCheckpoint(w.conn, "PASSIVE")
-		cut = cut || err == nil && w.folder.isHuge(pages, folded) // it begins anew from here, and would stay as long as it was
+		cut = cut || err == nil && w.checkpointer.isHuge(pages, folded) // it begins anew from here, and would stay as long as it was
 		if cut {
 			pages, _, err = runCheckpoint(w.conn, "TRUNCATE")
 		}
@@ -269,12 +269,12 @@ func (w *writer) longIsDue() bool {
 
 // wakeFolder has the log folded once enough was written.
 func (w *writer) wakeFolder() {
-	if w.folder == nil {
+	if w.checkpointer == nil {
 		return
 	}
-	if n, err := pagesWritten(w.conn); err == nil && n-w.folded >= w.folder.every {
+	if n, err := pagesWritten(w.conn); err == nil && n-w.folded >= w.checkpointer.every {
 		w.folded = n
-		w.folder.wake()
+		w.checkpointer.wake()
 	}
 }
 

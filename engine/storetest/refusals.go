@@ -56,7 +56,7 @@ func boundRefusals(t *testing.T, _ Driver, s store.Store) {
 	none.Bound, none.Opinion = "bound c", nil
 	commitLesson(t, s, ID(1), none)
 	wantRefusals(t, s, "a", noon, 1)
-	wantRefusals(t, s, "", noon, 2) // nobody asks for these
+	wantRefusals(t, s, "", noon, 0) // what binds counts for nothing
 	wantOpinion(t, s, "case a", noon, `{"at":0}`)
 	wantOpinion(t, s, "bound a", noon, `{"at":0}`)
 	wantOpinion(t, s, "bound b", noon, `{"at":1}`)

@@ -117,13 +117,13 @@ func (x exporter) exportDefinitions(ctx context.Context, name string) ([]Exporte
 	}
 	var out []ExportedDefinition
 	for _, name := range names {
-		newest, _, err := x.e.LoadDefinition(ctx, x.p, name, 0)
+		newest, _, err := x.e.LoadDefinition(ctx, x.p, engine.RightExport, name, 0)
 		if err != nil {
 			return nil, err
 		}
 		hashes := map[string]bool{}
 		for v := 1; v <= newest.Version; v++ {
-			s, _, err := x.e.LoadDefinition(ctx, x.p, name, v)
+			s, _, err := x.e.LoadDefinition(ctx, x.p, engine.RightExport, name, v)
 			if err != nil {
 				return nil, err
 			}
@@ -246,7 +246,7 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 		events = append(events, ev)
 	}
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
-		_, d, err := x.e.LoadDefinition(ctx, x.p, inst.Workflow, v)
+		_, d, err := x.e.LoadDefinition(ctx, x.p, engine.RightExport, inst.Workflow, v)
 		if err != nil {
 			return nil, err
 		}

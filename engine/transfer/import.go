@@ -297,7 +297,7 @@ func (im *importer) importDefinition(ctx context.Context, in Definition) (Defini
 }
 
 func (im *importer) loadVersion(ctx context.Context, name string, number int) (v version, err error) {
-	v.stored, v.def, err = im.e.LoadDefinition(ctx, im.p, name, number)
+	v.stored, v.def, err = im.e.LoadDefinition(ctx, im.p, engine.RightImport, name, number)
 	return v, err
 }
 

@@ -95,7 +95,7 @@ func TestPlanted(t *testing.T) {
 		{"nested module", "tools/a.go", "package tools; import " + module + `engine"`, ""},
 
 		{"long file", "engine/a.go", "package engine" + strings.Repeat("\n//", 800) + "\n", "801 lines"},
-		{"file at the limit", "engine/a.go", "package engine" + strings.Repeat("\n//", 499) + "\n", ""},
+		{"file at the limit", "engine/a.go", "package engine" + strings.Repeat("\n//", 799) + "\n", ""},
 		{"long test", "engine/a_test.go", "package engine" + strings.Repeat("\n//", 900) + "\n", ""},
 	}
 	for _, c := range cases {

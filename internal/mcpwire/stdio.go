@@ -86,7 +86,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	}()
 	waitFor(hurry, answered, w.cfg.LastAnswers, w.cfg.Grace)
 	stop()
-	ended := waitFor(hurry, over, w.cfg.LastAnswers, 3*w.cfg.Grace)
+	ended := waitFor(hurry, over, 3*w.cfg.Grace, 3*w.cfg.Grace)
 	switch err := context.Cause(hurry); {
 	case ctx.Err() != nil:
 		end = ctx.Err()

@@ -167,7 +167,8 @@ func (p *process) send(ctx context.Context, q *Request, limit time.Duration) (st
 	}
 	p.timer.Reset(limit)
 	stop = func() {
-		if inTime := p.timer.Stop(); !calledOff() || !inTime {
+		// A timer that was set again may have fired before: killed tells.
+		if inTime := p.timer.Stop(); !calledOff() || !inTime || exitReason(p.killed.Load()) != alive {
 			p.leaving = true // else its death would be charged to the next script
 		}
 	}
