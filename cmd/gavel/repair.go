@@ -96,36 +96,21 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 		con.out.Printf("nothing is lost\n")
 		return
 	}
-	for _, t := range s.Tables {
-		printTable(con, t)
-	}
-	if n := len(s.Instances); n > 0 {
-		rows := [][]string{{"INSTANCE", "EVENTS LOST", "WAS AT", "IS AT", "NOTE"}}
-		for _, i := range s.Instances[:min(n, mostShown)] {
-			rows = append(rows, []string{i.ID, orNone(joinRanges(i.Missing)), fmt.Sprint(i.Was), fmt.Sprint(i.Is), noteOf(i)})
-		}
-		con.out.Table(rows)
-		if n > mostShown {
-			con.out.Printf("and %d more instances; --json lists them\n", n-mostShown)
-		}
-	}
-}
-
-func printTable(con *console, t sqlitestore.DamagedTable) {
-	if t.Missing {
-		con.out.Printf("table %s: there is none\n", t.Name)
+	n := len(s.Lost)
+	if n == 0 {
 		return
 	}
-	con.out.Printf("table %s: %s saved", t.Name, term.Count(t.Rows, "row"))
-	if len(t.Unreadable) > 0 {
-		con.out.Printf(", keys that cannot be read: %s", joinRanges(t.Unreadable))
+	rows := [][]string{{"WHERE", "LOST", "NOTE"}}
+	for _, l := range s.Lost[:min(n, mostShown)] {
+		where, note := "table "+l.Table, l.Why
+		if l.Instance != "" {
+			where, note = l.Instance, fmt.Sprintf("was at event %d, is at %d: %s", l.Was, l.Is, l.Why)
+		}
+		rows = append(rows, []string{where, orNone(joinRanges(l.Ranges)), truncateText(note, 160)})
 	}
-	con.out.Printf("\n")
-	for _, r := range t.Refused[:min(len(t.Refused), mostShown)] {
-		con.out.Printf("  key %d is damaged: %s\n", r.Key, truncateText(r.Why, 160))
-	}
-	if n := len(t.Refused); n > mostShown {
-		con.out.Printf("  and %d more; --json lists them\n", n-mostShown)
+	con.out.Table(rows)
+	if n > mostShown {
+		con.out.Printf("and %d more; --json lists them\n", n-mostShown)
 	}
 }
 
@@ -143,36 +128,4 @@ func joinRanges(all []sqlitestore.Range) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-func joinNumbers(all []int64) string {
-	texts := make([]string, len(all))
-	for i, n := range all {
-		texts[i] = fmt.Sprint(n)
-	}
-	return strings.Join(texts, ", ")
-}
-
-// noteOf says what became of an instance.
-func noteOf(i sqlitestore.DamagedInstance) string {
-	var notes []string
-	switch {
-	case i.Is == 0:
-		notes = append(notes, "could not be rebuilt")
-	case i.Rebuilt:
-		notes = append(notes, "rebuilt from its events")
-	}
-	if i.Unproven && i.Is > 0 {
-		notes = append(notes, "no events prove what it is")
-	}
-	if len(i.Refolded) > 0 {
-		notes = append(notes, "snapshots rebuilt: revision "+joinNumbers(i.Refolded))
-	}
-	if len(i.Dropped) > 0 {
-		notes = append(notes, "snapshots dropped: revision "+joinNumbers(i.Dropped))
-	}
-	if len(notes) == 0 {
-		return "its events verify up to each gap"
-	}
-	return strings.Join(notes, "; ")
 }

@@ -3,11 +3,11 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -16,6 +16,10 @@ import (
 // checkInstances makes every instance of the new store what its events fold to, as far as
 // there are events.
 func (s *salvor) checkInstances(ctx context.Context) error {
+	const orphans = `DELETE FROM contexts WHERE n NOT IN (SELECT n FROM instances)`
+	if _, err := s.tx.ExecContext(ctx, orphans); err != nil {
+		return err
+	}
 	for _, id := range slices.Sorted(maps.Keys(s.instances)) {
 		h, err := s.loadHistory(ctx, id)
 		if err != nil {
@@ -25,8 +29,7 @@ func (s *salvor) checkInstances(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := s.tx.ExecContext(ctx, `DELETE FROM contexts WHERE n NOT IN (SELECT n FROM instances);
-		DELETE FROM snapshots WHERE n NOT IN (SELECT n FROM instances)`)
+	_, err := s.tx.ExecContext(ctx, orphans+`; DELETE FROM snapshots WHERE n NOT IN (SELECT n FROM instances)`)
 	return err
 }
 
@@ -34,9 +37,10 @@ func (s *salvor) checkInstances(ctx context.Context) error {
 type salvagedHistory struct {
 	id        string
 	n         int64
-	row       *record.Instance // nil unless its row and its context were saved
-	was       int64            // the last event that is known of
-	events    []record.Event   // by seq
+	row       *record.Instance  // nil unless its row and its context were saved
+	was       int64             // the last event that is known of
+	events    []record.Event    // by seq
+	cut       record.Truncation // what was removed from the beginning on purpose, if anything
 	snapshots []salvagedSnapshot
 	states    map[int64]record.Instance // what the events fold to, by seq
 	folded    record.Instance           // the last of them, before the first gap
@@ -49,25 +53,25 @@ type salvagedSnapshot struct {
 }
 
 func (s *salvor) loadHistory(ctx context.Context, id string) (*salvagedHistory, error) {
-	h := &salvagedHistory{id: id, n: s.instances[id]}
-	inst, err := scanInstance(s.tx.QueryRowContext(ctx, `SELECT `+instanceColumns+` FROM instances i JOIN contexts c ON c.n = i.n WHERE i.n = ?`, h.n))
-	switch {
+	h := &salvagedHistory{id: id, n: s.instances[id], states: map[int64]record.Instance{}}
+	switch inst, err := scanInstance(s.tx.QueryRowContext(ctx, `SELECT `+instanceColumns+` FROM instances i JOIN contexts c ON c.n = i.n WHERE i.n = ?`, h.n)); {
 	case err == nil && isInstance(inst):
-		h.row, h.was = &inst, inst.Seq
+		h.row = &inst
 	case err != nil && !errors.Is(err, sql.ErrNoRows) && !errors.Is(err, ErrCorrupt):
 		return nil, err
-	default:
-		var seq sql.NullInt64
-		if err := s.tx.QueryRowContext(ctx, `SELECT max(seq) FROM instances WHERE n = ?`, h.n).Scan(&seq); err != nil {
-			return nil, err
-		}
-		h.was = seq.Int64
+	}
+	err := s.tx.QueryRowContext(ctx, `SELECT max(coalesce((SELECT max(seq) FROM instances WHERE n = ?1), 0),
+		coalesce((SELECT max(seq) FROM events WHERE n = ?1), 0))`, h.n).Scan(&h.was)
+	if err != nil {
+		return nil, err
 	}
 	if h.events, err = queryAll(ctx, s.tx, scanEvent, `SELECT `+eventColumns+` FROM events e WHERE e.n = ? ORDER BY e.seq`, h.n); err != nil {
 		return nil, err
 	}
-	if last := len(h.events) - 1; last >= 0 {
-		h.was = max(h.was, h.events[last].Seq)
+	for _, e := range h.events {
+		if e.Truncation != nil {
+			h.cut = *e.Truncation
+		}
 	}
 	h.snapshots, err = queryAll(ctx, s.tx, func(r row) (snap salvagedSnapshot, err error) {
 		var doc, held []byte
@@ -77,11 +81,8 @@ func (s *salvor) loadHistory(ctx context.Context, id string) (*salvagedHistory, 
 		snap.Instance, snap.digested, err = decodeSnapshot(doc, held)
 		return snap, err
 	}, `SELECT instance, context FROM snapshots WHERE n = ? ORDER BY revision`, h.n)
-	if err != nil {
-		return nil, err
-	}
 	h.fold()
-	return h, nil
+	return h, err
 }
 
 // isInstance reports whether a row can be one.
@@ -90,26 +91,21 @@ func isInstance(i record.Instance) bool {
 		(i.Status == record.Running || i.Status == record.Complete || i.Status == record.Cancelled)
 }
 
-// truncation is what was removed from the beginning on purpose, if anything.
-func (h *salvagedHistory) truncation() record.Truncation {
-	for _, e := range slices.Backward(h.events) {
-		if e.Truncation != nil {
-			return *e.Truncation
-		}
-	}
-	return record.Truncation{}
-}
-
 // fold folds the events up to the first gap. It begins at the first event, or at the snapshot
 // that stands for the removed ones.
 func (h *salvagedHistory) fold() {
-	h.states = map[int64]record.Instance{}
-	revisions := map[int64]record.Instance{}
-	if cut := h.truncation(); cut.UpTo > 0 {
-		for _, snap := range h.snapshots {
-			if snap.ID == h.id && snap.Seq == cut.UpTo && snap.Head == cut.Hash && (cut.Floor == "" && snap.digested || cut.Floor == record.DigestState(snap.Instance)) {
-				h.folded, h.floor = snap.Instance, true
-				h.states[snap.Seq], revisions[snap.Revision] = snap.Instance, snap.Instance
+	for _, snap := range h.snapshots {
+		if h.cut.UpTo > 0 && snap.ID == h.id && snap.Seq == h.cut.UpTo && snap.Head == h.cut.Hash &&
+			(h.cut.Floor == "" && snap.digested || h.cut.Floor == record.DigestState(snap.Instance)) {
+			h.folded, h.floor, h.states[snap.Seq] = snap.Instance, true, snap.Instance
+		}
+	}
+	restore := func(revision int64) (record.Instance, error) {
+		for seq := h.folded.Seq; ; seq-- {
+			if then, ok := h.states[seq]; !ok {
+				return then, record.ErrNoRevision
+			} else if then.Revision == revision {
+				return then, nil
 			}
 		}
 	}
@@ -117,19 +113,11 @@ func (h *salvagedHistory) fold() {
 		if e.Seq <= h.folded.Seq {
 			continue
 		}
-		if e.Seq != h.folded.Seq+1 || e.PrevHash != h.folded.Head {
+		next, err := record.Fold(h.folded, e, restore)
+		if e.Seq != h.folded.Seq+1 || e.PrevHash != h.folded.Head || err != nil {
 			break
 		}
-		next, err := record.Fold(h.folded, e, func(revision int64) (record.Instance, error) {
-			if then, ok := revisions[revision]; ok {
-				return then, nil
-			}
-			return record.Instance{}, record.ErrNoRevision
-		})
-		if err != nil {
-			break
-		}
-		h.folded, h.states[next.Seq], revisions[next.Revision] = next, next, next
+		h.folded, h.states[next.Seq] = next, next
 	}
 	if h.floor && len(h.states) == 1 {
 		h.folded, h.floor = record.Instance{}, false // no event bears the snapshot out
@@ -139,116 +127,124 @@ func (h *salvagedHistory) fold() {
 // missing are the events that are lost, up to the last one that is known of. Those behind
 // the event kept are not saved.
 func (h *salvagedHistory) missing(kept int64) (out []Range) {
-	next := h.truncation().UpTo + 1
-	before := ""
-	for _, e := range h.events {
-		switch {
-		case e.Seq < next || e.Seq > kept:
-			continue
-		case e.Seq > next:
-			out = append(out, Range{next, e.Seq - 1})
-		case before != "" && e.PrevHash != before: // another event was in its place
-			out = append(out, Range{e.Seq - 1, e.Seq - 1})
+	add := func(from, to int64) {
+		if from <= to {
+			out = append(out, Range{from, to})
 		}
+	}
+	next, before := h.cut.UpTo+1, ""
+	for _, e := range h.events {
+		if e.Seq < next || e.Seq > kept {
+			continue
+		}
+		if e.Seq == next && before != "" && e.PrevHash != before { // another event was in its place
+			add(next-1, next-1)
+		}
+		add(next, e.Seq-1)
 		next, before = e.Seq+1, e.Hash
 	}
-	if h.was >= next {
-		out = append(out, Range{next, h.was})
-	}
+	add(next, h.was)
 	return out
 }
 
 // checkInstance makes the rows of an instance what its events fold to.
 func (s *salvor) checkInstance(ctx context.Context, h *salvagedHistory) error {
-	now, found := h.folded, DamagedInstance{ID: h.id, Was: h.was}
+	now, notes := h.folded, []string{}
 	switch {
 	case h.row != nil && record.DigestState(h.folded) == record.DigestState(*h.row):
 	case h.row != nil && h.row.Seq > h.folded.Seq: // it is further than its events lead
-		now, found.Unproven = *h.row, true
-	case h.folded.Seq > 0:
-		found.Rebuilt, found.Unproven = true, h.floor
-		if err := s.putInstance(ctx, h.n, now); err != nil {
-			return err
-		}
-	}
-	found.Is, found.Missing = now.Seq, h.missing(now.Seq)
-	if _, err := s.tx.ExecContext(ctx, `DELETE FROM events WHERE n = ? AND seq > ?`, h.n, now.Seq); err != nil {
-		return err
-	}
-	if now.Seq == 0 {
+		now, notes = *h.row, []string{"no events prove what it is"}
+	case now.Seq == 0:
+		notes = []string{"could not be rebuilt"}
 		if _, err := s.tx.ExecContext(ctx, `DELETE FROM instances WHERE n = ?`, h.n); err != nil {
 			return err
 		}
+	default:
+		if notes = []string{"rebuilt from its events"}; h.floor {
+			notes = append(notes, "no events prove what it is")
+		}
+		if err := s.putInstance(ctx, h); err != nil {
+			return err
+		}
+	}
+	missing := h.missing(now.Seq)
+	if _, err := s.tx.ExecContext(ctx, `DELETE FROM events WHERE n = ? AND seq > ?`, h.n, now.Seq); err != nil {
+		return err
 	}
 	if err := s.reopenReviews(ctx, h, now); err != nil {
 		return err
 	}
-	if err := s.foldSnapshots(ctx, h, now.Seq, &found); err != nil {
+	snapshots, err := s.foldSnapshots(ctx, h, now.Seq)
+	if err != nil {
 		return err
 	}
-	if len(found.Missing)+len(found.Refolded)+len(found.Dropped) > 0 || found.Rebuilt || found.Unproven || found.Is == 0 {
-		s.result.Instances = append(s.result.Instances, found)
+	if notes = append(notes, snapshots...); len(notes) == 0 && len(missing) > 0 {
+		notes = []string{"its events verify up to each gap"}
+	}
+	if len(notes) > 0 {
+		s.result.Lost = append(s.result.Lost, Loss{Instance: h.id, Ranges: missing, Was: h.was, Is: now.Seq, Why: strings.Join(notes, "; ")})
 	}
 	return nil
 }
 
-func (s *salvor) putInstance(ctx context.Context, n int64, i record.Instance) error {
-	facts, err := json.Marshal(i.Facts)
+// putInstance replaces the rows of an instance by what its events fold to, as the first
+// commit of an instance does.
+func (s *salvor) putInstance(ctx context.Context, h *salvagedHistory) error {
+	last := slices.IndexFunc(h.events, func(e record.Event) bool { return e.Seq == h.folded.Seq })
+	p, err := prepareCommit(store.Commit{Next: h.folded, Events: h.events[last : last+1]})
 	if err != nil {
 		return err
 	}
-	head, err := hex.DecodeString(i.Head)
-	if err != nil {
+	if _, err := s.tx.ExecContext(ctx, `DELETE FROM instances WHERE n = ?`, h.n); err != nil {
 		return err
 	}
-	if _, err := s.tx.ExecContext(ctx, `INSERT OR REPLACE INTO instances (n, id, workflow, version, definition_hash, owner, created_at,
-		updated_at, seq, revision, state, status, head, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		n, i.ID, i.Workflow, i.Version, i.DefinitionHash, i.Owner, i.CreatedAt.UnixNano(),
-		i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), head, facts); err != nil {
+	if err := p.applyInstance(&s.st); err != nil {
 		return err
 	}
-	_, err = s.tx.ExecContext(ctx, `INSERT OR REPLACE INTO contexts (n, context) VALUES (?, ?)`, n, orEmpty(i.Context))
-	return err
+	for _, query := range []string{
+		`UPDATE OR REPLACE contexts SET n = ?1 WHERE n = (SELECT n FROM instances WHERE id = ?2)`,
+		`UPDATE instances SET n = ?1 WHERE id = ?2`,
+	} {
+		if _, err := s.tx.ExecContext(ctx, query, h.n, h.id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// foldSnapshots replaces the snapshots of an instance by the fold of its events, and drops
-// those that no whole history leads to.
-func (s *salvor) foldSnapshots(ctx context.Context, h *salvagedHistory, kept int64, found *DamagedInstance) error {
-	lost := slices.ContainsFunc(s.result.Tables, func(t DamagedTable) bool { return t.Name == "snapshots" })
-	states, read := map[int64]record.Instance{}, map[int64]bool{} // by revision
+// foldSnapshots replaces the snapshots of an instance by the fold of its events, drops
+// those that no whole history leads to, and says so.
+func (s *salvor) foldSnapshots(ctx context.Context, h *salvagedHistory, kept int64) (notes []string, err error) {
+	if _, err := s.tx.ExecContext(ctx, `DELETE FROM snapshots WHERE n = ?`, h.n); err != nil {
+		return nil, err
+	}
+	var folded []record.Instance // a later one of the same revision counts
 	for _, e := range h.events {
 		if state, ok := h.states[e.Seq]; ok && (e.Kind == record.Checkpointed || e.Rollback != nil) {
-			states[state.Revision] = state
+			folded = append(folded, state)
 		}
 	}
 	for _, snap := range h.snapshots {
-		read[snap.Revision] = true
 		switch state, ok := h.states[snap.Seq]; {
 		case ok && state.Revision == snap.Revision:
-			states[snap.Revision] = state
+			folded = append(folded, state)
 			if record.DigestState(state) != record.DigestState(snap.Instance) {
-				found.Refolded = append(found.Refolded, snap.Revision)
+				notes = append(notes, fmt.Sprintf("snapshot of revision %d rebuilt", snap.Revision))
 			}
 		case snap.Seq <= kept:
-			found.Dropped = append(found.Dropped, snap.Revision)
+			notes = append(notes, fmt.Sprintf("snapshot of revision %d dropped", snap.Revision))
 		}
 	}
-	if _, err := s.tx.ExecContext(ctx, `DELETE FROM snapshots WHERE n = ?`, h.n); err != nil {
-		return err
-	}
-	for _, revision := range slices.Sorted(maps.Keys(states)) {
-		if lost && !read[revision] {
-			found.Refolded = append(found.Refolded, revision)
-		}
-		doc, err := encodeSnapshot(states[revision])
+	for _, state := range folded {
+		doc, err := encodeSnapshot(state)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := s.st.exec(s.st.addSnapshot, revision, doc, orEmpty(states[revision].Context), h.id); err != nil {
-			return err
+		if err := s.st.exec(s.st.addSnapshot, state.Revision, doc, orEmpty(state.Context), h.id); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return notes, nil
 }
 
 // reopenReviews makes the rows anew of reviews that an instance waits for and that are lost.
@@ -263,7 +259,22 @@ func (s *salvor) reopenReviews(ctx context.Context, h *salvagedHistory, now reco
 		if len(known) > 0 {
 			continue
 		}
-		row, err := prepareReview(h.openedReview(store.Review{ID: open.ID, Action: open.Action, Digest: open.Digest, Seq: open.Seq}))
+		r := store.Review{
+			ID: open.ID, Action: open.Action, Digest: open.Digest, Seq: open.Seq,
+			Status: record.ReviewOpen, Instance: h.id, Priority: record.PriorityNormal,
+		}
+		for _, e := range h.events {
+			if e.Seq != open.Seq || e.Review == nil {
+				continue
+			}
+			r.Workflow, r.Version, r.DefinitionHash = e.Workflow, e.Version, e.DefinitionHash
+			r.Principal, r.Role, r.From, r.Revision = e.Principal, e.Role, e.From, e.Revision
+			r.Priority, r.ParkedAt, r.ExpiresAt = e.Review.Priority, e.Time, e.Review.ExpiresAt
+			if e.Decision != nil {
+				r.Target = e.Decision.Target
+			}
+		}
+		row, err := prepareReview(r)
 		if err != nil {
 			return err
 		}
@@ -272,46 +283,4 @@ func (s *salvor) reopenReviews(ctx context.Context, h *salvagedHistory, now reco
 		}
 	}
 	return nil
-}
-
-// openedReview is a review as the event says that opened it.
-func (h *salvagedHistory) openedReview(row store.Review) store.Review {
-	row.Status, row.Instance, row.Priority = record.ReviewOpen, h.id, record.PriorityNormal
-	for _, e := range h.events {
-		if e.Seq != row.Seq || e.Review == nil {
-			continue
-		}
-		row.Workflow, row.Version, row.DefinitionHash = e.Workflow, e.Version, e.DefinitionHash
-		row.Principal, row.Role, row.From, row.Revision = e.Principal, e.Role, e.From, e.Revision
-		row.Priority, row.ParkedAt, row.ExpiresAt = e.Review.Priority, e.Time, e.Review.ExpiresAt
-		if e.Decision != nil {
-			row.Target = e.Decision.Target
-		}
-	}
-	return row
-}
-
-// maxPosition bounds what an anchor is believed: above the greatest number no event could
-// be added.
-const maxPosition = 1 << 53
-
-// skipPositions gives the newest event the position of the newest anchor, if it is below:
-// anchors say by positions what they cover, so those of lost events must not be used again.
-func (s *salvor) skipPositions(ctx context.Context) error {
-	notes, err := queryAll(ctx, s.tx, scanOne[string], `SELECT note FROM anchors`)
-	if err != nil {
-		return err
-	}
-	var covered int64
-	for _, note := range notes {
-		text, err := record.ReadNoteText(note)
-		if err != nil {
-			continue // verifying says what is wrong with it
-		}
-		if a, err := record.ParseAnchor(text); err == nil && a.Events < maxPosition {
-			covered = max(covered, a.Events)
-		}
-	}
-	_, err = s.tx.ExecContext(ctx, `UPDATE events SET pos = ?1 WHERE pos = (SELECT max(pos) FROM events) AND pos < ?1`, covered)
-	return err
 }

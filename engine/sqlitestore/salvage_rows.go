@@ -17,130 +17,115 @@ import (
 )
 
 const (
-	// chunkKeys is how many keys are read together next to damage.
-	chunkKeys = 256
-	// maxChunks bounds how many damaged chunks of one table are read key by key.
-	maxChunks = 1 << 12
+	// maxSplits bounds how many ranges of one table are split.
+	maxSplits = 1 << 20
 	// rowsPerPage is about the most that a page holds of any table.
 	rowsPerPage = 32
 )
 
 // tableCopy saves what can be read of one table.
 type tableCopy struct {
-	s       *salvor
-	columns []string
-	save    *sql.Stmt
-	seen    map[int64]uint64 // bits for the keys that were read, 64 in each
-	highest int64            // key of a saved row
-	damage  DamagedTable
+	s          *salvor
+	name       string
+	columns    []string
+	save       *sql.Stmt
+	seen       map[int64]uint64 // bits for the keys that were read, 64 in each
+	highest    int64            // key of a saved row
+	splits     int
+	failed     error // of the new store
+	unreadable []Range
+	lost       []Loss
 }
 
 func (s *salvor) copyTable(ctx context.Context, name string) error {
-	t := tableCopy{s: s, seen: map[int64]uint64{}, damage: DamagedTable{Name: name}}
-	var err error
 	const columns = "SELECT name FROM pragma_table_info(?) ORDER BY cid"
-	if t.columns, err = queryAll(ctx, s.tx, scanOne[string], columns, name); err != nil {
-		return err
-	}
-	there, err := queryAll(ctx, s.from, scanOne[string], columns, name)
+	present, err := queryAll(ctx, s.from, scanOne[string], columns, name)
 	if err != nil {
 		return err
 	}
-	t.columns = slices.DeleteFunc(t.columns, func(c string) bool { return !slices.Contains(there, c) }) // an older schema lacks some
-	if t.damage.Missing = len(t.columns) == 0; !t.damage.Missing {
-		//nolint:gosec // the names of this program's own tables and columns
-		query := "INSERT INTO " + name + " (" + strings.Join(t.columns, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(t.columns)-1) + ")"
-		if t.save, err = s.tx.PrepareContext(ctx, query); err != nil {
-			return err
-		}
-		defer func() { _ = t.save.Close() }() // with the transaction at the latest
-		if err := t.readAll(ctx); err != nil {
-			return err
-		}
+	if len(present) == 0 {
+		s.result.Lost = append(s.result.Lost, Loss{Table: name, Why: "there is no such table"})
+		return nil
 	}
-	slices.SortFunc(t.damage.Refused, func(a, b RefusedRow) int { return cmp.Compare(a.Key, b.Key) })
-	if d := t.damage; d.Missing || len(d.Unreadable)+len(d.Refused) > 0 {
-		s.result.Tables = append(s.result.Tables, d)
+	t := tableCopy{s: s, name: name, seen: map[int64]uint64{}}
+	if t.columns, err = queryAll(ctx, s.tx, scanOne[string], columns, name); err != nil {
+		return err
 	}
+	t.columns = slices.DeleteFunc(t.columns, func(c string) bool { return !slices.Contains(present, c) }) // an older schema lacks some
+	//nolint:gosec // the names of this program's own tables and columns
+	query := "INSERT INTO " + name + " (" + strings.Join(t.columns, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(t.columns)-1) + ")"
+	if t.save, err = s.tx.PrepareContext(ctx, query); err != nil {
+		return err
+	}
+	defer func() { _ = t.save.Close() }() // with the transaction at the latest
+	if err := t.readAll(ctx); err != nil {
+		return err
+	}
+	slices.SortFunc(t.lost, func(a, b Loss) int { return cmp.Compare(a.Ranges[0].From, b.Ranges[0].From) })
+	s.result.Lost = append(s.result.Lost, t.lost...)
 	return nil
 }
 
-// readAll reads the whole table: at once, or else in chunks, and key by key where a chunk is
-// damaged. Chunks grow while they can be read, because keys can be far apart.
+// readAll reads the whole table at once, or else around what is damaged.
 func (t *tableCopy) readAll(ctx context.Context) error {
-	err := t.read(ctx, Range{1, math.MaxInt64})
-	if err == nil || isFatal(ctx, err) {
-		return err
+	all := Range{1, math.MaxInt64}
+	if t.read(ctx, all) == nil {
+		return nil
 	}
-	if err := t.rows(ctx, "<= ? ORDER BY rowid DESC", math.MaxInt64, func(int64) bool { return true }); isFatal(ctx, err) {
-		return err
+	_ = t.rows(ctx, all, "DESC", func(int64) bool { return true }) // up to the damage
+	all.To = min(t.highest, maxPosition) + t.s.pages*rowsPerPage   // as many rows as there may be behind damage
+	t.split(ctx, all)
+	switch {
+	case len(t.unreadable) > 0:
+		t.lost = append(t.lost, Loss{Table: t.name, Ranges: t.unreadable, Why: "cannot be read"})
+	case len(t.lost) == 0:
+		t.lost = []Loss{{Table: t.name, Ranges: []Range{all}, Why: "its rows are out of order, so that some may be lost"}}
 	}
-	end := t.highest + t.s.pages*rowsPerPage // as many rows as there may be behind damage
-	size, damaged := int64(chunkKeys), 0
-	for from := int64(1); from <= end; {
-		chunk := Range{from, min(from+size-1, end)}
-		switch err := t.read(ctx, chunk); {
-		case isFatal(ctx, err):
-			return err
-		case err == nil:
-			from, size = chunk.To+1, 2*size
-		case size > chunkKeys:
-			size = chunkKeys
-		case damaged == maxChunks:
-			t.lose(Range{from, end})
-			return nil
-		default:
-			damaged++
-			for ; from <= chunk.To; from++ {
-				err := t.rows(ctx, "= ?", from, func(key int64) bool { return key == from })
-				if isFatal(ctx, err) {
-					return err
-				}
-				if err != nil && t.seen[from/64]&(1<<(from%64)) == 0 {
-					t.lose(Range{from, from})
-				}
-			}
-		}
-	}
-	return nil
+	return cmp.Or(ctx.Err(), t.failed)
 }
 
-// lose notes that keys cannot be read. They come in order.
-func (t *tableCopy) lose(r Range) {
-	if lost := t.damage.Unreadable; len(lost) > 0 && lost[len(lost)-1].To == r.From-1 {
-		lost[len(lost)-1].To = r.To
+// split reads a range, and each half of one that is damaged.
+func (t *tableCopy) split(ctx context.Context, in Range) {
+	if ctx.Err() != nil || t.failed != nil || t.read(ctx, in) == nil {
 		return
 	}
-	t.damage.Unreadable = append(t.damage.Unreadable, r)
+	last := len(t.unreadable) - 1
+	switch t.splits++; {
+	case in.From < in.To && t.splits < maxSplits:
+		middle := in.From + (in.To-in.From)/2
+		t.split(ctx, Range{in.From, middle})
+		t.split(ctx, Range{middle + 1, in.To})
+	case in.From == in.To && t.seen[in.From/64]&(1<<(in.From%64)) != 0: // what follows it is damaged
+	case last >= 0 && t.unreadable[last].To == in.From-1:
+		t.unreadable[last].To = in.To
+	default:
+		t.unreadable = append(t.unreadable, in)
+	}
 }
 
 // read reads the rows of a range. An error is that not all of them can be read, or are what
 // they were: keys must grow, and the range must end with the same row from both sides.
 func (t *tableCopy) read(ctx context.Context, in Range) error {
-	last, ordered := in.From-1, true
-	err := t.rows(ctx, ">= ? ORDER BY rowid", in.From, func(key int64) bool {
-		if ordered = key > last; !ordered || key > in.To {
-			return false
-		}
-		last = key
-		return true
-	})
-	if err != nil {
+	last, end, ordered := in.From-1, in.From-1, true
+	if err := t.rows(ctx, in, "ASC", func(key int64) bool {
+		ordered = key > last
+		last = max(last, key)
+		return ordered
+	}); err != nil {
 		return err
 	}
-	end := in.From - 1
-	err = t.rows(ctx, "<= ? ORDER BY rowid DESC", in.To, func(key int64) bool { end = max(end, key); return false })
+	err := t.rows(ctx, in, "DESC", func(key int64) bool { end = max(end, key); return false })
 	if err == nil && (!ordered || end != last) {
 		err = ErrCorrupt
 	}
 	return err
 }
 
-// rows saves the rows of a query that were not read before, until want is false.
-func (t *tableCopy) rows(ctx context.Context, condition string, key int64, want func(key int64) bool) (err error) {
+// rows saves the rows of a range that were not read before, until want is false.
+func (t *tableCopy) rows(ctx context.Context, in Range, order string, want func(key int64) bool) (err error) {
 	//nolint:gosec // the names of this program's own tables and columns
-	query := "SELECT rowid, " + strings.Join(t.columns, ", ") + " FROM " + t.damage.Name + " WHERE rowid " + condition
-	rows, err := t.s.from.QueryContext(ctx, query, key)
+	query := "SELECT rowid, " + strings.Join(t.columns, ", ") + " FROM " + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid " + order
+	rows, err := t.s.from.QueryContext(ctx, query, in.From, in.To)
 	if err != nil {
 		return err
 	}
@@ -162,16 +147,16 @@ func (t *tableCopy) rows(ctx context.Context, condition string, key int64, want 
 		}
 		if bit := uint64(1) << (key % 64); t.seen[key/64]&bit == 0 {
 			t.seen[key/64] |= bit
-			if err := t.keep(ctx, key, values[1:]); err != nil {
-				return fatalError{err}
+			if t.keep(ctx, key, values[1:]); t.failed != nil {
+				return t.failed
 			}
 		}
 	}
 	return rows.Err()
 }
 
-// keep saves a row, or notes why it is damaged. An error is the new store's.
-func (t *tableCopy) keep(ctx context.Context, key int64, values []any) error {
+// keep saves a row, or notes why it is damaged.
+func (t *tableCopy) keep(ctx context.Context, key int64, values []any) {
 	row := salvagedRow{}
 	for i, v := range values {
 		if b, ok := v.([]byte); ok {
@@ -179,7 +164,7 @@ func (t *tableCopy) keep(ctx context.Context, key int64, values []any) error {
 		}
 		row[t.columns[i]] = v
 	}
-	why := t.s.checkRow(t.damage.Name, row)
+	why := t.s.checkRow(t.name, row)
 	if why == nil {
 		for i, c := range t.columns {
 			values[i] = row[c]
@@ -190,20 +175,10 @@ func (t *tableCopy) keep(ctx context.Context, key int64, values []any) error {
 	case why == nil:
 		t.highest = max(t.highest, key)
 	case errors.Is(known, ErrDiskFull), errors.Is(known, ErrReadOnly), ctx.Err() != nil:
-		return why
+		t.failed = why
 	default:
-		t.damage.Refused = append(t.damage.Refused, RefusedRow{key, why.Error()})
+		t.lost = append(t.lost, Loss{Table: t.name, Ranges: []Range{{key, key}}, Why: why.Error()})
 	}
-	return nil
-}
-
-// fatalError is one that is not the damaged store's.
-type fatalError struct{ error }
-
-func (e fatalError) Unwrap() error { return e.error }
-
-func isFatal(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.As(err, new(fatalError))
 }
 
 // salvagedRow are values by their columns.

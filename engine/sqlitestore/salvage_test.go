@@ -271,8 +271,8 @@ func TestSalvageOfRandomDamage(t *testing.T) {
 				r, s := saved(t, path)
 				honest(t, fmt.Sprint("seed ", seed), r, s, instances, events)
 				kept, is := hashes(t, s), map[string]int64{}
-				for _, d := range r.Instances {
-					is[d.ID] = d.Is
+				for id, d := range instancesOf(r) {
+					is[id] = d.Is
 				}
 				for _, hash := range readableEvents(t, path, events) {
 					e := events[hash]
@@ -288,10 +288,7 @@ func TestSalvageOfRandomDamage(t *testing.T) {
 // honest fails the test where a result or a store claims what was not there.
 func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.Store, instances map[string]record.Instance, events map[string]record.Event) {
 	t.Helper()
-	told := map[string]sqlitestore.DamagedInstance{}
-	for _, d := range r.Instances {
-		told[d.ID] = d
-	}
+	told, tables := instancesOf(r), tablesOf(r)
 	count := 0
 	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
 		if err != nil {
@@ -307,30 +304,48 @@ func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.St
 		if damaged && d.Is != inst.Seq {
 			t.Fatalf("%s: %s is at event %d, it is said to be at %d", what, inst.ID, inst.Seq, d.Is)
 		}
-		if !d.Unproven && inst.Seq == instances[inst.ID].Seq && !bytes.Equal(inst.Context, instances[inst.ID].Context) {
+		if !strings.Contains(d.Why, unproven) && inst.Seq == instances[inst.ID].Seq && !bytes.Equal(inst.Context, instances[inst.ID].Context) {
 			t.Fatalf("%s: the context of %s is another one", what, inst.ID)
 		}
-		count += gapsOnly(t, what, s, inst, d.Missing, events)
+		count += gapsOnly(t, what, s, inst, d.Ranges, events)
 	}
 	if int64(count) != r.Contents.Events {
 		t.Fatalf("%s: %d events are there, %d are said to be", what, count, r.Contents.Events)
 	}
 	kept := hashes(t, s)
 	for id := range instances {
-		if _, err := s.Load(t.Context(), id); errors.Is(err, store.ErrNotFound) && told[id].ID == "" {
-			if len(r.Tables) == 0 {
+		if _, err := s.Load(t.Context(), id); errors.Is(err, store.ErrNotFound) && told[id].Instance == "" {
+			if len(tables) == 0 {
 				t.Fatalf("%s: %s is gone without a word", what, id)
 			}
 			continue // nothing that could be read names it
 		}
 		d, damaged := told[id]
 		for hash, e := range events {
-			unknown := damaged && e.Seq > d.Was && slices.ContainsFunc(r.Tables, func(t sqlitestore.DamagedTable) bool { return t.Name == "events" && len(t.Unreadable) > 0 })
-			if e.Instance == id && !kept[hash] && !isIn(d.Missing, e.Seq) && !unknown {
+			unknown := damaged && e.Seq > d.Was && slices.ContainsFunc(tables, func(l sqlitestore.Loss) bool { return l.Table == "events" && l.Why == "cannot be read" })
+			if e.Instance == id && !kept[hash] && !isIn(d.Ranges, e.Seq) && !unknown {
 				t.Fatalf("%s: event %d of %s is lost, and nothing is said of it: %+v", what, e.Seq, id, d)
 			}
 		}
 	}
+}
+
+const unproven = "no events prove what it is"
+
+// instancesOf are the damaged instances of a result by their ids.
+func instancesOf(r sqlitestore.Salvaged) map[string]sqlitestore.Loss {
+	out := map[string]sqlitestore.Loss{}
+	for _, l := range r.Lost {
+		if l.Instance != "" {
+			out[l.Instance] = l
+		}
+	}
+	return out
+}
+
+// tablesOf is what a result says of tables.
+func tablesOf(r sqlitestore.Salvaged) []sqlitestore.Loss {
+	return slices.DeleteFunc(slices.Clone(r.Lost), func(l sqlitestore.Loss) bool { return l.Table == "" })
 }
 
 func isIn(ranges []sqlitestore.Range, n int64) bool {
@@ -444,9 +459,31 @@ func TestSalvageNamesWhatNothingLeadsTo(t *testing.T) {
 			return b
 		}))
 		honest(t, fmt.Sprint("without page ", n), r, s, instances, events)
-		if r.Whole() || len(r.Tables) == 0 || len(r.Tables[0].Unreadable) == 0 {
+		if tables := tablesOf(r); r.Whole() || len(tables) == 0 || tables[0].Why != "cannot be read" || len(tables[0].Ranges) == 0 {
 			t.Errorf("without page %d nothing is lost: %+v", n, r)
 		}
+	}
+}
+
+// A page with the content of the one before it can be read, and its own rows are gone.
+func TestSalvageNamesRowsOutOfOrder(t *testing.T) {
+	t.Parallel()
+	instances, events := keep(t)
+	path := harmed(t, func(b []byte) []byte { return b })
+	db := raw(t, path)
+	defer db.Close()
+	var first, second int
+	if err := db.QueryRow(`SELECT min(pageno), max(pageno) FROM (SELECT pageno FROM dbstat
+		WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path LIMIT 2 OFFSET 20)`).Scan(&first, &second); err != nil {
+		t.Fatal(err)
+	}
+	r, s := saved(t, harmed(t, func(b []byte) []byte {
+		copy(b[(second-1)*page:second*page], b[(first-1)*page:first*page])
+		return b
+	}))
+	honest(t, "out of order", r, s, instances, events)
+	if tables := tablesOf(r); len(tables) != 1 || tables[0].Table != "events" || len(tables[0].Ranges) == 0 {
+		t.Errorf("got %+v", tables)
 	}
 }
 
@@ -513,18 +550,21 @@ func TestSalvageRebuildsInstances(t *testing.T) {
 	want[storetest.ID(4)] = fmt.Sprintf("[] was %d is %d rebuilt", last(4), last(4))
 	want[storetest.ID(5)] = fmt.Sprintf("[{1 %d}] was %d is 0", last(5), last(5))
 	want[storetest.ID(6)] = fmt.Sprintf("[] was %d is %d rebuilt", last(6), last(6))
-	for _, d := range r.Instances {
-		got := fmt.Sprintf("%v was %d is %d", d.Missing, d.Was, d.Is)
-		if d.Rebuilt {
+	for id, d := range instancesOf(r) {
+		got := fmt.Sprintf("%v was %d is %d", d.Ranges, d.Was, d.Is)
+		if strings.Contains(d.Why, "rebuilt from its events") {
 			got += " rebuilt"
 		}
-		if d.Unproven {
+		if strings.Contains(d.Why, unproven) {
 			got += " unproven"
 		}
-		if got != want[d.ID] {
-			t.Errorf("%s: got %q, want %q", d.ID, got, want[d.ID])
+		if got != want[id] {
+			t.Errorf("%s: got %q (%s), want %q", id, got, d.Why, want[id])
 		}
-		delete(want, d.ID)
+		if gone := d.Why == "could not be rebuilt"; gone != (d.Is == 0) {
+			t.Errorf("%s: %s", id, d.Why)
+		}
+		delete(want, id)
 	}
 	if len(want) != 0 {
 		t.Errorf("nothing is said of %v", want)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -136,8 +137,8 @@ func TestSalvageOfSnapshots(t *testing.T) {
 			defer s.Close()
 			got, err := s.Snapshot(t.Context(), storetest.ID(1), 3)
 			switch {
-			case tt.gone && (err == nil && got.Revision == 3 || len(r.Instances) != 1 || len(r.Instances[0].Dropped) == 0):
-				t.Errorf("got %s, %v, said %+v", got.Context, err, r.Instances)
+			case tt.gone && (err == nil && got.Revision == 3 || len(r.Lost) != 1 || !strings.Contains(r.Lost[0].Why, "snapshot of revision 3 dropped")):
+				t.Errorf("got %s, %v, said %+v", got.Context, err, r.Lost)
 			case !tt.gone && (err != nil || !bytes.Equal(got.Context, at[3].Context) || record.DigestState(got) != record.DigestState(at[3])):
 				t.Errorf("got %s, %v, want %s", got.Context, err, at[3].Context)
 			}
