@@ -9,13 +9,12 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
 )
 
 // Epoch is the time of the first event of every history made here.
@@ -69,7 +68,7 @@ func Refuse(tb testing.TB, prev record.Instance, action string, changes ...Chang
 func Escalate(tb testing.TB, prev record.Instance, action, review string, changes ...Change) store.Commit {
 	tb.Helper()
 	d := newDecision(false)
-	d.Outcome, d.Proposed, d.Code = judge.Escalate, judge.Escalate, ""
+	d.Outcome, d.Proposed, d.Code = "escalate", "escalate", ""
 	return Next(tb, prev, record.Event{Kind: record.Escalated, Action: action, Decision: d, Review: &record.Review{
 		ID: review, Status: record.ReviewOpen, Digest: hexOf(review), Priority: record.PriorityHigh, ExpiresAt: Epoch.Add(time.Hour),
 	}}, changes...)
@@ -133,16 +132,34 @@ func sealCommit(tb testing.TB, prev record.Instance, e record.Event, restored *r
 }
 
 func newDecision(applied bool) *record.Decision {
-	d := &record.Decision{ID: "dec-1", Rubric: judge.DefaultRubric(), Took: time.Millisecond, Data: json.RawMessage(`{"n":1}`)}
-	d.Outcome, d.Proposed, d.Applied = judge.Approve, judge.Approve, applied
+	outcome, refusal := "approve", ""
 	if !applied {
-		d.Outcome, d.Code = judge.Reject, "required_field"
-		d.Findings = []validators.Finding{{Code: "required_field", Path: "/a", Message: "“a” is <missing>."}}
+		outcome, refusal = "reject", `"code": "required_field", "findings": [{"code": "required_field", "path": "/a", "message": "“a” is <missing>."}],`
 	}
-	d.Confidence, d.Mode, d.DecidedBy, d.Assurance = 1, judge.Enforce, judge.LayerFields, judge.AssuranceStructural
-	d.Opinions = []judge.Opinion{{Layer: judge.LayerFields, Outcome: d.Outcome, Confidence: 1, Took: time.Microsecond}}
-	return d
+	var d record.Decision
+	decodeFixture(fmt.Sprintf(`{
+		"id": "dec-1", "outcome": %q, "proposed": "approve", "applied": %t, %s
+		"confidence": 1, "mode": "enforce", "decidedBy": "fields", "assurance": "structural",
+		"opinions": [{"layer": "fields", "outcome": %[1]q, "confidence": 1, "tookNs": 1000}],
+		"data": {"n":1}, "tookNs": 1000000, "rubric": {
+			"enabled": true, "minConfidence": 0.8, "mode": "enforce", "onJudgeUnavailable": "structural", "requireAssurance": "none"
+		}
+	}`, outcome, applied, refusal), &d)
+	return &d
 }
+
+// decodeFixture makes what is of the judge's types from JSON, as a store reads it: the
+// suite knows stores and records, like the drivers.
+func decodeFixture(doc string, into any) {
+	dec := json.NewDecoder(strings.NewReader(doc))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		panic(err) // the suite's own text
+	}
+}
+
+// namesOf returns names in the type of one of them.
+func namesOf[T ~string](_ T, names ...T) []T { return names }
 
 // mustCommit commits and returns where the instance is.
 func mustCommit(t testing.TB, s store.Store, c store.Commit) record.Instance {

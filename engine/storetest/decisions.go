@@ -16,8 +16,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
 )
 
 // decisionPromises are about finding decisions.
@@ -117,8 +115,10 @@ var (
 	workflows  = []string{"doc", "release", "Ärger"}
 	principals = []string{"local:agent", "ada@example.org", `"quoted" OR 1`, "日本"}
 	actions    = []string{"submit", "approve", "to AND fro"}
-	layers     = []judge.LayerName{judge.LayerFields, judge.LayerScript, judge.LayerModel}
-	assurances = []judge.Assurance{judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators}
+	outcomes   = namesOf(store.DecisionQuery{}.Outcome, "approve", "reject", "escalate")
+	layers     = namesOf(store.DecisionQuery{}.DecidedBy, "fields", "script", "model")
+	assurances = namesOf(store.DecisionQuery{}.Assurance, "none", "structural", "validators")
+	codes      = []string{"schema", "no_route"}
 )
 
 // indexing is more events than a store leaves unindexed.
@@ -184,9 +184,9 @@ func judgedDecision(random *rand.Rand, applied bool) *record.Decision {
 	d.Degraded = random.IntN(4) == 0
 	d.Reasoning = pickRandom(random, vocabulary) + " " + pickRandom(random, vocabulary)
 	d.Findings = nil
-	if d.Outcome == judge.Reject {
-		d.Code = pickRandom(random, []string{"schema", "no_route"})
-		d.Findings = []validators.Finding{{Message: pickRandom(random, vocabulary)}}
+	if !applied {
+		d.Code = pickRandom(random, codes)
+		decodeFixture(fmt.Sprintf(`[{"message": %q}]`, pickRandom(random, vocabulary)), &d.Findings)
 	}
 	return d
 }
@@ -221,9 +221,6 @@ func singleFilters(all []known) []store.DecisionQuery {
 		{MaxConfidence: ptr(0.0)},
 		{MinConfidence: ptr(0.9), MaxConfidence: ptr(0.1)},
 		{Code: "schema"},
-		{Outcome: judge.Approve},
-		{Outcome: judge.Reject},
-		{Outcome: judge.Escalate},
 		{Kinds: []record.Kind{record.Refused}},
 		{Kinds: []record.Kind{record.Prechecked, record.Started}},
 		{Kinds: []record.Kind{record.Checkpointed}},
@@ -239,7 +236,7 @@ func singleFilters(all []known) []store.DecisionQuery {
 	}
 	for i := range 3 {
 		out = append(out, store.DecisionQuery{Workflow: workflows[i]}, store.DecisionQuery{Action: actions[i]},
-			store.DecisionQuery{DecidedBy: layers[i]}, store.DecisionQuery{Assurance: assurances[i]})
+			store.DecisionQuery{Outcome: outcomes[i]}, store.DecisionQuery{DecidedBy: layers[i]}, store.DecisionQuery{Assurance: assurances[i]})
 	}
 	for _, w := range vocabulary {
 		out = append(out, store.DecisionQuery{Text: w}, store.DecisionQuery{Text: w + " missing"})
@@ -262,18 +259,19 @@ func testDecisions(t *testing.T, _ Driver, s store.Store) {
 	}
 }
 
+// drawSome draws one of names, or as often none.
+func drawSome[T ~string](r *rapid.T, what string, names []T) T {
+	return rapid.SampledFrom(append([]T{"", "", ""}, names...)).Draw(r, what)
+}
+
 // decisionsCombined asks for every combination that a generator thinks of.
 func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 	all := growJudged(t, s, sampleSize(700))
 	rapid.Check(t, func(r *rapid.T) {
-		maybe := func(name string, of []string) string {
-			return rapid.SampledFrom(append([]string{"", "", ""}, of...)).Draw(r, name)
-		}
 		q := store.DecisionQuery{
-			Workflow: maybe("workflow", workflows), Owner: maybe("owner", principals), Principal: maybe("principal", principals),
-			Action: maybe("action", actions), Outcome: judge.Outcome(maybe("outcome", []string{"approve", "reject"})),
-			DecidedBy: judge.LayerName(maybe("layer", []string{"fields", "model"})), Text: maybe("text", vocabulary),
-			Code: maybe("code", []string{"schema", "no_route"}), Limit: rapid.SampledFrom([]int{0, 1, 10}).Draw(r, "limit"),
+			Workflow: drawSome(r, "workflow", workflows), Owner: drawSome(r, "owner", principals), Principal: drawSome(r, "principal", principals),
+			Action: drawSome(r, "action", actions), Outcome: drawSome(r, "outcome", outcomes[:2]), DecidedBy: drawSome(r, "layer", layers),
+			Text: drawSome(r, "text", vocabulary), Code: drawSome(r, "code", codes), Limit: rapid.SampledFrom([]int{0, 1, 10}).Draw(r, "limit"),
 		}
 		if rapid.Bool().Draw(r, "of one instance") {
 			q.Instance = rapid.SampledFrom(all).Draw(r, "instance").event.Instance
@@ -299,7 +297,7 @@ func decisionsCombined(t *testing.T, _ Driver, s store.Store) {
 // go on, and nothing is found twice or never.
 func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 	growJudged(t, s, sampleSize(600))
-	for _, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Instance: ID(1)}} {
+	for _, q := range []store.DecisionQuery{{}, {Outcome: "reject"}, {Text: "missing"}, {Instance: ID(1)}} {
 		want := findDecisions(t, s, q)
 		var got []store.PlacedEvent
 		for page, ended := q, false; !ended; {
@@ -329,7 +327,7 @@ func decisionsLooked(t *testing.T, _ Driver, s store.Store) {
 // the beginning comes once, in order.
 func decisionsWalk(t *testing.T, _ Driver, s store.Store) {
 	growJudged(t, s, sampleSize(600))
-	for round, q := range []store.DecisionQuery{{}, {Outcome: judge.Reject}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
+	for round, q := range []store.DecisionQuery{{}, {Outcome: "reject"}, {Text: "missing"}, {Since: Epoch.Add(time.Minute)}} {
 		var want []int64
 		for _, h := range findDecisions(t, s, q) {
 			want = append(want, h.Position)

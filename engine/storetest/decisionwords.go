@@ -13,18 +13,19 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
 )
 
 // decisionsText: what a person types finds what was said, in any script, and nothing in
 // it is an instruction.
 func decisionsText(t *testing.T, _ Driver, s store.Store) {
-	saying := func(n int, reasoning string, findings ...validators.Finding) {
-		mustCommit(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning, e.Decision.Findings = reasoning, findings }))
+	saying := func(n int, reasoning string) {
+		mustCommit(t, s, Start(t, ID(n), `{}`, func(e *record.Event) { e.Decision.Reasoning = reasoning }))
 	}
 	saying(1, "Zoë's naïve façade – ΣΊΣΥΦΟΣ")
-	saying(2, "The field is missing.", validators.Finding{Code: "required_field", Path: "/customer/tax-id", Message: "“amount” is <missing>.", Hint: "Send it."})
+	mustCommit(t, s, Start(t, ID(2), `{}`, func(e *record.Event) {
+		e.Decision.Reasoning = "The field is missing."
+		decodeFixture(`[{"code": "required_field", "path": "/customer/tax-id", "message": "“amount” is <missing>.", "hint": "Send it."}]`, &e.Decision.Findings)
+	}))
 	saying(3, "発注書の金額が一致しません。 承認を拒否します。")
 	saying(4, "Done 🦊👍🏽, 100% 👨‍👩‍👧")
 	saying(5, "Страница не найдена; 가격이 틀렸습니다")
@@ -78,7 +79,7 @@ func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
 	note(inst)
 	rejected := newDecision(false)
 	rejected.DecidedBy, rejected.Assurance, rejected.Code = "reviewer", "human", "review_rejected"
-	inst = mustCommit(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-2", Status: record.ReviewResolved, Resolution: judge.Reject, By: "ada"},
+	inst = mustCommit(t, s, EndReview(t, inst, "approve", &record.Review{ID: "rev-2", Status: record.ReviewResolved, Resolution: "reject", By: "ada"},
 		func(e *record.Event) { e.Decision = rejected }))
 	note(inst)
 	inst = mustCommit(t, s, Advance(t, inst, "reviewing", `{}`))
@@ -88,12 +89,12 @@ func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
 	note(mustCommit(t, s, RollbackTo(t, then, inst)))
 	for _, q := range []store.DecisionQuery{
 		{},
-		{Outcome: judge.Escalate},
+		{Outcome: "escalate"},
 		{Kinds: []record.Kind{record.Reviewed}},
 		{DecidedBy: "reviewer"},
 		{Assurance: "human"},
 		{Code: "review_rejected"},
-		{Instance: ID(1), Outcome: judge.Reject},
+		{Instance: ID(1), Outcome: "reject"},
 		{Kinds: []record.Kind{record.RolledBack}},
 	} {
 		wantDecisions(t, s, all, q)
@@ -170,7 +171,7 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 // decisionsCancelled: a caller who has gone is told so, and a consumer may stop anywhere.
 func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	growJudged(t, s, 300)
-	for _, err := range s.Decisions(t.Context(), store.DecisionQuery{Outcome: judge.Reject}) {
+	for _, err := range s.Decisions(t.Context(), store.DecisionQuery{Outcome: "reject"}) {
 		wantNone(t, err)
 		break
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 func eventsQuery(t *testing.T, _ Driver, s store.Store) {
@@ -217,12 +216,12 @@ func definitionsRace(t *testing.T, _ Driver, s store.Store) {
 }
 
 func judgeConfig(name string, revision int) store.JudgeConfig {
-	strict, c := revision%2 == 1, 0.25*float64(revision%4)
-	return store.JudgeConfig{
+	c := store.JudgeConfig{
 		Workflow: name, Revision: revision, Principal: "local:agent", Role: "agent", Scope: "local:agent",
-		Settings: workflow.JudgeSettings{StrictMode: &strict, MinConfidence: &c, Criteria: []string{"<é>"}},
-		Hash:     "sha256:" + hexOf(fmt.Sprint(name, revision)), At: Epoch,
+		Hash: "sha256:" + hexOf(fmt.Sprint(name, revision)), At: Epoch,
 	}
+	decodeFixture(fmt.Sprintf(`{"strictMode": %t, "minConfidence": %g, "criteria": ["<é>"]}`, revision%2 == 1, 0.25*float64(revision%4)), &c.Settings)
+	return c
 }
 
 func judgeConfigs(t *testing.T, _ Driver, s store.Store) {

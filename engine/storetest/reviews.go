@@ -13,7 +13,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/judge"
 )
 
 // ReviewID is the id of the n-th review: ids sort as they are created.
@@ -22,26 +21,29 @@ func ReviewID(n int) string { return fmt.Sprintf("rev-%08x-0000-7000-8000-%012x"
 // Review is the n-th review, open and with something in every field that an open
 // one has.
 func Review(n int, inst record.Instance) store.Review {
-	return store.Review{
+	r := store.Review{
 		ID: ReviewID(n), Status: record.ReviewOpen, Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version,
 		DefinitionHash: inst.DefinitionHash, Principal: "local:agent", Role: "agent", Action: "approve", From: "reviewing",
 		Target: "approved", Revision: inst.Revision, Seq: inst.Seq, Digest: "hmac-sha256:" + hexOf(fmt.Sprint("review", n)),
 		Priority: record.PriorityNormal, ParkedAt: Epoch, ExpiresAt: Epoch.Add(72 * time.Hour), OnExpire: "reject",
 		Data: json.RawMessage(fmt.Sprintf("{ \"n\" : %d,\n \"s\":\"<zoë> & \u2028\", \"x\":1.50 }", n)), // not as an encoder would write it
-		Evidence: []judge.Evidence{
-			{
-				Name: "tests", Source: "go-test", Required: true, Arguments: json.RawMessage(`{"pkg":"./..."}`),
-				Digest: "sha256:" + hexOf("content"), SameDigest: "sha256:" + hexOf("exit code"), Size: 17, Truncated: true,
-				Content: json.RawMessage(`{"exit":0,"out":"<ok> & \u003cdone\u003e é","n":1.50}`), At: Epoch, Took: 1500 * time.Millisecond, MaxAge: time.Hour,
-			},
-			{Name: "ticket", Source: "jira", Failure: judge.FailureTimeout, Detail: "it took longer than 2s", At: Epoch, Took: 2 * time.Second},
-		},
 	}
+	decodeFixture(`[
+		{
+			"name": "tests", "source": "go-test", "required": true, "arguments": {"pkg":"./..."}, "digest": "sha256:c0", "sameDigest": "sha256:e0", "size": 17,
+			"truncated": true, "content": {"exit":0,"out":"<ok> & \u003cdone\u003e é","n":1.50}, "tookNs": 1500000000, "maxAgeNs": 3600000000000
+		},
+		{"name": "ticket", "source": "jira", "failure": "timeout", "detail": "it took longer than 2s", "tookNs": 2000000000}
+	]`, &r.Evidence)
+	for i := range r.Evidence {
+		r.Evidence[i].At = Epoch
+	}
+	return r
 }
 
 // endReview is a review as it is kept when somebody resolved it.
 func endReview(r store.Review) store.Review {
-	r.Status, r.Data, r.Resolution, r.By = record.ReviewResolved, nil, judge.Approve, "human:zoë"
+	r.Status, r.Data, r.Resolution, r.By = record.ReviewResolved, nil, "approve", "human:zoë"
 	r.Channel, r.Reason, r.ClosedAt = record.ChannelCLI, "the <tests> pass", Epoch.Add(time.Hour)
 	return r
 }

@@ -79,6 +79,7 @@ func TestPlanted(t *testing.T) {
 
 		{"support code in the product", "engine/memstore/a.go", "package memstore; import " + module + `engine/storetest"`, "may not import engine/storetest"},
 		{"support code in a test", "judge/a_test.go", "package judge; import " + module + `judge/llmtest"`, ""},
+		{"a suite of drivers that knows more than they do", "engine/storetest/a.go", "package storetest; import " + module + `judge"`, "engine/storetest may not import judge"},
 		{"support code that would bring an arrow", "judge/a_test.go", "package judge; import " + module + `engine/storetest"`, "judge may not import engine/storetest"},
 		{"fixtures in a test", "prompts/a_test.go", "package prompts; import " + module + `testdata"`, ""},
 		{"fixtures in the product", "engine/a.go", "package engine; import " + module + `testdata"`, "may not import testdata"},
