@@ -23,10 +23,11 @@ type renderings map[string]func(io.Writer) error
 func renderMeasurement(m eval.Measurement) renderings {
 	all := renderings{}
 	for extension, render := range map[string]func(io.Writer, eval.Measurement) error{
-		".txt": eval.Text, ".json": eval.WriteJSON, ".xml": eval.JUnit, ".md": eval.Markdown, ".html": eval.HTML,
+		".json": eval.WriteJSON, ".xml": eval.JUnit, ".md": eval.Markdown, ".html": eval.HTML,
 	} {
 		all[extension] = func(w io.Writer) error { return render(w, m) }
 	}
+	all[".txt"] = func(w io.Writer) error { return eval.Text(w, m, term.Align) }
 	return all
 }
 
@@ -141,7 +142,7 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 		return err
 	}
 	compared := compareRuns(before, after)
-	if err := printOr(con, c.JSON, compared, func(w io.Writer) error { return eval.TextComparison(w, compared) }); err != nil {
+	if err := printOr(con, c.JSON, compared, func(w io.Writer) error { return eval.TextComparison(w, compared, term.Align) }); err != nil {
 		return err
 	}
 	switch {
@@ -193,7 +194,7 @@ func (c *evalTuneCmd) Run(_ context.Context, con *console) error {
 	if err != nil {
 		return term.UsageErrorf("", "%w", err)
 	}
-	if err := printOr(con, c.JSON, t, func(w io.Writer) error { return eval.TextTuning(w, t) }); err != nil {
+	if err := printOr(con, c.JSON, t, func(w io.Writer) error { return eval.TextTuning(w, t, term.Align) }); err != nil {
 		return err
 	}
 	if t.Status != eval.Certified {

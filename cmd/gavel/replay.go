@@ -311,12 +311,12 @@ type shadowed struct {
 func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) error {
 	doc := any(replayed{about, r})
 	render := renderings{
-		".txt": func(w io.Writer) error { return replay.Text(w, about, r) },
+		".txt": func(w io.Writer) error { return replay.Text(w, about, r, term.Align) },
 		".md":  func(w io.Writer) error { return replay.Markdown(w, about, r) },
 	}
 	if c.Shadow {
 		doc = shadowed{about, r.Shadow}
-		render[".txt"] = func(w io.Writer) error { return replay.TextShadow(w, about, r.Shadow) }
+		render[".txt"] = func(w io.Writer) error { return replay.TextShadow(w, about, r.Shadow, term.Align) }
 		render[".md"] = func(w io.Writer) error { return replay.MarkdownShadow(w, about, r.Shadow) }
 	}
 	render[".json"] = func(w io.Writer) error { return writeIndented(w, doc) }

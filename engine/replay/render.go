@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 )
 
 // About is the head of a rendered report: what was judged, and what was changed.
@@ -174,11 +173,15 @@ func (s Shadow) page(a About) page {
 	return page{title: "Decisions in shadow mode", figures: s.figures(a), tables: []grid{s.table()}}
 }
 
+// Align lays rows out in columns, a line each. The program that shows a report has one
+// printer of tables and hands it in; cells have no line breaks.
+type Align func(rows [][]string) string
+
 // Text writes a report for a terminal.
-func Text(w io.Writer, a About, r Report) error { return r.page(a).text(w) }
+func Text(w io.Writer, a About, r Report, align Align) error { return r.page(a).text(w, align) }
 
 // TextShadow writes what was decided in shadow mode for a terminal.
-func TextShadow(w io.Writer, a About, s Shadow) error { return s.page(a).text(w) }
+func TextShadow(w io.Writer, a About, s Shadow, align Align) error { return s.page(a).text(w, align) }
 
 // Markdown writes a report for a review or a wiki. What comes from records is escaped: it
 // makes no heading, link, image or HTML.
@@ -187,7 +190,7 @@ func Markdown(w io.Writer, a About, r Report) error { return r.page(a).markdown(
 // MarkdownShadow is TextShadow as Markdown.
 func MarkdownShadow(w io.Writer, a About, s Shadow) error { return s.page(a).markdown(w) }
 
-func (p page) text(w io.Writer) error {
+func (p page) text(w io.Writer, align Align) error {
 	var b strings.Builder
 	if p.summary != "" {
 		fmt.Fprintf(&b, "%s\n\n", p.summary)
@@ -196,7 +199,7 @@ func (p page) text(w io.Writer) error {
 	for i, f := range p.figures {
 		rows[i] = f[:]
 	}
-	alignRows(&b, "", rows)
+	b.WriteString(align(indentRows("", rows)))
 	for _, s := range p.sections {
 		fmt.Fprintf(&b, "\n%s\n", s.title)
 		for _, f := range s.flips {
@@ -208,8 +211,7 @@ func (p page) text(w io.Writer) error {
 	}
 	for _, t := range p.tables {
 		if len(t.rows) > 0 {
-			fmt.Fprintf(&b, "\n%s\n", t.title)
-			alignRows(&b, "  ", append([][]string{t.head}, t.rows...))
+			fmt.Fprintf(&b, "\n%s\n%s", t.title, align(indentRows("  ", append([][]string{t.head}, t.rows...))))
 		}
 	}
 	if len(p.notes) > 0 {
@@ -222,16 +224,15 @@ func (p page) text(w io.Writer) error {
 	return err
 }
 
-func alignRows(b *strings.Builder, indent string, rows [][]string) {
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = oneLine(cell)
+func indentRows(indent string, rows [][]string) [][]string {
+	out := make([][]string, len(rows))
+	for i, row := range rows {
+		for _, cell := range row {
+			out[i] = append(out[i], oneLine(cell))
 		}
-		_, _ = fmt.Fprintf(t, "%s%s\n", indent, strings.TrimRight(strings.Join(cells, "\t"), "\t")) // a Builder takes everything
+		out[i][0] = indent + out[i][0]
 	}
-	_ = t.Flush()
+	return out
 }
 
 func (p page) markdown(w io.Writer) error {

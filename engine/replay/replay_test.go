@@ -458,8 +458,14 @@ func TestRenderers(t *testing.T) {
 	b.advance(agent, b.start(agent, "flow", `{}`), "do", `{"say":"# no\n\nNew approvals\n<b>![x](http://x)"}`)
 	r := b.run(func(cfg *replay.Config) { cfg.Change.Definitions = parsed(t, flow(`b`, "")) })
 	about := replay.About{Store: "s.db", Changed: []string{"definition flow"}}
+	align := func(rows [][]string) (lines string) {
+		for _, row := range rows {
+			lines += strings.Join(row, " | ") + "\n"
+		}
+		return lines
+	}
 	var text, md, shadow bytes.Buffer
-	if err := errors.Join(replay.Text(&text, about, r), replay.Markdown(&md, about, r), replay.TextShadow(&shadow, about, r.Shadow), replay.MarkdownShadow(&shadow, about, r.Shadow)); err != nil {
+	if err := errors.Join(replay.Text(&text, about, r, align), replay.Markdown(&md, about, r), replay.TextShadow(&shadow, about, r.Shadow, align), replay.MarkdownShadow(&shadow, about, r.Shadow)); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count("\n"+text.String(), "\nNew approvals\n"); n != 1 {

@@ -4,20 +4,22 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 )
 
+// Align lays rows out in columns, a line each. The program that shows a report has one
+// printer of tables and hands it in; cells have no line breaks.
+type Align func(rows [][]string) string
+
 // Text writes a report for a terminal.
-func Text(w io.Writer, m Measurement) error {
+func Text(w io.Writer, m Measurement, align Align) error {
 	var b strings.Builder
-	writePairs(&b, m.header())
+	b.WriteString(align(figureRows(m.header())))
 	for _, c := range m.cautions() {
 		fmt.Fprintf(&b, "\n! %s\n", c)
 	}
-	b.WriteString("\n")
-	writePairs(&b, m.figures())
+	b.WriteString("\n" + align(figureRows(m.figures())))
 	for _, t := range m.tables() {
-		textTable(&b, t)
+		b.WriteString(t.text(align))
 	}
 	textWorst(&b, m.Report.Worst)
 	if m.Baseline != nil {
@@ -34,25 +36,25 @@ func writeText(w io.Writer, text string) error {
 	return nil
 }
 
-func writePairs(b *strings.Builder, all []figure) {
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, f := range all {
-		fmt.Fprintln(t, strings.TrimRight(f.Name+"\t"+oneLine(f.Value)+"\t"+f.Note, "\t"))
+func figureRows(all []figure) [][]string {
+	rows := make([][]string, len(all))
+	for i, f := range all {
+		rows[i] = []string{f.Name, oneLine(f.Value), f.Note}
 	}
-	_ = t.Flush() // a Builder takes everything
+	return rows
 }
 
-func textTable(b *strings.Builder, of grid) {
-	fmt.Fprintf(b, "\n%s\n", of.Title)
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{of.Head}, of.Rows...) {
+func (g grid) text(align Align) string {
+	var rows [][]string
+	for _, row := range append([][]string{g.Head}, g.Rows...) {
 		cells := make([]string, len(row))
 		for i, cell := range row {
 			cells[i] = oneLine(cell)
 		}
-		fmt.Fprintln(t, strings.TrimRight("  "+strings.Join(cells, "\t"), "\t"))
+		cells[0] = "  " + cells[0]
+		rows = append(rows, cells)
 	}
-	_ = t.Flush() // a Builder takes everything
+	return "\n" + g.Title + "\n" + align(rows)
 }
 
 func textWorst(b *strings.Builder, worst []WorstCase) {
@@ -98,21 +100,21 @@ func textNotes(b *strings.Builder, notes []string) {
 func oneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
 
 // TextComparison writes a comparison for a terminal.
-func TextComparison(w io.Writer, c Comparison) error {
+func TextComparison(w io.Writer, c Comparison, align Align) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", c.Says)
 	if !c.Compared {
 		fmt.Fprintf(&b, "Not compared: %s\n\n", c.NotCompared)
 	}
-	writePairs(&b, []figure{
+	b.WriteString(align(figureRows([]figure{
 		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
 		{"digest", c.Digest, ""},
 		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
 		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
-	})
+	})))
 	for _, t := range []grid{c.differenceTable(), c.changeTable()} {
 		if len(t.Rows) > 0 {
-			textTable(&b, t)
+			b.WriteString(t.text(align))
 		}
 	}
 	textNotes(&b, c.Notes)
@@ -139,19 +141,19 @@ func (c Comparison) changeTable() grid {
 }
 
 // TextTuning writes what Tune found.
-func TextTuning(w io.Writer, t Tuning) error {
+func TextTuning(w io.Writer, t Tuning, align Align) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", t.Says)
 	threshold := missing
 	if t.Threshold != nil {
 		threshold = fmt.Sprintf("%.4g", *t.Threshold)
 	}
-	writePairs(&b, []figure{
+	b.WriteString(align(figureRows([]figure{
 		{"status", string(t.Status), ""},
 		{"target risk", formatPercent(t.TargetRisk), "at " + formatPercent(t.Confidence)},
 		{"minConfidence", threshold, ""},
 		{"approvals needed", fmt.Sprintf("%d with none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
-	})
+	})))
 	of := grid{Title: "Thresholds", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
 	for _, c := range t.Candidates {
 		holds := "no"
@@ -161,7 +163,7 @@ func TextTuning(w io.Writer, t Tuning) error {
 		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.format(), formatPercent(c.Bound), holds})
 	}
 	if len(of.Rows) > 0 {
-		textTable(&b, of)
+		b.WriteString(of.text(align))
 	}
 	return writeText(w, b.String())
 }

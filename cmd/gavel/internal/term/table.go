@@ -2,6 +2,7 @@ package term
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -16,7 +17,14 @@ const (
 // Table prints rows in columns; the first row is the heading. Cells are cleaned. On a
 // terminal that is too narrow the widest columns are wrapped; a file or a pipe gets every
 // row on one line.
-func (t *Terminal) Table(rows [][]string) {
+func (t *Terminal) Table(rows [][]string) { _, _ = io.WriteString(t.w, layOut(rows, t.width())) }
+
+// Align is the same table as text, each row on one line whoever looks: for reports that
+// are files.
+func Align(rows [][]string) string { return layOut(rows, 0) }
+
+// layOut wraps columns to fit into width, unless that is 0.
+func layOut(rows [][]string, width int) string {
 	w := table.NewWriter()
 	w.SuppressTrailingSpaces()
 	style := table.StyleDefault
@@ -36,10 +44,10 @@ func (t *Terminal) Table(rows [][]string) {
 		}
 		w.AppendRow(cells)
 	}
-	if width := t.width(); width > 0 {
+	if width > 0 {
 		w.SetColumnConfigs(wrapColumns(widths, width))
 	}
-	_, _ = fmt.Fprintln(t.w, w.Render())
+	return w.Render() + "\n"
 }
 
 // wrapColumns narrows the widest columns until all fit into width, or none can be narrower.

@@ -21,6 +21,7 @@ func TestTerminalCleansWhatComesFromOutside(t *testing.T) {
 		"slice":   func(t *Terminal) { t.Printf("%v", []string{hostile}) },
 		"styled":  func(t *Terminal) { t.Printf("%s", t.Red(hostile)) },
 		"table":   func(t *Terminal) { t.Table([][]string{{"head", "x"}, {hostile, hostile}}) },
+		"aligned": func(t *Terminal) { t.Text(Align([][]string{{"head", "x"}, {hostile, hostile}})) },
 		"text":    func(t *Terminal) { t.Text(hostile) },
 		"library": func(t *Terminal) { _, _ = t.Write([]byte(hostile)) },
 		"json":    func(t *Terminal) { _ = t.JSON(map[string]string{hostile: hostile}) },
@@ -133,6 +134,10 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	lines := strings.Split(b.String(), "\n")
 	if len(lines) != 4 || lines[1] != "漢字  "+long || !strings.HasPrefix(lines[2], "x     y  ") || lines[0] != strings.TrimRight(lines[0], " ") {
 		t.Errorf("a file gets\n%s", b.String())
+	}
+	const aligned = "  kept     0\n  漢字\n  dropped  12\n"
+	if got := Align([][]string{{"  kept", "0", ""}, {"  漢字", "", ""}, {"  dropped", "12", ""}}); got != aligned {
+		t.Errorf("a report gets\n%s", got)
 	}
 }
 
