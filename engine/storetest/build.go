@@ -283,14 +283,6 @@ func wantError(t testing.TB, what string, err, want error) {
 	}
 }
 
-// wantErrorIn is wantError for another goroutine than the test's.
-func wantErrorIn(t testing.TB, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: got %v, want %v", what, err, want)
-	}
-}
-
 // isContextEnd reports whether an error tells of the caller's own cancellation.
 func isContextEnd(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

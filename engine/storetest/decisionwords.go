@@ -103,15 +103,13 @@ func decisionsOfReviews(t *testing.T, _ Driver, s store.Store) {
 
 func decisionsReopened(t *testing.T, s store.Store) func(store.Store) {
 	all := growJudged(t, s, sampleSize(400))
-	before := findDecisions(t, s, store.DecisionQuery{})
+	before := positions(findDecisions(t, s, store.DecisionQuery{}))
 	return func(s store.Store) {
 		for _, q := range singleFilters(all) {
 			wantDecisions(t, s, all, q)
 		}
-		for i, h := range findDecisions(t, s, store.DecisionQuery{}) {
-			if h.Position != before[i].Position {
-				t.Fatalf("decision %d was at position %d and is at %d", i, before[i].Position, h.Position)
-			}
+		if after := positions(findDecisions(t, s, store.DecisionQuery{})); !slices.Equal(after, before) {
+			t.Fatalf("decisions were at %v and are at %v", before, after)
 		}
 	}
 }
@@ -177,19 +175,9 @@ func decisionsCancelled(t *testing.T, _ Driver, s store.Store) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var told error
-	for h, err := range s.Decisions(ctx, store.DecisionQuery{}) {
-		if told = err; err == nil {
-			t.Errorf("found %d for a caller who has gone", h.Position)
-		}
-	}
-	if !isContextEnd(told) {
-		t.Errorf("got %v, want the context's error", told)
-	}
+	wantError(t, "a caller who has gone", onlyError(s.Decisions(ctx, store.DecisionQuery{})), context.Canceled)
 	closeStore(t, s)
-	for _, err := range s.Decisions(t.Context(), store.DecisionQuery{}) {
-		wantError(t, fmt.Sprintf("closed: %v", err), err, store.ErrClosed)
-	}
+	wantError(t, "closed", onlyError(s.Decisions(t.Context(), store.DecisionQuery{})), store.ErrClosed)
 }
 
 // decisionsOfWhatIsLeft: what was removed from a history is not found, what is left is

@@ -160,18 +160,14 @@ func notShared(t *testing.T, _ Driver, s store.Store) {
 
 func notFound(t *testing.T, _ Driver, s store.Store) {
 	ctx := t.Context()
-	_, err := s.Load(ctx, ID(1))
-	wantError(t, "load", err, store.ErrNotFound)
-	_, err = s.ByKey(ctx, hexOf("k"))
-	wantError(t, "by key", err, store.ErrNotFound)
-	_, err = s.ByKey(ctx, "no hex at all")
-	wantError(t, "by a strange key", err, store.ErrNotFound)
-	_, err = s.Snapshot(ctx, ID(1), 1)
-	wantError(t, "snapshot", err, store.ErrNotFound)
-	_, err = s.Definition(ctx, "doc", 0)
-	wantError(t, "definition", err, store.ErrNotFound)
-	_, err = s.Definition(ctx, "doc", -1)
-	wantError(t, "definition -1", err, store.ErrNotFound)
+	errs := map[string]error{}
+	_, errs["load"] = s.Load(ctx, ID(1))
+	_, errs["by key"] = s.ByKey(ctx, hexOf("k"))
+	_, errs["by a strange key"] = s.ByKey(ctx, "no hex at all")
+	_, errs["snapshot"] = s.Snapshot(ctx, ID(1), 1)
+	_, errs["definition"] = s.Definition(ctx, "doc", 0)
+	_, errs["definition -1"] = s.Definition(ctx, "doc", -1)
+	wantErrors(t, errs, store.ErrNotFound)
 	if all, err := s.Definitions(ctx); err != nil || len(all) != 0 {
 		t.Errorf("definitions: %v, %v", all, err)
 	}

@@ -20,38 +20,32 @@ func testTail(t *testing.T, _ Driver, s store.Store) {
 		wantNone(t, s.Commit(t.Context(), Start(t, ID(i+1), `{}`)))
 	}
 	for _, step := range []int{1, 7, 64, 65, 0} {
-		var got []string
-		after := int64(0)
-		for {
-			found := 0
-			for ev, err := range s.EventsAfter(t.Context(), store.TailQuery{After: after, Limit: step}) {
-				wantNone(t, err)
-				if ev.Position <= after || ev.Owner == "" || ev.Version != 1 {
-					t.Fatalf("position %d of %q, version %d, after %d", ev.Position, ev.Owner, ev.Version, after)
-				}
-				after = ev.Position
-				found++
-				got = append(got, ev.Event.Instance)
+		all := listTail(t, s, store.TailQuery{Limit: step})
+		for page := all; len(page) > 0; all = append(all, page...) {
+			if step != 0 && len(page) > step {
+				t.Fatalf("%d events where %d were asked for", len(page), step)
 			}
-			if step != 0 && found > step {
-				t.Fatalf("%d events where %d were asked for", found, step)
-			}
-			if found == 0 || step == 0 {
-				break
-			}
+			page = listTail(t, s, store.TailQuery{After: page[len(page)-1].Position, Limit: step})
 		}
-		if len(got) != n {
-			t.Fatalf("by %d: %d events, want %d", step, len(got), n)
+		if len(all) != n {
+			t.Fatalf("by %d: %d events, want %d", step, len(all), n)
 		}
-		for i, id := range got {
-			if id != ID(i+1) {
-				t.Fatalf("by %d: event %d is of %s, want %s", step, i, id, ID(i+1))
+		at := int64(0)
+		for i, ev := range all {
+			if ev.Position <= at || ev.Owner == "" || ev.Version != 1 || ev.Event.Instance != ID(i+1) {
+				t.Fatalf("by %d: event %d at position %d after %d, of %s of %q, version %d", step, i, ev.Position, at, ev.Event.Instance, ev.Owner, ev.Version)
 			}
+			at = ev.Position
 		}
-		if last, err := s.LastPosition(t.Context()); last != after || err != nil {
-			t.Errorf("the last position is %d (%v), want %d", last, err, after)
+		if last, err := s.LastPosition(t.Context()); last != at || err != nil {
+			t.Errorf("the last position is %d (%v), want %d", last, err, at)
 		}
 	}
+}
+
+func listTail(t testing.TB, s store.Store, q store.TailQuery) []store.PlacedEvent {
+	t.Helper()
+	return collect(t, s.EventsAfter(t.Context(), q))
 }
 
 // A tail of one owner, workflow or instance, and of some positions, is what is left of the
@@ -62,11 +56,7 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 		wantNone(t, s.Commit(t.Context(), c))
 		wantNone(t, s.Commit(t.Context(), Refuse(t, c.Next, "go")))
 	}
-	var whole []store.PlacedEvent
-	for ev, err := range s.EventsAfter(t.Context(), store.TailQuery{}) {
-		wantNone(t, err)
-		whole = append(whole, ev)
-	}
+	whole := listTail(t, s, store.TailQuery{})
 	for _, q := range []store.TailQuery{
 		{After: 7, UpTo: 150},
 		{After: 10, Owner: whole[20].Owner},
@@ -78,7 +68,7 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 		{Instance: ID(3), UpTo: 5, Owner: whole[4].Owner},
 		{Instance: ID(3), Owner: "nobody"},
 	} {
-		var want, got []int64
+		var want []int64
 		for _, ev := range whole {
 			if ev.Position > q.After && (q.UpTo == 0 || ev.Position <= q.UpTo) && (q.Owner == "" || ev.Owner == q.Owner) &&
 				(q.Workflow == "" || ev.Event.Workflow == q.Workflow) && (q.Instance == "" || ev.Event.Instance == q.Instance) &&
@@ -86,11 +76,7 @@ func tailFilters(t *testing.T, _ Driver, s store.Store) {
 				want = append(want, ev.Position)
 			}
 		}
-		for ev, err := range s.EventsAfter(t.Context(), q) {
-			wantNone(t, err)
-			got = append(got, ev.Position)
-		}
-		if !slices.Equal(got, want) {
+		if got := positions(listTail(t, s, q)); !slices.Equal(got, want) {
 			t.Errorf("%+v: positions %v, want %v", q, got, want)
 		}
 	}
@@ -102,8 +88,7 @@ func tailVersions(t *testing.T, _ Driver, s store.Store) {
 	wantNone(t, s.Commit(t.Context(), c))
 	wantNone(t, s.Commit(t.Context(), MigrateTo(t, c.Next, 2, c.Next.State)))
 	var was, is []int
-	for ev, err := range s.EventsAfter(t.Context(), store.TailQuery{}) {
-		wantNone(t, err)
+	for _, ev := range listTail(t, s, store.TailQuery{}) {
 		was, is = append(was, ev.Event.Version), append(is, ev.Version)
 	}
 	if !slices.Equal(was, []int{1, 2}) || !slices.Equal(is, []int{2, 2}) {
