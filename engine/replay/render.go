@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // About is the head of a rendered report: what was judged, and what was changed.
@@ -21,12 +23,6 @@ type About struct {
 
 // none stands where there is nothing to show.
 const none = "-"
-
-type grid struct {
-	title string
-	head  []string
-	rows  [][]string
-}
 
 // figures are the head and the sums of a report.
 func (r Report) figures(a About) [][2]string {
@@ -61,41 +57,41 @@ func (s Shadow) figures(a About) [][2]string {
 	}
 }
 
-func (r Report) tables() []grid {
+func (r Report) tables() []eval.Grid {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
-	changes := grid{title: "Other outcomes by reason", head: []string{"workflow", "action", "then", "for", "now", "for", "count"}}
+	changes := eval.Grid{Title: "Other outcomes by reason", Head: []string{"workflow", "action", "then", "for", "now", "for", "count"}}
 	for _, c := range r.Changes {
-		changes.rows = append(changes.rows, []string{c.Workflow, cmp.Or(c.Action, "start"), string(c.Before), c.BeforeReason, string(c.After), c.AfterReason, number(c.Count)})
+		changes.Rows = append(changes.Rows, []string{c.Workflow, cmp.Or(c.Action, "start"), string(c.Before), c.BeforeReason, string(c.After), c.AfterReason, number(c.Count)})
 	}
-	flows := grid{title: "By workflow", head: []string{"workflow", "decisions", "judged again", "same", "new approvals", "other target", "new refusals", "other refusals"}}
+	flows := eval.Grid{Title: "By workflow", Head: []string{"workflow", "decisions", "judged again", "same", "new approvals", "other target", "new refusals", "other refusals"}}
 	for _, w := range r.Workflows {
-		flows.rows = append(flows.rows, []string{
+		flows.Rows = append(flows.Rows, []string{
 			w.Workflow, number(w.Decisions), number(w.Replayed), number(w.Same), number(w.NewApprovals), number(w.Rerouted), number(w.NewRefusals), number(w.OtherRefusals),
 		})
 	}
-	left := grid{title: "Not judged again", head: []string{"workflow", "reason", "count", "because", "first"}}
+	left := eval.Grid{Title: "Not judged again", Head: []string{"workflow", "reason", "count", "because", "first"}}
 	for _, u := range r.NotReplayed {
 		says := u.Says
 		if u.Detail != "" {
 			says += ": " + u.Detail
 		}
-		left.rows = append(left.rows, []string{u.Workflow, u.Reason, number(u.Count), says, u.First})
+		left.Rows = append(left.Rows, []string{u.Workflow, u.Reason, number(u.Count), says, u.First})
 	}
-	gates := grid{title: "Limits", head: []string{"limit", "", "at most", "is"}}
+	gates := eval.Grid{Title: "Limits", Head: []string{"limit", "", "at most", "is"}}
 	for _, g := range r.Gates {
 		verdict := "kept"
 		if !g.Passed {
 			verdict = "BROKEN"
 		}
-		gates.rows = append(gates.rows, []string{g.Name, verdict, strconv.FormatFloat(g.Limit, 'g', 4, 64), strconv.FormatFloat(g.Value, 'g', 4, 64)})
+		gates.Rows = append(gates.Rows, []string{g.Name, verdict, strconv.FormatFloat(g.Limit, 'g', 4, 64), strconv.FormatFloat(g.Value, 'g', 4, 64)})
 	}
-	return []grid{changes, flows, left, r.Shadow.table(), gates}
+	return []eval.Grid{changes, flows, left, r.Shadow.table(), gates}
 }
 
-func (s Shadow) table() grid {
-	t := grid{title: "Shadow mode: what would have been decided", head: []string{"workflow", "action", "would be", "for", "count", "applied"}}
+func (s Shadow) table() eval.Grid {
+	t := eval.Grid{Title: "Shadow mode: what would have been decided", Head: []string{"workflow", "action", "would be", "for", "count", "applied"}}
 	for _, c := range s.Rows {
-		t.rows = append(t.rows, []string{c.Workflow, cmp.Or(c.Action, "start"), string(c.Outcome), c.Reason, strconv.FormatInt(c.Count, 10), strconv.FormatInt(c.Applied, 10)})
+		t.Rows = append(t.Rows, []string{c.Workflow, cmp.Or(c.Action, "start"), string(c.Outcome), c.Reason, strconv.FormatInt(c.Count, 10), strconv.FormatInt(c.Applied, 10)})
 	}
 	return t
 }
@@ -143,7 +139,7 @@ type page struct {
 	figures        [][2]string
 	sections       []section
 	leftOut        int64 // of the sections
-	tables         []grid
+	tables         []eval.Grid
 	notes          []string
 }
 
@@ -170,18 +166,16 @@ func (r Report) page(a About) page {
 }
 
 func (s Shadow) page(a About) page {
-	return page{title: "Decisions in shadow mode", figures: s.figures(a), tables: []grid{s.table()}}
+	return page{title: "Decisions in shadow mode", figures: s.figures(a), tables: []eval.Grid{s.table()}}
 }
 
-// Align lays rows out in columns, a line each. The program that shows a report has one
-// printer of tables and hands it in; cells have no line breaks.
-type Align func(rows [][]string) string
-
 // Text writes a report for a terminal.
-func Text(w io.Writer, a About, r Report, align Align) error { return r.page(a).text(w, align) }
+func Text(w io.Writer, a About, r Report, align eval.Align) error { return r.page(a).text(w, align) }
 
 // TextShadow writes what was decided in shadow mode for a terminal.
-func TextShadow(w io.Writer, a About, s Shadow, align Align) error { return s.page(a).text(w, align) }
+func TextShadow(w io.Writer, a About, s Shadow, align eval.Align) error {
+	return s.page(a).text(w, align)
+}
 
 // Markdown writes a report for a review or a wiki. What comes from records is escaped: it
 // makes no heading, link, image or HTML.
@@ -190,102 +184,70 @@ func Markdown(w io.Writer, a About, r Report) error { return r.page(a).markdown(
 // MarkdownShadow is TextShadow as Markdown.
 func MarkdownShadow(w io.Writer, a About, s Shadow) error { return s.page(a).markdown(w) }
 
-func (p page) text(w io.Writer, align Align) error {
+func (p page) text(w io.Writer, align eval.Align) error {
 	var b strings.Builder
 	if p.summary != "" {
 		fmt.Fprintf(&b, "%s\n\n", p.summary)
 	}
 	rows := make([][]string, len(p.figures))
 	for i, f := range p.figures {
-		rows[i] = f[:]
+		rows[i] = []string{f[0], eval.OneLine(f[1])}
 	}
-	b.WriteString(align(indentRows("", rows)))
+	b.WriteString(align(rows))
 	for _, s := range p.sections {
 		fmt.Fprintf(&b, "\n%s\n", s.title)
 		for _, f := range s.flips {
-			fmt.Fprintf(&b, "  %s\n    then: %s\n    now:  %s\n", oneLine(f.line()), oneLine(f.Before.line()), oneLine(f.After.line()))
+			fmt.Fprintf(&b, "  %s\n    then: %s\n    now:  %s\n", eval.OneLine(f.line()), eval.OneLine(f.Before.line()), eval.OneLine(f.After.line()))
 		}
 	}
 	if p.leftOut > 0 {
 		fmt.Fprintf(&b, "\n  and %d more\n", p.leftOut)
 	}
 	for _, t := range p.tables {
-		if len(t.rows) > 0 {
-			fmt.Fprintf(&b, "\n%s\n%s", t.title, align(indentRows("  ", append([][]string{t.head}, t.rows...))))
+		if len(t.Rows) > 0 {
+			b.WriteString(t.Text(align))
 		}
 	}
 	if len(p.notes) > 0 {
 		b.WriteString("\nNotes\n")
 	}
 	for _, n := range p.notes {
-		fmt.Fprintf(&b, "  - %s\n", oneLine(n))
+		fmt.Fprintf(&b, "  - %s\n", eval.OneLine(n))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func indentRows(indent string, rows [][]string) [][]string {
-	out := make([][]string, len(rows))
-	for i, row := range rows {
-		for _, cell := range row {
-			out[i] = append(out[i], oneLine(cell))
-		}
-		out[i][0] = indent + out[i][0]
-	}
-	return out
 }
 
 func (p page) markdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n", p.title)
 	if p.summary != "" {
-		fmt.Fprintf(&b, "%s\n\n", mdText(p.summary))
+		fmt.Fprintf(&b, "%s\n\n", eval.EscapeMarkdown(p.summary))
 	}
 	b.WriteString("| | |\n| --- | --- |\n")
 	for _, f := range p.figures {
-		fmt.Fprintf(&b, "| %s | %s |\n", mdText(f[0]), mdText(f[1]))
+		fmt.Fprintf(&b, "| %s | %s |\n", eval.EscapeMarkdown(f[0]), eval.EscapeMarkdown(f[1]))
 	}
 	for _, s := range p.sections {
 		fmt.Fprintf(&b, "\n## %s\n\n", s.title)
 		for _, f := range s.flips {
-			fmt.Fprintf(&b, "- %s\n  - then: %s\n  - now: %s\n", mdText(f.line()), mdText(f.Before.line()), mdText(f.After.line()))
+			fmt.Fprintf(&b, "- %s\n  - then: %s\n  - now: %s\n", eval.EscapeMarkdown(f.line()), eval.EscapeMarkdown(f.Before.line()), eval.EscapeMarkdown(f.After.line()))
 		}
 	}
 	if p.leftOut > 0 {
 		fmt.Fprintf(&b, "\nand %d more\n", p.leftOut)
 	}
 	for _, t := range p.tables {
-		if len(t.rows) == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "\n## %s\n\n", t.title)
-		for i, row := range append([][]string{t.head}, t.rows...) {
-			for _, cell := range row {
-				b.WriteString("| " + mdText(cell) + " ")
-			}
-			b.WriteString("|\n")
-			if i == 0 {
-				b.WriteString(strings.Repeat("| --- ", len(row)) + "|\n")
-			}
+		if len(t.Rows) > 0 {
+			b.WriteString(t.Markdown())
 		}
 	}
 	if len(p.notes) > 0 {
 		b.WriteString("\n## Notes\n\n")
 	}
 	for _, n := range p.notes {
-		fmt.Fprintf(&b, "- %s\n", mdText(n))
+		fmt.Fprintf(&b, "- %s\n", eval.EscapeMarkdown(n))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
-
-// oneLine keeps words of others from making lines or columns of their own.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-var mdEscapes = strings.NewReplacer(
-	"\\", "\\\\", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "]", "\\]", "|", "\\|",
-	"<", "&lt;", ">", "&gt;", "&", "&amp;", "#", "\\#", "~", "\\~", "!", "\\!", "$", "\\$", "@", "&#64;", "://", "&#58;//", "www.", "www&#46;",
-)
-
-// mdText is one line of text that means only itself.
-func mdText(s string) string { return mdEscapes.Replace(oneLine(s)) }

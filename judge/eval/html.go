@@ -15,7 +15,7 @@ func HTML(w io.Writer, m Measurement) error {
 		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes, Tables: m.tables(),
 	}
 	for _, c := range m.Report.Worst {
-		c.Case, c.Reasoning, c.Notes = oneLine(c.Case), visibleText(c.Reasoning), visibleText(c.Notes)
+		c.Case, c.Reasoning, c.Notes = OneLine(c.Case), visibleText(c.Reasoning), visibleText(c.Notes)
 		page.Worst = append(page.Worst, c)
 	}
 	if m.Baseline != nil {
@@ -41,7 +41,7 @@ type htmlPage struct {
 	Header, Figures []figure
 	Cautions, Notes []string
 	Baseline        string
-	Tables          []grid
+	Tables          []Grid
 	Charts          []chart
 	Worst           []WorstCase
 }

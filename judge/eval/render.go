@@ -171,20 +171,21 @@ func orMissing(s string) string {
 	return s
 }
 
-type grid struct {
+// Grid is a table of a report.
+type Grid struct {
 	Title string
 	Head  []string
 	Rows  [][]string
 }
 
 // tables leaves out those without rows.
-func (m Measurement) tables() []grid {
+func (m Measurement) tables() []Grid {
 	r := m.Report
-	all := []grid{m.gateTable(), r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.riskTable(), r.failureTable()}
+	all := []Grid{m.gateTable(), r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.riskTable(), r.failureTable()}
 	if b := m.Baseline; b != nil {
 		all = append(all, b.differenceTable(), b.changeTable())
 	}
-	var out []grid
+	var out []Grid
 	for _, t := range all {
 		if len(t.Rows) > 0 {
 			out = append(out, t)
@@ -193,8 +194,8 @@ func (m Measurement) tables() []grid {
 	return out
 }
 
-func (m Measurement) gateTable() grid {
-	t := grid{Title: "Gates", Head: []string{"", "gate"}}
+func (m Measurement) gateTable() Grid {
+	t := Grid{Title: "Gates", Head: []string{"", "gate"}}
 	for _, g := range m.Gates {
 		word := "FAILED"
 		if g.Passed {
@@ -205,8 +206,8 @@ func (m Measurement) gateTable() grid {
 	return t
 }
 
-func (r Report) confusionTable() grid {
-	t := grid{Title: "Confusion", Head: []string{"right", "approve", "reject", "escalate"}}
+func (r Report) confusionTable() Grid {
+	t := Grid{Title: "Confusion", Head: []string{"right", "approve", "reject", "escalate"}}
 	for _, row := range []struct {
 		name string
 		got  Got
@@ -221,24 +222,24 @@ func (r Report) confusionTable() grid {
 	return t
 }
 
-func (r Report) classTable() grid {
-	t := grid{Title: "Outcomes", Head: []string{"outcome", "precision", "recall", "F1"}}
+func (r Report) classTable() Grid {
+	t := Grid{Title: "Outcomes", Head: []string{"outcome", "precision", "recall", "F1"}}
 	for _, c := range r.Classes {
 		t.Rows = append(t.Rows, []string{string(c.Outcome), c.Precision.format(), c.Recall.format(), formatDecimal(c.F1)})
 	}
 	return t
 }
 
-func (r Report) baselineTable() grid {
-	t := grid{Title: "Judges that do not look", Head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
+func (r Report) baselineTable() Grid {
+	t := Grid{Title: "Judges that do not look", Head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
 	for _, b := range r.Baselines {
 		t.Rows = append(t.Rows, []string{b.Name, b.FalseApprove.format(), b.Escalation.format(), b.Accuracy.format(), b.GateAccuracy.format(), formatDecimal(b.Kappa)})
 	}
 	return t
 }
 
-func (r Report) sliceTable() grid {
-	t := grid{Title: "Slices", Head: []string{"slice", "n", "false approve", "at most", "false refuse", "escalation", "accuracy"}}
+func (r Report) sliceTable() Grid {
+	t := Grid{Title: "Slices", Head: []string{"slice", "n", "false approve", "at most", "false refuse", "escalation", "accuracy"}}
 	for _, s := range r.Slices {
 		bound := missing
 		if s.FalseApprove.N > 0 {
@@ -252,16 +253,16 @@ func (r Report) sliceTable() grid {
 	return t
 }
 
-func (r Report) criterionTable() grid {
-	t := grid{Title: "Criteria", Head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
+func (r Report) criterionTable() Grid {
+	t := Grid{Title: "Criteria", Head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
 	for _, c := range r.Criteria {
 		t.Rows = append(t.Rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.format(), c.Accuracy.format(), formatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
 	}
 	return t
 }
 
-func (r Report) reliabilityTable() grid {
-	t := grid{Title: "Reliability (where a model spoke)", Head: []string{"stated probability", "n", "mean", "should be approved"}}
+func (r Report) reliabilityTable() Grid {
+	t := Grid{Title: "Reliability (where a model spoke)", Head: []string{"stated probability", "n", "mean", "should be approved"}}
 	if r.Probability != nil {
 		for _, b := range r.Probability.Bins {
 			t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.format()})
@@ -271,8 +272,8 @@ func (r Report) reliabilityTable() grid {
 }
 
 // riskTable shows at most ten points of the curve of approvals.
-func (r Report) riskTable() grid {
-	t := grid{Title: "Risk of approvals by confidence kept", Head: []string{"at least", "coverage", "wrong approvals", "at most"}}
+func (r Report) riskTable() Grid {
+	t := Grid{Title: "Risk of approvals by confidence kept", Head: []string{"at least", "coverage", "wrong approvals", "at most"}}
 	if r.Approvals == nil {
 		return t
 	}
@@ -285,8 +286,8 @@ func (r Report) riskTable() grid {
 	return t
 }
 
-func (r Report) failureTable() grid {
-	t := grid{Title: "Without an outcome", Head: []string{"why", "results"}}
+func (r Report) failureTable() Grid {
+	t := Grid{Title: "Without an outcome", Head: []string{"why", "results"}}
 	for _, f := range r.Counts.Failures {
 		t.Rows = append(t.Rows, []string{f.Name, strconv.Itoa(f.Count)})
 	}

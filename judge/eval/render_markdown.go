@@ -13,7 +13,7 @@ func Markdown(w io.Writer, m Measurement) error {
 	b.WriteString("# How good the judge is\n\n")
 	mdTable(&b, []string{"", ""}, twoColumns(m.header()))
 	for _, c := range m.cautions() {
-		fmt.Fprintf(&b, "\n> %s\n", mdText(c))
+		fmt.Fprintf(&b, "\n> %s\n", EscapeMarkdown(c))
 	}
 	b.WriteString("\n## Figures\n\n")
 	var rows [][]string
@@ -22,28 +22,35 @@ func Markdown(w io.Writer, m Measurement) error {
 	}
 	mdTable(&b, []string{"figure", "value", "bounds"}, rows)
 	if m.Baseline != nil {
-		fmt.Fprintf(&b, "\nAgainst the baseline: %s\n", mdText(m.Baseline.Says))
+		fmt.Fprintf(&b, "\nAgainst the baseline: %s\n", EscapeMarkdown(m.Baseline.Says))
 	}
 	for _, t := range m.tables() {
-		fmt.Fprintf(&b, "\n## %s\n\n", mdText(t.Title))
-		mdTable(&b, t.Head, t.Rows)
+		b.WriteString(t.Markdown())
 	}
 	if len(m.Report.Worst) > 0 {
 		b.WriteString("\n## Worst cases\n\n")
 		for _, c := range m.Report.Worst {
-			fmt.Fprintf(&b, "- **%s**: %s\n", mdText(c.Case), mdText(c.describe()))
+			fmt.Fprintf(&b, "- **%s**: %s\n", EscapeMarkdown(c.Case), EscapeMarkdown(c.describe()))
 			if c.Reasoning != "" {
-				fmt.Fprintf(&b, "  \n  %s\n", mdText(c.Reasoning))
+				fmt.Fprintf(&b, "  \n  %s\n", EscapeMarkdown(c.Reasoning))
 			}
 		}
 	}
 	if len(m.Report.Notes) > 0 {
 		b.WriteString("\n## Notes\n\n")
 		for _, n := range m.Report.Notes {
-			fmt.Fprintf(&b, "- %s\n", mdText(n))
+			fmt.Fprintf(&b, "- %s\n", EscapeMarkdown(n))
 		}
 	}
 	return writeText(w, b.String())
+}
+
+// Markdown is the table under a heading.
+func (g Grid) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## %s\n\n", EscapeMarkdown(g.Title))
+	mdTable(&b, g.Head, g.Rows)
+	return b.String()
 }
 
 func twoColumns(all []figure) [][]string {
@@ -57,7 +64,7 @@ func twoColumns(all []figure) [][]string {
 func mdTable(b *strings.Builder, head []string, rows [][]string) {
 	line := func(cells []string) {
 		for _, cell := range cells {
-			b.WriteString("| " + mdText(cell) + " ")
+			b.WriteString("| " + EscapeMarkdown(cell) + " ")
 		}
 		b.WriteString("|\n")
 	}
@@ -73,4 +80,5 @@ var mdEscapes = strings.NewReplacer(
 	"<", "&lt;", ">", "&gt;", "&", "&amp;", "#", "\\#", "~", "\\~", "!", "\\!", "$", "\\$", "@", "&#64;", "://", "&#58;//", "www.", "www&#46;",
 )
 
-func mdText(s string) string { return mdEscapes.Replace(oneLine(s)) }
+// EscapeMarkdown makes one line of text that means only itself.
+func EscapeMarkdown(s string) string { return mdEscapes.Replace(OneLine(s)) }

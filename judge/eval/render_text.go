@@ -19,7 +19,7 @@ func Text(w io.Writer, m Measurement, align Align) error {
 	}
 	b.WriteString("\n" + align(figureRows(m.figures())))
 	for _, t := range m.tables() {
-		b.WriteString(t.text(align))
+		b.WriteString(t.Text(align))
 	}
 	textWorst(&b, m.Report.Worst)
 	if m.Baseline != nil {
@@ -39,17 +39,18 @@ func writeText(w io.Writer, text string) error {
 func figureRows(all []figure) [][]string {
 	rows := make([][]string, len(all))
 	for i, f := range all {
-		rows[i] = []string{f.Name, oneLine(f.Value), f.Note}
+		rows[i] = []string{f.Name, OneLine(f.Value), f.Note}
 	}
 	return rows
 }
 
-func (g grid) text(align Align) string {
+// Text is the table under its title.
+func (g Grid) Text(align Align) string {
 	var rows [][]string
 	for _, row := range append([][]string{g.Head}, g.Rows...) {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = oneLine(cell)
+			cells[i] = OneLine(cell)
 		}
 		cells[0] = "  " + cells[0]
 		rows = append(rows, cells)
@@ -63,9 +64,9 @@ func textWorst(b *strings.Builder, worst []WorstCase) {
 	}
 	b.WriteString("\nWorst cases\n")
 	for _, w := range worst {
-		fmt.Fprintf(b, "  %s: %s\n", oneLine(w.Case), w.describe())
+		fmt.Fprintf(b, "  %s: %s\n", OneLine(w.Case), w.describe())
 		if w.Reasoning != "" {
-			fmt.Fprintf(b, "    %s\n", oneLine(w.Reasoning))
+			fmt.Fprintf(b, "    %s\n", OneLine(w.Reasoning))
 		}
 	}
 }
@@ -77,7 +78,7 @@ func (w WorstCase) describe() string {
 		text += ", decided by " + string(w.DecidedBy)
 	}
 	if w.Code != "" {
-		text += ", " + oneLine(w.Code)
+		text += ", " + OneLine(w.Code)
 	}
 	if w.Unreadable {
 		text += ", the answer could not be read"
@@ -91,13 +92,13 @@ func textNotes(b *strings.Builder, notes []string) {
 	}
 	b.WriteString("\nNotes\n")
 	for _, n := range notes {
-		fmt.Fprintf(b, "  - %s\n", oneLine(n))
+		fmt.Fprintf(b, "  - %s\n", OneLine(n))
 	}
 }
 
-// oneLine keeps foreign words from making lines or columns, and from hiding or
+// OneLine keeps foreign words from making lines or columns, and from hiding or
 // reordering text.
-func oneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
+func OneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
 
 // TextComparison writes a comparison for a terminal.
 func TextComparison(w io.Writer, c Comparison, align Align) error {
@@ -112,25 +113,25 @@ func TextComparison(w io.Writer, c Comparison, align Align) error {
 		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
 		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
 	})))
-	for _, t := range []grid{c.differenceTable(), c.changeTable()} {
+	for _, t := range []Grid{c.differenceTable(), c.changeTable()} {
 		if len(t.Rows) > 0 {
-			b.WriteString(t.text(align))
+			b.WriteString(t.Text(align))
 		}
 	}
 	textNotes(&b, c.Notes)
 	return writeText(w, b.String())
 }
 
-func (c Comparison) differenceTable() grid {
-	t := grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
+func (c Comparison) differenceTable() Grid {
+	t := Grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
 	for _, d := range c.Differences {
 		t.Rows = append(t.Rows, []string{d.Name, formatDecimal(d.Before), formatDecimal(d.After), formatDecimal(d.Change.Value), orMissing(d.Change.formatBounds())})
 	}
 	return t
 }
 
-func (c Comparison) changeTable() grid {
-	t := grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
+func (c Comparison) changeTable() Grid {
+	t := Grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
 	for _, d := range c.Changed {
 		t.Rows = append(t.Rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
 	}
@@ -154,7 +155,7 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 		{"minConfidence", threshold, ""},
 		{"approvals needed", fmt.Sprintf("%d with none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
 	})))
-	of := grid{Title: "Thresholds", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
+	of := Grid{Title: "Thresholds", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
 	for _, c := range t.Candidates {
 		holds := "no"
 		if c.Holds {
@@ -163,7 +164,7 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.format(), formatPercent(c.Bound), holds})
 	}
 	if len(of.Rows) > 0 {
-		b.WriteString(of.text(align))
+		b.WriteString(of.Text(align))
 	}
 	return writeText(w, b.String())
 }
