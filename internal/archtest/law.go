@@ -66,7 +66,7 @@ var services = []string{
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
-	"internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
+	"internal/latecollect", "internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
 	"testdata",
 })
 
@@ -77,6 +77,7 @@ var Packages = []Package{
 	// Layer 0: knows nothing of this module but the ground.
 	{Path: Ground},
 	{Path: "internal/fairshare"},
+	{Path: "internal/latecollect"},
 	{Path: "internal/sharedcache"},
 	{Path: "prompts"},
 	{Path: "validators/schema"},
