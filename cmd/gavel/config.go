@@ -309,7 +309,8 @@ func checkConfig(path string) error {
 
 // parseWithFile gives a command the settings of a file and of nothing else.
 func parseWithFile(cmds *commands, command, path string) error {
-	parser, settings, err := newProgram(cmds, io.Discard, io.Discard, func(int) {})
+	args := []string{command, "--config", path}
+	parser, settings, err := newProgram(cmds, args, io.Discard, io.Discard, func(int) {})
 	if err != nil {
 		return err
 	}
@@ -318,7 +319,6 @@ func parseWithFile(cmds *commands, command, path string) error {
 			f.Envs, f.Value.Tag.Envs = nil, nil
 		}
 	}
-	args := []string{command, "--config", path}
 	_, err = parser.Parse(args)
 	if settings.err != nil {
 		return settings.err

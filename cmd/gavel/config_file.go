@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -75,23 +76,27 @@ func (s *fileSettings) load(ctx *kong.Context) error {
 		switch f.Name {
 		case "config":
 			path, _ = ctx.FlagValue(f).(string)
-			return s.open(ctx.Model, path)
+			return s.open(path)
 		case "store":
 			path = os.Getenv(configVariable)
 		}
 	}
-	return s.open(ctx.Model, path)
+	return s.open(path)
 }
 
-func (s *fileSettings) open(app *kong.Application, path string) error {
+func (s *fileSettings) open(path string) error {
 	if path == "" {
 		return nil
+	}
+	all, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {}) // the parser in use may have one command
+	if err != nil {
+		return err
 	}
 	file, err := config.Load(path)
 	if err != nil {
 		return badConfig(err)
 	}
-	if s.values, err = file.Values(settingsOf(listBindings(app))); err != nil {
+	if s.values, err = file.Values(settingsOf(listBindings(all.Model))); err != nil {
 		return badConfig(err)
 	}
 	s.file = file

@@ -302,3 +302,34 @@ func TestEveryFlagHasAnEnvironmentVariable(t *testing.T) {
 	}
 	walk(parser.Model.Node)
 }
+
+// TestCommandsAloneAreTheSame has each command built without the others, as a start does.
+func TestCommandsAloneAreTheSame(t *testing.T) {
+	t.Parallel()
+	whole, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var describe func(n *kong.Node) string
+	describe = func(n *kong.Node) string {
+		text := fmt.Sprintf("%s\n%s\n%s\n", n.Summary(), n.Help, n.Detail)
+		for _, group := range n.AllFlags(false) {
+			for _, f := range group {
+				text += fmt.Sprintf("%s %q %q %q %q %v\n", f, f.Default, f.Enum, f.Envs, f.Help, f.Required)
+			}
+		}
+		for _, child := range n.Children {
+			text += describe(child)
+		}
+		return text
+	}
+	for _, want := range whole.Model.Children {
+		alone, _, err := newProgram(&commands{}, []string{want.Name}, io.Discard, io.Discard, func(int) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := alone.Model.Children; len(got) != 1 || describe(got[0]) != describe(want) {
+			t.Errorf("%s alone is not what it is among all: %d commands", want.Name, len(got))
+		}
+	}
+}

@@ -8,12 +8,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
 
@@ -36,10 +38,15 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// commands is the whole command line; every command has its own file.
-type commands struct {
+// logFlags are the flags of every command.
+type logFlags struct {
 	LogLevel  string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
 	LogFormat string `name:"log-format" enum:"text,json" default:"text" placeholder:"FORMAT" help:"How messages are written to stderr: text (the default), or json, one object a line."`
+}
+
+// commands is the whole command line; every command has its own file.
+type commands struct {
+	logFlags
 
 	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
 	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
@@ -147,11 +154,12 @@ func dropEmptySettings() {
 func execute(ctx context.Context, con *console, args []string, stderr io.Writer) error {
 	var cmds commands
 	ended := false
-	parser, settings, err := newProgram(&cmds, con.out, con.err, func(int) { ended = true })
+	words := helpWhenAsked(args)
+	parser, settings, err := newProgram(&cmds, words, con.out, con.err, func(int) { ended = true })
 	if err != nil {
 		return fmt.Errorf("build the command line: %w", err)
 	}
-	parsed, err := parser.Parse(helpWhenAsked(args))
+	parsed, err := parser.Parse(words)
 	if ended { // --help has printed what was asked for
 		return nil
 	}
@@ -172,8 +180,8 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 
 // newParser is the command line without its arguments: run, the completions and
 // the generated reference page share it.
-func newParser(cmds *commands, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
-	return kong.New(cmds, append([]kong.Option{
+func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
+	return kong.New(grammar, append([]kong.Option{
 		kong.Name("gavel"),
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
 		kong.DefaultEnvars("GAVEL"),
@@ -184,11 +192,32 @@ func newParser(cmds *commands, stdout, stderr io.Writer, exit func(int), more ..
 	}, more...)...)
 }
 
-// newProgram is the command line, with what the configuration file says for it.
-func newProgram(cmds *commands, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, *fileSettings, error) {
+// newProgram is the command line for args, with what the configuration file says for it. kong
+// reads every flag of every command by reflection, a third of what a start costs: where args
+// begin with a command, the others are left out.
+func newProgram(cmds *commands, args []string, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, *fileSettings, error) {
 	settings := &fileSettings{}
-	parser, err := newParser(cmds, stdout, stderr, exit, kong.Resolvers(settings))
+	options := []kong.Option{kong.Resolvers(settings)}
+	grammar := any(cmds)
+	if command := commandNamed(cmds, args); command != nil {
+		grammar, options = &cmds.logFlags, append(options, command)
+	}
+	parser, err := newParser(grammar, stdout, stderr, exit, options...)
 	return parser, settings, err
+}
+
+// commandNamed is the command that args begin with, alone; nil where they begin with none.
+func commandNamed(cmds *commands, args []string) kong.Option {
+	all := reflect.ValueOf(cmds).Elem()
+	for i := range all.NumField() {
+		field := all.Type().Field(i)
+		_, isCommand := field.Tag.Lookup("cmd")
+		name := cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
+		if isCommand && len(args) > 0 && args[0] == name {
+			return kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())
+		}
+	}
+	return nil
 }
 
 // helpWhenAsked turns a bare `gavel` and `gavel help COMMAND` into --help.

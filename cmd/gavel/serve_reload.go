@@ -147,7 +147,7 @@ func (r *reloader) reload(ctx context.Context, again bool) error {
 
 // parseAgain reads the command line once more, with the file as it is now.
 func parseAgain(cmds *commands, args []string) (*fileSettings, error) {
-	parser, settings, err := newProgram(cmds, io.Discard, io.Discard, func(int) {})
+	parser, settings, err := newProgram(cmds, args, io.Discard, io.Discard, func(int) {})
 	if err != nil {
 		return nil, err
 	}
