@@ -96,7 +96,7 @@ func TestAnAgentWithHeavyData(t *testing.T) {
 	}
 	s.until("the noise is there", func() bool { return heavy.Load() > 8 })
 	id := s.begin(honest, "one")
-	moves := 4
+	moves := 2
 	if storetest.Long() {
 		moves = 12
 	}
