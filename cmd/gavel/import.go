@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -32,7 +33,7 @@ checkpoints. The folder is only read. An instance is imported whole or not at al
 refused if the store has its id already; --rename imports it under another id.
 
 Steps are recorded as imported, not as judged. Where a log does not lead to what the
-instance's file says, the file is used and the difference is reported.
+instance's file says, the file is used, and a note says how they differ.
 
 Examples:
 
@@ -57,11 +58,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	if from.Empty() {
 		return term.UsageErrorf("give the folder that holds definitions and wf-*.json files", "%s holds no workflows", c.Dir)
 	}
-	path, err := c.place(con.log)
-	if err != nil {
-		return err
-	}
-	sys, err := c.open(ctx, con, path)
+	sys, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
@@ -77,61 +74,51 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(report.Refused+report.Differed == 0))
 }
 
-// open opens the store; a dry run only looks.
-func (c *importCmd) open(ctx context.Context, con *console, path string) (*system, error) {
-	if c.DryRun && path != memoryStore {
-		return openPathForReading(ctx, con, path)
+// open opens the store to import into. A dry run makes none: it only looks, where there is one.
+func (c *importCmd) open(ctx context.Context, con *console) (*system, error) {
+	path, err := memoryStore, error(nil)
+	if !c.DryRun {
+		path, err = c.storeAt(con.log, true, func(*slog.Logger, string) {})
+	} else if slices.ContainsFunc(c.places(), isThere) {
+		if path, err = c.storePath(con.log, false); err == nil {
+			return openPathForReading(ctx, con, path)
+		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return openSystem(ctx, con.log, path, equipment{})
 }
 
-// place is the store to import into. A dry run makes none.
-func (c *importCmd) place(log *slog.Logger) (string, error) {
-	if !c.DryRun {
-		return c.storeAt(log, true, func(*slog.Logger, string) {})
-	}
-	if c.Store == "" {
-		if path, err := c.storePath(log, false); err == nil {
-			return path, nil
-		}
-		return memoryStore, nil
-	}
-	if _, err := os.Stat(c.Store); errors.Is(err, fs.ErrNotExist) {
-		return memoryStore, nil
-	}
-	return c.storePath(log, true)
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func printImport(con *console, report transfer.ImportReport) {
 	rows := [][]string{{"FILE", "STATUS", "WHAT"}}
+	var remarks []string
 	for _, d := range report.Definitions {
 		rows = append(rows, []string{d.File, string(d.Status), nameVersion(d.Name, d.Version)})
+		if d.Reason != "" && len(d.Issues) == 0 {
+			remarks = append(remarks, d.File+": refused: "+d.Reason)
+		}
+		for _, issue := range d.Issues {
+			remarks = append(remarks, issueLine(d.File, issue))
+		}
 	}
 	for _, i := range report.Instances {
 		rows = append(rows, []string{i.File, string(i.Status), instanceImported(i)})
+		if i.Reason != "" {
+			remarks = append(remarks, i.File+": refused: "+i.Reason)
+		}
+		for _, note := range i.Notes {
+			remarks = append(remarks, i.File+": "+note)
+		}
 	}
 	con.out.Table(rows)
-	for _, d := range report.Definitions {
-		if d.Status != transfer.Refused {
-			continue
-		}
-		if len(d.Issues) == 0 {
-			con.out.Printf("%s: refused: %s\n", d.File, d.Reason)
-		}
-		for _, issue := range d.Issues {
-			con.out.Printf("%s\n", issueLine(d.File, issue))
-		}
-	}
-	for _, i := range report.Instances {
-		if i.Reason != "" {
-			con.out.Printf("%s: refused: %s\n", i.File, i.Reason)
-		}
-		for _, text := range i.Differences {
-			con.out.Printf("%s: difference: %s\n", i.File, text)
-		}
-		for _, text := range i.Notes {
-			con.out.Printf("%s: note: %s\n", i.File, text)
-		}
+	for _, remark := range remarks {
+		con.out.Printf("%s\n", remark)
 	}
 	if report.DryRun {
 		con.err.Printf("nothing was written\n")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -19,33 +20,24 @@ import (
 // importDraft is the history of one instance while its events are made. Only the last
 // context is held: a log of a megabyte can lead through gigabytes of contexts.
 type importDraft struct {
-	im     *importer
-	in     Instance
-	def    version
-	events []record.Event
-	inst   record.Instance // the fold of events
-	time   time.Time       // of the last event
-	bytes  int             // of patches
-	// waiting are the checkpoints without an event so far, oldest first.
-	waiting     []*waitingCheckpoint
+	im          *importer
+	in          Instance
+	def         version
+	events      []record.Event
+	inst        record.Instance // the fold of events
+	time        time.Time       // of the last event
+	bytes       int             // of patches
 	checkpoints map[string]Checkpoint
-	canonical   string // the present context, "" when not computed
 	out         InstanceReport
 }
 
-// waitingCheckpoint is a checkpoint with its time, if that can be.
-type waitingCheckpoint struct {
-	Checkpoint
-	made time.Time
-}
-
 // draftInstance makes the events of an instance, or says why it is refused.
-func draftInstance(ctx context.Context, im *importer, in Instance, l version) (*importDraft, error) {
-	d := &importDraft{im: im, in: in, def: l, checkpoints: map[string]Checkpoint{}}
+func draftInstance(ctx context.Context, im *importer, in Instance, v version) (*importDraft, error) {
+	in.Context = orEmptyObject(in.Context)
+	d := &importDraft{im: im, in: in, def: v, checkpoints: map[string]Checkpoint{}}
 	if in.Torn {
 		d.addNote("%s ends in an incomplete line, which was skipped", in.Log)
 	}
-	d.sortCheckpoints()
 	back := -1 // the last line that goes back: what was visited before it does not count
 	for i, line := range in.Lines {
 		if goesBack(line) {
@@ -55,23 +47,32 @@ func draftInstance(ctx context.Context, im *importer, in Instance, l version) (*
 	if err := d.addStart(back < 0); err != nil {
 		return nil, err
 	}
+	places := d.placeCheckpoints()
 	for i, line := range in.Lines {
 		if err := ctx.Err(); err != nil {
 			return nil, engine.StoreError("read the history", err)
 		}
+		strays, err := d.addCheckpoints(places[i])
+		if err != nil {
+			return nil, err
+		}
+		d.leaveOut(strays)
 		if err := d.addLine(line, i >= back); err != nil {
 			return nil, err
 		}
 	}
-	for _, add := range []func() error{d.addLastCheckpoints, d.reconcile, d.addLastCheckpoints} {
-		if err := add(); err != nil {
-			return nil, err
-		}
+	strays, err := d.addCheckpoints(places[len(in.Lines)])
+	if err == nil {
+		err = d.reconcile()
 	}
-	for _, cp := range d.waiting {
-		d.leaveOut(cp.Checkpoint)
+	if err == nil {
+		strays, err = d.addCheckpoints(strays)
 	}
-	if !im.req.Counts && d.inst.Status == record.Running && len(l.def.MustPassThrough) > 0 {
+	if err != nil {
+		return nil, err
+	}
+	d.leaveOut(strays)
+	if !im.req.Counts && d.inst.Status == record.Running && len(v.def.MustPassThrough) > 0 {
 		d.addNote("the definition has states that must be passed through, and imported visits do not count (--counts)")
 	}
 	return d, nil
@@ -80,31 +81,27 @@ func draftInstance(ctx context.Context, im *importer, in Instance, l version) (*
 func (d *importDraft) report() InstanceReport {
 	out := d.out
 	out.File, out.ID, out.Workflow, out.Version, out.State = d.in.File, d.inst.ID, d.inst.Workflow, d.inst.Version, d.inst.State
-	out.Status, out.Events = Imported, len(d.events)
+	out.Status, out.Events = cmp.Or(out.Status, Imported), len(d.events)
+	if more := len(out.Notes) - maxNotes; more > 0 {
+		out.Notes = append(out.Notes[:maxNotes], fmt.Sprintf("and %d more", more))
+	}
 	return out
 }
 
-// maxRemarks bounds the differences, and the notes, of one instance.
-const maxRemarks = 20
+// maxNotes bounds the notes of one instance.
+const maxNotes = 40
 
-func (d *importDraft) addNote(format string, args ...any) { addRemark(&d.out.Notes, format, args...) }
-
-func (d *importDraft) addDifference(format string, args ...any) {
-	addRemark(&d.out.Differences, format, args...)
+func (d *importDraft) addNote(format string, args ...any) {
+	d.out.Notes = append(d.out.Notes, fmt.Sprintf(format, args...))
 }
 
-func addRemark(list *[]string, format string, args ...any) {
-	switch len(*list) {
-	case maxRemarks:
-		*list = append(*list, "and more of the kind")
-	case maxRemarks + 1:
-	default:
-		*list = append(*list, fmt.Sprintf(format, args...))
-	}
+func (d *importDraft) addDifference(format string, args ...any) {
+	d.out.Status = Differs
+	d.addNote(format, args...)
 }
 
 func goesBack(line Line) bool {
-	return line.CheckpointID != "" || line.Action == "rollback" || line.Kind == record.RolledBack || line.Kind == record.Undone
+	return line.CheckpointID != "" && line.Kind != record.Checkpointed || line.Action == "rollback" || line.Kind == record.RolledBack || line.Kind == record.Undone
 }
 
 // changesNothing reports whether a line is of an event that leaves state and context alone.
@@ -126,23 +123,35 @@ func (d *importDraft) addStart(counts bool) error {
 	ev := d.newEvent(record.Imported, 0, d.in.Hash, counts)
 	if len(d.in.Lines) == 0 {
 		d.addNote("there is no history, only the present state")
-		ev.To, ev.Patch, ev.Status = d.in.State, orEmptyObject(d.in.Context), d.statusIn(d.in.Cancelled, d.in.State)
-		return d.sealEvent(ev, d.in.File)
+		ev.To, ev.Patch, ev.Status = d.in.State, d.in.Context, d.statusIn(d.in.Cancelled, d.in.State)
+		return d.sealEvent(ev, d.in.File, "", nil)
 	}
 	first := d.in.Lines[0]
-	ev.To = cmp.Or(first.From, d.originOf(first))
-	if ev.To == "" {
+	if ev.To = cmp.Or(first.From, d.originOf(first)); ev.To == "" {
 		return nil
 	}
-	from, err := "", error(nil)
-	if ev.Patch, from, err = d.startContext(); err != nil {
+	context, lines := d.in.Context, d.in.Lines
+	if i := slices.IndexFunc(lines, func(l Line) bool { return l.Context != nil }); i >= 0 {
+		context, lines = lines[i].Context, lines[:i+1] // the oldest one that is known whole
+	}
+	fields, err := fieldsOf(context)
+	for _, line := range lines {
+		var data map[string]json.RawMessage
+		if err == nil {
+			data, err = fieldsOf(line.Data)
+		}
+		for key := range data {
+			delete(fields, key)
+		}
+	}
+	if err != nil {
 		return engine.InternalError("read a context", err)
 	}
-	if string(ev.Patch) != "{}" {
-		d.addNote("the log does not say how it was started: its start context is what no line sets, from %s (%s)", from, keysOf(ev.Patch))
+	if len(fields) > 0 {
+		d.addNote("the log does not say how it was started: its start context is what no line sets (%s)", keysOf(fields))
 	}
-	ev.Status = d.statusIn(false, ev.To)
-	return d.sealEvent(ev, d.in.File)
+	ev.Patch, ev.Status = encodeObject(fields), d.statusIn(false, ev.To)
+	return d.sealEvent(ev, d.in.File, "", nil)
 }
 
 // originOf is the state that a first line without a from leaves, "" for a start.
@@ -151,7 +160,8 @@ func (d *importDraft) originOf(line Line) string {
 	if changesNothing(line) {
 		return cmp.Or(line.To, initial)
 	}
-	if t := d.findTransition(initial, line.Action); t != nil && (line.To == "" || leadsTo(t, line.To)) {
+	leadsThere := func(r workflow.Route) bool { return line.To == "" || r.Target == line.To }
+	if t := d.findTransition(initial, line.Action); t != nil && slices.ContainsFunc(t.Routes, leadsThere) {
 		return initial
 	}
 	return ""
@@ -164,42 +174,11 @@ func (d *importDraft) findTransition(state, action string) *workflow.Transition 
 	return nil
 }
 
-func leadsTo(t *workflow.Transition, state string) bool {
-	return slices.ContainsFunc(t.Routes, func(r workflow.Route) bool { return r.Target == state })
-}
-
-// startContext is what no line sets of the first whole context in the files, and its place.
-func (d *importDraft) startContext() (context json.RawMessage, from string, err error) {
-	lines, context, from := d.in.Lines, d.in.Context, d.in.File
-	if i := slices.IndexFunc(lines, func(l Line) bool { return l.Context != nil }); i >= 0 {
-		context, from = lines[i].Context, fmt.Sprintf("%s:%d", d.in.Log, lines[i].Number)
-		lines = lines[:i+1]
-	}
-	fields, err := fieldsOf(context)
-	if err != nil {
-		return nil, "", err
-	}
-	for _, line := range lines {
-		data, err := fieldsOf(line.Data)
-		if err != nil {
-			return nil, "", err
-		}
-		for key := range data {
-			delete(fields, key)
-		}
-	}
-	return encodeObject(fields), from, nil
-}
-
 func (d *importDraft) addLine(line Line, counts bool) error {
 	at := fmt.Sprintf("%s:%d", d.in.Log, line.Number)
 	after := d.time
 	if len(d.events) == 0 {
 		after = time.Time{} // it may be before the creation that the file names
-	}
-	own := d.believableTime(line.Time, after)
-	if err := d.addCheckpoints(own); err != nil {
-		return err
 	}
 	kind := record.Imported
 	if line.Kind == record.Reconciled {
@@ -207,14 +186,10 @@ func (d *importDraft) addLine(line Line, counts bool) error {
 	}
 	ev := d.newEvent(kind, line.Number, line.Hash, counts)
 	ev.Action = line.Action
-	extra, err := fieldsOf(line.Extra)
-	if err != nil {
-		return engine.InternalError("read a line", err)
-	}
-	switch {
-	case !own.IsZero():
+	extra := keepExtra(line.Extra)
+	if own := d.believableTime(line.Time, after); !own.IsZero() {
 		ev.Time = own
-	case !line.Time.IsZero():
+	} else if !line.Time.IsZero() {
 		extra["timestamp"] = timeText(line.Time)
 		d.addNote("%s: its time is before that of the previous line, or in the future; it gets %s", at, formatTime(ev.Time))
 	}
@@ -222,11 +197,10 @@ func (d *importDraft) addLine(line Line, counts bool) error {
 		extra["from"] = quoteJSON(line.From)
 		d.addDifference("%s: it starts from %q, but the previous line led to %q", at, line.From, d.inst.State)
 	}
-	addExtra(ev.Import, "line", encodeObject(extra))
 	if err := d.setTarget(&ev, line, at); err != nil {
 		return err
 	}
-	return d.sealEvent(ev, at)
+	return d.sealEvent(ev, at, "line", extra)
 }
 
 // setTarget sets where a line leads to: To, Status, Patch and Freezes.
@@ -260,10 +234,13 @@ func (d *importDraft) setTarget(ev *record.Event, line Line, at string) error {
 		return nil
 	}
 	if whole != nil {
-		var err error
-		if ev.Patch, err = patchTo(d.inst.Context, whole, line.Data); err != nil {
+		patch, err := patchTo(d.inst.Context, whole)
+		set, err2 := fieldsOf(line.Data)
+		if err := cmp.Or(err, err2); err != nil {
 			return engine.InternalError("read a line", err)
 		}
+		maps.Copy(patch, set)
+		ev.Patch = encodeObject(patch)
 	}
 	if t != nil {
 		ev.Freezes = t.Freezes
@@ -273,116 +250,112 @@ func (d *importDraft) setTarget(ev *record.Event, line Line, at string) error {
 
 // reconcile adds an event where the history does not lead to what the instance's file says.
 func (d *importDraft) reconcile() error {
-	same := canonicalText(orEmptyObject(d.inst.Context)) == canonicalText(orEmptyObject(d.in.Context))
-	cancelled := d.inst.Status == record.Cancelled
-	if d.inst.State == d.in.State && same && cancelled == d.in.Cancelled {
+	patch, err := patchTo(orEmptyObject(d.inst.Context), d.in.Context)
+	if err != nil {
+		return engine.InternalError("compare contexts", err)
+	}
+	var differ []string
+	if d.inst.State != d.in.State {
+		differ = append(differ, fmt.Sprintf("the state (%q, not %q)", d.in.State, d.inst.State))
+	}
+	if len(patch) > 0 {
+		differ = append(differ, fmt.Sprintf("the context (%s)", keysOf(patch)))
+	}
+	if (d.inst.Status == record.Cancelled) != d.in.Cancelled {
+		differ = append(differ, "whether it was cancelled")
+	}
+	if len(differ) == 0 {
 		return nil
 	}
-	if d.inst.State != d.in.State {
-		d.addDifference("%s ends in %q, but %s says %q; the latter is used", d.in.Log, d.inst.State, d.in.File, d.in.State)
-	}
-	if !same {
-		patch, err := patchTo(d.inst.Context, orEmptyObject(d.in.Context), nil)
-		if err != nil {
-			return engine.InternalError("compare contexts", err)
-		}
-		d.addDifference("%s leads to another context than %s has (%s); the latter is used", d.in.Log, d.in.File, keysOf(patch))
-	}
-	if cancelled != d.in.Cancelled {
-		d.addDifference("%s and %s disagree on whether it was cancelled; the latter is used", d.in.Log, d.in.File)
-	}
+	d.addDifference("%s does not lead to what %s says, which is used: %s", d.in.Log, d.in.File, strings.Join(differ, ", "))
 	ev := d.newEvent(record.Reconciled, 0, d.in.Hash, false)
 	if t := d.believableTime(d.in.UpdatedAt, d.time); !t.IsZero() {
 		ev.Time = t
 	}
-	ev.To, ev.Patch, ev.Status = d.in.State, orEmptyObject(d.in.Context), d.statusIn(d.in.Cancelled, d.in.State)
-	return d.sealEvent(ev, d.in.File)
+	ev.To, ev.Patch, ev.Status = d.in.State, d.in.Context, d.statusIn(d.in.Cancelled, d.in.State)
+	return d.sealEvent(ev, d.in.File, "", nil)
 }
 
-// sortCheckpoints prepares the checkpoints, and leaves out those that no event can name.
-func (d *importDraft) sortCheckpoints() {
+// placeCheckpoints says which checkpoints come before which line: in a gavel export by its
+// order, else by their times, else behind the line that names them, else at the end.
+func (d *importDraft) placeCheckpoints() map[int][]Checkpoint {
+	lines := d.in.Lines
+	times, seqs, naming := make([]time.Time, len(lines)), make([]int64, len(lines)), map[string]int{}
+	var last time.Time
+	var seq int64
+	for i, line := range lines {
+		if t := d.believableTime(line.Time, last); !t.IsZero() {
+			last = t
+		}
+		seq = max(seq, line.Seq)
+		times[i], seqs[i] = last, seq
+		if _, named := naming[line.CheckpointID]; !named {
+			naming[line.CheckpointID] = i + 1
+		}
+	}
+	slices.SortStableFunc(d.in.Checkpoints, func(a, b Checkpoint) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
+	})
+	places := map[int][]Checkpoint{}
 	for _, cp := range d.in.Checkpoints {
-		_, taken := d.checkpoints[cp.ID]
-		_, known := d.def.def.States[cp.State]
-		switch {
-		case !isKeptID(cp.ID):
-			d.addDifference("%s: the id %.80q of the checkpoint cannot be kept; it is left out", cp.File, cp.ID)
+		if !isKeptID(cp.ID) {
+			d.addDifference("%s: the checkpoint is left out: its id %.80q cannot be kept", cp.File, cp.ID)
 			continue
-		case taken:
-			d.addDifference("%s: there is another checkpoint %s; this one is left out", cp.File, cp.ID)
+		}
+		if _, taken := d.checkpoints[cp.ID]; taken {
+			d.addDifference("%s: the checkpoint is left out: there is another %s", cp.File, cp.ID)
 			continue
-		case known:
-			w := &waitingCheckpoint{cp, d.believableTime(cp.Time, time.Time{})}
-			if cp.Context != nil {
-				w.Context = json.RawMessage(canonicalText(cp.Context))
-			}
-			d.waiting = append(d.waiting, w)
-		default:
-			d.leaveOut(cp)
 		}
 		d.checkpoints[cp.ID] = cp
+		place, named := naming[cp.ID]
+		switch {
+		case cp.Seq > 0 && seq > 0:
+			place = sort.Search(len(lines), func(i int) bool { return seqs[i] > cp.Seq })
+		case !d.believableTime(cp.Time, time.Time{}).IsZero():
+			place = sort.Search(len(lines), func(i int) bool { return times[i].After(cp.Time) })
+		case !named:
+			place = len(lines)
+		}
+		if len(d.events) == 0 {
+			place = max(place, 1)
+		}
+		places[place] = append(places[place], cp)
 	}
-	slices.SortStableFunc(d.waiting, func(a, b *waitingCheckpoint) int {
-		return cmp.Or(a.made.Compare(b.made), strings.Compare(a.ID, b.ID))
-	})
+	return places
 }
 
-// addCheckpoints adds the checkpoints that were made before next, the time of the next line,
-// if they have the present state and context. Others wait: the log may lack their step. A
-// zero time is unknown.
-func (d *importDraft) addCheckpoints(next time.Time) error {
-	if len(d.events) == 0 {
-		return nil
-	}
-	waiting := d.waiting
-	d.waiting = d.waiting[:0]
-	for i, cp := range waiting {
-		switch {
-		case !next.IsZero() && cp.made.After(next):
-			d.waiting = append(d.waiting, waiting[i:]...)
-			return nil
-		case !d.isAt(cp):
-			d.waiting = append(d.waiting, cp)
-		default:
-			if err := d.addCheckpoint(cp.Checkpoint); err != nil {
-				return err
-			}
+// addCheckpoints adds the checkpoints that have the present state and context, and returns
+// the others.
+func (d *importDraft) addCheckpoints(all []Checkpoint) (strays []Checkpoint, err error) {
+	present := ""
+	for _, cp := range all {
+		if present == "" && cp.State == d.inst.State && cp.Context != nil {
+			present = canonicalText(orEmptyObject(d.inst.Context))
+		}
+		if cp.State != d.inst.State || cp.Context != nil && canonicalText(cp.Context) != present {
+			strays = append(strays, cp)
+			continue
+		}
+		ev := d.newEvent(record.Checkpointed, 0, cp.Hash, false)
+		extra := keepExtra(cp.Extra)
+		if t := d.believableTime(cp.Time, ev.Time); !t.IsZero() {
+			ev.Time = t
+		} else if !cp.Time.IsZero() {
+			extra["timestamp"] = timeText(cp.Time)
+		}
+		ev.Checkpoint = &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}
+		d.out.Checkpoints++
+		if err := d.sealEvent(ev, cp.File, "checkpoint", extra); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return strays, nil
 }
 
-func (d *importDraft) addLastCheckpoints() error { return d.addCheckpoints(time.Time{}) }
-
-func (d *importDraft) isAt(cp *waitingCheckpoint) bool {
-	if cp.State != d.inst.State || cp.Context == nil {
-		return cp.State == d.inst.State
+func (d *importDraft) leaveOut(strays []Checkpoint) {
+	for _, cp := range strays {
+		d.addDifference("%s: the checkpoint is left out: the history was not in %.80q with its context then", cp.File, cp.State)
 	}
-	if d.canonical == "" {
-		d.canonical = canonicalText(orEmptyObject(d.inst.Context))
-	}
-	return string(cp.Context) == d.canonical
-}
-
-func (d *importDraft) addCheckpoint(cp Checkpoint) error {
-	ev := d.newEvent(record.Checkpointed, 0, cp.Hash, false)
-	extra, err := fieldsOf(cp.Extra)
-	if err != nil {
-		return engine.InternalError("read a checkpoint", err)
-	}
-	if t := d.believableTime(cp.Time, ev.Time); !t.IsZero() {
-		ev.Time = t
-	} else if !cp.Time.IsZero() {
-		extra["timestamp"] = timeText(cp.Time)
-	}
-	addExtra(ev.Import, "checkpoint", encodeObject(extra))
-	ev.Checkpoint = &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}
-	d.out.Checkpoints++
-	return d.sealEvent(ev, cp.File)
-}
-
-func (d *importDraft) leaveOut(cp Checkpoint) {
-	d.addDifference("%s: from the time of the checkpoint on, the history never was in %.80q with its context; it is left out", cp.File, cp.State)
 }
 
 // newEvent is an event of the import, of the time of the one before.
@@ -398,20 +371,26 @@ func (d *importDraft) newEvent(kind record.Kind, line int, hash string, counts b
 	}
 }
 
-// sealEvent adds an event; at is its place for messages. The first event keeps what the
-// instance's file has beside its fields.
-func (d *importDraft) sealEvent(ev record.Event, at string) error {
+// sealEvent adds an event; at is its place for messages. It keeps extra as a part of its
+// import, and the first event what the instance's file has beside its fields.
+func (d *importDraft) sealEvent(ev record.Event, at, part string, extra Extra) error {
+	parts := Extra{}
+	if len(extra) > 0 {
+		parts[part] = encodeObject(extra)
+	}
 	if len(d.events) == 0 {
-		extra, err := fieldsOf(d.in.Extra)
-		if err != nil {
-			return engine.InternalError("read an instance", err)
-		}
+		about := keepExtra(d.in.Extra)
 		for name, t := range map[string]time.Time{"createdAt": d.in.CreatedAt, "updatedAt": d.in.UpdatedAt} {
 			if !t.IsZero() {
-				extra[name] = timeText(t)
+				about[name] = timeText(t)
 			}
 		}
-		addExtra(ev.Import, "instance", encodeObject(extra))
+		if len(about) > 0 {
+			parts["instance"] = encodeObject(about)
+		}
+	}
+	if len(parts) > 0 {
+		ev.Import.Extra = encodeObject(parts)
 	}
 	sealed, next, err := record.Seal(d.inst, ev, nil)
 	switch {
@@ -423,8 +402,17 @@ func (d *importDraft) sealEvent(ev record.Event, at string) error {
 	if d.bytes += len(ev.Patch) + len(ev.Import.Extra); d.bytes > MaxBytes {
 		return newRefusal("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", at, MaxBytes)
 	}
-	d.events, d.inst, d.time, d.canonical = append(d.events, sealed), next, sealed.Time, ""
+	d.events, d.inst, d.time = append(d.events, sealed), next, sealed.Time
 	return nil
+}
+
+// keepExtra is a copy to add to.
+func keepExtra(extra Extra) Extra {
+	out := maps.Clone(extra)
+	if out == nil {
+		out = Extra{}
+	}
+	return out
 }
 
 // believableTime is a time that an event can have: not in the future, and not before another.
@@ -445,51 +433,15 @@ func (d *importDraft) statusIn(cancelled bool, state string) record.Status {
 	return record.Running
 }
 
-// patchTo is the patch that turns one context into another and then sets data.
-func patchTo(from, to, data json.RawMessage) (json.RawMessage, error) {
-	patch, err := diffContexts(from, to)
-	if err != nil {
-		return nil, err
-	}
-	fields, err := fieldsOf(patch)
-	if err != nil {
-		return nil, err
-	}
-	set, err := fieldsOf(data)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(fields, set)
-	return encodeObject(fields), nil
-}
-
-// addExtra puts a part into what an imported event keeps; an empty one changes nothing.
-func addExtra(into *record.Import, part string, value json.RawMessage) {
-	if len(value) == 0 || string(value) == "{}" {
-		return
-	}
-	fields, err := fieldsOf(into.Extra)
-	if err != nil {
-		return
-	}
-	fields[part] = value
-	into.Extra = encodeObject(fields)
-}
-
 // keysOf names the members of an object, for messages: their values may be sensitive.
-func keysOf(doc json.RawMessage) string {
-	fields, err := fieldsOf(doc)
-	if err != nil {
-		return ""
+func keysOf(fields map[string]json.RawMessage) string {
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if len(keys) == 5 {
+			keys = append(keys, fmt.Sprintf("and %d more", len(fields)-5))
+			break
+		}
+		keys = append(keys, fmt.Sprintf("%.40q", key))
 	}
-	keys := slices.Sorted(maps.Keys(fields))
-	more := ""
-	if len(keys) > 5 {
-		more = fmt.Sprintf(", and %d more", len(keys)-5)
-		keys = keys[:5]
-	}
-	for i, key := range keys {
-		keys[i] = fmt.Sprintf("%.40q", key)
-	}
-	return strings.Join(keys, ", ") + more
+	return strings.Join(keys, ", ")
 }

@@ -72,26 +72,25 @@ func orEmptyObject(doc json.RawMessage) json.RawMessage {
 
 // diffContexts is the patch that turns one context into another.
 func diffContexts(from, to json.RawMessage) (json.RawMessage, error) {
+	patch, err := patchTo(from, to)
+	return encodeObject(patch), err
+}
+
+// patchTo are the members of that patch.
+func patchTo(from, to json.RawMessage) (map[string]json.RawMessage, error) {
 	old, err := fieldsOf(from)
 	if err != nil {
 		return nil, err
 	}
-	fields, err := fieldsOf(to)
-	if err != nil {
-		return nil, err
-	}
-	patch := map[string]json.RawMessage{}
-	for key, value := range fields {
-		if before, ok := old[key]; !ok || canonicalText(before) != canonicalText(value) {
-			patch[key] = value
-		}
-	}
-	for key := range old {
-		if _, stays := fields[key]; !stays {
+	patch, err := fieldsOf(to)
+	for key, before := range old {
+		if value, stays := patch[key]; !stays {
 			patch[key] = json.RawMessage("null")
+		} else if canonicalText(before) == canonicalText(value) {
+			delete(patch, key)
 		}
 	}
-	return encodeObject(patch), nil
+	return patch, err
 }
 
 // extraPart is a part of what an imported event keeps beside its fields.

@@ -8,7 +8,6 @@
 package transfer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -52,7 +51,9 @@ type Definition struct {
 	Err error
 }
 
-// Instance is one instance of an import: its position and how it got there.
+// Instance is one instance of an import: its position and how it got there. Its documents
+// are what a context and data may be: workflow.CheckDocument passed them, they have no
+// reserved key, and a context has no nulls.
 type Instance struct {
 	File, Log    string // for messages
 	ID, Workflow string
@@ -66,8 +67,7 @@ type Instance struct {
 	Hash        string
 	Lines       []Line
 	Checkpoints []Checkpoint
-	// Extra holds members that have no field here, as a JSON object; nil for none.
-	Extra json.RawMessage
+	Extra       Extra
 	// Torn says that the log ends in an incomplete line, which was skipped.
 	Torn bool
 }
@@ -83,23 +83,29 @@ type Line struct {
 	// Data was merged into the context; Context is the whole context after that. Either
 	// may be nil.
 	Data, Context json.RawMessage
-	// CheckpointID is the checkpoint that a rollback restores.
+	// CheckpointID is the checkpoint that a rollback restores, or that a line of the kind
+	// Checkpointed is of.
 	CheckpointID string
 	// Kind and Status are those of the event that a gavel export wrote the line for; ""
 	// for other lines.
 	Kind   record.Kind
 	Status record.Status
-	// Extra holds members that have no field here, as a JSON object; nil for none.
-	Extra json.RawMessage
+	// Seq orders the lines and checkpoints of a gavel export; 0 in other folders.
+	Seq   int64
+	Extra Extra
 }
+
+// Extra holds the members of a file or line that have no field here.
+type Extra map[string]json.RawMessage
 
 // Checkpoint is one checkpoint of an instance.
 type Checkpoint struct {
 	File, ID, State, Description string
 	Context, Metadata            json.RawMessage // nil when absent
 	Time                         time.Time
+	Seq                          int64  // as in Line
 	Hash                         string // hex SHA-256 of the file's bytes
-	Extra                        json.RawMessage
+	Extra                        Extra
 }
 
 // Status is the result for one definition or instance; of a dry run, the result that
@@ -109,6 +115,7 @@ type Status string
 // The results.
 const (
 	Imported Status = "imported"
+	Differs  Status = "differs" // imported, but its files contradict each other: the notes say how
 	Present  Status = "present" // the store had the definition already
 	Refused  Status = "refused"
 )
@@ -121,7 +128,7 @@ type ImportReport struct {
 	Counts      bool               `json:"counts"`
 	Definitions []DefinitionReport `json:"definitions"` // never nil
 	Instances   []InstanceReport   `json:"instances"`   // never nil
-	// Refused and Differed count entries that were refused and that have differences.
+	// Refused and Differed count the entries with that status.
 	Refused  int `json:"refused"`
 	Differed int `json:"differed"`
 }
@@ -149,20 +156,13 @@ type InstanceReport struct {
 	// Events counts the events written, including Checkpoints.
 	Events      int `json:"events"`
 	Checkpoints int `json:"checkpoints"`
-	// Differences are contradictions between the parts; Notes are other remarks.
-	Differences []string `json:"differences,omitempty"`
-	Notes       []string `json:"notes,omitempty"`
+	// Notes say what could not be taken as it stands in the files.
+	Notes []string `json:"notes,omitempty"`
 }
 
-// Limits of one imported instance. All its events are made before the first is written, so
-// they are held in memory together.
-const (
-	MaxLines       = 100_000
-	MaxCheckpoints = 10_000
-	// MaxBytes bounds its documents together, and the patches of its events together:
-	// a short line that restores a checkpoint can change much.
-	MaxBytes = 64 << 20
-)
+// MaxBytes bounds the patches of the events of one instance together: all are held before
+// the first is written, and a short line that restores a checkpoint can change much.
+const MaxBytes = 64 << 20
 
 // refusal is why a definition or an instance is not imported.
 type refusal string
@@ -235,10 +235,10 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 			return report, err
 		}
 		report.Instances = append(report.Instances, out)
-		if out.Status == Refused {
+		switch out.Status {
+		case Refused:
 			report.Refused++
-		}
-		if len(out.Differences) > 0 {
+		case Differs:
 			report.Differed++
 		}
 	}
@@ -259,7 +259,12 @@ func (im *importer) importDefinition(ctx context.Context, in Definition) (Defini
 	}
 	name, hash := d.Name, d.Hash
 	if im.req.Rename != "" {
-		in.Document = renameDefinition(in.Document, im.req.Rename+name)
+		members, err := fieldsOf(in.Document)
+		if err != nil {
+			return out, engine.InternalError("rename a definition", err)
+		}
+		members["name"] = quoteJSON(im.req.Rename + name)
+		in.Document = encodeObject(members)
 		if d, err = im.examineDefinition(ctx, in, &out); d == nil || err != nil {
 			im.refused[name] = in.File
 			return out, err
@@ -315,25 +320,6 @@ func (im *importer) examineDefinition(ctx context.Context, in Definition, out *D
 		im.refused[named.Name] = in.File
 	}
 	return nil, nil
-}
-
-// renameDefinition replaces the name in a definition that is JSON.
-func renameDefinition(doc []byte, name string) []byte {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	if _, err := dec.Token(); err != nil {
-		return doc
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		var value json.RawMessage
-		if err != nil || dec.Decode(&value) != nil {
-			return doc
-		}
-		if end := int(dec.InputOffset()); key == "name" {
-			return bytes.Join([][]byte{doc[:end-len(value)], quoteJSON(name), doc[end:]}, nil)
-		}
-	}
-	return doc
 }
 
 // findVersion looks in the store for the version of a definition that has a hash and is an
@@ -404,7 +390,15 @@ func (im *importer) importInstance(ctx context.Context, in Instance, bad error) 
 	}
 	d, err := im.draftImport(ctx, in)
 	if err == nil && !im.req.DryRun {
-		err = im.commitDraft(ctx, d)
+		err = im.db.Commit(ctx, store.Commit{Events: d.events, Next: d.inst})
+		switch {
+		case errors.Is(err, store.ErrConflict):
+			err = alreadyHere(in.ID)
+		case err != nil:
+			err = engine.StoreError("record the history", err)
+		default:
+			im.e.Publish(ctx, d.events...)
+		}
 	}
 	if reason, refused := errors.AsType[refusal](err); refused {
 		out.Reason = string(reason)
@@ -420,12 +414,12 @@ func (im *importer) draftImport(ctx context.Context, in Instance) (*importDraft,
 	if !isKeptID(in.ID) {
 		return nil, newRefusal("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)
 	}
-	l, err := im.findDefinition(ctx, in)
+	v, err := im.findDefinition(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	if _, known := l.def.States[in.State]; !known {
-		return nil, newRefusal("it is in %.80q, which is no state of %s", in.State, l.def.Name)
+	if _, known := v.def.States[in.State]; !known {
+		return nil, newRefusal("it is in %.80q, which is no state of %s", in.State, v.def.Name)
 	}
 	switch _, err := im.db.Load(ctx, in.ID); {
 	case err == nil:
@@ -433,87 +427,9 @@ func (im *importer) draftImport(ctx context.Context, in Instance) (*importDraft,
 	case !errors.Is(err, store.ErrNotFound):
 		return nil, engine.StoreError("load the instance", err)
 	}
-	if err := checkImported(&in); err != nil {
-		return nil, err
-	}
-	return draftInstance(ctx, im, in, l)
-}
-
-func (im *importer) commitDraft(ctx context.Context, d *importDraft) error {
-	err := im.db.Commit(ctx, store.Commit{Events: d.events, Next: d.inst})
-	switch {
-	case errors.Is(err, store.ErrConflict):
-		return alreadyHere(d.in.ID)
-	case err != nil:
-		return engine.StoreError("record the history", err)
-	}
-	im.e.Publish(ctx, d.events...)
-	return nil
+	return draftInstance(ctx, im, in, v)
 }
 
 func alreadyHere(id string) error {
 	return newRefusal("the store already has the instance %s; --rename PREFIX imports it under another id", id)
-}
-
-// checkImported checks every document of an instance as contexts are checked, and makes
-// them compact.
-func checkImported(in *Instance) error {
-	if n := len(in.Lines); n > MaxLines {
-		return newRefusal("%s has %d lines; at most %d of one instance can be imported", in.Log, n, MaxLines)
-	}
-	if n := len(in.Checkpoints); n > MaxCheckpoints {
-		return newRefusal("it has %d checkpoints; at most %d of one instance can be imported", n, MaxCheckpoints)
-	}
-	size := len(in.Extra)
-	var bad error
-	check := func(doc *json.RawMessage, nulls bool, file, what string) {
-		size += len(*doc)
-		checked, err := checkImportedDocument(*doc, nulls)
-		if err != nil && bad == nil {
-			bad = newRefusal("%s: its %s: %v", file, what, err)
-		}
-		*doc = checked
-	}
-	check(&in.Context, false, in.File, "context")
-	for i := range in.Lines {
-		line := &in.Lines[i]
-		at := fmt.Sprintf("%s:%d", in.Log, line.Number)
-		size += len(line.Extra)
-		check(&line.Data, true, at, "data")
-		check(&line.Context, false, at, "context")
-	}
-	for i := range in.Checkpoints {
-		cp := &in.Checkpoints[i]
-		size += len(cp.Extra) + len(cp.Description)
-		check(&cp.Context, false, cp.File, "context")
-		check(&cp.Metadata, true, cp.File, "metadata")
-	}
-	if size > MaxBytes {
-		return newRefusal("its log and its checkpoints have %d bytes; at most %d of one instance can be imported", size, MaxBytes)
-	}
-	return bad
-}
-
-// checkImportedDocument drops nulls unless they are wanted: a context has none.
-func checkImportedDocument(doc json.RawMessage, nulls bool) (json.RawMessage, error) {
-	if len(doc) == 0 {
-		return nil, nil
-	}
-	doc, err := workflow.CheckDocument(doc)
-	if err != nil {
-		return nil, err
-	}
-	fields, err := fieldsOf(doc)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range workflow.ReservedKeys {
-		if _, taken := fields[key]; taken {
-			return nil, fmt.Errorf("the key %q is reserved: only gavel sets it", key)
-		}
-	}
-	if nulls {
-		return doc, nil
-	}
-	return workflow.Merge(nil, doc)
 }

@@ -68,7 +68,7 @@ func TestImportReport(t *testing.T) {
 			before := h.export()
 			again := h.bring(dfa(t, name).fs(), nil)
 			for i, got := range again.Instances {
-				if got.Status != transfer.Refused || first.Instances[i].Status == transfer.Imported && !strings.Contains(got.Reason, "already has the instance "+got.ID+";") {
+				if got.Status != transfer.Refused || first.Instances[i].Status != transfer.Refused && !strings.Contains(got.Reason, "already has the instance "+got.ID+";") {
 					t.Errorf("importing it again: %+v", got)
 				}
 			}
@@ -251,6 +251,49 @@ func TestVisitsTakenBackDoNotCount(t *testing.T) {
 	if got := h.load("wf-1").Facts.Visited; !slices.Equal(got, []string{"draft"}) {
 		t.Errorf("visited %q", got)
 	}
+}
+
+// A checkpoint comes where its time is, else behind the line that names it, else at the
+// end; one that is not of the state and context there is left out and told.
+func TestCheckpointsArePlaced(t *testing.T) {
+	cp := func(id, state, n, more string) string {
+		return `{"checkpointId":"` + id + `","workflowId":"wf-1","state":"` + state + `","context":{"n":` + n + `}` + more + `}`
+	}
+	from := files{
+		"definitions/secretive.json": secretive,
+		"wf-1.json":                  `{"id":"wf-1","type":"secretive","state":"held","context":{"n":3}}`,
+		"wf-1.log": `{"timestamp":"2025-01-01T00:00:00Z","to":"open","data":{"n":1}}` + "\n" +
+			`{"timestamp":"2025-01-02T00:00:00Z","from":"open","action":"note","to":"open","data":{"n":2}}` + "\n" +
+			`{"timestamp":"2025-01-03T00:00:00Z","action":"checkpoint","checkpointId":"named"}` + "\n" +
+			`{"timestamp":"2025-01-04T00:00:00Z","from":"open","action":"hold","to":"held","data":{"n":3}}` + "\n",
+		"checkpoints/1.json": cp("timed", "open", "1", `,"timestamp":"2025-01-01T12:00:00Z"`),
+		"checkpoints/2.json": cp("named", "open", "2", ""),
+		"checkpoints/3.json": cp("last", "held", "3", ""),
+		"checkpoints/4.json": cp("late", "open", "1", `,"timestamp":"2025-01-02T12:00:00Z"`),
+		"checkpoints/5.json": cp("forged", "open", "9", `,"timestamp":"2025-01-02T12:00:00Z"`),
+		"checkpoints/6.json": cp("timed", "held", "3", `,"timestamp":"2025-01-04T12:00:00Z"`),
+	}
+	h := newHouse(t, "a")
+	got := h.bring(from.fs(), nil).Instances[0]
+	if got.Status != transfer.Differs || got.Checkpoints != 3 || len(got.Notes) != 3 || strings.Count(text(got.Notes), "left out") != 3 {
+		t.Errorf("got %s", text(got))
+	}
+	h.sound()
+	var order []string
+	for _, ev := range h.events("wf-1") {
+		if ev.Checkpoint != nil {
+			order = append(order, ev.Checkpoint.ID)
+		} else {
+			order = append(order, strconv.Itoa(ev.Import.Line))
+		}
+	}
+	if want := []string{"1", "timed", "2", "3", "named", "4", "last"}; !slices.Equal(order, want) {
+		t.Errorf("got %q, want %q", order, want)
+	}
+	if inst := h.load("wf-1"); inst.State != "held" || string(inst.Context) != `{"n":3}` {
+		t.Errorf("a checkpoint changed it: %+v", inst)
+	}
+	stable(t, t, h.export())
 }
 
 func TestIDsThatAreTaken(t *testing.T) {

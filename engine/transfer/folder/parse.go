@@ -12,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -43,6 +44,21 @@ func ParseLog(name string, content []byte) (lines []transfer.Line, torn bool, er
 	return lines, false, nil
 }
 
+// aboutGavel is the member "gavel" of an export.
+type aboutGavel struct {
+	Kind           record.Kind
+	Status         record.Status
+	Seq            int64
+	DefinitionHash string
+	Origin         json.RawMessage // of the event that the line of an imported one was of
+}
+
+// readAbout reads a claim: what is not as it must be is not there.
+func readAbout(raw json.RawMessage) (about aboutGavel) {
+	_ = json.Unmarshal(raw, &about)
+	return about
+}
+
 // ParseLine reads one line of a log. Members that it does not know are in Extra.
 func ParseLine(raw []byte) (transfer.Line, error) {
 	f, err := parseFields(raw, MaxLine)
@@ -55,32 +71,31 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 		Action: f.readText("action", "event", "transition"),
 		From:   f.readText("from", "fromState", "previousState"),
 		To:     f.readText("to", "toState", "newState", "nextState", "state", "currentState"),
-		Data:   f.readObject("data", "input", "payload"), Context: f.readObject("context"),
+		Data:   f.readObject(true, "data", "input", "payload"), Context: f.readObject(false, "context"),
 	}
-	// The export of an imported line names its event and the event that the line was of.
-	about := f.innerFields("gavel")
-	for _, claim := range []*fields{about, about.innerFields("origin")} {
-		if kind := record.Kind(claim.readText("kind")); kind.IsKnown() {
+	about := readAbout(f.members["gavel"])
+	line.Seq = about.Seq
+	for _, kind := range []record.Kind{about.Kind, readAbout(about.Origin).Kind} {
+		if kind.IsKnown() {
 			line.Kind = kind
 		}
 	}
-	if record.Status(about.readText("status")) == record.Cancelled {
+	if about.Status == record.Cancelled {
 		line.Status = record.Cancelled
 	}
-	switch line.Action {
-	case "rollback", "restore", "rolled_back":
-		name := f.firstName("checkpointId", "checkpoint")
-		if id := f.members[name]; name != "" {
+	isCheckpoint := line.Kind == "" && (line.Action == "checkpoint" || line.Action == "checkpointed")
+	if isCheckpoint {
+		line.Kind = record.Checkpointed
+	}
+	if isCheckpoint || line.Action == "rollback" || line.Action == "restore" || line.Action == "rolled_back" {
+		if name := f.firstName("checkpointId", "checkpoint"); name != "" {
+			id := f.members[name]
 			line.CheckpointID = f.readText(name)
 			f.members[name] = id
 		}
-	case "checkpoint", "checkpointed":
-		if line.Kind == "" {
-			line.Kind = record.Checkpointed
-		}
 	}
-	line.Extra, err = f.encodeRest()
-	return line, err
+	line.Extra = f.members
+	return line, f.err
 }
 
 // parseInstance reads a wf-*.json, in the documented shape or the older one.
@@ -93,23 +108,24 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 	in.ID = f.readText("id", "workflowId")
 	in.Workflow = f.readText("type", "definitionName", "workflow", "workflowType")
 	in.State = f.readText("state", "currentState")
-	in.Context = f.readObject("context")
+	in.Context = f.readObject(false, "context")
 	in.CreatedAt = f.readTime("createdAt")
 	in.UpdatedAt = f.readTime("updatedAt")
-	about := f.innerFields("gavel")
-	in.DefinitionHash = about.readText("definitionHash")
-	in.Cancelled = record.Status(about.readText("status")) == record.Cancelled
+	about := readAbout(f.members["gavel"])
+	in.DefinitionHash, in.Cancelled = about.DefinitionHash, about.Status == record.Cancelled
 	delete(f.members, "gavel") // an export writes it again
-	in.Extra, err = f.encodeRest()
+	in.Extra = f.members
 	switch {
-	case err != nil:
+	case f.err != nil:
 	case in.Workflow == "":
-		err = errors.New(`it does not name its workflow ("type", or "definitionName")`)
+		f.err = errors.New(`it does not name its workflow ("type", or "definitionName")`)
 	case in.State == "":
-		err = errors.New(`it does not name its state ("state", or "currentState")`)
+		f.err = errNoState
 	}
-	return in, err
+	return in, f.err
 }
+
+var errNoState = errors.New(`it does not name its state ("state", or "currentState")`)
 
 // parseCheckpoint reads a checkpoint and returns the id of its instance, if it has it.
 func parseCheckpoint(content []byte) (transfer.Checkpoint, string, error) {
@@ -120,16 +136,18 @@ func parseCheckpoint(content []byte) (transfer.Checkpoint, string, error) {
 	cp := transfer.Checkpoint{
 		Hash: hashOf(content),
 		ID:   f.readText("checkpointId", "id"), State: f.readText("state", "currentState"), Description: f.readText("description"),
-		Context: f.readObject("context"), Time: f.readTime("timestamp", "createdAt", "time", "at"),
+		Context: f.readObject(false, "context"), Time: f.readTime("timestamp", "createdAt", "time", "at"),
+		Seq: readAbout(f.members["gavel"]).Seq,
 	}
 	if bytes.HasPrefix(f.members["metadata"], []byte("{")) {
-		cp.Metadata = f.readObject("metadata")
+		cp.Metadata = f.readObject(true, "metadata")
 	}
 	owner := f.readText("workflowId", "instanceId", "instance")
-	if cp.Extra, err = f.encodeRest(); err == nil && cp.State == "" {
-		err = errors.New(`it does not name its state ("state", or "currentState")`)
+	cp.Extra = f.members
+	if f.err == nil && cp.State == "" {
+		f.err = errNoState
 	}
-	return cp, owner, err
+	return cp, owner, f.err
 }
 
 // fields are the members of an object that were not read yet, and the first error.
@@ -173,9 +191,9 @@ func (f *fields) firstName(names ...string) string {
 	return found
 }
 
-func (f *fields) addError(name, kind string) {
+func (f *fields) addError(format string, args ...any) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%q is not %s", name, kind)
+		f.err = fmt.Errorf(format, args...)
 	}
 }
 
@@ -184,25 +202,43 @@ func (f *fields) readText(names ...string) (text string) {
 	switch {
 	case name == "":
 	case json.Unmarshal(f.members[name], &text) != nil:
-		f.addError(name, "a string")
+		f.addError("%q is not a string", name)
 	default:
 		delete(f.members, name)
 	}
 	return text
 }
 
-func (f *fields) readObject(names ...string) json.RawMessage {
+// readObject reads a document that is checked as contexts are. It drops nulls unless they
+// are wanted: a context has none.
+func (f *fields) readObject(nulls bool, names ...string) json.RawMessage {
 	name := f.firstName(names...)
-	value := f.members[name]
-	switch {
-	case name == "":
+	if name == "" {
 		return nil
-	case value[0] != '{':
-		f.addError(name, "an object")
+	}
+	doc := f.members[name]
+	if doc[0] != '{' {
+		f.addError("%q is not an object", name)
 		return nil
 	}
 	delete(f.members, name)
-	return value
+	doc, err := workflow.CheckDocument(doc)
+	var keys map[string]json.RawMessage
+	if err == nil {
+		err = json.Unmarshal(doc, &keys)
+	}
+	if err == nil && !nulls {
+		doc, err = workflow.Merge(nil, doc)
+	}
+	if err != nil {
+		f.addError("its %s: %w", name, err)
+	}
+	for _, key := range workflow.ReservedKeys {
+		if _, taken := keys[key]; taken {
+			f.addError("its %s: the key %q is reserved: only gavel sets it", name, key)
+		}
+	}
+	return doc
 }
 
 // readTime is a time in RFC 3339, or in milliseconds since 1970. Any other value is not read.
@@ -225,32 +261,6 @@ func (f *fields) readTime(names ...string) time.Time {
 	}
 	delete(f.members, name)
 	return at.UTC()
-}
-
-// innerFields has the members of a member, which stays; one that is no object has none.
-func (f *fields) innerFields(name string) *fields {
-	inner := &fields{members: map[string]json.RawMessage{}}
-	if value := f.members[name]; bytes.HasPrefix(value, []byte("{")) {
-		if err := json.Unmarshal(value, &inner.members); err != nil {
-			return &fields{}
-		}
-	}
-	return inner
-}
-
-// encodeRest is what was not read, in the order of the keys; nil for nothing. The error is the
-// first one of the reading.
-func (f *fields) encodeRest() (json.RawMessage, error) {
-	if f.err != nil || len(f.members) == 0 {
-		return nil, f.err
-	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(f.members); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
 func hashOf(content []byte) string {

@@ -17,6 +17,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -29,11 +30,14 @@ const (
 	MaxDefinition = 256 << 10
 	MaxFile       = 1 << 20 // an instance or a checkpoint
 	MaxLine       = 1 << 20
-	MaxLog        = transfer.MaxBytes // also of the checkpoints of one instance together
+	MaxLog        = 64 << 20 // also of the checkpoints of one instance together
 )
 
-// MaxLines is how many lines a log may have.
-const MaxLines = transfer.MaxLines
+// The limits, in numbers, of one instance: all of it is held in memory together.
+const (
+	MaxLines       = 100_000
+	MaxCheckpoints = 10_000
+)
 
 // The folders in a folder.
 const (
@@ -67,12 +71,17 @@ func Open(fsys fs.FS) (*Folder, error) {
 		return nil, fmt.Errorf("read the folder: %w", err)
 	}
 	for _, file := range slices.Concat(f.files[checkpointFiles], f.files[checkpointFiles2]) {
-		_, owner, err := f.readCheckpoint(file)
+		_, owner, _, err := f.readCheckpoint(file)
 		if err != nil {
 			f.bad[file] = err
 			continue
 		}
 		f.checkpoints[owner] = append(f.checkpoints[owner], file)
+	}
+	for _, log := range f.files[logFiles] {
+		if file := strings.TrimSuffix(log, ".log") + ".json"; !slices.Contains(f.files[instanceFiles], file) {
+			f.bad[log] = fmt.Errorf("there is no %s beside it, so its workflow is unknown", file)
+		}
 	}
 	return f, nil
 }
@@ -131,49 +140,28 @@ func (f *Folder) Definitions() []transfer.Definition {
 // error is about the File beside it.
 func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 	return func(yield func(transfer.Instance, error) bool) {
-		known := map[string]bool{}
+		strays := maps.Clone(f.bad)
+		maps.DeleteFunc(strays, func(file string, _ error) bool { return strings.HasPrefix(file, definitionsDir) })
+		for owner, files := range f.checkpoints {
+			for _, file := range files {
+				strays[file] = fmt.Errorf("there is no instance %.80q in the folder", owner)
+			}
+		}
 		for _, file := range f.files[instanceFiles] {
 			in, err := f.readInstance(file)
-			known[in.ID] = true
+			for _, file := range f.checkpoints[in.ID] {
+				delete(strays, file)
+			}
 			if !yield(in, err) {
 				return
 			}
 		}
-		strays := f.findStrays(known)
-		files := make([]string, 0, len(strays))
-		for file := range strays {
-			files = append(files, file)
-		}
-		slices.Sort(files)
-		for _, file := range files {
+		for _, file := range slices.Sorted(maps.Keys(strays)) {
 			if !yield(transfer.Instance{File: file}, strays[file]) {
 				return
 			}
 		}
 	}
-}
-
-// findStrays are the files that belong to no instance, and why.
-func (f *Folder) findStrays(known map[string]bool) map[string]error {
-	out := map[string]error{}
-	for _, log := range f.files[logFiles] {
-		if file := strings.TrimSuffix(log, ".log") + ".json"; !slices.Contains(f.files[instanceFiles], file) {
-			out[log] = fmt.Errorf("there is no %s beside it, so its workflow is unknown", file)
-		}
-	}
-	for owner, files := range f.checkpoints {
-		for _, file := range files {
-			if !known[owner] {
-				out[file] = fmt.Errorf("there is no instance %.80q in the folder", owner)
-			}
-		}
-	}
-	for file, err := range f.bad {
-		if !strings.HasPrefix(file, definitionsDir) {
-			out[file] = err
-		}
-	}
-	return out
 }
 
 // readFile returns a whole file, at most limit bytes of it.
@@ -220,24 +208,23 @@ func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 	}
 	bytes := 0
 	for _, file := range f.checkpoints[in.ID] {
-		cp, _, err := f.readCheckpoint(file)
+		cp, _, size, err := f.readCheckpoint(file)
 		if err != nil {
 			return in, fmt.Errorf("%s: %w", file, err)
 		}
-		bytes += len(cp.Context) + len(cp.Metadata) + len(cp.Extra) + len(cp.Description)
-		if bytes > MaxLog || len(in.Checkpoints) == transfer.MaxCheckpoints {
-			return in, fmt.Errorf("it has more than %d checkpoints, or %d bytes of them", transfer.MaxCheckpoints, MaxLog)
+		if bytes += size; bytes > MaxLog || len(in.Checkpoints) == MaxCheckpoints {
+			return in, fmt.Errorf("it has more than %d checkpoints, or %d bytes of them", MaxCheckpoints, MaxLog)
 		}
 		in.Checkpoints = append(in.Checkpoints, cp)
 	}
 	return in, nil
 }
 
-// readCheckpoint reads a checkpoint and returns the id of its instance.
-func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, error) {
+// readCheckpoint reads a checkpoint and returns the id of its instance and the size of its file.
+func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, int, error) {
 	content, err := f.readFile(file, MaxFile)
 	if err != nil {
-		return transfer.Checkpoint{}, "", err
+		return transfer.Checkpoint{}, "", 0, err
 	}
 	cp, owner, err := parseCheckpoint(content)
 	cp.File = file
@@ -250,5 +237,5 @@ func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, error
 	if err == nil && owner == "" {
 		err = errors.New("it does not name its instance")
 	}
-	return cp, owner, err
+	return cp, owner, len(content), err
 }
