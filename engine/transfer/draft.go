@@ -28,7 +28,8 @@ type importDraft struct {
 	time        time.Time       // of the last event
 	bytes       int             // of patches
 	checkpoints map[string]Checkpoint
-	out         InstanceReport
+	// differences and notes are those of the report.
+	differences, notes []string
 }
 
 // draftInstance makes the events of an instance, or says why it is refused.
@@ -79,25 +80,33 @@ func draftInstance(ctx context.Context, im *importer, in Instance, v version) (*
 }
 
 func (d *importDraft) report() InstanceReport {
-	out := d.out
-	out.File, out.ID, out.Workflow, out.Version, out.State = d.in.File, d.inst.ID, d.inst.Workflow, d.inst.Version, d.inst.State
-	out.Status, out.Events = cmp.Or(out.Status, Imported), len(d.events)
+	out := InstanceReport{
+		File: d.in.File, ID: d.inst.ID, Workflow: d.inst.Workflow, Version: d.inst.Version, State: d.inst.State,
+		Status: Imported, Events: len(d.events), Notes: slices.Concat(d.differences, d.notes),
+	}
+	if len(d.differences) > 0 {
+		out.Status = Differs
+	}
+	for _, ev := range d.events {
+		if ev.Kind == record.Checkpointed {
+			out.Checkpoints++
+		}
+	}
 	if more := len(out.Notes) - maxNotes; more > 0 {
 		out.Notes = append(out.Notes[:maxNotes], fmt.Sprintf("and %d more", more))
 	}
 	return out
 }
 
-// maxNotes bounds the notes of one instance.
+// maxNotes bounds the notes of one instance, of which the differences come first.
 const maxNotes = 40
 
 func (d *importDraft) addNote(format string, args ...any) {
-	d.out.Notes = append(d.out.Notes, fmt.Sprintf(format, args...))
+	d.notes = append(d.notes, fmt.Sprintf(format, args...))
 }
 
 func (d *importDraft) addDifference(format string, args ...any) {
-	d.out.Status = Differs
-	d.addNote(format, args...)
+	d.differences = append(d.differences, fmt.Sprintf(format, args...))
 }
 
 func goesBack(line Line) bool {
@@ -344,7 +353,6 @@ func (d *importDraft) addCheckpoints(all []Checkpoint) (strays []Checkpoint, err
 			extra["timestamp"] = timeText(cp.Time)
 		}
 		ev.Checkpoint = &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}
-		d.out.Checkpoints++
 		if err := d.sealEvent(ev, cp.File, "checkpoint", extra); err != nil {
 			return nil, err
 		}

@@ -235,10 +235,10 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 			return report, err
 		}
 		report.Instances = append(report.Instances, out)
-		switch out.Status {
-		case Refused:
+		if out.Status == Refused {
 			report.Refused++
-		case Differs:
+		}
+		if out.Status == Differs {
 			report.Differed++
 		}
 	}

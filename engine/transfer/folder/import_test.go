@@ -296,6 +296,20 @@ func TestCheckpointsArePlaced(t *testing.T) {
 	stable(t, t, h.export())
 }
 
+// What is lost is told first, however much else there is to tell.
+func TestLossIsToldAmongManyNotes(t *testing.T) {
+	from := files{
+		"definitions/secretive.json": secretive,
+		"wf-1.json":                  `{"id":"wf-1","type":"secretive","state":"open","context":{}}`,
+		"wf-1.log":                   `{"to":"open"}` + "\n" + strings.Repeat(`{"timestamp":"2099-01-01T00:00:00Z","from":"open","action":"note","to":"open"}`+"\n", 60),
+		"checkpoints/c.json":         `{"checkpointId":"c","workflowId":"wf-1","state":"held","context":{}}`,
+	}
+	got := newHouse(t, "a").bring(from.fs(), nil).Instances[0]
+	if len(got.Notes) != 41 || !strings.Contains(got.Notes[0], "c.json: the checkpoint is left out") || got.Notes[40] != "and 21 more" {
+		t.Errorf("%d notes: %q", len(got.Notes), got.Notes)
+	}
+}
+
 func TestIDsThatAreTaken(t *testing.T) {
 	h := newHouse(t, "a")
 	h.bring(files{"definitions/guarded.json": guarded}.fs(), nil)
