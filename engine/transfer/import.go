@@ -280,20 +280,15 @@ func (im *importer) importDefinition(ctx context.Context, in Definition) (Defini
 			v = other
 		}
 	}
-	switch {
-	case v.def != nil:
-		out.Status = Present
-	case im.req.DryRun:
-		out.Status = Imported
-		v = version{def: d, stored: store.Definition{Name: d.Name, Version: newest + 1, Hash: d.Hash, Document: d.Document, Owner: im.p.ID, Operator: true}}
-	default:
-		out.Status = Imported
-		made, err := im.e.Define(ctx, im.p, engine.DefineRequest{Source: in.File, Document: in.Document})
-		if err != nil {
-			return out, err
-		}
-		if v, err = im.loadVersion(ctx, made.Name, made.Version); err != nil {
-			return out, err
+	out.Status = Present
+	if v.def == nil {
+		out.Status, v = Imported, version{def: d, stored: store.Definition{Name: d.Name, Version: newest + 1, Hash: d.Hash}}
+		if !im.req.DryRun {
+			made, err := im.e.Define(ctx, im.p, engine.DefineRequest{Source: in.File, Document: in.Document})
+			if err != nil {
+				return out, err
+			}
+			v.stored.Version = made.Version
 		}
 	}
 	v.hash, out.Version = hash, v.stored.Version
