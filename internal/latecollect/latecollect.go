@@ -3,8 +3,8 @@
 // A start allocates about 10 MB, nearly all in initialisers of packages, and the collector,
 // which begins at 4 MB, would run three times to free little: a quarter of what a start
 // costs, paid by every command and every script worker. Package main imports this one for that
-// effect alone. It imports nothing but the runtime, so that it
-// is initialised before the packages that allocate.
+// effect alone. It imports nothing but the runtime, so that it is initialised before the
+// packages that allocate.
 package latecollect
 
 import (
