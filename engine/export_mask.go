@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -150,11 +151,11 @@ func (m *ExportMask) maskNested(value json.RawMessage) (json.RawMessage, error) 
 }
 
 // plainHash matches a hash, which discloses nothing.
-var plainHash = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`)
+var plainHash = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`) })
 
 func isAnyDigest(text string) bool {
 	_, keyed := record.IsDigest(text)
-	return keyed || plainHash.MatchString(text)
+	return keyed || plainHash().MatchString(text)
 }
 
 // scrubStrings is a document with sensitive values removed from all its texts and numbers.

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 )
 
 // keySize is the size of a digest key in bytes.
@@ -42,12 +43,14 @@ const (
 )
 
 // digestText is every form of a keyed digest; the first group is the salt of a salted one.
-var digestText = regexp.MustCompile(`^hmac-sha256(?:-v2:([0-9a-f]{32})|-v2)?:[0-9a-f]{64}$`)
+var digestText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^hmac-sha256(?:-v2:([0-9a-f]{32})|-v2)?:[0-9a-f]{64}$`)
+})
 
 // IsDigest reports whether a text has the form of a keyed digest, and with which salt; ""
 // for none.
 func IsDigest(text string) (salt string, ok bool) {
-	m := digestText.FindStringSubmatch(text)
+	m := digestText().FindStringSubmatch(text)
 	if m == nil {
 		return "", false
 	}

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"iter"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -366,12 +367,12 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 }
 
 // keptID is what an id of another program must look like to be kept.
-var keptID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`)
+var keptID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$`) })
 
 // maxImportID is the greatest length of an id that is kept, in bytes.
 const maxImportID = 128
 
-func isKeptID(id string) bool { return len(id) <= maxImportID && keptID.MatchString(id) }
+func isKeptID(id string) bool { return len(id) <= maxImportID && keptID().MatchString(id) }
 
 // importInstance imports one instance. bad is why it could not be read.
 func (im *importer) importInstance(ctx context.Context, in Instance, bad error) (InstanceReport, error) {

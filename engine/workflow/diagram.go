@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Marks are what a diagram shows of one instance. The zero value marks nothing.
@@ -141,7 +142,7 @@ func (p diagram) writeMermaidMarks(ids []string, put func(...string)) {
 }
 
 // plainIDPattern is a name that Mermaid takes as it is.
-var plainIDPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
+var plainIDPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`) })
 
 // reservedMermaidWords mean something else to Mermaid, in any case of letters.
 var reservedMermaidWords = []string{
@@ -159,7 +160,7 @@ func (p diagram) assignMermaidIDs() []string {
 	ids := make([]string, len(p.nodes))
 	for i, n := range p.nodes {
 		id := n.label
-		if !plainIDPattern.MatchString(id) || slices.Contains(reservedMermaidWords, strings.ToLower(id)) {
+		if !plainIDPattern().MatchString(id) || slices.Contains(reservedMermaidWords, strings.ToLower(id)) {
 			id = "s" + strconv.Itoa(i+1)
 			for taken[id] {
 				id += "_"
@@ -173,12 +174,12 @@ func (p diagram) assignMermaidIDs() []string {
 
 // mermaidKeywords is what Mermaid's lexer looks for in the middle of a line, labels
 // included; the entity of its first character hides it.
-var mermaidKeywords = regexp.MustCompile(`(?i)direction|\[\[`)
+var mermaidKeywords = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)direction|\[\[`) })
 
 // escapeMermaid writes a label with everything that Mermaid could read as syntax
 // or as HTML as a numeric entity.
 func escapeMermaid(label string) string {
-	words := mermaidKeywords.FindAllStringIndex(label, -1)
+	words := mermaidKeywords().FindAllStringIndex(label, -1)
 	var b strings.Builder
 	for i, r := range label {
 		if len(words) > 0 && i == words[0][0] {

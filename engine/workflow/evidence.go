@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
@@ -56,10 +57,10 @@ const (
 )
 
 var (
-	evidenceNamePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
-	sourceNamePattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	referencePattern    = regexp.MustCompile(`\{\{([^{}]*)\}\}`)
-	fieldPathPattern    = regexp.MustCompile(`^(data|context)((?:\.[A-Za-z0-9_-]+)+)$`)
+	evidenceNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`) })
+	sourceNamePattern   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) })
+	referencePattern    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{([^{}]*)\}\}`) })
+	fieldPathPattern    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(data|context)((?:\.[A-Za-z0-9_-]+)+)$`) })
 )
 
 // References returns the fields that the arguments use.
@@ -171,14 +172,14 @@ func (p *parser) parseEvidence(o *document.ObjectReader) []Evidence {
 		}
 		if n := s.Value("name"); n != nil && n.Kind == document.String {
 			switch {
-			case !evidenceNamePattern.MatchString(e.Name):
+			case !evidenceNamePattern().MatchString(e.Name):
 				p.rejectValue(n, "an evidence name must be a letter or underscore, then letters, digits and underscores: scripts read it as evidence.name")
 			case seen[e.Name]:
 				p.rejectValue(n, "duplicate evidence name %s", quoteName(e.Name))
 			}
 			seen[e.Name] = true
 		}
-		if n := s.Value("source"); n != nil && n.Kind == document.String && !sourceNamePattern.MatchString(e.Source) {
+		if n := s.Value("source"); n != nil && n.Kind == document.String && !sourceNamePattern().MatchString(e.Source) {
 			p.rejectValue(n, "a source name must be 1 to 64 letters, digits, dots, underscores or hyphens")
 		}
 		e.Arguments = p.parseArguments(s)
@@ -195,7 +196,7 @@ func (p *parser) parseArguments(o *document.ObjectReader) []Argument {
 	var out []Argument
 	for _, m := range entries {
 		a := Argument{Name: m.Key}
-		if !evidenceNamePattern.MatchString(m.Key) {
+		if !evidenceNamePattern().MatchString(m.Key) {
 			p.rejectValue(m.Value, "an argument name must be a letter or underscore, then letters, digits and underscores")
 		}
 		switch m.Value.Kind {
@@ -220,12 +221,12 @@ func (p *parser) parseArguments(o *document.ObjectReader) []Argument {
 func splitReferences(text string) ([]argumentPart, error) {
 	var out []argumentPart
 	at := 0
-	for _, m := range referencePattern.FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range referencePattern().FindAllStringSubmatchIndex(text, -1) {
 		if m[0] > at {
 			out = append(out, argumentPart{text: text[at:m[0]]})
 		}
 		path := strings.TrimSpace(text[m[2]:m[3]])
-		found := fieldPathPattern.FindStringSubmatch(path)
+		found := fieldPathPattern().FindStringSubmatch(path)
 		if found == nil {
 			return nil, fmt.Errorf("%s is not a reference: write {{data.field}} or {{context.field}}, with dots between the names of nested fields", quoteName(text[m[0]:m[1]]))
 		}

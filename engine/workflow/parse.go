@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -140,7 +141,7 @@ func (p *parser) checkKeys(o *document.ObjectReader, g *objectGrammar) {
 	o.Require(g.required...)
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) })
 
 func (p *parser) parseDocument(root *document.Node) *Definition {
 	o := p.ObjectReader
@@ -151,7 +152,7 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 		Sensitive: o.Strings("sensitive"),
 		States:    map[string]*State{},
 	}
-	if n := o.Value("name"); n != nil && n.Kind == document.String && !namePattern.MatchString(d.Name) {
+	if n := o.Value("name"); n != nil && n.Kind == document.String && !namePattern().MatchString(d.Name) {
 		p.rejectValue(n, "the name must be 1 to %d letters, digits, dots, underscores or hyphens", MaxName)
 	}
 	for _, m := range o.Entries("states") {

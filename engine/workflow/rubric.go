@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
@@ -231,7 +232,7 @@ func (p *parser) parseReview(o *document.ObjectReader) *ReviewSettings {
 // maxDuration is the longest that a definition may say.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
-var daysPattern = regexp.MustCompile(`^([0-9]{1,4})d$`)
+var daysPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,4})d$`) })
 
 // parseDuration reads a time span such as 90s, 10m, 72h or 7d, 0 when absent.
 func (p *parser) parseDuration(o *document.ObjectReader, name string, most time.Duration) time.Duration {
@@ -241,7 +242,7 @@ func (p *parser) parseDuration(o *document.ObjectReader, name string, most time.
 		return 0
 	}
 	d, err := time.ParseDuration(text)
-	if m := daysPattern.FindStringSubmatch(text); m != nil {
+	if m := daysPattern().FindStringSubmatch(text); m != nil {
 		count, _ := strconv.Atoi(m[1]) // at most four digits
 		d, err = time.Duration(count)*24*time.Hour, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // checkFieldReads looks for data.x in scripts where no required field and no
@@ -58,7 +59,9 @@ func listPromisedFields(t *Transition) []string {
 }
 
 // readPattern finds data.name with what follows it, and what may stand before it.
-var readPattern = regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*([A-Za-z_$][\w$]*)\s*(\?\.|\?\?|&&|\|\||[!=]==?)?`)
+var readPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:\btypeof\s+|!\s*|\.\s*)?\bdata\s*\.\s*([A-Za-z_$][\w$]*)\s*(\?\.|\?\?|&&|\|\||[!=]==?)?`)
+})
 
 // maxReads is how many fields of one script are looked at.
 const maxReads = 64
@@ -71,7 +74,7 @@ func listUnguardedReads(source string) []string {
 	code := blankText(source)
 	handled := map[string]bool{}
 	var names []string
-	for _, m := range readPattern.FindAllStringSubmatchIndex(code, -1) {
+	for _, m := range readPattern().FindAllStringSubmatchIndex(code, -1) {
 		if len(handled)+len(names) >= maxReads {
 			break
 		}

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -62,12 +63,12 @@ var DefaultAlgorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA,
 // ErrIssuer is why an Issuer cannot be used.
 var ErrIssuer = errors.New("the issuer cannot be used")
 
-var issuerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,31}$`)
+var issuerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,31}$`) })
 
 // problem says what keeps an issuer from being used, "" when nothing does.
 func (i Issuer) problem() string {
 	switch u, err := url.Parse(i.URL); {
-	case !issuerName.MatchString(i.Name) || i.Name == "local" || i.Name == "token":
+	case !issuerName().MatchString(i.Name) || i.Name == "local" || i.Name == "token":
 		return fmt.Sprintf("its name %q is not letters, digits and hyphens, or is one that gavel uses itself", i.Name)
 	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return fmt.Sprintf("its address %q is not a URL", i.URL)

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -80,9 +81,9 @@ type NewToken struct {
 }
 
 var (
-	tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	scope     = regexp.MustCompile(`^[A-Za-z0-9._*-]{1,64}$`)
-	tokenForm = regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`)
+	tokenName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) })
+	scope     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._*-]{1,64}$`) })
+	tokenForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`) })
 )
 
 // roles are those that a token may give.
@@ -103,7 +104,7 @@ func (mintError) Is(target error) bool { return target == ErrBadToken }
 // problem says what is wrong, "" for nothing.
 func (n NewToken) problem(now time.Time) string {
 	switch {
-	case !tokenName.MatchString(n.Name):
+	case !tokenName().MatchString(n.Name):
 		return fmt.Sprintf("a token's name is 1 to 64 letters, digits, dots, hyphens and underscores, not %q", n.Name)
 	case !slices.Contains(roles, n.Role):
 		return fmt.Sprintf("no role %q: it is agent, reviewer, operator or auditor", n.Role)
@@ -115,7 +116,7 @@ func (n NewToken) problem(now time.Time) string {
 		return fmt.Sprintf("a token cannot end before it begins: %s is over", n.Expires.Format(time.RFC3339))
 	}
 	for pattern := range strings.FieldsSeq(n.Workflows) {
-		if !scope.MatchString(pattern) {
+		if !scope().MatchString(pattern) {
 			return fmt.Sprintf("%q names no workflows: give names, with * for any run of characters, separated by spaces", pattern)
 		}
 	}

@@ -121,7 +121,7 @@ func (t *Tokens) Authenticate(_ context.Context, bearer string) (Identity, error
 	if bearer == "" {
 		return Identity{}, ErrNoCredential
 	}
-	form := tokenForm.FindStringSubmatch(bearer)
+	form := tokenForm().FindStringSubmatch(bearer)
 	if form == nil {
 		return Identity{}, ErrBadCredential
 	}

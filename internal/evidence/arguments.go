@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -24,11 +25,11 @@ const (
 )
 
 var (
-	sourceName   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	argumentName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+	sourceName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) })
+	argumentName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`) })
 )
 
-func isArgumentName(s string) bool { return argumentName.MatchString(s) }
+func isArgumentName(s string) bool { return argumentName().MatchString(s) }
 
 // parameter is an argument that a source takes.
 type parameter struct {

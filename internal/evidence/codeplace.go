@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // runner is a kind of program that runs one of its arguments as code.
@@ -39,7 +40,9 @@ var runners = []runner{
 }
 
 // relays put their arguments together again, for a shell to read.
-var relays = regexp.MustCompile(`^(ssh|rsh|remsh|mosh|plink|dbclient|watch|parallel)$`)
+var relays = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(ssh|rsh|remsh|mosh|plink|dbclient|watch|parallel)$`)
+})
 
 // inCode says what is wrong with the place of an argument that follows words: "" is
 // nothing that is known. The program need not come first: there are env, timeout and
@@ -47,7 +50,7 @@ var relays = regexp.MustCompile(`^(ssh|rsh|remsh|mosh|plink|dbclient|watch|paral
 func inCode(words []string, t template, patterned bool) string {
 	for at, word := range words {
 		name := programName(word)
-		if relays.MatchString(name) && !patterned {
+		if relays().MatchString(name) && !patterned {
 			return fmt.Sprintf("%q hands its arguments to a shell; declare a pattern that leaves nothing for a shell to read", name)
 		}
 		i := slices.IndexFunc(runners, func(r runner) bool { return r.names.MatchString(name) })

@@ -42,7 +42,7 @@ type compiler struct {
 }
 
 func (c *compiler) compile(s Source) *source {
-	if !sourceName.MatchString(c.name) {
+	if !sourceName().MatchString(c.name) {
 		c.fail("", "the name of a source is 1 to 64 letters, digits, dots, dashes and underscores")
 	}
 	out := &source{

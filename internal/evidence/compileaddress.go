@@ -11,13 +11,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 var (
-	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
-	variable   = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+	headerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$") })
+	variable   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`) })
 )
 
 // transportHeaders are the transport's to set.
@@ -89,7 +90,7 @@ func (c *compiler) headers(declared map[string]string) http.Header {
 		at := string(document.PointerOf("headers", name))
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
-		case !headerName.MatchString(name):
+		case !headerName().MatchString(name):
 			c.fail(at, "this is not a header name")
 			continue
 		case slices.Contains(transportHeaders, canonical):
@@ -113,14 +114,14 @@ func (c *compiler) headers(declared map[string]string) http.Header {
 
 // variables replaces ${NAME}.
 func (c *compiler) variables(at, text string) string {
-	if strings.Contains(variable.ReplaceAllString(text, ""), "${") {
+	if strings.Contains(variable().ReplaceAllString(text, ""), "${") {
 		c.fail(at, "a variable of the environment is written ${NAME}")
 		return ""
 	}
 	if c.lookup == nil {
 		return ""
 	}
-	return variable.ReplaceAllStringFunc(text, func(ref string) string {
+	return variable().ReplaceAllStringFunc(text, func(ref string) string {
 		name := ref[2 : len(ref)-1]
 		value, ok := c.lookup(name)
 		if !ok || value == "" {

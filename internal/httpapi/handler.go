@@ -28,6 +28,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 
@@ -92,7 +93,7 @@ func New(cfg Config) (*Handler, error) {
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(headerRequestID)
-	if !usableRequestID.MatchString(id) {
+	if !usableRequestID().MatchString(id) {
 		id = newRequestID()
 	}
 	w.Header().Set(headerRequestID, id)
@@ -182,7 +183,7 @@ func requestID(ctx context.Context) string {
 }
 
 // usableRequestID is what a caller's own id may look like: it goes into logs.
-var usableRequestID = regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{1,128}$`)
+var usableRequestID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{1,128}$`) })
 
 func newRequestID() string {
 	id, err := uuid.NewV7()

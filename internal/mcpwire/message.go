@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -252,7 +253,7 @@ func collectMembers(v document.JSON, known map[string]string) (map[string]docume
 
 // integer is an id that can be given back as it came. Some clients write whole
 // numbers with a point.
-var integer = regexp.MustCompile(`^-?[0-9]{1,100}(\.0{1,20})?$`)
+var integer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?[0-9]{1,100}(\.0{1,20})?$`) })
 
 // checkID takes strings and integers.
 func checkID(id json.RawMessage) *Error {
@@ -261,7 +262,7 @@ func checkID(id json.RawMessage) *Error {
 		return invalidRequest("The id is null.", "Give every request its own id: a string or an integer.")
 	case id[0] == '"':
 		return checkStrict(id, "id")
-	case integer.Match(id):
+	case integer().Match(id):
 		return nil
 	}
 	return invalidRequest("The id is neither a string nor an integer.", "Send such an id.")
@@ -289,14 +290,18 @@ func guessID(line []byte) json.RawMessage {
 }
 
 var (
-	headID = regexp.MustCompile(`^\s*\{\s*("jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*,`)
-	tailID = regexp.MustCompile(`,\s*"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*\}\s*$`)
+	headID = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^\s*\{\s*("jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*,`)
+	})
+	tailID = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`,\s*"id"\s*:\s*("[^"\\]{0,200}"|-?[0-9]{1,100})\s*\}\s*$`)
+	})
 )
 
 // findID finds the id of a line of which only the beginning and the end were
 // kept: the common clients write it first, or last.
 func findID(head, tail []byte) json.RawMessage {
-	for _, found := range [][][]byte{headID.FindSubmatch(head), tailID.FindSubmatch(tail)} {
+	for _, found := range [][][]byte{headID().FindSubmatch(head), tailID().FindSubmatch(tail)} {
 		if found != nil && utf8.Valid(found[len(found)-1]) {
 			return answerableID(found[len(found)-1])
 		}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Redacted stands where a secret was.
@@ -28,7 +29,9 @@ var secretKeys = []string{"authorization", "password", "passwd", "secret", "api_
 
 // secretForms are what credentials look like: gavel's own tokens, the common providers'
 // keys, JWTs, bearer headers, and passwords in URLs.
-var secretForms = regexp.MustCompile(`gvl_[A-Za-z0-9_-]{8,}|sk-[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}|://[^/\s:@]+:[^/\s@]+@`)
+var secretForms = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`gvl_[A-Za-z0-9_-]{8,}|sk-[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}|://[^/\s:@]+:[^/\s@]+@`)
+})
 
 func redactAttr(_ []string, a slog.Attr) slog.Attr {
 	key := strings.ToLower(a.Key)
@@ -52,4 +55,4 @@ func redactAttr(_ []string, a slog.Attr) slog.Attr {
 }
 
 // Scrub replaces what has the form of a credential.
-func Scrub(text string) string { return secretForms.ReplaceAllString(text, Redacted) }
+func Scrub(text string) string { return secretForms().ReplaceAllString(text, Redacted) }

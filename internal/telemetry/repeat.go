@@ -18,7 +18,7 @@ const mostRepeats = 256
 var causeKeys = []string{"cause", "error"}
 
 // variable is what differs between lines that say the same: numbers, ids, hashes.
-var variable = regexp.MustCompile(`[0-9a-f]{8,}(-[0-9a-f]+)*|\d+(\.\d+)?`)
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9a-f]{8,}(-[0-9a-f]+)*|\d+(\.\d+)?`) })
 
 // repeats writes the first line of each cause at once, and those of the next second as one
 // line with their number: what fails for everybody must not fill the disk too.
@@ -100,7 +100,7 @@ func causeOf(line slog.Record) (key string, ok bool) {
 	line.Attrs(func(a slog.Attr) bool {
 		for _, k := range causeKeys {
 			if a.Key == k {
-				key, ok = line.Message+"\x00"+variable.ReplaceAllString(a.Value.String(), "#"), true
+				key, ok = line.Message+"\x00"+variable().ReplaceAllString(a.Value.String(), "#"), true
 				return false
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -83,13 +84,13 @@ func splitWords(s string) func(func(string) bool) {
 
 // The shapes of encoded text.
 var (
-	base64Run   = regexp.MustCompile(`[A-Za-z0-9+/_-]{20,}={0,2}`)
-	hexRun      = regexp.MustCompile(`(?:[0-9a-fA-F]{2}[ :]?){12,}`)
-	escapedRun  = regexp.MustCompile(`(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}`)
-	percentRun  = regexp.MustCompile(`(?:%[0-9a-fA-F]{2}[A-Za-z0-9._~-]*){4,}`)
-	entityRun   = regexp.MustCompile(`(?:&#x?[0-9a-fA-F]{1,6};[A-Za-z ]?){4,}`)
-	spacedRun   = regexp.MustCompile(`(?:\pL[ ._*-]{1,2}){5,}\pL`)
-	binaryRun   = regexp.MustCompile(`(?:[01]{8}\s?){8,}`)
+	base64Run   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9+/_-]{20,}={0,2}`) })
+	hexRun      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:[0-9a-fA-F]{2}[ :]?){12,}`) })
+	escapedRun  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}`) })
+	percentRun  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:%[0-9a-fA-F]{2}[A-Za-z0-9._~-]*){4,}`) })
+	entityRun   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:&#x?[0-9a-fA-F]{1,6};[A-Za-z ]?){4,}`) })
+	spacedRun   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:\pL[ ._*-]{1,2}){5,}\pL`) })
+	binaryRun   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:[01]{8}\s?){8,}`) })
 	leetLetters = strings.NewReplacer("0", "o", "1", "i", "3", "e", "4", "a", "5", "s", "7", "t", "@", "a", "$", "s", "!", "i", "8", "b", "9", "g")
 )
 
@@ -102,7 +103,7 @@ func decodeHidden(s string) []string {
 			out = append(out, normalizeText(candidate))
 		}
 	}
-	for _, run := range base64Run.FindAllString(s, 8) {
+	for _, run := range base64Run().FindAllString(s, 8) {
 		run = strings.TrimRight(run, "=")
 		if len(run)%4 == 1 {
 			run = run[:len(run)-1]
@@ -114,23 +115,23 @@ func decodeHidden(s string) []string {
 			}
 		}
 	}
-	for _, run := range hexRun.FindAllString(s, 8) {
+	for _, run := range hexRun().FindAllString(s, 8) {
 		if raw, err := hex.DecodeString(strings.NewReplacer(" ", "", ":", "").Replace(run)); err == nil {
 			keep(string(raw))
 		}
 	}
-	for _, run := range binaryRun.FindAllString(s, 8) {
+	for _, run := range binaryRun().FindAllString(s, 8) {
 		keep(fromBinary(run))
 	}
-	if percentRun.MatchString(s) {
+	if percentRun().MatchString(s) {
 		if raw, err := url.PathUnescape(s); err == nil {
 			keep(raw)
 		}
 	}
-	if entityRun.MatchString(s) {
+	if entityRun().MatchString(s) {
 		keep(html.UnescapeString(s))
 	}
-	if escapedRun.MatchString(s) {
+	if escapedRun().MatchString(s) {
 		keep(unescapedText(s))
 	}
 	return out
@@ -140,7 +141,7 @@ func decodeHidden(s string) []string {
 // digits for letters, backwards, rotated by 13.
 func undisguiseText(s string) []string {
 	var out []string
-	if runs := spacedRun.FindAllString(s, 8); runs != nil {
+	if runs := spacedRun().FindAllString(s, 8); runs != nil {
 		strip := strings.NewReplacer("  ", " ", " ", "", ".", "", "_", "", "*", "", "-", "") // two gaps are one between words
 		for _, run := range runs {
 			out = append(out, strip.Replace(run))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -218,7 +219,7 @@ func (c *complaint) parameterName() string {
 		}
 		return cleanText(param, 40)
 	}
-	all := links.ReplaceAllString(strings.ToLower(c.message+" "+c.code+" "+c.kind), " ")
+	all := links().ReplaceAllString(strings.ToLower(c.message+" "+c.code+" "+c.kind), " ")
 	for _, p := range parameters {
 		if slices.ContainsFunc(p.words, func(w string) bool { return wordIn(all, w) }) {
 			return p.name
@@ -227,7 +228,7 @@ func (c *complaint) parameterName() string {
 	return ""
 }
 
-var links = regexp.MustCompile(`https?://\S+`)
+var links = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`https?://\S+`) })
 
 // wordIn reports whether a text contains a whole word.
 func wordIn(text, word string) bool {

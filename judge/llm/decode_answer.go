@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -87,7 +88,7 @@ func (r *answerReader) readBool(key string, required bool) bool {
 	return false
 }
 
-var decimal = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,20})?$`)
+var decimal = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,20})?$`) })
 
 // readShare reads a number from 0 to 1, also as a decimal string.
 func (r *answerReader) readShare(key string) float64 {
@@ -96,7 +97,7 @@ func (r *answerReader) readShare(key string) float64 {
 	case document.Number:
 		literal = string(v.Raw())
 	case document.String:
-		if !decimal.MatchString(v.Text()) {
+		if !decimal().MatchString(v.Text()) {
 			r.refuse("%q is no number", key)
 			return 0
 		}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -78,8 +79,12 @@ func malformedError(message string) *Error { return &Error{Class: ClassMalformed
 
 // The traces of thinking that servers leave in the text.
 var (
-	thinkEnd   = regexp.MustCompile(`(?i)</(?:think|thinking|thought|reasoning)>|\[/THINK\]`)
-	thinkBegin = regexp.MustCompile(`(?i)<(?:think|thinking|thought|reasoning)>|\[THINK\]`)
+	thinkEnd = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)</(?:think|thinking|thought|reasoning)>|\[/THINK\]`)
+	})
+	thinkBegin = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)<(?:think|thinking|thought|reasoning)>|\[THINK\]`)
+	})
 )
 
 const (
@@ -98,10 +103,10 @@ func answerText(text string) string {
 	if strings.Contains(text, harmonyChannel) {
 		text = finalChannel(text)
 	}
-	if ends := thinkEnd.FindAllStringIndex(text, -1); ends != nil {
+	if ends := thinkEnd().FindAllStringIndex(text, -1); ends != nil {
 		text = text[ends[len(ends)-1][1]:]
 	}
-	if begin := thinkBegin.FindStringIndex(text); begin != nil {
+	if begin := thinkBegin().FindStringIndex(text); begin != nil {
 		text = text[:begin[0]] // it never ends: all that follows is thinking
 	}
 	return strings.TrimSpace(text)
@@ -123,10 +128,12 @@ func finalChannel(text string) string {
 	return text
 }
 
-var fence = regexp.MustCompile("(?s)^(?:```|~~~)[A-Za-z0-9]*\\s*\\n(.*?)\\n?(?:```|~~~)$")
+var fence = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("(?s)^(?:```|~~~)[A-Za-z0-9]*\\s*\\n(.*?)\\n?(?:```|~~~)$")
+})
 
 func stripFence(text string) (string, bool) {
-	m := fence.FindStringSubmatch(text)
+	m := fence().FindStringSubmatch(text)
 	if m == nil || strings.Contains(m[1], "```") || strings.Contains(m[1], "~~~") {
 		return "", false
 	}

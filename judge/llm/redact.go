@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -14,12 +15,14 @@ const redacted = "[redacted]"
 // keyPattern matches keys of the known providers, whole or with stars as in their error
 // messages, and bearer tokens, perhaps after an escape of JSON. Taking too much is
 // harmless; it takes neither a quote nor a backslash, so JSON stays JSON.
-var keyPattern = regexp.MustCompile(`(^|[^A-Za-z0-9_]|\\[bfnrt]|\\u[0-9a-fA-F]{4})(?:` +
-	`sk-[A-Za-z0-9_*-]{12,}` +
-	`|AIza[A-Za-z0-9_*-]{16,}` +
-	`|(?:gsk|hf|pplx|r8|nvapi)[_-][A-Za-z0-9_*-]{12,}` +
-	`|xai-[A-Za-z0-9_*-]{12,}` +
-	`|(?i:bearer)\s+[A-Za-z0-9._~+/=*-]{8,})`)
+var keyPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|[^A-Za-z0-9_]|\\[bfnrt]|\\u[0-9a-fA-F]{4})(?:` +
+		`sk-[A-Za-z0-9_*-]{12,}` +
+		`|AIza[A-Za-z0-9_*-]{16,}` +
+		`|(?:gsk|hf|pplx|r8|nvapi)[_-][A-Za-z0-9_*-]{12,}` +
+		`|xai-[A-Za-z0-9_*-]{12,}` +
+		`|(?i:bearer)\s+[A-Za-z0-9._~+/=*-]{8,})`)
+})
 
 // secrets are keys in use, replaced whatever they look like.
 type secrets []string
@@ -58,7 +61,7 @@ func (s secrets) redact(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, redacted)
 	}
-	return keyPattern.ReplaceAllString(text, "${1}"+redacted)
+	return keyPattern().ReplaceAllString(text, "${1}"+redacted)
 }
 
 // redactAnswer changes only the secrets of an answer: its form matters to readers.

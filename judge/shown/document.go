@@ -11,6 +11,7 @@ import (
 	"iter"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -157,12 +158,14 @@ func (w renderer) writeString(s string) {
 // noteCut replaces what was cut away.
 func noteCut(n int, unit string) string { return fmt.Sprintf("[truncated %d %s]", n, unit) }
 
-var cutNote = regexp.MustCompile(`\[truncated [0-9]{1,10} (?:chars|digits|items|members|value that is nested too deep)\]$`)
+var cutNote = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\[truncated [0-9]{1,10} (?:chars|digits|items|members|value that is nested too deep)\]$`)
+})
 
 // splitNote returns the text before a note that it was cut. A document may contain such
 // a note of its own; that part of it is then no evidence either.
 func splitNote(s string) (text string, isCut bool) {
-	if at := cutNote.FindStringIndex(s); at != nil {
+	if at := cutNote().FindStringIndex(s); at != nil {
 		return s[:at[0]], true
 	}
 	return s, false

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -152,12 +153,14 @@ func (ds Documents) values() []string {
 
 // member is a quote that names the key before the value: comments: "text", or
 // "comments": "text", perhaps with more of the line after it.
-var member = regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
+var member = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
+})
 
 // cutName returns the possible values of a quote that names a key which was shown. Of a
 // path of keys the last one counts.
 func (ds Documents) cutName(quote string) []string {
-	m := member.FindStringSubmatch(quote)
+	m := member().FindStringSubmatch(quote)
 	if m == nil {
 		return nil
 	}

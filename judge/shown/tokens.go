@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -141,13 +142,15 @@ func (t token) isEvidence(head bool) bool {
 	return HasWord(t.text) && (!head && !t.open || len([]rune(t.text)) >= minQuote)
 }
 
-var nextToken = regexp.MustCompile(`^ *(?:([{}\[\]:,])|"((?:[^"\\]|\\.)*)("?)|([^ ,:\[\]{}"]+)) *`)
+var nextToken = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^ *(?:([{}\[\]:,])|"((?:[^"\\]|\\.)*)("?)|([^ ,:\[\]{}"]+)) *`)
+})
 
 // splitTokens splits JSON text, of which the last string need not end. ok is false when
 // it is something else; the order of the tokens does not matter.
 func splitTokens(s string) (tokens []token, ok bool) {
 	for s != "" {
-		m := nextToken.FindStringSubmatch(s)
+		m := nextToken().FindStringSubmatch(s)
 		if m == nil {
 			return nil, false
 		}

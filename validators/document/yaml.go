@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -253,7 +254,7 @@ func resolveScalar(v *yaml.Node) (literal []byte, kind Kind) {
 		if end, _ := findNumberEnd(literal, 0); end == len(literal) {
 			return literal, Number
 		}
-		if coreNumber.MatchString(v.Value) {
+		if coreNumber().MatchString(v.Value) {
 			return nil, 0
 		}
 	}
@@ -261,4 +262,6 @@ func resolveScalar(v *yaml.Node) (literal []byte, kind Kind) {
 }
 
 // coreNumber matches what the core schema reads as a number, JSON's numbers included.
-var coreNumber = regexp.MustCompile(`^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?\.(?i:inf)|\.(?i:nan))$`)
+var coreNumber = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?\.(?i:inf)|\.(?i:nan))$`)
+})

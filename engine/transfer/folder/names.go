@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // How names of definitions and ids become names of files: also where a file system does not
@@ -20,14 +21,14 @@ import (
 const maxStem = 110
 
 // device is a name that Windows keeps for a device, whatever follows behind a dot.
-var device = regexp.MustCompile(`^(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
+var device = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`) })
 
 // fileStem is the beginning of the name of a file for a name.
 func fileStem(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
 		switch c := name[i]; {
-		case i == 0 && (c == '-' || c == '.' || device.MatchString(name)):
+		case i == 0 && (c == '-' || c == '.' || device().MatchString(name)):
 			fmt.Fprintf(&b, "!%02x", c)
 		case c >= 'A' && c <= 'Z':
 			b.WriteByte('!')

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/transfer"
 )
@@ -100,11 +101,13 @@ func (w *writer) freeName(file string, names []string) string {
 }
 
 // goodName is what a name must be, whatever ids and names made it up.
-var goodName = regexp.MustCompile(`^((definitions|checkpoints)/)?[a-z0-9_!][a-z0-9._@!-]*$`)
+var goodName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^((definitions|checkpoints)/)?[a-z0-9_!][a-z0-9._@!-]*$`)
+})
 
 func (w *writer) putFile(name string, documents ...json.RawMessage) error {
 	switch {
-	case !goodName.MatchString(name) || !fs.ValidPath(name):
+	case !goodName().MatchString(name) || !fs.ValidPath(name):
 		return fmt.Errorf("%q cannot be the name of a file; it was not written", name)
 	case w.taken[name]:
 		return fmt.Errorf("two parts of the export would be %s", name)
