@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"text/template"
 	"unicode"
 )
@@ -95,10 +96,12 @@ type edition struct {
 	schema, nonced json.RawMessage
 }
 
-var transitionV1 = newEdition(TransitionV1, transitionSystem, transitionUser, transitionShape, transitionSchema)
+var transitionV1 = sync.OnceValue(func() *edition {
+	return newEdition(TransitionV1, transitionSystem, transitionUser, transitionShape, transitionSchema)
+})
 
 // IDs are the known templates.
-func IDs() []string { return []string{transitionV1.id} }
+func IDs() []string { return []string{TransitionV1} }
 
 func newEdition(id, system, user, shape string, schema []byte) *edition {
 	functions := template.FuncMap{"line": singleLine}
@@ -134,10 +137,10 @@ func compactJSON(doc []byte) json.RawMessage {
 
 // Render fills a template in. The error is for an unknown id only.
 func Render(id string, in Input) (Prompt, error) {
-	if id != transitionV1.id {
+	if id != TransitionV1 {
 		return Prompt{}, fmt.Errorf("prompts: there is no template %q; known: %s", id, strings.Join(IDs(), ", "))
 	}
-	e := transitionV1
+	e := transitionV1()
 	user, err := fillTemplate(e.user, in)
 	if err != nil {
 		return Prompt{}, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/alecthomas/kong"
 
@@ -32,10 +33,10 @@ Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
 }
 
 var (
-	unknownFlag     = regexp.MustCompile(`^unknown flag (-[^\s,]*)`)
-	unexpectedWord  = regexp.MustCompile(`^unexpected argument (.*?)(?:, did you mean .*)?$`)
-	expectedMissing = regexp.MustCompile(`^expected "(.*)"$`)
-	expectedCommand = regexp.MustCompile(`^expected one of (.*)$`)
+	unknownFlag     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown flag (-[^\s,]*)`) })
+	unexpectedWord  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unexpected argument (.*?)(?:, did you mean .*)?$`) })
+	expectedMissing = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^expected "(.*)"$`) })
+	expectedCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^expected one of (.*)$`) })
 )
 
 // usageError turns what kong says into one sentence with a way on.
@@ -52,21 +53,21 @@ func usageError(err error, args []string) error {
 	}
 	f := &term.ExitError{Code: term.ExitUsage, Hint: fmt.Sprintf("run %q", node.FullPath()+" --help")}
 	message := err.Error()
-	if m := unknownFlag.FindStringSubmatch(message); m != nil {
+	if m := unknownFlag().FindStringSubmatch(message); m != nil {
 		f.Err = errors.New(aboutFlag(node, m[1]))
 		return f
 	}
-	if m := unexpectedWord.FindStringSubmatch(message); m != nil {
+	if m := unexpectedWord().FindStringSubmatch(message); m != nil {
 		f.Err = errors.New(aboutWord(node, m[1]))
 		if node.Name == "mcp" && strings.Contains(strings.Join(args, " "), "--definitions") {
 			f.Hint = "quote the pattern, so that your shell does not expand it: --definitions 'flows/*.json'"
 		}
 		return f
 	}
-	if m := expectedMissing.FindStringSubmatch(message); m != nil {
+	if m := expectedMissing().FindStringSubmatch(message); m != nil {
 		message = fmt.Sprintf("%q needs %s", node.FullPath(), m[1])
 	}
-	if m := expectedCommand.FindStringSubmatch(message); m != nil {
+	if m := expectedCommand().FindStringSubmatch(message); m != nil {
 		message = fmt.Sprintf("%q needs a command: %s", node.FullPath(), strings.ReplaceAll(m[1], `"`, ""))
 	}
 	f.Err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means: not given

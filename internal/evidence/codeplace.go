@@ -20,24 +20,26 @@ type runner struct {
 
 // No list of programs and their options is complete.
 // These are the usual ones, to keep an operator from a slip.
-var runners = []runner{
-	{
-		names: regexp.MustCompile(`^(ba|da|z|k|mk|a|c|tc|fi|rba|tcl)?sh$|^(pwsh|powershell|osascript)$|^(python|pypy|perl|ruby|php|lua|luajit|r|rscript|julia|elixir|erl|groovy|octave)[0-9.]*$`),
-		says:  regexp.MustCompile(`^-[A-Za-z]*[cerE]$|^--?(eval|command|execute|exec)$|(?i)^-(enc|command|encodedcommand)[a-z]*$`),
-		glued: regexp.MustCompile(`^-[A-Za-z]*[cerE]|^--?(eval|command|execute|exec)=`),
-		file:  true,
-	},
-	{
-		names: regexp.MustCompile(`^(node|nodejs)[0-9.]*$`),
-		says:  regexp.MustCompile(`^-[A-Za-z]*[epr]$|^--(eval|print)$`),
-		glued: regexp.MustCompile(`^-[A-Za-z]*[epr]|^--(eval|print)=`),
-		file:  true,
-	},
-	{names: regexp.MustCompile(`^(deno|bun)$`), says: regexp.MustCompile(`^eval$|^-[ep]$|^--(eval|print)$`), glued: regexp.MustCompile(`^-[ep]|^--(eval|print)=`)},
-	{names: regexp.MustCompile(`^cmd$`), says: regexp.MustCompile(`(?i)^/[ckr]$`), glued: regexp.MustCompile(`(?i)^/[ckr]`)},
-	{names: regexp.MustCompile(`^(su|runuser|script|flock)$`), says: regexp.MustCompile(`^-[A-Za-z]*c$|^--(session-)?command$`), glued: regexp.MustCompile(`^-[A-Za-z]*c|^--(session-)?command=`)},
-	{names: regexp.MustCompile(`^env$`), says: regexp.MustCompile(`^-[A-Za-z0]*S$|^--split-string$`), glued: regexp.MustCompile(`^-[A-Za-z0]*S|^--split-string=`)},
-}
+var runners = sync.OnceValue(func() []runner {
+	return []runner{
+		{
+			names: regexp.MustCompile(`^(ba|da|z|k|mk|a|c|tc|fi|rba|tcl)?sh$|^(pwsh|powershell|osascript)$|^(python|pypy|perl|ruby|php|lua|luajit|r|rscript|julia|elixir|erl|groovy|octave)[0-9.]*$`),
+			says:  regexp.MustCompile(`^-[A-Za-z]*[cerE]$|^--?(eval|command|execute|exec)$|(?i)^-(enc|command|encodedcommand)[a-z]*$`),
+			glued: regexp.MustCompile(`^-[A-Za-z]*[cerE]|^--?(eval|command|execute|exec)=`),
+			file:  true,
+		},
+		{
+			names: regexp.MustCompile(`^(node|nodejs)[0-9.]*$`),
+			says:  regexp.MustCompile(`^-[A-Za-z]*[epr]$|^--(eval|print)$`),
+			glued: regexp.MustCompile(`^-[A-Za-z]*[epr]|^--(eval|print)=`),
+			file:  true,
+		},
+		{names: regexp.MustCompile(`^(deno|bun)$`), says: regexp.MustCompile(`^eval$|^-[ep]$|^--(eval|print)$`), glued: regexp.MustCompile(`^-[ep]|^--(eval|print)=`)},
+		{names: regexp.MustCompile(`^cmd$`), says: regexp.MustCompile(`(?i)^/[ckr]$`), glued: regexp.MustCompile(`(?i)^/[ckr]`)},
+		{names: regexp.MustCompile(`^(su|runuser|script|flock)$`), says: regexp.MustCompile(`^-[A-Za-z]*c$|^--(session-)?command$`), glued: regexp.MustCompile(`^-[A-Za-z]*c|^--(session-)?command=`)},
+		{names: regexp.MustCompile(`^env$`), says: regexp.MustCompile(`^-[A-Za-z0]*S$|^--split-string$`), glued: regexp.MustCompile(`^-[A-Za-z0]*S|^--split-string=`)},
+	}
+})
 
 // relays put their arguments together again, for a shell to read.
 var relays = sync.OnceValue(func() *regexp.Regexp {
@@ -53,11 +55,11 @@ func inCode(words []string, t template, patterned bool) string {
 		if relays().MatchString(name) && !patterned {
 			return fmt.Sprintf("%q hands its arguments to a shell; declare a pattern that leaves nothing for a shell to read", name)
 		}
-		i := slices.IndexFunc(runners, func(r runner) bool { return r.names.MatchString(name) })
+		i := slices.IndexFunc(runners(), func(r runner) bool { return r.names.MatchString(name) })
 		if i < 0 {
 			continue
 		}
-		r, between := runners[i], words[at+1:]
+		r, between := runners()[i], words[at+1:]
 		if r.file && len(between) > 0 && !isOption(between[0]) {
 			continue // a file to run, and its arguments
 		}

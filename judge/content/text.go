@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -84,13 +83,13 @@ func splitWords(s string) func(func(string) bool) {
 
 // The shapes of encoded text.
 var (
-	base64Run   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9+/_-]{20,}={0,2}`) })
-	hexRun      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:[0-9a-fA-F]{2}[ :]?){12,}`) })
-	escapedRun  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}`) })
-	percentRun  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:%[0-9a-fA-F]{2}[A-Za-z0-9._~-]*){4,}`) })
-	entityRun   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:&#x?[0-9a-fA-F]{1,6};[A-Za-z ]?){4,}`) })
-	spacedRun   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:\pL[ ._*-]{1,2}){5,}\pL`) })
-	binaryRun   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:[01]{8}\s?){8,}`) })
+	base64Run   = compileOnce(`[A-Za-z0-9+/_-]{20,}={0,2}`)
+	hexRun      = compileOnce(`(?:[0-9a-fA-F]{2}[ :]?){12,}`)
+	escapedRun  = compileOnce(`(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}`)
+	percentRun  = compileOnce(`(?:%[0-9a-fA-F]{2}[A-Za-z0-9._~-]*){4,}`)
+	entityRun   = compileOnce(`(?:&#x?[0-9a-fA-F]{1,6};[A-Za-z ]?){4,}`)
+	spacedRun   = compileOnce(`(?:\pL[ ._*-]{1,2}){5,}\pL`)
+	binaryRun   = compileOnce(`(?:[01]{8}\s?){8,}`)
 	leetLetters = strings.NewReplacer("0", "o", "1", "i", "3", "e", "4", "a", "5", "s", "7", "t", "@", "a", "$", "s", "!", "i", "8", "b", "9", "g")
 )
 

@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"io"
 	"strings"
+	"sync"
 )
 
 // HTML writes a report as one page that needs nothing else: no scripts, nothing from
@@ -31,7 +32,7 @@ func HTML(w io.Writer, m Measurement) error {
 		page.Charts = append(page.Charts, riskChart("Risk over coverage, approvals", c))
 	}
 	var b strings.Builder
-	if err := htmlTemplate.Execute(&b, page); err != nil {
+	if err := htmlTemplate().Execute(&b, page); err != nil {
 		return err
 	}
 	return writeText(w, b.String())
@@ -49,7 +50,8 @@ type htmlPage struct {
 // Line is for the template.
 func (w WorstCase) Line() string { return w.describe() }
 
-var htmlTemplate = template.Must(template.New("report").Parse(`<!doctype html>
+var htmlTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("report").Parse(`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -107,6 +109,7 @@ article { border-left: 3px solid var(--bad); padding-left: .8rem; margin: 1rem 0
 {{end}}</body>
 </html>
 `))
+})
 
 // chart has coordinates in a square of 320.
 type chart struct {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
@@ -221,18 +222,18 @@ func describeDecider(a answer) string {
 }
 
 // definedName is what a reader needs of a definition.
-var definedName = regexp.MustCompile(`"name":"[^"]*"`)
+var definedName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"name":"[^"]*"`) })
 
 // shortArguments shows what a reader needs of the arguments.
 func shortArguments(e Exchange) string {
 	if e.Tool == "workflow.define" {
-		return fmt.Sprintf(`{%s,"states":{...},...}`, definedName.FindString(string(e.Arguments)))
+		return fmt.Sprintf(`{%s,"states":{...},...}`, definedName().FindString(string(e.Arguments)))
 	}
-	return longID.ReplaceAllString(string(e.Arguments), "$1-...")
+	return longID().ReplaceAllString(string(e.Arguments), "$1-...")
 }
 
 // longID is an id; the transcript shows each where it comes up first.
-var longID = regexp.MustCompile(`\b(wf|cp)-[0-9a-f-]{36}`)
+var longID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b(wf|cp)-[0-9a-f-]{36}`) })
 
 func (t *transcript) printDecisions(a answer) {
 	var history engine.HistoryResult

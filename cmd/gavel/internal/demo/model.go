@@ -89,7 +89,7 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // saysWhat is the script: comments that name a part of the document and what it
 // was compared with are good.
-var saysWhat = regexp.MustCompile(`(sections? [0-9]+( to [0-9]+)?).*?(compared|match)`)
+var saysWhat = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(sections? [0-9]+( to [0-9]+)?).*?(compared|match)`) })
 
 // judgedByScript is the answer to a prompt.
 func judgedByScript(prompt string) string {
@@ -108,7 +108,7 @@ func judgedByScript(prompt string) string {
 		Approved           bool        `json:"approved"`
 		Confidence         float64     `json:"confidence"`
 	}{Violations: []string{}, Suggestions: []string{}}
-	if found := saysWhat.FindStringSubmatch(data); found != nil {
+	if found := saysWhat().FindStringSubmatch(data); found != nil {
 		answer.Criteria = []criterion{{"c1", found[1], "met"}, {"c2", found[0], "met"}}
 		answer.Reasoning = "The comments name the sections and what they were held against."
 		answer.Approved, answer.Confidence = true, 0.97
