@@ -118,7 +118,7 @@ func (e *Engine) checkAdvance(req AdvanceRequest) (document.JSON, error) {
 // judgement is what came of asking the judge.
 type judgement struct {
 	inst     record.Instance
-	loaded   loaded
+	loaded   definition
 	question judge.Case
 	verdict  judge.Verdict
 	// waits is set instead of a verdict when exactly this waits for a person already.
@@ -141,7 +141,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	}
 	if !precheck {
 		var waits *store.Review
-		if inst, waits, err = e.parkedAlready(ctx, p, inst, req.Action, data); waits != nil || err != nil {
+		if inst, waits, err = e.findParked(ctx, p, inst, req.Action, data); waits != nil || err != nil {
 			return judgement{inst: inst, loaded: l, waits: waits}, func() {}, err
 		}
 	}
@@ -174,7 +174,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 
 // newCase is the case of an action that p asks for; in holds the action, its data, and what
 // the instance does not say.
-func (e *Engine) newCase(inst record.Instance, l loaded, p Principal, in workflow.CaseInput) (judge.Case, error) {
+func (e *Engine) newCase(inst record.Instance, l definition, p Principal, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, HowEnded(inst), inst.Facts
 	in.Context, in.Principal, in.Role = inst.Context, p.ID, string(p.Role)

@@ -15,7 +15,7 @@ const (
 
 // definitionCache keeps parsed definition versions, which never change.
 type definitionCache struct {
-	kept *sharedcache.Cache[definitionKey, loaded]
+	kept *sharedcache.Cache[definitionKey, definition]
 }
 
 type definitionKey struct {
@@ -24,14 +24,14 @@ type definitionKey struct {
 }
 
 func newDefinitionCache() *definitionCache {
-	return &definitionCache{kept: sharedcache.New[definitionKey, loaded](definitionBytes, definitionBytesEach)}
+	return &definitionCache{kept: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach)}
 }
 
-func (c *definitionCache) get(name string, version int) (loaded, bool) {
+func (c *definitionCache) get(name string, version int) (definition, bool) {
 	return c.kept.Get(definitionKey{name, version})
 }
 
-func (c *definitionCache) put(l loaded) {
+func (c *definitionCache) put(l definition) {
 	owner := "principal " + l.stored.Owner
 	if l.stored.Operator {
 		owner = "operators"

@@ -116,32 +116,32 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	return data, err
 }
 
-func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req DecideRequest) (loaded, error) {
+func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req DecideRequest) (definition, error) {
 	if req.Workflow != "" {
 		return e.loadNamed(ctx, p, req.Workflow, req.Version)
 	}
 	if !slices.Contains(allowed[RightDefine], p.Role) {
-		return loaded{}, &Error{
+		return definition{}, &Error{
 			Code: CodeForbidden, Path: "/definition", Message: fmt.Sprintf("The role %q may not bring a definition of its own.", p.Role),
 			Hint: "Give the name of a workflow that is defined.",
 		}
 	}
 	d, _, err := e.ExamineDefinition(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
 	if err != nil {
-		return loaded{}, err
+		return definition{}, err
 	}
 	if !p.inScope(d.Name) {
-		return loaded{}, outOfScope(p, d.Name)
+		return definition{}, outOfScope(p, d.Name)
 	}
 	if err := e.mayBeNamed(ctx, p, d.Name, true); err != nil {
-		return loaded{}, err
+		return definition{}, err
 	}
-	return loaded{def: d, stored: store.Definition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil
+	return definition{def: d, stored: store.Definition{Name: d.Name, Hash: d.Hash, Owner: p.ID, Operator: p.Role == RoleOperator}}, nil
 }
 
 // statelessCase is the case of an action without a history. What only a history can
 // show is taken as given, and told in NotChecked.
-func (e *Engine) statelessCase(ctx context.Context, p Principal, l loaded, req DecideRequest, data document.JSON) (judge.Case, error) {
+func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, req DecideRequest, data document.JSON) (judge.Case, error) {
 	var overlays []workflow.Overlay
 	var hash string
 	if l.stored.Version != 0 {

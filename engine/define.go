@@ -38,7 +38,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		}
 		exists := err == nil
 		if exists && !canGovern(p, newest) {
-			return DefineResult{}, ownedByOthers(newest)
+			return DefineResult{}, notYourDefinition(newest)
 		}
 		// An operator takes an agent's name over even with the same document.
 		if exists && newest.Hash == d.Hash && newest.Operator == (p.Role == RoleOperator) {
@@ -58,7 +58,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		switch {
 		case err == nil:
 			e.ledger.chargeBytes(p, len(d.Document))
-			e.definitions.put(loaded{stored: s, def: d})
+			e.definitions.put(definition{stored: s, def: d})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, store.ErrConflict):
 			return DefineResult{}, StoreError("store the definition", err)
@@ -66,7 +66,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	}
 }
 
-func ownedByOthers(s store.Definition) error {
+func notYourDefinition(s store.Definition) error {
 	who := "another principal"
 	if s.Operator {
 		who = "an operator"
@@ -117,7 +117,7 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 	return out, nil
 }
 
-func summarizeDefinition(l loaded, shared bool) DefinitionSummary {
+func summarizeDefinition(l definition, shared bool) DefinitionSummary {
 	return DefinitionSummary{
 		Name: l.stored.Name, Description: l.def.Description, Version: l.stored.Version, Hash: l.stored.Hash,
 		Owner: l.stored.Owner, Operator: l.stored.Operator, Shared: shared, States: len(l.def.States), CreatedAt: l.stored.CreatedAt,
@@ -189,18 +189,18 @@ func (req DescribeRequest) check() error {
 
 // findDefinition finds the version that is asked for, whose instances the judge configuration
 // is for, and until when that counts; zero is now.
-func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRequest) (l loaded, owner string, until time.Time, err error) {
+func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRequest) (l definition, owner string, until time.Time, err error) {
 	if req.ID == "" {
 		l, err = e.definitionAt(ctx, p, req.Name, req.Version, req.At)
 		return l, p.ID, req.At, err
 	}
 	inst, _, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
-		return loaded{}, "", time.Time{}, err
+		return definition{}, "", time.Time{}, err
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
-		return loaded{}, "", time.Time{}, err
+		return definition{}, "", time.Time{}, err
 	}
 	defer read.End()
 	then, l, now, err := e.loadPast(ctx, inst, req.When)
@@ -211,11 +211,11 @@ func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRe
 }
 
 // definitionAt is a version of a definition; with a time, the newest one of then.
-func (e *Engine) definitionAt(ctx context.Context, p Principal, name string, version int, at time.Time) (loaded, error) {
+func (e *Engine) definitionAt(ctx context.Context, p Principal, name string, version int, at time.Time) (definition, error) {
 	l, err := e.loadNamed(ctx, p, name, version)
 	for err == nil && !at.IsZero() && l.stored.CreatedAt.After(at) {
 		if l.stored.Version == 1 {
-			return loaded{}, &Error{
+			return definition{}, &Error{
 				Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The workflow %q was not defined yet at %s; it was at %s.", l.stored.Name, formatTime(at), formatTime(l.stored.CreatedAt)),
 				Hint: "Give a later time.",
 			}

@@ -232,7 +232,7 @@ func newUUID() string {
 
 // loadDefinition returns a version of a definition (0 is the newest) with what it
 // was parsed from.
-func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (loaded, error) {
+func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (definition, error) {
 	if version > 0 {
 		if l, ok := e.definitions.get(name, version); ok {
 			return l, nil
@@ -241,27 +241,27 @@ func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (
 	s, err := e.rules.loadDefinition(ctx, name, version)
 	if err != nil {
 		if errors.Is(err, store.ErrNotFound) {
-			return loaded{}, unknownWorkflow(name, version)
+			return definition{}, unknownWorkflow(name, version)
 		}
-		return loaded{}, StoreError("read the definition", err)
+		return definition{}, StoreError("read the definition", err)
 	}
 	if l, ok := e.definitions.get(s.Name, s.Version); ok {
 		return l, nil
 	}
 	d, err := workflow.Parse(s.Name, s.Document)
 	if err != nil {
-		return loaded{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
+		return definition{}, InternalError(fmt.Sprintf("stored definition %s version %d does not parse", s.Name, s.Version), err)
 	}
 	if d.Hash != s.Hash && !e.cfg.ShowUnsealed {
-		return loaded{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
+		return definition{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
 	}
-	l := loaded{stored: s, def: d.WithoutLines()}
+	l := definition{stored: s, def: d.WithoutLines()}
 	e.definitions.put(l)
 	return l, nil
 }
 
-// loaded is a stored definition and its parsed form.
-type loaded struct {
+// definition is a stored definition and its parsed form.
+type definition struct {
 	stored store.Definition
 	def    *workflow.Definition
 	// takenOver says of the version of an instance that an operator owns the name by now,
@@ -269,6 +269,6 @@ type loaded struct {
 	takenOver bool
 }
 
-func (l loaded) owner() validators.Owner {
+func (l definition) owner() validators.Owner {
 	return validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator}
 }

@@ -38,7 +38,7 @@ type ExportMaskConfig struct {
 func (e *Engine) NewExportMask(cfg ExportMaskConfig) *ExportMask {
 	return &ExportMask{
 		digester: e.cfg.Digester, scope: scopeOf(purposeValue, cfg.Owner, cfg.Workflow), salt: cfg.Salt, imported: cfg.Imported,
-		masking: maskingOf(cfg.Documents, cfg.Definitions...),
+		masking: newMasking(cfg.Documents, cfg.Definitions...),
 	}
 }
 
@@ -94,7 +94,7 @@ func (m *ExportMask) Action(action string) string {
 func (m *ExportMask) Decision(d record.Decision) Decision {
 	out := decisionView(d)
 	if m.masking.scrub != nil {
-		out = scrubbedDecision(out, m.masking.scrub)
+		out = scrubDecision(out, m.masking.scrub)
 	}
 	out.Evidence = m.masking.maskEvidence(withoutContent(d.Evidence))
 	for i := range out.Evidence {

@@ -38,7 +38,7 @@ func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error 
 	return conflictAt(inst, l, p)
 }
 
-func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
+func conflictAt(inst record.Instance, l definition, p Principal) *Error {
 	pos := newPosition(inst, l, p)
 	return &Error{
 		Code: CodeConflict, Current: &pos, Err: store.ErrConflict,
@@ -47,7 +47,7 @@ func conflictAt(inst record.Instance, l loaded, p Principal) *Error {
 	}
 }
 
-func checkRevision(inst record.Instance, l loaded, p Principal, revision *int64) error {
+func checkRevision(inst record.Instance, l definition, p Principal, revision *int64) error {
 	if revision == nil || *revision == inst.Revision {
 		return nil
 	}

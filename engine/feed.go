@@ -13,10 +13,10 @@ import (
 
 // The bounds of a feed.
 const (
-	// feedBytes bounds what is recorded of the events that a feed holds, and feedEvents
+	// maxFeedBytes bounds what is recorded of the events that a feed holds, and feedEvents
 	// their number.
-	feedBytes  = 8 << 20
-	feedEvents = 10_000
+	maxFeedBytes  = 8 << 20
+	maxFeedEvents = 10_000
 	// feedPageBytes bounds a page: a reader that takes none of it holds so much.
 	feedPageBytes = 256 << 10
 	// feedPage is how many events a page has at most.
@@ -31,7 +31,7 @@ type Feed struct {
 	e     *Engine
 	store store.Store
 
-	following following
+	followers followers
 	reading   sync.Mutex // held while the store is read
 
 	mu     sync.Mutex
@@ -39,11 +39,11 @@ type Feed struct {
 	after  int64 // the position behind which all events up to last are held
 	last   int64
 	bytes  int
-	events []*fedEvent
+	events []*feedEvent
 	err    error // of the last readNew
 }
 
-type fedEvent struct {
+type feedEvent struct {
 	store.PlacedEvent
 	size int
 	// stale counts what happened to the instance since: what is shown of an event depends
@@ -88,7 +88,7 @@ type FeedPage struct {
 func (e *Engine) Feed() *Feed { return e.feed }
 
 func newFeed(e *Engine) *Feed {
-	return &Feed{e: e, store: e.cfg.Store, following: newFollowing()}
+	return &Feed{e: e, store: e.cfg.Store, followers: newFollowers()}
 }
 
 // readNew takes in what was committed since the last call, by this process or another one,
@@ -109,7 +109,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 		return 0, StoreError("find the last event", err)
 	}
 	f.mu.Lock()
-	if !f.begun || last-f.last > feedEvents { // who wants what is before reads it from the store
+	if !f.begun || last-f.last > maxFeedEvents { // who wants what is before reads it from the store
 		f.begun, f.after, f.last, f.bytes, f.events = true, last, last, 0, nil
 	}
 	from := f.last
@@ -140,12 +140,12 @@ func (f *Feed) addEvent(at store.PlacedEvent) {
 			}
 		}
 	}
-	ev := &fedEvent{PlacedEvent: at, size: len(at.Event.Body())}
+	ev := &feedEvent{PlacedEvent: at, size: len(at.Event.Body())}
 	f.events = append(f.events, ev)
 	f.bytes += ev.size
 	f.last = at.Position
 	drop := 0
-	for ; len(f.events)-drop > feedEvents || f.bytes > feedBytes; drop++ {
+	for ; len(f.events)-drop > maxFeedEvents || f.bytes > maxFeedBytes; drop++ {
 		f.bytes -= f.events[drop].size
 		f.after = f.events[drop].Position
 	}
@@ -170,12 +170,12 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 	if err := Authorize(p, RightRead); err != nil {
 		return FeedPage{}, err
 	}
-	held, page, ok, err := f.heldPage(p, req)
+	held, page, ok, err := f.cachedPage(p, req)
 	switch {
 	case err != nil:
 		return FeedPage{}, err
 	case !ok:
-		return f.storedPage(ctx, p, req)
+		return f.readPage(ctx, p, req)
 	}
 	if req.WorkflowID != "" && len(held) > 0 {
 		if _, _, err := f.e.loadInstance(ctx, p, req.WorkflowID); err != nil {
@@ -192,8 +192,8 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 	return page, nil
 }
 
-// heldPage are the events of a page that p may see; false when some of them may not be held.
-func (f *Feed) heldPage(p Principal, req TailRequest) (found []*fedEvent, page FeedPage, ok bool, err error) {
+// cachedPage are the events of a page that p may see; false when some of them may not be held.
+func (f *Feed) cachedPage(p Principal, req TailRequest) (found []*feedEvent, page FeedPage, ok bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -217,7 +217,7 @@ func (f *Feed) heldPage(p Principal, req TailRequest) (found []*fedEvent, page F
 	return found, page, true, nil
 }
 
-func (f *Feed) storedPage(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
+func (f *Feed) readPage(ctx context.Context, p Principal, req TailRequest) (FeedPage, error) {
 	req.Limit = feedPage
 	read, err := f.e.readTail(ctx, p, req, feedPageBytes)
 	if err != nil {
@@ -234,7 +234,7 @@ func (f *Feed) storedPage(ctx context.Context, p Principal, req TailRequest) (Fe
 	return page, nil
 }
 
-func (f *Feed) renderEvent(ctx context.Context, ev *fedEvent, class viewClass) ([]byte, error) {
+func (f *Feed) renderEvent(ctx context.Context, ev *feedEvent, class viewClass) ([]byte, error) {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
 	stale := ev.stale.Load()

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-// following is who follows a feed. The feed is read while there is anybody.
-type following struct {
+// followers is who follows a feed. The feed is read while there is anybody.
+type followers struct {
 	mu   sync.Mutex
 	all  map[*Follower]bool
 	stop context.CancelFunc // ends the reading; nil while nothing is read
@@ -19,8 +19,8 @@ type following struct {
 	wake chan struct{}      // closed when there may be more
 }
 
-func newFollowing() following {
-	return following{all: map[*Follower]bool{}, wake: make(chan struct{})}
+func newFollowers() followers {
+	return followers{all: map[*Follower]bool{}, wake: make(chan struct{})}
 }
 
 // Follower is one of those who follow a feed.
@@ -34,7 +34,7 @@ type Follower struct {
 func (f *Feed) Follow(position int64) *Follower {
 	w := &Follower{feed: f}
 	w.sent.Store(position)
-	g := &f.following
+	g := &f.followers
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.all[w] = true
@@ -50,7 +50,7 @@ func (f *Feed) Follow(position int64) *Follower {
 // Leave ends following, and the reading with the last follower. It does nothing the second
 // time.
 func (w *Follower) Leave() {
-	g := &w.feed.following
+	g := &w.feed.followers
 	g.mu.Lock()
 	done := g.done
 	last := g.all[w] && len(g.all) == 1
@@ -70,7 +70,7 @@ func (w *Follower) Sent(position int64) { w.sent.Store(position) }
 
 // Changed is closed when there may be more than there was before it was asked for.
 func (w *Follower) Changed() <-chan struct{} {
-	g := &w.feed.following
+	g := &w.feed.followers
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.wake
@@ -92,7 +92,7 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 		}
 		if err != nil || last != known { // pages tell of an error
 			known = last
-			f.following.announce()
+			f.followers.announce()
 		}
 		select {
 		case <-ctx.Done():
@@ -102,7 +102,7 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 	}
 }
 
-func (g *following) announce() {
+func (g *followers) announce() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(g.wake)
@@ -164,13 +164,13 @@ type FeedLag struct {
 // Lag is how far behind the follower is that is furthest behind.
 func (f *Feed) Lag() FeedLag {
 	position := int64(-1)
-	f.following.mu.Lock()
-	for w := range f.following.all {
+	f.followers.mu.Lock()
+	for w := range f.followers.all {
 		if sent := w.sent.Load(); sent >= 0 && (position < 0 || sent < position) {
 			position = sent
 		}
 	}
-	f.following.mu.Unlock()
+	f.followers.mu.Unlock()
 	if position < 0 {
 		return FeedLag{}
 	}

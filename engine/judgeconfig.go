@@ -58,7 +58,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 	}
 }
 
-func (e *Engine) newJudgeConfig(p Principal, l loaded, revisions []store.JudgeConfig, s workflow.JudgeSettings) (store.JudgeConfig, error) {
+func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.JudgeConfig, s workflow.JudgeSettings) (store.JudgeConfig, error) {
 	c := store.JudgeConfig{
 		Workflow: l.stored.Name, Revision: nextRevision(revisions), Principal: p.ID, Role: string(p.Role), Settings: s, At: e.Now(),
 	}

@@ -192,7 +192,7 @@ func (l *ledger) tokensSpent(a *account, most int64) error {
 	return l.quotaError(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most))
 }
 
-func orNone(n *int) int64 {
+func countOf(n *int) int64 {
 	if n == nil {
 		return 0
 	}
@@ -210,7 +210,7 @@ func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case) (judge
 	took := cost{worker: meter.Worked()} // a caller that leaves has used it as well
 	for _, o := range v.Opinions {
 		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
-			took.tokens += orNone(o.Model.PromptTokens) + orNone(o.Model.CompletionTokens)
+			took.tokens += countOf(o.Model.PromptTokens) + countOf(o.Model.CompletionTokens)
 		}
 	}
 	settle(took)

@@ -56,7 +56,7 @@ func cancelMessage(pos Position) string {
 	return fmt.Sprintf("Cancelled in state %q.", pos.State)
 }
 
-func instanceEnded(inst record.Instance, l loaded, p Principal, verb string) *Error {
+func instanceEnded(inst record.Instance, l definition, p Principal, verb string) *Error {
 	pos := newPosition(inst, l, p)
 	return &Error{
 		Code: CodeInstanceEnded, Current: &pos,
@@ -232,7 +232,7 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	if err := e.fitsAgain(ctx, p, inst, restored, l); err != nil {
+	if err := e.checkRestorable(ctx, p, inst, restored, l); err != nil {
 		return RollbackResult{}, err
 	}
 	ev := e.newEvent(p, inst, record.RolledBack)
@@ -284,9 +284,9 @@ func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (recor
 	return record.Checkpoint{}, out
 }
 
-func (e *Engine) contextFor(p Principal, inst record.Instance, l loaded) (json.RawMessage, error) {
+func (e *Engine) contextFor(p Principal, inst record.Instance, l definition) (json.RawMessage, error) {
 	if seesPlain(p, inst) {
 		return inst.Context, nil
 	}
-	return maskingOf([]json.RawMessage{inst.Context}, l.def).maskDocument(inst.Context)
+	return newMasking([]json.RawMessage{inst.Context}, l.def).maskDocument(inst.Context)
 }

@@ -13,18 +13,18 @@ import (
 // must be, and from texts and the rest of documents wherever it turns up again. Everything
 // that was written down and is shown goes through one.
 type masking struct {
-	known    []*workflow.Definition
-	versions []*workflow.Definition // those that differ in what they call sensitive
-	scrub    func(string) string    // nil when no version calls anything sensitive
+	definitions []*workflow.Definition
+	sensitive   []*workflow.Definition // those that differ in what they call sensitive
+	scrub       func(string) string    // nil when no version calls anything sensitive
 }
 
-func maskingOf(docs []json.RawMessage, versions ...*workflow.Definition) masking {
-	m := masking{known: versions}
+func newMasking(docs []json.RawMessage, versions ...*workflow.Definition) masking {
+	m := masking{definitions: versions}
 	for _, d := range versions {
-		if len(d.Sensitive) == 0 || slices.ContainsFunc(m.versions, func(v *workflow.Definition) bool { return slices.Equal(v.Sensitive, d.Sensitive) }) {
+		if len(d.Sensitive) == 0 || slices.ContainsFunc(m.sensitive, func(v *workflow.Definition) bool { return slices.Equal(v.Sensitive, d.Sensitive) }) {
 			continue
 		}
-		m.versions = append(m.versions, d)
+		m.sensitive = append(m.sensitive, d)
 		next := d.Scrubber(docs...)
 		if before := m.scrub; before != nil {
 			last := next
@@ -41,7 +41,7 @@ func (m masking) maskDocument(doc json.RawMessage) (json.RawMessage, error) {
 
 // maskDocumentWith puts what replace makes of them in the place of sensitive values.
 func (m masking) maskDocumentWith(doc json.RawMessage, replace func(path string, value json.RawMessage) string) (json.RawMessage, error) {
-	for _, d := range m.versions {
+	for _, d := range m.sensitive {
 		var err error
 		if doc, err = d.Mask(doc, replace); err != nil {
 			return nil, InternalError("mask a document", err)
@@ -50,7 +50,7 @@ func (m masking) maskDocumentWith(doc json.RawMessage, replace func(path string,
 	if m.scrub == nil || m.scrub(string(doc)) == string(doc) {
 		return doc, nil
 	}
-	return scrubbedOrNone(doc, m.scrub), nil
+	return scrubDocument(doc, m.scrub), nil
 }
 
 func (m masking) scrubText(text string) string {
@@ -66,7 +66,7 @@ func (m masking) maskEvidence(all []judge.Evidence) []judge.Evidence {
 		ev := &out[i]
 		ev.Detail = m.scrubText(ev.Detail)
 		if m.scrub != nil {
-			ev.Content, ev.Arguments = scrubbedOrNone(ev.Content, m.scrub), scrubbedOrNone(ev.Arguments, m.scrub)
+			ev.Content, ev.Arguments = scrubDocument(ev.Content, m.scrub), scrubDocument(ev.Arguments, m.scrub)
 		}
 	}
 	return out
@@ -75,7 +75,7 @@ func (m masking) maskEvidence(all []judge.Evidence) []judge.Evidence {
 // scrubAction is an action without sensitive values: anything can be asked for. One that a
 // definition has is no secret.
 func (m masking) scrubAction(action string) string {
-	for _, d := range m.known {
+	for _, d := range m.definitions {
 		for _, s := range d.States {
 			if _, ok := s.Transitions[action]; ok {
 				return action
@@ -87,6 +87,6 @@ func (m masking) scrubAction(action string) string {
 
 // maskWords is for what somebody writes about an instance, before it is recorded: only the
 // context, and a review that is open, hold sensitive values.
-func maskWords(inst record.Instance, l loaded, docs ...json.RawMessage) masking {
-	return maskingOf(append(docs, inst.Context), l.def)
+func maskWords(inst record.Instance, l definition, docs ...json.RawMessage) masking {
+	return newMasking(append(docs, inst.Context), l.def)
 }

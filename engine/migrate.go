@@ -107,7 +107,7 @@ func (e *Engine) Migrate(ctx context.Context, p Principal, req MigrateRequest) (
 	return m.out, err
 }
 
-func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to loaded) error {
+func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to definition) error {
 	switch {
 	case req.FromVersion < 0 || req.ToVersion < 0:
 		return &Error{Code: CodeInvalidArgument, Path: "/version", Message: "A version is 1 or more.", Hint: "Leave it out: any version is migrated, to the newest."}
@@ -123,15 +123,15 @@ func (e *Engine) checkMigrate(ctx context.Context, req MigrateRequest, to loaded
 		if name := req.States[old]; to.def.States[name] == nil {
 			return unknownState("/states/"+old, name, to.def)
 		}
-		if err := e.wasState(ctx, req, old, to.stored.Version); err != nil {
+		if err := e.checkOldState(ctx, req, old, to.stored.Version); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// wasState refuses a name that no version ever had, which is a slip of the pen.
-func (e *Engine) wasState(ctx context.Context, req MigrateRequest, state string, target int) error {
+// checkOldState refuses a name that no version ever had, which is a slip of the pen.
+func (e *Engine) checkOldState(ctx context.Context, req MigrateRequest, state string, target int) error {
 	first, last := req.FromVersion, req.FromVersion
 	if first == 0 {
 		newest, err := e.loadDefinition(ctx, req.Workflow, 0)
@@ -140,7 +140,7 @@ func (e *Engine) wasState(ctx context.Context, req MigrateRequest, state string,
 		}
 		first, last = 1, newest.stored.Version
 	}
-	var nearest loaded
+	var nearest definition
 	for v := first; v <= last; v++ {
 		if v == target {
 			continue
@@ -164,7 +164,7 @@ type migration struct {
 	e   *Engine
 	p   Principal
 	req MigrateRequest
-	to  loaded
+	to  definition
 	out MigrateResult
 }
 
@@ -304,7 +304,7 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 
 // whyUnfit says why an instance could not be in a state of a version, with the context and
 // the facts that it has; "" when it could.
-func (e *Engine) whyUnfit(ctx context.Context, p Principal, l loaded, state string, facts workflow.Facts, inst record.Instance) (string, error) {
+func (e *Engine) whyUnfit(ctx context.Context, p Principal, l definition, state string, facts workflow.Facts, inst record.Instance) (string, error) {
 	if l.def.States[state] == nil {
 		why := fmt.Sprintf("Version %d has no state %q.", l.stored.Version, state)
 		if near := document.Suggest(state, l.def.StateNames); near != "" {
@@ -343,9 +343,9 @@ func joinObjections(state string, findings []validators.Finding) string {
 	return fmt.Sprintf("It cannot be in %q: %s", state, strings.Join(said, " "))
 }
 
-// fitsAgain refuses to go back, across a migration, to what the version that the
+// checkRestorable refuses to go back, across a migration, to what the version that the
 // instance has by now would not let be.
-func (e *Engine) fitsAgain(ctx context.Context, p Principal, inst, restored record.Instance, l loaded) error {
+func (e *Engine) checkRestorable(ctx context.Context, p Principal, inst, restored record.Instance, l definition) error {
 	if restored.Version == inst.Version {
 		return nil
 	}

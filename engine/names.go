@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// alike maps what is read as something else, to people and to models, onto what it is
+// lookAlikes maps what is read as something else, to people and to models, onto what it is
 // read as; what is only there for looks is left out. Names have no other characters than
 // ASCII letters, digits, dot, underscore and hyphen.
-var alike = strings.NewReplacer(
+var lookAlikes = strings.NewReplacer(
 	"0", "o", "1", "l", "i", "l", "|", "l", "5", "s", "2", "z", "8", "b", "rn", "m", "vv", "w",
 	".", "", "_", "", "-", "",
 )
 
 // foldName is what a name looks like at a glance.
-func foldName(name string) string { return alike.Replace(strings.ToLower(name)) }
+func foldName(name string) string { return lookAlikes.Replace(strings.ToLower(name)) }
 
 // mayBeNamed refuses a name that could be taken for an operator's: whoever reads
 // "refund" is to know whose rules were passed. same says whether the very same name

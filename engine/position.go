@@ -14,22 +14,22 @@ import (
 
 // loadInstance loads an instance that the caller may see, with the definition
 // version that it is pinned to. One that it may not see does not exist for it.
-func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (record.Instance, loaded, error) {
+func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (record.Instance, definition, error) {
 	if id == "" {
-		return record.Instance{}, loaded{}, MissingField("id", "The id that start returned.")
+		return record.Instance{}, definition{}, MissingField("id", "The id that start returned.")
 	}
 	inst, err := e.cfg.Store.Load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && !canSee(p, inst):
-		return record.Instance{}, loaded{}, UnknownInstance(id)
+		return record.Instance{}, definition{}, UnknownInstance(id)
 	case err != nil:
-		return record.Instance{}, loaded{}, StoreError("load the instance", err)
+		return record.Instance{}, definition{}, StoreError("load the instance", err)
 	}
 	l, err := e.loadPinned(ctx, inst)
 	return inst, l, err
 }
 
-func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (loaded, error) {
+func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (definition, error) {
 	l, err := e.loadDefinition(ctx, inst.Workflow, inst.Version)
 	if err != nil || l.stored.Operator {
 		return l, err
@@ -44,7 +44,7 @@ func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (loaded, 
 
 // mayMove refuses what moves an instance along the rules of an agent after an operator took
 // their name over: who reads the name is to know whose rules were passed.
-func mayMove(inst record.Instance, l loaded, p Principal) error {
+func mayMove(inst record.Instance, l definition, p Principal) error {
 	if !l.takenOver {
 		return nil
 	}
@@ -56,7 +56,7 @@ func mayMove(inst record.Instance, l loaded, p Principal) error {
 	}
 }
 
-func newPosition(inst record.Instance, l loaded, p Principal) Position {
+func newPosition(inst record.Instance, l definition, p Principal) Position {
 	pos := Position{
 		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, DefinitionOwner: definitionOwner(l.stored, p), State: inst.State,
 		NextActions: []string{}, Status: inst.Status, Complete: inst.Status == record.Complete,

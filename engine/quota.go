@@ -27,7 +27,7 @@ func resetsQuota(ev record.Event) bool {
 // had Limits.Events events of it recorded since its last move: repeating what is refused,
 // or undoing and redoing, fills a disk and costs a judgement each time. Each principal has
 // a quota of its own, so no one uses up what the owner needs to move. Operators have none.
-func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.Instance, l loaded) error {
+func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.Instance, l definition) error {
 	if err := e.ledger.bytesLeft(p); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResu
 	return e.StatusAt(ctx, p, id, When{})
 }
 
-func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Instance, l loaded) (StatusResult, error) {
+func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Instance, l definition) (StatusResult, error) {
 	doc, err := e.contextFor(p, inst, l)
 	if err != nil {
 		return StatusResult{}, err
@@ -98,8 +98,8 @@ func unknownState(path, name string, d *workflow.Definition) error {
 	return &Error{Code: CodeInvalidArgument, Path: path, Message: msg, Hint: "Its states: " + strings.Join(d.StateNames, ", ") + "."}
 }
 
-// decided are the kinds of events that carry a decision.
-var decided = []record.Kind{record.Started, record.Advanced, record.Refused, record.Prechecked, record.Escalated, record.Reviewed}
+// decisionKinds are the kinds of events that carry a decision.
+var decisionKinds = []record.Kind{record.Started, record.Advanced, record.Refused, record.Prechecked, record.Escalated, record.Reviewed}
 
 // The page sizes of History and Instances.
 const (
@@ -113,7 +113,7 @@ const (
 // flagged. Sensitive values in data are masked for everybody, and texts are without
 // them: what the version of then calls sensitive, and what the present one does.
 func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
-	entries, next, err := showPast(ctx, e, p, req, decided, func(ctx context.Context, show *showing, ev record.Event) (HistoryEntry, error) {
+	entries, next, err := showPast(ctx, e, p, req, decisionKinds, func(ctx context.Context, show *view, ev record.Event) (HistoryEntry, error) {
 		return show.renderEntry(ctx, ev)
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 // showPast is a page of the past of an instance: of all events, or of those with decisions
 // where kinds are given. next is the event that the following page begins behind, 0 at the end.
 func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryRequest, kinds []record.Kind,
-	render func(context.Context, *showing, record.Event) (V, error),
+	render func(context.Context, *view, record.Event) (V, error),
 ) (shown []V, next int64, _ error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return nil, 0, err
@@ -228,7 +228,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 	}
 	defer read.End()
 	out := InstancesResult{Instances: []InstanceSummary{}}
-	versions := map[definitionKey]loaded{}
+	versions := map[definitionKey]definition{}
 	looked := ""
 	for inst, err := range e.cfg.Store.Instances(ctx, q) {
 		if err == nil {
@@ -282,7 +282,7 @@ func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (
 		return DiagramResult{}, &Error{Code: CodeInvalidArgument, Message: "Give either name or id.", Hint: "name draws a workflow, id an instance with its path."}
 	}
 	var marks workflow.Marks
-	var l loaded
+	var l definition
 	var err error
 	if req.ID != "" {
 		var inst record.Instance

@@ -80,7 +80,7 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 type reviewInPlace struct {
 	row    store.Review
 	inst   record.Instance
-	loaded loaded
+	loaded definition
 }
 
 // resolving is a review while somebody decides it.
@@ -109,7 +109,7 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		return ResolveResult{}, e.reviewClosed(ctx, p, at)
 	}
 	r := resolving{reviewInPlace: at, by: p, req: req, key: key}
-	if r.asked, err = e.openingEvent(ctx, r.inst.ID, r.row.Seq); err != nil {
+	if r.asked, err = e.loadOpeningEvent(ctx, r.inst.ID, r.row.Seq); err != nil {
 		return ResolveResult{}, err
 	}
 	if err := mayResolve(r); err != nil {

@@ -12,8 +12,8 @@ import (
 // joinReview answers a request with the review that waits for exactly this already, and the
 // decision that opened it. An idempotency key is bound to the review by an event of its
 // own: otherwise a retry after the review has ended would be a new request.
-func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instance, l loaded, row store.Review, key *record.Key) (AdvanceResult, error) {
-	asked, err := e.openingEvent(ctx, inst.ID, row.Seq)
+func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instance, l definition, row store.Review, key *record.Key) (AdvanceResult, error) {
+	asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -61,13 +61,13 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 	}
 	asked := ev
 	if ev.Kind != record.Escalated {
-		if asked, err = e.openingEvent(ctx, ev.Instance, row.Seq); err != nil {
+		if asked, err = e.loadOpeningEvent(ctx, ev.Instance, row.Seq); err != nil {
 			return AdvanceResult{}, err
 		}
 	}
 	last := ev
 	if row.Status != record.ReviewOpen {
-		if last, err = e.closingEvent(ctx, ev); err != nil {
+		if last, err = e.findClosingEvent(ctx, ev); err != nil {
 			return AdvanceResult{}, err
 		}
 	}
@@ -88,9 +88,9 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 	}, nil
 }
 
-// closingEvent is the event that ended a review, or the move that its approval made; ev itself
+// findClosingEvent is the event that ended a review, or the move that its approval made; ev itself
 // when the history does not tell.
-func (e *Engine) closingEvent(ctx context.Context, ev record.Event) (record.Event, error) {
+func (e *Engine) findClosingEvent(ctx context.Context, ev record.Event) (record.Event, error) {
 	last := ev
 	q := store.EventQuery{Instance: ev.Instance, AfterSeq: ev.Seq, Kinds: []record.Kind{record.Reviewed, record.Advanced}}
 	for next, err := range e.cfg.Store.Events(ctx, q) {

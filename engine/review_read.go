@@ -152,7 +152,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	row, inst, l := at.row, at.inst, at.loaded
-	ev, err := e.openingEvent(ctx, inst.ID, row.Seq)
+	ev, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return ReviewView{}, err
 	}

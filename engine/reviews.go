@@ -70,10 +70,10 @@ func bindReview(inst record.Instance, who, action string, data json.RawMessage, 
 	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digestParts(parts...))
 }
 
-// parkedAlready finds the review of a request whose move waits for a person already: the
+// findParked finds the review of a request whose move waits for a person already: the
 // same data get the same review, without judging again. It returns the instance as it is
 // then: a review that nobody decided in time ends here.
-func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Instance, action string, data document.JSON) (record.Instance, *store.Review, error) {
+func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instance, action string, data document.JSON) (record.Instance, *store.Review, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == action })
 	if at < 0 {
 		return inst, nil, nil
@@ -96,7 +96,7 @@ func (e *Engine) parkedAlready(ctx context.Context, p Principal, inst record.Ins
 	return inst, &row, nil
 }
 
-func (e *Engine) openingEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
+func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}) {
 		switch {
 		case err != nil:

@@ -27,13 +27,13 @@ type rules struct {
 
 	mu       sync.Mutex
 	end      store.RuleHead // up to where the chain was followed
-	names    map[string]known
+	counts   map[string]ruleCounts
 	unsealed map[string]string                           // what has no seal, by workflow
 	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, checked; dropped when one is added
 }
 
-// known is what the chain holds of a workflow.
-type known struct {
+// ruleCounts is what the chain holds of a workflow.
+type ruleCounts struct {
 	version  int // the newest of its definition, 0 for none
 	revision int // the newest of its judge configuration
 	configs  int // how many revisions there are
@@ -46,7 +46,7 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 	configs, _ := simplelru.NewLRU[string, []store.JudgeConfig](mostCachedConfigs, nil) // fails only where the size is 0
 	r := &rules{
 		store: db, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
-		names: map[string]known{}, unsealed: map[string]string{}, configs: configs,
+		counts: map[string]ruleCounts{}, unsealed: map[string]string{}, configs: configs,
 	}
 	r.adding <- struct{}{}
 	return r
@@ -122,7 +122,7 @@ func (r *rules) followRule(rule store.Rule) error {
 		return untrustedRule("%s: %w", rule, err)
 	}
 	name := rule.Workflow()
-	of := r.names[name]
+	of := r.counts[name]
 	newest := &of.version
 	if rule.Config != nil {
 		newest = &of.revision
@@ -133,7 +133,7 @@ func (r *rules) followRule(rule store.Rule) error {
 		return untrustedRule("%s is behind %d in the chain", rule, *newest)
 	}
 	*newest = rule.Number()
-	r.names[name] = of
+	r.counts[name] = of
 	r.end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}
 	return nil
 }
@@ -154,14 +154,14 @@ func (r *rules) listUnsealed(ctx context.Context) error {
 	return nil
 }
 
-// knownOf is what the chain holds of a workflow, as far as it was followed.
-func (r *rules) knownOf(name string) (known, error) {
+// countRules is what the chain holds of a workflow, as far as it was followed.
+func (r *rules) countRules(name string) (ruleCounts, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if what, ok := r.unsealed[name]; ok {
-		return known{}, untrustedRule("%s has no seal", what)
+		return ruleCounts{}, untrustedRule("%s has no seal", what)
 	}
-	return r.names[name], nil
+	return r.counts[name], nil
 }
 
 // loadDefinition is Store.Definition for what was sealed.
@@ -187,7 +187,7 @@ func (r *rules) loadDefinition(ctx context.Context, name string, version int) (s
 		if err := r.refresh(ctx); err != nil {
 			return store.Definition{}, err
 		}
-		count, bad := r.knownOf(name)
+		count, bad := r.countRules(name)
 		switch {
 		case bad != nil:
 			return store.Definition{}, bad
@@ -213,7 +213,7 @@ func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, e
 	if err := r.refresh(ctx); err != nil {
 		return false, err
 	}
-	known, err := r.knownOf(name)
+	known, err := r.countRules(name)
 	return known.version == version, err
 }
 
@@ -265,7 +265,7 @@ func (r *rules) listNames(ctx context.Context) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
-	for name, known := range r.names {
+	for name, known := range r.counts {
 		if known.version > 0 {
 			out = append(out, name)
 		}
@@ -288,7 +288,7 @@ func (r *rules) checkNewest(all []store.Definition) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, count := range r.names {
+	for name, count := range r.counts {
 		if newest[name] != count.version {
 			return untrustedRule("the newest version of the definition %s is %d, not %d", name, newest[name], count.version)
 		}
@@ -314,7 +314,7 @@ func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConf
 	if err := r.refresh(ctx); err != nil {
 		return nil, err
 	}
-	count, err := r.knownOf(name)
+	count, err := r.countRules(name)
 	if err != nil || count.configs == 0 {
 		return nil, err
 	}
@@ -330,7 +330,7 @@ func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConf
 		if err := r.refresh(ctx); err != nil {
 			return nil, err
 		}
-		if count, err = r.knownOf(name); err != nil {
+		if count, err = r.countRules(name); err != nil {
 			return nil, err
 		}
 	}
@@ -360,7 +360,7 @@ func (r *rules) cachedConfigs(name string) ([]store.JudgeConfig, bool) {
 func (r *rules) cacheConfigs(name string, all []store.JudgeConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.names[name].configs == len(all) {
+	if r.counts[name].configs == len(all) {
 		r.configs.Add(name, slices.Clone(all))
 	}
 }

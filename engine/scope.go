@@ -48,16 +48,16 @@ var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAncho
 
 // loadNamed is definition for a name that a caller gave. What its scope leaves out, or belongs
 // to another agent, is to it as if it did not exist.
-func (e *Engine) loadNamed(ctx context.Context, p Principal, name string, version int) (loaded, error) {
+func (e *Engine) loadNamed(ctx context.Context, p Principal, name string, version int) (definition, error) {
 	if !p.inScope(name) {
-		return loaded{}, e.noWorkflow(ctx, p, name, version)
+		return definition{}, e.noWorkflow(ctx, p, name, version)
 	}
 	l, err := e.loadDefinition(ctx, name, version)
 	if err == nil {
 		err = e.mayUse(ctx, p, l.stored)
 	}
 	if CodeOf(err) == CodeUnknownWorkflow {
-		return loaded{}, e.noWorkflow(ctx, p, name, version)
+		return definition{}, e.noWorkflow(ctx, p, name, version)
 	}
 	return l, err
 }

@@ -46,7 +46,7 @@ type SealedRule struct {
 	Wrong string `json:"wrong,omitempty"`
 }
 
-func sealedRule(r store.Rule, was record.RuleSeal) SealedRule {
+func newSealedRule(r store.Rule, was record.RuleSeal) SealedRule {
 	out := SealedRule{Workflow: r.Workflow()}
 	switch {
 	case r.Config != nil:
@@ -109,7 +109,7 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 		} else {
 			rule.Definition.Seal = end
 		}
-		sealed := sealedRule(rule, was)
+		sealed := newSealedRule(rule, was)
 		if sealed.Wrong != "" {
 			out.Sealed++
 		}
@@ -124,7 +124,7 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end = store.RuleHead{}
-	clear(r.names)
+	clear(r.counts)
 	r.configs.Purge()
 	return out, nil
 }

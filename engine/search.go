@@ -175,13 +175,13 @@ var (
 
 // checkQuery refuses what no decision can be, because it is most likely a mistake.
 func (e *Engine) checkQuery(q store.DecisionQuery) error {
-	if err := oneOf("outcome", q.Outcome, Outcomes); err != nil {
+	if err := checkOneOf("outcome", q.Outcome, Outcomes); err != nil {
 		return err
 	}
-	if err := oneOf("decidedBy", q.DecidedBy, Deciders); err != nil {
+	if err := checkOneOf("decidedBy", q.DecidedBy, Deciders); err != nil {
 		return err
 	}
-	if err := oneOf("assurance", q.Assurance, Assurances); err != nil {
+	if err := checkOneOf("assurance", q.Assurance, Assurances); err != nil {
 		return err
 	}
 	for field, c := range map[string]*float64{"minConfidence": q.MinConfidence, "maxConfidence": q.MaxConfidence} {
@@ -204,7 +204,7 @@ func (e *Engine) checkQuery(q store.DecisionQuery) error {
 	return nil
 }
 
-func oneOf[T ~string](field string, value T, of []T) error {
+func checkOneOf[T ~string](field string, value T, of []T) error {
 	if value == "" || slices.Contains(of, value) {
 		return nil
 	}

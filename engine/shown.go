@@ -13,39 +13,39 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// showing shows recorded decisions. What the version that an instance had then calls
+// view shows recorded decisions. What the version that an instance had then calls
 // sensitive is masked, and what its present one does: when a definition learns that
 // something is sensitive, what was said before is no less so.
-type showing struct {
+type view struct {
 	e *Engine
 	p Principal
 	// The instance that was asked for last, as it is now. It is the zero Instance when it
 	// is gone: then its own version must do.
-	id   string
-	inst record.Instance
-	now  loaded
-	bare bool // of inst nothing but its id is known, and now
+	id     string
+	inst   record.Instance
+	now    definition
+	idOnly bool // of inst nothing but its id is known, and now
 	// What it knew at a revision of the past, the one asked for last.
-	revision int64
-	knew     json.RawMessage
+	revision    int64
+	contextThen json.RawMessage
 }
 
-func (e *Engine) newView(p Principal) *showing { return &showing{e: e, p: p} }
+func (e *Engine) newView(p Principal) *view { return &view{e: e, p: p} }
 
 // withInstance says what the instance is now, for who has loaded it.
-func (s *showing) withInstance(inst record.Instance, now loaded) *showing {
-	s.id, s.inst, s.now, s.bare, s.revision, s.knew = inst.ID, inst, now, false, 0, nil
+func (s *view) withInstance(inst record.Instance, now definition) *view {
+	s.id, s.inst, s.now, s.idOnly, s.revision, s.contextThen = inst.ID, inst, now, false, 0, nil
 	return s
 }
 
 // prepareEvent prepares for an event whose instance need not be loaded: what is shown of it depends
 // on the versions alone, as long as neither calls anything sensitive. Streams read pages of
 // events of as many instances.
-func (s *showing) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
+func (s *view) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
 	switch {
 	case at.Event.Decision == nil && at.Event.Action == "": // nothing of it needs a definition
 		return nil
-	case s.id == at.Event.Instance && !s.bare:
+	case s.id == at.Event.Instance && !s.idOnly:
 		return nil
 	}
 	was, err := s.e.loadDefinition(ctx, at.Event.Workflow, at.Event.Version)
@@ -59,19 +59,19 @@ func (s *showing) prepareEvent(ctx context.Context, at store.PlacedEvent) error 
 	if len(was.def.Sensitive)+len(now.def.Sensitive) > 0 {
 		return s.loadInstance(ctx, at.Event.Instance)
 	}
-	s.withInstance(record.Instance{ID: at.Event.Instance}, now).bare = true
+	s.withInstance(record.Instance{ID: at.Event.Instance}, now).idOnly = true
 	return nil
 }
 
 // loadInstance loads the instance with all that it knows.
-func (s *showing) loadInstance(ctx context.Context, id string) error {
-	if s.id == id && !s.bare {
+func (s *view) loadInstance(ctx context.Context, id string) error {
+	if s.id == id && !s.idOnly {
 		return nil
 	}
 	inst, err := s.e.cfg.Store.Load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		s.withInstance(record.Instance{ID: id}, loaded{})
+		s.withInstance(record.Instance{ID: id}, definition{})
 		return nil
 	case err != nil:
 		return StoreError("load the instance", err)
@@ -84,7 +84,7 @@ func (s *showing) loadInstance(ctx context.Context, id string) error {
 	return nil
 }
 
-func (s *showing) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
+func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, error) {
 	was, now, err := s.loadVersions(ctx, ev)
 	if err != nil {
 		return HistoryEntry{}, err
@@ -109,7 +109,7 @@ func (s *showing) renderEntry(ctx context.Context, ev record.Event) (HistoryEntr
 		shown.Evidence = slices.Clone(ev.Decision.Evidence)
 	}
 	if mask.scrub != nil {
-		shown, opinions = scrubbedDecision(shown, mask.scrub), scrubbedOpinions(opinions, mask.scrub)
+		shown, opinions = scrubDecision(shown, mask.scrub), scrubOpinions(opinions, mask.scrub)
 	}
 	out := HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
@@ -123,7 +123,7 @@ func (s *showing) renderEntry(ctx context.Context, ev record.Event) (HistoryEntr
 }
 
 // renderWords are the action of an event and what was said with it, as the caller may see them.
-func (s *showing) renderWords(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
+func (s *view) renderWords(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
 	if ev.Action == "" && said == "" {
 		return "", "", nil
 	}
@@ -131,7 +131,7 @@ func (s *showing) renderWords(ctx context.Context, ev record.Event, said string)
 	return mask.scrubAction(ev.Action), mask.scrubText(said), err
 }
 
-func (s *showing) renderCheckpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
+func (s *view) renderCheckpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
 	out := checkpointResult(ev)
 	if out.Description == "" && len(out.Metadata) == 0 {
 		return out, nil
@@ -145,7 +145,7 @@ func (s *showing) renderCheckpoint(ctx context.Context, ev record.Event) (Checkp
 	return out, err
 }
 
-func (s *showing) renderReview(ctx context.Context, row store.Review) (ReviewSummary, error) {
+func (s *view) renderReview(ctx context.Context, row store.Review) (ReviewSummary, error) {
 	out := *s.e.summarizeReview(row)
 	if out.Reason == "" {
 		return out, nil
@@ -157,7 +157,7 @@ func (s *showing) renderReview(ctx context.Context, row store.Review) (ReviewSum
 }
 
 // loadVersions are the versions that the instance of an event had then and has now.
-func (s *showing) loadVersions(ctx context.Context, ev record.Event) (was, now loaded, err error) {
+func (s *view) loadVersions(ctx context.Context, ev record.Event) (was, now definition, err error) {
 	if s.id != ev.Instance {
 		if err := s.loadInstance(ctx, ev.Instance); err != nil {
 			return was, now, err
@@ -170,7 +170,7 @@ func (s *showing) loadVersions(ctx context.Context, ev record.Event) (was, now l
 	return was, now, err
 }
 
-func (s *showing) maskingFor(ctx context.Context, ev record.Event) (masking, error) {
+func (s *view) maskingFor(ctx context.Context, ev record.Event) (masking, error) {
 	was, now, err := s.loadVersions(ctx, ev)
 	if err != nil {
 		return masking{}, err
@@ -180,7 +180,7 @@ func (s *showing) maskingFor(ctx context.Context, ev record.Event) (masking, err
 
 // buildMasking removes what either version calls sensitive: of what the instance knows now, of
 // what it was told then, and, when the versions do not agree, of what it knew then.
-func (s *showing) buildMasking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
+func (s *view) buildMasking(ctx context.Context, ev record.Event, was, now *workflow.Definition) (masking, error) {
 	if len(was.Sensitive)+len(now.Sensitive) == 0 {
 		return masking{}, nil
 	}
@@ -198,38 +198,38 @@ func (s *showing) buildMasking(ctx context.Context, ev record.Event, was, now *w
 		}
 		docs = append(docs, knew)
 	}
-	return maskingOf(docs, was, now), nil
+	return newMasking(docs, was, now), nil
 }
 
 // contextBefore is the context in which an event was decided; nil when that was removed.
-func (s *showing) contextBefore(ctx context.Context, ev record.Event) (json.RawMessage, error) {
+func (s *view) contextBefore(ctx context.Context, ev record.Event) (json.RawMessage, error) {
 	revision := ev.Revision
 	if ev.Kind.Revises() {
 		revision--
 	}
 	if revision == 0 || revision == s.revision {
-		return s.knew, nil
+		return s.contextThen, nil
 	}
 	then, err := s.e.instanceAt(ctx, ev.Instance, revision)
 	if err != nil && CodeOf(err) != CodeUnknownRevision {
 		return nil, err
 	}
-	s.revision, s.knew = revision, then.Context
-	return s.knew, nil
+	s.revision, s.contextThen = revision, then.Context
+	return s.contextThen, nil
 }
 
-func scrubbedDecision(d Decision, scrub func(string) string) Decision {
-	d.Reasoning, d.Violations, d.Findings = scrub(d.Reasoning), scrubbedTexts(d.Violations, scrub), scrubbedFindings(d.Findings, scrub)
-	d.Suggestions, d.Warnings = scrubbedTexts(d.Suggestions, scrub), scrubbedTexts(d.Warnings, scrub)
+func scrubDecision(d Decision, scrub func(string) string) Decision {
+	d.Reasoning, d.Violations, d.Findings = scrub(d.Reasoning), scrubTexts(d.Violations, scrub), scrubFindings(d.Findings, scrub)
+	d.Suggestions, d.Warnings = scrubTexts(d.Suggestions, scrub), scrubTexts(d.Warnings, scrub)
 	d.Evidence = masking{scrub: scrub}.maskEvidence(d.Evidence)
 	return d
 }
 
-func scrubbedOpinions(opinions []judge.Opinion, scrub func(string) string) []judge.Opinion {
+func scrubOpinions(opinions []judge.Opinion, scrub func(string) string) []judge.Opinion {
 	out := slices.Clone(opinions)
 	for i := range out {
 		op := &out[i]
-		op.Reasoning, op.Findings, op.Suggestions = scrub(op.Reasoning), scrubbedFindings(op.Findings, scrub), scrubbedTexts(op.Suggestions, scrub)
+		op.Reasoning, op.Findings, op.Suggestions = scrub(op.Reasoning), scrubFindings(op.Findings, scrub), scrubTexts(op.Suggestions, scrub)
 		if op.Model == nil {
 			continue
 		}
@@ -244,7 +244,7 @@ func scrubbedOpinions(opinions []judge.Opinion, scrub func(string) string) []jud
 	return out
 }
 
-func scrubbedFindings(findings []validators.Finding, scrub func(string) string) []validators.Finding {
+func scrubFindings(findings []validators.Finding, scrub func(string) string) []validators.Finding {
 	out := slices.Clone(findings)
 	for i := range out {
 		f := &out[i]
@@ -253,7 +253,7 @@ func scrubbedFindings(findings []validators.Finding, scrub func(string) string) 
 	return out
 }
 
-func scrubbedTexts(texts []string, scrub func(string) string) []string {
+func scrubTexts(texts []string, scrub func(string) string) []string {
 	out := slices.Clone(texts)
 	for i := range out {
 		out[i] = scrub(out[i])
@@ -261,9 +261,9 @@ func scrubbedTexts(texts []string, scrub func(string) string) []string {
 	return out
 }
 
-// scrubbedOrNone is a document without sensitive values; one that cannot be read is left
+// scrubDocument is a document without sensitive values; one that cannot be read is left
 // out.
-func scrubbedOrNone(doc json.RawMessage, scrub func(string) string) json.RawMessage {
+func scrubDocument(doc json.RawMessage, scrub func(string) string) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
 	}

@@ -58,7 +58,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 		return StartResult{}, err
 	}
 	if !v.Applied {
-		return refusedStart(l, p, v), nil
+		return newRefusedStart(l, p, v), nil
 	}
 	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
 	ev := e.decisionEvent(p, j, record.Started, key)
@@ -78,7 +78,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	return StartResult{Position: newPosition(w.next, l, p), Decision: decisionView(*w.event.Decision)}, nil
 }
 
-func refusedStart(l loaded, p Principal, v judge.Verdict) StartResult {
+func newRefusedStart(l definition, p Principal, v judge.Verdict) StartResult {
 	return StartResult{
 		Position: Position{
 			Workflow: l.stored.Name, Version: l.stored.Version, DefinitionOwner: definitionOwner(l.stored, p), NextActions: []string{},

@@ -143,7 +143,7 @@ func (e *Engine) showsEvent(p Principal, req TailRequest, ev store.PlacedEvent) 
 		(req.WorkflowID == "" || ev.Event.Instance == req.WorkflowID) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
 }
 
-func eventView(ctx context.Context, show *showing, at store.PlacedEvent) (EventView, error) {
+func eventView(ctx context.Context, show *view, at store.PlacedEvent) (EventView, error) {
 	ev := at.Event
 	out := EventView{
 		Position: at.Position, WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, Seq: ev.Seq, Revision: ev.Revision,

@@ -42,9 +42,9 @@ type Past struct {
 
 // loadPast is an instance as it was, with the version of the definition that it had then.
 // now is true when that is how it still is.
-func (e *Engine) loadPast(ctx context.Context, inst record.Instance, w When) (then record.Instance, l loaded, now bool, err error) {
+func (e *Engine) loadPast(ctx context.Context, inst record.Instance, w When) (then record.Instance, l definition, now bool, err error) {
 	if then, err = e.foldPast(ctx, inst, w); err != nil {
-		return record.Instance{}, loaded{}, false, err
+		return record.Instance{}, definition{}, false, err
 	}
 	l, err = e.loadDefinition(ctx, then.Workflow, then.Version)
 	return then, l, then.Seq == inst.Seq, err
@@ -260,7 +260,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	}
 	doc := then.Context
 	if !seesPlain(p, inst) {
-		if doc, err = maskingOf([]json.RawMessage{then.Context, inst.Context}, present.def, l.def).maskDocument(doc); err != nil {
+		if doc, err = newMasking([]json.RawMessage{then.Context, inst.Context}, present.def, l.def).maskDocument(doc); err != nil {
 			return StatusResult{}, err
 		}
 	}
@@ -279,7 +279,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 
 // reviewsOpenAt are the reviews that were open then, with what became of them. What is not
 // kept any more is left out.
-func (e *Engine) reviewsOpenAt(ctx context.Context, show *showing, then record.Instance) ([]ReviewSummary, error) {
+func (e *Engine) reviewsOpenAt(ctx context.Context, show *view, then record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range then.Facts.Reviews {
 		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)

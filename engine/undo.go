@@ -61,16 +61,16 @@ func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, o
 		return UndoResult{}, err
 	}
 	return runOnce(ctx, e, p, key,
-		func(ctx context.Context, ev record.Event) (UndoResult, error) { return e.replayTurn(ctx, p, ev) },
-		func(ctx context.Context) (UndoResult, error) { return e.turnOnce(ctx, p, req, op, key) })
+		func(ctx context.Context, ev record.Event) (UndoResult, error) { return e.replayUndo(ctx, p, ev) },
+		func(ctx context.Context) (UndoResult, error) { return e.undoOrRedoOnce(ctx, p, req, op, key) })
 }
 
-func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op Right, key *record.Key) (UndoResult, error) {
+func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoRequest, op Right, key *record.Key) (UndoResult, error) {
 	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return UndoResult{}, err
 	}
-	if err := e.mayTurn(ctx, p, inst, l, op); err != nil {
+	if err := e.mayUndo(ctx, p, inst, l, op); err != nil {
 		return UndoResult{}, err
 	}
 	if err := mayMove(inst, l, p); err != nil {
@@ -85,7 +85,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return UndoResult{}, err
 	}
-	line, err := e.loadLine(ctx, inst)
+	line, err := e.loadUndoHistory(ctx, inst)
 	if err != nil {
 		return UndoResult{}, err
 	}
@@ -96,7 +96,7 @@ func (e *Engine) turnOnce(ctx context.Context, p Principal, req UndoRequest, op 
 		target, kind = move.Event.Revision, record.Redone
 	}
 	if target == 0 { // there is none
-		return UndoResult{}, nothingToTurn(inst, l, p, op, line)
+		return UndoResult{}, nothingToUndo(inst, l, p, op, line)
 	}
 	if why := e.describeEffect(move.Event); why != "" && p.Role != RoleOperator {
 		return UndoResult{}, &Error{
@@ -133,7 +133,7 @@ func newUndoResult(ev record.Event, pos Position, context json.RawMessage) UndoR
 	return UndoResult{Position: pos, Action: ev.Action, From: ev.From, Context: context, Message: message}
 }
 
-func (e *Engine) replayTurn(ctx context.Context, p Principal, ev record.Event) (UndoResult, error) {
+func (e *Engine) replayUndo(ctx context.Context, p Principal, ev record.Event) (UndoResult, error) {
 	pos, err := e.positionAt(ctx, p, ev)
 	if err != nil {
 		return UndoResult{}, err
@@ -147,9 +147,9 @@ func (e *Engine) replayTurn(ctx context.Context, p Principal, ev record.Event) (
 	return out, nil
 }
 
-// mayTurn is who may undo and redo at all: an operator, and the instance's owner when
+// mayUndo is who may undo and redo at all: an operator, and the instance's owner when
 // neither the version it is pinned to nor the newest is an operator's.
-func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance, l loaded, op Right) error {
+func (e *Engine) mayUndo(ctx context.Context, p Principal, inst record.Instance, l definition, op Right) error {
 	if p.Role == RoleOperator {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (e *Engine) mayTurn(ctx context.Context, p Principal, inst record.Instance,
 	return nil
 }
 
-func nothingToTurn(inst record.Instance, l loaded, p Principal, op Right, line record.UndoHistory) *Error {
+func nothingToUndo(inst record.Instance, l definition, p Principal, op Right, line record.UndoHistory) *Error {
 	pos := newPosition(inst, l, p)
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
 	switch {
@@ -176,28 +176,28 @@ func nothingToTurn(inst record.Instance, l loaded, p Principal, op Right, line r
 		out.Message, out.Hint = "No move was undone that could be made again.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
 	case line.MigratedAt() > 0:
 		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", inst.Version)
-	case inst.Seq > lineReach:
-		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; no older one is undone.", lineReach)
+	case inst.Seq > undoReach:
+		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; no older one is undone.", undoReach)
 	case line.FirstRevision() > 1:
 		out.Message = "There is no move to undo: the history before was removed."
 	}
 	return out
 }
 
-// revising are the kinds of events that a line is made of.
-var revising = []record.Kind{
+// revisingKinds are the kinds of events that a line is made of.
+var revisingKinds = []record.Kind{
 	record.Started, record.Advanced, record.RolledBack, record.Cancelling, record.Undone, record.Redone,
 	record.Migrated, record.Imported, record.Reconciled,
 }
 
-// lineReach is how many events back undo and redo look: what they find is in memory.
-const lineReach = 10_000
+// undoReach is how many events back undo and redo look: what they find is in memory.
+const undoReach = 10_000
 
-// loadLine is what can be undone and redone of an instance, as it was loaded: events that
+// loadUndoHistory is what can be undone and redone of an instance, as it was loaded: events that
 // were committed since are not on it.
-func (e *Engine) loadLine(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
+func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
 	line, err := record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
-		Instance: inst.ID, Kinds: revising, AfterSeq: max(0, inst.Seq-lineReach), MaxRevision: inst.Revision,
+		Instance: inst.ID, Kinds: revisingKinds, AfterSeq: max(0, inst.Seq-undoReach), MaxRevision: inst.Revision,
 	}))
 	if err != nil {
 		return record.UndoHistory{}, StoreError("read the history", err)
@@ -233,13 +233,13 @@ func (e *Engine) rejectCrossing(ctx context.Context, p Principal, inst record.In
 	if p.Role == RoleOperator {
 		return nil
 	}
-	line, err := e.loadLine(ctx, inst)
+	line, err := e.loadUndoHistory(ctx, inst)
 	if err != nil {
 		return err
 	}
 	why := ""
-	if inst.Seq > lineReach && (revision < line.FirstRevision() || line.IsIncomplete()) {
-		why = fmt.Sprintf("what it takes back lies more than %d events behind", lineReach)
+	if inst.Seq > undoReach && (revision < line.FirstRevision() || line.IsIncomplete()) {
+		why = fmt.Sprintf("what it takes back lies more than %d events behind", undoReach)
 	}
 	if revision < line.MigratedAt() {
 		why = "an operator migrated the instance since"

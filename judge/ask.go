@@ -77,7 +77,7 @@ func showDocuments(c Case) (shown.Documents, error) {
 		runes, size int
 	}{
 		{shown.Context, c.MaskedContext, maxContextString, maxShownContext},
-		{shown.Evidence, document.Known(shownEvidence(c.Fetched)), maxDataString, maxShownEvidence},
+		{shown.Evidence, document.Known(listEvidence(c.Fetched)), maxDataString, maxShownEvidence},
 		{shown.Data, c.MaskedData, maxDataString, maxShownData},
 	} {
 		if d.name == shown.Evidence && len(c.Fetched) == 0 {

@@ -27,10 +27,10 @@ type budget struct {
 	now   func() time.Time
 
 	mu    sync.Mutex
-	spent map[string]*spending
+	spent map[string]*spend
 }
 
-type spending struct {
+type spend struct {
 	in   [slotsKept]int
 	last int64 // the number of the newest slot in it
 }
@@ -39,7 +39,7 @@ func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
 	if limit <= 0 {
 		return nil
 	}
-	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: make(map[string]*spending)}
+	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: make(map[string]*spend)}
 }
 
 // Spend spends n for a principal, or nothing when that is more than he has left; then
@@ -81,13 +81,13 @@ func (b *budget) giveBack(principal string, n int) {
 
 func (b *budget) slotNumber(at time.Time) int64 { return at.UnixNano() / int64(b.slot) }
 
-func (b *budget) spendingOf(principal string, number int64) *spending {
+func (b *budget) spendingOf(principal string, number int64) *spend {
 	s, ok := b.spent[principal]
 	if !ok {
 		if len(b.spent) >= budgetPrincipals {
 			b.evict(number)
 		}
-		s = &spending{last: number}
+		s = &spend{last: number}
 		b.spent[principal] = s
 	}
 	s.forward(number)
@@ -96,7 +96,7 @@ func (b *budget) spendingOf(principal string, number int64) *spending {
 
 // evict forgets principals without spending, or else the eighth that spent least.
 func (b *budget) evict(number int64) {
-	maps.DeleteFunc(b.spent, func(_ string, s *spending) bool {
+	maps.DeleteFunc(b.spent, func(_ string, s *spend) bool {
 		s.forward(number)
 		return s.total() == 0
 	})
@@ -111,7 +111,7 @@ func (b *budget) evict(number int64) {
 	}
 }
 
-func (b *budget) timeUntilFree(s *spending, n int, at time.Time) time.Duration {
+func (b *budget) timeUntilFree(s *spend, n int, at time.Time) time.Duration {
 	left := s.total()
 	for number := s.firstSlot(); ; number++ {
 		left -= *s.slot(number)
@@ -122,18 +122,18 @@ func (b *budget) timeUntilFree(s *spending, n int, at time.Time) time.Duration {
 	}
 }
 
-func (s *spending) firstSlot() int64 { return s.last - slotsKept + 1 }
+func (s *spend) firstSlot() int64 { return s.last - slotsKept + 1 }
 
-func (s *spending) slot(number int64) *int {
+func (s *spend) slot(number int64) *int {
 	return &s.in[(number%slotsKept+slotsKept)%slotsKept]
 }
 
-func (s *spending) forward(number int64) {
+func (s *spend) forward(number int64) {
 	if number <= s.last {
 		return // the clock went back: nothing is freed by that
 	}
 	if number-s.last >= slotsKept {
-		*s = spending{last: number}
+		*s = spend{last: number}
 		return
 	}
 	for s.last < number {
@@ -142,7 +142,7 @@ func (s *spending) forward(number int64) {
 	}
 }
 
-func (s *spending) total() int {
+func (s *spend) total() int {
 	sum := 0
 	for _, n := range s.in {
 		sum += n

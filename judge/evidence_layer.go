@@ -140,7 +140,7 @@ func (e Evidence) withContent(c Case, found Fetched) (Evidence, error) {
 	}
 	e.plain, e.Content, e.Size = found.Content, found.Content, len(found.Content)
 	if c.Mask != nil {
-		masked, err := maskedContent(c, e.Name, found.Content)
+		masked, err := maskContent(c, e.Name, found.Content)
 		if err != nil {
 			return e, err
 		}
@@ -160,9 +160,9 @@ func (e Evidence) withContent(c Case, found Fetched) (Evidence, error) {
 	return e, nil
 }
 
-// maskedContent masks what the definition calls sensitive, and sensitive values of data
+// maskContent masks what the definition calls sensitive, and sensitive values of data
 // or context wherever they reappear.
-func maskedContent(c Case, name string, content json.RawMessage) (json.RawMessage, error) {
+func maskContent(c Case, name string, content json.RawMessage) (json.RawMessage, error) {
 	doc, err := c.Mask(evidenceAs(name, content))
 	if err != nil {
 		return nil, fmt.Errorf("mask the evidence %q: %w", name, err)
@@ -318,9 +318,9 @@ func joinContents(fetched []Evidence, plain bool) json.RawMessage {
 	return rawOf(doc)
 }
 
-// shownEvidence is the document that a model sees: masked, with the reason where
+// listEvidence is the document that a model sees: masked, with the reason where
 // something is unavailable; nil when there is none.
-func shownEvidence(fetched []Evidence) json.RawMessage {
+func listEvidence(fetched []Evidence) json.RawMessage {
 	if len(fetched) == 0 {
 		return nil
 	}

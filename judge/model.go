@@ -232,8 +232,8 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		Rubric                  Rubric
 		Sample                  int
 	}{
-		c.Workflow, c.State, c.Action, c.About, c.Operation, shownCandidates(c.Candidates), c.Passed,
-		c.MaskedData, c.MaskedContext, c.MaskedMerged, shownEvidence(c.Fetched), c.Rubric, sample,
+		c.Workflow, c.State, c.Action, c.About, c.Operation, listCandidates(c.Candidates), c.Passed,
+		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), c.Rubric, sample,
 	})
 	if err != nil {
 		return m.Random(), m.Random() // a document that is no JSON has no stable form
@@ -249,7 +249,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 
 type shownCandidate struct{ Target, About string }
 
-func shownCandidates(all []Candidate) []shownCandidate {
+func listCandidates(all []Candidate) []shownCandidate {
 	out := make([]shownCandidate, 0, len(all))
 	for _, c := range all {
 		out = append(out, shownCandidate{c.Target, c.About})

@@ -70,7 +70,7 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	if err != nil {
 		return AnchorResult{}, err
 	}
-	heads, err := a.listMovedHeads(ctx, last.said.Number, rules)
+	heads, err := a.listMovedHeads(ctx, last.anchor.Number, rules)
 	if err != nil {
 		return AnchorResult{}, err
 	}
@@ -79,19 +79,19 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 		instances--
 	}
 	if len(heads) == 0 {
-		a.mark.Store(&anchorMark{number: last.said.Number, position: events, rules: rules})
-		return AnchorResult{Number: last.said.Number, At: last.said.Time, Events: last.said.Events, Note: last.note}, nil
+		a.mark.Store(&anchorMark{number: last.anchor.Number, position: events, rules: rules})
+		return AnchorResult{Number: last.anchor.Number, At: last.anchor.Time, Events: last.anchor.Events, Note: last.note}, nil
 	}
 	for _, h := range heads {
 		leaf, err := h.Leaf()
 		if err != nil {
-			return AnchorResult{}, damagedAnchors(err)
+			return AnchorResult{}, newAnchorError(err)
 		}
 		tree.Append(leaf)
 	}
-	counted := max(events, last.said.Events) // a repair may have lost the newest events
+	counted := max(events, last.anchor.Events) // a repair may have lost the newest events
 	next := record.Anchor{
-		Origin: a.signer.Name(), Size: tree.Size(), Root: tree.Root(), Number: last.said.Number + 1,
+		Origin: a.signer.Name(), Size: tree.Size(), Root: tree.Root(), Number: last.anchor.Number + 1,
 		Time: a.engine.Now(), Events: counted,
 	}
 	if last.note != "" {
@@ -170,40 +170,40 @@ func headOf(i record.Instance) record.Head {
 	return record.Head{Instance: i.ID, Seq: i.Seq, Hash: i.Head}
 }
 
-type anchored struct {
-	note string
-	said record.Anchor
+type anchorNote struct {
+	note   string
+	anchor record.Anchor
 }
 
 // lastAnchor returns the newest anchor, the zero one when there is none, and the tree
 // that it signed: a tree with the signed root is the signed one, wherever it was kept.
-func lastAnchor(ctx context.Context, db store.Store) (anchored, record.Tree, error) {
+func lastAnchor(ctx context.Context, db store.Store) (anchorNote, record.Tree, error) {
 	stored, err := store.First(db.Anchors(ctx, store.LastAnchor), "an anchor")
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return anchored{}, record.Tree{}, nil
+		return anchorNote{}, record.Tree{}, nil
 	case err != nil:
-		return anchored{}, record.Tree{}, engine.StoreError("read the last anchor", err)
+		return anchorNote{}, record.Tree{}, engine.StoreError("read the last anchor", err)
 	}
 	text, err := record.ReadNoteText(stored.Note)
 	if err != nil {
-		return anchored{}, record.Tree{}, damagedAnchors(err)
+		return anchorNote{}, record.Tree{}, newAnchorError(err)
 	}
 	said, err := record.ParseAnchor(text)
 	if err != nil {
-		return anchored{}, record.Tree{}, damagedAnchors(err)
+		return anchorNote{}, record.Tree{}, newAnchorError(err)
 	}
 	tree, _, err := record.DecodeHeads(stored.Heads)
 	if err != nil {
-		return anchored{}, record.Tree{}, damagedAnchors(err)
+		return anchorNote{}, record.Tree{}, newAnchorError(err)
 	}
 	if said.Number != stored.Number || tree.Size() != said.Size || tree.Root() != said.Root {
-		return anchored{}, record.Tree{}, damagedAnchors(fmt.Errorf("anchor %d is not what its note says", stored.Number))
+		return anchorNote{}, record.Tree{}, newAnchorError(fmt.Errorf("anchor %d is not what its note says", stored.Number))
 	}
-	return anchored{stored.Note, said}, tree, nil
+	return anchorNote{stored.Note, said}, tree, nil
 }
 
-func damagedAnchors(err error) error {
+func newAnchorError(err error) error {
 	return &engine.Error{
 		Code: engine.CodeUnavailable, Message: "The anchors in this store are damaged, and nothing can go on from them.",
 		Hint: "Run gavel verify to see what was changed; restore a backup.", Err: err,

@@ -150,7 +150,7 @@ type retainer struct {
 // dueHistory is a history that can be cut, and why no further.
 type dueHistory struct {
 	inst   record.Instance
-	whole  surveyed
+	whole  survey
 	upTo   int64
 	pinned string
 }
@@ -212,12 +212,12 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 
 // removeDue cuts what is due, unless it is not what was anchored.
 func (r *retainer) removeDue(ctx context.Context) error {
-	heads, err := r.anchoredHeads(ctx, r.due)
+	heads, err := r.loadAnchoredHeads(ctx, r.due)
 	if err != nil {
 		return err
 	}
 	for _, d := range r.due {
-		err := d.whole.isWhatWasAnchored(d.inst.ID, heads[d.inst.ID])
+		err := d.whole.checkAnchored(d.inst.ID, heads[d.inst.ID])
 		if err == nil && !r.req.DryRun {
 			err = r.removeBeginning(ctx, d.inst, d.whole, d.upTo)
 		}
@@ -267,14 +267,14 @@ func (r *retainer) hasChanged(ctx context.Context, inst record.Instance) bool {
 	return err == nil && now.Seq != inst.Seq
 }
 
-// surveyed is a history that verifies, and what it folds from: the zero Instance unless
+// survey is a history that verifies, and what it folds from: the zero Instance unless
 // its beginning was removed before.
-type surveyed struct {
+type survey struct {
 	floor  record.Instance
-	events []surveyedEvent
+	events []surveyEvent
 }
 
-type surveyedEvent struct {
+type surveyEvent struct {
 	seq, revision int64
 	time          time.Time
 	kind          record.Kind
@@ -283,8 +283,8 @@ type surveyedEvent struct {
 }
 
 // surveyHistory reads and verifies a history up to where the instance is.
-func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (surveyed, error) {
-	var out surveyed
+func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (survey, error) {
+	var out survey
 	var chain record.Chain
 	for ev, err := range r.store.Events(ctx, store.EventQuery{Instance: inst.ID}) {
 		if err != nil {
@@ -302,7 +302,7 @@ func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (sur
 		if err := chain.Add(ev); err != nil {
 			return out, err
 		}
-		e := surveyedEvent{seq: ev.Seq, revision: ev.Revision, time: ev.Time, kind: ev.Kind, hash: ev.Hash}
+		e := surveyEvent{seq: ev.Seq, revision: ev.Revision, time: ev.Time, kind: ev.Kind, hash: ev.Hash}
 		if ev.Rollback != nil {
 			e.restores = ev.Rollback.Restores
 		}
@@ -329,7 +329,7 @@ func (r *retainer) floorOf(ctx context.Context, first record.Event) (record.Inst
 }
 
 // lastEvent is the event that made the instance what it is.
-func (s surveyed) lastEvent() surveyedEvent {
+func (s survey) lastEvent() surveyEvent {
 	for i := len(s.events) - 1; i >= 0; i-- {
 		if s.events[i].kind.Revises() {
 			return s.events[i]
@@ -339,7 +339,7 @@ func (s surveyed) lastEvent() surveyedEvent {
 }
 
 // findCut is the seq of the last event that can go, and why not one more. Pure.
-func (s surveyed) findCut(young time.Time) (upTo int64, pinned string) {
+func (s survey) findCut(young time.Time) (upTo int64, pinned string) {
 	upTo, pinned = s.lastEvent().seq-1, KeptDone
 	lower := func(to int64, why string) {
 		if to < upTo {
@@ -367,7 +367,7 @@ func (s surveyed) findCut(young time.Time) (upTo int64, pinned string) {
 }
 
 // lastOf is the seq of the last event at or below a revision.
-func (s surveyed) lastOf(revision int64) int64 {
+func (s survey) lastOf(revision int64) int64 {
 	last := s.floor.Seq
 	for _, e := range s.events {
 		if e.revision <= revision {
@@ -377,7 +377,7 @@ func (s surveyed) lastOf(revision int64) int64 {
 	return last
 }
 
-func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, whole surveyed, upTo int64) error {
+func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, whole survey, upTo int64) error {
 	first := whole.events[0].seq
 	gone := r.store.Events(ctx, store.EventQuery{Instance: inst.ID, Limit: int(upTo - first + 1)})
 	floor, err := record.FoldFrom(whole.floor, gone, 0)

@@ -29,10 +29,10 @@ func (a *Auditor) mayRemove(ctx context.Context, dryRun bool) error {
 	}
 }
 
-// anchoredHeads are the heads of histories that anchors name, by instance. They are what
+// loadAnchoredHeads are the heads of histories that anchors name, by instance. They are what
 // the newest anchor was signed over: what is signed here must not hide that a history was
 // written anew since. nil where nothing is signed.
-func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[string][]record.Head, error) {
+func (r *retainer) loadAnchoredHeads(ctx context.Context, due []dueHistory) (map[string][]record.Head, error) {
 	if r.signer == nil || len(due) == 0 {
 		return nil, nil //nolint:nilnil // nothing is anchored
 	}
@@ -48,12 +48,12 @@ func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[str
 		}
 		_, all, err := record.DecodeHeads(a.Heads)
 		if err != nil {
-			return nil, damagedAnchors(err)
+			return nil, newAnchorError(err)
 		}
 		for _, h := range all {
 			leaf, err := h.Leaf()
 			if err != nil {
-				return nil, damagedAnchors(err)
+				return nil, newAnchorError(err)
 			}
 			tree.Append(leaf)
 			if known, ok := heads[h.Instance]; ok {
@@ -65,11 +65,11 @@ func (r *retainer) anchoredHeads(ctx context.Context, due []dueHistory) (map[str
 	if newest.Number == 0 {
 		return heads, nil
 	}
-	return heads, r.signedOver(newest, tree)
+	return heads, r.checkSignature(newest, tree)
 }
 
-// signedOver checks that the key signed an anchor over exactly this tree.
-func (r *retainer) signedOver(newest store.Anchor, tree record.Tree) error {
+// checkSignature checks that the key signed an anchor over exactly this tree.
+func (r *retainer) checkSignature(newest store.Anchor, tree record.Tree) error {
 	text, err := record.OpenNote(newest.Note, r.signer.Verifier())
 	if errors.Is(err, record.ErrSignature) {
 		return &engine.Error{
@@ -83,16 +83,16 @@ func (r *retainer) signedOver(newest store.Anchor, tree record.Tree) error {
 	}
 	switch {
 	case err != nil:
-		return damagedAnchors(err)
+		return newAnchorError(err)
 	case said.Size != tree.Size() || said.Root != tree.Root():
-		return damagedAnchors(fmt.Errorf("the heads kept with the anchors are not those that anchor %d was signed over", said.Number))
+		return newAnchorError(fmt.Errorf("the heads kept with the anchors are not those that anchor %d was signed over", said.Number))
 	}
 	return nil
 }
 
-// isWhatWasAnchored checks a history against the anchored heads of it. One below what
+// checkAnchored checks a history against the anchored heads of it. One below what
 // was removed before is for Verify to judge, with the event that says so.
-func (s surveyed) isWhatWasAnchored(id string, heads []record.Head) error {
+func (s survey) checkAnchored(id string, heads []record.Head) error {
 	first := s.events[0].seq
 	for _, h := range heads {
 		switch at := h.Seq - first; {

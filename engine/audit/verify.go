@@ -163,7 +163,7 @@ type verification struct {
 	report       VerifyReport
 	broken       map[string]bool // instances whose history has a problem
 	absent       bool            // the one instance that was asked for is not there
-	told         int64           // events at the last call of Progress
+	reported     int64           // events at the last call of Progress
 	definitions  map[string]string
 	configs      *lru.Cache[string, bool] // whether judge configurations that events name are there
 	unsigned     map[string][]int64       // the truncated events of instances that no key vouches for
@@ -251,8 +251,8 @@ func (v *verification) recordExtent(row record.Instance, unsigned []int64) {
 	}
 }
 
-// anchoredUpTo notes a head that was signed.
-func (v *verification) anchoredUpTo(h record.Head) {
+// recordAnchored notes a head that was signed.
+func (v *verification) recordAnchored(h record.Head) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key := maphash.String(v.seed, h.Instance)
@@ -270,8 +270,8 @@ func (v *verification) countUnanchored() (n int64) {
 	return n
 }
 
-// unsignedAbove is a truncated event above a head that nobody signed, 0 when there is none.
-func (v *verification) unsignedAbove(h record.Head) int64 {
+// findUnsignedAbove is a truncated event above a head that nobody signed, 0 when there is none.
+func (v *verification) findUnsignedAbove(h record.Head) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, seq := range v.unsigned[h.Instance] {
@@ -290,8 +290,8 @@ func (v *verification) reportProgress(events int64) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if total-v.told >= progressEvents || v.told == 0 {
-		v.told = total
+	if total-v.reported >= progressEvents || v.reported == 0 {
+		v.reported = total
 		v.req.Progress(v.instances.Load(), total)
 	}
 }

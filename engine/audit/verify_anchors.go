@@ -11,11 +11,11 @@ import (
 
 type anchorCheck struct {
 	*verification
-	last anchored // the zero one behind an anchor that cannot be read
+	last anchorNote // the zero one behind an anchor that cannot be read
 	tree record.Tree
 	// lost says that tree is not what was signed, because something before is broken.
 	lost    bool
-	newest  anchored         // the last that could be read
+	newest  anchorNote       // the last that could be read
 	highest int64            // the last number
 	notes   map[int64]string // the hashes of those that could be read; only what is published needs them
 }
@@ -43,7 +43,7 @@ func (v *verification) checkAnchors(ctx context.Context) error {
 	}
 	v.report.Signed = len(v.req.Keys) > 0 && v.report.Anchors > 0
 	if c.newest.note != "" {
-		v.report.AnchoredAt = &c.newest.said.Time
+		v.report.AnchoredAt = &c.newest.anchor.Time
 	}
 	c.checkPublished()
 	v.report.Unanchored = v.countUnanchored()
@@ -62,14 +62,14 @@ func (c *anchorCheck) checkAnchor(a store.Anchor) (heads []record.Head, ok bool)
 	said, err := c.readNote(a.Note)
 	if err != nil {
 		c.addMismatch(a.Number, "anchor %d: %v", a.Number, err)
-		c.last, c.tree, c.lost = anchored{}, record.Tree{}, true
+		c.last, c.tree, c.lost = anchorNote{}, record.Tree{}, true
 		return nil, false
 	}
 	if c.req.Published != nil {
 		c.notes[a.Number] = record.HashNote(a.Note)
 	}
 	before := c.last
-	c.last = anchored{a.Note, said}
+	c.last = anchorNote{a.Note, said}
 	c.newest = c.last
 	switch {
 	case said.Number != a.Number:
@@ -79,9 +79,9 @@ func (c *anchorCheck) checkAnchor(a store.Anchor) (heads []record.Head, ok bool)
 	case a.Number > 1 && c.report.Anchors == 1:
 		c.lost = true
 		c.addMismatch(a.Number, "the anchors before anchor %d are missing", a.Number)
-	case before.note != "" && a.Number != before.said.Number+1:
+	case before.note != "" && a.Number != before.anchor.Number+1:
 		c.lost = true
-		c.addMismatch(a.Number, "the anchors between anchor %d and anchor %d are missing", before.said.Number, a.Number)
+		c.addMismatch(a.Number, "the anchors between anchor %d and anchor %d are missing", before.anchor.Number, a.Number)
 	case before.note != "" && said.Previous != record.HashNote(before.note), a.Number == 1 && said.Previous != "":
 		c.addMismatch(a.Number, "anchor %d was written behind another anchor than the one before it", a.Number)
 	}
@@ -142,7 +142,7 @@ func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []reco
 				c.checkRuleHead(number, h)
 				continue
 			}
-			c.anchoredUpTo(h)
+			c.recordAnchored(h)
 			if (c.req.Instance == "" || h.Instance == c.req.Instance) && !yield(h, nil) {
 				return
 			}
@@ -199,7 +199,7 @@ type wronger func(kind Break, format string, args ...any)
 // checkRemovals asks for a signature of every removal that was made after a history was
 // anchored: the anchor covers what came before the event that it names, too.
 func (v *verification) checkRemovals(head record.Head, number int64, wrong wronger) {
-	if seq := v.unsignedAbove(head); seq > 0 {
+	if seq := v.findUnsignedAbove(head); seq > 0 {
 		wrong(BreakAnchor, "event %d removes what was anchored by anchor %d, and the key of the anchors did not sign the removal", seq, number)
 	}
 }

@@ -14,27 +14,27 @@ import (
 // unreadableHash stands for a definition that is not what its own hash says.
 const unreadableHash = "unreadable"
 
-// named is what the events of a history name that is kept beside it.
-type named struct {
+// references is what the events of a history name that is kept beside it.
+type references struct {
 	definitions map[int]string // the hash of the document, by version
 	configs     map[string]int64
 }
 
-func newNamed() named { return named{map[int]string{}, map[string]int64{}} }
+func newReferences() references { return references{map[int]string{}, map[string]int64{}} }
 
 // addEvent notes what an event names, and the instance after it.
-func (n named) addEvent(i record.Instance, e record.Event) {
+func (n references) addEvent(i record.Instance, e record.Event) {
 	n.definitions[i.Version] = i.DefinitionHash
 	if _, known := n.configs[e.JudgeConfigHash]; !known && e.JudgeConfigHash != "" {
 		n.configs[e.JudgeConfigHash] = e.Seq
 	}
 }
 
-// checkNamed compares the definitions that the instance was pinned to with the hashes that
+// checkReferences compares the definitions that the instance was pinned to with the hashes that
 // its events name, and looks for the judge configurations that they name.
-func (h *historyCheck) checkNamed(ctx context.Context) error {
-	h.named.definitions[h.row.Version] = h.row.DefinitionHash
-	for version, named := range h.named.definitions {
+func (h *historyCheck) checkReferences(ctx context.Context) error {
+	h.references.definitions[h.row.Version] = h.row.DefinitionHash
+	for version, named := range h.references.definitions {
 		hash, err := h.v.definitionHash(ctx, h.row.Workflow, version)
 		switch {
 		case err != nil:
@@ -45,7 +45,7 @@ func (h *historyCheck) checkNamed(ctx context.Context) error {
 			h.addProblem(BreakRow, 0, "version %d of the definition %s is not the one that its events name", version, h.row.Workflow)
 		}
 	}
-	for hash, seq := range h.named.configs {
+	for hash, seq := range h.references.configs {
 		known, err := h.v.knowsConfig(ctx, h.row.Workflow, h.row.Owner, hash)
 		switch {
 		case err != nil:

@@ -68,14 +68,14 @@ type historyCheck struct {
 	unsigned  []int64 // the truncated events that no key vouches for
 
 	// inst is the fold so far. It is behind the chain while folding is false.
-	inst      record.Instance
-	folding   bool
-	restored  map[int64]bool // revisions that a rollback will ask for, nil when that is not known
-	again     bool           // it has to be known
-	kept      map[int64]record.Instance
-	snapshots map[int64]string // by seq
-	floor     *record.Instance // the oldest snapshot
-	named     named
+	inst       record.Instance
+	folding    bool
+	restores   map[int64]bool // revisions that a rollback will ask for, nil when that is not known
+	again      bool           // it has to be known
+	revisions  map[int64]record.Instance
+	snapshots  map[int64]string // by seq
+	floor      *record.Instance // the oldest snapshot
+	references references
 }
 
 func (h *historyCheck) addProblem(kind Break, seq int64, format string, args ...any) {
@@ -88,7 +88,7 @@ func (h *historyCheck) run(ctx context.Context) error {
 	if err := h.checkOnce(ctx); err != nil || !h.again {
 		return err
 	}
-	second := &historyCheck{v: h.v, row: h.row, restored: map[int64]bool{}}
+	second := &historyCheck{v: h.v, row: h.row, restores: map[int64]bool{}}
 	if err := second.readRollbacks(ctx); err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (h *historyCheck) run(ctx context.Context) error {
 }
 
 func (h *historyCheck) checkOnce(ctx context.Context) error {
-	h.folding, h.kept = true, map[int64]record.Instance{}
-	h.named = newNamed()
+	h.folding, h.revisions = true, map[int64]record.Instance{}
+	h.references = newReferences()
 	if err := h.readSnapshots(ctx); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 func (h *historyCheck) readRollbacks(ctx context.Context) error {
 	return h.v.eachOf(ctx, h.row.ID, func(e record.Event) {
 		if e.Rollback != nil {
-			h.restored[e.Rollback.Restores] = true
+			h.restores[e.Rollback.Restores] = true
 		}
 	}, record.RolledBack, record.Undone, record.Redone)
 }
@@ -220,7 +220,7 @@ func (h *historyCheck) findStart(ctx context.Context, first record.Event) error 
 		h.addProblem(BreakRow, first.Seq, "the snapshot that its history begins with is not the one that the truncated event names")
 	default:
 		h.inst = *f
-		h.kept[f.Revision] = *f
+		h.revisions[f.Revision] = *f
 		delete(h.snapshots, f.Seq)
 	}
 	return nil
@@ -234,7 +234,7 @@ func (v *verification) loadTruncation(ctx context.Context, id string) (newest *r
 
 // foldEvent takes the instance one step on and compares it with the snapshot of this place.
 func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
-	if h.restored == nil && e.Rollback != nil {
+	if h.restores == nil && e.Rollback != nil {
 		h.again = true
 		return
 	}
@@ -248,9 +248,9 @@ func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 		return
 	}
 	h.inst = next
-	h.named.addEvent(next, e)
-	if h.restored[next.Revision] {
-		h.kept[next.Revision] = next
+	h.references.addEvent(next, e)
+	if h.restores[next.Revision] {
+		h.revisions[next.Revision] = next
 	}
 	if want, ok := h.snapshots[e.Seq]; ok {
 		delete(h.snapshots, e.Seq)
@@ -263,7 +263,7 @@ func (h *historyCheck) foldEvent(ctx context.Context, e record.Event) {
 // loadRevision is the instance at a revision that a rollback names. Below the beginning of a
 // shortened history only a snapshot can say.
 func (h *historyCheck) loadRevision(ctx context.Context, revision int64) (record.Instance, error) {
-	if then, ok := h.kept[revision]; ok {
+	if then, ok := h.revisions[revision]; ok {
 		return then, nil
 	}
 	if h.shortened != nil {
@@ -294,7 +294,7 @@ func (h *historyCheck) checkEnd(ctx context.Context) error {
 			h.addProblem(BreakRow, seq, "there is a snapshot of event %d that fits no event", seq)
 		}
 	}
-	return h.checkNamed(ctx)
+	return h.checkReferences(ctx)
 }
 
 // checkBeyond looks at what stands behind the last event, unreadable or not: an event that

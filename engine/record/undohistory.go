@@ -19,7 +19,7 @@ type UndoHistory struct {
 	at           map[int64]*link // what each revision stands on, since the last migration
 	first        int64           // the lowest revision that is known
 	migrated     int64           // the revision of the last migration, 0 for none
-	lost         bool            // something before the first revision was restored
+	incomplete   bool            // something before the first revision was restored
 }
 
 // Move is an applied move.
@@ -65,7 +65,7 @@ func (l *UndoHistory) add(e Event) {
 		}
 	}
 	if e.Rollback != nil && e.Rollback.Restores < l.first {
-		l.lost = true
+		l.incomplete = true
 	}
 	switch e.Kind {
 	case Advanced:
@@ -125,7 +125,7 @@ func (l UndoHistory) FirstRevision() int64 { return l.first }
 
 // IsIncomplete reports whether a rollback went before FirstRevision: then moves may be
 // missing, from MovesBetween too.
-func (l UndoHistory) IsIncomplete() bool { return l.lost }
+func (l UndoHistory) IsIncomplete() bool { return l.incomplete }
 
 // MovesBetween returns the moves that going from the present revision to another takes
 // back or makes again. Moves before the last migration are unknown.

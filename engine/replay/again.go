@@ -118,7 +118,7 @@ type recordedEvidence []HeldEvidence
 func (all recordedEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
 	for _, e := range all {
 		switch {
-		case e.Name != r.Name || e.Source != r.Source || !sameJSON(e.Arguments, orPlain(r)):
+		case e.Name != r.Name || e.Source != r.Source || !sameJSON(e.Arguments, maskedArgumentsOf(r)):
 		case e.Missing != "":
 			return judge.Fetched{}, &reasonError{string(e.Missing)}
 		default:
@@ -128,8 +128,8 @@ func (all recordedEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ 
 	return judge.Fetched{}, &reasonError{ReasonEvidence}
 }
 
-// orPlain are the arguments as they are recorded.
-func orPlain(r judge.EvidenceRequest) json.RawMessage {
+// maskedArgumentsOf are the arguments as they are recorded.
+func maskedArgumentsOf(r judge.EvidenceRequest) json.RawMessage {
 	if r.MaskedArguments == nil {
 		return r.Arguments
 	}
@@ -171,11 +171,11 @@ func (a recordedAnswer) Weigh(_ context.Context, c judge.Case) (judge.Opinion, e
 	if a.prompt != "" && (op.Model == nil || op.Model.PromptDigest != a.prompt) {
 		return judge.Opinion{}, &reasonError{ReasonOtherPrompt}
 	}
-	a.out.reused, a.out.otherChecks = true, !slices.Equal(passedBefore(d, at), c.Passed)
+	a.out.reused, a.out.otherChecks = true, !slices.Equal(listPassedLayers(d, at), c.Passed)
 	return op, nil
 }
 
-func passedBefore(d *record.Decision, model int) []judge.LayerName {
+func listPassedLayers(d *record.Decision, model int) []judge.LayerName {
 	var out []judge.LayerName
 	for _, op := range d.Opinions[:model] {
 		if op.Outcome == judge.Approve {

@@ -100,7 +100,7 @@ type HeldEvidence struct {
 // sensitive values.
 func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Question, error] {
 	return func(yield func(Question, error) bool) {
-		a := asker{ctx: ctx, from: from, query: q, definitions: sharedcache.New[definitionKey, pinned](definitionBytes, definitionBytes), configs: map[string][]store.JudgeConfig{}}
+		a := asker{ctx: ctx, from: from, query: q, definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytes), configs: map[string][]store.JudgeConfig{}}
 		for inst, err := range from.Instances(ctx, store.InstanceQuery{Workflow: q.Workflow}) {
 			if err != nil {
 				yield(Question{}, engine.StoreError("list the instances", err))
@@ -124,8 +124,8 @@ type definitionKey struct {
 	version int
 }
 
-// pinned is a version of a definition that an event names, stored and parsed.
-type pinned struct {
+// definition is a version of a definition that an event names, stored and parsed.
+type definition struct {
 	stored store.Definition
 	def    *workflow.Definition
 }
@@ -135,7 +135,7 @@ type asker struct {
 	ctx         context.Context //nolint:containedctx // it lives as long as one iteration
 	from        Archive
 	query       QuestionQuery
-	definitions *sharedcache.Cache[definitionKey, pinned]
+	definitions *sharedcache.Cache[definitionKey, definition]
 	configs     map[string][]store.JudgeConfig
 }
 
@@ -249,21 +249,21 @@ func (a *asker) buildQuestion(at record.Instance, ev record.Event, lost bool) (Q
 }
 
 // loadDefinition is the version that an event names; not known when it is not that any more.
-func (a *asker) loadDefinition(ev record.Event) (l pinned, known bool, err error) {
+func (a *asker) loadDefinition(ev record.Event) (l definition, known bool, err error) {
 	l, cached := a.definitions.Get(definitionKey{ev.Workflow, ev.Version})
 	if !cached {
 		stored, err := a.from.Definition(a.ctx, ev.Workflow, ev.Version)
 		if errors.Is(err, store.ErrNotFound) {
-			return pinned{}, false, nil
+			return definition{}, false, nil
 		}
 		if err != nil {
-			return pinned{}, false, engine.StoreError("read the definition", err)
+			return definition{}, false, engine.StoreError("read the definition", err)
 		}
 		def, err := workflow.Parse(stored.Name, stored.Document)
 		if err != nil {
-			return pinned{}, false, nil //nolint:nilerr // it was written by another program, or changed
+			return definition{}, false, nil //nolint:nilerr // it was written by another program, or changed
 		}
-		l = pinned{stored: stored, def: def.WithoutLines()}
+		l = definition{stored: stored, def: def.WithoutLines()}
 		a.definitions.Put(definitionKey{ev.Workflow, ev.Version}, "", l.def.Size(), l)
 	}
 	return l, l.stored.Hash == ev.DefinitionHash && l.def.Hash == ev.DefinitionHash, nil
@@ -326,7 +326,7 @@ func (a *asker) sameContext(q Question, owner string) bool {
 }
 
 // inputOf is what Case was given, but for data and overlays. Pure.
-func inputOf(at record.Instance, ev record.Event, l pinned) workflow.CaseInput {
+func inputOf(at record.Instance, ev record.Event, l definition) workflow.CaseInput {
 	in := workflow.CaseInput{
 		Operation: judge.Advance, Precheck: ev.Kind == record.Prechecked, Version: ev.Version, Owner: validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator},
 		Instance: at.ID, State: at.State, Ended: engine.HowEnded(at), Action: ev.Action, Context: at.Context,

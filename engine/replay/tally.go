@@ -71,7 +71,7 @@ func entryOf[K comparable, V any](m map[K]*V, key, rest K, made func(K) V) *V {
 func (t *tally) add(q Question, got result) {
 	if q.Missing == MissingHistory {
 		t.r.RemovedEvents += q.Removed
-		t.notReplayed(q, got)
+		t.countNotReplayed(q, got)
 		return
 	}
 	d := q.Event.Decision
@@ -88,7 +88,7 @@ func (t *tally) add(q Question, got result) {
 	w := t.workflowCount(q.Event.Workflow)
 	w.Decisions++
 	if got.reason != "" {
-		t.notReplayed(q, got)
+		t.countNotReplayed(q, got)
 		return
 	}
 	t.r.Replayed++
@@ -166,7 +166,7 @@ func (t *tally) addFlip(ev record.Event, how direction, before, after Side, w *W
 	})
 }
 
-func (t *tally) notReplayed(q Question, got result) {
+func (t *tally) countNotReplayed(q Question, got result) {
 	name := q.Event.Workflow
 	at := q.Event.Instance
 	if q.Event.Seq > 0 {

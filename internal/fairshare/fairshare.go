@@ -158,7 +158,7 @@ func (q *Queue) Close() {
 	q.closed = true
 	for _, a := range q.waiting {
 		for _, t := range a.line {
-			t.settle(ErrClosed)
+			t.answer(ErrClosed)
 		}
 		a.line = nil
 	}
@@ -237,7 +237,7 @@ func (q *Queue) enqueue(a *account) *ticket {
 		}
 		newest := longest.line[len(longest.line)-1]
 		q.remove(longest, newest)
-		newest.settle(ErrBusy)
+		newest.answer(ErrBusy)
 	}
 	q.arrived++
 	t := &ticket{number: q.arrived, settled: make(chan struct{})}
@@ -275,7 +275,7 @@ func (q *Queue) grantWaiting() {
 		t := next.line[0]
 		t.start = q.take(next)
 		q.remove(next, t)
-		t.settle(nil)
+		t.answer(nil)
 	}
 }
 
@@ -353,7 +353,7 @@ func (a *account) isBefore(b *account, now time.Duration) bool {
 	return a.line[0].number < b.line[0].number
 }
 
-func (t *ticket) settle(err error) {
+func (t *ticket) answer(err error) {
 	t.err = err
 	close(t.settled)
 }

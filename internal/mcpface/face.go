@@ -70,7 +70,7 @@ func (c Config) validate() error {
 	if c.Engine == nil || c.Logger == nil {
 		errs = append(errs, errors.New("config needs Engine and Logger"))
 	}
-	if !c.ToolNames.known() {
+	if !c.ToolNames.isKnown() {
 		errs = append(errs, fmt.Errorf("no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
 	}
 	if c.ElicitTimeout < 0 {

@@ -17,7 +17,7 @@ const (
 	Underscore ToolNames = "underscore"
 )
 
-func (n ToolNames) known() bool { return n == Auto || n == Dotted || n == Underscore }
+func (n ToolNames) isKnown() bool { return n == Auto || n == Dotted || n == Underscore }
 
 // dotless are words in the names of clients that refuse a whole request for one
 // tool with a dot in its name, or leave the tool out: Claude Desktop
