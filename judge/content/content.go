@@ -164,15 +164,16 @@ func trapsIn(t text) []trap {
 			return []trap{{CodeRepetition, t.path}}
 		}
 	}
-	for _, set := range [][]rule{rules, foreignRules} {
+	book := rules()
+	for _, set := range [][]rule{book.plain, book.foreign} {
 		if r := firstMatch(s, set); r != nil {
 			return []trap{{r.code, t.path}}
 		}
 	}
 	for _, hidden := range append(decodeHidden(t.raw), undisguiseText(s)...) {
-		r := firstMatch(hidden, rules)
+		r := firstMatch(hidden, book.plain)
 		if r == nil {
-			r = firstMatch(hidden, compactRules)
+			r = firstMatch(hidden, book.compact)
 		}
 		if r != nil && r.code != CodeImitation {
 			return []trap{{r.code, t.path}}

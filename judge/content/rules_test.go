@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -89,7 +92,7 @@ func TestEveryContentRuleHitsAndSpares(t *testing.T) {
 		byID[p.id] = p
 	}
 	seen := 0
-	for _, set := range [][]rule{rules, foreignRules, compactRules} {
+	for _, set := range [][]rule{rules().plain, rules().foreign, rules().compact} {
 		for i := range set {
 			id := set[i].id
 			p, known := byID[id]
@@ -170,7 +173,7 @@ func TestEveryContentRuleHasItsPurpose(t *testing.T) {
 		}
 		for _, x := range textsOf(shown.Documents{doc}, shown.Data) {
 			p := normalizeText(x.raw)
-			for _, set := range [][]rule{rules, foreignRules, compactRules} {
+			for _, set := range [][]rule{rules().plain, rules().foreign, rules().compact} {
 				for i := range set {
 					for _, form := range append([]string{p}, append(decodeHidden(x.raw), undisguiseText(p)...)...) {
 						if firstMatch(form, set[i:i+1]) != nil {
@@ -184,7 +187,7 @@ func TestEveryContentRuleHasItsPurpose(t *testing.T) {
 	for id, examples := range ruleExamples {
 		for _, e := range examples {
 			found := false
-			for _, set := range [][]rule{rules, foreignRules} {
+			for _, set := range [][]rule{rules().plain, rules().foreign} {
 				for i := range set {
 					found = found || set[i].id == id && firstMatch(normalizeText(e), set[i:i+1]) != nil
 				}
@@ -196,12 +199,20 @@ func TestEveryContentRuleHasItsPurpose(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, set := range [][]rule{rules, foreignRules, compactRules} {
+	for _, set := range [][]rule{rules().plain, rules().foreign, rules().compact} {
 		for _, r := range set {
 			if seen[r.id] {
 				t.Errorf("two rules are named %s", r.id)
 			}
 			seen[r.id] = true
+			if r.code == "" || len(r.cues) == 0 {
+				t.Errorf("the rule %s has no code or no cues", r.id)
+			}
+			for _, text := range append([]string{r.pattern().String()}, r.cues...) {
+				if strings.HasPrefix(r.id, "foreign-") && !norm.NFKC.IsNormalString(text) {
+					t.Errorf("the rule %s can match no text that is in NFKC: %q", r.id, text)
+				}
+			}
 			if !matched[r.id] {
 				t.Errorf("nothing shows what the rule %s is for", r.id)
 			}
