@@ -1,6 +1,7 @@
 package eval
 
 import (
+	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
@@ -50,65 +51,11 @@ type htmlPage struct {
 // Line is for the template.
 func (w WorstCase) Line() string { return w.describe() }
 
+//go:embed report.html.tmpl
+var htmlText string
+
 var htmlTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("report").Parse(`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>How good the judge is</title>
-<style>
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #667; --line: #d5d9e0; --mark: #1a5fb4; --warn: #fff4d6; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #14171b; --soft: #9aa3ad; --line: #343b44; --mark: #78aeed; --warn: #3a3010; --bad: #ff8a80; } }
-body { margin: 0 auto; padding: 1rem; max-width: 62rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-.grid th, .grid td { white-space: nowrap; } .grid td:last-child { white-space: normal; min-width: 9rem; }
-.pairs th { white-space: nowrap; } .pairs td { overflow-wrap: anywhere; min-width: 6rem; }
-@media (max-width: 40rem) { .pairs tr { display: block; padding: .35rem 0; border-bottom: 1px solid var(--line); } .pairs th, .pairs td { display: block; border: 0; padding: 0; } }
-.failed td:first-child { color: var(--bad); font-weight: 700; }
-th { color: var(--soft); font-weight: 600; }
-.caution { background: var(--warn); padding: .6rem .8rem; border-radius: .4rem; }
-.first td { font-size: 1.15rem; font-weight: 700; }
-.charts { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 1rem 0 0; flex: 1 1 17rem; max-width: 24rem; }
-svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; } .axis { stroke: var(--line); fill: none; } .ideal { stroke: var(--soft); stroke-dasharray: 4 4; fill: none; }
-.curve { stroke: var(--mark); stroke-width: 2; fill: none; } .dot { fill: var(--mark); } .whisker { stroke: var(--mark); opacity: .5; }
-article { border-left: 3px solid var(--bad); padding-left: .8rem; margin: 1rem 0; } blockquote { margin: .4rem 0 0; color: var(--soft); white-space: pre-wrap; overflow-wrap: anywhere; }
-</style>
-</head>
-<body>
-<h1>How good the judge is</h1>
-<table class="pairs">{{range .Header}}<tr><th>{{.Name}}</th><td>{{.Value}}</td></tr>
-{{end}}</table>
-{{range .Cautions}}<p class="caution">{{.}}</p>
-{{end}}<h2>Figures</h2>
-<table class="pairs">{{range $i, $f := .Figures}}<tr{{if eq $i 0}} class="first"{{end}}><th>{{.Name}}</th><td>{{.Value}}</td><td>{{.Note}}</td></tr>
-{{end}}</table>
-{{if .Baseline}}<p>Against the baseline: {{.Baseline}}</p>
-{{end}}{{if .Charts}}<div class="charts">
-{{range .Charts}}<figure><svg viewBox="0 0 320 320" role="img" aria-label="{{.Title}}">
-<path class="axis" d="M56 10V280H310"/>
-{{range .Ticks}}<text x="{{.X}}" y="{{.Y}}" text-anchor="{{.Anchor}}">{{.Text}}</text>{{end}}
-<text x="183" y="314" text-anchor="middle">{{.Across}}</text><text x="12" y="145" text-anchor="middle" transform="rotate(-90 12 145)">{{.Up}}</text>
-{{if .Ideal}}<path class="ideal" d="{{.Ideal}}"/>{{end}}{{if .Curve}}<path class="curve" d="{{.Curve}}"/>{{end}}
-{{range .Dots}}<path class="whisker" d="{{.Whisker}}"/><circle class="dot" cx="{{.X}}" cy="{{.Y}}" r="4"><title>{{.Title}}</title></circle>{{end}}
-</svg><figcaption>{{.Title}}</figcaption></figure>
-{{end}}</div>
-{{end}}{{range .Tables}}<h2>{{.Title}}</h2>
-<div class="scroll" tabindex="0"><table class="grid"><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr>
-{{range .Rows}}<tr{{if eq (index . 0) "FAILED"}} class="failed"{{end}}>{{range .}}<td>{{.}}</td>{{end}}</tr>
-{{end}}</table></div>
-{{end}}{{if .Worst}}<h2>Worst cases</h2>
-{{range .Worst}}<article><strong>{{.Case}}</strong>: {{.Line}}{{if .Notes}}<br>{{.Notes}}{{end}}{{if .Reasoning}}<blockquote>{{.Reasoning}}</blockquote>{{end}}</article>
-{{end}}{{end}}{{if .Notes}}<h2>Notes</h2>
-<ul>{{range .Notes}}<li>{{.}}</li>
-{{end}}</ul>
-{{end}}</body>
-</html>
-`))
+	return template.Must(template.New("report").Parse(htmlText))
 })
 
 // chart has coordinates in a square of 320.
