@@ -70,11 +70,6 @@ func Liar(q Question) Thought {
 	return t
 }
 
-// Sequence is one brain after the other; the last stays.
-func Sequence(brains ...Brain) Brain {
-	return func(q Question) Thought { return brains[min(q.N, len(brains)-1)](q) }
-}
-
 // Says answers with a text.
 func Says(text string) Brain { return func(Question) Thought { return Thought{Text: text} } }
 

@@ -13,21 +13,6 @@ import (
 // Always answers every request alike.
 func Always(r Response) Personality { return func(Question, func() Thought) Response { return r } }
 
-// Then is a for the first n requests, and b after that.
-func Then(n int, a, b Personality) Personality {
-	return func(q Question, think func() Thought) Response {
-		if q.N < n {
-			return a(q, think)
-		}
-		return b(q, think)
-	}
-}
-
-// Flapping takes turns, one request each.
-func Flapping(turns ...Personality) Personality {
-	return func(q Question, think func() Thought) Response { return turns[q.N%len(turns)](q, think) }
-}
-
 // Slow answers well, and late.
 func Slow(d time.Duration) Personality {
 	return func(q Question, think func() Thought) Response {

@@ -15,6 +15,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,21 +43,14 @@ type Response struct {
 // Personality is how a provider wraps what its model thinks.
 type Personality func(q Question, think func() Thought) Response
 
-// Named is a Personality with what comes of it.
+// Named is a fault.
 type Named struct {
 	Name        string
 	Personality Personality
-	// Class of a fault after one request, "" for a provider that works.
+	// Class is what comes of it after one request.
 	Class llm.Class
-	// RetryAfter that a fault asks for, 0 for none.
+	// RetryAfter that it asks for, 0 for none.
 	RetryAfter time.Duration
-	// Unreadable is how many questions fail before the provider is understood.
-	Unreadable int
-	// Rung and Dropped are what one ends up with at a provider that works; Requests
-	// how many the questions take up to the first that is answered.
-	Rung     llm.Rung
-	Dropped  []string
-	Requests int
 }
 
 // Recorded is a request that a provider got.
@@ -252,4 +247,39 @@ func errorResponse(status int, message, kind, code, param string) Response {
 		e["param"] = param
 	}
 	return jsonResponse(status, map[string]any{"error": e})
+}
+
+func formResponse(q Question, t Thought) Response {
+	if q.Rung == llm.RungTool {
+		return toolCallResponse(t.text(""))
+	}
+	return completionResponse(t.text(q.Nonce), "stop", nil)
+}
+
+// documented are the parameters that OpenAI takes.
+var documented = []string{
+	"frequency_penalty", "logprobs", "max_completion_tokens", "max_tokens", "messages", "metadata", "model", "n",
+	"parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "service_tier", "stop",
+	"store", "stream", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user",
+}
+
+// OpenAI takes what it documents and nothing else: an unknown parameter, a schema
+// that is not strict and JSON mode without the word JSON are answered with 400.
+func OpenAI() Personality {
+	return func(q Question, think func() Thought) Response {
+		for _, name := range slices.Sorted(maps.Keys(q.Raw)) {
+			if !slices.Contains(documented, name) {
+				return errorResponse(400, "Unrecognized request argument supplied: "+name, "invalid_request_error", "", "")
+			}
+		}
+		switch {
+		case q.has("parallel_tool_calls") && !q.has("tools"):
+			return errorResponse(400, "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.", "invalid_request_error", "", "parallel_tool_calls")
+		case q.Rung == llm.RungJSONSchema && !q.isStrict():
+			return errorResponse(400, "Invalid schema for response_format 'verdict': In context=(), 'additionalProperties' is required to be supplied and to be false.", "invalid_request_error", "", "response_format")
+		case q.Rung == llm.RungJSONObject && !strings.Contains(strings.ToLower(q.System+q.User), "json"):
+			return errorResponse(400, "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.", "invalid_request_error", "", "messages")
+		}
+		return formResponse(q, think())
+	}
 }

@@ -2,16 +2,27 @@ package llmtest
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
+// Working is a provider that works, with what one finds out about it.
+type Working struct {
+	Name        string
+	Personality Personality
+	// Unreadable is how many questions fail before the provider is understood.
+	Unreadable int
+	// Rung and Dropped are what one ends up with; Requests how many the questions take up
+	// to the first that is answered.
+	Rung     llm.Rung
+	Dropped  []string
+	Requests int
+}
+
 // Providers are the personalities of providers that work, each in its way.
-func Providers() []Named {
-	return []Named{
+func Providers() []Working {
+	return []Working{
 		{Name: "OpenAI", Personality: OpenAI(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "OpenAI reasoning", Personality: Reasoning(), Rung: llm.RungJSONSchema, Dropped: []string{"temperature", "max_tokens"}, Requests: 3},
 		{Name: "Azure with filters", Personality: Azure(), Rung: llm.RungJSONSchema, Requests: 1},
@@ -27,41 +38,6 @@ func Providers() []Named {
 		{Name: "Groq without schemas", Personality: Groq(), Rung: llm.RungTool, Requests: 2},
 		{Name: "Mistral", Personality: Mistral(), Rung: llm.RungJSONSchema, Dropped: []string{"seed"}, Requests: 2},
 		{Name: "prompt only", Personality: PromptOnly(), Rung: llm.RungPrompt, Requests: 4},
-	}
-}
-
-func formResponse(q Question, t Thought) Response {
-	if q.Rung == llm.RungTool {
-		return toolCallResponse(t.text(""))
-	}
-	return completionResponse(t.text(q.Nonce), "stop", nil)
-}
-
-// documented are the parameters that OpenAI takes.
-var documented = []string{
-	"frequency_penalty", "logprobs", "max_completion_tokens", "max_tokens", "messages", "metadata", "model", "n",
-	"parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "service_tier", "stop",
-	"store", "stream", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user",
-}
-
-// OpenAI takes what it documents and nothing else: an unknown parameter, a schema
-// that is not strict and JSON mode without the word JSON are answered with 400.
-func OpenAI() Personality {
-	return func(q Question, think func() Thought) Response {
-		for _, name := range slices.Sorted(maps.Keys(q.Raw)) {
-			if !slices.Contains(documented, name) {
-				return errorResponse(400, "Unrecognized request argument supplied: "+name, "invalid_request_error", "", "")
-			}
-		}
-		switch {
-		case q.has("parallel_tool_calls") && !q.has("tools"):
-			return errorResponse(400, "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.", "invalid_request_error", "", "parallel_tool_calls")
-		case q.Rung == llm.RungJSONSchema && !q.isStrict():
-			return errorResponse(400, "Invalid schema for response_format 'verdict': In context=(), 'additionalProperties' is required to be supplied and to be false.", "invalid_request_error", "", "response_format")
-		case q.Rung == llm.RungJSONObject && !strings.Contains(strings.ToLower(q.System+q.User), "json"):
-			return errorResponse(400, "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.", "invalid_request_error", "", "messages")
-		}
-		return formResponse(q, think())
 	}
 }
 
@@ -218,5 +194,15 @@ func PromptOnly() Personality {
 			return errorResponse(400, "Unrecognized request argument supplied: tools", "invalid_request_error", "", "")
 		}
 		return completionResponse("Sure! "+think().text(q.Nonce), "stop", nil)
+	}
+}
+
+// Then is a for the first n requests, and b after that.
+func Then(n int, a, b Personality) Personality {
+	return func(q Question, think func() Thought) Response {
+		if q.N < n {
+			return a(q, think)
+		}
+		return b(q, think)
 	}
 }
