@@ -162,8 +162,8 @@ func readGates(path string) (eval.Gates, error) {
 	if err != nil {
 		return g, term.UsageErrorf("", "--gates: %w", err)
 	}
-	if g, err = eval.ParseGates(node.JSON()); err != nil {
-		return g, term.UsageErrorf("docs/evaluation.md lists the gates", "--gates %s: %w", path, err)
+	if g, err = eval.ReadGates(node); err != nil {
+		return g, term.UsageErrorf("docs/evaluation.md lists the gates", "--gates: %w", err)
 	}
 	return g, nil
 }

@@ -1,13 +1,21 @@
 package eval
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
+
+func parseGates(text string) (Gates, error) {
+	doc, err := document.Parse("gates.yaml", []byte(text), document.Limits{})
+	if err != nil {
+		return Gates{}, err
+	}
+	return ReadGates(doc)
+}
 
 func TestGates(t *testing.T) {
 	cases, results := hand()
@@ -33,11 +41,11 @@ func TestGates(t *testing.T) {
 		{`{"tags": {"gone": {"min_cases": 1}}}`, "tags.gone.min_cases: 0 over 0 cases", false, 1},
 	} {
 		var g Gates
-		if err := json.Unmarshal([]byte(c.file), &g); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.Validate(); err != nil {
-			t.Error(err)
+		if c.file != `{}` { // which only a program can have
+			var err error
+			if g, err = parseGates(c.file); err != nil {
+				t.Fatal(err)
+			}
 		}
 		got, passed := g.Check(r)
 		if passed != c.passed || len(got) != c.figures {
@@ -51,17 +59,14 @@ func TestGates(t *testing.T) {
 
 func TestGatesValidate(t *testing.T) {
 	for file, at := range map[string]string{
-		`{"max_ece": 1.5}`:                             "max_ece is 1.5",
-		`{"min_kappa": -2}`:                            "min_kappa is -2",
-		`{"min_cases": -1}`:                            "min_cases is -1",
-		`{"tags": {"x": {"max_escalation": -0.1}}}`:    "tags.x.max_escalation is -0.1",
-		`{"tags": {"x": {"max_false_approvals": -1}}}`: "tags.x.max_false_approvals is -1",
+		`{"max_ece": 1.5}`:                             "/max_ece: got 1.5",
+		`{"min_kappa": -2}`:                            "/min_kappa: got -2",
+		`{"min_cases": 1.5}`:                           "/min_cases: got 1.5; give a whole number",
+		`{"min_cases": -1}`:                            "/min_cases: got -1",
+		`{"tags": {"x": {"max_escalation": -0.1}}}`:    "/tags/x/max_escalation: got -0.1",
+		`{"tags": {"x": {"max_false_approvals": -1}}}`: "/tags/x/max_false_approvals: got -1",
 	} {
-		var g Gates
-		if err := json.Unmarshal([]byte(file), &g); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.Validate(); err == nil || !strings.Contains(err.Error(), at) {
+		if _, err := parseGates(file); err == nil || !strings.Contains(err.Error(), at) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -81,15 +86,15 @@ func TestParseGates(t *testing.T) {
 		`{"Tags": {"x": {"min_cases": 1}}}`:   `unknown key "Tags"`,
 		`{"tags": {"x": {"Min_cases": 1}}}`:   `unknown key "Min_cases"`,
 		`{"min_kapa": 0.5}`:                   `unknown key "min_kapa"; did you mean "min_kappa"?`,
-		`{"min_kappa": 7}`:                    "min_kappa is 7",
+		`{"min_kappa": 7}`:                    "/min_kappa: got 7",
 		`{"min_kappa": 0.5, "max_ece": null}`: "/max_ece: expected a number, got null",
 	} {
-		if _, err := ParseGates([]byte(file)); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := parseGates(file); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	g, err := ParseGates([]byte(`{"max_false_approve": 0, "tags": {"X": {"max_false_approvals": 0}}}`))
-	if err != nil || g.MaxFalseApprove == nil || g.Tags["X"].MaxFalseApprovals == nil {
+	g, err := parseGates(`{"max_false_approve": 0, "tags": {"X": {"max_false_approvals": 0}}}`)
+	if err != nil || len(g.Limits) != 1 || len(g.Tags["X"]) != 1 {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
@@ -110,7 +115,7 @@ func TestLostCasesBreakTagGates(t *testing.T) {
 		}
 		cases, results = append(cases, of), append(results, got)
 	}
-	g, err := ParseGates([]byte(`{"tags": {"injection": {"max_false_approvals": 0}, "plain": {"max_false_refuse": 0}}}`))
+	g, err := parseGates(`{"tags": {"injection": {"max_false_approvals": 0}, "plain": {"max_false_refuse": 0}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}

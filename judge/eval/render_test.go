@@ -38,7 +38,7 @@ func rendered() Measurement {
 		About:  About{Sets: []string{"cases.jsonl"}, Judge: "model scripted", Mode: "replay", Repeats: 1, Prompts: []string{"sha256:p"}, Remarks: []string{"The answers were written, no model gave them."}},
 		Report: Evaluate(cases, results, o), Cases: cases, Results: results,
 	}
-	m.Gates, _ = Gates{MaxFalseApproveUpper: new(0.1), MinCases: new(5)}.Check(m.Report)
+	m.Gates, _ = Gates{Limits: map[string]float64{"max_false_approve_upper": 0.1, "min_cases": 5}}.Check(m.Report)
 	before := append([]Result{}, results...)
 	before[3].Outcome = judge.Reject
 	m.Baseline = new(Compare(cases, before, results, o))
