@@ -77,6 +77,7 @@ var Packages = []Package{
 	// Layer 0: knows nothing of this module but the ground.
 	{Path: Ground},
 	{Path: "internal/fairshare"},
+	{Path: "internal/junit"},
 	{Path: "internal/latecollect"},
 	{Path: "internal/sharedcache"},
 	{Path: "prompts"},
@@ -101,7 +102,7 @@ var Packages = []Package{
 	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm", "judge/shown", "judge/content"}},
 
 	// Layer 3: what is judged, and how good the judge is.
-	{Path: "judge/eval", May: []string{"judge"}},
+	{Path: "judge/eval", May: []string{"judge", "internal/junit"}},
 	{Path: "engine/workflow", May: []string{"judge", "validators", "validators/script"}},
 
 	// Layer 4: the state machine.
@@ -119,7 +120,7 @@ var Packages = []Package{
 	{Path: "engine/audit", May: below5},
 	{Path: "engine/transfer", May: below5},
 	{Path: "engine/transfer/folder", May: slices.Concat(below5, []string{"engine/transfer"})},
-	{Path: "engine/suite", May: below5},
+	{Path: "engine/suite", May: slices.Concat(below5, []string{"internal/junit"})},
 	{Path: "engine/replay", May: below5},
 	{Path: "engine/mcpgate", May: below5},
 

@@ -1,0 +1,82 @@
+// Package junit writes test reports as build servers read them.
+package junit
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+)
+
+// Report is a whole file.
+type Report struct {
+	XMLName xml.Name `xml:"testsuites"`
+	counts
+	Time   string  `xml:"time,attr,omitempty"` // in seconds, "" when unknown
+	Suites []Suite `xml:"testsuite"`
+}
+
+// Suite is a list of cases.
+type Suite struct {
+	Name string `xml:"name,attr"`
+	File string `xml:"file,attr,omitempty"`
+	counts
+	Time  string `xml:"time,attr,omitempty"`
+	Cases []Case `xml:"testcase"`
+}
+
+// Case passed when it has neither a Failure nor an Error and was not Skipped.
+type Case struct {
+	Name    string `xml:"name,attr"`
+	Class   string `xml:"classname,attr"`
+	File    string `xml:"file,attr,omitempty"`
+	Line    int    `xml:"line,attr,omitempty"`
+	Time    string `xml:"time,attr,omitempty"`
+	Failure *Words `xml:"failure"`
+	Error   *Words `xml:"error"`
+	Skipped *Words `xml:"skipped"`
+}
+
+// Words say what came of a case.
+type Words struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+type counts struct {
+	Tests    int `xml:"tests,attr"`
+	Failures int `xml:"failures,attr"`
+	Errors   int `xml:"errors,attr"`
+	Skipped  int `xml:"skipped,attr"`
+}
+
+func (n *counts) add(c Case) {
+	n.Tests++
+	switch {
+	case c.Failure != nil:
+		n.Failures++
+	case c.Error != nil:
+		n.Errors++
+	case c.Skipped != nil:
+		n.Skipped++
+	}
+}
+
+// Write counts the cases of a report and writes it. What XML cannot hold is replaced.
+func Write(w io.Writer, r Report) error {
+	for i := range r.Suites {
+		s := &r.Suites[i]
+		s.counts = counts{}
+		for _, c := range s.Cases {
+			s.add(c)
+			r.add(c)
+		}
+	}
+	text, err := xml.MarshalIndent(r, "", " ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
+	}
+	if err != nil {
+		return fmt.Errorf("write the JUnit report: %w", err)
+	}
+	return nil
+}
