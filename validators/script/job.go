@@ -144,10 +144,7 @@ func (j *job) acceptOutcome(o *Outcome) {
 	case OK:
 		j.pool.proven.Add(j.pool.quarantine.hashScript(j.scripts[i]), struct{}{})
 	}
-	j.recordResult(i, Result{
-		Code: o.Code, Valid: o.Valid, Confidence: o.Confidence, Reason: o.Reason,
-		Violations: o.Violations, Suggestions: o.Suggestions, Detail: o.Detail,
-	})
+	j.recordResult(i, o.Result)
 	j.states[i].objections, j.states[i].line, j.states[i].column = o.Objections, o.Line, o.Column
 	if i < j.routes && j.op == OpRun {
 		if o.Code != OK {

@@ -33,7 +33,7 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 				}
 				break
 			}
-			j.acceptOutcome(&Outcome{Index: 0, Last: true, Code: Timeout, Late: late})
+			j.acceptOutcome(&Outcome{Index: 0, Last: true, Late: late, Result: Result{Code: Timeout}})
 		}
 		if j.prepareRequest() || j.states[0].Code != Timeout {
 			t.Errorf("late %t: ended with %+v", late, j.states[0])

@@ -59,7 +59,7 @@ func NewPool(cfg Config) (*Pool, error) {
 		setup: Setup{
 			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard, Read: cfg.Read,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
-			MaxRequest: 3*cfg.MaxInput + cfg.MaxScripts*(max(cfg.MaxSource, cfg.MaxSchema)+16) + 256,
+			MaxRequest: 3*cfg.MaxInput + cfg.MaxScripts*(6*max(cfg.MaxSource, cfg.MaxSchema)+64) + 512, // JSON may need six bytes for one
 		},
 	}
 	p.life, p.end = context.WithCancel(context.Background())

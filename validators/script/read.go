@@ -2,7 +2,6 @@ package script
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -28,27 +27,25 @@ const MaxReport = 4 << 20
 // Report is what a worker's reader answers. It is sent as one frame.
 type Report struct {
 	ID      uint32
-	Leaving bool // the worker exits after this message
-	Failed  bool // the reader panicked; there is no answer
-	Answer  []byte
+	Leaving bool   // the worker exits after this message
+	Failed  bool   // the reader panicked; there is no answer
+	Answer  []byte `json:"-"`
+	Size    int    // of the answer, in bytes
 }
 
 // AppendTo appends the report to a frame.
 func (r *Report) AppendTo(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, r.ID)
-	b = append(b, packFlags(r.Leaving, r.Failed))
-	return appendText(b, r.Answer)
+	r.Size = len(r.Answer)
+	return append(appendHead(b, r), r.Answer...)
 }
 
 // Decode fills the report from a frame's content, which Answer aliases.
-func (r *Report) Decode(content []byte) error {
-	d := decoder{rest: content}
-	r.ID = d.readUint32()
-	bits := d.readByte()
-	r.Leaving, r.Failed = bits&1 != 0, bits&2 != 0
-	r.Answer = d.readBytes()
-	d.bad = d.bad || bits > 3
-	return d.checkEnd("report")
+func (r *Report) Decode(content []byte) (err error) {
+	*r = Report{}
+	if r.Answer, err = decodeHead(content, r); err == nil && len(r.Answer) != r.Size {
+		err = fmt.Errorf("%w: not a report", errFrame)
+	}
+	return err
 }
 
 // Read has a worker answer a request about a document, in the workers set apart for

@@ -1,29 +1,32 @@
 package script
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"slices"
 	"time"
 )
 
 // This file is the protocol between Pool and worker, exported for the package
 // worker alone. Each message is one frame: its length as 4 bytes, little endian,
-// then that many bytes. Both ends take the other for hostile: every length is
-// checked before it is used, and a message must be used up to its last byte.
+// then that many bytes: a line of JSON, and behind it documents as they came. Both ends take the other
+// for hostile: every length is checked before it is used, and a message must be used up to its
+// last byte.
 
 // WorkerName is argument zero of a worker process; it is how worker.Main
 // recognises that it was started to serve, and what a process list shows.
 const WorkerName = "gavel-script-worker"
 
 // Version of the protocol. Both ends must agree, since Config.WorkerPath may name another build.
-const Version = 1
+const Version = 2
 
 // MaxReplyFrame bounds what the host reads from a worker: the violations of a
-// schema, in full length and of three bytes a unit, with room to spare.
-const MaxReplyFrame = 128 << 10
+// schema, in full length and of the six bytes that JSON may need for a unit.
+const MaxReplyFrame = 256 << 10
 
 // maxHello bounds the frames exchanged at start.
 const maxHello = 8 << 10
@@ -78,8 +81,10 @@ type Request struct {
 	Routes  int
 	Sources []Source
 	// Data, Context and Evidence are JSON objects; empty is {}. A Schema applies
-	// to Data, which then is any JSON document.
-	Data, Context, Evidence []byte
+	// to Data, which then is any JSON document. They travel behind the line of JSON, as they
+	// are.
+	Data, Context, Evidence []byte `json:"-"`
+	Sizes                   [3]int // of these, in bytes
 }
 
 // Outcome is what a worker found out about one script. It is sent as soon as it
@@ -91,52 +96,22 @@ type Outcome struct {
 	Last bool
 	// Leaving says that the worker exits after this message, whatever is left.
 	Leaving bool
-	Code    Code
-	Valid   bool
 	// Late says of a Timeout that the machine did not let the script run: it used
 	// much less processor time than its limit.
 	Late bool
-	// Confidence, Reason, Violations, Suggestions and Detail are those of Result.
-	Confidence  float64
-	Reason      string
-	Violations  []string
-	Suggestions []string
-	Detail      string
+	Result
 	// Objections are a schema's Violations.
 	Objections []Violation
 	// Line and Column say where a BadSource is wrong, 0 when unknown.
 	Line, Column int
 }
 
-// codeBadInput is on the wire only: the input is not a JSON object.
-const codeBadInput Code = "bad_input"
+// BadInput is the code of an Outcome that refuses the input, which is not a JSON object. It
+// is on the wire only.
+const BadInput Code = "bad_input"
 
-// BadInput is the code of an Outcome that refuses the input, not the script.
-const BadInput = codeBadInput
-
-// codes is the one-byte form of every Code that may travel.
-var codes = [...]Code{OK, Threw, BadResult, BadSource, Timeout, Memory, Internal, codeBadInput}
-
-// kinds is the one-byte form of every Kind.
-var kinds = [...]Kind{Validator, Condition, Schema}
-
-func encodeKind(k Kind) byte {
-	for i, known := range kinds {
-		if k == known {
-			return byte(i)
-		}
-	}
-	return byte(len(kinds)) // refused by the other end
-}
-
-func encodeCode(c Code) byte {
-	for i, known := range codes {
-		if c == known {
-			return byte(i)
-		}
-	}
-	return byte(len(codes) - 2) // Internal: an unknown code never reads as OK
-}
+// codes are those that may travel.
+var codes = []Code{OK, Threw, BadResult, BadSource, Timeout, Memory, Internal, BadInput}
 
 // ReadFrame reads one frame of at most limit bytes into buf, growing it as
 // needed, and returns its content. io.EOF means that the other end closed
@@ -169,210 +144,84 @@ func EndFrame(buf []byte) []byte {
 	return buf
 }
 
+// appendHead appends what precedes the raw bytes of a message: one line of JSON.
+func appendHead(b []byte, head any) []byte {
+	line, err := json.Marshal(head)
+	if err != nil {
+		return b // of a number that is none; the other end refuses the empty line
+	}
+	return append(append(b, line...), '\n')
+}
+
+// decodeHead reads the line of a message into head and returns the raw bytes behind it.
+func decodeHead(content []byte, head any) (rest []byte, err error) {
+	line, rest, _ := bytes.Cut(content, []byte("\n"))
+	if err := json.Unmarshal(line, head); err != nil {
+		return nil, fmt.Errorf("%w: %w", errFrame, err)
+	}
+	return rest, nil
+}
+
 // AppendTo appends the request to a frame.
 func (q *Request) AppendTo(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, q.ID)
-	b = append(b, byte(q.Op))
-	b = binary.AppendVarint(b, q.Now)
-	b = binary.AppendVarint(b, q.Seed)
-	b = binary.AppendUvarint(b, uint64(q.Routes)) //nolint:gosec // a count
-	b = binary.AppendUvarint(b, uint64(len(q.Sources)))
-	for _, s := range q.Sources {
-		b = append(b, encodeKind(s.Kind))
-		b = appendText(b, s.Text)
-	}
-	b = appendText(b, q.Data)
-	b = appendText(b, q.Context)
-	return appendText(b, q.Evidence)
+	q.Sizes = [3]int{len(q.Data), len(q.Context), len(q.Evidence)}
+	b = appendHead(b, q)
+	return append(append(append(b, q.Data...), q.Context...), q.Evidence...)
 }
 
 // Decode fills the request from a frame's content. Data, Context and Evidence alias it.
 func (q *Request) Decode(content []byte) error {
-	d := decoder{rest: content}
-	q.ID = d.readUint32()
-	q.Op = Op(d.readByte())
-	q.Now = d.readVarint()
-	q.Seed = d.readVarint()
-	q.Routes = d.readCount(1 << 16)
-	n := d.readCount(1 << 16)
-	q.Sources = q.Sources[:0]
-	for range n {
-		kind := d.readByte()
-		text := d.readBytes()
-		if d.bad = d.bad || int(kind) >= len(kinds); d.bad {
-			break
+	*q = Request{}
+	rest, err := decodeHead(content, q)
+	if err != nil {
+		return err
+	}
+	for i, part := range [...]*[]byte{&q.Data, &q.Context, &q.Evidence} {
+		n := q.Sizes[i]
+		if n < 0 || n > len(rest) {
+			return fmt.Errorf("%w: a request that is cut short", errFrame)
 		}
-		q.Sources = append(q.Sources, Source{Kind: kinds[kind], Text: string(text)})
+		*part, rest = rest[:n:n], rest[n:]
 	}
-	q.Data, q.Context, q.Evidence = d.readBytes(), d.readBytes(), d.readBytes()
-	if q.Op != OpRun && q.Op != OpCheck && q.Op != OpRead || q.Routes > len(q.Sources) {
-		d.bad = true
+	if len(rest) > 0 || q.Op != OpRun && q.Op != OpCheck && q.Op != OpRead || q.Routes < 0 || q.Routes > len(q.Sources) {
+		return fmt.Errorf("%w: not a request", errFrame)
 	}
-	return d.checkEnd("request")
+	return nil
 }
 
 // AppendTo appends the outcome to a frame.
-func (o *Outcome) AppendTo(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, o.ID)
-	b = binary.AppendUvarint(b, uint64(o.Index)) //nolint:gosec // an index
-	b = append(b, packFlags(o.Last, o.Leaving, o.Valid, o.Late), encodeCode(o.Code))
-	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(o.Confidence))
-	b = appendText(b, o.Reason)
-	b = appendTexts(b, o.Violations)
-	b = appendTexts(b, o.Suggestions)
-	b = appendText(b, o.Detail)
-	b = binary.AppendUvarint(b, uint64(len(o.Objections)))
-	for _, v := range o.Objections {
-		for _, text := range [...]string{v.Path, v.Keyword, v.SchemaPath, v.Message, v.Hint} {
-			b = appendText(b, text)
-		}
-	}
-	b = binary.AppendUvarint(b, uint64(o.Line))      //nolint:gosec // a position
-	return binary.AppendUvarint(b, uint64(o.Column)) //nolint:gosec // a position
-}
+func (o *Outcome) AppendTo(b []byte) []byte { return appendHead(b, o) }
 
 // Decode fills the outcome from a frame's content, and holds it to the contract
 // of a Result whoever wrote it: the bounds, clean text, and no verdict beside a
 // code other than OK.
 func (o *Outcome) Decode(content []byte) error {
-	d := decoder{rest: content}
-	o.ID = d.readUint32()
-	o.Index = d.readCount(1 << 16)
-	bits := d.readByte()
-	o.Last, o.Leaving, o.Valid, o.Late = bits&1 != 0, bits&2 != 0, bits&4 != 0, bits&8 != 0
-	code := d.readByte()
-	o.Confidence = math.Float64frombits(d.readUint64())
-	o.Reason = Clean(string(d.readBytes()), MaxReason)
-	o.Violations = d.readTexts()
-	o.Suggestions = d.readTexts()
-	o.Detail = Clean(string(d.readBytes()), maxMessage)
-	o.Objections = d.readViolations()
-	o.Line, o.Column = d.readCount(math.MaxInt32), d.readCount(math.MaxInt32)
-	if bits > 15 || int(code) >= len(codes) || !(o.Confidence >= 0 && o.Confidence <= 1) { // NaN is refused too
-		d.bad = true
-	}
-	if err := d.checkEnd("outcome"); err != nil {
+	*o = Outcome{}
+	rest, err := decodeHead(content, o)
+	if err != nil {
 		return err
 	}
-	o.Code = codes[code]
+	if len(rest) > 0 || !slices.Contains(codes, o.Code) || o.Index < 0 || o.Line < 0 || o.Column < 0 || o.Confidence < 0 || o.Confidence > 1 ||
+		max(len(o.Violations), len(o.Suggestions)) > MaxNotes || len(o.Objections) > maxViolations {
+		return fmt.Errorf("%w: not an outcome", errFrame)
+	}
+	o.Name, o.Detail = "", Clean(o.Detail, maxMessage)
 	o.Late = o.Late && o.Code == Timeout
 	if o.Code != OK {
-		o.Valid, o.Confidence, o.Reason, o.Violations, o.Suggestions = false, 0, "", nil, nil
+		o.Result = Result{Code: o.Code, Detail: o.Detail}
 		o.Objections = nil
+		return nil
 	}
-	return nil
-}
-
-func packFlags(bits ...bool) (b byte) {
-	for i, set := range bits {
-		if set {
-			b |= 1 << i
+	o.Reason = Clean(o.Reason, MaxReason)
+	for _, notes := range [...][]string{o.Violations, o.Suggestions} {
+		for i := range notes {
+			notes[i] = Clean(notes[i], MaxNote)
 		}
 	}
-	return b
-}
-
-func appendText[T string | []byte](b []byte, s T) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-func appendTexts(b []byte, list []string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(list)))
-	for _, s := range list {
-		b = appendText(b, s)
+	for i, v := range o.Objections {
+		o.Objections[i] = ClipViolation(v)
 	}
-	return b
-}
-
-// decoder takes fields off the front of a message; after the first that does not
-// fit it is bad and yields zeros.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) takeBytes(n int) []byte {
-	if d.bad || n > len(d.rest) {
-		d.bad = true
-		return nil
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) readByte() byte {
-	if b := d.takeBytes(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *decoder) readUint32() uint32 {
-	if b := d.takeBytes(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (d *decoder) readUint64() uint64 {
-	if b := d.takeBytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (d *decoder) readVarint() int64 {
-	v, n := binary.Varint(d.rest)
-	if n <= 0 {
-		d.bad = true
-		return 0
-	}
-	d.takeBytes(n)
-	return v
-}
-
-// readCount reads a number of at most limit.
-func (d *decoder) readCount(limit uint64) int {
-	v, n := binary.Uvarint(d.rest)
-	if n <= 0 || v > limit {
-		d.bad = true
-		return 0
-	}
-	d.takeBytes(n)
-	return int(v) //nolint:gosec // at most limit
-}
-
-func (d *decoder) readBytes() []byte {
-	return d.takeBytes(d.readCount(math.MaxInt32))
-}
-
-func (d *decoder) readTexts() []string {
-	n := d.readCount(MaxNotes)
-	if n == 0 || d.bad {
-		return nil
-	}
-	list := make([]string, 0, n)
-	for range n {
-		list = append(list, Clean(string(d.readBytes()), MaxNote))
-	}
-	return list
-}
-
-func (d *decoder) readViolations() []Violation {
-	n := d.readCount(maxViolations)
-	if n == 0 || d.bad {
-		return nil
-	}
-	list := make([]Violation, n)
-	for i := range list {
-		list[i] = ClipViolation(Violation{
-			Path: string(d.readBytes()), Keyword: string(d.readBytes()), SchemaPath: string(d.readBytes()),
-			Message: string(d.readBytes()), Hint: string(d.readBytes()),
-		})
-	}
-	return list
+	return nil
 }
 
 // ClipViolation cuts and cleans the strings of a violation to what may travel.
@@ -381,11 +230,4 @@ func ClipViolation(v Violation) Violation {
 		Path: Clean(v.Path, MaxNote), Keyword: Clean(v.Keyword, 64), SchemaPath: Clean(v.SchemaPath, MaxNote),
 		Message: Clean(v.Message, maxMessage), Hint: Clean(v.Hint, MaxNote),
 	}
-}
-
-func (d *decoder) checkEnd(what string) error {
-	if d.bad || len(d.rest) != 0 {
-		return fmt.Errorf("%w: not a %s", errFrame, what)
-	}
-	return nil
 }

@@ -43,10 +43,10 @@ func compileScript(s script.Source) *program {
 	if s.Kind == script.Validator {
 		var detail string
 		if p.params, detail = inspectValidator(expression); detail != "" {
-			return &program{fault: &script.Outcome{Code: script.BadSource, Detail: detail}}
+			return refuseSource(detail)
 		}
 	} else if detail := inspectCondition(expression); detail != "" {
-		return &program{fault: &script.Outcome{Code: script.BadSource, Detail: detail}}
+		return refuseSource(detail)
 	}
 	code, err := goja.CompileAST(&ast.Program{
 		Body: []ast.Statement{&ast.ExpressionStatement{Expression: expression}},
@@ -59,10 +59,15 @@ func compileScript(s script.Source) *program {
 	return p
 }
 
+func refuseSource(detail string) *program {
+	fault := newFault(script.BadSource, detail)
+	return &program{fault: &fault}
+}
+
 func compileSchema(text string) *program {
 	s, err := schema.Compile(json.RawMessage(text))
 	if err != nil {
-		return &program{fault: &script.Outcome{Code: script.BadSource, Detail: err.Error()}}
+		return refuseSource(err.Error())
 	}
 	return &program{schema: s}
 }
@@ -142,7 +147,7 @@ func syntaxFault(s script.Source, err error) *script.Outcome {
 	if s.Kind == script.Condition {
 		want = wantCondition
 	}
-	o := &script.Outcome{Code: script.BadSource}
+	o := &script.Outcome{Result: script.Result{Code: script.BadSource}}
 	message, _, _ := strings.Cut(err.Error(), "\n")
 	if m := positionPattern.FindStringSubmatch(message); m != nil {
 		_, _ = fmt.Sscan(m[1], &o.Line)

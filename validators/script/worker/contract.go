@@ -17,9 +17,11 @@ type resultReader struct {
 	objectPrototype *goja.Object // as it was before the script ran
 }
 
-func newBadResult(detail string) script.Outcome {
-	return script.Outcome{Code: script.BadResult, Detail: detail}
+func newFault(code script.Code, detail string) script.Outcome {
+	return script.Outcome{Result: script.Result{Code: code, Detail: detail}}
 }
+
+func newBadResult(detail string) script.Outcome { return newFault(script.BadResult, detail) }
 
 const (
 	detailBoolean    = "valid must be true or false; use !!(...)"
@@ -37,7 +39,7 @@ var (
 // of the script.
 func (r *resultReader) readVerdict(kind script.Kind, v goja.Value) script.Outcome {
 	if verdict, ok := readBool(v); ok {
-		return script.Outcome{Code: script.OK, Valid: verdict, Confidence: 1}
+		return script.Outcome{Result: script.Result{Code: script.OK, Valid: verdict, Confidence: 1}}
 	}
 	if kind == script.Condition {
 		return newBadResult("a condition must be true or false, not " + describeValue(v) + "; use !!(...)")
@@ -63,7 +65,7 @@ func (r *resultReader) readObject(object *goja.Object) script.Outcome {
 	if !ok {
 		return newBadResult(detailBoolean)
 	}
-	o := script.Outcome{Code: script.OK, Valid: valid}
+	o := script.Outcome{Result: script.Result{Code: script.OK, Valid: valid}}
 	if o.Confidence, ok = readConfidence(r.getOwn(object, "confidence")); !ok {
 		return newBadResult(detailConfidence)
 	}
@@ -196,21 +198,21 @@ func (r *resultReader) convertFault(x any) script.Outcome {
 	switch err := x.(type) {
 	case *goja.InterruptedError:
 		if err.Value() == errHeap { //nolint:errorlint // the very value that the watchdog passed
-			return script.Outcome{Code: script.Memory}
+			return newFault(script.Memory, "")
 		}
-		return script.Outcome{Code: script.Timeout}
+		return newFault(script.Timeout, "")
 	case *goja.StackOverflowError:
-		return script.Outcome{Code: script.Threw, Detail: "calls nest deeper than " + formatInt(maxCalls) + " levels; use a loop instead of recursion"}
+		return newFault(script.Threw, "calls nest deeper than "+formatInt(maxCalls)+" levels; use a loop instead of recursion")
 	case *goja.Exception:
 		return r.describeThrown(err)
 	}
-	return script.Outcome{Code: script.Internal}
+	return newFault(script.Internal, "")
 }
 
 // describeThrown describes what was thrown: its text if it is a string, else its own
 // message. Nothing else of it is looked at.
 func (r *resultReader) describeThrown(exception *goja.Exception) (o script.Outcome) {
-	o = script.Outcome{Code: script.Threw, Detail: "it threw"}
+	o = newFault(script.Threw, "it threw")
 	defer func() {
 		if x := recover(); x != nil { // the message was an accessor
 			if _, again := x.(*goja.Exception); !again {

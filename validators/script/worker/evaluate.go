@@ -63,7 +63,7 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	defer e.watch.end()
 	defer func() {
 		if x := recover(); x != nil {
-			o = script.Outcome{Code: script.Internal}
+			o = newFault(script.Internal, "")
 		}
 	}()
 	p, known := e.programs.Get(s)
@@ -91,14 +91,14 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	})
 	args, err := decodeArguments(vm, q, p.params)
 	if err != nil {
-		return script.Outcome{Code: script.BadInput, Detail: err.Error()}
+		return newFault(script.BadInput, err.Error())
 	}
 	used, began := processorTime(), time.Now()
 	run.start(vm, began)
 	o = e.callScript(vm, p, s.Kind, args)
 	// Past the limit no verdict counts: a regular expression may have been cut short.
 	if time.Since(began) > e.setup.Soft && o.Code != script.Memory {
-		o = script.Outcome{Code: script.Timeout, Late: isStarved(processorTime()-used, e.setup.Soft)}
+		o = script.Outcome{Late: isStarved(processorTime()-used, e.setup.Soft), Result: script.Result{Code: script.Timeout}}
 	}
 	return o
 }
@@ -175,20 +175,20 @@ func isStarved(used, limit time.Duration) bool {
 // too long or too much memory ends with the process.
 func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	if q.Op == script.OpCheck {
-		return script.Outcome{Code: script.OK, Valid: true, Confidence: 1}
+		return script.Outcome{Result: script.Result{Code: script.OK, Valid: true, Confidence: 1}}
 	}
 	if len(q.Data) == 0 {
 		q.Data = []byte("{}")
 	}
 	doc := document.Known(q.Data)
 	if doc.Kind() == 0 {
-		return script.Outcome{Code: script.BadInput, Detail: "the document is not JSON"}
+		return newFault(script.BadInput, "the document is not JSON")
 	}
 	violations, err := s.ValidateDocument(doc)
 	if err != nil {
-		return script.Outcome{Code: script.BadSource, Detail: err.Error()}
+		return newFault(script.BadSource, err.Error())
 	}
-	o := script.Outcome{Code: script.OK, Valid: len(violations) == 0, Confidence: 1}
+	o := script.Outcome{Result: script.Result{Code: script.OK, Valid: len(violations) == 0, Confidence: 1}}
 	for _, v := range violations {
 		o.Objections = append(o.Objections, script.ClipViolation(script.Violation(v)))
 	}

@@ -112,7 +112,7 @@ func TestStringsAreCutAndCleaned(t *testing.T) {
 }
 
 func TestConditionsMustBeBoolean(t *testing.T) {
-	for text, want := range map[string]script.Outcome{
+	for text, want := range map[string]script.Result{
 		"data.n > 2":                {Code: script.OK, Valid: true, Confidence: 1},
 		"context.state === 'x'":     {Code: script.OK, Confidence: 1},
 		"evidence.build === 'x'":    {Code: script.OK, Confidence: 1},
