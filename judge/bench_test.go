@@ -76,8 +76,8 @@ func BenchmarkDecide(b *testing.B) {
 			if found := set.CheckFields(c.Data); found != nil {
 				b.Fatal(found)
 			}
-			if found, err := set.FindSchemaViolations(b.Context(), c.Principal, c.Data); err != nil || len(found) > 0 {
-				b.Fatal(err, found)
+			if r, err := set.CheckSchema(b.Context(), c.Principal, c.Data); err != nil || len(r.Findings) > 0 {
+				b.Fatal(err, r.Findings)
 			}
 		}
 	})

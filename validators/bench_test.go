@@ -46,8 +46,8 @@ func BenchmarkFieldsAndSchema(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if found, err := s.FindSchemaViolations(b.Context(), "caller", doc); err != nil || len(found) > 0 {
-					b.Fatal(found, err)
+				if r, err := s.CheckSchema(b.Context(), "caller", doc); err != nil || len(r.Findings) > 0 {
+					b.Fatal(r.Findings, err)
 				}
 			}
 		})

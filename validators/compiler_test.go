@@ -114,7 +114,7 @@ func TestWhereSchemasRun(t *testing.T) {
 			if len(problems) > 0 || !set.HasSchema() || set.IsSandboxed() != c.there {
 				t.Fatalf("problems %v, sandboxed %v", problems, set.IsSandboxed())
 			}
-			if _, err := set.FindSchemaViolations(t.Context(), "caller", document.Known([]byte(`{"a":1}`))); err != nil {
+			if _, err := set.CheckSchema(t.Context(), "caller", document.Known([]byte(`{"a":1}`))); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(both.docs) + both.asked(); (got > 0) != c.there {
@@ -241,8 +241,8 @@ func TestCacheKeepsWhatWasCompiled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := set.FindSchemaViolations(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || len(found) != 1 || found[0].Path != "/b" {
-		t.Errorf("got %v, %v", found, err)
+	if r, err := set.CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || len(r.Findings) != 1 || r.Findings[0].Path != "/b" {
+		t.Errorf("got %v, %v", r.Findings, err)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestScriptSendsEverythingInOneTrip(t *testing.T) {
 	r := &scripted{}
 	checks := validators.Checks{Validators: validator("v"), Routes: []script.Script{{Name: "r", Kind: script.Condition, Source: "true"}}}
 	set, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), "caller", stranger, checks)
-	if err != nil || !set.HasValidators() || !set.HasRoutes() || set.HasFields() || set.HasSchema() {
+	if err != nil || !set.HasScripts() {
 		t.Fatal(set, err)
 	}
 	in := validators.Input{Caller: "caller", Data: json.RawMessage(`{"d":1}`), Context: json.RawMessage(`{"c":1}`), Seed: 7}

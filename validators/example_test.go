@@ -36,12 +36,12 @@ func Example() {
 	for _, f := range set.CheckFields(document.Known(data)) {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
-	violations, err := set.FindSchemaViolations(context.Background(), "agent-7", document.Known(data))
+	report, err := set.CheckSchema(context.Background(), "agent-7", document.Known(data))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, f := range violations {
+	for _, f := range report.Findings {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
 	reply, err := set.RunScripts(context.Background(), validators.Input{Caller: "agent-7", Data: data})

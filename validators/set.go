@@ -79,21 +79,6 @@ type Set struct {
 	routes     []script.Script
 }
 
-// HasFields reports whether there are required fields.
-func (s *Set) HasFields() bool { return len(s.fields) > 0 }
-
-// HasSchema reports whether there is a schema.
-func (s *Set) HasSchema() bool { return s.schema != nil || s.schemas != nil }
-
-// HasValidators reports whether there are validators.
-func (s *Set) HasValidators() bool { return len(s.validators) > 0 }
-
-// HasRoutes reports whether conditions choose the target.
-func (s *Set) HasRoutes() bool { return len(s.routes) > 0 }
-
-// IsSandboxed reports whether the schema is applied in the sandbox.
-func (s *Set) IsSandboxed() bool { return s.schemas != nil }
-
 // SchemaReport is the result of applying a schema.
 type SchemaReport struct {
 	// Findings has one entry per violation, none when the document conforms.
@@ -103,12 +88,6 @@ type SchemaReport struct {
 	Fault bool
 	// Unhardened lists the protections that were missing where the schema ran.
 	Unhardened []string
-}
-
-// FindSchemaViolations returns the findings of CheckSchema.
-func (s *Set) FindSchemaViolations(ctx context.Context, caller string, doc document.JSON) ([]Finding, error) {
-	r, err := s.CheckSchema(ctx, caller, doc)
-	return r.Findings, err
 }
 
 // CheckSchema applies the schema to doc, a JSON value without duplicate keys, for the
@@ -125,7 +104,7 @@ func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON)
 }
 
 func (s *Set) applyLocally(doc document.JSON) (SchemaReport, error) {
-	violations, err := s.schema.ValidateDocument(doc)
+	violations, err := s.schema.Validate(doc)
 	if errors.Is(err, schema.ErrUnapplied) {
 		return newFaultReport(err.Error()), nil
 	}

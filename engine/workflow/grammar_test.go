@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
@@ -43,7 +44,7 @@ func TestFormatSchemaAcceptsWhatParseAccepts(t *testing.T) {
 		}
 	}
 	for name, doc := range docs {
-		if v, err := s.ValidateJSON(doc); err != nil || len(v) > 0 {
+		if v, err := s.Validate(document.Known(doc)); err != nil || len(v) > 0 {
 			t.Errorf("%s: %v, %v", name, v, err)
 		}
 	}
@@ -63,7 +64,7 @@ func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
 		if slices.Contains(beyondSchema, c.name) || !json.Valid([]byte(c.doc)) {
 			continue
 		}
-		if v, err := s.ValidateJSON(raw(c.doc)); err == nil && len(v) == 0 {
+		if v, err := s.Validate(document.Known(raw(c.doc))); err == nil && len(v) == 0 {
 			t.Errorf("%s: the schema accepts what Parse refuses (%s)", c.name, c.issues)
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
@@ -280,7 +281,7 @@ func conforms(t testing.TB, tool string, r result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if violations, err := outputSchemas()[tool].ValidateJSON(doc); err != nil || len(violations) > 0 {
+	if violations, err := outputSchemas()[tool].Validate(document.Known(doc)); err != nil || len(violations) > 0 {
 		t.Errorf("%s: the answer does not conform to the output schema: %v %v", tool, violations, err)
 	}
 	if len(r.Content) != 2 {

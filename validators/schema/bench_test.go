@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // reviewSchema has the keywords that people use, reviewDocument conforms to it
@@ -48,8 +50,8 @@ func BenchmarkValidate1KB(b *testing.B) {
 		})
 	}
 	valid := func(found []Violation, err error) bool { return err == nil && len(found) == 0 }
-	run("conforms", func() bool { return valid(s.ValidateJSON(good)) })
-	run("violates", func() bool { found, err := s.ValidateJSON(bad); return err == nil && len(found) > 0 })
+	run("conforms", func() bool { return valid(s.Validate(document.Known(good))) })
+	run("violates", func() bool { found, err := s.Validate(document.Known(bad)); return err == nil && len(found) > 0 })
 	run("baseline_library_decoded", func() bool { return s.library.Validate(decoded) == nil })
 	run("baseline_decode_and_library", func() bool {
 		v, err := decodeJSON(good)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
@@ -19,7 +20,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	violations, err := s.ValidateJSON(json.RawMessage(`{"reviewers": ["rob"], "due": "tomorrow"}`))
+	violations, err := s.Validate(document.Known([]byte(`{"reviewers": ["rob"], "due": "tomorrow"}`)))
 	if err != nil {
 		fmt.Println(err)
 		return

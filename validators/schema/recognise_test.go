@@ -104,7 +104,7 @@ func suite(t *testing.T, draft, file string) (cases, sure int) {
 		}
 		for _, c := range g.Tests {
 			name := draft + " " + filepath.Base(file) + ": " + g.Description + ": " + c.Description
-			found, err := s.ValidateJSON(c.Data)
+			found, err := s.Validate(document.Known(c.Data))
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
@@ -302,7 +302,7 @@ func FuzzValidate(f *testing.F) {
 			}
 			return
 		}
-		if out, err := s.ValidateJSON(json.RawMessage(doc)); err == nil && len(out) > MaxViolations+1 {
+		if out, err := s.Validate(document.Known([]byte(doc))); err == nil && len(out) > MaxViolations+1 {
 			t.Errorf("%d violations", len(out))
 		}
 		if distinctKeys(doc) {
@@ -311,7 +311,7 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-// distinctKeys is roughly the promise under which ValidateJSON works.
+// distinctKeys is roughly the promise under which Validate works.
 func distinctKeys(doc string) bool {
 	v, err := decodeJSON([]byte(doc))
 	if err != nil {

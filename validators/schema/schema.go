@@ -84,20 +84,13 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 // nothing about the document.
 var ErrUnapplied = errors.New("the schema could not be applied")
 
-// ValidateJSON checks one JSON document and returns what is wrong with it, at
-// most MaxViolations and a note of how many more. The document must not hold a key
-// twice (the program refuses such before they get here); otherwise it is open
-// which of the values counts. The error wraps ErrUnapplied.
-func (s *Schema) ValidateJSON(raw json.RawMessage) ([]Violation, error) {
-	doc := document.Known(raw)
+// Validate checks a document and returns what is wrong with it, at most MaxViolations and a note
+// of how many more. The document must not hold a key twice (the program refuses such before they
+// get here); otherwise it is open which of the values counts. The error wraps ErrUnapplied.
+func (s *Schema) Validate(doc document.JSON) ([]Violation, error) {
 	if doc.Kind() == 0 {
 		return nil, fmt.Errorf("%w: the document is not JSON", ErrUnapplied)
 	}
-	return s.ValidateDocument(doc)
-}
-
-// ValidateDocument is ValidateJSON of a document that was read.
-func (s *Schema) ValidateDocument(doc document.JSON) ([]Violation, error) {
 	if s.fast.accepts(doc) {
 		return nil, nil
 	}
@@ -106,16 +99,6 @@ func (s *Schema) ValidateDocument(doc document.JSON) ([]Violation, error) {
 		return nil, fmt.Errorf("%w: the document has a number with a huge exponent at %s", ErrUnapplied, path)
 	}
 	return s.validate(v)
-}
-
-// Validate checks a document that was decoded with json.Number. A schema that
-// cannot be applied is one violation with the keyword "$ref".
-func (s *Schema) Validate(doc any) []Violation {
-	out, err := s.validate(doc)
-	if err != nil {
-		return []Violation{{Keyword: "$ref", Message: err.Error()}}
-	}
-	return out
 }
 
 func (s *Schema) validate(doc any) (out []Violation, err error) {

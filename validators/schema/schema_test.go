@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
@@ -105,7 +106,7 @@ func TestViolations(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := compile(t, c.schema).ValidateJSON(json.RawMessage(c.doc))
+			got, err := compile(t, c.schema).Validate(document.Known([]byte(c.doc)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +137,7 @@ func TestViolations(t *testing.T) {
 func TestSchemaPath(t *testing.T) {
 	t.Parallel()
 	s := compile(t, `{"$defs":{"a/b":{"properties":{"x":{"minLength":2}}}},"properties":{"o":{"$ref":"#/$defs/a~1b"}}}`)
-	got, err := s.ValidateJSON(json.RawMessage(`{"o":{"x":""}}`))
+	got, err := s.Validate(document.Known([]byte(`{"o":{"x":""}}`)))
 	if err != nil || len(got) != 1 || got[0].SchemaPath != "/properties/o/$ref/properties/x/minLength" {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -150,29 +151,15 @@ func TestViolationsAreBoundedAndStable(t *testing.T) {
 		fmt.Fprintf(&doc, `,"k%04d":1`, i)
 	}
 	raw := json.RawMessage("{" + doc.String()[1:] + "}")
-	first, err := s.ValidateJSON(raw)
+	first, err := s.Validate(document.Known(raw))
 	if err != nil || len(first) != schema.MaxViolations+1 || first[schema.MaxViolations].Message != "and 1980 more violations" {
 		t.Fatalf("%d violations, %v", len(first), err)
 	}
 	for _, list := range []string{"[" + strings.Repeat("1,", 99) + "1]"} {
-		got, err := s.ValidateJSON(json.RawMessage(list))
+		got, err := s.Validate(document.Known([]byte(list)))
 		if err != nil || got[1].Path != "/1" || got[20].Message != "and 80 more violations" {
 			t.Fatalf("got %+v, %v", got, err)
 		}
-	}
-}
-
-func TestValidateDecoded(t *testing.T) {
-	t.Parallel()
-	s := compile(t, `{"properties":{"n":{"type":"integer"}}}`)
-	if got := s.Validate(map[string]any{"n": json.Number("1")}); got != nil {
-		t.Errorf("got %v", got)
-	}
-	if got := s.Validate(map[string]any{"n": "x"}); len(got) != 1 || got[0].Path != "/n" {
-		t.Errorf("got %v", got)
-	}
-	if got := s.Validate(map[string]any{"n": make(chan int)}); len(got) != 1 || got[0].Keyword != "$ref" {
-		t.Errorf("what is no JSON must be a fault, got %v", got)
 	}
 }
 
@@ -187,7 +174,7 @@ func TestUnapplied(t *testing.T) {
 		"endless":         {`{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`, `{}`},
 		"fine, for scale": {loop, `{"a":{"a":{}}}`},
 	} {
-		_, err := compile(t, c[0]).ValidateJSON(json.RawMessage(c[1]))
+		_, err := compile(t, c[0]).Validate(document.Known([]byte(c[1])))
 		if want := !strings.HasPrefix(name, "fine"); errors.Is(err, schema.ErrUnapplied) != want {
 			t.Errorf("%s: %v", name, err)
 		}

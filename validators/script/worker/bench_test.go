@@ -11,6 +11,7 @@ import (
 
 	"github.com/dop251/goja"
 
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
@@ -18,8 +19,8 @@ import (
 
 const reference = "(data, context) => ({ valid: data.comments?.length >= 20, confidence: 0.9, reason: 'Detailed comments required' })"
 
-// document is a JSON object of about size bytes, of the shapes that agents send.
-func document(size int) json.RawMessage {
+// newDocument returns a JSON object of about size bytes, of the shapes that agents send.
+func newDocument(size int) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"comments":"0123456789012345678901234","items":[`)
 	for i := 0; b.Len() < size-110; i++ {
@@ -38,7 +39,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		name  string
 		bytes int
 	}{{"1KB", 1 << 10}, {"100KB", 100 << 10}} {
-		data, state := document(size.bytes), json.RawMessage(`{"state":"draft","actor":"u1"}`)
+		data, state := newDocument(size.bytes), json.RawMessage(`{"state":"draft","actor":"u1"}`)
 		b.Run(size.name+"/worker", func(b *testing.B) {
 			p := pool(b)
 			batch := script.Batch{
@@ -119,7 +120,7 @@ func BenchmarkFloor(b *testing.B) {
 func BenchmarkIdle(b *testing.B) {
 	p := pool(b)
 	batch := batchOf(reference)
-	batch.Data = document(1 << 10)
+	batch.Data = newDocument(1 << 10)
 	var total time.Duration
 	for b.Loop() {
 		time.Sleep(2 * time.Millisecond)
@@ -134,7 +135,7 @@ func BenchmarkIdle(b *testing.B) {
 func BenchmarkTransition(b *testing.B) {
 	p := pool(b)
 	batch := batchOf(reference, "(d) => d.items.length > 1", "(d, c) => c.state === 'draft'")
-	batch.Data, batch.Context = document(1<<10), json.RawMessage(`{"state":"draft"}`)
+	batch.Data, batch.Context = newDocument(1<<10), json.RawMessage(`{"state":"draft"}`)
 	for _, text := range []string{"data.items.length > 1000", "true"} {
 		batch.Routes = append(batch.Routes, script.Script{Kind: script.Condition, Source: text})
 	}
@@ -181,7 +182,7 @@ func BenchmarkAfterDeath(b *testing.B) {
 // BenchmarkSchema is a stranger's schema in the worker, beside the same in process.
 func BenchmarkSchema(b *testing.B) {
 	const text = `{"type":"object","required":["comments"],"properties":{"comments":{"type":"string","minLength":20},"items":{"type":"array","items":{"type":"object","required":["id"]}}}}`
-	data := document(1 << 10)
+	data := newDocument(1 << 10)
 	b.Run("worker", func(b *testing.B) {
 		p := pool(b)
 		remote := script.Script{Name: "s", Kind: script.Schema, Source: text}
@@ -197,7 +198,7 @@ func BenchmarkSchema(b *testing.B) {
 			b.Fatal(err)
 		}
 		for b.Loop() {
-			if v, err := s.ValidateJSON(data); err != nil || len(v) > 0 {
+			if v, err := s.Validate(document.Known(data)); err != nil || len(v) > 0 {
 				b.Fatal(err, v)
 			}
 		}

@@ -184,7 +184,7 @@ func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	if doc.Kind() == 0 {
 		return newFault(script.BadInput, "the document is not JSON")
 	}
-	violations, err := s.ValidateDocument(doc)
+	violations, err := s.Validate(doc)
 	if err != nil {
 		return newFault(script.BadSource, err.Error())
 	}

@@ -154,7 +154,7 @@ func (s *server) answerScripts() error {
 func (s *server) answerDocument() error {
 	r := script.Report{ID: s.request.ID}
 	r.Answer, r.Failed = s.readGuarded()
-	if len(r.Answer) > script.MaxReport-64 {
+	if len(r.Answer) > script.MaxReport-128 {
 		r.Answer, r.Failed = nil, true
 	}
 	s.leaving = s.leaving || r.Failed || s.eval.mustRecycle()
