@@ -12,6 +12,7 @@ package fairshare
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -289,33 +290,17 @@ func (q *Queue) withdraw(a *account, t *ticket) bool {
 }
 
 func (q *Queue) remove(a *account, t *ticket) bool {
-	for i, other := range a.line {
-		if other != t {
-			continue
-		}
-		if i == 0 { // the usual case does not copy a long line
-			a.line[0], a.line = nil, a.line[1:]
-		} else {
-			a.line = slices.Delete(a.line, i, i+1)
-		}
-		q.queued--
-		if len(a.line) == 0 {
-			q.stopWaiting(a)
-		}
-		return true
+	i := slices.Index(a.line, t)
+	if i < 0 {
+		return false
 	}
-	return false
-}
-
-func (q *Queue) stopWaiting(a *account) {
-	for i, other := range q.waiting {
-		if other == a {
-			last := len(q.waiting) - 1
-			q.waiting[i], q.waiting[last] = q.waiting[last], nil
-			q.waiting = q.waiting[:last]
-			return
-		}
+	a.line = slices.Delete(a.line, i, i+1)
+	q.queued--
+	if len(a.line) == 0 {
+		at := slices.Index(q.waiting, a)
+		q.waiting = slices.Delete(q.waiting, at, at+1)
 	}
+	return true
 }
 
 // dropAccount drops an idle caller that owes nothing, and everybody's debts once the queue
@@ -332,11 +317,7 @@ func (q *Queue) dropAccount(a *account) {
 }
 
 func (q *Queue) forgetIdle() {
-	for name, a := range q.callers {
-		if a.isIdle() {
-			delete(q.callers, name)
-		}
-	}
+	maps.DeleteFunc(q.callers, func(_ string, a *account) bool { return a.isIdle() })
 }
 
 func (a *account) isIdle() bool { return a.held == 0 && len(a.line) == 0 }

@@ -1,8 +1,10 @@
 package listen
 
 import (
-	"container/list"
+	"math"
 	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // crowd bounds something that holders can lose again: connections without a request,
@@ -23,7 +25,7 @@ type crowd struct {
 type holder struct {
 	members int
 	sum     int64
-	loose   list.List // of *member: those that can be evicted, the longest held first
+	loose   *simplelru.LRU[*member, uint64] // those that can be evicted, with their turns
 }
 
 // member is one thing that is held. Its methods may be called after it has left.
@@ -33,8 +35,6 @@ type member struct {
 	key    string
 	weight int64
 	pins   int
-	turn   uint64
-	place  *list.Element // in loose; nil while it is pinned, or out
 	out    bool
 }
 
@@ -113,8 +113,8 @@ func (m *member) renew() {
 	c := m.crowd
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.place != nil {
-		c.unpinMember(m)
+	if !m.out && m.pins == 0 {
+		c.renew(m)
 	}
 }
 
@@ -127,7 +127,7 @@ func (m *member) pin() bool {
 		return false
 	}
 	m.pins++
-	c.pinMember(m)
+	c.holders[m.key].loose.Remove(m)
 	return true
 }
 
@@ -136,7 +136,7 @@ func (m *member) unpin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.pins--; m.pins == 0 && !m.out {
-		c.unpinMember(m)
+		c.renew(m)
 	}
 }
 
@@ -180,18 +180,15 @@ func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*
 func (c *crowd) pickVictim(key string, weight int64) *member {
 	var next *member
 	var most int64
+	var first uint64
 	for k, h := range c.holders {
 		sum := h.sum
 		if k == key {
 			sum += weight
 		}
-		front := h.loose.Front()
-		if front == nil || sum < most {
-			continue
-		}
-		m, _ := front.Value.(*member) // nothing else is in the list
-		if next == nil || sum > most || m.turn < next.turn {
-			next, most = m, sum
+		m, turn, ok := h.loose.GetOldest()
+		if ok && (next == nil || sum > most || sum == most && turn < first) {
+			next, most, first = m, sum, turn
 		}
 	}
 	return next
@@ -201,20 +198,21 @@ func (c *crowd) add(m *member) {
 	h := c.holders[m.key]
 	if h == nil {
 		h = &holder{}
+		h.loose, _ = simplelru.NewLRU[*member, uint64](math.MaxInt, nil) // the error is for a size below 1
 		c.holders[m.key] = h
 	}
 	h.members++
 	h.sum += m.weight
 	c.total += m.weight
 	if m.pins == 0 {
-		c.unpinMember(m)
+		c.renew(m)
 	}
 }
 
 func (c *crowd) remove(m *member) {
-	c.pinMember(m)
 	m.out = true
 	h := c.holders[m.key]
+	h.loose.Remove(m)
 	h.sum -= m.weight
 	c.total -= m.weight
 	if h.members--; h.members == 0 {
@@ -222,16 +220,7 @@ func (c *crowd) remove(m *member) {
 	}
 }
 
-func (c *crowd) unpinMember(m *member) {
-	c.pinMember(m)
+func (c *crowd) renew(m *member) {
 	c.turn++
-	m.turn = c.turn
-	m.place = c.holders[m.key].loose.PushBack(m)
-}
-
-func (c *crowd) pinMember(m *member) {
-	if m.place != nil {
-		c.holders[m.key].loose.Remove(m.place)
-		m.place = nil
-	}
+	c.holders[m.key].loose.Add(m, c.turn)
 }
