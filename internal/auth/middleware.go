@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,14 +33,9 @@ type Options struct {
 // Middleware lets only requests through whose credential the authenticator knows. The
 // handler finds the Identity in the request's context, and the credential nowhere.
 func Middleware(a Authenticator, o Options) func(http.Handler) http.Handler {
-	if o.MaxFailures == 0 {
-		o.MaxFailures = 30
-	}
-	if o.Recheck == 0 {
-		o.Recheck = 10 * time.Second
-	}
+	o.Recheck = cmp.Or(o.Recheck, 10*time.Second)
 	return func(next http.Handler) http.Handler {
-		return &gatekeeper{authenticator: a, options: o, next: next, failures: newFailures(o.MaxFailures, time.Minute)}
+		return &gatekeeper{authenticator: a, options: o, next: next, failures: newFailures(cmp.Or(o.MaxFailures, 30), time.Minute)}
 	}
 }
 

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -48,18 +49,13 @@ func (c *compiler) compile(s Source) *source {
 	out := &source{
 		parameters: c.parameters(s.Arguments),
 		readOnly:   s.isReadOnly(),
-		timeout:    s.Timeout,
+		timeout:    cmp.Or(s.Timeout, DefaultTimeout),
 		stretches:  s.Timeout == 0,
-	}
-	if out.stretches {
-		out.timeout = DefaultTimeout
 	}
 	if out.timeout < 0 || out.timeout > MaxTimeout {
 		c.fail("/timeout", "a timeout is more than 0 and at most 10m")
 	}
-	if s.MaxOutput == 0 {
-		s.MaxOutput = DefaultMaxOutput
-	}
+	s.MaxOutput = cmp.Or(s.MaxOutput, DefaultMaxOutput)
 	if s.MaxOutput < 0 || s.MaxOutput > MaxMaxOutput {
 		c.fail("/maxOutput", "a size is more than 0 and at most 1MiB")
 	}
@@ -94,10 +90,7 @@ func (c *compiler) parameters(arguments map[string]Argument) map[string]paramete
 		if !isArgumentName(name) {
 			c.fail(at, "the name of an argument is letters, digits and underscores, at most 64, and begins with no digit")
 		}
-		p := parameter{maxLength: a.MaxLength, optional: a.Optional}
-		if p.maxLength == 0 {
-			p.maxLength = defaultMaxLength
-		}
+		p := parameter{maxLength: cmp.Or(a.MaxLength, defaultMaxLength), optional: a.Optional}
 		if p.maxLength < 0 || p.maxLength > maxMaxLength {
 			c.fail(at+"/maxLength", "an argument has at most %d bytes", maxMaxLength)
 		}
@@ -141,10 +134,7 @@ func (c *compiler) command(s Source) (*command, []string) {
 	c.rejectForeignKeys("addresses", map[string]bool{
 		"headers": s.Headers != nil, "hosts": s.Hosts != nil, "accept": s.Accept != nil, "privateNetwork": s.PrivateNetwork,
 	})
-	out := &command{limit: s.MaxOutput, output: s.Output}
-	if out.output == "" {
-		out.output = OutputText
-	}
+	out := &command{limit: s.MaxOutput, output: cmp.Or(s.Output, OutputText)}
 	var used []string
 	for i, text := range s.Command {
 		t, err := parseTemplate(text)

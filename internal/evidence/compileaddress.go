@@ -1,8 +1,7 @@
 package evidence
 
 import (
-	"crypto/tls"
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -31,10 +30,7 @@ func (c *compiler) address(s Source) (*address, []string) {
 	c.rejectForeignKeys("commands", map[string]bool{
 		"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil,
 	})
-	out := &address{limit: s.MaxOutput, output: s.Output, accept: s.Accept}
-	if out.output == "" {
-		out.output = OutputJSON
-	}
+	out := &address{limit: s.MaxOutput, output: cmp.Or(s.Output, OutputJSON), accept: s.Accept}
 	for i, status := range s.Accept {
 		if status < 200 || status > 599 || status/100 == 3 {
 			c.fail(fmt.Sprintf("/accept/%d", i), "a status that counts as fetched is 200 to 299 or 400 to 599")
@@ -129,9 +125,4 @@ func (c *compiler) variables(at, text string) string {
 		}
 		return value
 	})
-}
-
-func isCertificate(err error) bool {
-	var invalid *tls.CertificateVerificationError
-	return errors.As(err, &invalid)
 }

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,9 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-const (
-	maxRedirects = 3
-)
+const maxRedirects = 3
 
 // address is a source that reads an address.
 type address struct {
@@ -122,15 +121,16 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 // requestFailure says why there was no answer. The errors of net/http hold the whole
 // address and are never passed on.
 func requestFailure(ctx context.Context, err error) judge.Fetched {
-	var dns *net.DNSError
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case errors.Is(err, egress.ErrBlocked):
 		return failedFetch(judge.FailureRefused, "the address is in a private or special network, which the source does not allow")
 	case ctx.Err() != nil:
 		return failedFetch(judge.FailureTimeout, "")
-	case errors.As(err, &dns):
+	case unresolved:
 		return failedFetch(judge.FailureUnavailable, "the name of the server cannot be resolved")
-	case isCertificate(err):
+	case untrusted:
 		return failedFetch(judge.FailureUnavailable, "the certificate of the server is not accepted")
 	default:
 		return failedFetch(judge.FailureUnavailable, "the server cannot be reached or does not speak HTTP")

@@ -20,6 +20,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -35,18 +36,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The defaults of Options.
-const (
-	DefaultConcurrent = 16
-	DefaultWait       = 5 * time.Second
-)
-
 // Options are the settings of a Manager. The zero value is fine.
 type Options struct {
-	// Concurrent is how many fetches run at once; 0 is DefaultConcurrent. One caller has
+	// Concurrent is how many fetches run at once; 0 is 16. One caller has
 	// at most half of them.
 	Concurrent int
-	// Wait is how long a fetch waits for a permit; 0 is DefaultWait.
+	// Wait is how long a fetch waits for a permit; 0 is 5 seconds.
 	Wait time.Duration
 	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
@@ -97,12 +92,6 @@ var _ judge.Fetcher = (*Manager)(nil)
 // started. The error is document.Errors, one issue for each mistake; what is only
 // missing now, such as a program, is among Warnings.
 func New(cfg Config, opts Options) (*Manager, error) {
-	if opts.Concurrent <= 0 {
-		opts.Concurrent = DefaultConcurrent
-	}
-	if opts.Wait <= 0 {
-		opts.Wait = DefaultWait
-	}
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = os.LookupEnv
 	}
@@ -112,8 +101,8 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	}
 	m := &Manager{
 		sources: map[string]*source{},
-		permits: fairshare.New(fairshare.Config{Permits: opts.Concurrent}),
-		wait:    opts.Wait,
+		permits: fairshare.New(fairshare.Config{Permits: cmp.Or(opts.Concurrent, 16)}),
+		wait:    cmp.Or(opts.Wait, 5*time.Second),
 		watcher: newWatcher(opts.Watcher),
 		public:  egress.NewGuard(false),
 		private: egress.NewGuard(true),

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"time"
@@ -30,19 +31,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.MaxBody, 1<<20)
-	setDefault(&c.Heartbeat, 15*time.Second)
-	setDefault(&c.WriteTimeout, 10*time.Second)
-	setDefault(&c.StreamLife, 15*time.Minute)
-	setDefault(&c.MaxStreams, 8)
+	c.MaxBody = cmp.Or(c.MaxBody, 1<<20)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
+	c.StreamLife = cmp.Or(c.StreamLife, 15*time.Minute)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 8)
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (c Config) validate() error {

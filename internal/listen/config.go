@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,24 +12,9 @@ import (
 	"time"
 )
 
-// The defaults of Config.
-const (
-	DefaultAddr              = "127.0.0.1:4285"
-	DefaultMaxBody           = 4 << 20
-	DefaultMaxHeader         = 32 << 10
-	DefaultMaxConns          = 4096
-	DefaultMaxRequests       = 2048
-	DefaultMaxStreams        = 2048
-	DefaultReadHeaderTimeout = 10 * time.Second
-	DefaultBodyTimeout       = 30 * time.Second
-	DefaultWriteTimeout      = 30 * time.Second
-	DefaultIdleTimeout       = 2 * time.Minute
-	DefaultDrainTimeout      = 30 * time.Second
-)
-
 // Config is what a Server is made of. Handler and Logger are required.
 type Config struct {
-	// Addr is host:port, or "" for DefaultAddr. Port 0 takes a free one: see Server.Addr.
+	// Addr is host:port, or "" for 127.0.0.1:4285. Port 0 takes a free one: see Server.Addr.
 	Addr string
 	// Listener is served instead of one made for Addr. The Server closes it.
 	Listener net.Listener
@@ -79,25 +65,18 @@ type Config struct {
 	DrainTimeout time.Duration
 }
 
-func setDefault[T comparable](value *T, fallback T) {
-	var zero T
-	if *value == zero {
-		*value = fallback
-	}
-}
-
 func (c Config) withDefaults() Config {
-	setDefault(&c.Addr, DefaultAddr)
-	setDefault(&c.MaxBody, DefaultMaxBody)
-	setDefault(&c.MaxHeader, DefaultMaxHeader)
-	setDefault(&c.MaxConns, DefaultMaxConns)
-	setDefault(&c.MaxRequests, DefaultMaxRequests)
-	setDefault(&c.MaxStreams, DefaultMaxStreams)
-	setDefault(&c.ReadHeaderTimeout, DefaultReadHeaderTimeout)
-	setDefault(&c.BodyTimeout, DefaultBodyTimeout)
-	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
-	setDefault(&c.IdleTimeout, DefaultIdleTimeout)
-	setDefault(&c.DrainTimeout, DefaultDrainTimeout)
+	c.Addr = cmp.Or(c.Addr, "127.0.0.1:4285")
+	c.MaxBody = cmp.Or(c.MaxBody, 4<<20)
+	c.MaxHeader = cmp.Or(c.MaxHeader, 32<<10)
+	c.MaxConns = cmp.Or(c.MaxConns, 4096)
+	c.MaxRequests = cmp.Or(c.MaxRequests, 2048)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 2048)
+	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, 30*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	return c
 }
 

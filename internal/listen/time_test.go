@@ -15,6 +15,15 @@ import (
 	"github.com/gavel-mcp/gavel/internal/listen"
 )
 
+// What the settings are without a value.
+const (
+	defaultReadHeaderTimeout = 10 * time.Second
+	defaultBodyTimeout       = 30 * time.Second
+	defaultWriteTimeout      = 30 * time.Second
+	defaultIdleTimeout       = 2 * time.Minute
+	defaultDrainTimeout      = 30 * time.Second
+)
+
 // reads is a handler that has its own idea of what to say about a bad body.
 func reads(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.ReadAll(r.Body); err != nil {
@@ -33,8 +42,8 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 		if resp := c.answer(); resp != nil {
 			t.Errorf("answered %s", resp.Status)
 		}
-		if took := time.Since(began); took != listen.DefaultReadHeaderTimeout {
-			t.Errorf("cut off after %s, want %s", took, listen.DefaultReadHeaderTimeout)
+		if took := time.Since(began); took != defaultReadHeaderTimeout {
+			t.Errorf("cut off after %s, want %s", took, defaultReadHeaderTimeout)
 		}
 	})
 }
@@ -54,8 +63,8 @@ func TestSlowBodiesAreRefused(t *testing.T) {
 				if got := code(t, resp); resp.StatusCode != http.StatusRequestTimeout || got != "body_too_slow" || resp.Header.Get("ETag") != "" {
 					t.Errorf("%s %s %v", resp.Status, got, resp.Header)
 				}
-				if took := time.Since(began); took != listen.DefaultBodyTimeout {
-					t.Errorf("refused after %s, want %s", took, listen.DefaultBodyTimeout)
+				if took := time.Since(began); took != defaultBodyTimeout {
+					t.Errorf("refused after %s, want %s", took, defaultBodyTimeout)
 				}
 			})
 		})
@@ -171,8 +180,8 @@ func TestStuckReader(t *testing.T) {
 		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("ended with %v", err)
 		}
-		if took := time.Since(began); took != listen.DefaultWriteTimeout {
-			t.Errorf("ended after %s, want %s", took, listen.DefaultWriteTimeout)
+		if took := time.Since(began); took != defaultWriteTimeout {
+			t.Errorf("ended after %s, want %s", took, defaultWriteTimeout)
 		}
 	})
 }
@@ -190,8 +199,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		if _, err := c.reader.ReadByte(); !errors.Is(err, io.EOF) {
 			t.Errorf("read: %v", err)
 		}
-		if took := time.Since(began); took != listen.DefaultIdleTimeout {
-			t.Errorf("closed after %s, want %s", took, listen.DefaultIdleTimeout)
+		if took := time.Since(began); took != defaultIdleTimeout {
+			t.Errorf("closed after %s, want %s", took, defaultIdleTimeout)
 		}
 	})
 }
@@ -253,7 +262,7 @@ func TestDrain(t *testing.T) {
 		}
 		<-told
 		_, _ = io.Copy(io.Discard, posted.Body)
-		<-time.After(listen.DefaultDrainTimeout / 2)
+		<-time.After(defaultDrainTimeout / 2)
 		close(goOn)
 		resp := work.answer()
 		if resp == nil || resp.StatusCode != http.StatusOK {
@@ -281,8 +290,8 @@ func TestDrainEndsInTime(t *testing.T) {
 		began := time.Now()
 		b.stop()
 		<-cut
-		if took := time.Since(began); took != listen.DefaultDrainTimeout {
-			t.Errorf("cut off after %s, want %s", took, listen.DefaultDrainTimeout)
+		if took := time.Since(began); took != defaultDrainTimeout {
+			t.Errorf("cut off after %s, want %s", took, defaultDrainTimeout)
 		}
 	})
 }

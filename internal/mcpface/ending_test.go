@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -174,7 +175,7 @@ func hurried(t *testing.T, e operation.Engine) *mcpface.Face {
 	t.Helper()
 	face, err := mcpface.New(mcpface.Config{
 		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, Logger: slog.New(slog.DiscardHandler),
-		Grace: 30 * time.Millisecond, LastAnswers: 30 * time.Millisecond,
+		Limits: mcpwire.Limits{Grace: 30 * time.Millisecond, LastAnswers: 30 * time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)

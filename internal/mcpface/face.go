@@ -12,6 +12,7 @@
 package mcpface
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,12 +38,9 @@ type Config struct {
 	ToolNames ToolNames        // Auto when empty
 	Version   string           // of the program, for serverInfo
 	Logger    *slog.Logger
-	// What follows is as in mcpwire.Config.
-	MaxLine, MaxInFlight int
-	HTTP                 mcpwire.Limits
-	StillValid           func(context.Context, auth.Identity) bool
-	Settle, Grace        time.Duration
-	LastAnswers          time.Duration
+	// Limits and StillValid are as in mcpwire.Config.
+	Limits     mcpwire.Limits
+	StillValid func(context.Context, auth.Identity) bool
 	// Reviews offers the tools and resources of reviews.
 	Reviews bool
 	// Elicit puts a parked move to a person through the client, when that can show
@@ -50,19 +48,6 @@ type Config struct {
 	Elicit bool
 	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
 	ElicitTimeout time.Duration
-}
-
-// defaultElicitTimeout is how long a person has for a form.
-const defaultElicitTimeout = 2 * time.Minute
-
-func (c Config) withDefaults() Config {
-	if c.ToolNames == "" {
-		c.ToolNames = Auto
-	}
-	if c.ElicitTimeout == 0 {
-		c.ElicitTimeout = defaultElicitTimeout
-	}
-	return c
 }
 
 func (c Config) validate() error {
@@ -93,7 +78,7 @@ type Face struct {
 
 // New returns a Face with every tool, resource and prompt registered.
 func New(cfg Config) (*Face, error) {
-	cfg = cfg.withDefaults()
+	cfg.ToolNames, cfg.ElicitTimeout = cmp.Or(cfg.ToolNames, Auto), cmp.Or(cfg.ElicitTimeout, 2*time.Minute)
 	f := &Face{cfg: cfg, tools: newCatalog(cfg.Reviews), tickets: newTickets(cfg.ElicitTimeout)}
 	f.rewriter = f.tools.rewriter()
 	told := instructions
@@ -111,8 +96,7 @@ func New(cfg Config) (*Face, error) {
 			server.WithPromptCompletionProvider(completer{f}),
 			server.WithResourceCompletionProvider(completer{f}),
 		},
-		Tools: f, Resources: f, Logger: cfg.Logger, MaxLine: cfg.MaxLine, MaxInFlight: cfg.MaxInFlight,
-		HTTP: cfg.HTTP, StillValid: cfg.StillValid, Settle: cfg.Settle, Grace: cfg.Grace, LastAnswers: cfg.LastAnswers,
+		Tools: f, Resources: f, Logger: cfg.Logger, Limits: cfg.Limits, StillValid: cfg.StillValid,
 	}
 	wire.Hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		result.Instructions = f.styleNames(ctx, result.Instructions)

@@ -47,7 +47,7 @@ type site struct {
 }
 
 func quietConfig(e operation.Engine) mcpface.Config {
-	return mcpface.Config{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler), Settle: 10 * time.Millisecond}
+	return mcpface.Config{Engine: e, Version: "test", Logger: slog.New(slog.DiscardHandler), Limits: mcpwire.Limits{Settle: 10 * time.Millisecond}}
 }
 
 func serveHTTP(t testing.TB, e operation.Engine, options ...option) *site {

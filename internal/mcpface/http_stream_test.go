@@ -114,7 +114,7 @@ func TestHTTPUpdatesOfTheModernEra(t *testing.T) {
 func TestHTTPStreamsEndWithTheCredential(t *testing.T) {
 	var revoked atomic.Bool
 	s := serveHTTP(t, newEngine(t), func(c *mcpface.Config) {
-		c.HTTP.Alive = 10 * time.Millisecond
+		c.Limits.Alive = 10 * time.Millisecond
 		c.StillValid = func(_ context.Context, who auth.Identity) bool { return who.ID != "ann" || !revoked.Load() }
 	})
 	ann, bob := s.hello(), s.hello("Who", "bob")
@@ -156,7 +156,7 @@ func TestHTTPDrain(t *testing.T) {
 
 func TestHTTPLimits(t *testing.T) {
 	s := serveHTTP(t, newEngine(t), func(c *mcpface.Config) {
-		c.HTTP = mcpwire.Limits{Sessions: 4, SessionsEach: 2, Streams: 3, StreamsEach: 1}
+		c.Limits = mcpwire.Limits{Settle: 10 * time.Millisecond, Sessions: 4, SessionsEach: 2, Streams: 3, StreamsEach: 1}
 	})
 	ann, again := s.hello(), s.hello()
 	if a := s.post(helloHTTP); a.status != http.StatusTooManyRequests || a.code() != "too_many_sessions" || a.header.Get("Retry-After") == "" {

@@ -41,7 +41,7 @@ func TestHTTPWalk(t *testing.T) {
 
 // What is wrong is refused before the library sees it, with a status and a stable code.
 func TestHTTPRefusals(t *testing.T) {
-	s := serveHTTP(t, newEngine(t), func(c *mcpface.Config) { c.MaxLine = 2000 })
+	s := serveHTTP(t, newEngine(t), func(c *mcpface.Config) { c.Limits.MaxLine = 2000 })
 	ann := s.hello()
 	id := ann.headers[1]
 	legacy := []string{"Mcp-Session-Id", id}

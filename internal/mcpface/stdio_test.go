@@ -62,7 +62,7 @@ func TestMovesAndRefusals(t *testing.T) {
 
 // What would come back changed is answered and not passed on.
 func TestUnsoundLines(t *testing.T) {
-	w := serve(t, newEngine(t), func(c *mcpface.Config) { c.MaxLine = 4096 })
+	w := serve(t, newEngine(t), func(c *mcpface.Config) { c.Limits.MaxLine = 4096 })
 	w.hello("test")
 	for _, c := range []struct {
 		name, line string
@@ -174,7 +174,7 @@ func TestCancelledCallsAreNotAnswered(t *testing.T) {
 // More calls than mcp-go has workers neither stop pings nor each other.
 func TestManyCallsInFlight(t *testing.T) {
 	s := newSlow(newEngine(t))
-	w := serve(t, s, func(c *mcpface.Config) { c.MaxInFlight = 300 })
+	w := serve(t, s, func(c *mcpface.Config) { c.Limits.MaxInFlight = 300 })
 	w.hello("test")
 	for i := range 300 {
 		w.send(callLine(fmt.Sprint("c", i)))

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -277,7 +278,7 @@ func TestListRightAfterInitialize(t *testing.T) {
 
 func TestNewRefusesBadConfig(t *testing.T) {
 	t.Parallel()
-	if _, err := mcpface.New(mcpface.Config{ToolNames: "camel", MaxLine: 1}); err == nil ||
+	if _, err := mcpface.New(mcpface.Config{ToolNames: "camel", Limits: mcpwire.Limits{MaxLine: 1}}); err == nil ||
 		!strings.Contains(err.Error(), "Engine") || !strings.Contains(err.Error(), "camel") || !strings.Contains(err.Error(), "MaxLine") {
 		t.Errorf("every mistake is named: %v", err)
 	}

@@ -66,7 +66,7 @@ func converse(t *testing.T, f txtar.File) []byte {
 	t.Helper()
 	style := mcpface.ToolNames(strings.TrimPrefix(filepath.Ext(f.Name), "."))
 	configure := func(c *mcpface.Config) {
-		c.MaxLine = 1 << 14
+		c.Limits.MaxLine = 1 << 14
 		if style != "" {
 			c.ToolNames = style
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-func quickly(c *mcpface.Config) { c.Settle = time.Millisecond }
+func quickly(c *mcpface.Config) { c.Limits.Settle = time.Millisecond }
 
 func (w *wire) subscribe(uri string) {
 	w.t.Helper()

@@ -36,7 +36,7 @@ type Endpoint struct {
 // Handler returns the wire over HTTP. Call Close when done with it.
 func (w *Wire) Handler() *Endpoint {
 	e := &Endpoint{
-		wire: w, sessions: newTable(w.cfg.HTTP), streams: newPlaces(w.cfg.HTTP.Streams, w.cfg.HTTP.StreamsEach), turn: make(chan struct{}, 1),
+		wire: w, sessions: newTable(w.cfg.Limits), streams: newPlaces(w.cfg.Limits.Streams, w.cfg.Limits.StreamsEach), turn: make(chan struct{}, 1),
 	}
 	e.ending, e.endAll = context.WithCancel(context.Background())
 	e.sweeper.Go(e.sweep)
@@ -66,7 +66,7 @@ func (e *Endpoint) Held() int { return e.sessions.places.Stats().Held + e.stream
 
 // sweep ends idle sessions.
 func (e *Endpoint) sweep() {
-	idle := e.wire.cfg.HTTP.Idle
+	idle := e.wire.cfg.Limits.Idle
 	t := time.NewTicker(max(idle/4, time.Second))
 	defer t.Stop()
 	for {
@@ -213,7 +213,7 @@ func errEnding() *Error {
 
 // streamContext ends with the server, the stream's longest time, or the credential.
 func (x *exchange) streamContext() (context.Context, context.CancelFunc) {
-	until := time.Now().Add(x.wire.cfg.HTTP.Stream)
+	until := time.Now().Add(x.wire.cfg.Limits.Stream)
 	if !x.who.Expires.IsZero() && x.who.Expires.Before(until) {
 		until = x.who.Expires
 	}
@@ -224,7 +224,7 @@ func (x *exchange) streamContext() (context.Context, context.CancelFunc) {
 
 func (x *exchange) reply(end context.CancelFunc) *reply {
 	return &reply{
-		w: x.w, end: end, alive: x.wire.cfg.HTTP.Alive, stop: make(chan struct{}),
+		w: x.w, end: end, alive: x.wire.cfg.Limits.Alive, stop: make(chan struct{}),
 		valid: func() bool { return x.wire.cfg.StillValid(x.r.Context(), x.who) },
 	}
 }
@@ -339,7 +339,7 @@ func acceptsType(r *http.Request, kind string) bool {
 
 // read takes the body, as far as it may be.
 func (x *exchange) read() (body []byte, err *Error, status int) {
-	body, bad := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, int64(x.wire.cfg.MaxLine)))
+	body, bad := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, int64(x.wire.cfg.Limits.MaxLine)))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(bad, &large):

@@ -3,7 +3,6 @@ package mcpwire
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -11,49 +10,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
-
-// Limits bound what callers over HTTP may hold at once: all of them, and each principal.
-// Zero values are the defaults.
-type Limits struct {
-	// Sessions are those of the protocol eras with initialize: 5000, each 2000.
-	Sessions, SessionsEach int
-	// Streams stay open: GET, and subscriptions/listen. 2000, each 200.
-	Streams, StreamsEach int
-	// Idle is how long a session without request and stream lasts: 30 minutes.
-	Idle time.Duration
-	// Stream is how long one stream lasts at most: 1 hour. Clients open another, and
-	// then show their credential again.
-	Stream time.Duration
-	// Alive is how often a quiet stream is written to: 20 seconds.
-	Alive time.Duration
-}
-
-func (l Limits) withDefaults() Limits {
-	for _, d := range []struct {
-		field *int
-		value int
-	}{{&l.Sessions, 5000}, {&l.SessionsEach, 2000}, {&l.Streams, 2000}, {&l.StreamsEach, 200}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&l.Idle, 30 * time.Minute}, {&l.Stream, time.Hour}, {&l.Alive, 20 * time.Second}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	return l
-}
-
-func (l Limits) validate() error {
-	if min(l.Sessions, l.SessionsEach, l.Streams, l.StreamsEach) < 1 || min(l.Idle, l.Stream, l.Alive) < 0 {
-		return errors.New("mcpwire: the limits over HTTP are positive")
-	}
-	return nil
-}
 
 // remoteSession is a session of a protocol era with initialize. It belongs to the principal
 // that began it, and its id is no credential: other principals get 404.

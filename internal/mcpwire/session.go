@@ -30,7 +30,7 @@ type session struct {
 
 // newSession returns a session whose changes are written with write.
 func (w *Wire) newSession(remote bool, write func(line []byte) error) *session {
-	return &session{remote: remote, asks: newAsker(), watch: newWatch(w.cfg.Resources, w.cfg.Settle, write)}
+	return &session{remote: remote, asks: newAsker(), watch: newWatch(w.cfg.Resources, w.cfg.Limits.Settle, write)}
 }
 
 // request is one request while it is answered, and mcp-go's view of its session.

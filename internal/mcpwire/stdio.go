@@ -14,21 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-const (
-	// DefaultMaxLine is how long one message may be, in bytes: enough for the largest
-	// document the engine takes, and for refusing larger ones politely.
-	DefaultMaxLine = 4 << 20
-	// DefaultMaxInFlight is how many requests may wait for an answer.
-	DefaultMaxInFlight = 2000
-	mostInFlight       = 5000
-	// mostRunning is how many tools run at once; other calls wait in line.
-	mostRunning = 100
-
-	// defaultGrace leaves a client that waits two seconds before it kills time to spare.
-	defaultGrace = 700 * time.Millisecond
-	// defaultLastAnswers is longer than any request lasts by its own deadlines.
-	defaultLastAnswers = 10 * time.Minute
-)
+// mostRunning is how many tools run at once; other calls wait in line.
+const mostRunning = 100
 
 // stdio is the one connection of a process over stdin and stdout.
 type stdio struct {
@@ -57,7 +44,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	answers := &lineWriter{out: out, fail: func(err error) { stop(); hurryUp(err) }} // nobody reads what is answered
 	s := &stdio{
 		wire: w, ctx: serveCtx, in: bufio.NewReaderSize(in, 64<<10), out: answers,
-		session: w.newSession(false, answers.write), calls: newCalls(w.cfg.MaxInFlight), places: make(chan struct{}, mostRunning),
+		session: w.newSession(false, answers.write), calls: newCalls(w.cfg.Limits.MaxInFlight), places: make(chan struct{}, mostRunning),
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.session.watch.run(serveCtx) })
@@ -84,9 +71,9 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 		s.calls.streams.Wait()
 		background.Wait()
 	}()
-	waitFor(hurry, answered, w.cfg.LastAnswers, w.cfg.Grace)
+	waitFor(hurry, answered, w.cfg.Limits.LastAnswers, w.cfg.Limits.Grace)
 	stop()
-	ended := waitFor(hurry, over, 3*w.cfg.Grace, 3*w.cfg.Grace)
+	ended := waitFor(hurry, over, 3*w.cfg.Limits.Grace, 3*w.cfg.Limits.Grace)
 	switch err := context.Cause(hurry); {
 	case ctx.Err() != nil:
 		end = ctx.Err()
@@ -126,7 +113,7 @@ func (s *stdio) run() error {
 		}
 		if l.tooLong > 0 {
 			s.refuse(findID(l.text, l.tail), newError(codeInvalidRequest, "too_large",
-				fmt.Sprintf("The message has %d bytes; the limit for one line is %d.", l.tooLong, s.wire.cfg.MaxLine), "Send less; keep large content elsewhere and refer to it."))
+				fmt.Sprintf("The message has %d bytes; the limit for one line is %d.", l.tooLong, s.wire.cfg.Limits.MaxLine), "Send less; keep large content elsewhere and refer to it."))
 		} else if line := bytes.Trim(l.text, " \t\r\n"); len(line) > 0 {
 			s.handleLine(line)
 		}
@@ -153,7 +140,7 @@ func (s *stdio) readLine() (rawLine, error) {
 		case l.tooLong > 0:
 			l.tooLong += len(part)
 			l.tail = append(l.tail, part...)
-		case len(l.text)+len(part) > s.wire.cfg.MaxLine+1:
+		case len(l.text)+len(part) > s.wire.cfg.Limits.MaxLine+1:
 			whole := append(l.text, part...)
 			l = rawLine{text: bytes.Clone(whole[:min(edge, len(whole))]), tail: whole, tooLong: len(whole)}
 		default:

@@ -13,13 +13,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-const (
-	// defaultSettle is how long a new subscription is quiet.
-	defaultSettle = 500 * time.Millisecond
-	// mostWatched is how many subscriptions one connection may have: each costs a read
-	// when a stream begins.
-	mostWatched = 200
-)
+// mostWatched is how many subscriptions one connection may have: each costs a read when a
+// stream begins.
+const mostWatched = 200
 
 // watch tells a client of changes to its subscriptions, whoever made them. It follows
 // the engine's feed, and reads nothing of the store where the feed tells what happened.

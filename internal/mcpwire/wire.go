@@ -25,7 +25,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -75,63 +74,11 @@ type Config struct {
 	Tools     Tools
 	Resources Resources // nil: nothing announces changes
 	Logger    *slog.Logger
-	// MaxLine bounds one message from a client in bytes; 0 is DefaultMaxLine.
-	MaxLine int
-	// MaxInFlight bounds the requests that wait for an answer over stdio; 0 is
-	// DefaultMaxInFlight.
-	MaxInFlight int
-	// Grace is how long requests in flight over stdio may still be answered once ServeStdio
-	// is told to stop; cancelled ones get three times as long to end. 0 is 700 ms.
-	Grace time.Duration
-	// LastAnswers bounds how long requests in flight may still take once the client ended
-	// its input, should they ignore their own deadlines. 0 is 10 minutes.
-	LastAnswers time.Duration
-	// HTTP bounds what callers over HTTP may hold at once.
-	HTTP Limits
-	// StillValid is asked, as often as Limits.Alive, about the credential that an open
+	Limits    Limits
+	// StillValid is asked, as often as Limits.Alive says, about the credential that an open
 	// stream was opened with; the stream ends when it is false. nil: it is valid until it
 	// expires.
 	StillValid func(context.Context, auth.Identity) bool
-	// Settle is how long a new subscription is quiet, so that the client hears first that
-	// it is subscribed; 0 is half a second.
-	Settle time.Duration
-}
-
-func (c Config) withDefaults() Config {
-	if c.MaxLine == 0 {
-		c.MaxLine = DefaultMaxLine
-	}
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = DefaultMaxInFlight
-	}
-	if c.Grace == 0 {
-		c.Grace = defaultGrace
-	}
-	if c.LastAnswers == 0 {
-		c.LastAnswers = defaultLastAnswers
-	}
-	if c.Settle == 0 {
-		c.Settle = defaultSettle
-	}
-	if c.StillValid == nil {
-		c.StillValid = func(context.Context, auth.Identity) bool { return true }
-	}
-	c.HTTP = c.HTTP.withDefaults()
-	return c
-}
-
-func (c Config) validate() error {
-	var errs []error
-	if c.Tools == nil || c.Logger == nil {
-		errs = append(errs, errors.New("mcpwire: config needs Tools and Logger"))
-	}
-	if c.MaxLine < 1024 || c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight {
-		errs = append(errs, fmt.Errorf("mcpwire: MaxLine is at least 1024 and MaxInFlight 1 to %d", mostInFlight))
-	}
-	if min(c.Grace, c.LastAnswers, c.Settle) < 0 {
-		errs = append(errs, errors.New("mcpwire: Grace, LastAnswers and Settle are positive"))
-	}
-	return errors.Join(append(errs, c.HTTP.validate())...)
 }
 
 // Wire serves one server: to one client over stdio, or to many over HTTP.
@@ -143,9 +90,12 @@ type Wire struct {
 
 // New returns a Wire whose server has no resources and prompts yet.
 func New(cfg Config) (*Wire, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
+	cfg.Limits = cfg.Limits.withDefaults()
+	if cfg.Tools == nil || cfg.Logger == nil || cfg.Limits.MaxLine < 1024 {
+		return nil, errors.New("mcpwire: config needs Tools, Logger and a MaxLine of at least 1024")
+	}
+	if cfg.StillValid == nil {
+		cfg.StillValid = func(context.Context, auth.Identity) bool { return true }
 	}
 	w := &Wire{cfg: cfg}
 	hooks := &cfg.Hooks

@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/token"
@@ -98,7 +99,7 @@ func (f *Field) HTTP() string {
 }
 
 // About says what the field is over HTTP.
-func (f *Field) About() string { return firstText(f.HTTPHelp, f.Help) }
+func (f *Field) About() string { return cmp.Or(f.HTTPHelp, f.Help) }
 
 // Schema is the JSON Schema of the field.
 func (f *Field) Schema() map[string]any {
@@ -150,7 +151,7 @@ func (o *Operation) resolve() {
 		if !f.HTTPOnly {
 			o.arguments = append(o.arguments, f)
 		}
-		found, ok := findField(o.Request, firstText(f.Go, f.Name))
+		found, ok := findField(o.Request, cmp.Or(f.Go, f.Name))
 		switch {
 		case !ok && o.Document:
 			continue // a part of the document
@@ -168,8 +169,8 @@ func (o *Operation) resolve() {
 	}
 	for i := range o.Routes {
 		r := &o.Routes[i]
-		r.ID, r.Title = firstText(r.ID, o.ID), firstText(r.Title, o.Title)
-		r.Description = strings.TrimSpace(firstText(r.Description, o.Description) + " " + r.Note)
+		r.ID, r.Title = cmp.Or(r.ID, o.ID), cmp.Or(r.Title, o.Title)
+		r.Description = strings.TrimSpace(cmp.Or(r.Description, o.Description) + " " + r.Note)
 		r.fields = map[Place][]*Field{}
 		for j := range o.Fields {
 			if at := o.place(r, &o.Fields[j]); at != "" {
@@ -238,11 +239,4 @@ func kindOf(t reflect.Type) Kind {
 	default:
 		panic(fmt.Sprintf("operation: no request says a %s", t))
 	}
-}
-
-func firstText(text, other string) string {
-	if text != "" {
-		return text
-	}
-	return other
 }

@@ -10,6 +10,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -77,17 +78,11 @@ func New(cfg Config) (*Client, error) {
 			return nil, err
 		}
 	}
-	c := &Client{base: base, token: cfg.Token, tries: cfg.Tries, timeout: cfg.Timeout, http: &http.Client{
+	c := &Client{base: base, token: cfg.Token, tries: cmp.Or(cfg.Tries, 3), timeout: cmp.Or(cfg.Timeout, time.Minute), http: &http.Client{
 		Transport: transport,
 		// A redirect would take the token, or the request, to an unintended server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	if c.tries == 0 {
-		c.tries = 3
-	}
-	if c.timeout == 0 {
-		c.timeout = time.Minute
-	}
 	return c, nil
 }
 
