@@ -101,7 +101,7 @@ func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.Adva
 	}
 	if client.Modern {
 		state, ok := f.tickets.issue(ticket{
-			Review: view.ID, Revision: view.ReviewSummary.Revision, Principal: callerOf(ctx).ID, Call: callDigest(raw),
+			review: view.ID, revision: view.ReviewSummary.Revision, principal: callerOf(ctx).ID, call: callDigest(raw),
 		})
 		if !ok {
 			return f.answerAdvance(ctx, r, ""), nil
@@ -119,11 +119,11 @@ func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.Adva
 
 // resumeCall goes on with a call that was answered with a form.
 func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputResponses) (answer, error) {
-	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.Review)
+	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.review)
 	if err != nil {
 		return answer{}, err
 	}
-	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.Revision {
+	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.revision {
 		return f.answerReview(ctx, view, view.Decision.Decision, "")
 	}
 	raw, err := json.Marshal(replies[formKey])

@@ -1,11 +1,11 @@
 package mcpface
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -27,16 +27,15 @@ const (
 	mostCounts = 1024
 )
 
-// tickets are the questions that clients of the era without server requests carry: the
-// state that they give back with a person's answer. It passes through the hands of
-// whoever is judged, so it is sealed with a key of this process, and good once.
+// tickets are the questions that clients of the era without server requests carry. The state
+// that they give back with a person's answer passes through the hands of whoever is judged:
+// it is a random name for what is kept here, and good once.
 type tickets struct {
-	key   []byte
 	lasts time.Duration
 	now   func() time.Time
 
 	mu    sync.Mutex
-	out   map[string]time.Time // until when, by nonce
+	out   map[string]ticket // by state
 	asked *simplelru.LRU[question, count]
 }
 
@@ -51,19 +50,16 @@ type count struct {
 
 // ticket is what a question was about.
 type ticket struct {
-	Nonce     string `json:"n"`
-	Review    string `json:"r"`
-	Revision  int64  `json:"v"` // of the instance
-	Principal string `json:"p"`
-	Call      string `json:"c"` // digest of the call's arguments
-	Until     int64  `json:"u"` // Unix milliseconds
+	review    string
+	revision  int64 // of the instance
+	principal string
+	call      string // digest of the call's arguments
+	until     time.Time
 }
 
 func newTickets(lasts time.Duration) *tickets {
-	key := make([]byte, sha256.Size)
-	_, _ = rand.Read(key)                                          // it never fails: the program ends instead
 	asked, _ := simplelru.NewLRU[question, count](mostCounts, nil) // the error is for a size below 1
-	return &tickets{key: key, lasts: lasts, now: time.Now, out: map[string]time.Time{}, asked: asked}
+	return &tickets{lasts: lasts, now: time.Now, out: map[string]ticket{}, asked: asked}
 }
 
 // mayAsk counts a question at a revision of the instance, and reports whether it may be
@@ -83,49 +79,30 @@ func (t *tickets) mayAsk(q question, revision int64) bool {
 	return ok
 }
 
-// issue seals a ticket. It returns false while too many are out.
-func (t *tickets) issue(k ticket) (string, bool) {
+// issue keeps a ticket under a new state. It returns false while too many are out.
+func (t *tickets) issue(k ticket) (state string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	for nonce, until := range t.out {
-		if !now.Before(until) {
-			delete(t.out, nonce)
-		}
-	}
+	maps.DeleteFunc(t.out, func(_ string, old ticket) bool { return !now.Before(old.until) })
 	if len(t.out) >= mostTickets {
 		return "", false
 	}
-	until := now.Add(t.lasts)
-	k.Nonce, k.Until = rand.Text(), until.UnixMilli()
-	t.out[k.Nonce] = until
-	body := base64.RawURLEncoding.EncodeToString(encodeJSON(k))
-	return body + "." + t.seal(body), true
+	state, k.until = rand.Text(), now.Add(t.lasts)
+	t.out[state] = k
+	return state, true
 }
 
-// redeem opens a ticket, once, for the principal and the call that it was issued for.
-func (t *tickets) redeem(sealed, principal, call string) (ticket, bool) {
-	body, seal, _ := strings.Cut(sealed, ".")
-	if !hmac.Equal([]byte(seal), []byte(t.seal(body))) {
-		return ticket{}, false
-	}
-	var k ticket
-	raw, err := base64.RawURLEncoding.DecodeString(body)
-	if err != nil || json.Unmarshal(raw, &k) != nil || k.Principal != principal || k.Call != call {
-		return ticket{}, false
-	}
+// redeem takes a ticket, once, for the principal and the call that it was issued for.
+func (t *tickets) redeem(state, principal, call string) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, out := t.out[k.Nonce]
-	delete(t.out, k.Nonce)
-	return k, out && t.now().UnixMilli() < k.Until
-}
-
-// seal is the keyed digest of a ticket's text.
-func (t *tickets) seal(body string) string {
-	mac := hmac.New(sha256.New, t.key)
-	mac.Write([]byte("gavel/mcp/ticket/v1\x00" + body))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	k, ok := t.out[state]
+	if !ok || k.principal != principal || k.call != call {
+		return ticket{}, false
+	}
+	delete(t.out, state)
+	return k, t.now().Before(k.until)
 }
 
 // callDigest tells calls apart by what their arguments say, however they are written.

@@ -1,7 +1,6 @@
 package mcpface_test
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -123,18 +122,14 @@ func TestForgedStates(t *testing.T) {
 		t.Fatal(r.text())
 	}
 	decoyID := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
-	decoy := w.parked(decoyID)
+	decoy := w.advance(shipData(decoyID), "").asks(t)
 	for name, tamper := range map[string]func(state string) (string, string){
-		"none":       func(string) (string, string) { return "", "" },
-		"empty seal": func(s string) (string, string) { body, _, _ := strings.Cut(s, "."); return body + ".", "" },
-		"no seal":    func(s string) (string, string) { body, _, _ := strings.Cut(s, "."); return body, "" },
-		"later expiry": func(s string) (string, string) {
-			skew.Store(int64(2*time.Minute + time.Second))
-			return altered(t, s, func(k map[string]any) { k["u"] = 1e15 }), ""
-		},
-		"another review": func(s string) (string, string) {
-			return altered(t, s, func(k map[string]any) { k["r"] = decoy }), ""
-		},
+		"none":            func(string) (string, string) { return "", "" },
+		"cut short":       func(s string) (string, string) { return s[:len(s)-1], "" },
+		"longer":          func(s string) (string, string) { return s + "A", "" },
+		"another letter":  func(s string) (string, string) { return s[:len(s)-1] + string(s[len(s)-1]^1), "" },
+		"lower case":      func(s string) (string, string) { return strings.ToLower(s), "" },
+		"another review":  func(string) (string, string) { return decoy, "" },
 		"another process": func(string) (string, string) { return foreign, "" },
 		"garbage":         func(string) (string, string) { return "garbage", "" },
 		"expired":         func(s string) (string, string) { skew.Store(int64(2*time.Minute + time.Second)); return s, "" },
@@ -154,23 +149,6 @@ func TestForgedStates(t *testing.T) {
 	if s := w.call("workflow.status", `{"id":"`+decoyID+`"}`); s.StructuredContent["state"] != "built" {
 		t.Errorf("a person's answer approved what was not shown: %s", s.text())
 	}
-}
-
-// altered is a state with other content under the old seal.
-func altered(t *testing.T, state string, change func(map[string]any)) string {
-	t.Helper()
-	body, seal, _ := strings.Cut(state, ".")
-	raw, err := base64.RawURLEncoding.DecodeString(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := jsonObject(t, string(raw))
-	change(k)
-	doc, err := json.Marshal(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return base64.RawURLEncoding.EncodeToString(doc) + "." + seal
 }
 
 // A state is good once, also for an answer that decided nothing, and not for another
