@@ -17,13 +17,10 @@ type completer struct{ face *Face }
 // completed for the chosen type only.
 func (c completer) CompletePromptArgument(ctx context.Context, prompt string, a mcp.CompleteArgument, chosen mcp.CompleteContext) (*mcp.Completion, error) {
 	switch {
-	case prompt != promptFollow:
-	case a.Name == "type":
-		return c.complete(ctx, a.Value, c.workflows)
-	case a.Name == "id":
-		return c.complete(ctx, a.Value, func(ctx context.Context) ([]string, bool, error) {
-			return c.instances(ctx, chosen.Arguments["type"])
-		})
+	case prompt == promptFollow && a.Name == "type":
+		return c.workflows(ctx, a.Value)
+	case prompt == promptFollow && a.Name == "id":
+		return c.instances(ctx, a.Value, chosen.Arguments["type"])
 	}
 	return &mcp.Completion{}, nil
 }
@@ -32,76 +29,45 @@ func (c completer) CompletePromptArgument(ctx context.Context, prompt string, a 
 func (c completer) CompleteResourceArgument(ctx context.Context, uri string, a mcp.CompleteArgument, _ mcp.CompleteContext) (*mcp.Completion, error) {
 	switch {
 	case a.Name == "name" && strings.HasPrefix(uri, definitions):
-		return c.complete(ctx, a.Value, c.workflows)
+		return c.workflows(ctx, a.Value)
 	case a.Name == "id" && strings.HasPrefix(uri, instances):
-		return c.complete(ctx, a.Value, func(ctx context.Context) ([]string, bool, error) { return c.instances(ctx, "") })
+		return c.instances(ctx, a.Value, "")
 	case a.Name == "id" && strings.HasPrefix(uri, reviews):
-		return c.complete(ctx, a.Value, c.reviews)
+		page, err := c.face.cfg.Engine.Reviews(ctx, callerOf(ctx), engine.ReviewsRequest{Limit: completionPage})
+		return complete(ctx, c.face, a.Value, page.Reviews, func(r engine.ReviewSummary) string { return r.ID }, page.NextCursor, err)
 	}
 	return &mcp.Completion{}, nil
 }
 
-// finder returns values to choose from, and whether there are more of them.
-type finder func(context.Context) (values []string, more bool, err error)
-
-func (c completer) complete(ctx context.Context, prefix string, find finder) (*mcp.Completion, error) {
-	values, more, err := find.find(ctx)
-	if err != nil {
-		return nil, c.face.rpc(ctx, "completion", err)
-	}
-	out := completeWith(values, prefix)
-	out.HasMore = out.HasMore || more
-	return out, nil
-}
-
-func (f finder) find(ctx context.Context) (values []string, more bool, err error) {
-	defer recoverError(&err)
-	return f(ctx)
-}
-
-func (c completer) workflows(ctx context.Context) ([]string, bool, error) {
+func (c completer) workflows(ctx context.Context, prefix string) (*mcp.Completion, error) {
 	all, err := c.face.cfg.Engine.List(ctx, callerOf(ctx))
-	names := make([]string, len(all))
-	for i, d := range all {
-		names[i] = d.Name
-	}
-	return names, false, err //nolint:wrapcheck // explained by the caller
+	return complete(ctx, c.face, prefix, all, func(d engine.DefinitionSummary) string { return d.Name }, "", err)
 }
 
 // completionPage is how many of the newest instances are looked at.
 const completionPage = 500
 
-func (c completer) instances(ctx context.Context, workflow string) ([]string, bool, error) {
+func (c completer) instances(ctx context.Context, prefix, workflow string) (*mcp.Completion, error) {
 	page, err := c.face.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{Workflow: workflow, Limit: completionPage})
-	ids := make([]string, len(page.Instances))
-	for i, instance := range page.Instances {
-		ids[i] = instance.ID
-	}
-	return ids, page.NextCursor != "", err //nolint:wrapcheck // explained by the caller
+	return complete(ctx, c.face, prefix, page.Instances, func(i engine.InstanceSummary) string { return i.ID }, page.NextCursor, err)
 }
 
-// reviews are those that wait.
-func (c completer) reviews(ctx context.Context) ([]string, bool, error) {
-	page, err := c.face.cfg.Engine.Reviews(ctx, callerOf(ctx), engine.ReviewsRequest{Limit: completionPage})
-	ids := make([]string, len(page.Reviews))
-	for i, r := range page.Reviews {
-		ids[i] = r.ID
+// complete offers the names with the prefix of what was listed, at most as many as the
+// protocol takes.
+func complete[T any](ctx context.Context, f *Face, prefix string, listed []T, name func(T) string, next string, err error) (*mcp.Completion, error) {
+	if err != nil {
+		return nil, f.rpc(ctx, "completion", err)
 	}
-	return ids, page.NextCursor != "", err //nolint:wrapcheck // explained by the caller
-}
-
-// completeWith are the values with the prefix, at most as many as the protocol takes.
-func completeWith(values []string, prefix string) *mcp.Completion {
 	const most = 100
 	out := &mcp.Completion{}
-	for _, v := range values {
-		if !strings.HasPrefix(v, prefix) {
+	for _, one := range listed {
+		if !strings.HasPrefix(name(one), prefix) {
 			continue
 		}
 		if out.Total++; len(out.Values) < most {
-			out.Values = append(out.Values, v)
+			out.Values = append(out.Values, name(one))
 		}
 	}
-	out.HasMore = out.Total > len(out.Values)
-	return out
+	out.HasMore = out.Total > len(out.Values) || next != ""
+	return out, nil
 }

@@ -31,8 +31,7 @@ func (f *Face) addPrompt() {
 
 // begin is the first step: going on with an instance, starting one of a workflow,
 // or choosing a workflow.
-func (f *Face) begin(ctx context.Context, workflow, id string) (text string, err error) {
-	defer recoverError(&err)
+func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
 	switch {
 	case id != "":
 		s, err := f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{})

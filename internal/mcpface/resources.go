@@ -86,17 +86,12 @@ func writeDocument(v any, err error) (string, error) {
 // the subject.
 func (f *Face) reader(mime string, read func(context.Context, string) (string, error)) func(context.Context, mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 	return func(ctx context.Context, req mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
-		text, err := readSafely(ctx, read, subjectOf(req.Params.URI))
+		text, err := read(ctx, subjectOf(req.Params.URI))
 		if err != nil {
 			return nil, f.Explain(ctx, req.Params.URI, err)
 		}
 		return []mcp.ResourceContents{mcp.TextResourceContents{URI: req.Params.URI, MIMEType: mime, Text: text}}, nil
 	}
-}
-
-func readSafely(ctx context.Context, read func(context.Context, string) (string, error), subject string) (text string, err error) {
-	defer recoverError(&err)
-	return read(ctx, subject)
 }
 
 // subjectOf is the second segment of a resource's path, unescaped.

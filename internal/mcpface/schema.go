@@ -2,10 +2,12 @@ package mcpface
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -42,6 +44,20 @@ func argumentSchema(f *operation.Field) map[string]any {
 	return s
 }
 
+//go:embed help.txt
+var helpText string
+
+// fieldHelp is what the fields of answers mean, by name, as help.txt says: the same name
+// means the same everywhere.
+var fieldHelp = sync.OnceValue(func() map[string]string {
+	help := map[string]string{}
+	for line := range strings.Lines(helpText) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		help[name] = text
+	}
+	return help
+})
+
 // outputSchema is the JSON Schema of what a tool answers, from the Go types. No
 // field is required and "error" is always admitted: a refused or failed call
 // answers with less.
@@ -58,7 +74,7 @@ func outputSchema(op *operation.Operation) json.RawMessage {
 // answer say in full. Only a definition has issues.
 func errorSchema(issues bool) map[string]any {
 	s := objectSchema(reflect.TypeFor[errorAnswer]())
-	s["description"] = fieldHelp["error"]
+	s["description"] = fieldHelp()["error"]
 	fields := s["properties"].(map[string]any)
 	fields["current"] = map[string]any{"type": "object", "description": "Where the instance is now: id, state, nextActions, progress, complete, status, revision, seq."}
 	if !issues {
@@ -89,7 +105,7 @@ func addFields(properties map[string]any, t reflect.Type) {
 			if name == "content" { // of evidence: whatever the source says
 				delete(s, "type")
 			}
-			s["description"] = fieldHelp[name]
+			s["description"] = fieldHelp()[name]
 			properties[name] = s
 		}
 	}

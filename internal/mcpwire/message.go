@@ -211,7 +211,7 @@ func describeIssue(err error) string {
 // badKey is a duplicate key, or one in the wrong case of letters.
 type badKey struct {
 	key     string
-	written string // the key that was meant, "" when key stands twice
+	written string // the key that was meant, "" for a duplicate key
 }
 
 func (b *badKey) explain(where string) *Error {
