@@ -67,7 +67,7 @@ type Fetched struct {
 	Detail  string
 }
 
-// EvidenceFailure says why evidence could not be had.
+// EvidenceFailure says why evidence could not be fetched.
 type EvidenceFailure string
 
 // The failures.

@@ -222,7 +222,7 @@ type Verdict struct {
 	Confidence float64   `json:"confidence"`
 	Assurance  Assurance `json:"assurance"`
 	DecidedBy  LayerName `json:"decidedBy"`
-	// Degraded is true when a judgement that was asked for could not be had and
+	// Degraded is true when a judgement that was asked for was unavailable and
 	// the rest decided.
 	Degraded bool `json:"degraded"`
 	Fault    bool `json:"fault,omitempty"`
