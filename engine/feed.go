@@ -1,14 +1,13 @@
 package engine
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"sync"
 	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The bounds of a feed.
@@ -272,13 +271,10 @@ func (f *Feed) renderEvent(ctx context.Context, ev *feedEvent, class viewClass) 
 	return text, nil
 }
 
-// encodeView is compact JSON that leaves <, > and & as they are.
 func encodeView(view EventView) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(view); err != nil {
+	text, err := document.Marshal(view)
+	if err != nil {
 		return nil, InternalError("encode an event", err)
 	}
-	return bytes.TrimSpace(b.Bytes()), nil
+	return text, nil
 }

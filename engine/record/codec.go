@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Encode returns the canonical bytes of an event: compact JSON with the fields
@@ -23,14 +25,11 @@ func Encode(e Event) ([]byte, error) {
 	if err := checkEncodable(e); err != nil {
 		return nil, err
 	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
 	e.Time = canonicalTime(e.Time)
-	if err := enc.Encode(stored{plain: (*plain)(&e)}); err != nil {
+	body, err := document.Marshal(stored{plain: (*plain)(&e)})
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	body := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 	if !utf8.Valid(body) {
 		return nil, fmt.Errorf("%w: a document is not UTF-8", ErrMalformed)
 	}

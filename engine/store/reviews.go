@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Review is a review at rest: what a person needs to resolve it. It is
@@ -58,13 +58,11 @@ type Review struct {
 // so that it comes back byte for byte.
 func (r Review) Encode() ([]byte, error) {
 	r.Data = nil
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // what evidence says is for people to read as it is
-	if err := enc.Encode(r); err != nil {
+	body, err := document.Marshal(r)
+	if err != nil {
 		return nil, fmt.Errorf("encode review %s: %w", r.ID, err)
 	}
-	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), nil
+	return body, nil
 }
 
 // ReviewQuery selects reviews; an empty field selects all. They come with the

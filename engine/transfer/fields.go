@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"encoding/json"
 	"time"
 
@@ -22,13 +21,8 @@ func fieldsOf(doc json.RawMessage) (map[string]json.RawMessage, error) {
 
 // encodeObject writes members in the order of their keys.
 func encodeObject(fields map[string]json.RawMessage) json.RawMessage {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(fields); err != nil {
-		return nil // only for members that are not JSON, and all were read
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+	out, _ := document.Marshal(fields) // it fails only for members that are not JSON, and all were read
+	return out
 }
 
 // encodeCanonical writes a document of an export.

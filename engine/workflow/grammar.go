@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The grammar of the document, once: the parser takes the known keys from it and
@@ -247,9 +249,6 @@ func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
 
 // quoteJSON quotes for JSON and leaves <, > and & readable.
 func quoteJSON(s string) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // strings always encode
-	return string(bytes.TrimSpace(b.Bytes()))
+	quoted, _ := document.Marshal(s) // strings always encode
+	return string(quoted)
 }

@@ -33,11 +33,8 @@ func (d *objectWriter) set(key string, value any) {
 }
 
 func (d *objectWriter) write(value any) {
-	e := json.NewEncoder(&d.b)
-	e.SetEscapeHTML(false)      // what stands in < and > is for models to read
-	if e.Encode(value) == nil { // texts, numbers and checked JSON only: it does not fail
-		d.b.Truncate(d.b.Len() - 1) // the line's end
-	}
+	text, _ := document.Marshal(value) // texts, numbers and checked JSON only: it does not fail
+	d.b.Write(text)
 }
 
 func (d *objectWriter) end() json.RawMessage {

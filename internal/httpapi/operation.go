@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // headers are what an answer says outside its body.
@@ -54,10 +55,11 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.O
 	if err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}
-	body, err := operation.Encode(res)
+	body, err := document.Marshal(res)
 	if err != nil {
-		return err
+		return fmt.Errorf("encode the answer: %w", err)
 	}
+	body = append(body, '\n')
 	about := found.in(res)
 	if route.Created && op.Location != nil {
 		about.location = op.Location(res)

@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Codes of what can be wrong with a request before the engine is asked.
@@ -169,10 +170,10 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err 
 	if p.Status == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="gavel"`)
 	}
-	body, err := operation.Encode(p)
+	body, err := document.Marshal(p)
 	if err != nil { // a position and issues always encode
 		h.cfg.Logger.ErrorContext(r.Context(), "encode a problem", "cause", err.Error())
 		body = []byte(`{"title":"An internal error.","status":500}`)
 	}
-	h.write(w, r, p.Status, ProblemType, body)
+	h.write(w, r, p.Status, ProblemType, append(body, '\n'))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // NewRequest writes req, a pointer to an operation's request, as the handler reads it, to
@@ -156,7 +157,7 @@ func writeBody(op *operation.Operation, route *operation.Route, req any) ([]byte
 			}
 		}
 	}
-	body, err := operation.Encode(members)
+	body, err := document.Marshal(members)
 	if err != nil {
 		return nil, "", operation.Wrong("", "The request holds a document that is no JSON.", "Send a JSON object.")
 	}

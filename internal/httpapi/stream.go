@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // reconnect is how long a client should wait before it takes a stream up again.
@@ -169,8 +169,8 @@ func (s *stream) fail(ctx context.Context, err error) {
 		return
 	}
 	p := newProblem(ctx, s.h.explain(ctx, "events", err))
-	if data, err := operation.Encode(p); err == nil {
-		_ = s.send("event: problem\ndata: " + string(bytes.TrimSpace(data)) + "\n\n") // the stream ends either way
+	if data, err := document.Marshal(p); err == nil {
+		_ = s.send("event: problem\ndata: " + string(data) + "\n\n") // the stream ends either way
 	}
 }
 

@@ -1,7 +1,6 @@
 package mcpface
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // answer is what a tool says: one line for a reader, everything for a program.
@@ -58,11 +58,10 @@ func (a answer) result() (*mcp.CallToolResult, error) {
 	if a.asks != nil {
 		return a.asks, nil
 	}
-	doc, err := operation.Encode(a.content)
+	doc, err := document.Marshal(a.content)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it was
+		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
-	doc = bytes.TrimSpace(doc)
 	text := string(doc)
 	if len(text) > maxCopy {
 		text = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text))

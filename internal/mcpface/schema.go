@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // inputSchema is the JSON Schema of a tool's arguments, in their order: one flat
@@ -142,9 +143,9 @@ func typeSchema(t reflect.Type) map[string]any {
 }
 
 func encodeJSON(v any) json.RawMessage {
-	b, err := operation.Encode(v)
+	doc, err := document.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("mcpface: %v", err)) // only channels and functions fail, and there are none
 	}
-	return bytes.TrimSpace(b)
+	return doc
 }

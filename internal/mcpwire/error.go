@@ -1,7 +1,6 @@
 package mcpwire
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,8 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The JSON-RPC codes that are answered with.
@@ -159,11 +160,9 @@ func encodeLine(v any) []byte { return append(encodeJSON(v), '\n') }
 // encodeJSON encodes what this package made, which always can be, and leaves <, > and & as they
 // are.
 func encodeJSON(v any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	doc, err := document.Marshal(v)
+	if err != nil {
 		panic(fmt.Sprintf("mcpwire: encode %T: %v", v, err))
 	}
-	return bytes.TrimSpace(b.Bytes())
+	return doc
 }

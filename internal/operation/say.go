@@ -1,8 +1,6 @@
 package operation
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -32,17 +30,6 @@ func CodeInfo(code engine.Code) engine.CodeInfo {
 		return engine.Codes[i]
 	}
 	return engine.CodeInfo{Code: code, Meaning: "An error without a description."}
-}
-
-// Encode is compact JSON, on a line of its own, that leaves <, > and & as they are.
-func Encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode the answer: %w", err)
-	}
-	return b.Bytes(), nil
 }
 
 // sayMessage is the line of a result that says itself what happened: its Message and its

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // CassetteMode says what a Cassette does with a request.
@@ -280,7 +282,7 @@ func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
 		n++
 	}
 	e.Req.Body = secrets.redactJSON(e.Req.Body)
-	line, err := marshalPlain(e)
+	line, err := document.Marshal(e)
 	if err == nil {
 		_, err = c.file.Write(append(line, '\n'))
 	}

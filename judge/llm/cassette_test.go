@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func openTape(t testing.TB, path string, mode CassetteMode, next Doer) *Cassette {
@@ -348,7 +350,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 	}
 	for _, key := range keys {
 		path := tapePath(t)
-		said, err := marshalPlain(map[string]string{"echo": "line\n" + key + "\tand (" + key + ")", "model": "m " + key})
+		said, err := document.Marshal(map[string]string{"echo": "line\n" + key + "\tand (" + key + ")", "model": "m " + key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +359,7 @@ func TestKeysNeverReachTheFile(t *testing.T) {
 			res.Header.Set("Content-Type", "text/"+key)
 			return res, err
 		}))
-		question, err := marshalPlain(map[string]any{"model": "m", key: []any{"a " + key, map[string]string{"b": "\n" + key}}})
+		question, err := document.Marshal(map[string]any{"model": "m", key: []any{"a " + key, map[string]string{"b": "\n" + key}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +397,7 @@ func TestRedactionProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(parts).Draw(t, "text"), "")
 		s := secretsOf(&http.Request{Header: http.Header{"Authorization": {"Bearer " + rapid.SampledFrom([]string{"correct-horse/battery", "nnnnnnnn", "none"}).Draw(t, "key")}}})
-		for _, escape := range []func(any) ([]byte, error){json.Marshal, marshalPlain} {
+		for _, escape := range []func(any) ([]byte, error){json.Marshal, document.Marshal} {
 			raw, err := escape([]string{text, "end"})
 			if err != nil {
 				t.Fatal(err)
@@ -462,7 +464,7 @@ func TestLoadRefuses(t *testing.T) {
 	line := func(change func(*cassetteEntry)) string {
 		e := cassetteEntry{V: 1, Key: requestKey(q.id(), 0), Req: q, Res: cassetteAnswer{Status: 200, Body: "x"}}
 		change(&e)
-		b, err := marshalPlain(e)
+		b, err := document.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -591,7 +593,7 @@ func FuzzLoadCassette(f *testing.F) {
 		{V: 1, Key: requestKey(q.id(), 0), Req: q, Res: cassetteAnswer{Class: ClassTimeout, Message: "late"}},
 		{V: 1, Key: requestKey(q.id(), 0), Req: q, Res: cassetteAnswer{Status: 999, Body64: []byte{255}}},
 	} {
-		b, err := marshalPlain(e)
+		b, err := document.Marshal(e)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -620,7 +622,7 @@ func FuzzLoadCassette(f *testing.F) {
 			if res != nil {
 				res.Body.Close()
 			}
-			b, err := marshalPlain(e)
+			b, err := document.Marshal(e)
 			if err != nil {
 				t.Fatal(err)
 			}

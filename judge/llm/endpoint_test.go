@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // doFunc is a function as a Doer.
@@ -37,7 +39,7 @@ func respond(req *http.Request, status int, body string) (*http.Response, error)
 // completion is a provider's answer with a text, quoted as JSON.
 func completion(t testing.TB, text string) string {
 	t.Helper()
-	quoted, err := marshalPlain(text)
+	quoted, err := document.Marshal(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func rewriteBody(body []byte, change func(string) string) json.RawMessage {
 	if v := document.Known(body); v.Kind() != 0 {
 		value = rewriteValue(v.Any(), change)
 	}
-	out, err := marshalPlain(value)
+	out, err := document.Marshal(value)
 	if err != nil {
 		return json.RawMessage("null") // what was JSON can be written
 	}

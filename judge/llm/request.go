@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	openai "github.com/sashabaranov/go-openai"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The parameters that can be left out or named otherwise when an endpoint refuses
@@ -49,7 +51,7 @@ func (e *endpoint) encodeRequest(req Request, at manner) ([]byte, error) {
 	}
 	w := e.requestParameters(at, schema, e.answerTokens(req))
 	w.Messages = buildMessages(req, at)
-	return marshalPlain(w)
+	return document.Marshal(w)
 }
 
 func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound int) wireRequest {
@@ -124,7 +126,7 @@ func buildMessages(req Request, at manner) []openai.ChatCompletionMessage {
 }
 
 func (e *endpoint) sendsParameter(at manner, param string) bool {
-	b, err := marshalPlain(e.requestParameters(at, json.RawMessage("{}"), e.maxTokens))
+	b, err := document.Marshal(e.requestParameters(at, json.RawMessage("{}"), e.maxTokens))
 	if err != nil {
 		return false
 	}
@@ -134,17 +136,6 @@ func (e *endpoint) sendsParameter(at manner, param string) bool {
 	}
 	_, ok := sent[param]
 	return ok
-}
-
-// marshalPlain leaves <, > and & alone: people read cassettes.
-func marshalPlain(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // manner is how an endpoint is asked. It is immutable.

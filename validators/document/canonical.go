@@ -1,11 +1,24 @@
 package document
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
+
+// Marshal is json.Marshal that leaves <, > and & as they are, for people and models to read.
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
 
 // maxCanonicalDepth bounds Canonical, whose input the program itself puts
 // together out of documents that were checked: it may nest deeper than they.

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 const (
@@ -237,13 +239,11 @@ func formatOneOf(values []any) string {
 
 // formatLiteral writes a value of the schema as JSON.
 func formatLiteral(v any) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil {
+	text, err := document.Marshal(v)
+	if err != nil {
 		return addArticle(typeOf(v))
 	}
-	return clipText(strings.TrimSuffix(b.String(), "\n"), maxText)
+	return clipText(string(text), maxText)
 }
 
 // formatNumber writes a bound in plain form: 3, 0.1, 9007199254740992.
