@@ -47,7 +47,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		if err := e.mayDefine(ctx, p, d.Name, exists); err != nil {
 			return DefineResult{}, err
 		}
-		if err := e.ledger.bytesLeft(p); err != nil {
+		if err := e.ledger.checkBudget(p, budgetBytes); err != nil {
 			return DefineResult{}, err
 		}
 		s := store.Definition{
@@ -57,7 +57,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		err = e.rules.addRule(ctx, store.Rule{Definition: &s})
 		switch {
 		case err == nil:
-			e.ledger.chargeBytes(p, len(d.Document))
+			e.ledger.charge(p, budgetBytes, int64(len(d.Document)))
 			e.definitions.put(definition{stored: s, def: d})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, store.ErrConflict):

@@ -26,11 +26,11 @@ func (e *Engine) ExamineDefinition(ctx context.Context, p Principal, req DefineR
 		return nil, nil, judgeError(err)
 	}
 	defer release()
-	ctx, settle, err := e.ledger.chargeWork(ctx, p)
+	ctx, stop, err := e.ledger.chargeWork(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer settle()
+	defer stop()
 	d, issues, err := e.lintDefinition(ctx, p, req)
 	if err != nil {
 		return nil, nil, err
@@ -154,11 +154,11 @@ func invalidDefinition(issues []workflow.Issue) *Error {
 // chargeEvery is how often a look at a definition is charged while it lasts.
 const chargeEvery = 100 * time.Millisecond
 
-// chargeWork counts the time until settle is called as time of the sandbox: that compiles
-// what is in a definition, and whoever is refused can send another. The context ends when
-// the principal has no more of it, with the refusal as its cause.
-func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.Context, settle func(), err error) {
-	if err := l.workerLeft(p); err != nil {
+// chargeWork counts the time until stop is called as time of the sandbox: that compiles
+// what is in a definition, and a caller that is refused can send another. The context ends
+// when the principal has no more of it, with the refusal as its cause.
+func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.Context, stop func(), err error) {
+	if err := l.checkBudget(p, budgetWorker); err != nil {
 		return nil, nil, err
 	}
 	ctx, meter := validators.WithMeter(ctx)
@@ -166,12 +166,12 @@ func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.C
 	began, charged := time.Now(), time.Duration(0)
 	charge := func() {
 		used := time.Since(began) - meter.Waited()
-		l.addWork(p, used-charged)
+		l.charge(p, budgetWorker, int64(used-charged))
 		charged = used
 	}
-	done, settled := make(chan struct{}), make(chan struct{})
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(settled)
+		defer close(ended)
 		defer charge()
 		tick := time.NewTicker(chargeEvery)
 		defer tick.Stop()
@@ -182,10 +182,10 @@ func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.C
 			case <-tick.C:
 			}
 			charge()
-			if err := l.workerLeft(p); err != nil {
+			if err := l.checkBudget(p, budgetWorker); err != nil {
 				cancel(err)
 			}
 		}
 	}()
-	return ctx, func() { close(done); <-settled; cancel(nil) }, nil
+	return ctx, func() { close(done); <-ended; cancel(nil) }, nil
 }

@@ -49,12 +49,25 @@ type ledger struct {
 	accounts map[string]*account
 }
 
+// budget is one of the things of which a principal has so much within an hour.
+type budget int
+
+const (
+	budgetBytes  budget = iota // recorded
+	budgetWorker               // of the sandbox, in nanoseconds
+	budgetTokens               // of models
+	budgets
+)
+
+// cost is what something takes of each budget.
+type cost [budgets]int64
+
+func (q Quotas) limits() cost { return cost{q.Bytes, int64(q.WorkerTime), q.ModelTokens} }
+
 // account is what one principal took since a time.
 type account struct {
-	since  time.Time
-	bytes  int64
-	worker time.Duration
-	tokens int64
+	since time.Time
+	spent cost
 	// dearest is the most that one request cost, reserved what those in flight may cost.
 	dearest, reserved cost
 	requests          int // in flight that come back to the account
@@ -94,7 +107,7 @@ func (l *ledger) accountOf(principal string) *account {
 		l.accounts[principal] = a
 	}
 	if now.Sub(a.since) >= accountTime || now.Before(a.since) {
-		a.since, a.bytes, a.worker, a.tokens, a.dearest = now, 0, 0, 0, cost{}
+		a.since, a.spent, a.dearest = now, cost{}, cost{}
 	}
 	return a
 }
@@ -122,74 +135,44 @@ func (l *ledger) evictAccounts(now time.Time) {
 	}
 }
 
-// quotaError is the refusal of who has used up what an hour allows.
-func (l *ledger) quotaError(a *account, code Code, what string) error {
+// spentError is the refusal of a principal that has used up a budget.
+func (l *ledger) spentError(a *account, b budget) error {
 	wait := max(a.since.Add(accountTime).Sub(l.now()), time.Second)
-	return &Error{
-		Code: code, RetryAfter: wait, Message: what,
-		Hint: fmt.Sprintf("Wait %s, or ask an operator for more.", wait.Round(time.Second)),
+	e := &Error{RetryAfter: wait, Hint: fmt.Sprintf("Wait %s, or ask an operator for more.", wait.Round(time.Second))}
+	switch used, most := a.spent[b], l.quotas.Load().limits()[b]; b {
+	case budgetBytes:
+		e.Code, e.Message = CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", used, most)
+	case budgetWorker:
+		e.Code = CodeWorkerTimeSpent
+		e.Message = fmt.Sprintf("The sandbox has worked %s within the hour on your requests and definitions; the quota is %s.", time.Duration(used).Round(time.Millisecond), time.Duration(most))
+	default:
+		e.Code, e.Message = CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", used, most)
 	}
+	return e
 }
 
-// bytesLeft refuses what would be recorded for somebody who had too much recorded.
-func (l *ledger) bytesLeft(p Principal) error {
-	most := l.quotas.Load().Bytes
+// checkBudget refuses what needs more of a budget that is used up.
+func (l *ledger) checkBudget(p Principal, b budget) error {
+	most := l.quotas.Load().limits()[b]
 	if most == 0 || p.Role == RoleOperator {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.accountOf(p.ID); a.bytes >= most {
-		return l.bytesSpent(a, most)
+	if a := l.accountOf(p.ID); a.spent[b] >= most {
+		return l.spentError(a, b)
 	}
 	return nil
 }
 
-func (l *ledger) bytesSpent(a *account, most int64) error {
-	return l.quotaError(a, CodeBytesSpent, fmt.Sprintf("What was recorded of your requests within the hour has %d bytes; the quota is %d.", a.bytes, most))
-}
-
-// workerLeft refuses what the sandbox has to look at for somebody who has used it up.
-func (l *ledger) workerLeft(p Principal) error {
-	most := l.quotas.Load().WorkerTime
-	if most == 0 || p.Role == RoleOperator {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if a := l.accountOf(p.ID); a.worker >= most {
-		return l.workerSpent(a, most)
-	}
-	return nil
-}
-
-func (l *ledger) workerSpent(a *account, most time.Duration) error {
-	return l.quotaError(a, CodeWorkerTimeSpent, fmt.Sprintf("The sandbox has worked %s within the hour on your requests and definitions; the quota is %s.", a.worker.Round(time.Millisecond), most))
-}
-
-// addWork counts time of the sandbox, or of a look at a definition: the sandbox compiles what
-// is in it, and whoever is refused can send another.
-func (l *ledger) addWork(p Principal, took time.Duration) {
-	if l.quotas.Load().WorkerTime == 0 {
+// charge counts what was taken of a budget.
+func (l *ledger) charge(p Principal, b budget, n int64) {
+	if l.quotas.Load().limits()[b] == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.accountOf(p.ID).worker += took
-}
-
-// chargeBytes counts what was written that is no event.
-func (l *ledger) chargeBytes(p Principal, bytes int) {
-	if l.quotas.Load().Bytes == 0 {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.accountOf(p.ID).bytes += int64(bytes)
-}
-
-func (l *ledger) tokensSpent(a *account, most int64) error {
-	return l.quotaError(a, CodeModelTokensSpent, fmt.Sprintf("Models have read and written %d tokens within the hour for your requests; the quota is %d.", a.tokens, most))
+	l.accountOf(p.ID).spent[b] += n
 }
 
 func countOf(n *int) int64 {
@@ -200,20 +183,20 @@ func countOf(n *int) int64 {
 }
 
 func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case) (judge.Verdict, error) {
-	settle, err := e.ledger.reserve(p, c)
+	pay, err := e.ledger.reserve(p, c)
 	if err != nil {
 		return judge.Verdict{}, err
 	}
 	c.Caller = p.ID
 	ctx, meter := validators.WithMeter(ctx)
 	v, err := e.cfg.Judge.Decide(ctx, c)
-	took := cost{worker: meter.Worked()} // a caller that leaves has used it as well
+	took := cost{budgetWorker: int64(meter.Worked())} // a caller that leaves has used it as well
 	for _, o := range v.Opinions {
 		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
-			took.tokens += countOf(o.Model.PromptTokens) + countOf(o.Model.CompletionTokens)
+			took[budgetTokens] += countOf(o.Model.PromptTokens) + countOf(o.Model.CompletionTokens)
 		}
 	}
-	settle(took)
+	pay(took)
 	if err != nil {
 		return judge.Verdict{}, judgeError(err)
 	}
@@ -252,62 +235,42 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 	return nil
 }
 
-// startPlace is a start that was counted and is not in the store yet.
-type startPlace struct {
-	l     *ledger
-	owner string
-}
-
-// settle says whether the start is in the store now; else its place is free again.
-func (p startPlace) settle(stored bool) {
-	if p.l == nil {
-		return
-	}
-	p.l.mu.Lock()
-	defer p.l.mu.Unlock()
-	a := p.l.accountOf(p.owner)
-	a.requests--
-	if a.starting--; !stored {
-		a.places++
-	}
-}
-
-// mayStart takes a place for one more running instance. The store is asked how many there
-// are only when the places are used up that were free then: who ends instances gets
-// them back with the next count.
-func (e *Engine) mayStart(ctx context.Context, p Principal) (startPlace, error) {
-	most := e.ledger.quotas.Load().Running
-	if most == 0 || p.Role == RoleOperator {
-		return startPlace{}, nil
-	}
+// mayStart takes a place for one more running instance; finish says whether it is in the store
+// now, else its place is free again. The store is asked how many there are only when the places
+// are used up that were free then: who ends instances gets them back with the next count.
+func (e *Engine) mayStart(ctx context.Context, p Principal) (finish func(stored bool), err error) {
 	l := e.ledger
-	if l.takeStart(p.ID) {
-		return startPlace{l, p.ID}, nil
+	most := l.quotas.Load().Running
+	if most == 0 || p.Role == RoleOperator {
+		return func(bool) {}, nil
+	}
+	if finish = l.takeStart(p.ID); finish != nil {
+		return finish, nil
 	}
 	release, err := e.lockCounts(ctx, p, "starts")
 	if err != nil {
-		return startPlace{}, err
+		return nil, err
 	}
 	defer release()
-	if l.takeStart(p.ID) { // another request has counted meanwhile
-		return startPlace{l, p.ID}, nil
+	if finish = l.takeStart(p.ID); finish != nil { // another request has counted meanwhile
+		return finish, nil
 	}
 	starting, recent := l.beforeCount(p.ID)
 	if recent {
-		return startPlace{}, tooManyRunning(most)
+		return nil, tooManyRunning(most)
 	}
 	n := 0
 	for _, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Owner: p.ID, Status: record.Running, Heads: true, Limit: most}) {
 		if err != nil {
-			return startPlace{}, StoreError("count the instances", err)
+			return nil, StoreError("count the instances", err)
 		}
 		n++
 	}
 	l.recordFree(p.ID, most-n-starting)
-	if l.takeStart(p.ID) {
-		return startPlace{l, p.ID}, nil
+	if finish = l.takeStart(p.ID); finish != nil {
+		return finish, nil
 	}
-	return startPlace{}, tooManyRunning(most)
+	return nil, tooManyRunning(most)
 }
 
 // lockCounts waits until no other request of a principal counts what it has of a thing in the
@@ -326,17 +289,25 @@ func tooManyRunning(most int) error {
 	}
 }
 
-func (l *ledger) takeStart(owner string) bool {
+// takeStart takes a start that needs no count; nil where there is none.
+func (l *ledger) takeStart(owner string) (finish func(stored bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountOf(owner)
 	if a.places <= 0 {
-		return false
+		return nil
 	}
 	a.places--
 	a.starting++
 	a.requests++
-	return true
+	return func(stored bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		a.requests--
+		if a.starting--; !stored {
+			a.places++
+		}
+	}
 }
 
 // beforeCount returns how many starts a count may miss, and whether a count that found no

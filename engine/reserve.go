@@ -7,12 +7,6 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// cost is what a request takes of the sandbox and of models.
-type cost struct {
-	worker time.Duration
-	tokens int64
-}
-
 // What a request is taken to cost as long as nothing dearer was seen of its principal
 // within the hour.
 const (
@@ -24,53 +18,54 @@ const (
 // reserve sets aside what a request is expected to cost, so that requests in flight
 // together spend no more than one after the other would. It refuses a request that could
 // no longer be paid for. The returned function takes what the request has cost instead.
-func (l *ledger) reserve(p Principal, c judge.Case) (settle func(cost), err error) {
-	if p.Role != RoleOperator {
-		if err := l.bytesLeft(p); err != nil {
-			return nil, err
-		}
+func (l *ledger) reserve(p Principal, c judge.Case) (pay func(cost), err error) {
+	if err := l.checkBudget(p, budgetBytes); err != nil {
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, most := l.accountOf(p.ID), l.quotas.Load()
+	a, most := l.accountOf(p.ID), l.quotas.Load().limits()
 	var expected cost
 	if runsScripts(c) {
-		expected.worker = max(a.dearest.worker, leastWorker)
+		expected[budgetWorker] = max(a.dearest[budgetWorker], int64(leastWorker))
 	}
 	if c.Rubric.Enabled && c.Rubric.UseLLM {
-		expected.tokens = max(a.dearest.tokens, leastTokens+int64(len(c.Data.Raw())+len(c.Context.Raw()))/tokenBytes)
+		expected[budgetTokens] = max(a.dearest[budgetTokens], leastTokens+int64(len(c.Data.Raw())+len(c.Context.Raw()))/tokenBytes)
 	}
-	worker, tokens := expected.worker > 0 && most.WorkerTime > 0, expected.tokens > 0 && most.ModelTokens > 0
-	switch {
-	case p.Role == RoleOperator:
-	case worker && a.worker >= most.WorkerTime:
-		return nil, l.workerSpent(a, most.WorkerTime)
-	case tokens && a.tokens >= most.ModelTokens:
-		return nil, l.tokensSpent(a, most.ModelTokens)
-	case worker && a.worker+a.reserved.worker >= most.WorkerTime:
-		return nil, allReserved(CodeWorkerTimeSpent, "time of the sandbox")
-	case tokens && a.tokens+a.reserved.tokens >= most.ModelTokens:
-		return nil, allReserved(CodeModelTokensSpent, "tokens of models")
+	for b, n := range expected {
+		switch {
+		case n == 0 || most[b] == 0 || p.Role == RoleOperator:
+		case a.spent[b] >= most[b]:
+			return nil, l.spentError(a, budget(b))
+		case a.spent[b]+a.reserved[b] >= most[b]:
+			return nil, allReserved(budget(b))
+		}
 	}
 	a.requests++
-	a.reserved.worker += expected.worker
-	a.reserved.tokens += expected.tokens
+	for b, n := range expected {
+		a.reserved[b] += n
+	}
 	return func(took cost) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		a.requests--
-		a.reserved.worker -= expected.worker
-		a.reserved.tokens -= expected.tokens
+		for b, n := range expected {
+			a.reserved[b] -= n
+		}
 		a = l.accountOf(p.ID) // begins a new hour when it is time
-		a.worker += took.worker
-		a.tokens += took.tokens
-		a.dearest.worker = max(a.dearest.worker, took.worker)
-		a.dearest.tokens = max(a.dearest.tokens, took.tokens)
+		for b, n := range took {
+			a.spent[b] += n
+			a.dearest[b] = max(a.dearest[b], n)
+		}
 	}, nil
 }
 
-// allReserved is the refusal of who has some left, but not for one more request at once.
-func allReserved(code Code, what string) error {
+// allReserved is the refusal of a principal that has some left, but not for one more request.
+func allReserved(b budget) error {
+	code, what := CodeWorkerTimeSpent, "time of the sandbox"
+	if b == budgetTokens {
+		code, what = CodeModelTokensSpent, "tokens of models"
+	}
 	return &Error{
 		Code: code, RetryAfter: time.Second, Message: "Your requests in flight may take all " + what + " that you have left within the hour.",
 		Hint: "Wait for their answers, then try again.",
@@ -95,13 +90,13 @@ func (l *ledger) chargeEvents(events []record.Event) (refund func(), err error) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bound := last.Role != string(RoleOperator) && last.Role != string(clock.Role)
-	if a := l.accountOf(last.Principal); bound && a.bytes >= most {
-		return nil, l.bytesSpent(a, most)
+	if a := l.accountOf(last.Principal); bound && a.spent[budgetBytes] >= most {
+		return nil, l.spentError(a, budgetBytes)
 	}
 	add := func(sign int64) {
 		for _, ev := range events {
-			a := l.accountOf(ev.Principal)
-			a.bytes = max(0, a.bytes+sign*int64(len(ev.Body()))) // the hour may have ended between
+			bytes := &l.accountOf(ev.Principal).spent[budgetBytes]
+			*bytes = max(0, *bytes+sign*int64(len(ev.Body()))) // the hour may have ended between
 		}
 	}
 	add(1)

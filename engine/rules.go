@@ -27,6 +27,7 @@ type rules struct {
 
 	mu       sync.Mutex
 	end      store.RuleHead // up to where the chain was followed
+	sealings int            // how often all rules got new seals
 	counts   map[string]ruleCounts
 	unsealed map[string]string                           // what has no seal, by workflow
 	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, checked; dropped when one is added
@@ -63,15 +64,26 @@ func untrustedRule(format string, args ...any) *Error {
 
 // refresh follows the chain to its present end.
 func (r *rules) refresh(ctx context.Context) error {
-	r.mu.Lock()
-	seen := r.end
-	r.mu.Unlock()
-	head, added, err := r.store.Rules(ctx, seen.Place)
-	if err != nil {
-		return StoreError("read the chain of rules", err)
+	for {
+		r.mu.Lock()
+		seen, sealings := r.end, r.sealings
+		r.mu.Unlock()
+		head, added, err := r.store.Rules(ctx, seen.Place)
+		if err != nil {
+			return StoreError("read the chain of rules", err)
+		}
+		r.mu.Lock()
+		if sealings == r.sealings {
+			defer r.mu.Unlock()
+			return r.follow(ctx, seen, head, added)
+		}
+		r.mu.Unlock() // all rules have new seals: what was read is of the chain before
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+}
+
+// follow goes on with the rules that were added behind the end that was seen. The caller holds
+// the lock.
+func (r *rules) follow(ctx context.Context, seen, head store.RuleHead, added []store.Rule) error {
 	if head.Unsealed > 0 || len(r.unsealed) > 0 {
 		if err := r.listUnsealed(ctx); err != nil {
 			return err
@@ -84,7 +96,7 @@ func (r *rules) refresh(ctx context.Context) error {
 	case head.Place <= r.end.Place:
 		return nil
 	}
-	from := r.end.Place // somebody else may have followed the chain meanwhile
+	from := r.end.Place // another request else may have followed the chain meanwhile
 	for _, rule := range added {
 		if rule.Seal().Place <= from {
 			continue
@@ -380,11 +392,6 @@ func (r *rules) addRule(ctx context.Context, rule store.Rule) error {
 	r.mu.Lock()
 	end := r.end
 	r.mu.Unlock()
-	seal := r.sealer.Seal(end.Place+1, end.Hash, rule.Parts()...)
-	if rule.Definition != nil {
-		rule.Definition.Seal = seal
-	} else {
-		rule.Config.Seal = seal
-	}
+	rule.SetSeal(r.sealer.Seal(end.Place+1, end.Hash, rule.Parts()...))
 	return r.store.AddRule(ctx, rule)
 }

@@ -104,11 +104,7 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	for _, rule := range all {
 		was := rule.Seal()
 		end = r.sealer.Seal(end.Place+1, end.Hash, rule.Parts()...)
-		if rule.Config != nil {
-			rule.Config.Seal = end
-		} else {
-			rule.Definition.Seal = end
-		}
+		rule.SetSeal(end)
 		sealed := newSealedRule(rule, was)
 		if sealed.Wrong != "" {
 			out.Sealed++
@@ -118,11 +114,12 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	if out.Sealed == 0 || req.DryRun {
 		return out, nil
 	}
+	r.mu.Lock() // until the end of the old chain is forgotten: refresh compares it
+	defer r.mu.Unlock()
 	if err := r.store.SealRules(ctx, head, all); err != nil {
 		return SealResult{}, err // the caller says what it was for
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.sealings++
 	r.end = store.RuleHead{}
 	clear(r.counts)
 	r.configs.Purge()

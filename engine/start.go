@@ -66,12 +66,12 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if string(ev.Decision.Data) == string(ev.Patch) {
 		ev.Decision.Data = nil
 	}
-	taken, err := e.mayStart(ctx, p)
+	finish, err := e.mayStart(ctx, p)
 	if err != nil {
 		return StartResult{}, err
 	}
 	w, err := e.commit(ctx, inst, change{event: ev})
-	taken.settle(err == nil)
+	finish(err == nil)
 	if err != nil {
 		return StartResult{}, err
 	}

@@ -60,8 +60,8 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	if err != nil {
 		return AnchorResult{}, err
 	}
-	// The position is read first: what is committed from now on is the next anchor's,
-	// even where the heads show it already.
+	// The position is read first: what is committed from now on is the next anchor's, whether
+	// the heads show it already or, as instances that start during the walk, not at all.
 	events, err := a.store.LastPosition(ctx)
 	if err != nil {
 		return AnchorResult{}, engine.StoreError("say how many events it has", err)

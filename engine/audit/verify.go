@@ -126,7 +126,8 @@ const (
 // against the fold of its events, and the anchors, their signatures, their tree and
 // what they say of every history. It changes nothing, and needs no more memory than
 // the longest history's rollbacks, the changes between two anchors and some fifty bytes
-// for each instance. A store that is written to meanwhile is fine.
+// for each instance. A store that is written to meanwhile is fine: instances are walked from the
+// newest down, so those that start after that are not counted here but verified the next time.
 //
 // It is for operators and auditors. An error means that it could not be found out; what
 // is broken is in the report.

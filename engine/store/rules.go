@@ -59,6 +59,15 @@ func (r Rule) Seal() record.RuleSeal {
 	return r.Definition.Seal
 }
 
+// SetSeal gives the rule a seal.
+func (r Rule) SetSeal(seal record.RuleSeal) {
+	if r.Config != nil {
+		r.Config.Seal = seal
+	} else {
+		r.Definition.Seal = seal
+	}
+}
+
 // Workflow is the name that the rule is for.
 func (r Rule) Workflow() string {
 	if r.Config != nil {

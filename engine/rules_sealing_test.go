@@ -1,0 +1,51 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// lateRules answers Rules and then lets something happen before the answer arrives, once.
+type lateRules struct {
+	store.Store
+	then func()
+}
+
+func (l *lateRules) Rules(ctx context.Context, after int64) (store.RuleHead, []store.Rule, error) {
+	head, all, err := l.Store.Rules(ctx, after)
+	if then := l.then; then != nil && after >= 0 {
+		l.then = nil
+		then()
+	}
+	return head, all, err
+}
+
+// TestRulesAreSealedWhileTheyAreRead gives all rules new seals between reading the chain and
+// following it: what was read before must not be compared with the new chain.
+func TestRulesAreSealedWhileTheyAreRead(t *testing.T) {
+	ctx := t.Context()
+	db := &lateRules{Store: memstore.New()}
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey = ruleKey })
+	b.define(operator, fmt.Sprintf(laxPay, "pay"))
+	if err := b.CheckRules(ctx); err != nil {
+		t.Fatal(err)
+	}
+	keyless := newBenchOn(t, db) // whose seals the key does not vouch for
+	keyless.define(operator, fmt.Sprintf(laxPay, "other"))
+	db.then = func() {
+		if sealed, err := b.SealRules(ctx, operator, engine.SealRequest{All: true}); err != nil || sealed.Sealed != 1 {
+			t.Errorf("sealed %+v: %v", sealed, err)
+		}
+	}
+	if err := b.CheckRules(ctx); err != nil {
+		t.Errorf("the rules after they were sealed: %v", err)
+	}
+	if db.then != nil {
+		t.Error("nothing was sealed meanwhile")
+	}
+}
