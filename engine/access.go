@@ -72,17 +72,12 @@ func Authorize(p Principal, op Right) error {
 		return &Error{Code: CodeForbidden, Message: "The caller has no identity.", Hint: "Authenticate first."}
 	}
 	if !slices.Contains(allowed[op], p.Role) {
-		return &Error{
-			Code:    CodeForbidden,
-			Message: fmt.Sprintf("The role %q may not %s a workflow.", p.Role, op),
-			Hint:    fmt.Sprintf("Roles that may: %s.", joinRoles(allowed[op])),
-		}
+		return newError(CodeForbidden, "", "The role %q may not %s a workflow.", p.Role, op).
+			hint(fmt.Sprintf("Roles that may: %s.", joinRoles(allowed[op])))
 	}
 	if p.Workflows != "" && wholeStore[op] {
-		return &Error{
-			Code: CodeForbidden, Message: fmt.Sprintf("To %s concerns every workflow, and the caller may deal with some only.", op),
-			Hint: "Ask somebody whose credential is not limited to some workflows.",
-		}
+		return newError(CodeForbidden, "", "To %s concerns every workflow, and the caller may deal with some only.", op).
+			hint("Ask somebody whose credential is not limited to some workflows.")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 
@@ -24,15 +25,12 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	key, err := e.newKey(p, RightAdvance, req.ID, req.Key, func() []string {
+	r := keyedRequest{RightAdvance, req.ID, req.Key, func() []string {
 		return []string{req.Action, string(data.Canonical()), revisionText(req.ExpectedRevision)}
+	}}
+	return runOnce(ctx, e, p, r, e.replayAdvance, func(ctx context.Context, key *record.Key) (AdvanceResult, error) {
+		return e.advance(ctx, p, req, data, key)
 	})
-	if err != nil {
-		return AdvanceResult{}, err
-	}
-	return runOnce(ctx, e, p, key,
-		func(ctx context.Context, ev record.Event) (AdvanceResult, error) { return e.replayAdvance(ctx, p, ev) },
-		func(ctx context.Context) (AdvanceResult, error) { return e.advance(ctx, p, req, data, key) })
 }
 
 func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, key *record.Key) (AdvanceResult, error) {
@@ -42,7 +40,7 @@ func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, d
 	}
 	defer done()
 	if j.waits != nil {
-		return e.joinReview(ctx, p, j.inst, j.loaded, *j.waits, key)
+		return e.joinReview(ctx, p, j.inst, j.definition, *j.waits, key)
 	}
 	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
 		return e.parkMove(ctx, p, j, key)
@@ -55,14 +53,25 @@ func (e *Engine) recordJudgement(ctx context.Context, p Principal, j judgement, 
 	if j.verdict.Applied {
 		kind = record.Advanced
 	}
-	w, err := e.commit(ctx, j.inst, change{event: e.decisionEvent(p, j, kind, key), lesson: newLesson(j.question, j.verdict, true)})
+	return e.commitMove(ctx, p, j, e.decisionEvent(p, j, kind, key), nil)
+}
+
+// commitMove records what came of an action, with the review that it opens, and answers.
+func (e *Engine) commitMove(ctx context.Context, p Principal, j judgement, ev record.Event, opens *store.Review) (AdvanceResult, error) {
+	w, err := e.commit(ctx, j.inst, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens})
+	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
+		return e.joinNewer(ctx, p, j.inst.ID, same.review, ev.Key)
+	}
 	if err != nil {
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
-	return AdvanceResult{
-		Position: newPosition(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
-		Decision: decisionView(*w.event.Decision),
-	}, nil
+	out := AdvanceResult{
+		Position: newPosition(w.next, j.definition, p), From: w.event.From, Action: w.event.Action, Decision: decisionView(*w.event.Decision),
+	}
+	if w.opens != nil {
+		out.Review = e.summarizeReview(*w.opens)
+	}
+	return out, nil
 }
 
 // replayAdvance rebuilds the answer that was given when ev was committed. A move that was
@@ -99,7 +108,7 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 		return ValidateResult{}, e.conflictFor(ctx, p, err)
 	}
 	return ValidateResult{
-		Position: newPosition(w.next, j.loaded, p), Action: req.Action,
+		Position: newPosition(w.next, j.definition, p), Action: req.Action,
 		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(*w.event.Decision),
 	}, nil
 }
@@ -117,8 +126,8 @@ func (e *Engine) checkAdvance(req AdvanceRequest) (document.JSON, error) {
 
 // judgement is what came of asking the judge.
 type judgement struct {
-	inst     record.Instance
-	loaded   definition
+	inst record.Instance
+	definition
 	question judge.Case
 	verdict  judge.Verdict
 	// waits is set instead of a verdict when exactly this waits for a person already.
@@ -142,7 +151,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if !precheck {
 		var waits *store.Review
 		if inst, waits, err = e.findParked(ctx, p, inst, req.Action, data); waits != nil || err != nil {
-			return judgement{inst: inst, loaded: l, waits: waits}, func() {}, err
+			return judgement{inst: inst, definition: l, waits: waits}, func() {}, err
 		}
 	}
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
@@ -169,7 +178,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err != nil {
 		return judgement{}, nil, err
 	}
-	return judgement{inst: inst, loaded: l, question: c, verdict: v}, release, nil
+	return judgement{inst: inst, definition: l, question: c, verdict: v}, release, nil
 }
 
 // newCase is the case of an action that p asks for; in holds the action, its data, and what
@@ -184,7 +193,7 @@ func (e *Engine) newCase(inst record.Instance, l definition, p Principal, in wor
 		return judge.Case{}, InternalError("build the case", err)
 	}
 	if n := len(c.Merged.Raw()); n > e.cfg.Limits.Context {
-		return judge.Case{}, tooLarge("data", fmt.Sprintf("The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context))
+		return judge.Case{}, tooLarge("/data", "The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context)
 	}
 	c.Digest = e.digestEvidence(inst, nil)
 	e.setMemoryKeys(&c)
@@ -194,11 +203,9 @@ func (e *Engine) newCase(inst record.Instance, l definition, p Principal, in wor
 // decisionEvent is pure but for ids and the clock: the event that records a
 // judgement. Only an applied move carries a patch.
 func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *record.Key) record.Event {
-	ev := e.newEvent(p, j.inst, kind)
-	ev.Time = j.question.Now
-	ev.JudgeConfigHash = j.question.JudgeConfigHash
-	ev.Action = maskWords(j.inst, j.loaded, j.question.Data.Raw()).scrubAction(j.question.Action)
-	ev.From, ev.To, ev.Status, ev.Key = j.inst.State, j.inst.State, j.inst.Status, key
+	ev := e.newEvent(p, kind)
+	ev.Time, ev.JudgeConfigHash, ev.Key = j.question.Now, j.question.JudgeConfigHash, key
+	ev.Action = maskWords(j.inst, j.definition, j.question.Data.Raw()).scrubAction(j.question.Action)
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
 		ContextDigest: e.digestContext(j.inst, j.question.Context.Raw()),
@@ -206,7 +213,7 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 	for _, o := range j.verdict.Opinions {
 		d.Took += o.Took
 	}
-	d.Data = e.maskForRecord(j.inst.Owner, j.loaded.def, j.question.Data)
+	d.Data = e.maskForRecord(j.inst.Owner, j.definition.def, j.question.Data)
 	d.Evidence = forEvent(d.Evidence)
 	switch kind {
 	case record.Advanced:
@@ -221,10 +228,10 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 
 func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 	ev.To = j.verdict.Target
-	ev.Status = statusIn(j.loaded.def, ev.To)
+	ev.Status = statusIn(j.definition.def, ev.To)
 	ev.Patch = j.question.Data.Raw()
 	ev.SetMerged(j.inst.Context, j.question.Merged.Raw())
-	if s, ok := j.loaded.def.States[ev.From]; ok {
+	if s, ok := j.definition.def.States[j.inst.State]; ok {
 		if t, ok := s.Transitions[ev.Action]; ok {
 			ev.Freezes = t.Freezes
 		}
@@ -235,13 +242,9 @@ func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 	}
 }
 
-// newEvent is the frame that every event of an instance shares.
-func (e *Engine) newEvent(p Principal, inst record.Instance, kind record.Kind) record.Event {
-	return record.Event{
-		Instance: inst.ID, Kind: kind, Time: e.Now(), Principal: p.ID, Role: string(p.Role),
-		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
-		From: inst.State, To: inst.State, Status: inst.Status,
-	}
+// newEvent is an event of an instance. What it does not say of the instance, Seal fills in.
+func (e *Engine) newEvent(p Principal, kind record.Kind) record.Event {
+	return record.Event{Kind: kind, Time: e.Now(), Principal: p.ID, Role: string(p.Role)}
 }
 
 func statusIn(d *workflow.Definition, state string) record.Status {

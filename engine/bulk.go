@@ -60,10 +60,8 @@ func (b *BulkRead) Resume(ctx context.Context) error {
 		b.release, b.began = release, time.Now()
 		return nil
 	case errors.Is(err, fairshare.ErrBusy):
-		return &Error{
-			Code: CodeBusy, Err: err, Message: "Too many of your lists, searches and statistics are waiting to be read.",
-			Hint: "Wait for the answers to earlier ones, then try again.",
-		}
+		return newError(CodeBusy, "", "Too many of your lists, searches and statistics are waiting to be read.").
+			hint("Wait for the answers to earlier ones, then try again.").because(err)
 	default:
 		return StoreError("read", err)
 	}

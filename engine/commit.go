@@ -18,15 +18,10 @@ type change struct {
 	restored *record.Instance // what a rollback restores
 	lesson   *store.Lesson    // what a judgement taught
 	opens    *store.Review    // the review that an escalated event opens
-	resolves *resolution      // the review that the event, or the move, resolves
+	resolves *store.Review    // the review that the event, or the move, resolves
+	end      record.Review    // how it ends by that
 	joins    string           // the open review that the event binds a key to
 	next     record.Instance  // once it is written
-}
-
-// resolution is how a review ends by the event that is committed, or right before it.
-type resolution struct {
-	row store.Review
-	end record.Review
 }
 
 // alreadyParkedError says that the same question was parked meanwhile.
@@ -36,10 +31,8 @@ func (p *alreadyParkedError) Error() string {
 	return "review " + p.review + " waits for the same already"
 }
 
-// reviewClosedError says that a review has ended since it was looked at.
-type reviewClosedError struct{ review string }
-
-func (c *reviewClosedError) Error() string { return "review " + c.review + " is not open any more" }
+// errReviewClosed says that a review has ended since it was looked at.
+var errReviewClosed = errors.New("the review is no longer open")
 
 // commit seals a change onto inst and writes it, with the end of every review that it
 // overtakes. When only refusals, pre-checks, checkpoints or reviews came between, the
@@ -119,7 +112,7 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 		}
 		how.ID = open.ID
 		rows = append(rows, closeRow(row, how, ev))
-		events = append(events, newReviewEvent(ev, open.Action, how, inst))
+		events = append(events, newReviewEvent(ev, open.Action, how))
 		return nil
 	}
 	resolved, joined := false, false
@@ -127,11 +120,11 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 		var err error
 		joined = joined || open.ID == do.joins
 		switch {
-		case do.resolves != nil && open.ID == do.resolves.row.ID:
+		case do.resolves != nil && open.ID == do.resolves.ID:
 			resolved = true
-			rows = append(rows, closeRow(do.resolves.row, do.resolves.end, ev))
+			rows = append(rows, closeRow(*do.resolves, do.end, ev))
 			if ev.Kind != record.Reviewed {
-				events = append(events, newReviewEvent(ev, open.Action, do.resolves.end, inst))
+				events = append(events, newReviewEvent(ev, open.Action, do.end))
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
 			if open.Digest == ev.Review.Digest {
@@ -145,22 +138,15 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 			return nil, nil, err
 		}
 	}
-	if do.resolves != nil && !resolved {
-		return nil, nil, &reviewClosedError{do.resolves.row.ID}
-	}
-	if do.joins != "" && !joined {
-		return nil, nil, &reviewClosedError{do.joins}
+	if do.resolves != nil && !resolved || do.joins != "" && !joined {
+		return nil, nil, errReviewClosed
 	}
 	return events, rows, nil
 }
 
-// newReviewEvent is the event that ends a review beside cause, by whoever caused it.
-func newReviewEvent(cause record.Event, action string, how record.Review, inst record.Instance) record.Event {
-	ev := record.Event{
-		Kind: record.Reviewed, Instance: inst.ID, Time: cause.Time, Principal: cause.Principal, Role: cause.Role,
-		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
-		Action: action, From: inst.State, To: inst.State, Status: inst.Status, Review: &how,
-	}
+// newReviewEvent is the event that ends a review next to the event that is the cause.
+func newReviewEvent(cause record.Event, action string, how record.Review) record.Event {
+	ev := record.Event{Kind: record.Reviewed, Time: cause.Time, Principal: cause.Principal, Role: cause.Role, Action: action, Review: &how}
 	if how.By != "" {
 		ev.Principal, ev.Role = how.By, string(RoleReviewer)
 	}

@@ -105,7 +105,7 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	case req.Action == "":
 		return document.JSON{}, MissingField("action", "An action of that state.")
 	case len(req.Key) > e.cfg.Limits.Key:
-		return document.JSON{}, tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key))
+		return document.JSON{}, tooLarge("/idempotencyKey", "The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key)
 	}
 	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
 	if err != nil {
@@ -121,10 +121,8 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 		return e.loadNamed(ctx, p, req.Workflow, req.Version)
 	}
 	if !slices.Contains(allowed[RightDefine], p.Role) {
-		return definition{}, &Error{
-			Code: CodeForbidden, Path: "/definition", Message: fmt.Sprintf("The role %q may not bring a definition of its own.", p.Role),
-			Hint: "Give the name of a workflow that is defined.",
-		}
+		return definition{}, newError(CodeForbidden, "/definition", "The role %q may not bring a definition of its own.", p.Role).
+			hint("Give the name of a workflow that is defined.")
 	}
 	d, _, err := e.ExamineDefinition(ctx, p, DefineRequest{Source: "definition", Document: req.Definition})
 	if err != nil {

@@ -71,11 +71,8 @@ func notYourDefinition(s store.Definition) error {
 	if s.Operator {
 		who = "an operator"
 	}
-	return &Error{
-		Code: CodeForbidden, Path: "/name",
-		Message: fmt.Sprintf("The workflow %q belongs to %s; you may not redefine it.", s.Name, who),
-		Hint:    "Define it under another name, or ask its owner or an operator.",
-	}
+	return newError(CodeForbidden, "/name", "The workflow %q belongs to %s; you may not redefine it.", s.Name, who).
+		hint("Define it under another name, or ask its owner or an operator.")
 }
 
 func defineResult(s store.Definition, d *workflow.Definition, warnings []workflow.Issue, created bool) DefineResult {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -107,6 +108,29 @@ type Error struct {
 	RetryAfter time.Duration
 	// Err is the cause; its text is for logs, not for callers.
 	Err error
+}
+
+// newError is an error with its message, at a JSON pointer into the request ("" for none).
+func newError(code Code, path, format string, args ...any) *Error {
+	return &Error{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
+}
+
+// hint adds what to do next.
+func (e *Error) hint(next string) *Error {
+	e.Hint = next
+	return e
+}
+
+// because adds the cause.
+func (e *Error) because(err error) *Error {
+	e.Err = err
+	return e
+}
+
+// at adds where the instance is.
+func (e *Error) at(pos Position) *Error {
+	e.Current = &pos
+	return e
 }
 
 // Error returns the message and the hint.

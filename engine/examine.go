@@ -67,10 +67,8 @@ func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequ
 	case d == nil:
 		return nil, nil, invalidDefinition(issues)
 	case req.Name != "" && d.Name != req.Name:
-		return nil, nil, &Error{
-			Code: CodeInvalidArgument, Path: "/name", Message: fmt.Sprintf("The definition's name is not the address's, which is %.80q.", req.Name),
-			Hint: "Make the two the same.",
-		}
+		return nil, nil, newError(CodeInvalidArgument, "/name", "The definition's name is not the address's, which is %.80q.", req.Name).
+			hint("Make the two the same.")
 	case elsewhere:
 		issues, err = d.FinishLint(ctx, options, issues)
 	default:

@@ -39,12 +39,8 @@ func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error 
 }
 
 func conflictAt(inst record.Instance, l definition, p Principal) *Error {
-	pos := newPosition(inst, l, p)
-	return &Error{
-		Code: CodeConflict, Current: &pos, Err: store.ErrConflict,
-		Message: fmt.Sprintf("The instance has moved: it is in state %q at revision %d.", inst.State, inst.Revision),
-		Hint:    "Look at the current state and decide again; nothing was recorded.",
-	}
+	return newError(CodeConflict, "", "The instance has moved: it is in state %q at revision %d.", inst.State, inst.Revision).
+		hint("Look at the current state and decide again; nothing was recorded.").at(newPosition(inst, l, p)).because(store.ErrConflict)
 }
 
 func checkRevision(inst record.Instance, l definition, p Principal, revision *int64) error {
@@ -112,12 +108,16 @@ func MissingField(field, what string) error {
 	return &Error{Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("The argument %q is missing.", field), Hint: what}
 }
 
-func tooLarge(field, message string) error {
-	path := ""
-	if field != "" {
-		path = "/" + field
+// suggestNearest ends a sentence about an unknown name, with the nearest known one where one is near.
+func suggestNearest(name string, known []string) string {
+	if near := document.Suggest(name, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
 	}
-	return &Error{Code: CodeTooLarge, Path: path, Message: message, Hint: "Keep large content elsewhere and refer to it."}
+	return "."
+}
+
+func tooLarge(path, format string, args ...any) error {
+	return newError(CodeTooLarge, path, format, args...).hint("Keep large content elsewhere and refer to it.")
 }
 
 // document checks a JSON object from a caller: size first, then form. nil is {}.
@@ -126,7 +126,7 @@ func (e *Engine) readDocument(field string, doc json.RawMessage, limit int) (doc
 		doc = json.RawMessage("{}")
 	}
 	if len(doc) > limit {
-		return document.JSON{}, tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(doc), limit))
+		return document.JSON{}, tooLarge("/"+field, "%q has %d bytes; the limit is %d.", field, len(doc), limit)
 	}
 	v, err := workflow.ReadDocument(doc)
 	if err != nil {
@@ -138,20 +138,17 @@ func (e *Engine) readDocument(field string, doc json.RawMessage, limit int) (doc
 // CheckText refuses a text of a request that is longer than the limit.
 func (e *Engine) CheckText(field, s string) error {
 	if len(s) > e.cfg.Limits.Text {
-		return tooLarge(field, fmt.Sprintf("%q has %d bytes; the limit is %d.", field, len(s), e.cfg.Limits.Text))
+		return tooLarge("/"+field, "%q has %d bytes; the limit is %d.", field, len(s), e.cfg.Limits.Text)
 	}
 	return nil
 }
 
 func unknownWorkflow(name string, version int) *Error {
-	out := &Error{
-		Code: CodeUnknownWorkflow, Err: store.ErrNotFound, Message: fmt.Sprintf("There is no workflow %q.", name),
-		Hint: "List the definitions to see what there is, or define it first.",
-	}
+	out := newError(CodeUnknownWorkflow, "", "There is no workflow %q.", name)
 	if version > 0 {
-		out.Message = fmt.Sprintf("There is no version %d of a workflow %q.", version, name)
+		out = newError(CodeUnknownWorkflow, "", "There is no version %d of a workflow %q.", version, name)
 	}
-	return out
+	return out.hint("List the definitions to see what there is, or define it first.").because(store.ErrNotFound)
 }
 
 // noWorkflow names the nearest definition among those that the caller may see. It is the
@@ -176,9 +173,6 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 
 // UnknownInstance is the answer where an instance is not there or not visible.
 func UnknownInstance(id string) error {
-	return &Error{
-		Code: CodeUnknownInstance, Err: store.ErrNotFound,
-		Message: fmt.Sprintf("There is no instance %q that you may see.", id),
-		Hint:    "Use the id that start returned, or list your instances.",
-	}
+	return newError(CodeUnknownInstance, "", "There is no instance %q that you may see.", id).
+		hint("Use the id that start returned, or list your instances.").because(store.ErrNotFound)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ConfigureJudge appends a judge-config revision beside a definition, in force
@@ -75,10 +74,8 @@ func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.Jud
 		}
 		c.Scope = p.ID
 	case l.stored.Owner != p.ID:
-		return store.JudgeConfig{}, &Error{
-			Code: CodeForbidden, Message: fmt.Sprintf("The workflow %q belongs to another principal; you may not configure its judge.", c.Workflow),
-			Hint: "Ask its owner or an operator.",
-		}
+		return store.JudgeConfig{}, newError(CodeForbidden, "", "The workflow %q belongs to another principal; you may not configure its judge.", c.Workflow).
+			hint("Ask its owner or an operator.")
 	default:
 		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(OverlaysInForce(l.stored, p.ID, revisions))); err != nil {
 			return store.JudgeConfig{}, err
@@ -130,10 +127,8 @@ func mayConfigureAgain(p Principal, revisions []store.JudgeConfig) error {
 	if own < mostConfigsEach {
 		return nil
 	}
-	return &Error{
-		Code: CodeTooManyConfigs, Message: fmt.Sprintf("You have configured the judge of this workflow %d times, which is as often as one may.", own),
-		Hint: "Look at the present configuration; it stays. Ask an operator to change it, or define your own workflow anew under another name.",
-	}
+	return newError(CodeTooManyConfigs, "", "You have configured the judge of this workflow %d times, which is as often as one may.", own).
+		hint("Look at the present configuration; it stays. Ask an operator to change it, or define your own workflow anew under another name.")
 }
 
 // HashJudgeConfig computes what Hash has to be.
@@ -166,17 +161,11 @@ func (e *Engine) checkSettings(s workflow.JudgeSettings) error {
 // unknownModel names the models that there are: which one judges is chosen among
 // those that an operator configured.
 func unknownModel(name string, models []string) *Error {
-	out := &Error{
-		Code: CodeInvalidArgument, Path: "/model", Message: fmt.Sprintf("No model %.80q is configured.", name),
-		Hint: "No model is configured at all; ask an operator to configure one.",
-	}
+	hint := "No model is configured at all; ask an operator to configure one."
 	if len(models) > 0 {
-		out.Hint = fmt.Sprintf("Configured models: %s.", strings.Join(models, ", "))
+		hint = fmt.Sprintf("Configured models: %s.", strings.Join(models, ", "))
 	}
-	if near := document.Suggest(name, models); near != "" {
-		out.Message = fmt.Sprintf("No model %.80q is configured; did you mean %q?", name, near)
-	}
-	return out
+	return newError(CodeInvalidArgument, "/model", "No model %.80q is configured%s", name, suggestNearest(name, models)).hint(hint)
 }
 
 // onlyTightens is what an agent may do to an operator's definition: exactly
@@ -184,10 +173,8 @@ func unknownModel(name string, models []string) *Error {
 func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
 	if (s.Enabled != nil && !*s.Enabled) || (s.StrictMode != nil && !*s.StrictMode) || s.UseLLM != nil || s.Model != nil ||
 		(s.MinConfidence != nil && *s.MinConfidence < now.MinConfidence) {
-		return &Error{
-			Code: CodeForbidden, Message: "This definition belongs to an operator; an agent may only tighten its judge.",
-			Hint: "Allowed: enabled true, strictMode true, a higher minConfidence, for your own instances.",
-		}
+		return newError(CodeForbidden, "", "This definition belongs to an operator; an agent may only tighten its judge.").
+			hint("Allowed: enabled true, strictMode true, a higher minConfidence, for your own instances.")
 	}
 	return nil
 }

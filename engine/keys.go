@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -15,19 +14,26 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
+// keyedRequest is a request that may have an idempotency key.
+type keyedRequest struct {
+	op            Right
+	instance, key string
+	parts         func() []string // all that it says; asked for only where there is a key
+}
+
 // newKey scopes an idempotency key to principal, operation and instance, and
 // digests the request so that the same key with another request is told apart.
-// It returns nil, and does not ask what the request is, when no key was given.
-func (e *Engine) newKey(p Principal, op Right, instance, key string, request func() []string) (*record.Key, error) {
-	if key == "" {
+// It returns nil when no key was given.
+func (e *Engine) newKey(p Principal, r keyedRequest) (*record.Key, error) {
+	if r.key == "" {
 		return nil, nil //nolint:nilnil // no key is a valid, common answer
 	}
-	if len(key) > e.cfg.Limits.Key {
-		return nil, tooLarge("idempotencyKey", fmt.Sprintf("The idempotency key has %d bytes; the limit is %d.", len(key), e.cfg.Limits.Key))
+	if len(r.key) > e.cfg.Limits.Key {
+		return nil, tooLarge("/idempotencyKey", "The idempotency key has %d bytes; the limit is %d.", len(r.key), e.cfg.Limits.Key)
 	}
 	return &record.Key{
-		Scope:   digestParts("gavel/key/v1", p.ID, string(op), instance, key),
-		Request: digestParts(append([]string{"gavel/request/v1"}, request()...)...),
+		Scope:   digestParts("gavel/key/v1", p.ID, string(r.op), r.instance, r.key),
+		Request: digestParts(append([]string{"gavel/request/v1"}, r.parts()...)...),
 	}, nil
 }
 
@@ -46,12 +52,16 @@ func digestParts(parts ...string) string {
 
 // runOnce answers a request with an idempotency key at most once: a key that was
 // used is replayed, concurrent duplicates wait for the first. Errors bind no key.
-func runOnce[T any](ctx context.Context, e *Engine, p Principal, key *record.Key,
-	replay func(context.Context, record.Event) (T, error), do func(context.Context) (T, error),
+func runOnce[T any](ctx context.Context, e *Engine, p Principal, r keyedRequest,
+	replay func(context.Context, Principal, record.Event) (T, error), do func(context.Context, *record.Key) (T, error),
 ) (T, error) {
 	var zero T
+	key, err := e.newKey(p, r)
+	if err != nil {
+		return zero, err
+	}
 	if key == nil {
-		return do(ctx)
+		return do(ctx, nil)
 	}
 	release, _ := e.keys.acquire(ctx.Done(), key.Scope)
 	if release == nil {
@@ -65,16 +75,16 @@ func runOnce[T any](ctx context.Context, e *Engine, p Principal, key *record.Key
 		if err != nil {
 			return zero, err
 		}
-		return replay(ctx, ev)
+		return replay(ctx, p, ev)
 	}
-	out, err := do(ctx)
+	out, err := do(ctx, key)
 	if err == nil {
 		return out, nil
 	}
 	// Another process may have answered the same key between our look and our
 	// write: then this is a replay, whatever our own attempt met.
 	if ev, ok, kerr := e.findAnswer(ctx, key); kerr == nil && ok && checkReplay(p, ev) == nil {
-		return replay(ctx, ev)
+		return replay(ctx, p, ev)
 	} else if CodeOf(kerr) == CodeKeyReused {
 		return zero, kerr
 	}
@@ -89,11 +99,8 @@ func (e *Engine) findAnswer(ctx context.Context, key *record.Key) (record.Event,
 	case err != nil:
 		return record.Event{}, false, StoreError("look the idempotency key up", err)
 	case ev.Key == nil || ev.Key.Request != key.Request:
-		return record.Event{}, false, &Error{
-			Code: CodeKeyReused, Path: "/idempotencyKey",
-			Message: "This idempotency key was used before with another request.",
-			Hint:    "Use a new key for a new request; repeat the old request exactly to get its answer again.",
-		}
+		return record.Event{}, false, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
+			hint("Use a new key for a new request; repeat the old request exactly to get its answer again.")
 	}
 	return ev, true, nil
 }

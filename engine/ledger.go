@@ -227,10 +227,8 @@ func (e *Engine) mayDefine(ctx context.Context, p Principal, name string, exists
 		}
 	}
 	if own >= most {
-		return &Error{
-			Code: CodeTooManyDefinitions, Path: "/name", Message: fmt.Sprintf("You have defined %d workflows; the quota is %d.", own, most),
-			Hint: "Define a new version of one of them, or ask an operator.",
-		}
+		return newError(CodeTooManyDefinitions, "/name", "You have defined %d workflows; the quota is %d.", own, most).
+			hint("Define a new version of one of them, or ask an operator.")
 	}
 	return nil
 }

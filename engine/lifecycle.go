@@ -19,16 +19,10 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 	if err := e.CheckText("reason", req.Reason); err != nil {
 		return CancelResult{}, err
 	}
-	key, err := e.newKey(p, RightCancel, req.ID, req.Key, func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} })
-	if err != nil {
-		return CancelResult{}, err
-	}
-	return runOnce(ctx, e, p, key,
-		func(ctx context.Context, ev record.Event) (CancelResult, error) {
-			pos, err := e.positionAt(ctx, p, ev)
-			return CancelResult{Position: pos, Message: cancelMessage(pos), Replayed: true}, err
-		},
-		func(ctx context.Context) (CancelResult, error) { return e.cancel(ctx, p, req, key) })
+	r := keyedRequest{RightCancel, req.ID, req.Key, func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} }}
+	return runOnce(ctx, e, p, r, e.replayCancel, func(ctx context.Context, key *record.Key) (CancelResult, error) {
+		return e.cancel(ctx, p, req, key)
+	})
 }
 
 func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key *record.Key) (CancelResult, error) {
@@ -42,8 +36,8 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	if inst.Status != record.Running {
 		return CancelResult{}, instanceEnded(inst, l, p, "cancelled")
 	}
-	ev := e.newEvent(p, inst, record.Cancelling)
-	ev.Status, ev.Reason, ev.Key = record.Cancelled, maskWords(inst, l).scrubText(req.Reason), key
+	ev := e.newEvent(p, record.Cancelling)
+	ev.Reason, ev.Key = maskWords(inst, l).scrubText(req.Reason), key
 	w, err := e.commit(ctx, inst, change{event: ev})
 	if err != nil {
 		return CancelResult{}, e.conflictFor(ctx, p, err)
@@ -52,17 +46,18 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	return CancelResult{Position: pos, Message: cancelMessage(pos)}, nil
 }
 
+func (e *Engine) replayCancel(ctx context.Context, p Principal, ev record.Event) (CancelResult, error) {
+	pos, err := e.positionAt(ctx, p, ev)
+	return CancelResult{Position: pos, Message: cancelMessage(pos), Replayed: true}, err
+}
+
 func cancelMessage(pos Position) string {
 	return fmt.Sprintf("Cancelled in state %q.", pos.State)
 }
 
 func instanceEnded(inst record.Instance, l definition, p Principal, verb string) *Error {
-	pos := newPosition(inst, l, p)
-	return &Error{
-		Code: CodeInstanceEnded, Current: &pos,
-		Message: fmt.Sprintf("The instance is %s in state %q and cannot be %s.", inst.Status, inst.State, verb),
-		Hint:    "Start a new instance.",
-	}
+	return newError(CodeInstanceEnded, "", "The instance is %s in state %q and cannot be %s.", inst.Status, inst.State, verb).
+		hint("Start a new instance.").at(newPosition(inst, l, p))
 }
 
 // Checkpoint names the present revision, to roll back to.
@@ -81,17 +76,10 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 		}
 		req.Metadata = metadata.Raw()
 	}
-	key, err := e.newKey(p, RightCheckpoint, req.ID, req.Key, func() []string { return []string{req.Description, string(metadata.Canonical())} })
-	if err != nil {
-		return CheckpointResult{}, err
-	}
-	return runOnce(ctx, e, p, key,
-		func(_ context.Context, ev record.Event) (CheckpointResult, error) {
-			r := checkpointResult(ev)
-			r.Replayed = true
-			return r, nil
-		},
-		func(ctx context.Context) (CheckpointResult, error) { return e.checkpoint(ctx, p, req, key) })
+	r := keyedRequest{RightCheckpoint, req.ID, req.Key, func() []string { return []string{req.Description, string(metadata.Canonical())} }}
+	return runOnce(ctx, e, p, r, replayCheckpoint, func(ctx context.Context, key *record.Key) (CheckpointResult, error) {
+		return e.checkpoint(ctx, p, req, key)
+	})
 }
 
 func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequest, key *record.Key) (CheckpointResult, error) {
@@ -110,17 +98,20 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	if err != nil {
 		return CheckpointResult{}, err
 	}
-	ev := e.newEvent(p, inst, record.Checkpointed)
+	ev := e.newEvent(p, record.Checkpointed)
 	ev.Key = key
-	ev.Checkpoint = &record.Checkpoint{
-		ID: "cp-" + e.cfg.NewID(), Description: mask.scrubText(req.Description), Metadata: metadata,
-		Revision: inst.Revision, State: inst.State,
-	}
+	ev.Checkpoint = &record.Checkpoint{ID: "cp-" + e.cfg.NewID(), Description: mask.scrubText(req.Description), Metadata: metadata}
 	w, err := e.commit(ctx, inst, change{event: ev})
 	if err != nil {
 		return CheckpointResult{}, e.conflictFor(ctx, p, err)
 	}
 	return checkpointResult(w.event), nil
+}
+
+func replayCheckpoint(_ context.Context, _ Principal, ev record.Event) (CheckpointResult, error) {
+	r := checkpointResult(ev)
+	r.Replayed = true
+	return r, nil
 }
 
 func checkpointResult(ev record.Event) CheckpointResult {
@@ -178,15 +169,10 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 	if req.CheckpointID == "" {
 		return RollbackResult{}, MissingField("checkpointId", "An id that checkpoint or listCheckpoints returned.")
 	}
-	key, err := e.newKey(p, RightRollback, req.ID, req.Key, func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} })
-	if err != nil {
-		return RollbackResult{}, err
-	}
-	return runOnce(ctx, e, p, key,
-		func(ctx context.Context, ev record.Event) (RollbackResult, error) {
-			return e.replayRollback(ctx, p, ev)
-		},
-		func(ctx context.Context) (RollbackResult, error) { return e.rollback(ctx, p, req, key) })
+	r := keyedRequest{RightRollback, req.ID, req.Key, func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} }}
+	return runOnce(ctx, e, p, r, e.replayRollback, func(ctx context.Context, key *record.Key) (RollbackResult, error) {
+		return e.rollback(ctx, p, req, key)
+	})
 }
 
 func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest, key *record.Key) (RollbackResult, error) {
@@ -200,11 +186,8 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	}
 	// Both count: an agent may not roll back what an operator has taken over.
 	if !canGovern(p, l.stored) || !canGovern(p, newest) {
-		return RollbackResult{}, &Error{
-			Code:    CodeForbidden,
-			Message: fmt.Sprintf("The workflow %q belongs to an operator; rolling back is the operator's.", inst.Workflow),
-			Hint:    "Ask an operator, or go on with one of nextActions.",
-		}
+		return RollbackResult{}, newError(CodeForbidden, "", "The workflow %q belongs to an operator; rolling back is the operator's.", inst.Workflow).
+			hint("Ask an operator, or go on with one of nextActions.")
 	}
 	if err := mayMove(inst, l, p); err != nil {
 		return RollbackResult{}, err
@@ -235,8 +218,8 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err := e.checkRestorable(ctx, p, inst, restored, l); err != nil {
 		return RollbackResult{}, err
 	}
-	ev := e.newEvent(p, inst, record.RolledBack)
-	ev.To, ev.Status, ev.Key = restored.State, restored.Status, key
+	ev := e.newEvent(p, record.RolledBack)
+	ev.Key = key
 	ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
 	w, err := e.commit(ctx, inst, change{event: ev, restored: &restored})
 	if err != nil {
@@ -274,14 +257,8 @@ func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (recor
 		}
 		ids = append(ids, ev.Checkpoint.ID)
 	}
-	out := &Error{
-		Code: CodeUnknownCheckpoint, Path: "/checkpointId", Err: store.ErrNotFound,
-		Message: fmt.Sprintf("The instance has no checkpoint %q.", id), Hint: "listCheckpoints returns the ids of this instance.",
-	}
-	if near := document.Suggest(id, ids); near != "" {
-		out.Message = fmt.Sprintf("The instance has no checkpoint %q; did you mean %q?", id, near)
-	}
-	return record.Checkpoint{}, out
+	return record.Checkpoint{}, newError(CodeUnknownCheckpoint, "/checkpointId", "The instance has no checkpoint %q%s", id, suggestNearest(id, ids)).
+		hint("listCheckpoints returns the ids of this instance.").because(store.ErrNotFound)
 }
 
 func (e *Engine) contextFor(p Principal, inst record.Instance, l definition) (json.RawMessage, error) {

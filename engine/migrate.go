@@ -171,14 +171,15 @@ type migration struct {
 func (m *migration) migrateNamed(ctx context.Context) error {
 	for _, id := range m.req.Instances {
 		inst, err := m.e.cfg.Store.Load(ctx, id)
-		one := InstanceMigration{ID: id, Outcome: MigrateRefused, To: m.to.stored.Version}
+		one := m.newEntry(record.Instance{ID: id})
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			one.Reason = "There is no such instance."
 		case err != nil:
 			return StoreError("load the instance", err)
 		case inst.Workflow != m.to.stored.Name:
-			one.From, one.State, one.Reason = inst.Version, inst.State, fmt.Sprintf("It is an instance of %q.", inst.Workflow)
+			one = m.newEntry(inst)
+			one.Reason = fmt.Sprintf("It is an instance of %q.", inst.Workflow)
 		default:
 			if one, err = m.migrateOne(ctx, inst); err != nil {
 				return err
@@ -252,23 +253,26 @@ func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (Insta
 			return InstanceMigration{}, StoreError("load the instance", err)
 		}
 	}
-	return InstanceMigration{
-		ID: inst.ID, Outcome: MigrateRefused, From: inst.Version, To: m.to.stored.Version, State: inst.State,
-		Reason: "It keeps moving. Migrate it again when it rests.",
-	}, nil
+	out := m.newEntry(inst)
+	out.Reason = "It keeps moving. Migrate it again when it rests."
+	return out, nil
 }
 
 func (m *migration) newMigrationEvent(inst record.Instance, out InstanceMigration) record.Event {
-	ev := m.e.newEvent(m.p, inst, record.Migrated)
+	ev := m.e.newEvent(m.p, record.Migrated)
 	ev.Version, ev.DefinitionHash = m.to.stored.Version, m.to.stored.Hash
 	ev.To, ev.Status = out.NewState, statusIn(m.to.def, out.NewState)
 	ev.Migration = &record.Migration{FromVersion: inst.Version, FromHash: inst.DefinitionHash, States: m.req.States}
 	return ev
 }
 
+func (m *migration) newEntry(inst record.Instance) InstanceMigration {
+	return InstanceMigration{ID: inst.ID, Outcome: MigrateRefused, From: inst.Version, To: m.to.stored.Version, State: inst.State}
+}
+
 // planOne says what becomes of an instance. It changes nothing.
 func (m *migration) planOne(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
-	out := InstanceMigration{ID: inst.ID, Outcome: MigrateRefused, From: inst.Version, To: m.to.stored.Version, State: inst.State}
+	out := m.newEntry(inst)
 	switch {
 	case inst.Status != record.Running:
 		out.Reason = fmt.Sprintf("It has ended: it is %s.", inst.Status)
@@ -359,11 +363,8 @@ func (e *Engine) checkRestorable(ctx context.Context, p Principal, inst, restore
 	if err != nil || why == "" {
 		return err
 	}
-	return &Error{
-		Code: CodeInvalidArgument, Path: "/checkpointId",
-		Message: fmt.Sprintf("The checkpoint is of version %d, the instance has version %d now. %s", restored.Version, inst.Version, why),
-		Hint:    fmt.Sprintf("Migrate the instance to version %d first.", restored.Version),
-	}
+	return newError(CodeInvalidArgument, "/checkpointId", "The checkpoint is of version %d, the instance has version %d now. %s", restored.Version, inst.Version, why).
+		hint(fmt.Sprintf("Migrate the instance to version %d first.", restored.Version))
 }
 
 // findRenamedState says which state, of those that a restored instance has or has visited, got

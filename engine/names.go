@@ -44,10 +44,8 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 		if p.inScope(d.Name) {
 			shown = fmt.Sprintf("the operator's workflow %q", d.Name)
 		}
-		return &Error{
-			Code: CodeForbidden, Path: "/name", Message: fmt.Sprintf("The name %q could be taken for %s.", name, shown),
-			Hint: "Choose a name that nobody confuses with it.",
-		}
+		return newError(CodeForbidden, "/name", "The name %q could be taken for %s.", name, shown).
+			hint("Choose a name that nobody confuses with it.")
 	}
 	return nil
 }

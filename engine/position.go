@@ -48,12 +48,9 @@ func mayMove(inst record.Instance, l definition, p Principal) error {
 	if !l.takenOver {
 		return nil
 	}
-	pos := newPosition(inst, l, p)
-	return &Error{
-		Code: CodeDefinitionTakenOver, Current: &pos,
-		Message: fmt.Sprintf("The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", inst.Workflow, inst.Version),
-		Hint:    "Cancel the instance and start a new one, or ask an operator to migrate it.",
-	}
+	return newError(CodeDefinitionTakenOver, "",
+		"The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", inst.Workflow, inst.Version).
+		hint("Cancel the instance and start a new one, or ask an operator to migrate it.").at(newPosition(inst, l, p))
 }
 
 func newPosition(inst record.Instance, l definition, p Principal) Position {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"maps"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -39,12 +38,9 @@ func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.I
 	if err != nil || n < most {
 		return err
 	}
-	pos := newPosition(inst, l, p)
-	return &Error{
-		Code: CodeTooManyEvents, Current: &pos,
-		Message: fmt.Sprintf("%d refusals and other events of yours were recorded since the last move of this instance, which is the limit; no more are judged or recorded.", n),
-		Hint:    "Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.",
-	}
+	return newError(CodeTooManyEvents, "",
+		"%d refusals and other events of yours were recorded since the last move of this instance, which is the limit; no more are judged or recorded.", n).
+		hint("Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.").at(newPosition(inst, l, p))
 }
 
 // countEvents is how many events of an instance a principal has had recorded since the

@@ -10,7 +10,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Status returns where an instance stands and its context.
@@ -91,11 +90,8 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states 
 }
 
 func unknownState(path, name string, d *workflow.Definition) error {
-	msg := fmt.Sprintf("The workflow %q has no state %q.", d.Name, name)
-	if near := document.Suggest(name, d.StateNames); near != "" {
-		msg = fmt.Sprintf("The workflow %q has no state %q; did you mean %q?", d.Name, name, near)
-	}
-	return &Error{Code: CodeInvalidArgument, Path: path, Message: msg, Hint: "Its states: " + strings.Join(d.StateNames, ", ") + "."}
+	return newError(CodeInvalidArgument, path, "The workflow %q has no state %q%s", d.Name, name, suggestNearest(name, d.StateNames)).
+		hint("Its states: " + strings.Join(d.StateNames, ", ") + ".")
 }
 
 // decisionKinds are the kinds of events that carry a decision.

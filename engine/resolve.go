@@ -52,13 +52,10 @@ func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (
 	if err := e.checkResolve(&req); err != nil {
 		return ResolveResult{}, err
 	}
-	key, err := e.newKey(p, RightResolve, req.ID, req.Key, func() []string { return []string{string(req.Decision), req.Reason} })
-	if err != nil {
-		return ResolveResult{}, err
-	}
-	return runOnce(ctx, e, p, key,
-		func(ctx context.Context, ev record.Event) (ResolveResult, error) { return e.replayResolve(ctx, p, ev) },
-		func(ctx context.Context) (ResolveResult, error) { return e.resolve(ctx, p, req, key) })
+	r := keyedRequest{RightResolve, req.ID, req.Key, func() []string { return []string{string(req.Decision), req.Reason} }}
+	return runOnce(ctx, e, p, r, e.replayResolve, func(ctx context.Context, key *record.Key) (ResolveResult, error) {
+		return e.resolve(ctx, p, req, key)
+	})
 }
 
 func (e *Engine) checkResolve(req *ResolveRequest) error {
@@ -70,22 +67,19 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	case req.Decision != judge.Approve && req.Decision != judge.Reject:
 		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
 	case req.Reason == "":
-		return MissingField("reason", "One sentence: it is recorded, and whoever asked for the move reads it.")
+		return MissingField("reason", "One sentence: it is recorded, and the caller that asked for the move reads it.")
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
 		return &Error{Code: CodeForbidden, Message: "Reviews through the agent's own client are not allowed here.", Hint: "Use the command line, or a reviewer's own client."}
 	}
 	return e.CheckText("reason", req.Reason)
 }
 
-type reviewInPlace struct {
-	row    store.Review
-	inst   record.Instance
-	loaded definition
-}
+// reviewCase is a review with the instance that it is about and, while it is decided, by whom.
+type reviewCase struct {
+	row  store.Review
+	inst record.Instance
+	definition
 
-// resolving is a review while somebody decides it.
-type resolving struct {
-	reviewInPlace
 	by    Principal
 	req   ResolveRequest
 	key   *record.Key
@@ -93,49 +87,49 @@ type resolving struct {
 }
 
 func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, key *record.Key) (ResolveResult, error) {
-	at, err := e.loadReview(ctx, p, req.ID)
+	r, err := e.loadReview(ctx, p, req.ID)
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	if e.isOverdue(at.row) {
-		if err := e.expireReview(ctx, at.row); err != nil {
+	if e.isOverdue(r.row) {
+		if err := e.expireReview(ctx, r.row); err != nil {
 			return ResolveResult{}, err
 		}
-		if at, err = e.loadReview(ctx, p, req.ID); err != nil {
+		if r, err = e.loadReview(ctx, p, req.ID); err != nil {
 			return ResolveResult{}, err
 		}
 	}
-	if at.row.Status != record.ReviewOpen {
-		return ResolveResult{}, e.reviewClosed(ctx, p, at)
+	if r.row.Status != record.ReviewOpen {
+		return ResolveResult{}, e.reviewClosed(ctx, p, r)
 	}
-	r := resolving{reviewInPlace: at, by: p, req: req, key: key}
+	r.by, r.req, r.key = p, req, key
 	if r.asked, err = e.loadOpeningEvent(ctx, r.inst.ID, r.row.Seq); err != nil {
 		return ResolveResult{}, err
 	}
 	if err := mayResolve(r); err != nil {
 		return ResolveResult{}, err
 	}
-	r.req.Reason = maskWords(r.inst, r.loaded, r.row.Data).scrubText(req.Reason)
+	r.req.Reason = maskWords(r.inst, r.definition, r.row.Data).scrubText(req.Reason)
 	if !e.isBound(r) {
 		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
 	if req.Decision == judge.Reject {
 		return e.rejectReview(ctx, r)
 	}
-	if err := mayMove(r.inst, r.loaded, p); err != nil {
+	if err := mayMove(r.inst, r.definition, p); err != nil {
 		return ResolveResult{}, err
 	}
 	return e.approveReview(ctx, r)
 }
 
-// mayResolve keeps those from resolving a review who have a part in what it is about.
-func mayResolve(r resolving) error {
+// mayResolve keeps those from reviewCase a review who have a part in what it is about.
+func mayResolve(r reviewCase) error {
 	p, asked := r.by, r.asked
 	forbidden := func(message string) error {
 		return &Error{Code: CodeForbidden, Message: message, Hint: "Leave it to another reviewer."}
 	}
 	var t *workflow.Transition
-	if s := r.loaded.def.States[asked.From]; s != nil {
+	if s := r.definition.def.States[asked.From]; s != nil {
 		t = s.Transitions[asked.Action]
 	}
 	switch {
@@ -150,7 +144,7 @@ func mayResolve(r resolving) error {
 	}
 	for _, before := range t.NotBy {
 		if slices.Contains(r.inst.Facts.Performed[before], p.ID) {
-			return forbidden(fmt.Sprintf("You performed %q on this instance, and whoever did may not decide %q.", before, asked.Action))
+			return forbidden(fmt.Sprintf("You performed %q on this instance; a caller that did may not decide %q.", before, asked.Action))
 		}
 	}
 	return nil
@@ -158,7 +152,7 @@ func mayResolve(r resolving) error {
 
 // isBound reports whether a stored review is the one that the history says, about the
 // present revision, with the data that were asked with.
-func (e *Engine) isBound(r resolving) bool {
+func (e *Engine) isBound(r reviewCase) bool {
 	opened := r.asked.Review
 	at := slices.IndexFunc(r.inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == r.row.ID })
 	if at < 0 || opened == nil || opened.ID != r.row.ID {
@@ -168,7 +162,7 @@ func (e *Engine) isBound(r resolving) bool {
 	return opened.Digest == r.inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(opened.Digest, scope, question)
 }
 
-func (e *Engine) rejectReview(ctx context.Context, r resolving) (ResolveResult, error) {
+func (e *Engine) rejectReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", r.req.Reason)}
 	d := e.newReviewDecision(r, judge.Verdict{
 		Outcome: judge.Reject, Proposed: judge.Reject, Code: why.Code, Target: r.row.Target, Confidence: 1, Assurance: judge.AssuranceHuman,
@@ -178,23 +172,23 @@ func (e *Engine) rejectReview(ctx context.Context, r resolving) (ResolveResult, 
 	return e.finishReview(ctx, r, newReviewEnd(r, judge.Reject), d, "Rejected; the state stays as it is.")
 }
 
-func newReviewEnd(r resolving, how judge.Outcome) record.Review {
+func newReviewEnd(r reviewCase, how judge.Outcome) record.Review {
 	return record.Review{ID: r.row.ID, Status: record.ReviewResolved, Resolution: how, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
 }
 
-func (e *Engine) newReviewDecision(r resolving, v judge.Verdict) *record.Decision {
+func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decision {
 	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: e.digestContext(r.inst, r.inst.Context)}
 }
 
 // approveReview asks the layers again and makes the move.
-func (e *Engine) approveReview(ctx context.Context, r resolving) (ResolveResult, error) {
+func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	inst, asked := r.inst, r.asked
 	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	overlays, hash, err := e.loadOverlays(ctx, r.loaded.stored, inst.Owner)
+	overlays, hash, err := e.loadOverlays(ctx, r.definition.stored, inst.Owner)
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	c, err := e.newCase(inst, r.loaded, requester, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data), Overlays: overlays, JudgeConfigHash: hash})
+	c, err := e.newCase(inst, r.definition, requester, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data), Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return ResolveResult{}, err
 	}
@@ -216,9 +210,9 @@ func (e *Engine) approveReview(ctx context.Context, r resolving) (ResolveResult,
 		return e.voidReview(ctx, r, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
 	}
 	end := newReviewEnd(r, judge.Approve)
-	ev := e.decisionEvent(requester, judgement{inst: inst, loaded: r.loaded, question: c, verdict: v}, record.Advanced, r.key)
+	ev := e.decisionEvent(requester, judgement{inst: inst, definition: r.definition, question: c, verdict: v}, record.Advanced, r.key)
 	ev.Review = &end
-	w, err := e.commit(ctx, inst, change{event: ev, resolves: &resolution{row: r.row, end: end}, lesson: newForgiveness(c, v)})
+	w, err := e.commit(ctx, inst, change{event: ev, resolves: &r.row, end: end, lesson: newForgiveness(c, v)})
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, r, err)
 	}
@@ -269,8 +263,8 @@ func findChanged(before, after []judge.Evidence) (string, bool) {
 }
 
 // findUnavailable says that evidence which was there when the review was opened cannot be
-// had now. That is no change of it: whoever approves from a process that cannot reach the
-// source must not void the review.
+// had now. That is no change of it: an approval from a process that cannot reach the source
+// must not void the review.
 func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:revive // the error is the answer
 	had := map[string]bool{}
 	for _, e := range before {
@@ -278,18 +272,15 @@ func findUnavailable(before, after []judge.Evidence) (error, bool) { //nolint:re
 	}
 	for _, e := range after {
 		if had[e.Name] && e.Failure != "" {
-			return &Error{
-				Code:    CodeUnavailable,
-				Message: fmt.Sprintf("The evidence %q has to be fetched again and cannot be had now (%s).", e.Name, e.Failure),
-				Hint:    "The review stays open; approve it where its sources are configured and can be reached.",
-			}, true
+			return newError(CodeUnavailable, "", "The evidence %q has to be fetched again and cannot be had now (%s).", e.Name, e.Failure).
+				hint("The review stays open; approve it where its sources are configured and can be reached."), true
 		}
 	}
 	return nil, false
 }
 
 // voidReview ends a review that cannot be approved any more, and says why.
-func (e *Engine) voidReview(ctx context.Context, r resolving, why string, v *judge.Verdict) (ResolveResult, error) {
+func (e *Engine) voidReview(ctx context.Context, r reviewCase, why string, v *judge.Verdict) (ResolveResult, error) {
 	if n := e.cfg.Limits.Text; len(why) > n {
 		why = strings.ToValidUTF8(why[:n], "")
 	}
@@ -302,25 +293,25 @@ func (e *Engine) voidReview(ctx context.Context, r resolving, why string, v *jud
 }
 
 // finishReview ends a review that somebody decides by an event of its own.
-func (e *Engine) finishReview(ctx context.Context, r resolving, end record.Review, d *record.Decision, message string) (ResolveResult, error) {
-	ev := e.reviewEvent(r.by, r.inst, r.row, end)
+func (e *Engine) finishReview(ctx context.Context, r reviewCase, end record.Review, d *record.Decision, message string) (ResolveResult, error) {
+	ev := e.reviewEvent(r.by, r.row, end)
 	ev.Decision, ev.Key = d, r.key
-	w, err := e.commit(ctx, r.inst, change{event: ev, resolves: &resolution{row: r.row, end: end}})
+	w, err := e.commit(ctx, r.inst, change{event: ev, resolves: &r.row, end: end})
 	if err != nil {
 		return ResolveResult{}, e.resolveError(ctx, r, err)
 	}
 	return e.newResolveResult(r, w, message), nil
 }
 
-func (e *Engine) reviewEvent(p Principal, inst record.Instance, row store.Review, end record.Review) record.Event {
-	ev := e.newEvent(p, inst, record.Reviewed)
+func (e *Engine) reviewEvent(p Principal, row store.Review, end record.Review) record.Event {
+	ev := e.newEvent(p, record.Reviewed)
 	ev.Action, ev.Review = row.Action, &end
 	return ev
 }
 
-func (e *Engine) newResolveResult(r resolving, w change, message string) ResolveResult {
+func (e *Engine) newResolveResult(r reviewCase, w change, message string) ResolveResult {
 	return ResolveResult{
-		Position: newPosition(w.next, r.loaded, r.by), Review: *e.summarizeReview(closeRow(w.resolves.row, w.resolves.end, w.event)),
+		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(*w.resolves, w.end, w.event)),
 		Applied: w.event.Kind == record.Advanced, Decision: decisionViewOf(w.event), Message: message,
 	}
 }
@@ -332,23 +323,22 @@ func decisionViewOf(ev record.Event) Decision {
 	return decisionView(*ev.Decision)
 }
 
-func (e *Engine) reviewClosed(ctx context.Context, p Principal, at reviewInPlace) error {
-	row, pos := at.row, newPosition(at.inst, at.loaded, p)
+func (e *Engine) reviewClosed(ctx context.Context, p Principal, at reviewCase) error {
+	row, pos := at.row, newPosition(at.inst, at.definition, p)
 	how := string(row.Status)
 	if row.Status == record.ReviewResolved {
 		how = fmt.Sprintf("resolved (%s) by %s", row.Resolution, row.By)
 	}
 	message := fmt.Sprintf("The review is not open any more: it is %s.", how)
-	if shown, err := e.newView(p).withInstance(at.inst, at.loaded).renderReview(ctx, row); err == nil && shown.Reason != "" {
+	if shown, err := e.newView(p).withInstance(at.inst, at.definition).renderReview(ctx, row); err == nil && shown.Reason != "" {
 		message = fmt.Sprintf("The review is not open any more: it is %s. %s", how, shown.Reason)
 	}
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
 }
 
 // resolveError tells a reviewer who came too late what became of the review.
-func (e *Engine) resolveError(ctx context.Context, r resolving, err error) error {
-	_, late := errors.AsType[*reviewClosedError](err)
-	if !late && !errors.Is(err, store.ErrConflict) {
+func (e *Engine) resolveError(ctx context.Context, r reviewCase, err error) error {
+	if !errors.Is(err, errReviewClosed) && !errors.Is(err, store.ErrConflict) {
 		return err
 	}
 	now, lerr := e.loadReview(ctx, r.by, r.row.ID)
@@ -356,7 +346,7 @@ func (e *Engine) resolveError(ctx context.Context, r resolving, err error) error
 	case lerr != nil:
 		return lerr
 	case now.row.Status == record.ReviewOpen:
-		return conflictAt(now.inst, now.loaded, r.by)
+		return conflictAt(now.inst, now.definition, r.by)
 	default:
 		return e.reviewClosed(ctx, r.by, now)
 	}

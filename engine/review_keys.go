@@ -21,10 +21,10 @@ func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instan
 		if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 			return AdvanceResult{}, err
 		}
-		ev := e.reviewEvent(p, inst, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})
+		ev := e.reviewEvent(p, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})
 		ev.Key = key
 		w, err := e.commit(ctx, inst, change{event: ev, joins: row.ID})
-		if _, ended := errors.AsType[*reviewClosedError](err); ended {
+		if errors.Is(err, errReviewClosed) {
 			err = &conflict{inst.ID} // nothing is bound: asking again is judged anew
 		}
 		if err != nil {

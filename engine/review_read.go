@@ -151,7 +151,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err != nil {
 		return ReviewView{}, err
 	}
-	row, inst, l := at.row, at.inst, at.loaded
+	row, inst, l := at.row, at.inst, at.definition
 	ev, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return ReviewView{}, err
@@ -194,29 +194,27 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 
 // loadReview loads a review that the caller may see, with its instance and definition. One
 // that it may not see does not exist for it.
-func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (reviewInPlace, error) {
+func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (reviewCase, error) {
 	if id == "" {
-		return reviewInPlace{}, MissingField("reviewId", "An id that the list of reviews shows.")
+		return reviewCase{}, MissingField("reviewId", "An id that the list of reviews shows.")
 	}
 	row, err := store.FindReview(ctx, e.cfg.Store, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return reviewInPlace{}, unknownReview(id)
+		return reviewCase{}, unknownReview(id)
 	case err != nil:
-		return reviewInPlace{}, StoreError("read the review", err)
+		return reviewCase{}, StoreError("read the review", err)
 	}
 	inst, l, err := e.loadInstance(ctx, p, row.Instance)
 	if CodeOf(err) == CodeUnknownInstance {
-		return reviewInPlace{}, unknownReview(id)
+		return reviewCase{}, unknownReview(id)
 	}
-	return reviewInPlace{row, inst, l}, err
+	return reviewCase{row: row, inst: inst, definition: l}, err
 }
 
 func unknownReview(id string) error {
-	return &Error{
-		Code: CodeUnknownReview, Err: store.ErrNotFound, Path: "/reviewId",
-		Message: fmt.Sprintf("There is no review %.80q that you may see.", id), Hint: "List the reviews to see their ids.",
-	}
+	return newError(CodeUnknownReview, "/reviewId", "There is no review %.80q that you may see.", id).
+		hint("List the reviews to see their ids.").because(store.ErrNotFound)
 }
 
 // isOverdue reports whether nobody decided a review in time.
@@ -233,8 +231,8 @@ func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 	if row.OnExpire == workflow.ExpireRaise {
 		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "Nobody decided it in time."}
 	}
-	_, err = e.commit(ctx, inst, change{event: e.reviewEvent(clock, inst, row, end), resolves: &resolution{row: row, end: end}})
-	if _, ok := errors.AsType[*reviewClosedError](err); ok || errors.Is(err, store.ErrConflict) {
+	_, err = e.commit(ctx, inst, change{event: e.reviewEvent(clock, row, end), resolves: &row, end: end})
+	if errors.Is(err, errReviewClosed) || errors.Is(err, store.ErrConflict) {
 		return nil // somebody else has ended it
 	}
 	return err

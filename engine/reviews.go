@@ -102,10 +102,8 @@ func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int6
 		case err != nil:
 			return record.Event{}, StoreError("read the history", err)
 		case ev.Seq > seq:
-			return record.Event{}, &Error{
-				Code: CodeUnknownReview, Err: store.ErrNotFound, Message: "What this review was about is not known any more: the beginning of the instance's history was removed.",
-				Hint: "The list of reviews still shows how it ended.",
-			}
+			return record.Event{}, newError(CodeUnknownReview, "", "What this review was about is not known any more: the beginning of the instance's history was removed.").
+				hint("The list of reviews still shows how it ended.").because(store.ErrNotFound)
 		case ev.Seq != seq || ev.Kind != record.Escalated:
 			return record.Event{}, InternalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
 		}
@@ -137,17 +135,7 @@ func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, key *re
 	row := e.newReviewRow(p, j)
 	ev := e.decisionEvent(p, j, record.Escalated, key)
 	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
-	w, err := e.commit(ctx, j.inst, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: &row})
-	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
-		return e.joinNewer(ctx, p, j.inst.ID, same.review, key)
-	}
-	if err != nil {
-		return AdvanceResult{}, e.conflictFor(ctx, p, err)
-	}
-	return AdvanceResult{
-		Position: newPosition(w.next, j.loaded, p), From: w.event.From, Action: w.event.Action,
-		Decision: decisionView(*w.event.Decision), Review: e.summarizeReview(*w.opens),
-	}, nil
+	return e.commitMove(ctx, p, j, ev, &row)
 }
 
 // supersedesOwn reports whether a review of the action takes the place of one that the
@@ -168,7 +156,7 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 
 func (e *Engine) newReviewRow(p Principal, j judgement) store.Review {
 	action, data := j.question.Action, j.question.Data.Raw()
-	s := j.loaded.def.Review(j.inst.State, action)
+	s := j.definition.def.Review(j.inst.State, action)
 	scope, question := bindReview(j.inst, p.ID, action, data, j.verdict.Evidence)
 	row := store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,

@@ -56,10 +56,8 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 // untrustedRule is the error for rules that are not as they were sealed. It names the row
 // to the operator only: workflows are not everybody's to know.
 func untrustedRule(format string, args ...any) *Error {
-	return &Error{
-		Code: CodeUntrustedRules, Message: "A definition or judge configuration in the store is not as gavel sealed it.",
-		Hint: "Nothing was decided or recorded. Tell the operator: gavel verify names what was changed.", Err: fmt.Errorf(format, args...),
-	}
+	return newError(CodeUntrustedRules, "", "A definition or judge configuration in the store is not as gavel sealed it.").
+		hint("Nothing was decided or recorded. Tell the operator: gavel verify names what was changed.").because(fmt.Errorf(format, args...))
 }
 
 // refresh follows the chain to its present end.

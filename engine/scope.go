@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -95,11 +94,8 @@ func (e *Engine) isShared(ctx context.Context, name string) (bool, error) {
 }
 
 func outOfScope(p Principal, name string) error {
-	return &Error{
-		Code: CodeForbidden, Path: "/name",
-		Message: fmt.Sprintf("The caller may deal with workflows named %s, and %.80q is none of them.", strings.Join(strings.Fields(p.Workflows), ", "), name),
-		Hint:    "Define it under such a name, or ask an operator for another credential.",
-	}
+	return newError(CodeForbidden, "/name", "The caller may deal with workflows named %s, and %.80q is none of them.", strings.Join(strings.Fields(p.Workflows), ", "), name).
+		hint("Define it under such a name, or ask an operator for another credential.")
 }
 
 // checkReplay reports whether an answer that a key was given may be given again: the

@@ -212,10 +212,8 @@ func checkOneOf[T ~string](field string, value T, of []T) error {
 	for i, v := range of {
 		names[i] = string(v)
 	}
-	return &Error{
-		Code: CodeInvalidArgument, Path: "/" + field, Message: fmt.Sprintf("There is no %s %.80q.", field, string(value)),
-		Hint: "It is one of " + strings.Join(names, ", ") + ".",
-	}
+	return newError(CodeInvalidArgument, "/"+field, "There is no %s %.80q.", field, string(value)).
+		hint("It is one of " + strings.Join(names, ", ") + ".")
 }
 
 func decisionCursor(text string) (int64, error) {

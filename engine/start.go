@@ -24,13 +24,10 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	if err != nil {
 		return StartResult{}, err
 	}
-	key, err := e.newKey(p, RightStart, "", req.Key, func() []string { return []string{req.Type, string(read.Canonical())} })
-	if err != nil {
-		return StartResult{}, err
-	}
-	return runOnce(ctx, e, p, key,
-		func(ctx context.Context, ev record.Event) (StartResult, error) { return e.replayStart(ctx, p, ev) },
-		func(ctx context.Context) (StartResult, error) { return e.start(ctx, p, req.Type, read, key) })
+	r := keyedRequest{RightStart, "", req.Key, func() []string { return []string{req.Type, string(read.Canonical())} }}
+	return runOnce(ctx, e, p, r, e.replayStart, func(ctx context.Context, key *record.Key) (StartResult, error) {
+		return e.start(ctx, p, req.Type, read, key)
+	})
 }
 
 func (e *Engine) start(ctx context.Context, p Principal, name string, read document.JSON, key *record.Key) (StartResult, error) {
@@ -60,7 +57,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if !v.Applied {
 		return newRefusedStart(l, p, v), nil
 	}
-	j := judgement{inst: inst, loaded: l, question: c, verdict: v}
+	j := judgement{inst: inst, definition: l, question: c, verdict: v}
 	ev := e.decisionEvent(p, j, record.Started, key)
 	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), read.Raw()
 	if string(ev.Decision.Data) == string(ev.Patch) {

@@ -58,10 +58,8 @@ func (e *Engine) foldPast(ctx context.Context, inst record.Instance, w When) (re
 	case w.isNow(), w.Revision == inst.Revision, !w.At.IsZero() && !w.At.Before(inst.UpdatedAt):
 		return inst, nil
 	case w.Revision > inst.Revision:
-		return record.Instance{}, &Error{
-			Code: CodeUnknownRevision, Path: "/revision", Message: fmt.Sprintf("The instance has no revision %d yet; it is at %d.", w.Revision, inst.Revision),
-			Hint: fmt.Sprintf("Give one from 1 to %d.", inst.Revision),
-		}
+		return record.Instance{}, newError(CodeUnknownRevision, "/revision", "The instance has no revision %d yet; it is at %d.", w.Revision, inst.Revision).
+			hint(fmt.Sprintf("Give one from 1 to %d.", inst.Revision))
 	case w.Revision > 0:
 		return e.instanceAt(ctx, inst.ID, w.Revision)
 	}
@@ -99,10 +97,8 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	case last.Seq > 0:
 		return FoldTo(ctx, e.cfg.Store, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
-		return record.Instance{}, &Error{
-			Code: CodeUnknownRevision, Path: "/at", Message: fmt.Sprintf("The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)),
-			Hint: "Give a later time.",
-		}
+		return record.Instance{}, newError(CodeUnknownRevision, "/at", "The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)).
+			hint("Give a later time.")
 	}
 	floor, err := FoldTo(ctx, e.cfg.Store, inst.ID, cut.Revision, cut.UpTo)
 	if err != nil {
@@ -133,11 +129,8 @@ func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Even
 	case err != nil:
 		return record.Event{}, err
 	case seq <= cut.UpTo:
-		return record.Event{}, &Error{
-			Code: CodeUnknownRevision, Path: "/at", Err: record.ErrNoRevision,
-			Message: fmt.Sprintf("The history before revision %d was removed.", cut.Revision),
-			Hint:    "Give a later time.",
-		}
+		return record.Event{}, newError(CodeUnknownRevision, "/at", "The history before revision %d was removed.", cut.Revision).
+			hint("Give a later time.").because(record.ErrNoRevision)
 	}
 	return record.Event{}, InternalError("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
 }
@@ -223,11 +216,8 @@ func noRevision(ctx context.Context, from Histories, id string, revision int64) 
 	case cut.UpTo == 0:
 		return InternalError("fold the history", fmt.Errorf("instance %s has no revision %d", id, revision))
 	}
-	return &Error{
-		Code: CodeUnknownRevision, Path: "/revision", Err: record.ErrNoRevision,
-		Message: fmt.Sprintf("Revision %d is not known any more: the history before revision %d was removed.", revision, cut.Revision),
-		Hint:    fmt.Sprintf("Give one from %d on.", cut.Revision),
-	}
+	return newError(CodeUnknownRevision, "/revision", "Revision %d is not known any more: the history before revision %d was removed.", revision, cut.Revision).
+		hint(fmt.Sprintf("Give one from %d on.", cut.Revision)).because(record.ErrNoRevision)
 }
 
 // StatusAt is Status of the past: where an instance stood and what it knew then, under

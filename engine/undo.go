@@ -56,13 +56,10 @@ func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, o
 	if err := Authorize(p, op); err != nil {
 		return UndoResult{}, err
 	}
-	key, err := e.newKey(p, op, req.ID, req.Key, func() []string { return []string{revisionText(req.ExpectedRevision)} })
-	if err != nil {
-		return UndoResult{}, err
-	}
-	return runOnce(ctx, e, p, key,
-		func(ctx context.Context, ev record.Event) (UndoResult, error) { return e.replayUndo(ctx, p, ev) },
-		func(ctx context.Context) (UndoResult, error) { return e.undoOrRedoOnce(ctx, p, req, op, key) })
+	r := keyedRequest{op, req.ID, req.Key, func() []string { return []string{revisionText(req.ExpectedRevision)} }}
+	return runOnce(ctx, e, p, r, e.replayUndo, func(ctx context.Context, key *record.Key) (UndoResult, error) {
+		return e.undoOrRedoOnce(ctx, p, req, op, key)
+	})
 }
 
 func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoRequest, op Right, key *record.Key) (UndoResult, error) {
@@ -99,17 +96,15 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 		return UndoResult{}, nothingToUndo(inst, l, p, op, line)
 	}
 	if why := e.describeEffect(move.Event); why != "" && p.Role != RoleOperator {
-		return UndoResult{}, &Error{
-			Code: CodeForbidden, Message: fmt.Sprintf("The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()),
-			Hint: "Ask an operator, or go on with one of nextActions.",
-		}
+		return UndoResult{}, newError(CodeForbidden, "", "The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()).
+			hint("Ask an operator, or go on with one of nextActions.")
 	}
 	restored, err := e.instanceAt(ctx, inst.ID, target)
 	if err != nil {
 		return UndoResult{}, err
 	}
-	ev := e.newEvent(p, inst, kind)
-	ev.Action, ev.To, ev.Status, ev.Key = move.Event.Action, restored.State, restored.Status, key
+	ev := e.newEvent(p, kind)
+	ev.Action, ev.Key = move.Event.Action, key
 	ev.Rollback = &record.Rollback{Restores: target}
 	w, err := e.commit(ctx, inst, change{event: ev, restored: &restored})
 	if err != nil {
@@ -158,10 +153,8 @@ func (e *Engine) mayUndo(ctx context.Context, p Principal, inst record.Instance,
 	case err != nil:
 		return StoreError("read the definition", err)
 	case l.stored.Operator || newest.Operator:
-		return &Error{
-			Code: CodeForbidden, Message: fmt.Sprintf("The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()),
-			Hint: "Ask an operator, or go on with one of nextActions.",
-		}
+		return newError(CodeForbidden, "", "The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()).
+			hint("Ask an operator, or go on with one of nextActions.")
 	case inst.Owner != p.ID && !canGovern(p, l.stored):
 		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("The instance belongs to another principal; to %s is its owner's.", op.verb()), Hint: "Ask its owner or an operator."}
 	}

@@ -388,11 +388,9 @@ func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, wh
 		return fmt.Errorf("%w: the fold ends at event %d", store.ErrConflict, floor.Seq)
 	}
 	ev := record.Event{
-		Instance: inst.ID, Kind: record.Truncated, Time: r.engine.Now(), Principal: r.by.ID, Role: string(r.by.Role),
-		Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
-		From: inst.State, To: inst.State, Status: inst.Status,
+		Kind: record.Truncated, Time: r.engine.Now(), Principal: r.by.ID, Role: string(r.by.Role),
+		Truncation: &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.DigestState(floor)},
 	}
-	ev.Truncation = &record.Truncation{UpTo: upTo, Hash: floor.Head, Count: upTo, Revision: floor.Revision, Floor: record.DigestState(floor)}
 	if key := r.signer; key != nil {
 		if ev.Truncation.Note, err = key.Sign(ev.Truncation.Text(inst.ID)); err != nil {
 			return engine.InternalError("sign what is removed", err)
