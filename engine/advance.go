@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -157,7 +158,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return judgement{}, nil, err
 	}
-	overlays, hash, err := e.loadOverlays(ctx, l.stored, inst.Owner)
+	overlays, hash, err := e.loadOverlays(ctx, l.stored, inst.Owner, time.Time{})
 	if err != nil {
 		return judgement{}, nil, err
 	}

@@ -13,30 +13,22 @@ const (
 	definitionBytesEach = 16 << 20
 )
 
-// definitionCache keeps parsed definition versions, which never change.
-type definitionCache struct {
-	kept *sharedcache.Cache[definitionKey, definition]
-}
-
 type definitionKey struct {
 	name    string
 	version int
 }
 
-func newDefinitionCache() *definitionCache {
-	return &definitionCache{kept: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach)}
+func newDefinitionCache() *sharedcache.Cache[definitionKey, definition] {
+	return sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach)
 }
 
-func (c *definitionCache) get(name string, version int) (definition, bool) {
-	return c.kept.Get(definitionKey{name, version})
-}
-
-func (c *definitionCache) put(l definition) {
+// cacheDefinition keeps a parsed version, which never changes.
+func (e *Engine) cacheDefinition(l definition) {
 	owner := "principal " + l.stored.Owner
 	if l.stored.Operator {
 		owner = "operators"
 	}
-	c.kept.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
+	e.definitions.Put(definitionKey{l.stored.Name, l.stored.Version}, owner, l.def.Size(), l)
 }
 
 // waiters lets concurrent requests with one scope go one after the other within

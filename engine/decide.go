@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -144,7 +145,7 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 	var hash string
 	if l.stored.Version != 0 {
 		var err error
-		if overlays, hash, err = e.loadOverlays(ctx, l.stored, p.ID); err != nil {
+		if overlays, hash, err = e.loadOverlays(ctx, l.stored, p.ID, time.Time{}); err != nil {
 			return judge.Case{}, err
 		}
 	}

@@ -58,7 +58,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		switch {
 		case err == nil:
 			e.ledger.charge(p, budgetBytes, int64(len(d.Document)))
-			e.definitions.put(definition{stored: s, def: d})
+			e.cacheDefinition(definition{stored: s, def: d})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, store.ErrConflict):
 			return DefineResult{}, StoreError("store the definition", err)
@@ -96,11 +96,9 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 		if !p.inScope(s.Name) {
 			continue
 		}
-		shared := false
-		if !s.Operator {
-			if shared, err = e.isShared(ctx, s.Name); err != nil {
-				return nil, err
-			}
+		shared, err := e.isShared(ctx, s)
+		if err != nil {
+			return nil, err
 		}
 		if !shared && !canUse(p, s) {
 			continue
@@ -151,7 +149,7 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	overlays, err := e.overlaysUntil(ctx, l.stored, owner, until)
+	overlays, _, err := e.loadOverlays(ctx, l.stored, owner, until)
 	if err != nil {
 		return DefinitionView{}, err
 	}
@@ -159,11 +157,9 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	shared := false
-	if !l.stored.Operator {
-		if shared, err = e.isShared(ctx, l.stored.Name); err != nil {
-			return DefinitionView{}, err
-		}
+	shared, err := e.isShared(ctx, l.stored)
+	if err != nil {
+		return DefinitionView{}, err
 	}
 	return definitionView(known, l, shared, overlays)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
+	"github.com/gavel-mcp/gavel/internal/sharedcache"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -179,7 +180,7 @@ func (c Config) validate() error {
 // use; several engines may share one Store.
 type Engine struct {
 	cfg         Config
-	definitions *definitionCache
+	definitions *sharedcache.Cache[definitionKey, definition]
 	rules       *rules
 	examining   *fairshare.Queue // by who brings a definition
 	keys        *waiters         // by idempotency scope
@@ -234,7 +235,7 @@ func newUUID() string {
 // was parsed from.
 func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (definition, error) {
 	if version > 0 {
-		if l, ok := e.definitions.get(name, version); ok {
+		if l, ok := e.definitions.Get(definitionKey{name, version}); ok {
 			return l, nil
 		}
 	}
@@ -245,7 +246,7 @@ func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (
 		}
 		return definition{}, StoreError("read the definition", err)
 	}
-	if l, ok := e.definitions.get(s.Name, s.Version); ok {
+	if l, ok := e.definitions.Get(definitionKey{s.Name, s.Version}); ok {
 		return l, nil
 	}
 	d, err := workflow.Parse(s.Name, s.Document)
@@ -256,7 +257,7 @@ func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (
 		return definition{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
 	}
 	l := definition{stored: s, def: d.WithoutLines()}
-	e.definitions.put(l)
+	e.cacheDefinition(l)
 	return l, nil
 }
 

@@ -199,14 +199,17 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, 
 	return nil
 }
 
-// loadOverlays are the judge-config revisions in force for an owner's instances,
-// with the digest that identifies them; "" when there are none.
-func (e *Engine) loadOverlays(ctx context.Context, s store.Definition, owner string) ([]workflow.Overlay, string, error) {
+// loadOverlays are the judge-config revisions in force for an owner's instances, at a time
+// (zero is now), with the digest that identifies them; "" when there are none.
+func (e *Engine) loadOverlays(ctx context.Context, s store.Definition, owner string, at time.Time) ([]workflow.Overlay, string, error) {
 	revisions, err := e.rules.listConfigs(ctx, s.Name)
 	if err != nil {
 		return nil, "", StoreError("read the judge configuration", err)
 	}
-	if len(revisions) == 0 {
+	if !at.IsZero() {
+		revisions = slices.DeleteFunc(revisions, func(c store.JudgeConfig) bool { return c.At.After(at) })
+	}
+	if len(revisions) == 0 { // nearly always
 		return nil, "", nil
 	}
 	return OverlaysInForce(s, owner, revisions), HashJudgeConfigs(owner, revisions), nil
@@ -225,18 +228,6 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 		}
 	}
 	return "sha256:" + digestParts(hashes...)
-}
-
-// overlaysUntil are the judge-config revisions that were in force at a time; zero is now.
-func (e *Engine) overlaysUntil(ctx context.Context, s store.Definition, owner string, at time.Time) ([]workflow.Overlay, error) {
-	revisions, err := e.rules.listConfigs(ctx, s.Name)
-	if err != nil {
-		return nil, StoreError("read the judge configuration", err)
-	}
-	if !at.IsZero() {
-		revisions = slices.DeleteFunc(revisions, func(c store.JudgeConfig) bool { return c.At.After(at) })
-	}
-	return OverlaysInForce(s, owner, revisions), nil
 }
 
 // OverlaysInForce are the settings that bind an owner's instances. It is pure: revisions that bind everybody in their order, then the

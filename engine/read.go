@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -22,7 +23,7 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	if err != nil {
 		return StatusResult{}, err
 	}
-	overlays, _, err := e.loadOverlays(ctx, l.stored, inst.Owner)
+	overlays, _, err := e.loadOverlays(ctx, l.stored, inst.Owner, time.Time{})
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -30,7 +31,7 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	if visited == nil {
 		visited = []string{}
 	}
-	waiting, err := e.openReviews(ctx, inst)
+	waiting, err := e.newView(p).withInstance(inst, l).renderReviews(ctx, inst)
 	if err != nil {
 		return StatusResult{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -184,7 +185,7 @@ func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decisi
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	inst, asked := r.inst, r.asked
 	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	overlays, hash, err := e.loadOverlays(ctx, r.definition.stored, inst.Owner)
+	overlays, hash, err := e.loadOverlays(ctx, r.definition.stored, inst.Owner, time.Time{})
 	if err != nil {
 		return ResolveResult{}, err
 	}

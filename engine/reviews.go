@@ -201,18 +201,6 @@ func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
 	return v
 }
 
-func (e *Engine) openReviews(ctx context.Context, inst record.Instance) ([]ReviewSummary, error) {
-	var out []ReviewSummary
-	for _, open := range inst.Facts.Reviews {
-		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
-		if err != nil {
-			return nil, StoreError("read the review", err)
-		}
-		out = append(out, *e.summarizeReview(row))
-	}
-	return out, nil
-}
-
 func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 	s := &ReviewSummary{
 		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,

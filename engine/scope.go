@@ -72,15 +72,19 @@ func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) er
 	if canUse(p, s) {
 		return nil
 	}
-	shared, err := e.isShared(ctx, s.Name)
+	shared, err := e.isShared(ctx, s)
 	if err == nil && !shared {
 		err = unknownWorkflow(s.Name, 0)
 	}
 	return err
 }
 
-func (e *Engine) isShared(ctx context.Context, name string) (bool, error) {
-	revisions, err := e.rules.listConfigs(ctx, name)
+// isShared reports whether an operator lets every agent use an agent's workflow.
+func (e *Engine) isShared(ctx context.Context, s store.Definition) (bool, error) {
+	if s.Operator {
+		return false, nil
+	}
+	revisions, err := e.rules.listConfigs(ctx, s.Name)
 	if err != nil {
 		return false, StoreError("read the judge configuration", err)
 	}

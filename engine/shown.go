@@ -156,6 +156,27 @@ func (s *view) renderReview(ctx context.Context, row store.Review) (ReviewSummar
 	return out, err
 }
 
+// renderReviews are the reviews that an instance waited for, with what became of them. What is
+// not kept any more is left out.
+func (s *view) renderReviews(ctx context.Context, then record.Instance) ([]ReviewSummary, error) {
+	var out []ReviewSummary
+	for _, open := range then.Facts.Reviews {
+		row, err := store.FindReview(ctx, s.e.cfg.Store, open.ID)
+		switch {
+		case errors.Is(err, store.ErrNotFound) && then.Seq < s.inst.Seq:
+			continue
+		case err != nil:
+			return nil, StoreError("read the review", err)
+		}
+		summary, err := s.renderReview(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, summary)
+	}
+	return out, nil
+}
+
 // loadVersions are the versions that the instance of an event had then and has now.
 func (s *view) loadVersions(ctx context.Context, ev record.Event) (was, now definition, err error) {
 	if s.id != ev.Instance {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -35,7 +36,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if err != nil {
 		return StartResult{}, err
 	}
-	overlays, hash, err := e.loadOverlays(ctx, l.stored, p.ID)
+	overlays, hash, err := e.loadOverlays(ctx, l.stored, p.ID, time.Time{})
 	if err != nil {
 		return StartResult{}, err
 	}

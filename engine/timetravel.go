@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sort"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -72,28 +71,22 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	if err != nil {
 		return record.Instance{}, err
 	}
-	// Times grow along a history. Should a clock have been turned back, this still finds
-	// a point at which what came before is not later, and what comes after is.
-	var failed error
+	// Times grow along a history. Should a clock have been turned back, what comes after this
+	// point may still be earlier.
 	var last record.Event // the last event that is not later
-	sort.Search(int(inst.Seq-cut.UpTo), func(i int) bool {
-		if failed != nil {
-			return true
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: cut.UpTo}) {
+		if err == nil {
+			err = YieldBulkRead(ctx)
 		}
-		ev, err := e.eventAt(ctx, inst.ID, cut.UpTo+1+int64(i))
 		if err != nil {
-			failed = err
-			return true
+			return record.Instance{}, StoreError("read the history", err)
 		}
-		later := ev.Time.After(at)
-		if !later {
-			last = ev
+		if ev.Time.After(at) || ev.Seq > inst.Seq {
+			break
 		}
-		return later
-	})
+		last = ev
+	}
 	switch {
-	case failed != nil:
-		return record.Instance{}, failed
 	case last.Seq > 0:
 		return FoldTo(ctx, e.cfg.Store, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
@@ -114,26 +107,6 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-func (e *Engine) eventAt(ctx context.Context, id string, seq int64) (record.Event, error) {
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, AfterSeq: seq - 1, Limit: 1}) {
-		if err != nil {
-			return record.Event{}, StoreError("read the history", err)
-		}
-		if ev.Seq == seq {
-			return ev, nil
-		}
-	}
-	cut, err := LoadTruncation(ctx, e.cfg.Store, id)
-	switch {
-	case err != nil:
-		return record.Event{}, err
-	case seq <= cut.UpTo:
-		return record.Event{}, newError(CodeUnknownRevision, "/at", "The history before revision %d was removed.", cut.Revision).
-			hint("Give a later time.").because(record.ErrNoRevision)
-	}
-	return record.Event{}, InternalError("read the history", fmt.Errorf("instance %s has no event %d", id, seq))
-}
 
 // Histories is the part of a store.Store that instances are folded from.
 type Histories interface {
@@ -254,7 +227,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 			return StatusResult{}, err
 		}
 	}
-	waited, err := e.reviewsOpenAt(ctx, e.newView(p).withInstance(inst, present), then)
+	waited, err := e.newView(p).withInstance(inst, present).renderReviews(ctx, then)
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -264,26 +237,5 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 		Past: &Past{Revision: inst.Revision, State: inst.State},
 	}
 	out.Progress = fmt.Sprintf("As it was at revision %d; now it is %q at revision %d. %s", then.Revision, inst.State, inst.Revision, out.Progress)
-	return out, nil
-}
-
-// reviewsOpenAt are the reviews that were open then, with what became of them. What is not
-// kept any more is left out.
-func (e *Engine) reviewsOpenAt(ctx context.Context, show *view, then record.Instance) ([]ReviewSummary, error) {
-	var out []ReviewSummary
-	for _, open := range then.Facts.Reviews {
-		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-		case err != nil:
-			return nil, StoreError("read the review", err)
-		default:
-			s, err := show.renderReview(ctx, row)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, s)
-		}
-	}
 	return out, nil
 }

@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // ErrAnchor is for a text or a list of heads that is not in an anchor's form.
@@ -81,7 +82,7 @@ func (a Anchor) Text() string {
 	if previous == "" {
 		previous = noPrevious
 	}
-	return fmt.Sprintf("%s\n%d\n%s\n%s%d\n%s%s\n%s%s\n%s%d\n", a.Origin, a.Size, base64.StdEncoding.EncodeToString(a.Root[:]),
+	return fmt.Sprintf("%s\n%d\n%s\n%s%d\n%s%s\n%s%s\n%s%d\n", a.Origin, a.Size, a.Root,
 		numberLine, a.Number, previousLine, previous, timeLine, a.Time.UTC().Format(time.RFC3339Nano), eventsLine, a.Events)
 }
 
@@ -103,9 +104,9 @@ func ParseAnchor(text string) (Anchor, error) {
 	a.Size = number(lines[1], "")
 	a.Number = number(lines[3], numberLine)
 	a.Events = number(lines[6], eventsLine)
-	root, err := base64.StdEncoding.DecodeString(lines[2])
+	root, err := tlog.ParseHash(lines[2])
 	errs = append(errs, err)
-	copy(a.Root[:], root)
+	a.Root = root
 	if a.Previous = strings.TrimPrefix(lines[4], previousLine); a.Previous == noPrevious {
 		a.Previous = ""
 	}
@@ -128,7 +129,7 @@ func EncodeHeads(after Tree, heads []Head) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %d %d", headsTitle, after.size, len(heads))
 	for _, peak := range after.peaks {
-		b.WriteString(" " + base64.StdEncoding.EncodeToString(peak[:]))
+		b.WriteString(" " + peak.String())
 	}
 	b.WriteByte('\n')
 	for _, h := range heads {
@@ -153,11 +154,11 @@ func DecodeHeads(encoded []byte) (after Tree, heads []Head, err error) {
 	}
 	var peaks []TreeHash
 	for _, part := range parts[3:] {
-		raw, err := base64.StdEncoding.DecodeString(part)
-		if err != nil || len(raw) != sha256.Size {
+		peak, err := tlog.ParseHash(part)
+		if err != nil {
 			return Tree{}, nil, broken("invalid hash")
 		}
-		peaks = append(peaks, TreeHash(raw))
+		peaks = append(peaks, peak)
 	}
 	if after, err = NewTree(size, peaks); err != nil {
 		return Tree{}, nil, broken("invalid tree")

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"math/bits"
 	"slices"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // TreeHash is a hash of a Merkle tree.
-type TreeHash [sha256.Size]byte
+type TreeHash = tlog.Hash
 
 // ErrTree is for peaks that do not fit a tree of the given size.
 var ErrTree = errors.New("not a tree of this size")
@@ -40,10 +42,10 @@ func (t *Tree) Clone() Tree { return Tree{size: t.size, peaks: slices.Clone(t.pe
 
 // Append adds a leaf with this data.
 func (t *Tree) Append(data []byte) {
-	t.peaks = append(t.peaks, hashLeaf(data))
+	t.peaks = append(t.peaks, tlog.RecordHash(data))
 	for size := t.size; size&1 == 1; size >>= 1 { // two subtrees of one size become one
 		last := len(t.peaks) - 1
-		t.peaks[last-1] = hashNode(t.peaks[last-1], t.peaks[last])
+		t.peaks[last-1] = tlog.NodeHash(t.peaks[last-1], t.peaks[last])
 		t.peaks = t.peaks[:last]
 	}
 	t.size++
@@ -56,20 +58,7 @@ func (t *Tree) Root() TreeHash {
 	}
 	root := t.peaks[len(t.peaks)-1]
 	for i := len(t.peaks) - 2; i >= 0; i-- {
-		root = hashNode(t.peaks[i], root)
+		root = tlog.NodeHash(t.peaks[i], root)
 	}
 	return root
-}
-
-// The prefixes keep a leaf from being taken for a node.
-func hashLeaf(data []byte) TreeHash {
-	return sha256.Sum256(append([]byte{0}, data...))
-}
-
-func hashNode(left, right TreeHash) TreeHash {
-	var both [1 + 2*sha256.Size]byte
-	both[0] = 1
-	copy(both[1:], left[:])
-	copy(both[1+sha256.Size:], right[:])
-	return sha256.Sum256(both[:])
 }

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -108,56 +109,23 @@ func joinCriteria(base, own []string) []string {
 
 // With returns s with every field that later gives replaced by it.
 func (s JudgeSettings) With(later JudgeSettings) JudgeSettings {
-	overrideField(&s.Enabled, later.Enabled)
-	overrideField(&s.UseLLM, later.UseLLM)
-	overrideField(&s.StrictMode, later.StrictMode)
-	overrideField(&s.MinConfidence, later.MinConfidence)
-	overrideField(&s.Mode, later.Mode)
-	overrideField(&s.OnJudgeUnavailable, later.OnJudgeUnavailable)
-	overrideField(&s.RequireAssurance, later.RequireAssurance)
-	overrideField(&s.Risk, later.Risk)
-	overrideField(&s.Model, later.Model)
-	overrideField(&s.Samples, later.Samples)
-	overrideField(&s.OnEvidenceMissing, later.OnEvidenceMissing)
-	overrideField(&s.Review, later.Review)
-	overrideField(&s.Shared, later.Shared)
-	if later.Criteria != nil {
-		s.Criteria = later.Criteria
-	}
-	return s
+	return s.merge(later, func(given reflect.Value) reflect.Value { return given })
 }
 
 // Without returns s with every field that other gives taken out.
 func (s JudgeSettings) Without(other JudgeSettings) JudgeSettings {
-	clearField(&s.Enabled, other.Enabled)
-	clearField(&s.UseLLM, other.UseLLM)
-	clearField(&s.StrictMode, other.StrictMode)
-	clearField(&s.MinConfidence, other.MinConfidence)
-	clearField(&s.Mode, other.Mode)
-	clearField(&s.OnJudgeUnavailable, other.OnJudgeUnavailable)
-	clearField(&s.RequireAssurance, other.RequireAssurance)
-	clearField(&s.Risk, other.Risk)
-	clearField(&s.Model, other.Model)
-	clearField(&s.Samples, other.Samples)
-	clearField(&s.OnEvidenceMissing, other.OnEvidenceMissing)
-	clearField(&s.Review, other.Review)
-	clearField(&s.Shared, other.Shared)
-	if other.Criteria != nil {
-		s.Criteria = nil
+	return s.merge(other, func(given reflect.Value) reflect.Value { return reflect.Zero(given.Type()) })
+}
+
+// merge sets every field that other gives. All fields are nil where nothing is given.
+func (s JudgeSettings) merge(other JudgeSettings, choose func(given reflect.Value) reflect.Value) JudgeSettings {
+	fields, given := reflect.ValueOf(&s).Elem(), reflect.ValueOf(other)
+	for i := range given.NumField() {
+		if field := given.Field(i); !field.IsNil() {
+			fields.Field(i).Set(choose(field))
+		}
 	}
 	return s
-}
-
-func overrideField[T any](dst **T, later *T) {
-	if later != nil {
-		*dst = later
-	}
-}
-
-func clearField[T any](dst **T, other *T) {
-	if other != nil {
-		*dst = nil
-	}
 }
 
 // ReviewSettings say how an escalated decision waits for a person.
