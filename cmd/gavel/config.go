@@ -36,17 +36,17 @@ before the default. docs/reference/config.md lists the keys.`
 }
 
 type configPrintCmd struct {
-	Serve configPrintServeCmd `cmd:"" default:"withargs" help:"Print the settings of gavel serve, as it would have them with the same flags."`
-	MCP   configPrintMCPCmd   `cmd:"" name:"mcp" help:"Print the settings of gavel mcp, as it would have them with the same flags."`
+	Serve configPrintServerCmd[serveCmd] `cmd:"" default:"withargs" help:"Print the settings of gavel serve, as it would have them with the same flags."`
+	MCP   configPrintServerCmd[mcpCmd]   `cmd:"" name:"mcp" help:"Print the settings of gavel mcp, as it would have them with the same flags."`
 }
 
-type configPrintServeCmd struct {
-	JSON bool `name:"json" help:"Print JSON."`
-	serveCmd
+type configPrintServerCmd[Server any] struct {
+	JSON  bool   `name:"json" help:"Print JSON."`
+	Flags Server `embed:""`
 }
 
-// printExamples are those of both.
-const printExamples = `Give the flags, the environment and the file of the server in question. What is secret is not
+func (configPrintServerCmd[Server]) Help() string {
+	return `Give the flags, the environment and the file of the server in question. What is secret is not
 shown: keys that stand in variables, and passwords in addresses.
 
 Examples:
@@ -54,22 +54,6 @@ Examples:
     gavel config print --config gavel.yaml
     gavel config print serve --config gavel.yaml --listen 127.0.0.1:0
     gavel config print mcp --json | jq '.settings[] | select(.origin != "default")'`
-
-func (configPrintServeCmd) Help() string { return printExamples }
-
-func (c *configPrintServeCmd) Run(con *console) error {
-	return printSettings(con, c.JSON)
-}
-
-type configPrintMCPCmd struct {
-	JSON bool `name:"json" help:"Print JSON."`
-	mcpCmd
-}
-
-func (configPrintMCPCmd) Help() string { return printExamples }
-
-func (c *configPrintMCPCmd) Run(con *console) error {
-	return printSettings(con, c.JSON)
 }
 
 // effective is one setting as it is in force.
@@ -91,7 +75,7 @@ const (
 	fromFlag        = "flag"
 )
 
-func printSettings(con *console, asJSON bool) error {
+func (c *configPrintServerCmd[Server]) Run(con *console) error {
 	list := slices.Clone(con.settings.list)
 	more, err := con.settings.declared()
 	if err != nil {
@@ -107,7 +91,7 @@ func printSettings(con *console, asJSON bool) error {
 	for _, e := range list {
 		rows = append(rows, []string{e.Key, orNone(valueText(e.Value)), cmp.Or(e.Where, e.Origin)})
 	}
-	return con.print(asJSON, map[string]any{"settings": list}, func() { con.out.Table(rows) })
+	return con.print(c.JSON, map[string]any{"settings": list}, func() { con.out.Table(rows) })
 }
 
 // effective are the settings of the command that runs.
@@ -296,35 +280,22 @@ func checkConfig(path string) error {
 		return err
 	}
 	manager.Close()
-	var serving, speaking commands
-	if err := parseWithFile(&serving, "serve", path); err != nil {
-		return err
+	var cmds commands
+	for _, server := range servers {
+		if _, _, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment)); err != nil {
+			return err
+		}
 	}
-	if err := parseWithFile(&speaking, "mcp", path); err != nil {
-		return err
-	}
-	f := serving.Serve
+	f := cmds.Serve
 	return errors.Join(f.issuerFlags.check(), f.rateFlags.check(), f.quotaFlags.check())
 }
 
-// parseWithFile gives a command the settings of a file and of nothing else.
-func parseWithFile(cmds *commands, command, path string) error {
-	args := []string{command, "--config", path}
-	parser, settings, err := newProgram(cmds, args, io.Discard, io.Discard, func(int) {})
-	if err != nil {
-		return err
-	}
-	for _, child := range append([]*kong.Node{parser.Model.Node}, parser.Model.Children...) {
-		for _, f := range child.Flags {
+// ignoreEnvironment makes flags have no variables.
+func ignoreEnvironment(parser *kong.Kong) error {
+	for _, node := range append([]*kong.Node{parser.Model.Node}, parser.Model.Children...) {
+		for _, f := range node.Flags {
 			f.Envs, f.Value.Tag.Envs = nil, nil
 		}
-	}
-	_, err = parser.Parse(args)
-	if settings.err != nil {
-		return settings.err
-	}
-	if err != nil {
-		return usageError(err, args)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"testing"
 )
@@ -44,11 +45,11 @@ func TestPrecedence(t *testing.T) {
 				t.Setenv(c.env[0], c.env[1])
 			}
 			var cmds commands
-			settings, err := parseAgain(&cmds, append([]string{"serve", "--config", file}, c.flags...))
+			parsed, settings, err := parseArguments(&cmds, append([]string{"serve", "--config", file}, c.flags...), io.Discard, io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range settings.list {
+			for _, e := range settings.effective(parsed) {
 				if e.Key == c.key {
 					if got := valueText(e.Value); got != c.want || e.Origin != c.origin || e.Where != c.where {
 						t.Errorf("%s from %s %s, want %s from %s %s", got, e.Origin, e.Where, c.want, c.origin, c.where)
@@ -72,7 +73,7 @@ func TestFileReachesTheFlags(t *testing.T) {
 		into *commands
 		args []string
 	}{{&serving, []string{"serve", "--config", file}}, {&speaking, []string{"mcp", "--config", file}}, {&demo, []string{"demo"}}} {
-		if _, err := parseAgain(c.into, c.args); err != nil {
+		if _, _, err := parseArguments(c.into, c.args, io.Discard, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}

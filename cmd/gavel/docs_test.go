@@ -324,7 +324,8 @@ func TestCommandsAloneAreTheSame(t *testing.T) {
 		return text
 	}
 	for _, want := range whole.Model.Children {
-		alone, _, err := newProgram(&commands{}, []string{want.Name}, io.Discard, io.Discard, func(int) {})
+		grammar, command := grammarFor(&commands{}, []string{want.Name})
+		alone, err := newParser(grammar, io.Discard, io.Discard, func(int) {}, command...)
 		if err != nil {
 			t.Fatal(err)
 		}

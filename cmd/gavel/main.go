@@ -153,21 +153,9 @@ func dropEmptySettings() {
 // execute parses and dispatches. Its error is what the user is told.
 func execute(ctx context.Context, con *console, args []string, stderr io.Writer) error {
 	var cmds commands
-	ended := false
-	words := helpWhenAsked(args)
-	parser, settings, err := newProgram(&cmds, words, con.out, con.err, func(int) { ended = true })
-	if err != nil {
-		return fmt.Errorf("build the command line: %w", err)
-	}
-	parsed, err := parser.Parse(words)
-	if ended { // --help has printed what was asked for
-		return nil
-	}
-	if settings.err != nil {
-		return settings.err
-	}
-	if err != nil {
-		return usageError(err, args)
+	parsed, settings, err := parseArguments(&cmds, helpWhenAsked(args), con.out, con.err)
+	if err != nil || parsed == nil {
+		return err
 	}
 	settings.list = settings.effective(parsed)
 	con.args, con.settings = args, settings
@@ -178,8 +166,7 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	return parsed.Run(con)
 }
 
-// newParser is the command line without its arguments: run, the completions and
-// the generated reference page share it.
+// newParser is the command line without its arguments.
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
 	return kong.New(grammar, append([]kong.Option{
 		kong.Name("gavel"),
@@ -192,32 +179,42 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 	}, more...)...)
 }
 
-// newProgram is the command line for args, with what the configuration file says for it. kong
-// reads every flag of every command by reflection, a third of what a start costs: where args
-// begin with a command, the others are left out.
-func newProgram(cmds *commands, args []string, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, *fileSettings, error) {
-	settings := &fileSettings{}
-	options := []kong.Option{kong.Resolvers(settings)}
-	grammar := any(cmds)
-	if command := commandNamed(cmds, args); command != nil {
-		grammar, options = &cmds.logFlags, append(options, command)
+// parseArguments reads args into cmds, with what the environment and the configuration file say
+// for them. Help that args ask for is printed: then the result is nil.
+func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
+	ended, settings := false, &fileSettings{}
+	grammar, command := grammarFor(cmds, args)
+	options = append(append(options, command...), kong.Resolvers(settings))
+	parser, err := newParser(grammar, stdout, stderr, func(int) { ended = true }, options...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("build the command line: %w", err)
 	}
-	parser, err := newParser(grammar, stdout, stderr, exit, options...)
-	return parser, settings, err
+	parsed, err := parser.Parse(args)
+	switch {
+	case ended:
+		return nil, nil, nil
+	case settings.err != nil:
+		return nil, nil, settings.err
+	case err != nil:
+		return nil, nil, usageError(err, args)
+	}
+	return parsed, settings, nil
 }
 
-// commandNamed is the command that args begin with, alone; nil where they begin with none.
-func commandNamed(cmds *commands, args []string) kong.Option {
+// grammarFor is the command line for args. kong reads every flag of every command by
+// reflection, a third of what a start costs: where args begin with a command, the others are
+// left out.
+func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Option) {
 	all := reflect.ValueOf(cmds).Elem()
 	for i := range all.NumField() {
 		field := all.Type().Field(i)
 		_, isCommand := field.Tag.Lookup("cmd")
 		name := cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
 		if isCommand && len(args) > 0 && args[0] == name {
-			return kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())
+			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())}
 		}
 	}
-	return nil
+	return cmds, nil
 }
 
 // helpWhenAsked turns a bare `gavel` and `gavel help COMMAND` into --help.

@@ -118,7 +118,7 @@ func (r *reloader) reload(ctx context.Context, again bool) error {
 		return err
 	}
 	var cmds commands
-	settings, err := parseAgain(&cmds, r.con.args)
+	parsed, settings, err := parseArguments(&cmds, r.con.args, io.Discard, io.Discard)
 	if err != nil {
 		return err
 	}
@@ -138,28 +138,11 @@ func (r *reloader) reload(ctx context.Context, again bool) error {
 		}
 		r.issuers = text
 	}
-	r.take(&cmds, settings.list)
+	r.take(&cmds, settings.effective(parsed))
 	if text := settings.section(config.SectionEvidence); text != r.evidence {
 		r.later(config.SectionEvidence, text)
 	}
 	return nil
-}
-
-// parseAgain reads the command line once more, with the file as it is now.
-func parseAgain(cmds *commands, args []string) (*fileSettings, error) {
-	parser, settings, err := newProgram(cmds, args, io.Discard, io.Discard, func(int) {})
-	if err != nil {
-		return nil, err
-	}
-	parsed, err := parser.Parse(args)
-	switch {
-	case settings.err != nil:
-		return nil, settings.err
-	case err != nil:
-		return nil, usageError(err, args)
-	}
-	settings.list = settings.effective(parsed)
-	return settings, nil
 }
 
 // take takes over what changed, and says what only a new start would.
