@@ -63,21 +63,12 @@ func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 	if c.Key == "" {
 		return term.UsageErrorf("make one with gavel anchor keygen --key FILE", "to sign an anchor, give a key with --key or GAVEL_ANCHOR_KEY")
 	}
-	key, err := readSigner(con.log, c.Key, c.Store)
-	if err != nil {
-		return err
-	}
-	path, err := c.storePath(con.log, false)
-	if err != nil {
-		return err
-	}
-	sys, err := openSystem(ctx, con.log, path, equipment{anchors: key})
+	sys, err := openToSign(ctx, con, c.storeFlag, c.Key)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	a := anchoring{auditor: sys.auditor, file: c.File}
-	result, err := a.anchor(ctx)
+	result, err := anchoring{auditor: sys.auditor, file: c.File}.anchor(ctx)
 	if err != nil {
 		return err
 	}

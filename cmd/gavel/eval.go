@@ -197,44 +197,38 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	progress := con.err.NewProgress()
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
-	runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, nil), Workers: c.Workers, Progress: func(done int) {
-		if done == set.n {
-			progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
-			return
-		}
-		progress.Update("%d of %d cases", done, set.n)
-	}}
-	if with == nil {
-		runner.Repeats = c.Repeat
-		runner.Budget.Time = c.MaxTime
+	run := func(layer judge.Layer, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result)) error {
+		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, layer), Workers: c.Workers, Repeats: repeats, Budget: budget, Progress: func(done int) {
+			if done == set.n {
+				progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
+				return
+			}
+			progress.Update("%d of %d cases", done, set.n)
+		}}
+		return interruption(runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
+			add(of, results)
+			return nil
+		}))
 	}
 	var ledger eval.Ledger
-	if err := runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
-		if with == nil {
-			ledger.Add(of, results)
-			return nil
-		}
-		o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
-		return nil
-	}); err != nil {
-		return m, interruption(err)
-	}
 	if with == nil {
+		err = run(nil, c.Repeat, eval.Budget{Time: c.MaxTime}, ledger.Add)
 		o.Structural = ledger.Results
 	} else {
-		layer, err := with.measured()
-		if err != nil {
-			return m, err
-		}
 		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
-		runner.Decide, runner.Repeats = decideEval(box.compiler, layer), c.Repeat
-		runner.Budget = eval.Budget{Calls: c.MaxCalls, CostUSD: c.MaxCost, Time: c.MaxTime}
-		if err := runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
-			ledger.Add(of, results)
-			return nil
-		}); err != nil {
-			return m, interruption(err)
+		layer, failed := with.measured()
+		if failed != nil {
+			return m, failed
 		}
+		err = run(nil, 1, eval.Budget{}, func(of eval.Case, results []eval.Result) {
+			o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
+		})
+		if err == nil {
+			err = run(layer, c.Repeat, eval.Budget{Calls: c.MaxCalls, CostUSD: c.MaxCost, Time: c.MaxTime}, ledger.Add)
+		}
+	}
+	if err != nil {
+		return m, err
 	}
 	m.Cases, m.Results = ledger.Cases, ledger.Results
 	m.About.Prompts = promptsOf(m.Results)
@@ -244,8 +238,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 
 // interruption keeps what is said of files; everything else ended the run from outside.
 func interruption(err error) error {
-	var said *term.ExitError
-	if errors.As(err, &said) {
+	if _, said := errors.AsType[*term.ExitError](err); err == nil || said {
 		return err
 	}
 	return term.UnknownErrorf("", "the run was stopped, nothing is reported: %w", err)

@@ -133,31 +133,17 @@ Examples:
     gavel retain --workflow document-review --anchor-key ~/keys/gavel.anchor`
 }
 
-// open opens the store; a dry run only looks.
-func (c *retainCmd) open(ctx context.Context, con *console, with equipment) (*system, error) {
-	if c.DryRun {
-		return openForReading(ctx, con, c.storeFlag)
-	}
-	path, err := c.storePath(con.log, false)
-	if err != nil {
-		return nil, err
-	}
-	return openSystem(ctx, con.log, path, with)
-}
-
 func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	if c.Limit < 1 {
 		return term.UsageErrorf("", "--limit is 1 or more, not %d", c.Limit)
 	}
-	var with equipment
-	if c.Key != "" {
-		key, err := readSigner(con.log, c.Key, c.Store)
-		if err != nil {
-			return err
-		}
-		with.anchors = key
+	open := func(ctx context.Context, con *console, flag storeFlag) (*system, error) {
+		return openToSign(ctx, con, flag, c.Key)
 	}
-	sys, err := c.open(ctx, con, with)
+	if c.DryRun {
+		open = openForReading
+	}
+	sys, err := open(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
 	}

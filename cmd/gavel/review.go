@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -139,18 +140,7 @@ Exit codes: 0 the move was made, 1 it could not be made, or the review is closed
 }
 
 func (c *reviewApproveCmd) Run(ctx context.Context, con *console) error {
-	who, err := c.check(judge.Approve)
-	if err != nil {
-		return err
-	}
-	if c.Server != "" {
-		return c.resolveThere(ctx, con, judge.Approve)
-	}
-	declared, err := c.configFlag.open(con.log)
-	if err != nil {
-		return err
-	}
-	return c.resolve(ctx, con, who, judge.Approve, declared)
+	return c.resolve(ctx, con, judge.Approve, c.configFlag)
 }
 
 type reviewRejectCmd struct{ resolving }
@@ -166,66 +156,59 @@ Exit codes: 0 rejected, 1 the review is closed, 2 wrong usage, 3 could not find 
 }
 
 func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
-	who, err := c.check(judge.Reject)
+	return c.resolve(ctx, con, judge.Reject, configFlag{})
+}
+
+// resolve decides the review. A decision that could not be carried out is a bad end.
+func (r resolving) resolve(ctx context.Context, con *console, decision judge.Outcome, config configFlag) error {
+	if strings.TrimSpace(r.Reason) == "" {
+		return term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(decision))
+	}
+	if err := checkPrincipal(r.Principal); err != nil {
+		return err
+	}
+	at, done, err := r.open(ctx, con, decision, config)
 	if err != nil {
 		return err
 	}
-	if c.Server != "" {
-		return c.resolveThere(ctx, con, judge.Reject)
+	defer done()
+	result, err := operation.Resolve.Do(ctx, at, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
+	if err != nil {
+		return reviewFailure(err)
 	}
-	return c.resolve(ctx, con, who, judge.Reject, nil)
+	err = con.print(r.JSON, result, func() { con.out.Printf("%s\n%s is in state %s\n", result.Message, result.ID, result.State) })
+	return cmp.Or(err, badUnless(result.Review.Status == record.ReviewResolved && result.Review.Resolution == decision))
 }
 
-// check is who decides, once the command line is complete.
-func (r resolving) check(decision judge.Outcome) (engine.Principal, error) {
-	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
-	if strings.TrimSpace(r.Reason) == "" {
-		return who, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(decision))
+// open returns what decides: a server, which has the sources and knows who asks, or the
+// engine here with the sources of config.
+func (r resolving) open(ctx context.Context, con *console, decision judge.Outcome, config configFlag) (operation.Caller, func(), error) {
+	if r.Server != "" {
+		if r.Principal != localCLI.ID {
+			return nil, nil, term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
+		}
+		return r.placeFlags.open(ctx, con)
 	}
-	return who, checkPrincipal(who.ID)
-}
-
-// resolve decides the review. The sources are its own from then on.
-func (r resolving) resolve(ctx context.Context, con *console, who engine.Principal, decision judge.Outcome, declared *sources) error {
-	with := equipment{sources: declared, reviews: true}
+	declared, err := config.open(con.log)
+	if err != nil {
+		return nil, nil, err
+	}
+	with := equipment{reviews: true, sources: declared}
 	path, err := r.storePath(con.log, false)
 	if err != nil {
-		return errors.Join(err, with.Close())
+		return nil, nil, errors.Join(err, with.Close())
 	}
 	sys, err := openSystem(ctx, con.log, path, with)
 	if err != nil {
-		return errors.Join(err, with.Close())
+		return nil, nil, errors.Join(err, with.Close())
 	}
-	defer sys.Close()
+	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
 	if decision == judge.Approve {
 		if err := canFetch(ctx, sys, who, r.ID); err != nil {
-			return err
+			return nil, nil, errors.Join(err, sys.Close())
 		}
 	}
-	result, err := sys.engine.Resolve(ctx, who, engine.ResolveRequest{
-		ID: r.ID, Decision: decision, Reason: r.Reason, Channel: record.ChannelCLI, Key: r.Key,
-	})
-	if err != nil {
-		return reviewFailure(err)
-	}
-	return r.tell(con, decision, result)
-}
-
-// resolveThere has a server decide the review: it has the sources, and knows who asks.
-func (r resolving) resolveThere(ctx context.Context, con *console, decision judge.Outcome) error {
-	if r.Principal != localCLI.ID {
-		return term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
-	}
-	client, err := r.connect(con.stdin)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	result, err := operation.Resolve.Do(ctx, client, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
-	if err != nil {
-		return reviewFailure(err)
-	}
-	return r.tell(con, decision, result)
+	return operation.Call{Engine: sys.engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}, func() { sys.Close() }, nil
 }
 
 // canFetch keeps a reviewer who forgot the configuration from voiding a review:
@@ -251,10 +234,4 @@ func canFetch(ctx context.Context, sys *system, who engine.Principal, id string)
 // reviewer's hands: then nothing is wrong with the command.
 func reviewFailure(err error) error {
 	return badEnd(err, engine.CodeReviewClosed, engine.CodeConflict)
-}
-
-// tell prints what came of a decision. One that could not be carried out is a bad end.
-func (r resolving) tell(con *console, decision judge.Outcome, result engine.ResolveResult) error {
-	err := con.print(r.JSON, result, func() { con.out.Printf("%s\n%s is in state %s\n", result.Message, result.ID, result.State) })
-	return cmp.Or(err, badUnless(result.Review.Status == record.ReviewResolved && result.Review.Resolution == decision))
 }

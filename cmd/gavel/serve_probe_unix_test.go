@@ -24,7 +24,9 @@ func TestProbeThatTakesLong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		probe := &sandboxProbe{pool: pool, works: worked, ended: 1} // a worker ended since
+		probe := &sandboxProbe{pool: pool}
+		probe.works.Store(worked)
+		probe.ended.Store(1) // a worker ended since
 		asker, left := context.WithCancel(t.Context())
 		left()
 		if err := probe.check(asker); (err == nil) != worked {

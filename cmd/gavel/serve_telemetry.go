@@ -6,9 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -123,13 +124,11 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemet
 // sandboxProbe finds out whether workers can be started and answer. It asks one when that
 // is not known, or when one ended since it was: an idle server is left alone.
 type sandboxProbe struct {
-	pool *script.Pool
+	pool   *script.Pool
+	trying singleflight.Group
 
-	mu     sync.Mutex
-	works  bool
-	err    error  // of the last try
-	ended  uint64 // workers that had ended unasked at the last try
-	trying chan struct{}
+	works atomic.Bool
+	ended atomic.Uint64 // workers that had ended unasked at the last try
 }
 
 // probeTime is how long a worker may take: longer than whoever asks waits, so that a slow
@@ -137,40 +136,28 @@ type sandboxProbe struct {
 const probeTime = 30 * time.Second
 
 func (s *sandboxProbe) check(ctx context.Context) error {
-	s.mu.Lock()
-	if s.works && s.pool.Stats().Deaths == s.ended {
-		s.mu.Unlock()
+	if s.works.Load() && s.pool.Stats().Deaths == s.ended.Load() {
 		return nil
 	}
-	if s.trying == nil {
-		s.trying = make(chan struct{})
-		go s.try(context.WithoutCancel(ctx))
-	}
-	tried, worked := s.trying, s.works
-	s.mu.Unlock()
 	select {
-	case <-tried:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.err
+	case tried := <-s.trying.DoChan("", func() (any, error) { return nil, s.try(context.WithoutCancel(ctx)) }):
+		return tried.Err
 	case <-ctx.Done():
 	}
-	if worked { // a busy machine is late; only the end of the probe says that it fails
+	if s.works.Load() { // a busy machine is late; only the end of the probe says that it fails
 		return nil
 	}
 	return errors.New("no worker of the sandbox has answered yet")
 }
 
-func (s *sandboxProbe) try(ctx context.Context) {
+func (s *sandboxProbe) try(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	ended := s.pool.Stats().Deaths
 	err := s.pool.Probe(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.works, s.err, s.ended = err == nil, err, ended
-	close(s.trying)
-	s.trying = nil
+	s.works.Store(err == nil)
+	s.ended.Store(ended)
+	return err
 }
 
 // modelTrouble says why no model would be asked now; nil when one would.

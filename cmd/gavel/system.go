@@ -281,11 +281,22 @@ func openPathToCheck(ctx context.Context, con *console, path string) (*system, e
 
 // openForWriting opens an existing store for a command that changes something in it.
 func openForWriting(ctx context.Context, con *console, flag storeFlag) (*system, error) {
+	return openToSign(ctx, con, flag, "")
+}
+
+// openToSign is openForWriting with the key that signs anchors, "" for none.
+func openToSign(ctx context.Context, con *console, flag storeFlag, key string) (_ *system, err error) {
+	var with equipment
+	if key != "" {
+		if with.anchors, err = readSigner(con.log, key, flag.Store); err != nil {
+			return nil, err
+		}
+	}
 	path, err := flag.storePath(con.log, false)
 	if err != nil {
 		return nil, err
 	}
-	return openSystem(ctx, con.log, path, equipment{})
+	return openSystem(ctx, con.log, path, with)
 }
 
 func openStore(ctx context.Context, log *slog.Logger, path string) (store.Store, error) {
