@@ -122,20 +122,22 @@ func issueLine(file string, i workflow.Issue) string {
 
 // parseError tells every mistake of a document that is no definition.
 func parseError(file string, err error) error {
-	f := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition", file)}
-	var parse *workflow.ParseError
-	if !errors.As(err, &parse) {
-		f.Err = fmt.Errorf("%s is not a workflow definition: %w", file, err)
-		return f
+	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
+		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a workflow definition", file)}
 	}
-	sortIssues(parse.Issues)
-	for _, issue := range parse.Issues {
-		f.Lines = append(f.Lines, issueLine(file, issue))
-	}
-	return f
+	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition: %w", file, err)}
 }
 
-// sortIssues orders issues as a reader meets them in the file.
+// issueLines are issues as a reader meets them in the file.
+func issueLines(file string, issues []workflow.Issue) []string {
+	sortIssues(issues)
+	lines := make([]string, len(issues))
+	for i, issue := range issues {
+		lines[i] = issueLine(file, issue)
+	}
+	return lines
+}
+
 func sortIssues(issues []workflow.Issue) {
 	slices.SortStableFunc(issues, func(a, b workflow.Issue) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))
@@ -185,15 +187,10 @@ func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string,
 		return result, []string{fmt.Sprintf("%s: error: %s defines the same workflow; give one of them another name", file, other)}, nil
 	}
 	result, err = eng.Define(ctx, localCLI, engine.DefineRequest{Source: file, Document: document})
-	var known *engine.Error
-	switch {
-	case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0:
-		sortIssues(known.Issues)
-		for _, issue := range known.Issues {
-			bad = append(bad, issueLine(file, issue))
-		}
-		return result, bad, nil
-	case errors.As(err, &known) && known.Code == engine.CodeInvalidDefinition:
+	switch known, ok := errors.AsType[*engine.Error](err); {
+	case ok && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0:
+		return result, issueLines(file, known.Issues), nil
+	case ok && known.Code == engine.CodeInvalidDefinition:
 		return result, []string{file + ": error: " + known.Message}, nil
 	case err != nil:
 		return result, nil, term.UnknownErrorf("", "cannot load %s: %w", file, err)

@@ -167,10 +167,6 @@ func printFetched(con *console, r fetchReport) {
 		con.out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
 		return
 	}
-	size := fmt.Sprintf("%d bytes", r.Size)
-	if r.Truncated {
-		size += ", of which a part was left out"
-	}
-	con.out.Table(append(rows, []string{"size", size}, []string{"digest", r.Digest}))
+	con.out.Table(append(rows, sizeRows(r.Size, r.Truncated, r.Digest)...))
 	printContent(con.out, r.Content)
 }

@@ -50,6 +50,8 @@ type lintFile struct {
 	Name   string           `json:"name,omitempty"` // of the workflow, when it parses
 	Hash   string           `json:"hash,omitempty"`
 	Issues []workflow.Issue `json:"issues"`
+
+	definition *workflow.Definition // nil when it does not parse
 }
 
 func (c *lintCmd) Run(ctx context.Context, con *console) error {
@@ -111,7 +113,7 @@ func lintOne(ctx context.Context, box *sandbox, known []string, file string) (li
 		sortIssues(out.Issues)
 		return out, nil
 	}
-	out.Name, out.Hash = d.Name, d.Hash
+	out.Name, out.Hash, out.definition = d.Name, d.Hash, d
 	issues, err := d.Lint(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner, Sources: known})
 	if err != nil {
 		return out, term.UnknownErrorf("try again", "cannot check %s: %w", file, err)

@@ -219,14 +219,7 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 		if len(bad.Lines) > 0 {
 			return bad
 		}
-		document, err := readDefinition(file)
-		if err != nil {
-			return err
-		}
-		d, err := workflow.Parse(file, document)
-		if err != nil {
-			return parseError(file, err)
-		}
+		d := linted.definition
 		if cfg.Change.Definitions == nil {
 			cfg.Change.Definitions = map[string]*workflow.Definition{}
 		}

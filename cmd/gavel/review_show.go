@@ -76,16 +76,14 @@ func (p reviewPage) asked() {
 		{"review", p.ID},
 		{"status", howEnded(p.ReviewSummary)},
 		{"asked", fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))},
+		{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Decision.Role)},
+		{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
+		{"instance", p.Instance},
+		{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
+		{"priority", string(p.Priority)},
+		{"waits since", formatTime(p.ParkedAt)},
+		{"expires", describeExpiry(p.ReviewSummary)},
 	}
-	rows = append(rows,
-		[]string{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Decision.Role)},
-		[]string{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
-		[]string{"instance", p.Instance},
-		[]string{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
-		[]string{"priority", string(p.Priority)},
-		[]string{"waits since", formatTime(p.ParkedAt)},
-		[]string{"expires", describeExpiry(p.ReviewSummary)},
-	)
 	if !p.ClosedAt.IsZero() {
 		rows = append(rows, []string{"closed", formatTime(p.ClosedAt)})
 	}
@@ -217,7 +215,7 @@ func (p reviewPage) document(title string, raw json.RawMessage) {
 	if lines := strings.SplitAfterN(shown, "\n", shownLines+1); len(lines) > shownLines {
 		shown = strings.Join(lines[:shownLines], "")
 	}
-	p.block(shown)
+	printBlock(p.out, shown)
 	if rest := len(text) - len(shown); rest > 0 {
 		p.out.Printf("... %d more bytes; gavel review show %s --json has all\n", rest, p.ID)
 	}
@@ -236,22 +234,23 @@ func (p reviewPage) evidence() {
 			p.out.Table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
 			continue
 		}
-		size := fmt.Sprintf("%d bytes", e.Size)
-		if e.Truncated {
-			size += ", of which a part was left out"
-		}
-		rows = append(rows, []string{"size", size}, []string{"digest", e.Digest})
-		p.out.Table(rows)
+		p.out.Table(append(rows, sizeRows(e.Size, e.Truncated, e.Digest)...))
 		if e.Content == nil {
 			p.out.Printf("its content is no longer kept\n")
 			continue
 		}
-		p.content(e.Content)
+		printContent(p.out, e.Content)
 	}
 }
 
-// content prints what a source gave: the text in it as text.
-func (p reviewPage) content(raw json.RawMessage) { printContent(p.out, raw) }
+// sizeRows describe what a source gave.
+func sizeRows(bytes int, truncated bool, digest string) [][]string {
+	size := fmt.Sprintf("%d bytes", bytes)
+	if truncated {
+		size += ", of which a part was left out"
+	}
+	return [][]string{{"size", size}, {"digest", digest}}
+}
 
 func (p reviewPage) decide(place placeFlags) {
 	if p.Status != record.ReviewOpen {
@@ -272,11 +271,9 @@ func (p reviewPage) decide(place placeFlags) {
 // quote prints a sentence that somebody else wrote.
 func (p reviewPage) quote(text string) {
 	if text != "" {
-		p.block(text)
+		printBlock(p.out, text)
 	}
 }
-
-func (p reviewPage) block(text string) { printBlock(p.out, text) }
 
 // printBlock prints text that did not come from gavel, each line behind a bar, so
 // that none of it can pass for a line of gavel's.

@@ -104,11 +104,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err != nil {
 		return err
 	}
-	r := &routes{
-		sys: sys, log: con.log, toolNames: c.ToolNames, reviews: c.Reviews, elicit: c.Elicit,
-		issuerFlags: c.issuerFlags, telemetryFlags: c.telemetryFlags, rate: c.rateFlags,
-		health: newHealth(con.log, sys, watch.trouble),
-	}
+	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble)}
 	cfg := c.listenFlags.config(con.log)
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited = sys.metered.metrics.Instrument(r), r.drain, healthPaths
 	server, err := listen.New(ctx, cfg)
@@ -129,7 +125,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err != nil {
 		return err
 	}
-	if err := r.mount(known, c.Auth == authNone); err != nil {
+	if err := r.mount(known); err != nil {
 		return err
 	}
 	defer r.close()

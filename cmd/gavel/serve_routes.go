@@ -26,13 +26,9 @@ var healthPaths = []string{"/healthz", "/readyz"}
 
 // routes is what a server answers to: every face is mounted here, and nowhere else.
 type routes struct {
-	sys             *system
-	log             *slog.Logger
-	toolNames       string
-	reviews, elicit bool
-	issuerFlags
-	telemetryFlags
-	rate   rateFlags
+	sys    *system
+	log    *slog.Logger
+	flags  *serveCmd
 	health *telemetry.Health
 
 	throttle *throttle
@@ -42,11 +38,11 @@ type routes struct {
 }
 
 // mount makes the faces. Until then every request is told that the server is not ready.
-// With open everybody is the local agent, and reads the figures.
-func (r *routes) mount(who *callers, open bool) error {
+// With --auth none everybody is the local agent, and reads the figures.
+func (r *routes) mount(who *callers) error {
 	face, err := mcpface.New(mcpface.Config{
-		Engine: r.sys.engine, ToolNames: mcpface.ToolNames(r.toolNames),
-		Version: readBuild().Version, Logger: r.log, Reviews: r.reviews, Elicit: r.elicit,
+		Engine: r.sys.engine, ToolNames: mcpface.ToolNames(r.flags.ToolNames),
+		Version: readBuild().Version, Logger: r.log, Reviews: r.flags.Reviews, Elicit: r.flags.Elicit,
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	})
 	if err != nil {
@@ -61,20 +57,20 @@ func (r *routes) mount(who *callers, open bool) error {
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(httpapi.Prefix, r.api)
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
-	r.throttle = newThrottle(listen.Admit(callerID, inside), r.rate)
-	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.issuerFlags)})(r.throttle)
+	r.throttle = newThrottle(listen.Admit(callerID, inside), r.flags.rateFlags)
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags)})(r.throttle)
 
 	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
 	mux := http.NewServeMux()
 	for _, path := range []string{mcpPath, httpapi.Prefix, metricsPath} {
 		mux.Handle(path, known)
 	}
-	if open || r.MetricsOpen {
+	if r.flags.Auth == authNone || r.flags.MetricsOpen {
 		mux.Handle("GET "+metricsPath, admit(metrics.ServeHTTP))
 	}
 	mux.Handle(httpapi.DocumentPath, admit(r.api.ServeHTTP)) // no secret: the same for everybody
-	mux.Handle("GET "+resourcePath, admit(who.resource(r.issuerFlags)))
-	mux.Handle("GET "+resourcePath+mcpPath, admit(who.resource(r.issuerFlags)))
+	mux.Handle("GET "+resourcePath, admit(who.resource(r.flags.issuerFlags)))
+	mux.Handle("GET "+resourcePath+mcpPath, admit(who.resource(r.flags.issuerFlags)))
 	mux.HandleFunc("GET /healthz", r.health.Live)
 	mux.HandleFunc("GET /readyz", r.health.Ready)
 	mux.Handle(strings.TrimSuffix(httpapi.Prefix, "/"), admit(notFound)) // nothing is sent elsewhere

@@ -186,26 +186,14 @@ func placeProgram(path string) error {
 	if err != nil {
 		return err
 	}
-	err = os.Symlink(program, path)
-	if err == nil || errors.Is(err, fs.ErrExist) {
+	if err = os.Symlink(program, path); err == nil || errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	return copyFile(program, path) // where links need a right of their own
-}
-
-func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
+	binary, err := os.ReadFile(program) // where links need a right of their own
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700) //nolint:gosec // a program, and ours to run
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in)
-	return err
+	return os.WriteFile(path, binary, 0o700) //nolint:gosec // a program, and ours to run
 }
 
 // TestsCommand makes this program the one that runs the tests of the demo's
