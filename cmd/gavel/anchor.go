@@ -182,7 +182,6 @@ func (a anchoring) follows(ctx context.Context, last int64, note string) error {
 	}
 }
 
-// anchorFlags make a server anchor while it runs.
 type anchorFlags struct {
 	AnchorKey   string        `name:"anchor-key" placeholder:"FILE" help:"Sign the position of all instances with this key, from gavel anchor keygen, while the server runs. The variable may hold the key itself."`
 	AnchorEvery time.Duration `name:"anchor-every" default:"10m" placeholder:"TIME" help:"How often, at least a second; at the end too, and only when something has happened. Default: 10m."`
@@ -246,7 +245,6 @@ func isKeyText(value string) bool {
 	return strings.HasPrefix(value, "PRIVATE+KEY+") || strings.HasPrefix(value, "-----BEGIN")
 }
 
-// readSigner reads the private key that --key or --anchor-key names.
 func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 	if isKeyText(value) {
 		if value != os.Getenv(anchorKeyVariable) {

@@ -56,7 +56,6 @@ Examples:
     gavel config print mcp --json | jq '.settings[] | select(.origin != "default")'`
 }
 
-// effective is one setting as it is in force.
 type effective struct {
 	Key    string `json:"key"`
 	Value  any    `json:"value"`
@@ -94,7 +93,6 @@ func (c *configPrintServerCmd[Server]) Run(con *console) error {
 	return con.print(c.JSON, map[string]any{"settings": list}, func() { con.out.Table(rows) })
 }
 
-// effective are the settings of the command that runs.
 func (s *fileSettings) effective(ctx *kong.Context) []effective {
 	var list []effective
 	command := commandOf(ctx)
@@ -111,7 +109,6 @@ func (s *fileSettings) effective(ctx *kong.Context) []effective {
 	return list
 }
 
-// sectionRank keeps the settings of a section together.
 func sectionRank(key string) int {
 	section, _, inside := strings.Cut(key, ".")
 	if !inside {
@@ -231,7 +228,6 @@ Examples:
 Exit codes: 0 fine, 1 the file has mistakes, 2 wrong usage, 3 could not find out.`
 }
 
-// checkedFile is what --json prints.
 type checkedFile struct {
 	File   string   `json:"file"`
 	OK     bool     `json:"ok"`
@@ -252,7 +248,6 @@ func (c *configCheckCmd) Run(con *console) error {
 	return err
 }
 
-// issuesOf are the lines that a person would read.
 func issuesOf(err error) []string {
 	f, ok := errors.AsType[*term.ExitError](err)
 	switch {
@@ -290,7 +285,6 @@ func checkConfig(path string) error {
 	return errors.Join(f.issuerFlags.check(), f.rateFlags.check(), f.quotaFlags.check())
 }
 
-// ignoreEnvironment makes flags have no variables.
 func ignoreEnvironment(parser *kong.Kong) error {
 	for _, node := range append([]*kong.Node{parser.Model.Node}, parser.Model.Children...) {
 		for _, f := range node.Flags {
@@ -330,7 +324,6 @@ func (f configFlag) open(log *slog.Logger) (*sources, error) {
 	return &sources{manager}, nil
 }
 
-// openEvidence makes the sources that a file declares. Nothing is fetched.
 func openEvidence(file *config.File) (*evidence.Manager, error) {
 	declared, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
 	if err != nil {
@@ -395,7 +388,6 @@ func (s *sources) readOnly() []string {
 	return out
 }
 
-// fetcher is what the judge fetches with; nil when there is none.
 func (s *sources) fetcher() judge.Fetcher {
 	if s == nil {
 		return nil

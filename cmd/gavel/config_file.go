@@ -27,10 +27,8 @@ type fileSettings struct {
 	err    error // why the file is refused
 }
 
-// Validate implements kong.Resolver.
 func (*fileSettings) Validate(*kong.Application) error { return nil }
 
-// Resolve implements kong.Resolver.
 func (s *fileSettings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if !s.read {
 		s.read = true
@@ -103,7 +101,6 @@ func (s *fileSettings) open(path string) error {
 	return nil
 }
 
-// commandOf is the command that runs, with the words before it: "token create".
 func commandOf(ctx *kong.Context) string {
 	var words []string
 	for node := ctx.Selected(); node != nil && node.Type == kong.CommandNode; node = node.Parent {
@@ -167,7 +164,6 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	return "", "", false
 }
 
-// camelCase writes max-body as maxBody.
 func camelCase(name string) string {
 	words := strings.Split(name, "-")
 	for i, w := range words[1:] {

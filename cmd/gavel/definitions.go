@@ -91,7 +91,6 @@ func filesIn(dir string) ([]string, error) {
 	return files, nil
 }
 
-// readDefinition reads a file that holds one definition.
 func readDefinition(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -120,7 +119,6 @@ func issueLine(file string, i workflow.Issue) string {
 	return fmt.Sprintf("%s: %s: %s%s [%s]", at, i.Severity, path, i.Message, i.Rule)
 }
 
-// parseError tells every mistake of a document that is no definition.
 func parseError(file string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a workflow definition", file)}
@@ -128,7 +126,6 @@ func parseError(file string, err error) error {
 	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition: %w", file, err)}
 }
 
-// issueLines are issues as a reader meets them in the file.
 func issueLines(file string, issues []workflow.Issue) []string {
 	sortIssues(issues)
 	lines := make([]string, len(issues))
@@ -148,7 +145,6 @@ func sortIssues(issues []workflow.Issue) {
 // where none is configured.
 const ruleNoModel = "llm-without-model"
 
-// definer is what loading needs of the engine.
 type definer interface {
 	Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error)
 }
@@ -355,7 +351,6 @@ func (w *definitionWatch) files() map[string]stamp {
 	return now
 }
 
-// forget lets go of files that are gone.
 func (w *definitionWatch) forget(now map[string]stamp) {
 	for workflow, file := range w.from {
 		if _, there := now[file]; !there {

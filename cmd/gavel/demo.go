@@ -60,7 +60,6 @@ func (c *demoCmd) Run(ctx context.Context, con *console) error {
 	}), cleanup())
 }
 
-// historyTables returns the tables of an instance's decisions and of their evidence.
 func historyTables(h engine.HistoryResult) [][][]string {
 	tables := [][][]string{decisionRows(h.Decisions)}
 	if fetched := evidenceOfDecisions(h.Decisions); len(fetched) > 0 {
@@ -69,7 +68,6 @@ func historyTables(h engine.HistoryResult) [][][]string {
 	return tables
 }
 
-// makeStorePath returns where the demo's store goes, and how to remove it.
 func (c *demoCmd) makeStorePath() (path string, cleanup func() error, err error) {
 	if c.Store != "" {
 		if _, err := os.Lstat(c.Store); err == nil {

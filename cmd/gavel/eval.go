@@ -114,7 +114,6 @@ func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
 	return &m, err
 }
 
-// settings are the options and limits; a mistake in them is found before anything runs.
 func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	failures, err := parseShare(c.MaxErrors)
 	if err != nil {
@@ -168,7 +167,6 @@ func readGates(path string) (eval.Gates, error) {
 	return g, nil
 }
 
-// openModel is the model that is asked; nil with --structural.
 func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	if c.Structural {
 		return nil, nil
@@ -255,7 +253,6 @@ func promptsOf(results []eval.Result) []string {
 	return out
 }
 
-// conclude compares, checks the gates, writes the reports and gives the exit code.
 func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
 	if before != nil {
 		if err := sameCases(*before, m); err != nil {
@@ -348,7 +345,6 @@ type independent struct {
 	asked atomic.Uint64
 }
 
-// Complete implements llm.Completer.
 func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply, error) {
 	req.Key, req.Caller = "", "case "+strconv.FormatUint(i.asked.Add(1), 10)
 	return i.Client.Complete(ctx, req)

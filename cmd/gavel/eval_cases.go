@@ -41,7 +41,6 @@ Examples:
 Exit codes: 0 no issue, 1 issues, 2 wrong usage, 3 could not find out.`
 }
 
-// evalLintReport is what --json prints.
 type evalLintReport struct {
 	OK     bool         `json:"ok"`
 	Issues []eval.Issue `json:"issues"`
@@ -175,7 +174,6 @@ func readWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error
 	return d, nil
 }
 
-// knownOf lists what cases may name.
 func knownOf(d *workflow.Definition) eval.Known {
 	out := eval.Known{Criteria: map[string]map[string][]string{}}
 	for _, state := range d.States {
@@ -317,7 +315,6 @@ func readCases(ctx context.Context, file string) iter.Seq2[eval.Golden, error] {
 	}
 }
 
-// caseBuilder makes questions of cases, as the engine does of what agents ask.
 type caseBuilder struct {
 	set  goldenSet
 	seed int64
@@ -348,7 +345,6 @@ func (b *caseBuilder) build(c eval.Case) (judge.Case, error) {
 	})
 }
 
-// factsOf is what an instance with this history would know.
 func factsOf(def *workflow.Definition, history []eval.Step) workflow.Facts {
 	f := workflow.Facts{Visited: []string{def.InitialState}, Performed: map[string][]string{}}
 	at := def.InitialState
@@ -373,7 +369,6 @@ func factsOf(def *workflow.Definition, history []eval.Step) workflow.Facts {
 // givenEvidence is what a case says would have been fetched. Nothing is fetched.
 type givenEvidence struct{ eval.Case }
 
-// Fetch implements judge.Fetcher.
 func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
 	if len(r.Missing) > 0 {
 		return judge.Fetched{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil

@@ -41,7 +41,6 @@ func checkExtensions(paths []string, known ...string) error {
 	return nil
 }
 
-// measurementExtensions are those of renderMeasurement.
 var measurementExtensions = []string{".txt", ".json", ".xml", ".md", ".html"}
 
 func (r renderings) writeFiles(paths []string) error {
@@ -62,7 +61,6 @@ func (r renderings) writeFiles(paths []string) error {
 	return nil
 }
 
-// readResults reads what --out FILE.json wrote.
 func readResults(path string) (eval.Measurement, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -154,7 +152,6 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 	return nil
 }
 
-// printOr prints JSON or a text.
 func printOr(con *console, asJSON bool, v any, text func(io.Writer) error) error {
 	if asJSON {
 		return con.out.JSON(v)

@@ -96,7 +96,6 @@ Exit codes: 0 fetched (whatever a command's exit code is: that is evidence), 1 i
 be had, 2 wrong usage, 3 could not find out.`
 }
 
-// fetchReport is what --json prints.
 type fetchReport struct {
 	Source    string                `json:"source"`
 	Failure   judge.EvidenceFailure `json:"failure,omitempty"`

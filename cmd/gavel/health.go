@@ -39,7 +39,6 @@ Examples:
 Exit codes: 0 ready, 1 not ready, 2 wrong usage, 3 not reached, or no gavel answers there.`
 }
 
-// readiness is what /readyz answers.
 type readiness struct {
 	Server   string `json:"server"` // who was asked
 	Ready    bool   `json:"ready"`
@@ -70,7 +69,6 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Ready))
 }
 
-// summary is one line for people.
 func (r readiness) summary() string {
 	switch {
 	case r.Ready:
@@ -109,7 +107,6 @@ func serverAddress(address string) (string, error) {
 // mostReadiness bounds the answer, in bytes.
 const mostReadiness = 64 << 10
 
-// askReady asks a server once.
 func askReady(ctx context.Context, server, caFile string, timeout time.Duration) (readiness, error) {
 	at, err := url.Parse(server)
 	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.User != nil || at.RawQuery != "" || at.Fragment != "" {

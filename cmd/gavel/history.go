@@ -54,7 +54,6 @@ type decisionFilter struct {
 	timeFilter
 }
 
-// timeFilter is a span of time.
 type timeFilter struct {
 	Since string `name:"since" placeholder:"WHEN" help:"Only from then on: how long ago (24h, 7d), a date (2026-01-02) or a time (RFC 3339)."`
 	Until string `name:"until" placeholder:"WHEN" help:"Only before then, written as for --since."`
@@ -89,7 +88,6 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	return time.Time{}, term.UsageErrorf("write it as 24h, 7d, 2026-01-02 or 2026-01-02T15:04:05Z", "%s %q is no time", flag, text)
 }
 
-// query is what the engine is asked.
 func (f decisionFilter) query(now time.Time) (store.DecisionQuery, error) {
 	q := store.DecisionQuery{
 		Text: f.Text, Workflow: f.Workflow, Instance: f.Instance, Owner: f.Owner, Principal: f.Principal, Action: f.Action,
@@ -141,7 +139,6 @@ func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
 	return con.printList(c.JSON, found, foundRows(found.Decisions), "no such decisions", after(found.NextCursor))
 }
 
-// foundRows is the table of decisions about many instances.
 func foundRows(decisions []engine.FoundDecision) [][]string {
 	rows := [][]string{{"TIME", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
@@ -217,7 +214,6 @@ func joinCounts(all []engine.Counted) string {
 
 func shortMs(ms float64) string { return shortDuration(time.Duration(ms * float64(time.Millisecond))) }
 
-// exportPage is how many decisions are held at a time.
 const exportPage = 200
 
 type historyExportCmd struct {

@@ -143,7 +143,6 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// eventFlags choose events of one instance.
 type eventFlags struct {
 	ID    string `arg:"" name:"id" help:"The instance."`
 	After int64  `name:"after-seq" default:"0" placeholder:"SEQ" help:"Only events after this number."`
@@ -197,7 +196,6 @@ func decisionRows(decisions []engine.HistoryEntry) [][]string {
 	return rows
 }
 
-// actionOf is what was asked for.
 func actionOf(d engine.HistoryEntry) string {
 	action := d.Action
 	if d.Kind == record.Started {
@@ -218,7 +216,6 @@ func reasonOf(d engine.HistoryEntry) string {
 
 func orNone(s string) string { return cmp.Or(s, "-") }
 
-// truncateText shortens text to at most n characters.
 func truncateText(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {
@@ -281,7 +278,6 @@ func (c *instancesShowCmd) more(ctx context.Context, g operation.Caller, until e
 	}
 }
 
-// evidenceOfDecisions returns what was fetched for decisions, in their order.
 func evidenceOfDecisions(decisions []engine.HistoryEntry) (all []fetchedFor) {
 	for _, d := range decisions {
 		for _, e := range d.Evidence {
@@ -304,7 +300,6 @@ func fetchedRows(all []fetchedFor) [][]string {
 	return rows
 }
 
-// pastFlags choose a point in the past.
 type pastFlags struct {
 	Revision int64  `name:"revision" placeholder:"N" help:"As it was at this revision. gavel instances timeline lists them."`
 	At       string `name:"at" placeholder:"TIME" help:"As it was at this time, RFC 3339: 2026-01-02T15:04:05Z."`
@@ -359,7 +354,6 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 	return con.printList(c.JSON, all, rows, "no events", afterSeq(all.NextAfter))
 }
 
-// eventNote is what else an event says.
 func eventNote(e engine.TimelineEntry) string {
 	switch e.Kind {
 	case record.RolledBack, record.Undone, record.Redone:

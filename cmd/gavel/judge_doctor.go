@@ -33,7 +33,6 @@ Examples:
 Exit codes: 0 every model judges both samples right, 1 one does not, 2 wrong configuration.`
 }
 
-// diagnosis is what was found out about one model.
 type diagnosis struct {
 	Model    string       `json:"model"`
 	Role     string       `json:"role"` // default, also, fallback
@@ -47,7 +46,6 @@ type diagnosis struct {
 	OK       bool         `json:"ok"`
 }
 
-// sampleTest is one sample judgement.
 type sampleTest struct {
 	Sample     string        `json:"sample"`
 	Expected   judge.Outcome `json:"expected"`

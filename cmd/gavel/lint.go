@@ -37,7 +37,6 @@ Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage,
 3 could not find out.`
 }
 
-// lintReport is what --json prints.
 type lintReport struct {
 	OK       bool       `json:"ok"`
 	Errors   int        `json:"errors"`

@@ -65,7 +65,6 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Refused == 0))
 }
 
-// printMigration lists what changes and what was refused, and counts the rest.
 func printMigration(out *term.Terminal, r engine.MigrateResult) {
 	rows := [][]string{{"INSTANCE", "OUTCOME", "VERSION", "STATE", "NOTE"}}
 	for _, e := range r.Entries {
@@ -88,7 +87,6 @@ func printMigration(out *term.Terminal, r engine.MigrateResult) {
 	out.Printf("%s to version %d: %d %s, %d unchanged, %d refused\n", r.Workflow, r.To, r.Migrated, verb, r.Unchanged, r.Refused)
 }
 
-// migrationNote says why, or what else comes of it.
 func migrationNote(e engine.InstanceMigration) string {
 	notes := make([]string, 0, 3)
 	if e.Reason != "" {
@@ -164,7 +162,6 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// keptFor are the reasons in words.
 var keptFor = map[string]string{
 	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open",
 	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "says what was removed before",

@@ -109,7 +109,6 @@ func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 	return c.conclude(con, about, r)
 }
 
-// settings are what the flags alone say; a mistake in them is found before anything runs.
 func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error) {
 	about = replay.About{Changed: []string{}, Selected: []string{}, Answers: "as they were recorded"}
 	since, until, err := c.times(time.Now())
@@ -288,19 +287,16 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 	return m, nil
 }
 
-// replayed is what --json prints.
 type replayed struct {
 	About replay.About `json:"about"`
 	replay.Report
 }
 
-// shadowed is what --shadow --json prints.
 type shadowed struct {
 	About replay.About `json:"about"`
 	replay.Shadow
 }
 
-// conclude prints and writes the report, and gives the exit code.
 func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) error {
 	doc := any(replayed{about, r})
 	render := renderings{

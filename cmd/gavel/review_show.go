@@ -70,7 +70,6 @@ type reviewPage struct {
 
 func (p reviewPage) title(text string) { p.out.Printf("\n%s\n", p.out.Bold(text)) }
 
-// asked says what is asked, by whom, and where the instance stands.
 func (p reviewPage) asked() {
 	rows := [][]string{
 		{"review", p.ID},
@@ -103,7 +102,6 @@ func (p reviewPage) author() string {
 	return p.definition.Owner + " (no operator)"
 }
 
-// words prints a text of somebody else's under its name, if there is one.
 func (p reviewPage) words(name, text string) {
 	if text != "" {
 		p.out.Printf("%s\n", name)
@@ -111,7 +109,6 @@ func (p reviewPage) words(name, text string) {
 	}
 }
 
-// reasons says why the gate did not decide alone.
 func (p reviewPage) reasons() {
 	d := p.Decision
 	p.title("why a person is asked")
@@ -138,7 +135,6 @@ func (p reviewPage) reasons() {
 	}
 }
 
-// layers prints what each layer said.
 func (p reviewPage) layers() {
 	rows := [][]string{{"LAYER", "SAYS", "CONFIDENCE", "ASSURANCE", "TOOK"}}
 	var because []string
@@ -221,7 +217,6 @@ func (p reviewPage) document(title string, raw json.RawMessage) {
 	}
 }
 
-// evidence prints all that was fetched, whole.
 func (p reviewPage) evidence() {
 	for _, e := range p.Decision.Evidence {
 		p.title("evidence " + e.Name + ", fetched by the gate")
@@ -243,7 +238,6 @@ func (p reviewPage) evidence() {
 	}
 }
 
-// sizeRows describe what a source gave.
 func sizeRows(bytes int, truncated bool, digest string) [][]string {
 	size := fmt.Sprintf("%d bytes", bytes)
 	if truncated {
@@ -317,7 +311,6 @@ func indentJSON(raw json.RawMessage) string {
 	return b.String()
 }
 
-// shortDuration is a duration as a person says it.
 func shortDuration(d time.Duration) string {
 	switch {
 	case d >= time.Second:

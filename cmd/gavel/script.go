@@ -83,7 +83,6 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Code == script.OK && r.Valid))
 }
 
-// scriptVerdict is what --json prints.
 type scriptVerdict struct {
 	script.Result
 	TookMs     int64    `json:"tookMs"`
@@ -174,7 +173,6 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(sum.Failed == 0))
 }
 
-// scriptReport is what --json prints.
 type scriptReport struct {
 	Cases []script.CaseReport `json:"cases"`
 	script.CaseSummary
@@ -207,7 +205,6 @@ func readSource(con *console, name string) ([]byte, error) {
 	return source, nil
 }
 
-// jsonArgument is a JSON object given on the command line, or as @FILE.
 func jsonArgument(flag, value string) (json.RawMessage, error) {
 	raw := []byte(value)
 	if len(value) > 0 && value[0] == '@' {

@@ -80,7 +80,6 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
-// check finds what can be told before anything is opened.
 func (c *serveCmd) check(ctx context.Context) error {
 	if c.Elicit && !c.Reviews {
 		return term.UsageErrorf("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
@@ -169,7 +168,6 @@ func runEvery(ctx context.Context, first, interval time.Duration, f func(context
 // recordUseEvery is how often it is written when tokens were used last.
 const recordUseEvery = 5 * time.Minute
 
-// watch writes now and then, and at the end, which tokens were used.
 func (i identities) watch(ctx context.Context, log *slog.Logger) (stop func()) {
 	if i.tokens == nil {
 		return func() {}
@@ -186,7 +184,6 @@ func (i identities) watch(ctx context.Context, log *slog.Logger) (stop func()) {
 	}
 }
 
-// listenFlags configure the listener.
 type listenFlags struct {
 	Listen       string        `name:"listen" default:"127.0.0.1:4285" placeholder:"HOST:PORT" help:"Where to listen; port 0 takes a free one. Default: 127.0.0.1:4285, which only this machine reaches."`
 	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The certificate (PEM, with its chain) for HTTPS. Read again when it changes."`
@@ -258,7 +255,6 @@ func loopbackOnly(ctx context.Context, host string) bool {
 	return true
 }
 
-// quotaFlags bound what one principal may take.
 type quotaFlags struct {
 	Definitions int           `name:"quota-definitions" default:"100" placeholder:"N" help:"The most workflows that one principal may own; 0 is no limit. No quota binds operators. Default: 100."`
 	Instances   int           `name:"quota-instances" default:"10000" placeholder:"N" help:"The most instances of one principal that have not ended; 0 is no limit. Default: 10000."`
@@ -290,7 +286,6 @@ func (f quotaFlags) quotas() engine.Quotas {
 	}
 }
 
-// rateFlags bound how often one principal may call.
 type rateFlags struct {
 	Rate  float64 `name:"rate" default:"1000" placeholder:"N" help:"Requests a second that one principal may send, operators apart; 0 is no limit. Default: 1000."`
 	Burst int     `name:"rate-burst" default:"2000" placeholder:"N" help:"Requests that it may send at once. Default: 2000."`
@@ -327,14 +322,12 @@ func (t *throttle) set(f rateFlags) {
 	t.now.Store(&h)
 }
 
-// ServeHTTP implements http.Handler.
 func (t *throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*t.now.Load()).ServeHTTP(w, r) }
 
 // expireEvery is how often reviews are looked through whose time is over. Nothing
 // rests on it: one that is past its time resolves nothing, whoever noticed.
 const expireEvery = time.Minute
 
-// expirer is what watching reviews needs of the engine.
 type expirer interface {
 	ExpireReviews(ctx context.Context) (int, error)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
-// The ways to know callers.
 const (
 	authToken = "token"
 	authNone  = "none"
@@ -27,13 +26,11 @@ const operatorTokenFile = "operator.token"
 // localAgent is everybody under --auth none: who gavel mcp serves without a --role.
 var localAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 
-// authFlags say how callers are known.
 type authFlags struct {
 	Auth string `name:"auth" enum:"token,none" default:"token" placeholder:"HOW" help:"How callers are known: token (the default; see gavel token), or none: everybody is the local agent, on a loopback address only."`
 	tokensFlag
 }
 
-// identities are how callers are known.
 type identities struct {
 	authenticator auth.Authenticator
 	tokens        *auth.Tokens // nil without any
@@ -102,7 +99,6 @@ func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 // with a path has the path behind it.
 const resourcePath = "/.well-known/oauth-protected-resource"
 
-// issuerFlags say how clients find the issuers.
 type issuerFlags struct {
 	PublicURL string `name:"public-url" placeholder:"URL" help:"The address that clients call this server by, such as https://gavel.example.org, when it is behind a proxy. Default: what a request asked for."`
 }
@@ -186,7 +182,6 @@ func (c *callers) trust(issuers []auth.Issuer) error {
 	return nil
 }
 
-// Authenticate implements auth.Authenticator.
 func (c *callers) Authenticate(ctx context.Context, bearer string) (auth.Identity, error) {
 	return c.now.Load().authenticator.Authenticate(ctx, bearer)
 }
@@ -205,7 +200,6 @@ func (c *callers) metadata(f issuerFlags) func(*http.Request) string {
 	}
 }
 
-// resource says which issuers' tokens are good here.
 func (c *callers) resource(f issuerFlags) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		issuers := c.now.Load().issuers

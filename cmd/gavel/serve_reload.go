@@ -48,10 +48,8 @@ func listReloadables() map[string]func(r *reloader, c *commands) {
 	}
 }
 
-// isReloadable reports whether a running server takes a setting over.
 func isReloadable(name string) bool { return listReloadables()[name] != nil }
 
-// newReloader watches from now on.
 func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch) *reloader {
 	return &reloader{
 		con: con, routes: r, callers: known, watch: watch, path: c.Config,

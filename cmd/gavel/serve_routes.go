@@ -18,7 +18,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
 
-// mcpPath is where MCP is.
 const mcpPath = "/mcp"
 
 // healthPaths answer without a credential, and however busy the server is.
@@ -80,13 +79,11 @@ func (r *routes) mount(who *callers) error {
 	return nil
 }
 
-// callerID is the principal that calls, "" for nobody.
 func callerID(ctx context.Context) string {
 	who, _ := auth.FromContext(ctx)
 	return who.ID
 }
 
-// ServeHTTP implements http.Handler.
 func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	mux := r.mux.Load()
 	if mux == nil {

@@ -21,10 +21,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// metricsPath is where figures are.
 const metricsPath = "/metrics"
 
-// telemetryFlags configure what those see who watch over a server.
 type telemetryFlags struct {
 	MetricsOpen bool `name:"metrics-open" help:"Let anybody read /metrics who reaches the address. Without it, operators and auditors may, with their tokens."`
 }
@@ -59,10 +57,8 @@ func (m *metered) count(with equipment) {
 	m.metrics = telemetry.NewMetrics(readBuild().Version, from)
 }
 
-// holding sets who knows what callers hold.
 func (m *metered) holding(held func() int) { m.held.Store(&held) }
 
-// listenerStats are what callers hold of the listener.
 func (m *metered) listenerStats() telemetry.ListenerStats {
 	server := m.listener.Load()
 	if server == nil {
@@ -84,7 +80,6 @@ func storeStats(db store.Store) telemetry.StoreStats {
 	return telemetry.StoreStats{Batches: n.Batches, Writes: n.Writes, Queued: n.Queued, Bytes: n.Bytes, LogBytes: n.LogBytes, LogBlocked: n.LogBlocked, Failures: n.Failures}
 }
 
-// watchers are the roles that may look at figures.
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
 
 // watchersOnly lets operators and auditors of all workflows through: figures are those of

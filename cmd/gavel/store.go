@@ -147,7 +147,6 @@ func makeWritable(dir string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// userStore is the store in the user's data directory.
 func userStore() (string, error) {
 	dir, err := dataDir()
 	if err != nil {
@@ -156,7 +155,6 @@ func userStore() (string, error) {
 	return filepath.Join(dir, "gavel", storeFile), nil
 }
 
-// dataDir follows each system's custom for data of programs.
 func dataDir() (string, error) {
 	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
 		return dir, nil

@@ -25,7 +25,6 @@ import (
 // operatorOwner is how the sandbox knows what the operator wrote.
 var operatorOwner = validators.Owner{ID: localCLI.ID, Trusted: true}
 
-// sandbox is the one pool of script workers with the compiler that uses it.
 type sandbox struct {
 	pool     *script.Pool
 	compiler *validators.Compiler
@@ -310,7 +309,6 @@ func openStore(ctx context.Context, log *slog.Logger, path string) (store.Store,
 	return db, nil
 }
 
-// storeFailure gives an error of opening a store its exit code.
 func storeFailure(err error, hint string) error {
 	switch {
 	case errors.Is(err, store.ErrNewerSchema):
@@ -321,7 +319,6 @@ func storeFailure(err error, hint string) error {
 	return term.UnknownErrorf(hint, "cannot %w", err)
 }
 
-// keyBeside is where the key of a store is.
 func keyBeside(path string) string { return filepath.Join(filepath.Dir(path), keyFile) }
 
 // existingKey is the key beside a store, or a fresh one where there is none: nothing is

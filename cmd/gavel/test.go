@@ -91,7 +91,6 @@ func (c *testCmd) Run(ctx context.Context, con *console) error {
 	}
 }
 
-// fingerprint changes when one of the files does: tests and workflows.
 func (c *testCmd) fingerprint() string {
 	var b strings.Builder
 	files, _ := testFiles(c.Paths) // what cannot be read is told by the run
@@ -111,7 +110,6 @@ func (c *testCmd) fingerprint() string {
 	return b.String()
 }
 
-// testReport is what --json prints.
 type testReport struct {
 	OK     bool           `json:"ok"`
 	Tests  int            `json:"tests"`
@@ -147,7 +145,6 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(report.OK))
 }
 
-// runTests runs one file on a store of its own.
 func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) (suite.Report, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {

@@ -31,7 +31,6 @@ Examples:
     gavel token revoke 0f3c5a7e9b1d2c4f`
 }
 
-// tokensFlag says where the tokens are.
 type tokensFlag struct {
 	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store."`
 }
@@ -47,7 +46,6 @@ func (f tokensFlag) path(store string) string {
 	return filepath.Join(filepath.Dir(store), auth.TokensFile)
 }
 
-// tokensAt opens the tokens that a command works on.
 func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.Tokens, error) {
 	path := f.Tokens
 	if path == "" {
@@ -142,7 +140,6 @@ func tokenEnd(text string, now time.Time) (time.Time, error) {
 	return now.Add(span), nil
 }
 
-// tokenFailure tells mistakes of the caller from those of the disk.
 func tokenFailure(err error) error {
 	if errors.Is(err, auth.ErrBadToken) {
 		return term.UsageErrorf("", "%w", err)
@@ -166,7 +163,6 @@ Examples:
     gavel token list --json | jq -r '.tokens[] | select(.status == "valid") | .id'`
 }
 
-// shownToken is a token as commands show it.
 type shownToken struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`

@@ -39,7 +39,6 @@ var (
 	expectedCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^expected one of (.*)$`) })
 )
 
-// usageError turns what kong says into one sentence with a way on.
 func usageError(err error, args []string) error {
 	var parse *kong.ParseError
 	if !errors.As(err, &parse) || parse.Context == nil {
@@ -91,7 +90,6 @@ func aboutFlag(node *kong.Node, flag string) string {
 	return message
 }
 
-// commandWithFlag finds a command below node that has the flag.
 func commandWithFlag(node *kong.Node, flag string) string {
 	for _, child := range node.Children {
 		for _, f := range child.Flags {

@@ -89,7 +89,6 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Clean()))
 }
 
-// published are the notes of the anchor file, which must be there.
 func (c *verifyCmd) published(con *console) ([]string, error) {
 	if !isFile(c.File) {
 		return nil, term.UsageErrorf("give the file that gavel mcp --anchor-file or gavel anchor --anchor-file writes", "there is no anchor file at %s", c.File)
@@ -104,7 +103,6 @@ func (c *verifyCmd) published(con *console) ([]string, error) {
 	return append([]string{}, p.notes...), nil
 }
 
-// printVerified prints a line for each break, and one that sums up.
 func printVerified(con *console, r audit.VerifyReport) {
 	for _, p := range r.Problems {
 		where := p.Instance

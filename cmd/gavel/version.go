@@ -9,7 +9,6 @@ type versionCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// build says what this binary was built from.
 type build struct {
 	Version  string `json:"version"`            // the module's, "(devel)" outside of a release
 	Revision string `json:"revision,omitempty"` // of the version control system

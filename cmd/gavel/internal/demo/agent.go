@@ -67,7 +67,6 @@ func startServer(ctx context.Context, o Options, set stage) (*agent, error) {
 // close ends the server by closing its stdin and reports how it ended.
 func (a *agent) close() error { return a.client.Close() }
 
-// answer is what a tool said.
 type answer struct {
 	Exchange
 	fields map[string]any

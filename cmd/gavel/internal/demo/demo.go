@@ -54,7 +54,6 @@ func Play(ctx context.Context, o Options) error {
 	return errors.Join(t.finish(), set.Close())
 }
 
-// openPart returns what is played, and where.
 func openPart(ctx context.Context, part string) (play, stage, error) {
 	if part == "evidence" {
 		w, err := OpenWorkshop()
@@ -78,7 +77,6 @@ func Check(ctx context.Context, part string, recorded []Exchange) error {
 	return what.run(ctx, &recording{recorded}, steady{}, &transcript{Options: silent})
 }
 
-// recording is a caller that gives recorded answers.
 type recording struct{ rest []Exchange }
 
 func (r *recording) call(_ context.Context, tool string, _ any) (answer, error) {
@@ -136,14 +134,12 @@ func (t *transcript) printHeader(headline string) {
 	t.Out.Printf("%s\n", t.Out.Dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.StorePath)))
 }
 
-// printAct announces a part of the demo.
 func (t *transcript) printAct(title string) {
 	if !t.JSON {
 		t.Out.Printf("\n%s\n", t.Out.Bold(title))
 	}
 }
 
-// printScene announces a scene.
 func (t *transcript) printScene(number int, s scene) {
 	if !t.JSON {
 		t.Out.Printf("\n%2d. %s\n", number, t.Out.Bold(s.say))
@@ -211,7 +207,6 @@ func summarize(a answer) string {
 	return text
 }
 
-// describeDecider is who settled it.
 func describeDecider(a answer) string {
 	switch by := a.text("decision", "decidedBy"); by {
 	case "policy", "fallback":
@@ -221,7 +216,6 @@ func describeDecider(a answer) string {
 	}
 }
 
-// definedName is what a reader needs of a definition.
 var definedName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"name":"[^"]*"`) })
 
 // shortArguments shows what a reader needs of the arguments.
@@ -248,7 +242,6 @@ func (t *transcript) printDecisions(a answer) {
 	}
 }
 
-// finish prints the close of a demo that went as it should.
 func (t *transcript) finish() error {
 	t.OK = true
 	if t.JSON {
@@ -266,7 +259,6 @@ func (t *transcript) finish() error {
 	return nil
 }
 
-// fail reports an answer that was not as it should be.
 func (t *transcript) fail(err error, serverLog string) error {
 	t.Error = err.Error()
 	f := &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the demo did not go as it should: %w", err)}

@@ -29,7 +29,6 @@ var (
 	TestedChangeSources []byte
 )
 
-// evidencePlay is the demo of evidence.
 var evidencePlay = play{
 	headline: "An agent claims that all tests pass, and gavel runs them before it believes it.",
 	acts: []act{
@@ -38,7 +37,6 @@ var evidencePlay = play{
 	},
 }
 
-// The agent's claims.
 var (
 	claim       = map[string]any{"summary": "The discount is in, and all tests pass."}
 	firmerClaim = map[string]any{
@@ -47,7 +45,6 @@ var (
 	}
 )
 
-// claimScenes are the first act.
 var claimScenes = []scene{
 	start("It starts a change. The workflow and the source of evidence are the operator's.", "tested-change", "working"),
 	advance("It claims that all tests pass. The gate runs them.", "finish", claim, failingTests).in(Broken),
@@ -58,7 +55,6 @@ var claimScenes = []scene{
 		recorded("start approve", "finish reject", "finish reject", "finish approve"), recordedEvidence("", "", "")),
 }
 
-// missingScenes are the second act.
 var missingScenes = []scene{
 	start("A second change.", "tested-change", "working"),
 	advance("The agent's code makes the tests hang. The gate stops them after three seconds.", "finish", claim, withoutTests(judge.FailureTimeout)).in(Hanging),
@@ -71,7 +67,6 @@ var missingScenes = []scene{
 // failingTests checks a refusal that names the test that fails.
 var failingTests = all(rejected("working", "script", "TestTotal", "total is 20, want 18"), fetched(""))
 
-// withoutTests checks a refusal because the tests could not be run.
 func withoutTests(why judge.EvidenceFailure) check {
 	return all(rejected("working", "evidence", string(why)), is("decision.code", judge.CodeEvidenceMissing), fetched(why))
 }

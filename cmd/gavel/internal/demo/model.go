@@ -28,7 +28,6 @@ type Model struct {
 // Mood is how the scripted model, or the project of the other demo, behaves.
 type Mood string
 
-// The moods of the model.
 const (
 	WellBehaved Mood = "well"
 	Slow        Mood = "slow"    // answers after its caller has given up
@@ -91,7 +90,6 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // was compared with are good.
 var saysWhat = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(sections? [0-9]+( to [0-9]+)?).*?(compared|match)`) })
 
-// judgedByScript is the answer to a prompt.
 func judgedByScript(prompt string) string {
 	data := prompt[max(strings.LastIndex(prompt, `\"comments\"`), 0):]
 	type criterion struct {

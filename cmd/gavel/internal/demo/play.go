@@ -41,19 +41,16 @@ type scene struct {
 // check says what is wrong with an answer, or nothing.
 type check func(answer) error
 
-// act is a part of the demo with a title.
 type act struct {
 	title  string
 	scenes []scene
 }
 
-// play is a demo: what it is about, and its acts in order.
 type play struct {
 	headline string
 	acts     []act
 }
 
-// workflowPlay is the demo of the layers.
 var workflowPlay = play{
 	headline: "An agent drives a workflow, and gavel judges every move before it happens.",
 	acts: []act{
@@ -77,8 +74,6 @@ func (m *memory) learn(a answer) error {
 	}
 	return nil
 }
-
-// The scenes that come up again.
 
 func define(say string, definition []byte, name string) scene {
 	args := func(*memory) map[string]any { return definitionArguments(definition) }
@@ -117,7 +112,6 @@ var (
 	realReview  = map[string]any{"comments": "Read sections 1 to 4; every figure in table 2 was compared with the source data."}
 )
 
-// scenes are the first act.
 var scenes = []scene{
 	define("The agent registers a workflow: draft -> reviewing -> approved.", documentReview, "document-review"),
 	start("It starts an instance: one document on its way through the review.", "document-review", "draft"),
@@ -140,7 +134,6 @@ var scenes = []scene{
 	history("Every judgement is on record.", recorded("start approve", "submit reject", "submit approve", "approve reject", "approve approve")),
 }
 
-// judgedScenes are the second act.
 var judgedScenes = []scene{
 	define("The agent registers a workflow whose approval a model judges against two criteria.", JudgedReview, "judged-review"),
 	start("It starts an instance.", "judged-review", "draft"),
@@ -249,7 +242,6 @@ func passed(a answer) error {
 	return nil
 }
 
-// failed checks that nothing was decided, for this reason.
 func failed(code string) check {
 	return func(a answer) error {
 		if !a.IsError {

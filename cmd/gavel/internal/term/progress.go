@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// progressEvery bounds how often progress is printed.
 const progressEvery = 100 * time.Millisecond
 
 // Progress is one line that says how far a long command is. A nil Progress prints nothing.
