@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 )
 
 type healthCmd struct {
@@ -108,22 +107,22 @@ func serverAddress(address string) (string, error) {
 const mostReadiness = 64 << 10
 
 func askReady(ctx context.Context, server, caFile string, timeout time.Duration) (readiness, error) {
-	at, err := url.Parse(server)
-	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
-		return readiness{}, term.UsageErrorf("", "the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
-	}
-	client, err := healthClient(caFile)
+	at, err := client.ParseAddress(server)
 	if err != nil {
-		return readiness{}, err
+		return readiness{}, term.UsageErrorf("", "%w", err)
 	}
-	defer client.CloseIdleConnections()
+	web, err := client.NewHTTP(caFile)
+	if err != nil {
+		return readiness{}, term.UsageErrorf("", "--ca-file: %w", err)
+	}
+	defer web.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath("readyz").String(), nil) //nolint:gosec // whoever runs the command says what it asks
 	if err != nil {
 		return readiness{}, term.UsageErrorf("", "the address of the server: %w", err)
 	}
-	answer, err := client.Do(request) //nolint:gosec // likewise
+	answer, err := web.Do(request) //nolint:gosec // likewise
 	if err != nil {
 		var failed *url.Error
 		if errors.As(err, &failed) {
@@ -151,22 +150,4 @@ func readReady(server string, answer *http.Response, raw []byte) (readiness, err
 	}
 	r.Server = server
 	return r, nil
-}
-
-// healthClient follows no redirect: where it leads, another answers.
-func healthClient(caFile string) (*http.Client, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, term.UsageErrorf("", "--ca-file: %w", err)
-		}
-		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, term.UsageErrorf("", "--ca-file %s holds no certificate in PEM", caFile)
-		}
-	}
-	return &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: config},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
 }

@@ -60,30 +60,49 @@ type Client struct {
 // New returns a Client; it does not connect yet. The error says what is wrong with the
 // configuration.
 func New(cfg Config) (*Client, error) {
-	base, err := url.Parse(cfg.Server)
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
-		return nil, errors.New("the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
+	base, err := ParseAddress(cfg.Server)
+	if err != nil {
+		return nil, err
 	}
 	if base.Scheme == "http" && cfg.Token != "" && !cfg.PlainHTTP && !isLoopback(base.Hostname()) {
 		return nil, fmt.Errorf("a token would go over plain HTTP to %s, where anybody on the way can read it", base.Host)
 	}
+	c := &Client{base: base, token: cfg.Token, tries: cmp.Or(cfg.Tries, 3), timeout: cmp.Or(cfg.Timeout, time.Minute)}
+	if c.http, err = NewHTTP(cfg.CAFile); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ParseAddress reads the address of a server.
+func ParseAddress(server string) (*url.URL, error) {
+	at, err := url.Parse(server)
+	if err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
+		return nil, errors.New("the address of the server is to be like https://gavel.example or http://127.0.0.1:4285, without user, query and fragment")
+	}
+	return at, nil
+}
+
+// NewHTTP returns a client that trusts the certificates (PEM) in a file, or the system's
+// without one. It follows no redirect: that would take the request to an unintended server.
+func NewHTTP(caFile string) (*http.Client, error) {
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute,
 		DialContext:     (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 	}
-	if cfg.CAFile != "" {
-		if transport.TLSClientConfig.RootCAs, err = loadAuthorities(cfg.CAFile); err != nil {
-			return nil, err
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the certificates: %w", err)
+		}
+		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM", caFile)
 		}
 	}
-	c := &Client{base: base, token: cfg.Token, tries: cmp.Or(cfg.Tries, 3), timeout: cmp.Or(cfg.Timeout, time.Minute), http: &http.Client{
-		Transport: transport,
-		// A redirect would take the token, or the request, to an unintended server.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-	return c, nil
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
 // Close lets go of idle connections.
@@ -92,18 +111,6 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}
-
-func loadAuthorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read the certificates: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
-	}
-	return pool, nil
 }
 
 // maxAnswer bounds an answer in bytes.
