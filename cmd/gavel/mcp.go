@@ -154,14 +154,20 @@ func outliveClient() {
 // forgiveOnHangup lets every quarantined script run again whenever the operator
 // sends SIGHUP. The returned function ends that.
 func forgiveOnHangup(log *slog.Logger, pool *script.Pool) (stop func()) {
-	hangups := make(chan os.Signal, 1)
+	return onHangup(func() {
+		pool.ResetQuarantine("")
+		log.Warn("quarantined scripts may run again", "cause", "SIGHUP")
+	})
+}
+
+// onHangup calls f at each SIGHUP until the returned function is called, which waits for it.
+func onHangup(f func()) (stop func()) {
+	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
-	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for range hangups {
-			pool.ResetQuarantine("")
-			log.Warn("quarantined scripts may run again", "cause", "SIGHUP")
+			f()
 		}
 	}()
 	return func() {

@@ -107,20 +107,12 @@ func (con *console) printList(asJSON bool, result any, rows [][]string, none, mo
 	return nil
 }
 
-// after is the flag that continues a list behind a cursor, "" where there is none.
-func after(cursor string) string {
-	if cursor == "" {
+// after is the flag that continues a list behind a cursor, "" where it ended.
+func after[T comparable](flag string, cursor T) string {
+	if cursor == *new(T) {
 		return ""
 	}
-	return "--after " + cursor
-}
-
-// afterSeq is the flag that continues a history behind an event, "" where it ended.
-func afterSeq(seq int64) string {
-	if seq == 0 {
-		return ""
-	}
-	return fmt.Sprintf("--after-seq %d", seq)
+	return fmt.Sprint(flag, " ", cursor)
 }
 
 func checkLimit(n, most int) error {

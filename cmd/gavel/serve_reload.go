@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"reflect"
 	"slices"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -26,6 +24,7 @@ type reloader struct {
 	callers *callers
 	watch   *definitionWatch
 
+	mu       sync.Mutex // of what follows
 	inForce  []effective
 	issuers  string // the section auth
 	evidence string // the section evidence
@@ -61,31 +60,23 @@ func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *de
 // run looks at the files until the returned function is called; SIGHUP has them read at once.
 func (r *reloader) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		defer close(ended)
-		again := time.NewTicker(lookEvery)
-		defer again.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-hangups:
-				r.settings(ctx, true)
-				r.watch.look(ctx, true)
-				r.con.log.Info("the configuration was read", "cause", "SIGHUP")
-			case <-again.C:
-				r.settings(ctx, false)
-				r.watch.look(ctx, false)
-			}
-		}
-	}()
+	endLooking := runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { r.look(ctx, false) })
+	endHangups := onHangup(func() {
+		r.look(ctx, true)
+		r.con.log.Info("the configuration was read", "cause", "SIGHUP")
+	})
 	return func() {
-		signal.Stop(hangups)
 		cancel()
-		<-ended
+		endHangups()
+		endLooking()
 	}
+}
+
+func (r *reloader) look(ctx context.Context, atOnce bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settings(ctx, atOnce)
+	r.watch.look(ctx, atOnce)
 }
 
 // settings reads the file again when it was changed and is not being written any more.

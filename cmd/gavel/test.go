@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -177,8 +176,8 @@ func openForTests(box *sandbox, fetcher judge.Fetcher, model judge.Layer) (*engi
 	if err != nil {
 		return nil, nil, err
 	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
+	key, err := digestKey(memoryStore)
+	if err != nil {
 		return nil, nil, err
 	}
 	store := memstore.New()

@@ -33,7 +33,8 @@ type Options struct {
 
 // Play starts a server, plays a part against it, and prints the transcript.
 func Play(ctx context.Context, o Options) error {
-	what, set, err := openPart(ctx, o.Part)
+	what := plays[o.Part]
+	set, err := openStage(ctx, o.Part)
 	if err != nil {
 		return err
 	}
@@ -42,8 +43,12 @@ func Play(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	t := &transcript{Options: o, StorePath: o.Store, Server: agent.server}
-	t.printHeader(what.headline)
+	t := &transcript{Options: o, show: o.Out, StorePath: o.Store, Server: agent.server, Exchange: []Exchange{}}
+	if o.JSON {
+		t.show = term.New(io.Discard)
+	}
+	t.show.Printf("%s\n", t.show.Bold(what.headline))
+	t.show.Printf("%s\n", t.show.Dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.StorePath)))
 	err = what.run(ctx, agent, set, t)
 	if cerr := agent.close(); err == nil && cerr != nil {
 		err = fmt.Errorf("the server did not end well: %w", cerr)
@@ -54,27 +59,22 @@ func Play(ctx context.Context, o Options) error {
 	return errors.Join(t.finish(), set.Close())
 }
 
-func openPart(ctx context.Context, part string) (play, stage, error) {
+func openStage(ctx context.Context, part string) (stage, error) {
 	if part == "evidence" {
-		w, err := OpenWorkshop()
-		return evidencePlay, w, err
+		return OpenWorkshop()
 	}
-	model, err := StartModel(ctx)
-	return workflowPlay, model, err
+	return StartModel(ctx)
 }
 
 // Check plays a part against recorded answers. Its error says what is wrong with the
 // first one that is not as it must be.
 func Check(ctx context.Context, part string, recorded []Exchange) error {
-	what := workflowPlay
-	if part == "evidence" {
-		what = evidencePlay
-	}
+	what := plays[part]
 	if want := what.countScenes(); len(recorded) != want {
 		return fmt.Errorf("%d answers for %d scenes", len(recorded), want)
 	}
-	silent := Options{JSON: true, Out: term.New(io.Discard)}
-	return what.run(ctx, &recording{recorded}, steady{}, &transcript{Options: silent})
+	silent := &transcript{show: term.New(io.Discard), Options: Options{Tables: func(engine.HistoryResult) [][][]string { return nil }}}
+	return what.run(ctx, &recording{recorded}, steady{}, silent)
 }
 
 type recording struct{ rest []Exchange }
@@ -104,6 +104,7 @@ type stage interface {
 // transcript is what the demo prints: line by line for people, or whole as JSON.
 type transcript struct {
 	Options `json:"-"`
+	show    *term.Terminal // for people
 
 	OK        bool             `json:"ok"`
 	Error     string           `json:"error,omitempty"`
@@ -125,27 +126,6 @@ type Exchange struct {
 	Answer    json.RawMessage `json:"answer,omitempty"`
 }
 
-func (t *transcript) printHeader(headline string) {
-	t.Exchange = []Exchange{}
-	if t.JSON {
-		return
-	}
-	t.Out.Printf("%s\n", t.Out.Bold(headline))
-	t.Out.Printf("%s\n", t.Out.Dim(fmt.Sprintf("%s %s over MCP %s, store %s", t.Server.Name, t.Server.Version, t.Server.Protocol, t.StorePath)))
-}
-
-func (t *transcript) printAct(title string) {
-	if !t.JSON {
-		t.Out.Printf("\n%s\n", t.Out.Bold(title))
-	}
-}
-
-func (t *transcript) printScene(number int, s scene) {
-	if !t.JSON {
-		t.Out.Printf("\n%2d. %s\n", number, t.Out.Bold(s.say))
-	}
-}
-
 // printAnswer records an answer and prints the call with it.
 func (t *transcript) printAnswer(a answer) {
 	t.Exchange = append(t.Exchange, a.Exchange)
@@ -155,10 +135,7 @@ func (t *transcript) printAnswer(a answer) {
 			t.Decisions = append(t.Decisions, entry)
 		}
 	}
-	if t.JSON {
-		return
-	}
-	out := t.Out
+	out := t.show
 	out.Printf("    %s %s %s\n", out.Dim(">"), a.Tool, out.Dim(shortArguments(a.Exchange)))
 	switch {
 	case a.Tool == "workflow.judge.history":
@@ -236,9 +213,9 @@ func (t *transcript) printDecisions(a answer) {
 	}
 	for i, rows := range t.Tables(history) {
 		if i > 0 {
-			t.Out.Printf("\n")
+			t.show.Printf("\n")
 		}
-		t.Out.Table(rows)
+		t.show.Table(rows)
 	}
 }
 

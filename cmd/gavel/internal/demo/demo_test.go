@@ -18,7 +18,7 @@ import (
 func TestDemoFailureIsReported(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	tr := &transcript{Options: Options{Out: term.New(&out)}}
+	tr := &transcript{show: term.New(&out)}
 	code := term.New(&errs).PrintError(tr.fail(fmt.Errorf("step 3: state is %q", "x"), "level=ERROR msg=boom\x1b[2J\n"))
 	if code != term.ExitBad {
 		t.Errorf("exit code %d", code)

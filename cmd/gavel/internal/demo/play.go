@@ -51,6 +51,8 @@ type play struct {
 	acts     []act
 }
 
+var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay}
+
 var workflowPlay = play{
 	headline: "An agent drives a workflow, and gavel judges every move before it happens.",
 	acts: []act{
@@ -180,7 +182,7 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 	var m memory
 	step := 0
 	for _, part := range p.acts {
-		t.printAct(part.title)
+		t.show.Printf("\n%s\n", t.show.Bold(part.title))
 		for _, s := range part.scenes {
 			step++
 			if s.mood != "" {
@@ -188,7 +190,7 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 					return err
 				}
 			}
-			t.printScene(step, s)
+			t.show.Printf("\n%2d. %s\n", step, t.show.Bold(s.say))
 			a, err := agent.call(ctx, s.tool, s.args(&m))
 			if err != nil {
 				return err
