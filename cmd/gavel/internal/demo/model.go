@@ -28,6 +28,7 @@ type Model struct {
 // Mood is how the scripted model, or the project of the other demo, behaves.
 type Mood string
 
+// The moods of the model.
 const (
 	WellBehaved Mood = "well"
 	Slow        Mood = "slow"    // answers after its caller has given up
