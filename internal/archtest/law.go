@@ -132,7 +132,7 @@ var Packages = []Package{
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
-	{Path: "internal/listen", May: []string{"internal/fairshare"}},
+	{Path: "internal/listen", May: []string{"internal/fairshare", "internal/egress"}},
 
 	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an
 	// identity of auth.
@@ -143,7 +143,7 @@ var Packages = []Package{
 	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 	{Path: "internal/httpapi", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	// The client of the REST face writes requests as the face reads them.
-	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/httpapi", "internal/operation"})},
+	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 

@@ -1,12 +1,11 @@
 package auth
 
 import (
-	"crypto/x509"
-	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -48,14 +47,12 @@ func ParseConfig(section *document.Node, dir string) (Config, error) {
 	return c, nil
 }
 
-var roleNames = []string{string(engine.RoleAgent), string(engine.RoleReviewer), string(engine.RoleOperator), string(engine.RoleAuditor)}
-
 func readIssuer(o *document.ObjectReader, dir string) Issuer {
 	i := Issuer{
 		Name: o.String("name"), URL: o.String("url"), JWKS: o.String("jwks"),
 		Audiences: o.OneOrMore("audiences"), Algorithms: o.Strings("algorithms"),
 		SubjectClaim: o.String("subjectClaim"), RoleClaim: o.String("roleClaim"),
-		DefaultRole: engine.Role(o.Enum("defaultRole", roleNames...)), WorkflowsClaim: o.String("workflowsClaim"),
+		DefaultRole: engine.Role(o.Enum("defaultRole", workflow.Roles...)), WorkflowsClaim: o.String("workflowsClaim"),
 		PrivateNetwork: o.Bool("privateNetwork"),
 	}
 	o.Require("name", "url", "audiences")
@@ -64,29 +61,16 @@ func readIssuer(o *document.ObjectReader, dir string) Issuer {
 		if i.Roles == nil {
 			i.Roles = map[string]engine.Role{}
 		}
-		i.Roles[m.Key] = engine.Role(given.Enum(m.Key, roleNames...))
+		i.Roles[m.Key] = engine.Role(given.Enum(m.Key, workflow.Roles...))
 	}
 	if file := o.String("caFile"); file != "" {
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
 		}
 		var err error
-		if i.Roots, err = readRoots(file); err != nil {
+		if i.Roots, err = egress.LoadRoots(file); err != nil {
 			o.Fail(o.Value("caFile"), "%s", err.Error())
 		}
 	}
 	return i
-}
-
-// readRoots are the certificates of a file.
-func readRoots(file string) (*x509.CertPool, error) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the certificates: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("the file has no certificate in PEM form")
-	}
-	return pool, nil
 }

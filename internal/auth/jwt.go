@@ -103,7 +103,7 @@ func (i Issuer) mayFetch(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && i.PrivateNetwork && (host == "localhost" || host == "127.0.0.1" || host == "::1")
 }
 
-// strength orders roles for callers that have several.
+// strength are the roles, ordered for callers that have several.
 var strength = []engine.Role{engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
 
 // JWT takes tokens that an issuer signed.
@@ -172,8 +172,8 @@ func (j *JWT) Authenticate(ctx context.Context, bearer string) (Identity, error)
 }
 
 const (
-	maxID   = 200  // bytes of a principal
-	maxYear = 9999 // later times cannot be written in RFC 3339
+	maxPrincipal = 200  // bytes of its id
+	maxYear      = 9999 // later times cannot be written in RFC 3339
 )
 
 // identity is who a verified token is about.
@@ -199,7 +199,7 @@ func (j *JWT) identity(t *oidc.IDToken) (Identity, error) {
 	if id.Role == "" {
 		return Identity{}, errors.New("the token gives no role")
 	}
-	if len(id.ID) > maxID {
+	if len(id.ID) > maxPrincipal {
 		return Identity{}, errors.New("the subject is too long")
 	}
 	if j.issuer.WorkflowsClaim != "" {

@@ -86,12 +86,6 @@ var (
 	tokenForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`) })
 )
 
-// roles are those that a token may give.
-var roles = []engine.Role{engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator, engine.RoleAuditor}
-
-// maxPrincipal is the longest id of a principal in bytes.
-const maxPrincipal = 200
-
 // ErrBadToken is for a token that cannot be made as asked.
 var ErrBadToken = errors.New("no such token can be made")
 
@@ -106,7 +100,7 @@ func (n NewToken) problem(now time.Time) string {
 	switch {
 	case !tokenName().MatchString(n.Name):
 		return fmt.Sprintf("a token's name is 1 to 64 letters, digits, dots, hyphens and underscores, not %q", n.Name)
-	case !slices.Contains(roles, n.Role):
+	case !slices.Contains(strength, n.Role):
 		return fmt.Sprintf("no role %q: it is agent, reviewer, operator or auditor", n.Role)
 	case len(n.Principal) > maxPrincipal || !isReadable(n.Principal):
 		return fmt.Sprintf("a principal is at most %d bytes of printable text", maxPrincipal)

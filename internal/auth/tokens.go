@@ -108,7 +108,7 @@ func readTokens(path string, info fs.FileInfo) (map[string]Token, error) {
 	}
 	out := make(map[string]Token, len(doc.Tokens))
 	for _, token := range doc.Tokens {
-		if token.ID == "" || token.Principal == "" || len(token.Digest) != 64 || !slices.Contains(roles, token.Role) || out[token.ID].ID != "" {
+		if token.ID == "" || token.Principal == "" || len(token.Digest) != 64 || !slices.Contains(strength, token.Role) || out[token.ID].ID != "" {
 			return nil, fmt.Errorf("%s is damaged: the token %q is incomplete or duplicate", path, token.ID)
 		}
 		out[token.ID] = token

@@ -11,10 +11,14 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -80,6 +84,19 @@ func (g *Guard) checkAddress(network, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// LoadRoots reads the certificates (PEM) that are trusted instead of the system's.
+func LoadRoots(file string) (*x509.CertPool, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form", file)
+	}
+	return pool, nil
+}
+
 // The ranges of IPv6 addresses that embed an IPv4 address, and where it begins.
 var embedded = []struct {
 	prefix netip.Prefix
@@ -135,12 +152,7 @@ var special = parsePrefixes(
 )
 
 func isWithin(a netip.Addr, ranges []netip.Prefix) bool {
-	for _, p := range ranges {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Never reports whether an address is never dialled, whatever is configured.

@@ -19,7 +19,7 @@ type source struct {
 	readOnly   bool
 	timeout    time.Duration
 	stretches  bool // a request may ask for more time
-	same       []pointer
+	same       []document.Pointer
 	kind       kind
 }
 

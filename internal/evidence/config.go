@@ -226,11 +226,7 @@ func readSize(o *document.ObjectReader, key string) int {
 // nearestNode is the value at a pointer below n, or the last one on the way that is
 // there.
 func nearestNode(n *document.Node, text string) *document.Node {
-	p, err := parsePointer(text)
-	if err != nil {
-		return n
-	}
-	for _, token := range p.tokens {
+	for token := range document.Pointer(text).Tokens() {
 		next := n.Get(token)
 		if i, ok := document.Index(token); ok && n.Kind == document.Array && i < len(n.Items) {
 			next = n.Items[i]

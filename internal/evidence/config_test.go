@@ -132,7 +132,7 @@ func TestConfigRefused(t *testing.T) {
 		{`{command: [x], maxOutput: 9007199254740992}`, `/maxOutput: a size is`},
 		{`{command: [x], output: jsn}`, `/output: "output" must be one of "text", "json", "none"; did you mean "json"?`},
 		{`{command: [x], same: [exitCode]}`, `/same/0: a JSON pointer begins with a slash`},
-		{`{command: [x], same: ["/a~2"]}`, `/same/0: a "~"`},
+		{`{command: [x], same: ["/a~2"]}`, `/same/0: a JSON pointer`},
 		{`{command: [x, "{{a}}"]}`, `the argument {{a}} is not declared`},
 		{`{command: [x], arguments: {a: {}}}`, `/arguments/a: the argument is declared but not used`},
 		{`{command: [x, "{{a}}"], arguments: {a: {patern: x}}}`, `did you mean "pattern"?`},

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -51,29 +51,17 @@ func checkJSON(raw []byte, limit int) (problem string) {
 	return ""
 }
 
-// pointer is a JSON pointer (RFC 6901).
-type pointer struct {
-	text   string
-	tokens []string
-}
-
-func parsePointer(text string) (pointer, error) {
-	if text == "" {
-		return pointer{}, nil
-	}
-	if text[0] != '/' {
-		return pointer{}, errors.New("a JSON pointer begins with a slash, such as /exitCode")
-	}
+func parsePointer(text string) (document.Pointer, error) {
 	p := document.Pointer(text)
 	if !p.IsValid() {
-		return pointer{}, errors.New(`a "~" in a JSON pointer is written ~0, a "/" within a name ~1`)
+		return "", errors.New(`a JSON pointer begins with a slash, such as /exitCode; a "~" in it is written ~0, a "/" within a name ~1`)
 	}
-	return pointer{text, slices.Collect(p.Tokens())}, nil
+	return p, nil
 }
 
 // selectParts takes the parts of content that say whether two results are the same: an
 // object of those that are there, by pointer. nil, for all of content, when none is.
-func selectParts(content json.RawMessage, pointers []pointer) json.RawMessage {
+func selectParts(content json.RawMessage, pointers []document.Pointer) json.RawMessage {
 	if len(pointers) == 0 {
 		return nil
 	}
@@ -83,8 +71,8 @@ func selectParts(content json.RawMessage, pointers []pointer) json.RawMessage {
 	}
 	var d objectWriter
 	for _, p := range pointers {
-		if part := root.At(p.tokens...); part.Kind() != 0 {
-			d.set(p.text, json.RawMessage(part.Canonical()))
+		if part := root.At(slices.Collect(p.Tokens())...); part.Kind() != 0 {
+			d.set(string(p), json.RawMessage(part.Canonical()))
 		}
 	}
 	if d.b.Len() == 0 {
@@ -93,73 +81,19 @@ func selectParts(content json.RawMessage, pointers []pointer) json.RawMessage {
 	return d.end()
 }
 
+// escapes are what programs write for a terminal: control sequences, strings (one without an
+// end takes no more than its line), and all others.
+var escapes = regexp.MustCompile(`\x1b(?:\[[ -?]*[@-~]?|[\]PX^_](?:[^\n]*?(?:\x07|\x1b\\)|[^\n]*)|[ -/]*[0-~]?)`)
+
 // cleanOutput makes text of what a program wrote for a terminal: valid UTF-8 without
 // escape sequences and without control characters but line ends and tabs.
 func cleanOutput(b []byte) string {
-	var out strings.Builder
-	out.Grow(len(b))
-	broken := false
-	for len(b) > 0 {
-		r, size := utf8.DecodeRune(b)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			if !broken { // one mark for a row of them
-				out.WriteRune(utf8.RuneError)
-			}
-			broken, b = true, b[1:]
-			continue
-		case r == 0x1B:
-			size += escapeLength(b[1:])
-		case r == 0x9B: // the one-character form of ESC [
-			size += controlLength(b[size:])
-		case r == '\n' || r == '\t' || !unicode.IsControl(r):
-			out.Write(b[:size])
+	const oneCharacter, introducer = "\u009b", "\x1b[" // two forms of the same
+	text := strings.ReplaceAll(string(bytes.ToValidUTF8(b, []byte("\uFFFD"))), oneCharacter, introducer)
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
 		}
-		broken, b = false, b[size:]
-	}
-	return out.String()
-}
-
-// escapeLength is the length of an escape sequence behind its ESC.
-func escapeLength(b []byte) int {
-	if len(b) == 0 {
-		return 0
-	}
-	switch b[0] {
-	case '[':
-		return 1 + controlLength(b[1:])
-	case ']', 'P', 'X', '^', '_':
-		// A string for the terminal. One without an end takes no more than its line.
-		for i := 1; i < len(b); i++ {
-			switch {
-			case b[i] == '\n':
-				return i
-			case b[i] == 0x07:
-				return i + 1
-			case b[i] == 0x1B && i+1 < len(b) && b[i+1] == '\\':
-				return i + 2
-			}
-		}
-		return len(b)
-	}
-	n := 0
-	for n < len(b) && b[n] >= 0x20 && b[n] <= 0x2F {
-		n++
-	}
-	if n < len(b) && b[n] >= 0x30 && b[n] <= 0x7E {
-		n++
-	}
-	return n
-}
-
-// controlLength is the length of a control sequence behind its introducer.
-func controlLength(b []byte) int {
-	n := 0
-	for n < len(b) && b[n] >= 0x20 && b[n] <= 0x3F {
-		n++
-	}
-	if n < len(b) && b[n] >= 0x40 && b[n] <= 0x7E {
-		n++
-	}
-	return n
+		return r
+	}, escapes.ReplaceAllString(text, ""))
 }

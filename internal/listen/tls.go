@@ -2,13 +2,14 @@ package listen
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
 // suites are those of TLS 1.2: with forward secrecy, and authenticated encryption. TLS 1.3
@@ -30,14 +31,11 @@ func newTLS(c Config) (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: suites, GetCertificate: keep.get, NextProtos: []string{"h2", "http/1.1"}}
 	if c.ClientCAFile != "" {
-		pem, err := os.ReadFile(c.ClientCAFile)
+		roots, err := egress.LoadRoots(c.ClientCAFile)
 		if err != nil {
-			return nil, fmt.Errorf("the certificates that clients are checked with cannot be read: %w", err)
+			return nil, fmt.Errorf("the certificates that clients are checked with: %w", err)
 		}
-		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", c.ClientCAFile)
-		}
+		config.ClientCAs = roots
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return config, nil

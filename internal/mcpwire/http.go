@@ -48,7 +48,9 @@ func (w *Wire) Handler() *Endpoint {
 // does first when it is told to stop.
 func (e *Endpoint) EndStreams() {
 	e.endAll()
-	e.sessions.endAsking()
+	for _, s := range e.sessions.all() {
+		s.asks.end()
+	}
 }
 
 // Close ends streams and sessions. Requests in flight are the listener's to wait for
@@ -56,8 +58,8 @@ func (e *Endpoint) EndStreams() {
 func (e *Endpoint) Close() {
 	e.EndStreams()
 	e.sweeper.Wait()
-	for _, id := range e.sessions.all() {
-		e.sessions.remove(id)
+	for _, s := range e.sessions.all() {
+		e.sessions.remove(s)
 	}
 }
 
@@ -74,8 +76,8 @@ func (e *Endpoint) sweep() {
 		case <-e.ending.Done():
 			return
 		case <-t.C:
-			for _, id := range e.sessions.stale(idle) {
-				e.sessions.remove(id)
+			for _, s := range e.sessions.idle("", idle) {
+				e.sessions.remove(s)
 			}
 		}
 	}
@@ -112,7 +114,7 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		if s := x.session(); s != nil {
 			defer e.sessions.done(s)
-			e.sessions.remove(s.id)
+			e.sessions.remove(s)
 			writeJSON(w, http.StatusOK, nil)
 		}
 	}
@@ -149,7 +151,7 @@ func (x *exchange) session() *remoteSession {
 
 // get serves the stream of a session.
 func (x *exchange) get() {
-	if !acceptsType(x.r, "text/event-stream") {
+	if listen.AcceptQuality(x.r, "text/event-stream") == 0 {
 		x.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
 		return
 	}
@@ -310,31 +312,12 @@ func checkHeaders(r *http.Request) (err *Error, status int) {
 		return invalidAs("unsupported_media_type", "The content type is not JSON.", "Send Content-Type: application/json."), http.StatusUnsupportedMediaType
 	case r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity":
 		return invalidAs("unsupported_media_type", "The content is encoded.", "Send it without Content-Encoding."), http.StatusUnsupportedMediaType
-	case !acceptsType(r, "application/json") || !acceptsType(r, "text/event-stream"):
+	case listen.AcceptQuality(r, "application/json") == 0 || listen.AcceptQuality(r, "text/event-stream") == 0:
 		return invalidAs("not_acceptable", "The client does not accept the answers of MCP.", "Send Accept: application/json, text/event-stream."), http.StatusNotAcceptable
 	case len(r.Header.Values(mcp.HeaderProtocolVersion)) > 1:
 		return invalidRequest("The protocol version appears twice in the header.", "Send "+mcp.HeaderProtocolVersion+" once."), http.StatusBadRequest
 	}
 	return nil, 0
-}
-
-// acceptsType reports whether the request takes a type. Without the header it takes all.
-func acceptsType(r *http.Request, kind string) bool {
-	values := r.Header.Values("Accept")
-	if len(values) == 0 {
-		return true
-	}
-	group, _, _ := strings.Cut(kind, "/")
-	for _, value := range values {
-		for part := range strings.SplitSeq(value, ",") {
-			name, _, _ := strings.Cut(part, ";")
-			switch strings.ToLower(strings.TrimSpace(name)) {
-			case kind, group + "/*", "*/*":
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // read takes the body, as far as it may be.
@@ -420,7 +403,9 @@ func (x *exchange) initialize() {
 	}
 	release, ok := x.sessions.places.TryAcquire(x.who.ID)
 	if !ok {
-		x.sessions.remove(x.sessions.oldest(x.who.ID))
+		if idle := x.sessions.idle(x.who.ID, time.Minute); len(idle) > 0 {
+			x.sessions.remove(idle[0])
+		}
 		if release, ok = x.sessions.places.TryAcquire(x.who.ID); !ok {
 			x.refuse(http.StatusTooManyRequests, newError(codeNotNow, "too_many_sessions", "Too many sessions are open.", "End those that are not needed, with DELETE."))
 			return

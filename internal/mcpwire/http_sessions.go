@@ -80,31 +80,19 @@ func (t *table) done(s *remoteSession) {
 }
 
 // remove ends a session and its stream. It does nothing the second time.
-func (t *table) remove(id string) {
+func (t *table) remove(s *remoteSession) {
 	t.mu.Lock()
-	s := t.of[id]
-	delete(t.of, id)
-	var l *listening
-	if s != nil {
-		l, s.stream = s.stream, nil
-	}
+	known, l := t.of[s.id] == s, s.stream
+	delete(t.of, s.id)
+	s.stream = nil
 	t.mu.Unlock()
-	if s == nil {
+	if !known {
 		return
 	}
 	s.release()
 	s.asks.end()
 	if l != nil {
 		l.end()
-	}
-}
-
-// endAsking ends every wait for a client's answer.
-func (t *table) endAsking() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.of {
-		s.asks.end()
 	}
 }
 
@@ -138,39 +126,24 @@ func (t *table) write(s *remoteSession, line []byte) error {
 	return l.write(line)
 }
 
-// all returns the ids of all sessions.
-func (t *table) all() []string {
+// idle returns the sessions of a principal, "" for all, that have been unused for a time, the
+// longest unused first.
+func (t *table) idle(principal string, since time.Duration) []*remoteSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Collect(maps.Keys(t.of))
-}
-
-// stale returns the ids of sessions unused for longer than idle.
-func (t *table) stale(idle time.Duration) []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var ids []string
-	for id, s := range t.of {
-		if s.busy == 0 && time.Since(s.last) > idle {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// oldest returns the session of a principal that was used longest ago, among those that
-// have been unused for a minute; "" when there is none.
-func (t *table) oldest(principal string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var found *remoteSession
+	var idle []*remoteSession
 	for _, s := range t.of {
-		if s.principal == principal && s.busy == 0 && time.Since(s.last) > time.Minute && (found == nil || s.last.Before(found.last)) {
-			found = s
+		if (principal == "" || s.principal == principal) && s.busy == 0 && time.Since(s.last) > since {
+			idle = append(idle, s)
 		}
 	}
-	if found == nil {
-		return ""
-	}
-	return found.id
+	slices.SortFunc(idle, func(a, b *remoteSession) int { return a.last.Compare(b.last) })
+	return idle
+}
+
+// all returns all sessions.
+func (t *table) all() []*remoteSession {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.of))
 }

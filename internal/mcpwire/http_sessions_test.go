@@ -27,14 +27,15 @@ func TestIdleSessions(t *testing.T) {
 			}
 			sessions.done(s)
 		}
-		if got := sessions.stale(10 * time.Minute); len(got) != 1 || got[0] != idle {
-			t.Errorf("stale: %v, idle is %s", got, idle)
+		if got := sessions.idle("", 10*time.Minute); len(got) != 1 || got[0].id != idle {
+			t.Errorf("idle for ten minutes: %v, want %s", got, idle)
 		}
-		if got := sessions.oldest("ann"); got != idle {
-			t.Errorf("oldest: %s, want %s", got, idle)
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // within synctest's clock
+		if got := sessions.idle("ann", time.Minute); len(got) != 2 || got[0].id != idle {
+			t.Errorf("idle for a minute: %v, want %s first", got, idle)
 		}
-		if got := sessions.oldest("bob"); got != "" {
-			t.Errorf("bob has none, got %s", got)
+		if got := sessions.idle("bob", time.Minute); len(got) != 0 {
+			t.Errorf("bob has none, got %v", got)
 		}
 	})
 }
