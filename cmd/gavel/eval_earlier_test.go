@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+)
+
+// Cases, cassette and results of an earlier version open, and what is made of them now has
+// the figures that were made then.
+func TestEarlierEvaluation(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join("..", "..", "testdata", "evaluation")
+	cases, before, after := filepath.Join(folder, "cases.jsonl"), filepath.Join(folder, "results.json"), filepath.Join(t.TempDir(), "results.json")
+	gavel := func(args ...string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), args, strings.NewReader(""), &stdout, &stderr); code != term.ExitOK || stderr.Len() > 0 {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, stdout.String(), stderr.String())
+		}
+		return stdout.String()
+	}
+	gavel("eval", "run", "--cassette", filepath.Join(folder, "tape.cassette"), "--workers", "1", "--repeat", "2", "--max-errors", "20%", "--out", after,
+		"--llm-base-url", "http://127.0.0.1", "--llm-model", "recorder", "--llm-structured", "json_schema", "--llm-price-in", "1", "--llm-price-out", "2", cases)
+	figures := func(path string) map[string]any {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		var all map[string]any
+		if err == nil {
+			err = json.Unmarshal(text, &all)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		about, _ := all["about"].(map[string]any)
+		delete(about, "mode")
+		delete(about, "sets")
+		dropVarying(all)
+		return all
+	}
+	was, is := figures(before), figures(after)
+	for key := range was {
+		if !reflect.DeepEqual(was[key], is[key]) {
+			t.Errorf("%s:\n%v\nwas\n%v", key, is[key], was[key])
+		}
+	}
+	lint, err := os.ReadFile(filepath.Join(folder, "lint.json"))
+	if err != nil || gavel("eval", "lint", "--json", cases) != string(lint) {
+		t.Errorf("eval lint says something else than %s (%v)", lint, err)
+	}
+	if out := gavel("eval", "compare", before, after); !strings.Contains(out, "14 pairs in 13 groups, 1 without a pair") || !strings.Contains(out, "0 new, 0 gone") {
+		t.Errorf("%s", out)
+	}
+	if out := gavel("eval", "report", before); !strings.Contains(out, "14 scored of 15 (approve 7, reject 6, escalate 1) in 13 groups") || !strings.Contains(out, "14.3 % (1 of 7)") {
+		t.Errorf("%s", out)
+	}
+}
+
+// dropVarying removes times and sentences, which may be worded otherwise.
+func dropVarying(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range []string{"tookNs", "latency", "deterministic", "reasoning", "notes"} {
+			delete(v, key)
+		}
+		for _, inner := range v {
+			dropVarying(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			dropVarying(inner)
+		}
+	}
+}
