@@ -53,10 +53,13 @@ func TestRepeatsAskAgain(t *testing.T) {
 	provider := httptest.NewServer(model)
 	defer provider.Close()
 	results, tape, cases := filepath.Join(t.TempDir(), "r.json"), filepath.Join(t.TempDir(), "tape.jsonl"), smallSet(t, 3)
-	for i, from := range [][]string{{"live"}, {"record", "--cassette", tape}, {"replay", "--cassette", tape}} {
+	for i, from := range [][]string{{"live", "--cassette", tape}, {"record", "--cassette", tape}, {"replay", "--cassette", tape}} {
 		code, out := evalRun(t, provider.URL, append([]string{"--repeat", "4", "--workers", "1", "--out", results, cases, "--mode"}, from...)...)
 		if want := min(i+1, 2) * 12; code != term.ExitOK || model.Count() != want {
 			t.Fatalf("%s: exit code %d, %d requests, want %d\n%s", from[0], code, model.Count(), want, out)
+		}
+		if _, err := os.Stat(tape); (err == nil) != (i > 0) {
+			t.Errorf("%s: the cassette: %v", from[0], err)
 		}
 		if f := reportIn(t, results).Flips; f.Rate.K != 3 || f.Rate.N != 3 || f.MostRepeats != 4 {
 			t.Errorf("%s: flips: %+v\n%s", from[0], f, out)

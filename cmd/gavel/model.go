@@ -80,7 +80,7 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 			return nil, term.UsageErrorf("", "--llm-calibration %s: %w", f.Calibration, err)
 		}
 	}
-	if f.Cassette != "" {
+	if f.Cassette != "" && f.CassetteFor != modeLive {
 		if m.cassette, err = llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer()); err != nil {
 			return nil, term.UsageErrorf("", "--llm-cassette: %w", err)
 		}
@@ -92,11 +92,14 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 	return m, nil
 }
 
+// modeLive asks the model and touches no cassette.
+const modeLive = "live"
+
 // openMeasured opens the model for a measurement: mode and tape say where its answers come
 // from, and not the environment, whose cassette is for the gate.
 func (f *modelFlags) openMeasured(log *slog.Logger, mode, tape string) (*model, error) {
 	f.Cassette, f.CassetteFor = cmp.Or(tape, f.Cassette), mode
-	if f.Cassette == "" && mode != string(llm.CassetteLive) {
+	if f.Cassette == "" && mode != modeLive {
 		return nil, term.UsageErrorf("--mode live asks the model itself", "--mode %s needs --cassette FILE", mode)
 	}
 	return f.open(log)

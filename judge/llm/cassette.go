@@ -3,6 +3,7 @@ package llm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,16 +27,19 @@ type CassetteMode string
 
 // The modes of a Cassette.
 const (
-	// CassetteReplay answers from the file; a request that it does not hold is an error,
-	// and nothing is sent.
+	// CassetteReplay sends nothing: a request that the file does not hold is an error.
 	CassetteReplay CassetteMode = "replay"
 	// CassetteRecord sends everything and begins a new file.
 	CassetteRecord CassetteMode = "record"
 	// CassetteRecordMissing answers from the file, and sends and adds what it does not hold.
 	CassetteRecordMissing CassetteMode = "record-missing"
-	// CassetteLive sends everything and touches no file.
-	CassetteLive CassetteMode = "live"
 )
+
+var cassetteFlags = map[CassetteMode]int{
+	CassetteReplay:        os.O_RDONLY,
+	CassetteRecord:        os.O_CREATE | os.O_RDWR | os.O_APPEND | os.O_TRUNC,
+	CassetteRecordMissing: os.O_CREATE | os.O_RDWR | os.O_APPEND,
+}
 
 // ErrCassetteMiss is the error for a request that a cassette does not hold.
 var ErrCassetteMiss = errors.New("the cassette does not hold this request")
@@ -49,13 +54,11 @@ const (
 // hash of a request to its answer, one JSON object a line.
 //
 // The hash covers the method, the path, the body (as canonical JSON) and how often the same
-// request came before: the n-th time, it gets the n-th recorded answer. Host and headers do
-// not count. Error answers are recorded too, and failures without an answer as their class;
-// a caller that cancelled is not.
+// request came before: the n-th time, it gets the n-th recorded answer. Failures without an
+// answer are recorded as their class; a caller that cancelled is not.
 //
 // The file never contains request headers. Text that looks like a key, and the key that the
-// request carried, are redacted before anything is written; of the answer's headers only a
-// few are kept. It is safe for concurrent use.
+// request carried, are redacted before anything is written. It is safe for concurrent use.
 type Cassette struct {
 	path string
 	mode CassetteMode
@@ -64,19 +67,18 @@ type Cassette struct {
 	mu      sync.Mutex
 	file    *os.File // nil when nothing is written
 	closed  bool
-	entries []cassetteEntry
-	byKey   map[string]int // index into entries
-	used    []bool         // like entries
+	entries []*cassetteEntry
+	byKey   map[string]*cassetteEntry
 	asked   map[string]int // by request: how often it came
 }
 
 type cassetteEntry struct {
-	V   int             `json:"v"`
-	Key string          `json:"key"`
-	Req cassetteRequest `json:"req"`
-	Res cassetteAnswer  `json:"res"`
-	// Rec describes the recording to a reader; nothing depends on it.
-	Rec map[string]any `json:"rec"`
+	used bool
+	V    int             `json:"v"`
+	Key  string          `json:"key"`
+	Req  cassetteRequest `json:"req"`
+	Res  cassetteAnswer  `json:"res"`
+	Rec  map[string]any  `json:"rec"` // for readers; nothing depends on it
 }
 
 type cassetteRequest struct {
@@ -98,32 +100,21 @@ type cassetteAnswer struct {
 }
 
 // OpenCassette opens the file at path. It must exist to replay; recording creates it,
-// readable for its owner only. next sends what is not replayed; replay needs none,
-// and live needs no path.
+// readable for its owner only. next sends what is not replayed; replay needs none.
 func OpenCassette(path string, mode CassetteMode, next Doer) (*Cassette, error) {
-	c := &Cassette{path: path, mode: mode, next: next, byKey: map[string]int{}, asked: map[string]int{}}
-	flags := os.O_CREATE | os.O_RDWR | os.O_APPEND
-	switch mode {
-	case CassetteLive:
-	case CassetteReplay:
-		flags = os.O_RDONLY
-	case CassetteRecord:
-		flags |= os.O_TRUNC
-	case CassetteRecordMissing:
-	default:
-		return nil, fmt.Errorf("unknown cassette mode %q; use replay, record, record-missing or live", mode)
-	}
-	if next == nil && mode != CassetteReplay {
+	c := &Cassette{path: path, mode: mode, next: next, byKey: map[string]*cassetteEntry{}, asked: map[string]int{}}
+	flags, known := cassetteFlags[mode]
+	switch {
+	case !known:
+		return nil, fmt.Errorf("unknown cassette mode %q; use replay, record or record-missing", mode)
+	case next == nil && mode != CassetteReplay:
 		return nil, fmt.Errorf("cassette mode %s needs a client to send requests", mode)
 	}
-	if mode == CassetteLive {
-		return c, nil
-	}
 	f, err := os.OpenFile(path, flags, 0o600)
-	if errors.Is(err, os.ErrNotExist) && mode == CassetteReplay {
+	switch {
+	case errors.Is(err, os.ErrNotExist) && mode == CassetteReplay:
 		return nil, fmt.Errorf("cassette %s does not exist; record it first", path)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("cassette: %w", err)
 	}
 	if mode == CassetteReplay {
@@ -149,21 +140,22 @@ func (c *Cassette) load(r io.Reader) error {
 	recorded := map[string]int{}
 	for lines.Scan() {
 		number := len(c.entries) + 1
-		var e cassetteEntry
+		e := &cassetteEntry{}
 		dec := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		dec.DisallowUnknownFields()
-		if err := dec.Decode(&e); err != nil || dec.More() || len(e.Req.Body) == 0 || (e.Res.Class == "") == (e.Res.Status < 100 || e.Res.Status > 999) {
+		if err := dec.Decode(e); err != nil || dec.More() || len(e.Req.Body) == 0 || (e.Res.Class == "") == (e.Res.Status < 100 || e.Res.Status > 999) {
 			return fmt.Errorf("line %d is not a whole cassette entry; delete it and record what is missing", number)
 		}
 		if e.V != cassetteVersion {
 			return fmt.Errorf("line %d: unknown version %d; this program reads version %d", number, e.V, cassetteVersion)
 		}
 		id := cassetteRequest{Method: e.Req.Method, Path: e.Req.Path, Body: canonicalBody(e.Req.Body)}.id()
-		if _, duplicate := c.byKey[e.Key]; duplicate || !isRedacted(e.Req.Body) && e.Key != requestKey(id, recorded[id]) {
+		isRedacted := bytes.Contains(e.Req.Body, []byte(redacted))
+		if c.byKey[e.Key] != nil || !isRedacted && e.Key != requestKey(id, recorded[id]) {
 			return fmt.Errorf("line %d: the key is a duplicate or not that of the request; delete the line and record the request again", number)
 		}
 		recorded[id]++
-		c.add(e, false)
+		c.add(e)
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("line %d cannot be read: %w", len(c.entries)+1, err)
@@ -171,12 +163,9 @@ func (c *Cassette) load(r io.Reader) error {
 	return nil
 }
 
-func isRedacted(body []byte) bool { return bytes.Contains(body, []byte(redacted)) }
-
-func (c *Cassette) add(e cassetteEntry, used bool) {
-	c.byKey[e.Key] = len(c.entries)
+func (c *Cassette) add(e *cassetteEntry) {
+	c.byKey[e.Key] = e
 	c.entries = append(c.entries, e)
-	c.used = append(c.used, used)
 }
 
 // Do answers a request from the file, or sends and records it. Misses and what cannot
@@ -184,9 +173,6 @@ func (c *Cassette) add(e cassetteEntry, used bool) {
 func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
-	}
-	if c.mode == CassetteLive {
-		return c.next.Do(req)
 	}
 	var body []byte
 	if req.Body != nil {
@@ -199,19 +185,15 @@ func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 	}
 	q := cassetteRequest{Method: req.Method, Path: req.URL.EscapedPath(), Host: req.URL.Host, Body: canonicalBody(body)}
 	if c.mode != CassetteRecord {
-		answer, err := c.find(q)
-		if err != nil {
-			return nil, err
-		}
-		if answer != nil {
-			return answer.response(req)
+		if res, err := c.find(req, q); res != nil || err != nil {
+			return res, err
 		}
 	}
 	return c.record(req, q)
 }
 
-// find looks a request up; nil means that it has to be sent.
-func (c *Cassette) find(q cassetteRequest) (*cassetteAnswer, error) {
+// find answers from the file; nil means that the request has to be sent.
+func (c *Cassette) find(req *http.Request, q cassetteRequest) (*http.Response, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -219,9 +201,9 @@ func (c *Cassette) find(q cassetteRequest) (*cassetteAnswer, error) {
 	}
 	id := q.id()
 	n := c.asked[id]
-	if i, ok := c.byKey[requestKey(id, n)]; ok {
-		c.asked[id], c.used[i] = n+1, true
-		return &c.entries[i].Res, nil
+	if e := c.byKey[requestKey(id, n)]; e != nil {
+		c.asked[id], e.used = n+1, true
+		return e.Res.response(req)
 	}
 	if c.mode == CassetteRecordMissing {
 		return nil, nil
@@ -237,7 +219,7 @@ func (c *Cassette) record(req *http.Request, q cassetteRequest) (*http.Response,
 	began := time.Now()
 	res, err := c.next.Do(req)
 	secrets := secretsOf(req)
-	e := cassetteEntry{V: cassetteVersion, Req: q}
+	e := &cassetteEntry{V: cassetteVersion, Req: q, used: true}
 	var raw []byte
 	if err == nil {
 		raw, err = io.ReadAll(io.LimitReader(res.Body, maxRecorded+1))
@@ -260,14 +242,11 @@ func (c *Cassette) record(req *http.Request, q cassetteRequest) (*http.Response,
 	if failed := c.write(e, secrets); failed != nil {
 		return nil, failed
 	}
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
+	return res, err
 }
 
 // write appends an entry as the next answer to its request, in one write.
-func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
+func (c *Cassette) write(e *cassetteEntry, secrets secrets) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -275,12 +254,10 @@ func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
 	}
 	id := e.Req.id()
 	n := 0
-	for e.Key = requestKey(id, n); ; e.Key = requestKey(id, n) {
-		if _, taken := c.byKey[e.Key]; !taken {
-			break
-		}
+	for c.byKey[requestKey(id, n)] != nil {
 		n++
 	}
+	e.Key = requestKey(id, n)
 	e.Req.Body = secrets.redactJSON(e.Req.Body)
 	line, err := document.Marshal(e)
 	if err == nil {
@@ -289,7 +266,7 @@ func (c *Cassette) write(e cassetteEntry, secrets secrets) error {
 	if err != nil {
 		return c.fail("it cannot be written: " + quoteForeign(err.Error()))
 	}
-	c.add(e, true)
+	c.add(e)
 	c.asked[id] = max(c.asked[id], n+1)
 	return nil
 }
@@ -298,14 +275,13 @@ func (c *Cassette) fail(why string) *Error {
 	return &Error{Class: ClassConfig, Message: "cassette " + quoteForeign(c.path) + ": " + why}
 }
 
-// Unused describes the entries of the file that answered nothing, in order: requests that
-// nobody makes any longer.
+// Unused describes the entries that answered nothing: requests that nobody makes any longer.
 func (c *Cassette) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var unused []string
 	for i, e := range c.entries {
-		if !c.used[i] {
+		if !e.used {
 			unused = append(unused, fmt.Sprintf("line %d: %s", i+1, e.Req.describe()))
 		}
 	}
@@ -316,14 +292,12 @@ func (c *Cassette) Unused() []string {
 func (c *Cassette) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	file := c.file
+	c.file, c.closed = nil, true
+	if file == nil {
 		return nil
 	}
-	c.closed = true
-	if c.file == nil {
-		return nil
-	}
-	if err := errors.Join(c.file.Sync(), c.file.Close()); err != nil {
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return fmt.Errorf("cassette %s: %w", c.path, err)
 	}
 	return nil
@@ -339,13 +313,8 @@ func requestKey(id string, n int) string {
 
 // describe names a request without quoting its prompt.
 func (q cassetteRequest) describe() string {
-	var body struct {
-		Model string `json:"model"`
-	}
-	if err := json.Unmarshal(q.Body, &body); err != nil || body.Model == "" {
-		body.Model = "no model"
-	}
-	return fmt.Sprintf("%s %s (%s)", quoteForeign(q.Method), quoteForeign(q.Path), quoteForeign(body.Model))
+	model := cmp.Or(document.Known(q.Body).Get("model").Text(), "no model")
+	return fmt.Sprintf("%s %s (%s)", quoteForeign(q.Method), quoteForeign(q.Path), quoteForeign(model))
 }
 
 func answerOf(res *http.Response, raw []byte, secrets secrets) cassetteAnswer {
@@ -374,23 +343,8 @@ func (a cassetteAnswer) response(req *http.Request) (*http.Response, error) {
 	if a.Class != "" {
 		return nil, &Error{Class: a.Class, Message: a.Message}
 	}
-	body := []byte(a.Body)
-	if a.Body64 != nil {
-		body = a.Body64
-	}
-	header := http.Header{}
-	for name, value := range a.Headers {
-		header.Set(name, value)
-	}
+	body := slices.Concat([]byte(a.Body), a.Body64)
 	return &http.Response{
-		Status: strconv.Itoa(a.Status) + " " + http.StatusText(a.Status), StatusCode: a.Status,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
+		StatusCode: a.Status, Header: headerOf(a.Headers), Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
 	}, nil
-}
-
-// canonicalBody is a body as JSON with sorted keys and without spaces, numbers as written; a
-// body that is not JSON becomes a JSON string.
-func canonicalBody(body []byte) json.RawMessage {
-	return rewriteBody(body, func(s string) string { return s })
 }

@@ -205,21 +205,6 @@ func TestRecordMissing(t *testing.T) {
 	}
 }
 
-func TestLiveTouchesNothing(t *testing.T) {
-	t.Parallel()
-	path := tapePath(t)
-	next, sent := numbered()
-	c := openTape(t, path, CassetteLive, next)
-	mustPost(t, c, `{"a":1}`, `200 {"answer":1}`)
-	mustPost(t, c, `{"a":1}`, `200 {"answer":2}`)
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file: %v", err)
-	}
-	if sent.Load() != 2 || c.Unused() != nil {
-		t.Errorf("sent %d, unused %q", sent.Load(), c.Unused())
-	}
-}
-
 func TestOpenCassetteRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -233,7 +218,6 @@ func TestOpenCassetteRefuses(t *testing.T) {
 		{"no mode", filepath.Join(dir, "a"), "", never(t), "replay"},
 		{"nothing to replay", filepath.Join(dir, "a"), CassetteReplay, nil, "record it first"},
 		{"nobody to send", filepath.Join(dir, "a"), CassetteRecord, nil, "client"},
-		{"nobody to send, live", "", CassetteLive, nil, "client"},
 		{"no folder", filepath.Join(dir, "b", "c"), CassetteRecord, never(t), "no such file"},
 		{"a folder", dir, CassetteReplay, nil, "cassette"},
 	} {
@@ -454,7 +438,7 @@ func TestMissNamesTheRequest(t *testing.T) {
 
 // loaded reads entries from a text.
 func loaded(text string) (*Cassette, error) {
-	c := &Cassette{byKey: map[string]int{}}
+	c := &Cassette{byKey: map[string]*cassetteEntry{}}
 	return c, c.load(strings.NewReader(text))
 }
 

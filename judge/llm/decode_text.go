@@ -246,12 +246,16 @@ type reading struct {
 // when the answer was unmistakable but not in the form asked for. The error is an
 // *Error.
 func Decode(x Exchange) (Answer, bool, error) {
-	header := make(http.Header, len(x.Headers))
-	for name, value := range x.Headers {
+	read, err := readExchange(x.Status, headerOf(x.Headers), []byte(x.Body), x.Nonce, time.Now())
+	return read.Answer, read.Lenient, err
+}
+
+func headerOf(recorded map[string]string) http.Header {
+	header := make(http.Header, len(recorded))
+	for name, value := range recorded {
 		header.Set(name, value)
 	}
-	read, err := readExchange(x.Status, header, []byte(x.Body), x.Nonce, time.Now())
-	return read.Answer, read.Lenient, err
+	return header
 }
 
 // readExchange reads one HTTP answer. It must contain a nonce that was sent; a date in

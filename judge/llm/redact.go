@@ -76,6 +76,12 @@ func (s secrets) redactAnswer(raw []byte) []byte {
 // redactJSON replaces secrets in the strings of a JSON text and writes it as canonical.
 func (s secrets) redactJSON(body json.RawMessage) json.RawMessage { return rewriteBody(body, s.redact) }
 
+// canonicalBody is a body as JSON with sorted keys and without spaces, numbers as written; a
+// body that is not JSON becomes a JSON string.
+func canonicalBody(body []byte) json.RawMessage {
+	return rewriteBody(body, func(s string) string { return s })
+}
+
 // rewriteBody writes a body in its canonical form, with every string and key changed.
 func rewriteBody(body []byte, change func(string) string) json.RawMessage {
 	var value any = change(string(body))
