@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -94,39 +92,4 @@ func (s sized) runBuilt() int {
 		return 1
 	}
 	return s.m.Run()
-}
-
-// TestScripts runs testdata/script over the real main. Set UPDATE_SCRIPTS to
-// rewrite what they expect with what was seen.
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
-		Cmds:                map[string]func(ts *testscript.TestScript, neg bool, args []string){"capture": capture},
-		Setup: func(env *testscript.Env) error {
-			testdata, err := filepath.Abs("../../testdata")
-			if err != nil {
-				return err
-			}
-			env.Setenv("TESTDATA", testdata)
-			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
-			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
-			return nil
-		},
-	})
-}
-
-// capture sets a variable to what a pattern's group matches in the last command's
-// stdout: capture NAME PATTERN.
-func capture(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: capture NAME PATTERN")
-	}
-	found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
-	if len(found) != 2 {
-		ts.Fatalf("%q is not in the output", args[1])
-	}
-	ts.Setenv(args[0], found[1])
 }
