@@ -86,7 +86,7 @@ load: ## A thousand clients over HTTP for a minute, then SIGTERM in the middle (
 
 .PHONY: bench-fairness
 bench-fairness: ## Measure an honest caller beside a noisy one, for everything that callers share (Linux)
-	@$(GO) test -count 1 -timeout 20m -v -run 'TestNoisyNeighbour$$' ./cmd/gavel -fairness.calls 200 | grep -vE '^(===|PASS)'
+	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 20m -v -run 'TestNoisyNeighbour$$' ./cmd/gavel -fairness.calls 200 | grep -vE '^(===|PASS)'
 
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -186,6 +187,7 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 
 func TestTamperTable(t *testing.T) {
 	t.Parallel()
+	sampled := raceDetector || !storetest.Long() && !*update // one goroutine: a sample will do
 	l := newTampered(t)
 	if found := l.outcome(t, func(file) error { return nil }); found != "" {
 		t.Fatalf("untouched: %s", found)
@@ -229,7 +231,7 @@ func TestTamperTable(t *testing.T) {
 			})})
 		}
 		for i, c := range columns {
-			if table == "decision_index" && c.name == "id" || raceDetector && i%8 > 0 { // one goroutine: a sample will do
+			if table == "decision_index" && c.name == "id" || sampled && i%8 > 0 {
 				continue
 			}
 			rows = append(rows, manipulation{table, "`" + c.name + "` is changed", l.outcome(t, func(f file) error {
@@ -273,7 +275,7 @@ func TestTamperTable(t *testing.T) {
 		manipulation{"(files)", "the anchor file is emptied", l.outcomeOf(t, l.path, ruleKey, []string{}, same)},
 		manipulation{"(files)", "an older copy is put back, and the anchor file cut to match", l.outcomeOf(t, l.older, ruleKey, l.notes[:1], same)},
 	)
-	l.writeTamperTable(t, rows)
+	l.writeTamperTable(t, rows, sampled)
 }
 
 // whyUnseen is the reason why something is not found.
@@ -287,7 +289,7 @@ func whyUnseen(r manipulation) string {
 	return ""
 }
 
-func (l *ledger) writeTamperTable(t *testing.T, rows []manipulation) {
+func (l *ledger) writeTamperTable(t *testing.T, rows []manipulation, sampled bool) {
 	t.Helper()
 	slices.SortStableFunc(rows, func(a, b manipulation) int { return strings.Compare(a.table+a.what, b.table+b.what) })
 	var b strings.Builder
@@ -305,7 +307,7 @@ func (l *ledger) writeTamperTable(t *testing.T, rows []manipulation) {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.table, r.what, found)
 	}
-	if raceDetector {
+	if sampled {
 		return // the page has them all
 	}
 	if *update {

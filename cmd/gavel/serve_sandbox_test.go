@@ -82,7 +82,11 @@ func TestAnAgentWithHeavyData(t *testing.T) {
 	defer noise.Wait()
 	defer stop()
 	var heavy atomic.Int64
-	for range 80 {
+	requests, least, moves := 20, int64(2), 1
+	if storetest.Long() {
+		requests, least, moves = 80, 8, 12
+	}
+	for range requests {
 		id := s.begin(noisy, "one")
 		noise.Go(func() {
 			for ctx.Err() == nil {
@@ -94,12 +98,8 @@ func TestAnAgentWithHeavyData(t *testing.T) {
 			}
 		})
 	}
-	s.until("the noise is there", func() bool { return heavy.Load() > 8 })
+	s.until("the noise is there", func() bool { return heavy.Load() > least })
 	id := s.begin(honest, "one")
-	moves := 2
-	if storetest.Long() {
-		moves = 12
-	}
 	for range moves {
 		status, answer := s.ask(honest, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
 		if d, ok := answer["decision"].(object); !ok || d["applied"] != true {

@@ -31,11 +31,13 @@ func unsynced(t testing.TB, path string) *sqlitestore.Store {
 
 // TestConformanceOfALoneWriter is the suite where callers write themselves from the start.
 func TestConformanceOfALoneWriter(t *testing.T) {
-	storetest.Run(t, driver(func(t testing.TB, path string) *sqlitestore.Store {
+	d := driver(func(t testing.TB, path string) *sqlitestore.Store {
 		s := unsynced(t, path)
 		s.Alone()
 		return s
-	}))
+	})
+	d.Sample = true
+	storetest.Run(t, d)
 }
 
 func driver(open func(t testing.TB, path string) *sqlitestore.Store) storetest.Driver {

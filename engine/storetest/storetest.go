@@ -11,7 +11,6 @@ package storetest
 
 import (
 	"os"
-	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -35,6 +34,9 @@ type Driver struct {
 	// Stall keeps writes from proceeding until release is called, so that a queue
 	// forms; nil when writes do not queue.
 	Stall func(t testing.TB, s store.Store) (release func())
+	// Sample leaves out what is about finding decisions, unless Long: for a driver that
+	// passes the whole suite in another setting.
+	Sample bool
 }
 
 // Long reports whether tests are to take the sizes that show most, whatever it costs:
@@ -153,7 +155,11 @@ func listPromises() []promise { //nolint:funlen // a list
 
 // Run runs the suite.
 func Run(t *testing.T, d Driver) {
-	for _, tt := range slices.Concat(listPromises(), decisionPromises) {
+	promises := listPromises()
+	if !d.Sample || Long() {
+		promises = append(promises, decisionPromises...)
+	}
+	for _, tt := range promises {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.needs.has != nil && !tt.needs.has(d) {
 				t.Skip(tt.needs.without)
