@@ -20,7 +20,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
-	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -97,11 +96,11 @@ func (s *fileSettings) effective(ctx *kong.Context) []effective {
 	var list []effective
 	command := commandOf(ctx)
 	for _, flag := range ctx.Flags() {
-		b, ok := bindFlag(command, flag)
+		setting, ok := settingOf(command, flag)
 		if !ok {
 			continue
 		}
-		e := effective{Key: b.Name(), Value: shownValue(ctx.FlagValue(flag)), Flag: "--" + flag.Name, Variable: flag.Envs[0]}
+		e := effective{Key: setting.Name(), Value: shownValue(ctx.FlagValue(flag)), Flag: "--" + flag.Name, Variable: flag.Envs[0]}
 		e.Origin, e.Where = s.origin(ctx, flag)
 		list = append(list, e)
 	}
@@ -300,12 +299,9 @@ type configFlag struct {
 	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, issuers. See gavel config."`
 }
 
-// sources are the declared sources of evidence. A nil one stands for no --config.
-type sources struct{ manager *evidence.Manager }
-
 // open reads the configuration file; without one the result is nil. Nothing is
 // fetched. What would fail if it were fetched now is logged.
-func (f configFlag) open(log *slog.Logger) (*sources, error) {
+func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
@@ -321,7 +317,7 @@ func (f configFlag) open(log *slog.Logger) (*sources, error) {
 	for _, warning := range manager.Warnings() {
 		log.Warn("evidence", "config", f.Config, "issue", warning)
 	}
-	return &sources{manager}, nil
+	return manager, nil
 }
 
 func openEvidence(file *config.File) (*evidence.Manager, error) {
@@ -364,40 +360,4 @@ func badConfig(err error) error {
 		f.Lines = append(f.Lines, issue.Error())
 	}
 	return f
-}
-
-// names are the sources that definitions may ask for: nil when that is not known.
-func (s *sources) names() []string {
-	if s == nil {
-		return nil
-	}
-	return append([]string{}, s.manager.Names()...)
-}
-
-// readOnly are the names of the sources that only look; nil when that is not known.
-func (s *sources) readOnly() []string {
-	if s == nil {
-		return nil
-	}
-	var out []string
-	for _, i := range s.manager.List() {
-		if i.ReadOnly {
-			out = append(out, i.Name)
-		}
-	}
-	return out
-}
-
-func (s *sources) fetcher() judge.Fetcher {
-	if s == nil {
-		return nil
-	}
-	return s.manager
-}
-
-// Close ends what is being fetched.
-func (s *sources) Close() {
-	if s != nil {
-		s.manager.Close()
-	}
 }

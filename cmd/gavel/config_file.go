@@ -52,11 +52,11 @@ func (s *fileSettings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag)
 
 // valueOf is what the file says for a flag of the command.
 func (s *fileSettings) valueOf(ctx *kong.Context, flag *kong.Flag) (config.Value, bool) {
-	b, ok := bindFlag(commandOf(ctx), flag)
+	setting, ok := settingOf(commandOf(ctx), flag)
 	if !ok || s.file == nil {
 		return config.Value{}, false
 	}
-	v, ok := s.values[b.Name()]
+	v, ok := s.values[setting.Name()]
 	if ok && isPath(flag) {
 		v.Text, v.List = locatePath(s.file.Dir(), v.Text), slices.Clone(v.List)
 		for i, item := range v.List {
@@ -94,7 +94,8 @@ func (s *fileSettings) open(path string) error {
 	if err != nil {
 		return badConfig(err)
 	}
-	if s.values, err = file.Values(settingsOf(listBindings(all.Model))); err != nil {
+	known, _ := listSettings(all.Model)
+	if s.values, err = file.Values(known); err != nil {
 		return badConfig(err)
 	}
 	s.file = file
@@ -172,21 +173,15 @@ func camelCase(name string) string {
 	return strings.Join(words, "")
 }
 
-// binding is a setting with a flag that it is the same as.
-type binding struct {
-	config.Setting
-	flag *kong.Flag
-}
-
-// listBindings are all settings that the file may have, in the order of the commands' flags.
-func listBindings(app *kong.Application) []binding {
-	var all []binding
+// listSettings are all that the file may have, in the order of the commands' flags, which they
+// are the same as.
+func listSettings(app *kong.Application) (all []config.Setting, flags []*kong.Flag) {
 	seen := map[string]bool{}
-	add := func(command string, flags []*kong.Flag) {
-		for _, f := range flags {
-			if b, ok := bindFlag(command, f); ok && !seen[b.Name()] {
-				seen[b.Name()] = true
-				all = append(all, b)
+	add := func(command string, of []*kong.Flag) {
+		for _, f := range of {
+			if s, ok := settingOf(command, f); ok && !seen[s.Name()] {
+				seen[s.Name()] = true
+				all, flags = append(all, s), append(flags, f)
 			}
 		}
 	}
@@ -196,19 +191,19 @@ func listBindings(app *kong.Application) []binding {
 			add(child.Name, child.Flags)
 		}
 	}
-	return all
+	return all, flags
 }
 
-func bindFlag(command string, f *kong.Flag) (binding, bool) {
+func settingOf(command string, f *kong.Flag) (config.Setting, bool) {
 	section, key, ok := keyOf(command, f)
 	if !ok {
-		return binding{}, false
+		return config.Setting{}, false
 	}
-	b := binding{Setting: config.Setting{Section: section, Key: key, Form: formOf(f.Target.Type())}, flag: f}
-	if b.Form == config.Text && f.Enum != "" {
-		b.Choices = f.EnumSlice()
+	s := config.Setting{Section: section, Key: key, Form: formOf(f.Target.Type())}
+	if s.Form == config.Text && f.Enum != "" {
+		s.Choices = f.EnumSlice()
 	}
-	return b, true
+	return s, true
 }
 
 func formOf(t reflect.Type) config.Form {
@@ -230,14 +225,6 @@ func formOf(t reflect.Type) config.Form {
 	default:
 		return config.Text
 	}
-}
-
-func settingsOf(all []binding) []config.Setting {
-	list := make([]config.Setting, len(all))
-	for i, b := range all {
-		list[i] = b.Setting
-	}
-	return list
 }
 
 // isPath reports whether a flag's value is where something is: in the file, such a place is

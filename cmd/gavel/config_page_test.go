@@ -38,14 +38,14 @@ variable too: the flag wins, then the variable, then the file, then the default.
 Paths (files, folders, patterns) are relative to the file's folder. Keys marked "at once" apply when
 a running server has read the changed file; the others at the next start.
 `)
-	all := listBindings(parser.Model)
+	all, flags := listSettings(parser.Model)
 	for _, s := range sectionWords {
 		title := s.section
 		if title == "" {
 			title = "Top"
 		}
 		fmt.Fprintf(b, "\n## %s\n\n%s\n\n| key | value | flag | environment | taken over | meaning |\n|---|---|---|---|---|---|\n", title, s.words)
-		for _, setting := range all {
+		for i, setting := range all {
 			if setting.Section != s.section {
 				continue
 			}
@@ -54,10 +54,10 @@ a running server has read the changed file; the others at the next start.
 				value = strings.Join(setting.Choices, ", ")
 			}
 			when := "at the next start"
-			if isReloadable(setting.Name()) {
+			if listReloadables()[setting.Name()] != nil {
 				when = "at once"
 			}
-			fmt.Fprintf(b, "| `%s` | %s | `--%s` | `%s` | %s | %s |\n", setting.Key, value, setting.flag.Name, setting.flag.Envs[0], when, setting.flag.Help)
+			fmt.Fprintf(b, "| `%s` | %s | `--%s` | `%s` | %s | %s |\n", setting.Key, value, flags[i].Name, flags[i].Envs[0], when, flags[i].Help)
 		}
 	}
 	fmt.Fprint(b, `
@@ -97,7 +97,8 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{}
-	for _, setting := range listBindings(parser.Model) {
+	all, _ := listSettings(parser.Model)
+	for _, setting := range all {
 		if !strings.Contains(b.String(), "| `"+setting.Key+"` |") {
 			t.Errorf("%s is not on the page", setting.Name())
 		}
@@ -108,7 +109,7 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 			continue
 		}
 		for _, f := range command.Flags {
-			if _, ok := bindFlag(command.Name, f); !ok && f.Name != "config" {
+			if _, ok := settingOf(command.Name, f); !ok && f.Name != "config" {
 				t.Errorf("%s --%s has no key in the file", command.Name, f.Name)
 			}
 		}

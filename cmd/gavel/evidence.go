@@ -49,7 +49,7 @@ func (c *evidenceListCmd) Run(con *console) error {
 		return err
 	}
 	defer declared.Close()
-	infos := append([]evidence.Info{}, declared.manager.List()...)
+	infos := append([]evidence.Info{}, declared.List()...)
 	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
 	for _, i := range infos {
 		rows = append(rows, []string{i.Name, i.Kind, yesNo(i.ReadOnly), i.Timeout.String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
@@ -68,7 +68,7 @@ func argumentNames(arguments map[string]evidence.Argument) string {
 }
 
 // declared opens the sources for a command that is about nothing else.
-func (f configFlag) declared(log *slog.Logger) (*sources, error) {
+func (f configFlag) declared(log *slog.Logger) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
 	}
@@ -118,11 +118,11 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer declared.Close()
-	if known := declared.names(); !slices.Contains(known, c.Source) {
+	if known := declared.Names(); !slices.Contains(known, c.Source) {
 		return term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}
 	began := time.Now()
-	got, err := declared.manager.Fetch(ctx, judge.EvidenceRequest{
+	got, err := declared.Fetch(ctx, judge.EvidenceRequest{
 		Name: "evidence", Source: c.Source, Arguments: arguments, Required: true,
 	}, c.ReadOnly)
 	if err != nil {

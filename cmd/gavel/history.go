@@ -2,9 +2,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type historyCmd struct {
@@ -254,20 +253,17 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 // so standard output may be one.
 func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuery, w io.Writer) error {
 	out := bufio.NewWriter(w)
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false)
 	for req := (engine.DecisionsRequest{Query: q, Limit: exportPage, BareEvidence: true}); ; {
 		page, err := e.Decisions(ctx, localCLI, req)
 		if err != nil {
 			return engineFailure(err)
 		}
 		for _, d := range page.Decisions {
-			line.Reset()
-			if err := enc.Encode(d); err != nil {
+			line, err := document.Marshal(d)
+			if err != nil {
 				return term.UnknownErrorf("", "cannot encode decision %d of %s: %w", d.Seq, d.WorkflowID, err)
 			}
-			if _, err := out.WriteString(term.EscapeJSON(line.String())); err != nil {
+			if _, err := out.WriteString(term.EscapeJSON(string(line)) + "\n"); err != nil {
 				return term.UnknownErrorf("", "cannot write the export: %w", err)
 			}
 		}

@@ -71,7 +71,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 
 	report := lintReport{Files: []lintFile{}}
 	for _, file := range files {
-		result, err := lintOne(ctx, box, declared.names(), file)
+		result, err := lintOne(ctx, box, declared.Names(), file)
 		if err != nil {
 			return err
 		}

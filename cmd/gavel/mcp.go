@@ -24,10 +24,7 @@ type mcpCmd struct {
 	ToolNames   string   `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
 	Reviews     bool     `name:"reviews" help:"Let moves that need a person wait for one: gavel review shows and decides them. Without it they are refused."`
 	Elicit      bool     `name:"elicit" help:"With --reviews: let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
-	configFlag
-	storeFlag
-	modelFlags
-	anchorFlags
+	systemFlags
 }
 
 func (mcpCmd) Help() string {
@@ -93,14 +90,10 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if c.Elicit && !c.Reviews {
 		return nil, term.UsageErrorf("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
 	}
-	path, err := c.storePath(con.log, true)
-	if err != nil {
-		return nil, err
-	}
-	if path == memoryStore && c.Reviews && !c.Elicit {
+	if c.Store == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Warn("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file")
 	}
-	return openEquipped(ctx, con, path, equipment{reviews: c.Reviews, clientReviews: c.Elicit}, &c.modelFlags, c.configFlag, c.anchorFlags)
+	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit})
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {

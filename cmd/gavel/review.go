@@ -222,7 +222,7 @@ func canFetch(ctx context.Context, sys *system, who engine.Principal, id string)
 		return nil // the engine tells it
 	}
 	for _, e := range view.Decision.Evidence {
-		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.sources.names(), e.Source) {
+		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.sources.Names(), e.Source) {
 			return term.UsageErrorf("give the file that the server has: --config FILE",
 				"the evidence %q has to be fetched again from %q, and no such source is configured here; the review stays open", e.Name, e.Source)
 		}

@@ -29,10 +29,7 @@ type serveCmd struct {
 	rateFlags
 	quotaFlags
 	telemetryFlags
-	configFlag
-	storeFlag
-	modelFlags
-	anchorFlags
+	systemFlags
 }
 
 func (serveCmd) Help() string {
@@ -66,11 +63,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	path, err := c.storePath(con.log, true)
-	if err != nil {
-		return err
-	}
-	sys, err := openEquipped(ctx, con, path, equipment{reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}}, &c.modelFlags, c.configFlag, c.anchorFlags)
+	sys, err := c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}})
 	if err != nil {
 		return err
 	}

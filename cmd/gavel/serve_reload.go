@@ -47,8 +47,6 @@ func listReloadables() map[string]func(r *reloader, c *commands) {
 	}
 }
 
-func isReloadable(name string) bool { return listReloadables()[name] != nil }
-
 func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch) *reloader {
 	return &reloader{
 		con: con, routes: r, callers: known, watch: watch, path: c.Config,

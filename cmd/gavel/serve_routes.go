@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
@@ -126,12 +127,9 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 
 // listSources lists the sources of evidence for callers: what they are called, not where
 // they are.
-func listSources(s *sources) func() []operation.Source {
+func listSources(s *evidence.Manager) func() []operation.Source {
 	return func() (list []operation.Source) {
-		if s == nil {
-			return nil
-		}
-		for _, i := range s.manager.List() {
+		for _, i := range s.List() {
 			list = append(list, operation.Source{Name: i.Name, Kind: i.Kind, Description: i.Description, ReadOnly: i.ReadOnly})
 		}
 		return list

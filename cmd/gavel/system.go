@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -55,9 +56,9 @@ type system struct {
 // equipment is what a command configures beside the store. The zero value judges
 // with fields, schemas and scripts alone.
 type equipment struct {
-	model   *model         // nil when none is configured
-	sources *sources       // nil without --config
-	anchors *record.Signer // nil when nobody anchors
+	model   *model            // nil when none is configured
+	sources *evidence.Manager // nil without --config
+	anchors *record.Signer    // nil when nobody anchors
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
@@ -77,21 +78,33 @@ func (s *system) Close() error {
 	return errors.Join(s.sandbox.Close(), s.equipment.Close(), s.store.Close())
 }
 
-// openEquipped opens the store at a path with the model, the sources of evidence and the
+// systemFlags are what a server opens a system with.
+type systemFlags struct {
+	configFlag
+	storeFlag
+	modelFlags
+	anchorFlags
+}
+
+// openEquipped opens the store, or makes it, with the model, the sources of evidence and the
 // anchors that the flags configure.
-func openEquipped(ctx context.Context, con *console, path string, with equipment, models *modelFlags, declared configFlag, anchors anchorFlags) (_ *system, err error) {
+func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equipment) (_ *system, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, with.Close())
 		}
 	}()
-	if with.model, err = models.open(con.log); err != nil {
+	path, err := f.storePath(con.log, true)
+	if err != nil {
 		return nil, err
 	}
-	if with.sources, err = declared.open(con.log); err != nil {
+	if with.model, err = f.modelFlags.open(con.log); err != nil {
 		return nil, err
 	}
-	if with.anchors, err = anchors.signer(con.log, path); err != nil {
+	if with.sources, err = f.configFlag.open(con.log); err != nil {
+		return nil, err
+	}
+	if with.anchors, err = f.signer(con.log, path); err != nil {
 		return nil, err
 	}
 	with.metered.count(with)
@@ -141,7 +154,10 @@ func newSystem(log *slog.Logger, db store.Store, path string, key []byte, with e
 			err = errors.Join(err, sys.Close())
 		}
 	}()
-	judging := judge.Config{Compiler: box.compiler, Fetcher: with.sources.fetcher(), Memory: engine.NewMemory(db)}
+	judging := judge.Config{Compiler: box.compiler, Memory: engine.NewMemory(db)}
+	if with.sources != nil {
+		judging.Fetcher = with.sources
+	}
 	if with.model != nil {
 		if judging.Model, err = with.model.layer(engine.NewMemory(db)); err != nil {
 			return nil, err
@@ -153,7 +169,7 @@ func newSystem(log *slog.Logger, db store.Store, path string, key []byte, with e
 	}
 	config := engine.Config{
 		Store: db, Judge: pipeline, Compiler: box.compiler, Reader: box.pool, Digester: record.NewDigester(key),
-		Models: with.model.names(), Sources: with.sources.names(), ReadOnlySources: with.sources.readOnly(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
+		Models: with.model.names(), Sources: with.sources.Names(), ReadOnlySources: with.sources.ReadOnlyNames(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
 	}
 	config.Quotas = with.quotas
 	configure(&config)
@@ -257,9 +273,9 @@ func openPathToCheck(ctx context.Context, con *console, path string) (*system, e
 	if err != nil {
 		return nil, term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
-	db, err := sqlitestore.OpenToRead(ctx, path)
+	db, err := openArchive(ctx, path)
 	if err != nil {
-		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
+		return nil, err
 	}
 	empty, err := db.IsEmpty(ctx)
 	if err != nil && !errors.Is(err, store.ErrDamaged) { // what is damaged is for the command to find

@@ -145,11 +145,29 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 	m.warnings = append(m.warnings, compiled.kind.warnings()...)
 }
 
-// Names are the names of the sources, sorted.
-func (m *Manager) Names() []string { return slices.Sorted(maps.Keys(m.sources)) }
+// Names lists the sources, sorted; nil of a nil Manager, which has none configured.
+func (m *Manager) Names() []string {
+	if m == nil {
+		return nil
+	}
+	return append([]string{}, slices.Sorted(maps.Keys(m.sources))...)
+}
+
+// ReadOnlyNames lists the sources that only look.
+func (m *Manager) ReadOnlyNames() (names []string) {
+	for _, i := range m.List() {
+		if i.ReadOnly {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
 
 // List tells of every source, sorted by name.
 func (m *Manager) List() []Info {
+	if m == nil {
+		return nil
+	}
 	out := slices.Clone(m.infos)
 	for i := range out {
 		out[i].Arguments = maps.Clone(out[i].Arguments)
@@ -263,6 +281,9 @@ func (m *Manager) acquire(ctx context.Context, caller string) (fctx context.Cont
 // Close ends what is being fetched, whose callers get judge.ErrBusy,
 // and waits for it. Fetch afterwards is an error that wraps judge.ErrBusy.
 func (m *Manager) Close() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	if !m.closed {
 		m.closed = true
