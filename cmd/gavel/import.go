@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/transfer"
@@ -100,15 +99,20 @@ func printImport(con *console, report transfer.ImportReport) {
 	var remarks []string
 	for _, d := range report.Definitions {
 		rows = append(rows, []string{d.File, string(d.Status), nameVersion(d.Name, d.Version)})
-		if d.Reason != "" && len(d.Issues) == 0 {
-			remarks = append(remarks, d.File+": refused: "+d.Reason)
-		}
 		for _, issue := range d.Issues {
 			remarks = append(remarks, issueLine(d.File, issue))
 		}
+		if d.Reason != "" && len(d.Issues) == 0 {
+			remarks = append(remarks, d.File+": refused: "+d.Reason)
+		}
 	}
 	for _, i := range report.Instances {
-		rows = append(rows, []string{i.File, string(i.Status), instanceImported(i)})
+		what := i.ID
+		if i.Status != transfer.Refused {
+			what = fmt.Sprintf("%s in %q, %s, %s", nameVersion(i.Workflow, i.Version), i.State,
+				term.Count(i.Events-i.Checkpoints, "step"), term.Count(i.Checkpoints, "checkpoint"))
+		}
+		rows = append(rows, []string{i.File, string(i.Status), what})
 		if i.Reason != "" {
 			remarks = append(remarks, i.File+": refused: "+i.Reason)
 		}
@@ -130,18 +134,4 @@ func nameVersion(name string, version int) string {
 		return name
 	}
 	return fmt.Sprintf("%s v%d", name, version)
-}
-
-func instanceImported(i transfer.InstanceReport) string {
-	if i.Status == transfer.Refused {
-		return i.ID
-	}
-	parts := []string{fmt.Sprintf("%s in %q", nameVersion(i.Workflow, i.Version), i.State)}
-	if steps := i.Events - i.Checkpoints; steps > 0 {
-		parts = append(parts, term.Count(steps, "step"))
-	}
-	if i.Checkpoints > 0 {
-		parts = append(parts, term.Count(i.Checkpoints, "checkpoint"))
-	}
-	return strings.Join(parts, ", ")
 }

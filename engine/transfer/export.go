@@ -8,10 +8,12 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ExportRequest selects what is exported; zero fields select all.
@@ -64,10 +66,14 @@ func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 	}
 	x := exporter{e, db, p, record.NewSalt()}
 	name := req.Workflow
+	var one *record.Instance
 	if req.Instance != "" {
-		inst, err := x.loadInstance(ctx, req.Instance)
-		if err != nil {
-			return Exported{}, err
+		inst, err := db.Load(ctx, req.Instance)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return Exported{}, engine.UnknownInstance(req.Instance)
+		case err != nil:
+			return Exported{}, engine.StoreError("load the instance", err)
 		}
 		if name != "" && name != inst.Workflow {
 			return Exported{}, &engine.Error{
@@ -75,13 +81,13 @@ func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 				Hint: "Give one of the two.",
 			}
 		}
-		name = inst.Workflow
+		name, one = inst.Workflow, &inst
 	}
 	definitions, err := x.exportDefinitions(ctx, name)
 	if err != nil {
 		return Exported{}, err
 	}
-	return Exported{Definitions: definitions, Instances: x.exportInstances(ctx, req)}, nil
+	return Exported{Definitions: definitions, Instances: x.exportInstances(ctx, name, one)}, nil
 }
 
 type exporter struct {
@@ -89,17 +95,6 @@ type exporter struct {
 	db   store.Store
 	p    engine.Principal
 	salt string // of its digests
-}
-
-func (x exporter) loadInstance(ctx context.Context, id string) (record.Instance, error) {
-	inst, err := x.db.Load(ctx, id)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return inst, engine.UnknownInstance(id)
-	case err != nil:
-		return inst, engine.StoreError("load the instance", err)
-	}
-	return inst, nil
 }
 
 // exportDefinitions are all versions of one workflow, or of all for "".
@@ -137,7 +132,8 @@ func (x exporter) exportDefinitions(ctx context.Context, name string) ([]Exporte
 	return out, nil
 }
 
-func (x exporter) exportInstances(ctx context.Context, req ExportRequest) iter.Seq2[ExportedInstance, error] {
+// exportInstances are those of one workflow, or of all for "", or only the one that is given.
+func (x exporter) exportInstances(ctx context.Context, workflow string, one *record.Instance) iter.Seq2[ExportedInstance, error] {
 	return func(yield func(ExportedInstance, error) bool) {
 		ctx, read, err := x.e.BeginBulkRead(ctx, x.p)
 		if err != nil {
@@ -145,16 +141,11 @@ func (x exporter) exportInstances(ctx context.Context, req ExportRequest) iter.S
 			return
 		}
 		defer read.End()
-		if req.Instance != "" {
-			inst, err := x.loadInstance(ctx, req.Instance)
-			if err != nil {
-				yield(ExportedInstance{}, err)
-				return
-			}
-			yield(x.exportInstance(ctx, inst))
+		if one != nil {
+			yield(x.exportInstance(ctx, *one))
 			return
 		}
-		for inst, err := range x.db.Instances(ctx, store.InstanceQuery{Workflow: req.Workflow}) {
+		for inst, err := range x.db.Instances(ctx, store.InstanceQuery{Workflow: workflow}) {
 			if err != nil {
 				yield(ExportedInstance{}, engine.StoreError("list the instances", err))
 				return
@@ -293,19 +284,11 @@ type exportedEvent struct {
 	Rollback       *record.Rollback   `json:"rollback,omitempty"`
 	Migration      *record.Migration  `json:"migration,omitempty"`
 	Truncation     *record.Truncation `json:"truncation,omitempty"`
-	Import         *exportedImport    `json:"import,omitempty"`
+	Import         *record.Import     `json:"import,omitempty"`
 	// Origin is what the line said that the event was imported from: claims, not records.
 	Origin   json.RawMessage `json:"origin,omitempty"`
 	PrevHash string          `json:"prevHash"`
 	Hash     string          `json:"hash"`
-}
-
-type exportedImport struct {
-	Source     string `json:"source"`
-	Line       int    `json:"line"`
-	SourceHash string `json:"sourceHash,omitempty"`
-	By         string `json:"by,omitempty"`
-	Counts     bool   `json:"counts,omitempty"`
 }
 
 // addEvent exports one event: as a line, or as a checkpoint.
@@ -330,25 +313,23 @@ func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
 		return x.addCheckpoint(ev)
 	}
 	patch := ev.Patch
-	if ev.Kind.Revises() && ev.Kind != record.Imported && ev.Kind != record.Started && ev.Kind != record.Advanced && ev.Kind != record.Reconciled {
-		if patch, err = diffContexts(before.Context, next.Context); err != nil {
-			return engine.InternalError("compare contexts", err)
-		}
+	if ev.Kind.Revises() && ev.Kind != record.Reconciled && len(patch) == 0 { // a rollback names a revision
+		patch = encodeObject(diffContexts(before.Context, next.Context))
 	}
 	return x.addLine(ev, patch)
 }
 
 func (x *exporting) addLine(ev record.Event, patch json.RawMessage) error {
-	fields := map[string]json.RawMessage{"timestamp": timeText(ev.Time), "to": quoteJSON(ev.To)}
+	fields := map[string]any{"timestamp": ev.Time.UTC(), "to": ev.To}
 	if ev.From != "" {
-		fields["from"] = quoteJSON(ev.From)
+		fields["from"] = ev.From
 	}
 	action := x.mask.Action(ev.Action)
 	if action == "" && (ev.Import == nil || ev.Import.Line == 0) {
 		action = string(ev.Kind)
 	}
 	if action != "" {
-		fields["action"] = quoteJSON(action)
+		fields["action"] = action
 	}
 	if len(patch) > 0 && string(patch) != "{}" {
 		masked, err := x.mask.Document(patch)
@@ -367,15 +348,14 @@ func (x *exporting) addCheckpoint(ev record.Event) error {
 	if err != nil {
 		return err
 	}
-	fields := map[string]json.RawMessage{
-		"checkpointId": quoteJSON(ev.Checkpoint.ID), "workflowId": quoteJSON(ev.Instance), "state": quoteJSON(ev.To),
-		"context": context, "timestamp": timeText(ev.Time),
+	fields := map[string]any{
+		"checkpointId": ev.Checkpoint.ID, "workflowId": ev.Instance, "state": ev.To, "context": context, "timestamp": ev.Time.UTC(),
 	}
 	if ev.Checkpoint.Description != "" {
-		fields["description"] = quoteJSON(x.mask.Text(ev.Checkpoint.Description))
+		fields["description"] = x.mask.Text(ev.Checkpoint.Description)
 	}
 	if len(ev.Checkpoint.Metadata) > 0 {
-		if err := x.overlayExtra(fields, encodeObject(map[string]json.RawMessage{"metadata": ev.Checkpoint.Metadata})); err != nil {
+		if err := x.overlayExtra(fields, encodeObject(members{"metadata": ev.Checkpoint.Metadata})); err != nil {
 			return err
 		}
 	}
@@ -406,17 +386,15 @@ func (x *exporting) writeState() error {
 	if err != nil {
 		return err
 	}
-	updated := timeText(x.inst.UpdatedAt)
-	fields := map[string]json.RawMessage{
-		"id": quoteJSON(x.inst.ID), "type": quoteJSON(x.inst.Workflow), "state": quoteJSON(x.inst.State), "context": context,
-		"createdAt": timeText(x.inst.CreatedAt), "updatedAt": updated,
-		"gavel": encodeObject(map[string]json.RawMessage{"definitionHash": quoteJSON(x.inst.DefinitionHash), "status": quoteJSON(string(x.inst.Status))}),
+	fields := map[string]any{
+		"id": x.inst.ID, "type": x.inst.Workflow, "state": x.inst.State, "context": context, "createdAt": x.inst.CreatedAt.UTC(),
+		"gavel": map[string]any{"definitionHash": x.inst.DefinitionHash, "status": x.inst.Status},
 	}
 	if err := x.overlayExtra(fields, x.extra); err != nil {
 		return err
 	}
-	if !x.asImported { // the file's own time is of what it was then
-		fields["updatedAt"] = updated
+	if _, known := fields["updatedAt"]; !known || !x.asImported { // the file's own time is of what it was then
+		fields["updatedAt"] = x.inst.UpdatedAt.UTC()
 	}
 	x.out.State, err = encodeCanonical(fields)
 	return err
@@ -424,36 +402,44 @@ func (x *exporting) writeState() error {
 
 // completeDocument adds to the fields of a line or a checkpoint what it was imported with and what
 // there is to say of its event, and encodes them.
-func (x *exporting) completeDocument(fields map[string]json.RawMessage, ev record.Event, part string) (json.RawMessage, error) {
+func (x *exporting) completeDocument(fields map[string]any, ev record.Event, part string) (json.RawMessage, error) {
 	if err := x.overlayExtra(fields, extraPart(ev.Import, part)); err != nil {
 		return nil, err
 	}
 	// What was imported from an export keeps what stood there, if that says no more than that
 	// it was imported; else it stands in origin.
-	if !isImported(fields["gavel"]) {
-		about, err := x.describeEvent(ev, fields["gavel"])
+	said, _ := fields["gavel"].(json.RawMessage)
+	if !isImported(said) {
+		about, err := x.describeEvent(ev, said)
 		if err != nil {
 			return nil, err
 		}
-		if fields["gavel"], err = json.Marshal(about); err != nil {
-			return nil, engine.InternalError("write an event", err)
-		}
+		fields["gavel"] = about
 	}
 	return encodeCanonical(fields)
 }
 
 // overlayExtra puts what an imported part held beside its fields back into it.
-func (x *exporting) overlayExtra(fields map[string]json.RawMessage, extra json.RawMessage) error {
+func (x *exporting) overlayExtra(fields map[string]any, extra json.RawMessage) error {
 	masked, err := x.mask.ForeignObject(extra)
 	if err != nil {
 		return engine.InternalError("read what was imported", err)
 	}
-	more, err := fieldsOf(masked)
-	if err != nil {
-		return engine.InternalError("read what was imported", err)
+	for name, value := range membersOf(masked) {
+		fields[name] = value
 	}
-	maps.Copy(fields, more)
 	return nil
+}
+
+func encodeCanonical(fields map[string]any) (json.RawMessage, error) {
+	raw, err := json.Marshal(fields)
+	if err == nil {
+		raw, err = document.Canonical(raw)
+	}
+	if err != nil {
+		return nil, engine.InternalError("write what is exported", err)
+	}
+	return raw, nil
 }
 
 // isImported reports whether a member "gavel" says that its event was imported.
@@ -490,7 +476,9 @@ func (x *exporting) describeEvent(ev record.Event, origin json.RawMessage) (expo
 		out.Review = &r
 	}
 	if ev.Import != nil {
-		out.Import = &exportedImport{Source: ev.Import.Source, Line: ev.Import.Line, SourceHash: ev.Import.SourceHash, By: ev.Import.By, Counts: ev.Import.Counts}
+		from := *ev.Import
+		from.At, from.Extra = time.Time{}, nil
+		out.Import = &from
 	}
 	return out, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ImportRequest brings definitions and instances into the store that were kept elsewhere.
@@ -79,18 +80,16 @@ type Line struct {
 	Hash   string // hex SHA-256 of the line's bytes
 	Time   time.Time
 	Action string
-	// From is "" for a start; To is "" where the line does not name it.
+	// From is "" for a start.
 	From, To string
 	// Data was merged into the context; Context is the whole context after that. Either
 	// may be nil.
 	Data, Context json.RawMessage
-	// CheckpointID is the checkpoint that a rollback restores, or that a line of the kind
-	// Checkpointed is of.
+	// CheckpointID is the checkpoint that a rollback restores.
 	CheckpointID string
-	// Kind and Status are those of the event that a gavel export wrote the line for; ""
-	// for other lines.
-	Kind   record.Kind
-	Status record.Status
+	// Kind is that of the event that a gavel export wrote the line for; "" for other lines.
+	Kind      record.Kind
+	Cancelled bool
 	// Seq orders the lines and checkpoints of a gavel export; 0 in other folders.
 	Seq   int64
 	Extra Extra
@@ -138,7 +137,7 @@ type ImportReport struct {
 type DefinitionReport struct {
 	File    string           `json:"file"`
 	Name    string           `json:"name,omitempty"`
-	Version int              `json:"version,omitempty"`
+	Version int              `json:"version,omitempty"` // 0 where a dry run cannot know it
 	Hash    string           `json:"hash,omitempty"`
 	Status  Status           `json:"status"`
 	Reason  string           `json:"reason,omitempty"` // of a refusal
@@ -150,7 +149,7 @@ type InstanceReport struct {
 	File     string `json:"file"`
 	ID       string `json:"id,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
-	Version  int    `json:"version,omitempty"`
+	Version  int    `json:"version,omitempty"` // 0 where a dry run cannot know it
 	State    string `json:"state,omitempty"`
 	Status   Status `json:"status"`
 	Reason   string `json:"reason,omitempty"` // of a refusal
@@ -165,32 +164,25 @@ type InstanceReport struct {
 // the first is written, and a short line that restores a checkpoint can change much.
 const MaxBytes = 64 << 20
 
-// refusal is why a definition or an instance is not imported.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-func newRefusal(format string, args ...any) error {
-	return refusal(fmt.Sprintf(format, args...))
-}
-
 type importer struct {
 	e   *engine.Engine
 	db  store.Store
 	p   engine.Principal
 	req ImportRequest
 	at  time.Time
-	// versions are the definitions of the import by their names in the source, the newest
-	// last; refused has the files of those that were refused.
-	versions map[string][]version
-	refused  map[string]string
+	// versions are the definitions of the import.
+	versions map[versionKey]version
 }
+
+// versionKey is a version's name and hash in the source; the newest one is there without its
+// hash, too.
+type versionKey struct{ name, hash string }
 
 // version is a version of a definition; one without def is none.
 type version struct {
-	hash   string // of the definition in the source
-	stored store.Definition
-	def    *workflow.Definition
+	stored  store.Definition // without a version in a dry run that would make it
+	def     *workflow.Definition
+	refused string // the file that was refused
 }
 
 // Import adds definitions and instances that were kept elsewhere. Definitions become the
@@ -212,156 +204,136 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 	if err := e.CheckText("owner", req.Owner); err != nil {
 		return ImportReport{}, err
 	}
-	im := &importer{e: e, db: db, p: p, req: req, at: e.Now(), versions: map[string][]version{}, refused: map[string]string{}}
+	im := &importer{e: e, db: db, p: p, req: req, at: e.Now(), versions: map[versionKey]version{}}
 	report := ImportReport{
 		Source: req.Source, Owner: req.Owner, DryRun: req.DryRun, Counts: req.Counts,
 		Definitions: []DefinitionReport{}, Instances: []InstanceReport{},
 	}
 	for _, in := range req.Definitions {
 		out, err := im.importDefinition(ctx, in)
-		if err != nil {
+		if out.Reason, err = splitReason(err); err != nil {
 			return report, err
 		}
-		report.Definitions = append(report.Definitions, out)
-		if out.Status == Refused {
+		if out.Reason != "" {
+			out.Status = Refused
 			report.Refused++
 		}
+		report.Definitions = append(report.Definitions, out)
 	}
 	if req.Instances == nil {
 		return report, nil
 	}
-	for in, bad := range req.Instances {
-		out, err := im.importInstance(ctx, in, bad)
-		if err != nil {
+	for in, err := range req.Instances {
+		if in.ID != "" {
+			in.ID = req.Rename + in.ID
+		}
+		out := InstanceReport{File: in.File, ID: in.ID, Workflow: in.Workflow, State: in.State, Status: Refused}
+		if err == nil {
+			err = im.importInstance(ctx, in, &out)
+		}
+		if out.Reason, err = splitReason(err); err != nil {
 			return report, err
 		}
-		report.Instances = append(report.Instances, out)
-		if out.Status == Refused {
+		switch out.Status {
+		case Refused:
 			report.Refused++
-		}
-		if out.Status == Differs {
+		case Differs:
 			report.Differed++
+		case Imported, Present:
 		}
+		report.Instances = append(report.Instances, out)
 	}
 	return report, nil
+}
+
+// splitReason tells errors that end an import, the engine's, from those that are the reason
+// why one part is refused.
+func splitReason(err error) (reason string, fatal error) {
+	if _, ok := errors.AsType[*engine.Error](err); ok || err == nil {
+		return "", err
+	}
+	return err.Error(), nil
 }
 
 // importDefinition stores a definition as the caller's, unless the store has the same one
 // of an operator.
 func (im *importer) importDefinition(ctx context.Context, in Definition) (DefinitionReport, error) {
-	out := DefinitionReport{File: in.File, Status: Refused}
+	out := DefinitionReport{File: in.File, Name: document.Known(in.Document).Get("name").Text()}
+	newest := versionKey{name: out.Name}
+	im.versions[newest] = version{refused: in.File}
 	if in.Err != nil {
-		out.Reason = in.Err.Error()
-		return out, nil
+		return out, in.Err
 	}
-	d, err := im.examineDefinition(ctx, in, &out)
-	if d == nil || err != nil {
-		return out, err
+	req := engine.DefineRequest{Source: in.File, Document: in.Document}
+	d, _, err := im.e.ExamineDefinition(ctx, im.p, req)
+	if invalid, ok := errors.AsType[*engine.Error](err); ok && invalid.Code == engine.CodeInvalidDefinition {
+		out.Issues = invalid.Issues
+		return out, errors.New(invalid.Message)
 	}
-	name, hash := d.Name, d.Hash
-	if im.req.Rename != "" {
-		members, err := fieldsOf(in.Document)
-		if err != nil {
-			return out, engine.InternalError("rename a definition", err)
-		}
-		members["name"] = quoteJSON(im.req.Rename + name)
-		in.Document = encodeObject(members)
-		if d, err = im.examineDefinition(ctx, in, &out); d == nil || err != nil {
-			im.refused[name] = in.File
-			return out, err
-		}
-	}
-	out.Name, out.Hash = d.Name, d.Hash
-	v, newest, err := im.findVersion(ctx, d.Name, d.Hash)
 	if err != nil {
 		return out, err
 	}
-	for _, other := range im.versions[name] {
-		if newest = max(newest, other.stored.Version); other.hash == hash {
-			v = other
+	key := versionKey{d.Name, d.Hash}
+	if im.req.Rename != "" {
+		fields := membersOf(d.Document)
+		fields["name"] = quoteJSON(im.req.Rename + d.Name)
+		req.Document = encodeObject(fields)
+		if d, err = workflow.Parse(in.File, req.Document); err != nil {
+			return out, err
 		}
+	}
+	v, err := im.findVersion(ctx, d.Name, d.Hash)
+	if err != nil {
+		return out, err
 	}
 	out.Status = Present
 	if v.def == nil {
-		out.Status, v = Imported, version{def: d, stored: store.Definition{Name: d.Name, Version: newest + 1, Hash: d.Hash}}
+		out.Status, v = Imported, version{def: d, stored: store.Definition{Name: d.Name, Hash: d.Hash}}
 		if !im.req.DryRun {
-			made, err := im.e.Define(ctx, im.p, engine.DefineRequest{Source: in.File, Document: in.Document})
+			made, err := im.e.Define(ctx, im.p, req)
 			if err != nil {
 				return out, err
 			}
 			v.stored.Version = made.Version
 		}
 	}
-	v.hash, out.Version = hash, v.stored.Version
-	im.versions[name] = append(im.versions[name], v)
+	out.Name, out.Hash, out.Version = d.Name, d.Hash, v.stored.Version
+	im.versions[key], im.versions[newest] = v, v
 	return out, nil
 }
 
-func (im *importer) loadVersion(ctx context.Context, name string, number int) (v version, err error) {
-	v.stored, v.def, err = im.e.LoadDefinition(ctx, im.p, engine.RightImport, name, number)
-	return v, err
-}
-
-// examineDefinition reads and lints a definition; one with errors is nil, and out says why.
-func (im *importer) examineDefinition(ctx context.Context, in Definition, out *DefinitionReport) (*workflow.Definition, error) {
-	d, _, err := im.e.ExamineDefinition(ctx, im.p, engine.DefineRequest{Source: in.File, Document: in.Document})
-	invalid, ok := errors.AsType[*engine.Error](err)
-	if !ok || invalid.Code != engine.CodeInvalidDefinition {
-		return d, err
-	}
-	out.Reason, out.Issues = invalid.Message, invalid.Issues
-	var named struct{ Name string }
-	if json.Unmarshal(in.Document, &named) == nil && named.Name != "" {
-		out.Name = named.Name
-		im.refused[named.Name] = in.File
-	}
-	return nil, nil
-}
-
 // findVersion looks in the store for the version of a definition that has a hash and is an
-// operator's. newest is the newest version there.
-func (im *importer) findVersion(ctx context.Context, name, hash string) (_ version, newest int, err error) {
+// operator's; without a hash, for the newest one.
+func (im *importer) findVersion(ctx context.Context, name, hash string) (version, error) {
 	for number := 0; ; { // 0 is the newest
-		v, err := im.loadVersion(ctx, name, number)
-		switch number = v.stored.Version - 1; {
-		case newest == 0 && engine.CodeOf(err) == engine.CodeUnknownWorkflow:
-			return version{}, 0, nil
-		case err != nil:
-			return version{}, newest, err
+		stored, def, err := im.e.LoadDefinition(ctx, im.p, engine.RightImport, name, number)
+		if engine.CodeOf(err) == engine.CodeUnknownWorkflow {
+			return version{}, nil
 		}
-		newest = max(newest, v.stored.Version)
-		if v.stored.Hash == hash && v.stored.Operator {
-			return v, newest, nil
+		if err != nil || hash == "" || stored.Hash == hash && stored.Operator {
+			return version{stored: stored, def: def}, err
 		}
-		if number == 0 {
-			return version{}, newest, nil
+		if number = stored.Version - 1; number == 0 {
+			return version{}, nil
 		}
 	}
 }
 
 // findDefinition is the version of its definition that an instance gets.
 func (im *importer) findDefinition(ctx context.Context, in Instance) (version, error) {
-	versions := im.versions[in.Workflow]
-	switch file := im.refused[in.Workflow]; {
-	case in.DefinitionHash != "":
-		for _, v := range versions {
-			if v.hash == in.DefinitionHash {
-				return v, nil
-			}
-		}
-		v, _, err := im.findVersion(ctx, in.Workflow, in.DefinitionHash)
-		if err == nil && v.def == nil {
-			err = newRefusal("the version of %q that it had (%.19s...) is neither in the folder nor in the store", in.Workflow, in.DefinitionHash)
-		}
-		return v, err
-	case file != "":
-		return version{}, newRefusal("its definition %s was refused; fix it and import again", file)
-	case len(versions) > 0:
-		return versions[len(versions)-1], nil
+	if v := im.versions[versionKey{in.Workflow, in.DefinitionHash}]; v.def != nil {
+		return v, nil
 	}
-	v, err := im.loadVersion(ctx, in.Workflow, 0)
-	if engine.CodeOf(err) == engine.CodeUnknownWorkflow {
-		err = newRefusal("there is no definition %q, neither in the folder nor in the store", in.Workflow)
+	if file := im.versions[versionKey{name: in.Workflow}].refused; file != "" {
+		return version{}, fmt.Errorf("its definition %s was refused; fix it and import again", file)
+	}
+	v, err := im.findVersion(ctx, in.Workflow, in.DefinitionHash)
+	switch {
+	case err != nil || v.def != nil:
+	case in.DefinitionHash != "":
+		err = fmt.Errorf("the version of %q that it had (%.19s...) is neither in the folder nor in the store", in.Workflow, in.DefinitionHash)
+	default:
+		err = fmt.Errorf("there is no definition %q, neither in the folder nor in the store", in.Workflow)
 	}
 	return v, err
 }
@@ -374,58 +346,40 @@ const maxImportID = 128
 
 func isKeptID(id string) bool { return len(id) <= maxImportID && keptID().MatchString(id) }
 
-// importInstance imports one instance. bad is why it could not be read.
-func (im *importer) importInstance(ctx context.Context, in Instance, bad error) (InstanceReport, error) {
-	if in.ID != "" {
-		in.ID = im.req.Rename + in.ID
-	}
-	out := InstanceReport{File: in.File, ID: in.ID, Workflow: in.Workflow, State: in.State, Status: Refused}
-	if bad != nil {
-		out.Reason = bad.Error()
-		return out, nil
-	}
-	d, err := im.draftImport(ctx, in)
-	if err == nil && !im.req.DryRun {
-		err = im.db.Commit(ctx, store.Commit{Events: d.events, Next: d.inst})
-		switch {
-		case errors.Is(err, store.ErrConflict):
-			err = alreadyHere(in.ID)
-		case err != nil:
-			err = engine.StoreError("record the history", err)
-		default:
-			im.e.Publish(ctx, d.events...)
-		}
-	}
-	if reason, refused := errors.AsType[refusal](err); refused {
-		out.Reason = string(reason)
-		return out, nil
-	}
-	if err != nil {
-		return out, err
-	}
-	return d.report(), nil
-}
-
-func (im *importer) draftImport(ctx context.Context, in Instance) (*importDraft, error) {
+// importInstance writes the whole history of an instance and fills in what came of it.
+func (im *importer) importInstance(ctx context.Context, in Instance, out *InstanceReport) error {
 	if !isKeptID(in.ID) {
-		return nil, newRefusal("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)
+		return fmt.Errorf("the id %.80q cannot be kept: an id has letters, digits, '_', '-' and single dots, and at most %d bytes", in.ID, maxImportID)
 	}
 	v, err := im.findDefinition(ctx, in)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, known := v.def.States[in.State]; !known {
-		return nil, newRefusal("it is in %.80q, which is no state of %s", in.State, v.def.Name)
+		return fmt.Errorf("it is in %.80q, which is no state of %s", in.State, v.def.Name)
 	}
 	switch _, err := im.db.Load(ctx, in.ID); {
 	case err == nil:
-		return nil, alreadyHere(in.ID)
+		return fmt.Errorf(alreadyHere, in.ID)
 	case !errors.Is(err, store.ErrNotFound):
-		return nil, engine.StoreError("load the instance", err)
+		return engine.StoreError("load the instance", err)
 	}
-	return draftInstance(ctx, im, in, v)
+	d := &draft{im: im, in: in, version: v, checkpoints: map[string]Checkpoint{}}
+	if err := d.addHistory(ctx); err != nil {
+		return err
+	}
+	if !im.req.DryRun {
+		err := im.db.Commit(ctx, store.Commit{Events: d.events, Next: d.inst})
+		switch {
+		case errors.Is(err, store.ErrConflict):
+			return fmt.Errorf(alreadyHere, in.ID)
+		case err != nil:
+			return engine.StoreError("record the history", err)
+		}
+		im.e.Publish(ctx, d.events...)
+	}
+	d.fillReport(out)
+	return nil
 }
 
-func alreadyHere(id string) error {
-	return newRefusal("the store already has the instance %s; --rename PREFIX imports it under another id", id)
-}
+const alreadyHere = "the store already has the instance %s; --rename PREFIX imports it under another id"

@@ -210,10 +210,10 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 				fields[rapid.SampledFrom(names).Draw(rt, "name")] = json.RawMessage(value)
 			}
 		}
-		put(times.Draw(rt, "time"), "timestamp", "time", "at")
-		put(text(actions.Draw(rt, "action")), "action", "event")
+		put(times.Draw(rt, "time"), "timestamp", "time")
+		put(text(actions.Draw(rt, "action")), "action", "transition")
 		put(text(states.Draw(rt, "from")), "from", "fromState")
-		fields[rapid.SampledFrom([]string{"to", "toState", "state"}).Draw(rt, "to")] = json.RawMessage(text(states.Draw(rt, "state")))
+		fields[rapid.SampledFrom([]string{"to", "toState"}).Draw(rt, "to")] = json.RawMessage(text(states.Draw(rt, "state")))
 		put(contexts.Draw(rt, "data"), "data", "payload", "context")
 		put(contexts.Draw(rt, "context"), "context", "more")
 		put(`"c1"`, "checkpointId")

@@ -76,7 +76,7 @@ func TestImportRefusesTooMuch(t *testing.T) {
 				filled("a", 100<<10), filled("b", 100<<10), filled("c", 100<<10)),
 		}, "wf-1.log:3: too large: a context of "},
 		"restored changes": {files{
-			"wf-1.log":           `{"to":"a"}` + "\n" + strings.Repeat(`{"action":"rollback","checkpointId":"c"}`+"\n"+`{"action":"rollback","checkpointId":"d"}`+"\n", 1000),
+			"wf-1.log":           `{"to":"a"}` + "\n" + strings.Repeat(`{"action":"rollback","to":"a","checkpointId":"c"}`+"\n"+`{"action":"rollback","to":"a","checkpointId":"d"}`+"\n", 1000),
 			"checkpoints/c.json": fmt.Sprintf(`{"checkpointId":"c","workflowId":"wf-1","state":"a","context":{%s}}`, filled("c", 60<<10)),
 			"checkpoints/d.json": fmt.Sprintf(`{"checkpointId":"d","workflowId":"wf-1","state":"a","context":{%s}}`, filled("d", 60<<10)),
 		}, "change more than 67108864 bytes together"},
@@ -106,10 +106,10 @@ func TestImportIsLinear(t *testing.T) {
 		log.WriteString(`{"to":"a","data":{"n":0}}` + "\n")
 		for i := range n {
 			fmt.Fprintf(&log, `{"timestamp":%q,"from":"a","action":"x","to":"a","data":{"n":%d}}`+"\n", minute(i), i+1)
-			from[fmt.Sprintf("checkpoints/c%d.json", i)] = fmt.Sprintf(`{"checkpointId":"c%d","workflowId":"wf-1","state":"a","context":{"n":%d}}`, i, i+1)
+			from[fmt.Sprintf("checkpoints/c%d.json", i)] = fmt.Sprintf(`{"checkpointId":"c%d","workflowId":"wf-1","state":"a","context":{"n":%d},"timestamp":%q}`, i, i+1, minute(i))
 		}
 		for i := range n {
-			fmt.Fprintf(&log, `{"timestamp":%q,"action":"rollback","checkpointId":"c%d"}`+"\n", minute(n+i), n-i-1)
+			fmt.Fprintf(&log, `{"timestamp":%q,"action":"rollback","to":"a","checkpointId":"c%d"}`+"\n", minute(n+i), n-i-1)
 		}
 		from["wf-1.log"], from["wf-1.json"] = log.String(), `{"id":"wf-1","type":"loop","state":"a","context":{"n":1}}`
 		h := newHouse(t, "a")

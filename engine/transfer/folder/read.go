@@ -2,16 +2,16 @@
 // it and as gavel exports to it: definitions, one file per instance that says where it
 // stands, one log per instance of how it got there, and checkpoints.
 //
-// It promises to be tolerant of age and honest about damage: both shapes of the files
-// are understood, what it does not know is kept, the beginning of a line at the end of a
-// log is skipped and told, and everything else that is not as it must be is an error
-// with file and line. Nothing outside the folder is ever read or written, whatever ids
-// and links say, and no file can cost more than its limit.
+// It promises to be honest about damage: members that it does not know are kept, the beginning
+// of a line at the end of a log is skipped and reported, and everything else that is not as it
+// must be is an error with file and line. Nothing outside the folder is ever read or written,
+// whatever ids and links say, and no file can cost more than its limit.
 //
 // It must never decide what a history means: that is package transfer's.
 package folder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,13 +45,12 @@ const (
 	checkpointsDir = "checkpoints"
 )
 
-// The files of a folder. Checkpoints can be in a folder per instance.
+// The files of a folder.
 const (
-	definitionFiles  = definitionsDir + "/*.json"
-	instanceFiles    = "wf-*.json"
-	logFiles         = "wf-*.log"
-	checkpointFiles  = checkpointsDir + "/*.json"
-	checkpointFiles2 = checkpointsDir + "/*/*.json"
+	definitionFiles = definitionsDir + "/*.json"
+	checkpointFiles = checkpointsDir + "/*.json"
+	instanceFiles   = "wf-*.json"
+	logFiles        = "wf-*.log"
 )
 
 // Folder is a .workflows folder that is read on demand.
@@ -59,29 +58,27 @@ type Folder struct {
 	fsys        fs.FS
 	files       map[string][]string // sorted, by what they are
 	checkpoints map[string][]string // by the id of their instance
-	bad         map[string]error    // files that cannot be read
+	strays      map[string]error    // what no definition and no instance is in, and why
 }
 
 // Open lists a folder. It fails only if the listing does; Definitions and Instances report
 // files that are damaged. The file system must not follow links out of the folder: see
 // os.Root.
 func Open(fsys fs.FS) (*Folder, error) {
-	f := &Folder{fsys: fsys, files: map[string][]string{}, checkpoints: map[string][]string{}, bad: map[string]error{}}
+	f := &Folder{fsys: fsys, files: map[string][]string{}, checkpoints: map[string][]string{}, strays: map[string]error{}}
 	if err := fs.WalkDir(fsys, ".", f.listFile); err != nil {
 		return nil, fmt.Errorf("read the folder: %w", err)
 	}
-	for _, file := range slices.Concat(f.files[checkpointFiles], f.files[checkpointFiles2]) {
+	for _, file := range f.files[checkpointFiles] {
 		_, owner, _, err := f.readCheckpoint(file)
-		if err != nil {
-			f.bad[file] = err
-			continue
+		if err == nil {
+			f.checkpoints[owner] = append(f.checkpoints[owner], file)
+			err = fmt.Errorf("there is no instance %.80q in the folder", owner)
 		}
-		f.checkpoints[owner] = append(f.checkpoints[owner], file)
+		f.strays[file] = err
 	}
 	for _, log := range f.files[logFiles] {
-		if file := strings.TrimSuffix(log, ".log") + ".json"; !slices.Contains(f.files[instanceFiles], file) {
-			f.bad[log] = fmt.Errorf("there is no %s beside it, so its workflow is unknown", file)
-		}
+		f.strays[log] = fmt.Errorf("there is no %s.json beside it, so its workflow is unknown", strings.TrimSuffix(log, ".log"))
 	}
 	return f, nil
 }
@@ -90,27 +87,26 @@ func (f *Folder) listFile(file string, entry fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	for _, pattern := range []string{definitionFiles, instanceFiles, logFiles, checkpointFiles, checkpointFiles2} {
-		if ok, err := path.Match(pattern, file); err != nil || !ok {
-			continue
-		}
-		if entry.Type().IsRegular() {
+	for _, pattern := range []string{definitionFiles, checkpointFiles, instanceFiles, logFiles} {
+		if ok, _ := path.Match(pattern, file); ok {
 			f.files[pattern] = append(f.files[pattern], file)
-			return nil
 		}
-		f.bad[file] = errors.New("it is not a regular file; links are not followed")
 	}
+	isOurs := file == definitionsDir || file == checkpointsDir
 	switch {
-	case !entry.IsDir() && (file == definitionsDir || file == checkpointsDir):
-		f.bad[file] = errors.New("it is not a folder; links are not followed")
-	case entry.IsDir() && file != "." && file != definitionsDir && file != checkpointsDir && path.Dir(file) != checkpointsDir:
+	case isOurs && !entry.IsDir():
+		f.strays[file] = errors.New("it is not a folder; links are not followed")
+	case entry.IsDir() && path.Dir(file) == checkpointsDir:
+		f.strays[file] = errors.New("it is a folder; only files directly in " + checkpointsDir + " are read")
+		return fs.SkipDir
+	case entry.IsDir() && file != "." && !isOurs:
 		return fs.SkipDir
 	}
 	return nil
 }
 
 // Empty reports whether the folder has nothing to import.
-func (f *Folder) Empty() bool { return len(f.files)+len(f.bad) == 0 }
+func (f *Folder) Empty() bool { return len(f.files)+len(f.strays) == 0 }
 
 // Definitions are the definitions of the folder, the older versions of a name first.
 func (f *Folder) Definitions() []transfer.Definition {
@@ -118,20 +114,12 @@ func (f *Folder) Definitions() []transfer.Definition {
 	slices.SortFunc(files, func(a, b string) int {
 		an, av := versionOf(a)
 		bn, bv := versionOf(b)
-		if c := strings.Compare(an, bn); c != 0 {
-			return c
-		}
-		return av - bv
+		return cmp.Or(strings.Compare(an, bn), cmp.Compare(av, bv))
 	})
 	var out []transfer.Definition
 	for _, file := range files {
 		document, err := f.readFile(file, MaxDefinition)
 		out = append(out, transfer.Definition{File: file, Document: document, Err: err})
-	}
-	for file, err := range f.bad {
-		if strings.HasPrefix(file, definitionsDir) {
-			out = append(out, transfer.Definition{File: file, Err: err})
-		}
 	}
 	return out
 }
@@ -140,15 +128,10 @@ func (f *Folder) Definitions() []transfer.Definition {
 // error is about the File beside it.
 func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 	return func(yield func(transfer.Instance, error) bool) {
-		strays := maps.Clone(f.bad)
-		maps.DeleteFunc(strays, func(file string, _ error) bool { return strings.HasPrefix(file, definitionsDir) })
-		for owner, files := range f.checkpoints {
-			for _, file := range files {
-				strays[file] = fmt.Errorf("there is no instance %.80q in the folder", owner)
-			}
-		}
+		strays := maps.Clone(f.strays)
 		for _, file := range f.files[instanceFiles] {
 			in, err := f.readInstance(file)
+			delete(strays, in.Log)
 			for _, file := range f.checkpoints[in.ID] {
 				delete(strays, file)
 			}
@@ -164,8 +147,12 @@ func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 	}
 }
 
-// readFile returns a whole file, at most limit bytes of it.
+// readFile returns a whole file, which has at most limit bytes.
 func (f *Folder) readFile(name string, limit int64) ([]byte, error) {
+	info, err := fs.Lstat(f.fsys, name)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file; links are not followed")
+	}
 	file, err := f.fsys.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open it: %w", err)
@@ -188,23 +175,20 @@ func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 	if err != nil {
 		return in, err
 	}
-	in, err = parseInstance(content, in)
-	switch {
-	case err != nil:
+	if in, err = parseInstance(content, in); err != nil {
 		return in, err
-	case in.ID == "":
-		in.ID = stem
-	case !isStemOf(stem, in.ID):
+	}
+	if in.ID = cmp.Or(in.ID, stem); !isStemOf(stem, in.ID) {
 		return in, fmt.Errorf("its id is %.80q, which its name is not of", in.ID)
 	}
-	if slices.Contains(f.files[logFiles], in.Log) {
-		content, err := f.readFile(in.Log, MaxLog)
-		if err != nil {
-			return in, fmt.Errorf("%s: %w", in.Log, err)
-		}
+	content, err = f.readFile(in.Log, MaxLog)
+	switch {
+	case err == nil:
 		if in.Lines, in.Torn, err = ParseLog(in.Log, content); err != nil {
 			return in, err
 		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return in, fmt.Errorf("%s: %w", in.Log, err)
 	}
 	bytes := 0
 	for _, file := range f.checkpoints[in.ID] {
@@ -226,16 +210,6 @@ func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, int, 
 	if err != nil {
 		return transfer.Checkpoint{}, "", 0, err
 	}
-	cp, owner, err := parseCheckpoint(content)
-	cp.File = file
-	if dir := path.Dir(file); owner == "" && dir != checkpointsDir {
-		owner = path.Base(dir)
-	}
-	if cp.ID == "" {
-		cp.ID = strings.TrimSuffix(path.Base(file), ".json")
-	}
-	if err == nil && owner == "" {
-		err = errors.New("it does not name its instance")
-	}
+	cp, owner, err := parseCheckpoint(file, content)
 	return cp, owner, len(content), err
 }
