@@ -137,7 +137,7 @@ func (d *draft) addLine(line Line, counts bool) error {
 		d.addDifference("%s: it starts from %q, but the previous line led to %q", from.at, line.From, d.inst.State)
 	}
 	context := line.Context
-	if cp, known := d.checkpoints[line.CheckpointID]; known && context == nil && line.Data == nil {
+	if cp, known := d.checkpoints[line.CheckpointID]; known && context == nil && line.Data == nil && line.Kind == "" { // an export says what changed
 		context = cp.Context
 	}
 	switch {
