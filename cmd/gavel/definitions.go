@@ -29,10 +29,13 @@ const maxDefinition = 256 << 10
 
 // definitionFiles expands patterns to files: a file, a folder (its .json, .yaml
 // and .yml files) or a glob. Sorted, each once; a pattern without a file is an error.
-func definitionFiles(patterns []string) ([]string, error) {
+func definitionFiles(patterns []string) ([]string, error) { return collectFiles(patterns, filesIn) }
+
+// collectFiles expands patterns; inFolder lists the files of one that is a folder.
+func collectFiles(patterns []string, inFolder func(dir string) ([]string, error)) ([]string, error) {
 	var out []string
 	for _, pattern := range patterns {
-		files, err := expandPattern(pattern)
+		files, err := expandPattern(pattern, inFolder)
 		if err != nil {
 			return nil, err
 		}
@@ -42,11 +45,11 @@ func definitionFiles(patterns []string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-func expandPattern(pattern string) ([]string, error) {
+func expandPattern(pattern string, inFolder func(dir string) ([]string, error)) ([]string, error) {
 	info, err := os.Stat(pattern)
 	switch {
 	case err == nil && info.IsDir():
-		return filesIn(pattern)
+		return inFolder(pattern)
 	case err == nil:
 		return []string{filepath.Clean(pattern)}, nil
 	case !errors.Is(err, fs.ErrNotExist):
@@ -338,7 +341,7 @@ func (w *definitionWatch) look(ctx context.Context, atOnce bool) {
 func (w *definitionWatch) files() map[string]stamp {
 	now := map[string]stamp{}
 	for _, pattern := range w.patterns {
-		files, err := expandPattern(pattern)
+		files, err := expandPattern(pattern, filesIn)
 		if err != nil {
 			continue
 		}

@@ -245,8 +245,8 @@ func interruption(err error) error {
 func promptsOf(results []eval.Result) []string {
 	var out []string
 	for _, r := range results {
-		if r.PromptDigest != "" && !slices.Contains(out, r.PromptDigest) {
-			out = append(out, r.PromptDigest)
+		if r.PromptDigest != "" {
+			out = appendNew(out, r.PromptDigest)
 		}
 	}
 	slices.Sort(out)

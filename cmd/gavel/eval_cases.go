@@ -97,7 +97,7 @@ func printGoldenLint(con *console, r evalLintReport) {
 }
 
 func goldenFiles(paths []string) ([]string, error) {
-	return filesBelow(paths, func(name string) bool { return strings.HasSuffix(name, ".jsonl") }, "golden case file", ".jsonl")
+	return filesBelow(paths, "golden case file", ".jsonl")
 }
 
 // definitionCache reads every definition once, however many cases name it.
@@ -191,11 +191,16 @@ func knownOf(d *workflow.Definition) eval.Known {
 func criteriaOf(d *workflow.Definition, t *workflow.Transition) []string {
 	var out []string
 	for _, c := range slices.Concat(d.Rubric(nil).Criteria, t.Judge.Criteria) {
-		if !slices.Contains(out, c) {
-			out = append(out, c)
-		}
+		out = appendNew(out, c)
 	}
 	return out
+}
+
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
 }
 
 // evaluationTime is when every case is judged: scripts that look at the clock, and so
@@ -351,17 +356,14 @@ func factsOf(def *workflow.Definition, history []eval.Step) workflow.Facts {
 	for _, step := range history {
 		if s := def.States[at]; s != nil && s.Transitions[step.Action] != nil {
 			for _, p := range s.Transitions[step.Action].Freezes {
-				if !slices.Contains(f.Frozen, p) {
-					f.Frozen = append(f.Frozen, p)
-				}
+				f.Frozen = appendNew(f.Frozen, p)
 			}
 		}
-		if step.By != "" && !slices.Contains(f.Performed[step.Action], step.By) {
-			f.Performed[step.Action] = append(f.Performed[step.Action], step.By)
+		if step.By != "" {
+			f.Performed[step.Action] = appendNew(f.Performed[step.Action], step.By)
 		}
-		if at = step.State; !slices.Contains(f.Visited, at) {
-			f.Visited = append(f.Visited, at)
-		}
+		at = step.State
+		f.Visited = appendNew(f.Visited, at)
 	}
 	return f
 }

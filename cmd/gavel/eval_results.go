@@ -35,7 +35,7 @@ func renderMeasurement(m eval.Measurement) renderings {
 func checkExtensions(paths []string, known ...string) error {
 	for _, path := range paths {
 		if !slices.Contains(known, filepath.Ext(path)) {
-			return term.UsageErrorf("", "--out %s: the name must end in %s or %s", path, strings.Join(known[:len(known)-1], ", "), known[len(known)-1])
+			return term.UsageErrorf("", "--out %s: the name must end in %s", path, orList(known))
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	g, done, err := c.open(ctx, con)
+	g, done, err := c.open(ctx, con, openForReading)
 	if err != nil {
 		return err
 	}
@@ -416,7 +416,7 @@ func (c *instancesRedoCmd) Run(ctx context.Context, con *console) error {
 }
 
 func (c turning) turn(ctx context.Context, con *console, op operation.Typed[engine.UndoRequest, engine.UndoResult]) error {
-	g, done, err := c.openToWrite(ctx, con)
+	g, done, err := c.open(ctx, con, openForWriting)
 	if err != nil {
 		return err
 	}

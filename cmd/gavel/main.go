@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -127,13 +128,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // withoutSettings drops the variables that configure gavel.
 func withoutSettings(environ []string) []string {
-	out := make([]string, 0, len(environ))
-	for _, pair := range environ {
-		if !isSetting(pair) {
-			out = append(out, pair)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(environ), isSetting)
 }
 
 func isSetting(name string) bool {

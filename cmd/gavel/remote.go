@@ -45,17 +45,8 @@ func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // k
 	return nil
 }
 
-// open returns what to ask, and what to call at the end. A store is opened to be read.
-func (f placeFlags) open(ctx context.Context, con *console) (operation.Caller, func(), error) {
-	return f.openWith(ctx, con, openForReading)
-}
-
-// openToWrite is open for commands that change something.
-func (f placeFlags) openToWrite(ctx context.Context, con *console) (operation.Caller, func(), error) {
-	return f.openWith(ctx, con, openForWriting)
-}
-
-func (f placeFlags) openWith(ctx context.Context, con *console, open func(context.Context, *console, storeFlag) (*system, error)) (operation.Caller, func(), error) {
+// open returns what to ask, and what to call at the end. A store is opened as local does.
+func (f placeFlags) open(ctx context.Context, con *console, local func(context.Context, *console, storeFlag) (*system, error)) (operation.Caller, func(), error) {
 	if f.Server != "" {
 		c, err := f.connect(con.stdin)
 		if err != nil {
@@ -63,7 +54,7 @@ func (f placeFlags) openWith(ctx context.Context, con *console, open func(contex
 		}
 		return c, c.Close, nil
 	}
-	sys, err := open(ctx, con, f.storeFlag)
+	sys, err := local(ctx, con, f.storeFlag)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +63,7 @@ func (f placeFlags) openWith(ctx context.Context, con *console, open func(contex
 
 // ask performs one operation where the flags say. A store is opened to be read.
 func ask[Req, Res any](ctx context.Context, con *console, at placeFlags, op operation.Typed[Req, Res], req Req) (res Res, err error) {
-	g, done, err := at.open(ctx, con)
+	g, done, err := at.open(ctx, con, openForReading)
 	if err != nil {
 		return res, err
 	}

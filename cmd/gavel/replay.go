@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -186,7 +185,7 @@ func openArchive(ctx context.Context, path string) (*sqlitestore.Store, error) {
 
 // digester makes the store's digests, by which contexts are checked. No key is made.
 func (*replayCmd) digester(con *console, path string) (engine.Digester, error) {
-	file := filepath.Join(filepath.Dir(path), keyFile)
+	file := keyBeside(path)
 	if !isFile(file) {
 		con.log.Warn("the store's key is not there; contexts are not held against their digests", "key", file)
 		return nil, nil

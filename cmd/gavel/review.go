@@ -187,7 +187,7 @@ func (r resolving) open(ctx context.Context, con *console, decision judge.Outcom
 		if r.Principal != localCLI.ID {
 			return nil, nil, term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
 		}
-		return r.placeFlags.open(ctx, con)
+		return r.placeFlags.open(ctx, con, openForWriting)
 	}
 	declared, err := config.open(con.log)
 	if err != nil {

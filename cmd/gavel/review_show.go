@@ -33,7 +33,7 @@ Examples:
 }
 
 func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
-	g, done, err := c.open(ctx, con)
+	g, done, err := c.open(ctx, con, openForReading)
 	if err != nil {
 		return err
 	}

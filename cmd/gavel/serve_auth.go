@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 )
 
 const (
@@ -104,11 +104,7 @@ type issuerFlags struct {
 }
 
 func (f issuerFlags) check() error {
-	if f.PublicURL == "" {
-		return nil
-	}
-	u, err := url.Parse(f.PublicURL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if _, err := client.ParseAddress(f.PublicURL); err != nil && f.PublicURL != "" {
 		return term.UsageErrorf("give scheme and host, such as https://gavel.example.org", "--public-url is no address of a server")
 	}
 	return nil
@@ -208,7 +204,7 @@ func (c *callers) resource(f issuerFlags) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Cache-Control", "no-store")
-		sayJSON(w, http.StatusOK, map[string]any{
+		writeJSON(w, http.StatusOK, "application/json", map[string]any{
 			"resource":                 f.base(r) + strings.TrimPrefix(r.URL.Path, resourcePath),
 			"resource_name":            "gavel",
 			"authorization_servers":    issuers,

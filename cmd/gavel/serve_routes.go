@@ -111,16 +111,13 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 }
 
 func sayProblem(w http.ResponseWriter, status int, code, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	writeJSON(w, status, map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail})
+	writeJSON(w, status, "application/problem+json", map[string]any{
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail,
+	})
 }
 
-func sayJSON(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	writeJSON(w, status, body)
-}
-
-func writeJSON(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // a caller that is gone needs no answer
 }

@@ -76,8 +76,7 @@ func storeStats(db store.Store) telemetry.StoreStats {
 	if !ok {
 		return telemetry.StoreStats{}
 	}
-	n := s.Stats()
-	return telemetry.StoreStats{Batches: n.Batches, Writes: n.Writes, Queued: n.Queued, Bytes: n.Bytes, LogBytes: n.LogBytes, LogBlocked: n.LogBlocked, Failures: n.Failures}
+	return telemetry.StoreStats(s.Stats())
 }
 
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}

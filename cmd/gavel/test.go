@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -226,58 +227,47 @@ func (c *testCmd) print(con *console, report testReport) {
 
 func formatShare(s suite.Share) string { return fmt.Sprintf("%d/%d", s.Reached, s.All) }
 
-func writeJUnit(path string, reports []suite.Report, least float64) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return term.UnknownErrorf("", "cannot write the report: %w", err)
+func writeJUnit(path string, reports []suite.Report, least float64) error {
+	var b bytes.Buffer
+	err := suite.WriteJUnit(&b, reports, least)
+	if err == nil {
+		err = os.WriteFile(path, b.Bytes(), 0o644) //nolint:gosec // as readable as any report
 	}
-	defer func() {
-		if cerr := f.Close(); err == nil && cerr != nil {
-			err = term.UnknownErrorf("", "cannot write the report: %w", cerr)
-		}
-	}()
-	if err := suite.WriteJUnit(f, reports, least); err != nil {
+	if err != nil {
 		return term.UnknownErrorf("", "cannot write the report: %w", err)
 	}
 	return nil
 }
 
-// filesBelow are the files that paths name, and below those that are folders the wanted ones;
-// noun is what those are, endings how their names end.
-func filesBelow(paths []string, wanted func(name string) bool, noun, endings string) ([]string, error) {
-	var out []string
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil || !info.IsDir() {
-			files, err := expandPattern(path)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, files...)
-			continue
-		}
-		before := len(out)
-		err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.Type().IsRegular() && wanted(name) {
-				out = append(out, filepath.Clean(name))
+// filesBelow are the files that paths name, and below those that are folders the ones whose
+// names end so; noun is what those are.
+func filesBelow(paths []string, noun string, endings ...string) ([]string, error) {
+	return collectFiles(paths, func(dir string) (files []string, err error) {
+		err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() && slices.ContainsFunc(endings, func(end string) bool { return strings.HasSuffix(name, end) }) {
+				files = append(files, filepath.Clean(name))
 			}
 			return err
 		})
 		if err != nil {
-			return nil, term.UnknownErrorf("", "cannot look through %s: %w", path, err)
+			return nil, term.UnknownErrorf("", "cannot look through %s: %w", dir, err)
 		}
-		if len(out) == before {
-			return nil, term.UsageErrorf("their names end in "+endings, "%s holds no %s", path, noun)
+		if len(files) == 0 {
+			return nil, term.UsageErrorf("their names end in "+orList(endings), "%s holds no %s", dir, noun)
 		}
+		return files, nil
+	})
+}
+
+// orList is "a, b or c".
+func orList(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
 	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 func testFiles(paths []string) ([]string, error) {
-	return filesBelow(paths, isTestFile, "file of tests", ".test.yaml, .test.yml or .test.json")
-}
-
-func isTestFile(path string) bool {
-	return slices.ContainsFunc([]string{".test.yaml", ".test.yml", ".test.json"}, func(end string) bool { return strings.HasSuffix(path, end) })
+	return filesBelow(paths, "file of tests", ".test.yaml", ".test.yml", ".test.json")
 }

@@ -74,14 +74,8 @@ func usageError(err error, args []string) error {
 }
 
 func aboutFlag(node *kong.Node, flag string) string {
-	var known []string
-	for _, group := range node.AllFlags(true) {
-		for _, f := range group {
-			known = append(known, "--"+f.Name)
-		}
-	}
 	message := fmt.Sprintf("%q has no flag %s", node.FullPath(), flag)
-	if near := document.Suggest(flag, known); near != "" {
+	if near := document.Suggest(flag, wordsOf(flagsOf(node, ""))); near != "" {
 		return message + "; did you mean " + near + "?"
 	}
 	if owner := commandWithFlag(node, flag); owner != "" {
@@ -92,10 +86,8 @@ func aboutFlag(node *kong.Node, flag string) string {
 
 func commandWithFlag(node *kong.Node, flag string) string {
 	for _, child := range node.Children {
-		for _, f := range child.Flags {
-			if "--"+f.Name == flag {
-				return child.FullPath()
-			}
+		if flagNamed(child, flag) != nil {
+			return child.FullPath()
 		}
 		if owner := commandWithFlag(child, flag); owner != "" {
 			return owner
@@ -108,15 +100,18 @@ func aboutWord(node *kong.Node, word string) string {
 	if len(node.Children) == 0 {
 		return fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
 	}
-	var known []string
-	for _, child := range node.Children {
-		if !child.Hidden {
-			known = append(known, child.Name)
-		}
-	}
+	known := wordsOf(childrenOf(node, ""))
 	message := fmt.Sprintf("%q has no command %q", node.FullPath(), word)
 	if near := document.Suggest(word, known); near != "" {
 		return message + "; did you mean " + near + "?"
 	}
 	return message + "; it has " + strings.Join(known, ", ")
+}
+
+func wordsOf(all []candidate) []string {
+	words := make([]string, len(all))
+	for i, c := range all {
+		words[i] = c.word
+	}
+	return words
 }

@@ -101,18 +101,11 @@ func (t *Terminal) Dim(text string) Styled { return t.applyStyle("2", text) }
 // Printf prints like fmt.Printf; arguments are cleaned, the format is ours.
 func (t *Terminal) Printf(format string, args ...any) {
 	for i, a := range args {
-		switch v := a.(type) {
-		case Styled: // was cleaned when it was made
-		case string:
-			args[i] = Clean(v)
-		case error:
-			args[i] = Clean(v.Error())
-		case fmt.Stringer:
-			args[i] = Clean(v.String())
-		default:
-			if s, ok := cleanValue(v); ok {
-				args[i] = s
-			}
+		if _, clean := a.(Styled); clean {
+			continue
+		}
+		if s := fmt.Sprint(a); Clean(s) != s {
+			args[i] = Clean(s)
 		}
 	}
 	_, _ = fmt.Fprintf(t.w, format, args...)
@@ -132,15 +125,6 @@ func (t *Terminal) JSON(v any) error {
 	}
 	_, err := io.WriteString(t.w, EscapeJSON(b.String()))
 	return err
-}
-
-// cleanValue cleans named string types (states, outcomes, codes).
-func cleanValue(v any) (string, bool) {
-	s := fmt.Sprintf("%v", v)
-	if cleaned := Clean(s); cleaned != s {
-		return cleaned, true
-	}
-	return "", false
 }
 
 // Clean makes one line of text harmless: every character that a terminal could
