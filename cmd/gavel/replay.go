@@ -297,17 +297,15 @@ type shadowed struct {
 }
 
 func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) error {
-	doc := any(replayed{about, r})
-	render := renderings{
-		".txt": func(w io.Writer) error { return replay.Text(w, about, r, term.Align) },
-		".md":  func(w io.Writer) error { return replay.Markdown(w, about, r) },
-	}
+	doc, page := any(replayed{about, r}), r.Page(about)
 	if c.Shadow {
-		doc = shadowed{about, r.Shadow}
-		render[".txt"] = func(w io.Writer) error { return replay.TextShadow(w, about, r.Shadow, term.Align) }
-		render[".md"] = func(w io.Writer) error { return replay.MarkdownShadow(w, about, r.Shadow) }
+		doc, page = shadowed{about, r.Shadow}, r.Shadow.Page(about)
 	}
-	render[".json"] = func(w io.Writer) error { return writeIndented(w, doc) }
+	render := renderings{
+		".txt":  func(w io.Writer) error { return page.Text(w, term.Align) },
+		".md":   page.Markdown,
+		".json": func(w io.Writer) error { return writeIndented(w, doc) },
+	}
 	// Files come first: whoever reads the text may stop reading, and end this program.
 	if err := errors.Join(render.writeFiles(c.Out), printOr(con, c.JSON, doc, render[".txt"])); err != nil {
 		return err

@@ -12,22 +12,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Reasons why a decision was not judged again, beside the engine.Missing ones.
+// Reasons why a decision was not judged again, next to the Missing ones; Says explains them.
 const (
-	// ReasonState: the other definition has no such state.
-	ReasonState = "state_unknown"
-	// ReasonEvidence: other evidence would be needed than was fetched; nothing is fetched now.
-	ReasonEvidence = "evidence_not_recorded"
-	// ReasonNotAsked: a model would be asked that was not asked then.
-	ReasonNotAsked = "model_not_asked"
-	// ReasonOtherQuestion: a model was asked, but something else.
+	ReasonState         = "state_unknown"
+	ReasonEvidence      = "evidence_not_recorded"
+	ReasonNotAsked      = "model_not_asked"
 	ReasonOtherQuestion = "model_question_changed"
-	// ReasonOtherPrompt: a model was asked with another prompt than the one that counts.
-	ReasonOtherPrompt = "model_prompt_changed"
-	// ReasonModel: the model that is asked now could not be had.
-	ReasonModel = "model_unavailable"
-	// ReasonUndecided: the judge could not decide, such as for want of a sandbox.
-	ReasonUndecided = "not_decided"
+	ReasonOtherPrompt   = "model_prompt_changed"
+	ReasonModel         = "model_unavailable"
+	ReasonUndecided     = "not_decided"
 )
 
 // reasonError keeps a layer from deciding, with the reason.

@@ -29,29 +29,19 @@ type Archive interface {
 // Missing says why a question cannot be put again as it was put; "" when it can.
 type Missing string
 
-// What can be missing.
+// What can be missing; Says explains it.
 const (
-	// MissingSensitive: sensitive values of the data are kept as keyed digests only.
 	MissingSensitive Missing = "sensitive_digests"
-	// MissingData: the data could not be recorded at all.
-	MissingData Missing = "data_not_kept"
-	// MissingHistory: the beginning of the history was removed. Question.Removed says how
-	// many events; which of them were decisions, nobody knows any more.
-	MissingHistory Missing = "history_shortened"
-	// MissingContext: what the instance was then cannot be folded from what is left.
-	MissingContext Missing = "context_not_available"
-	// MissingSameContext: the fold gives another context than the one that was examined.
-	MissingSameContext Missing = "context_differs"
-	// MissingDefinition: the version of the definition is not there, does not parse, or is
-	// another one than the event names.
-	MissingDefinition Missing = "definition_unknown"
-	// MissingJudgeConfig: the judge-config revisions that were in force cannot be found.
-	MissingJudgeConfig Missing = "judge_config_unknown"
-	// MissingPerson: nobody was asked but a person, or a review ended without a decision.
-	MissingPerson Missing = "decided_by_person"
-	// MissingEvidence: it was fetched, and was too large to be kept.
-	MissingEvidence Missing = "evidence_not_kept"
-	// MissingEvidenceMasked: it was fetched, and is kept without its sensitive values only.
+	MissingData      Missing = "data_not_kept"
+	// MissingHistory: Question.Removed says how many events are gone; which of them were
+	// decisions is no longer known.
+	MissingHistory        Missing = "history_shortened"
+	MissingContext        Missing = "context_not_available"
+	MissingSameContext    Missing = "context_differs"
+	MissingDefinition     Missing = "definition_unknown"
+	MissingJudgeConfig    Missing = "judge_config_unknown"
+	MissingPerson         Missing = "decided_by_person"
+	MissingEvidence       Missing = "evidence_not_kept"
 	MissingEvidenceMasked Missing = "evidence_masked"
 )
 
@@ -154,7 +144,10 @@ func (a *asker) askInstance(inst record.Instance, yield func(Question, error) bo
 				return false
 			}
 			lost = at.Seq == 0
-			if (lost || !at.UpdatedAt.Before(a.query.Since)) && !yield(a.newShortenedQuestion(inst, ev.Seq-1), nil) {
+			gone := Question{
+				Event: record.Event{Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version}, Missing: MissingHistory, Removed: ev.Seq - 1,
+			}
+			if (lost || !at.UpdatedAt.Before(a.query.Since)) && !yield(gone, nil) {
 				return false
 			}
 		}
@@ -175,13 +168,6 @@ func (a *asker) askInstance(inst record.Instance, yield func(Question, error) bo
 
 func (a *asker) selects(ev record.Event) bool {
 	return (a.query.Since.IsZero() || !ev.Time.Before(a.query.Since)) && (a.query.Until.IsZero() || ev.Time.Before(a.query.Until))
-}
-
-func (a *asker) newShortenedQuestion(inst record.Instance, removed int64) Question {
-	return Question{
-		Event:   record.Event{Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version},
-		Missing: MissingHistory, Removed: removed,
-	}
 }
 
 // loadFloor is the instance right before the first event that is left, the zero Instance when
@@ -328,16 +314,14 @@ func (a *asker) sameContext(q Question, owner string) bool {
 // inputOf is what Case was given, but for data and overlays. Pure.
 func inputOf(at record.Instance, ev record.Event, l definition) workflow.CaseInput {
 	in := workflow.CaseInput{
-		Operation: judge.Advance, Precheck: ev.Kind == record.Prechecked, Version: ev.Version, Owner: validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator},
-		Instance: at.ID, State: at.State, Ended: engine.HowEnded(at), Action: ev.Action, Context: at.Context,
-		Principal: ev.Principal, Role: ev.Role, Facts: at.Facts, JudgeConfigHash: ev.JudgeConfigHash,
-		ReviewPath: reviewPath(ev.Decision), Now: ev.Time, Seed: engine.Seed(at.ID, at.Revision, ev.Action),
+		Operation: judge.Start, Version: ev.Version, Owner: validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator},
+		Principal: ev.Principal, Role: ev.Role, JudgeConfigHash: ev.JudgeConfigHash, Now: ev.Time,
+		ReviewPath: true, Seed: engine.Seed(ev.Workflow, int64(ev.Version), "start"),
 	}
-	if ev.Kind == record.Started {
-		in = workflow.CaseInput{
-			Operation: judge.Start, Version: ev.Version, Owner: validators.Owner{ID: l.stored.Owner, Trusted: l.stored.Operator}, Principal: ev.Principal, Role: ev.Role,
-			JudgeConfigHash: ev.JudgeConfigHash, ReviewPath: true, Now: ev.Time, Seed: engine.Seed(ev.Workflow, int64(ev.Version), "start"),
-		}
+	if ev.Kind != record.Started {
+		in.Operation, in.Precheck, in.Action = judge.Advance, ev.Kind == record.Prechecked, ev.Action
+		in.Instance, in.State, in.Ended, in.Context, in.Facts = at.ID, at.State, engine.HowEnded(at), at.Context, at.Facts
+		in.ReviewPath, in.Seed = reviewPath(ev.Decision), engine.Seed(at.ID, at.Revision, ev.Action)
 	}
 	return in
 }

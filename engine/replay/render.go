@@ -133,8 +133,8 @@ func (s Side) line() string {
 	return fmt.Sprintf("%s (%.2f): %s", s.reason(), s.Confidence, cmp.Or(s.Reasoning, none))
 }
 
-// page is a report as it is rendered.
-type page struct {
+// Page is a report as it is rendered.
+type Page struct {
 	title, summary string
 	figures        [][2]string
 	sections       []section
@@ -149,8 +149,9 @@ type section struct {
 	flips []Flip
 }
 
-func (r Report) page(a About) page {
-	p := page{title: "Decisions judged again", summary: r.verdict(), figures: r.figures(a), leftOut: r.ListedLeftOut, tables: r.tables(), notes: r.Notes}
+// Page lays the report out.
+func (r Report) Page(a About) Page {
+	p := Page{title: "Decisions judged again", summary: r.verdict(), figures: r.figures(a), leftOut: r.ListedLeftOut, tables: r.tables(), notes: r.Notes}
 	for how, title := range [directions]string{"New approvals", "To another state", "New refusals", "Other refusals"} {
 		s := section{title: title}
 		for _, f := range r.Listed {
@@ -165,26 +166,13 @@ func (r Report) page(a About) page {
 	return p
 }
 
-func (s Shadow) page(a About) page {
-	return page{title: "Decisions in shadow mode", figures: s.figures(a), tables: []eval.Grid{s.table()}}
+// Page lays out what was decided in shadow mode.
+func (s Shadow) Page(a About) Page {
+	return Page{title: "Decisions in shadow mode", figures: s.figures(a), tables: []eval.Grid{s.table()}}
 }
 
 // Text writes a report for a terminal.
-func Text(w io.Writer, a About, r Report, align eval.Align) error { return r.page(a).text(w, align) }
-
-// TextShadow writes what was decided in shadow mode for a terminal.
-func TextShadow(w io.Writer, a About, s Shadow, align eval.Align) error {
-	return s.page(a).text(w, align)
-}
-
-// Markdown writes a report for a review or a wiki. What comes from records is escaped: it
-// makes no heading, link, image or HTML.
-func Markdown(w io.Writer, a About, r Report) error { return r.page(a).markdown(w) }
-
-// MarkdownShadow is TextShadow as Markdown.
-func MarkdownShadow(w io.Writer, a About, s Shadow) error { return s.page(a).markdown(w) }
-
-func (p page) text(w io.Writer, align eval.Align) error {
+func (p Page) Text(w io.Writer, align eval.Align) error {
 	var b strings.Builder
 	if p.summary != "" {
 		fmt.Fprintf(&b, "%s\n\n", p.summary)
@@ -218,7 +206,9 @@ func (p page) text(w io.Writer, align eval.Align) error {
 	return err
 }
 
-func (p page) markdown(w io.Writer) error {
+// Markdown writes a report for a review or a wiki. What comes from records is escaped: it
+// makes no heading, link, image or HTML.
+func (p Page) Markdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n", p.title)
 	if p.summary != "" {

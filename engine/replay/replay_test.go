@@ -465,7 +465,7 @@ func TestRenderers(t *testing.T) {
 		return lines
 	}
 	var text, md, shadow bytes.Buffer
-	if err := errors.Join(replay.Text(&text, about, r, align), replay.Markdown(&md, about, r), replay.TextShadow(&shadow, about, r.Shadow, align), replay.MarkdownShadow(&shadow, about, r.Shadow)); err != nil {
+	if err := errors.Join(r.Page(about).Text(&text, align), r.Page(about).Markdown(&md), r.Shadow.Page(about).Text(&shadow, align), r.Shadow.Page(about).Markdown(&shadow)); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count("\n"+text.String(), "\nNew approvals\n"); n != 1 {

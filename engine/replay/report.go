@@ -8,29 +8,19 @@ import (
 
 // Report is what came of judging recorded decisions again.
 type Report struct {
-	// Decisions were selected: Replayed of them judged again, the others are in
-	// NotReplayed. AskedOnly counts those that were pre-checks.
-	Decisions int64 `json:"decisions"`
+	Counts
+	// AskedOnly counts the decisions that were pre-checks.
 	AskedOnly int64 `json:"askedOnly"`
-	Replayed  int64 `json:"replayed"`
 	// Failed of those in NotReplayed failed now (ReasonModel, ReasonUndecided): another run
 	// may judge them.
 	Failed int64 `json:"failed"`
 	// RemovedEvents are no longer there: decisions among them are in no other figure.
 	RemovedEvents int64 `json:"removedEvents"`
 
-	// Same have the same outcome and lead to the same state; OtherReason of them were
-	// decided by another layer or with other codes.
-	Same        int64 `json:"same"`
+	// OtherReason of Same were decided by another layer or with other codes.
 	OtherReason int64 `json:"otherReason"`
-	// Flips have another outcome, or are approvals that lead to another state. They are
-	// NewApprovals (not approved then, approved now), NewRefusals (approved then, not now),
-	// OtherRefusals (rejected then and escalated now, or the other way) and Rerouted.
-	Flips         int64 `json:"flips"`
-	NewApprovals  int64 `json:"newApprovals"`
-	NewRefusals   int64 `json:"newRefusals"`
-	OtherRefusals int64 `json:"otherRefusals"`
-	Rerouted      int64 `json:"rerouted"`
+	// Flips have another outcome, or are approvals that lead to another state.
+	Flips int64 `json:"flips"`
 
 	// Answers says where the model's answers came from.
 	Answers Answers `json:"answers"`
@@ -54,6 +44,26 @@ type Report struct {
 	Evaluated    bool         `json:"evaluated"`
 	NotEvaluated string       `json:"notEvaluated,omitempty"`
 	Notes        []string     `json:"notes"`
+}
+
+// Counts are the figures of a report, and of each workflow in it.
+type Counts struct {
+	// Decisions were selected: Replayed of them judged again, the others are in NotReplayed.
+	Decisions int64 `json:"decisions"`
+	Replayed  int64 `json:"replayed"`
+	// Same have the same outcome and lead to the same state. The flips are NewApprovals (not
+	// approved then, approved now), Rerouted, NewRefusals (approved then, not now) and
+	// OtherRefusals (rejected then and escalated now, or the other way).
+	Same          int64 `json:"same"`
+	NewApprovals  int64 `json:"newApprovals"`
+	Rerouted      int64 `json:"rerouted"`
+	NewRefusals   int64 `json:"newRefusals"`
+	OtherRefusals int64 `json:"otherRefusals"`
+}
+
+// flips is the count of a direction.
+func (c *Counts) flips(how direction) *int64 {
+	return [...]*int64{newApproval: &c.NewApprovals, rerouted: &c.Rerouted, newRefusal: &c.NewRefusals, otherRefusal: &c.OtherRefusals}[how]
 }
 
 // Answers counts decisions on which a model spoke.
@@ -108,14 +118,8 @@ type ChangeCount struct {
 
 // WorkflowCount is the report of one workflow.
 type WorkflowCount struct {
-	Workflow      string `json:"workflow"`
-	Decisions     int64  `json:"decisions"`
-	Replayed      int64  `json:"replayed"`
-	Same          int64  `json:"same"`
-	NewApprovals  int64  `json:"newApprovals"`
-	Rerouted      int64  `json:"rerouted"`
-	NewRefusals   int64  `json:"newRefusals"`
-	OtherRefusals int64  `json:"otherRefusals"`
+	Workflow string `json:"workflow"`
+	Counts
 }
 
 // Unreplayed counts what was not judged again, by reason.

@@ -85,7 +85,7 @@ func (t *tally) add(q Question, got result) {
 	if t.cfg.ShadowOnly {
 		return
 	}
-	w := t.workflowCount(q.Event.Workflow)
+	w := entryOf(t.workflows, q.Event.Workflow, others, func(name string) WorkflowCount { return WorkflowCount{Workflow: name} })
 	w.Decisions++
 	if got.reason != "" {
 		t.countNotReplayed(q, got)
@@ -108,10 +108,6 @@ func (t *tally) add(q Question, got result) {
 		return
 	}
 	t.addFlip(q.Event, how, before, after, w)
-}
-
-func (t *tally) workflowCount(name string) *WorkflowCount {
-	return entryOf(t.workflows, name, others, func(name string) WorkflowCount { return WorkflowCount{Workflow: name} })
 }
 
 func (t *tally) countAnswers(got result) {
@@ -144,12 +140,8 @@ func compareSides(before, after Side) (direction, bool) {
 
 func (t *tally) addFlip(ev record.Event, how direction, before, after Side, w *WorkflowCount) {
 	t.r.Flips++
-	for _, count := range map[direction][]*int64{
-		newApproval: {&t.r.NewApprovals, &w.NewApprovals}, rerouted: {&t.r.Rerouted, &w.Rerouted},
-		newRefusal: {&t.r.NewRefusals, &w.NewRefusals}, otherRefusal: {&t.r.OtherRefusals, &w.OtherRefusals},
-	}[how] {
-		*count++
-	}
+	*t.r.flips(how)++
+	*w.flips(how)++
 	key := ChangeCount{
 		Workflow: ev.Workflow, Action: ev.Action, Before: before.Outcome, BeforeReason: before.reason(),
 		After: after.Outcome, AfterReason: after.reason(),
@@ -282,11 +274,10 @@ func (t *tally) report() Report {
 
 // changeGravity orders changes as flips are listed.
 func changeGravity(c ChangeCount) direction {
-	how, flipped := compareSides(Side{Outcome: c.Before}, Side{Outcome: c.After})
-	if !flipped {
-		return rerouted
+	if how, flipped := compareSides(Side{Outcome: c.Before}, Side{Outcome: c.After}); flipped {
+		return how
 	}
-	return how
+	return rerouted
 }
 
 func (t *tally) notes() []string {
