@@ -114,7 +114,6 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	}, nil
 }
 
-// checkAdvance looks at the request alone, and reads its data.
 func (e *Engine) checkAdvance(req AdvanceRequest) (document.JSON, error) {
 	if req.ID == "" {
 		return document.JSON{}, MissingField("id", "The id that start returned.")
@@ -125,7 +124,6 @@ func (e *Engine) checkAdvance(req AdvanceRequest) (document.JSON, error) {
 	return e.readDocument("data", req.Data, e.cfg.Limits.Data)
 }
 
-// judgement is what came of asking the judge.
 type judgement struct {
 	inst record.Instance
 	definition

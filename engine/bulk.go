@@ -24,7 +24,6 @@ const (
 	pageBytes = 1 << 20
 )
 
-// permitKey finds the bulk read that a context belongs to.
 type permitKey struct{}
 
 // BulkRead is a bulk read in progress. It belongs to one goroutine.
@@ -92,13 +91,10 @@ func (b *BulkRead) Pause() {
 	b.worked += time.Since(b.began)
 }
 
-// add counts what was read for the page.
 func (b *BulkRead) add(bytes int) { b.bytes += bytes }
 
-// isFull reports whether nothing more is to be read for the page.
 func (b *BulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() }
 
-// isOverdue reports whether the page took as long as it may.
 func (b *BulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
 
 // collectEvents reads a page of a list; more says that the list goes on behind it. op

@@ -50,8 +50,8 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 		}
 		if err = e.cfg.Store.Commit(ctx, c); err == nil {
 			e.Publish(ctx, c.Events...)
-			if o, ok := e.cfg.Observer.(InstanceObserver); ok {
-				o.Changed(ctx, c.Next)
+			if e.cfg.Observer != nil {
+				e.cfg.Observer.Changed(ctx, c.Next)
 			}
 			return done, nil
 		}

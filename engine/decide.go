@@ -92,7 +92,6 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	}, nil
 }
 
-// checkDecide looks at the request alone, and returns its data.
 func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	switch {
 	case (req.Workflow == "") == (len(req.Definition) == 0):
@@ -167,7 +166,7 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 	return c, err
 }
 
-// claimsContext reports whether a context is only what the caller claims. Whoever chooses
+// claimsContext reports whether a context is only what the caller claims. A caller that chooses
 // it chooses what the sources are asked for, with the credentials of the operator.
 func claimsContext(p Principal) bool { return p.Role != RoleOperator }
 
@@ -181,7 +180,6 @@ func (e *Engine) commitLesson(ctx context.Context, l *store.Lesson) error {
 	return nil
 }
 
-// notChecked lists what a history would have been asked for. Pure.
 func notChecked(p Principal, d *workflow.Definition, req DecideRequest, target string) []Unchecked {
 	out := []Unchecked{{"state", fmt.Sprintf("Whether anything is in the state %q now is the caller's to know.", req.State)}}
 	add := func(when bool, what, why string) {

@@ -18,7 +18,6 @@ const (
 	purposeEvidence = "gavel/evidence/v1"
 )
 
-// scopeOf is the scope of what belongs to an instance.
 func scopeOf(purpose, owner, workflow string) record.Scope {
 	return record.Scope{Purpose: purpose, Owner: owner, Workflow: workflow}
 }
@@ -28,7 +27,6 @@ func ContextScope(owner, workflow string) record.Scope {
 	return scopeOf(purposeContext, owner, workflow)
 }
 
-// digestContext is the digest by which a decision names the context that it was about.
 func (e *Engine) digestContext(inst record.Instance, context json.RawMessage) string {
 	return e.cfg.Digester.DigestIn(ContextScope(inst.Owner, inst.Workflow), context)
 }

@@ -69,11 +69,7 @@ type Digester interface {
 // answer. It must not block.
 type Observer interface {
 	Committed(ctx context.Context, events []record.Event)
-}
-
-// InstanceObserver is what an Observer may be as well: told of each instance as a commit
-// left it. It must not keep or change what it gets.
-type InstanceObserver interface {
+	// Changed gets each instance as a commit of the engine left it, not to be kept or changed.
 	Changed(ctx context.Context, inst record.Instance)
 }
 
@@ -132,7 +128,7 @@ type Config struct {
 	// (record.ChannelClient), where the transition is not of high risk.
 	ClientReviews bool
 	// RuleKey is the secret from which the key is derived that seals definitions and judge
-	// configurations: whoever has it can make some that are used. Without one the chain
+	// configurations: anyone who has it can make some that are used. Without one the chain
 	// shows damage, but no manipulation.
 	RuleKey []byte
 	// ShowUnsealed is for engines that only show what a store holds: definitions and judge

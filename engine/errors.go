@@ -115,19 +115,16 @@ func newError(code Code, path, format string, args ...any) *Error {
 	return &Error{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
 }
 
-// hint adds what to do next.
 func (e *Error) hint(next string) *Error {
 	e.Hint = next
 	return e
 }
 
-// because adds the cause.
 func (e *Error) because(err error) *Error {
 	e.Err = err
 	return e
 }
 
-// at adds where the instance is.
 func (e *Error) at(pos Position) *Error {
 	e.Current = &pos
 	return e

@@ -88,7 +88,6 @@ func (e *Engine) examinationEnd(ctx context.Context, err error) error {
 	return judgeError(err)
 }
 
-// readHere parses a definition in this process.
 func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition, error) {
 	d, err := workflow.Parse(req.Source, req.Document)
 	if pe, ok := errors.AsType[*workflow.ParseError](err); ok {

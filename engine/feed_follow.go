@@ -121,7 +121,7 @@ type Change struct {
 
 // Changes returns what happened behind a position, of what p may see, without reading
 // anything, and the position up to which that is. known is false when the feed does not hold
-// all of it: whoever asks has to look for itself at what it follows.
+// all of it: then the caller has to look for itself at what it follows.
 func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, known bool, err error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return nil, after, true, err
@@ -150,7 +150,6 @@ func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, 
 	return changes, max(after, f.last), true, nil
 }
 
-// indexBehind is the index of the first event that is held behind a position.
 func (f *Feed) indexBehind(position int64) int {
 	return sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > position })
 }
@@ -177,7 +176,6 @@ func (f *Feed) Lag() FeedLag {
 	return f.lagOf(position)
 }
 
-// lagOf is how far behind a follower is that has everything up to a position.
 func (f *Feed) lagOf(position int64) FeedLag {
 	f.mu.Lock()
 	defer f.mu.Unlock()

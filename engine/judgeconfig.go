@@ -91,7 +91,6 @@ func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.Jud
 	return c, nil
 }
 
-// mayShare refuses to share, or no longer share, a workflow with every agent.
 func mayShare(p Principal, s store.Definition) error {
 	switch {
 	case p.Role != RoleOperator:
@@ -141,7 +140,6 @@ func HashJudgeConfig(c store.JudgeConfig) (string, error) {
 		c.At.Format("2006-01-02T15:04:05.000000Z07:00")), nil
 }
 
-// checkSettings looks at the values alone.
 func (e *Engine) checkSettings(s workflow.JudgeSettings) error {
 	if s.Enabled == nil && s.StrictMode == nil && s.MinConfidence == nil && s.UseLLM == nil && s.Model == nil && s.Shared == nil {
 		return &Error{Code: CodeInvalidArgument, Message: "No setting was given.", Hint: "Give at least one of enabled, strictMode, minConfidence, useLLM, model, shared."}

@@ -135,7 +135,6 @@ func (l *ledger) evictAccounts(now time.Time) {
 	}
 }
 
-// spentError is the refusal of a principal that has used up a budget.
 func (l *ledger) spentError(a *account, b budget) error {
 	wait := max(a.since.Add(accountTime).Sub(l.now()), time.Second)
 	e := &Error{RetryAfter: wait, Hint: fmt.Sprintf("Wait %s, or ask an operator for more.", wait.Round(time.Second))}
@@ -151,7 +150,6 @@ func (l *ledger) spentError(a *account, b budget) error {
 	return e
 }
 
-// checkBudget refuses what needs more of a budget that is used up.
 func (l *ledger) checkBudget(p Principal, b budget) error {
 	most := l.quotas.Load().limits()[b]
 	if most == 0 || p.Role == RoleOperator {
@@ -165,7 +163,6 @@ func (l *ledger) checkBudget(p Principal, b budget) error {
 	return nil
 }
 
-// charge counts what was taken of a budget.
 func (l *ledger) charge(p Principal, b budget, n int64) {
 	if l.quotas.Load().limits()[b] == 0 {
 		return

@@ -245,7 +245,6 @@ func rollbackMessage(checkpoint string, pos Position) string {
 	return fmt.Sprintf("Rolled back to checkpoint %s: in state %q again. The history is kept.", checkpoint, pos.State)
 }
 
-// findCheckpoint looks a checkpoint of an instance up and names the nearest id.
 func (e *Engine) findCheckpoint(ctx context.Context, instance, id string) (record.Checkpoint, error) {
 	var ids []string
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Checkpointed}}) {

@@ -54,8 +54,8 @@ func (e *Engine) setMemoryKeys(c *judge.Case) {
 	e.refusalBinding(c, c.Instance)
 }
 
-// refusalBinding says what a refusal of the case binds to: the question about an instance, whoever
-// asks it, and in which version of the judge's configuration.
+// refusalBinding says what a refusal of the case binds to: the question about an instance, from any
+// caller and under any configuration of the judge.
 func (e *Engine) refusalBinding(c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return

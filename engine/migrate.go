@@ -270,7 +270,6 @@ func (m *migration) newEntry(inst record.Instance) InstanceMigration {
 	return InstanceMigration{ID: inst.ID, Outcome: MigrateRefused, From: inst.Version, To: m.to.stored.Version, State: inst.State}
 }
 
-// planOne says what becomes of an instance. It changes nothing.
 func (m *migration) planOne(ctx context.Context, inst record.Instance) (InstanceMigration, error) {
 	out := m.newEntry(inst)
 	switch {

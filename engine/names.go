@@ -17,7 +17,7 @@ var lookAlikes = strings.NewReplacer(
 // foldName is what a name looks like at a glance.
 func foldName(name string) string { return lookAlikes.Replace(strings.ToLower(name)) }
 
-// mayBeNamed refuses a name that could be taken for an operator's: whoever reads
+// mayBeNamed refuses a name that could be taken for an operator's: a reader of
 // "refund" is to know whose rules were passed. same says whether the very same name
 // counts as well.
 func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same bool) error {

@@ -60,7 +60,6 @@ func (l *ledger) reserve(p Principal, c judge.Case) (pay func(cost), err error) 
 	}, nil
 }
 
-// allReserved is the refusal of a principal that has some left, but not for one more request.
 func allReserved(b budget) error {
 	code, what := CodeWorkerTimeSpent, "time of the sandbox"
 	if b == budgetTokens {

@@ -123,7 +123,7 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	return e.approveReview(ctx, r)
 }
 
-// mayResolve keeps those from reviewCase a review who have a part in what it is about.
+// mayResolve keeps principals from resolving a review that have a part in what it is about.
 func mayResolve(r reviewCase) error {
 	p, asked := r.by, r.asked
 	forbidden := func(message string) error {
@@ -181,7 +181,6 @@ func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decisi
 	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: e.digestContext(r.inst, r.inst.Context)}
 }
 
-// approveReview asks the layers again and makes the move.
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	inst, asked := r.inst, r.asked
 	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}

@@ -217,7 +217,6 @@ func unknownReview(id string) error {
 		hint("List the reviews to see their ids.").because(store.ErrNotFound)
 }
 
-// isOverdue reports whether nobody decided a review in time.
 func (e *Engine) isOverdue(row store.Review) bool {
 	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.Now().Before(row.ExpiresAt)
 }

@@ -38,7 +38,7 @@ type ReviewSummary struct {
 	Channel    record.Channel `json:"channel,omitempty"`
 	Reason     string         `json:"reason,omitempty"`
 	ClosedAt   time.Time      `json:"closedAt,omitzero"`
-	// Next says in one sentence what that means for whoever asked.
+	// Next says in one sentence what that means for the caller that asked.
 	Next string `json:"next"`
 }
 

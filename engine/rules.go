@@ -284,7 +284,6 @@ func (r *rules) listNames(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// checkNewest checks that these are the newest versions of all definitions.
 func (r *rules) checkNewest(all []store.Definition) error {
 	newest := make(map[string]int, len(all))
 	for _, d := range all {
@@ -306,7 +305,6 @@ func (r *rules) checkNewest(all []store.Definition) error {
 	return nil
 }
 
-// checkSealed refuses rules without a seal, whosever they are.
 func (r *rules) checkSealed() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

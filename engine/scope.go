@@ -79,7 +79,6 @@ func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) er
 	return err
 }
 
-// isShared reports whether an operator lets every agent use an agent's workflow.
 func (e *Engine) isShared(ctx context.Context, s store.Definition) (bool, error) {
 	if s.Operator {
 		return false, nil

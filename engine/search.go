@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -20,7 +21,7 @@ type DecisionsRequest struct {
 	Query  store.DecisionQuery
 	Cursor string // NextCursor of the page before
 	Limit  int    // 0 is 100; at most 1000
-	// BareEvidence leaves out what evidence holds, for whoever asks: that it was fetched,
+	// BareEvidence leaves out what evidence holds, for every caller: that it was fetched,
 	// when, and its digest remain. It is for what leaves the house.
 	BareEvidence bool
 }
@@ -121,7 +122,6 @@ func matchesShown(q store.DecisionQuery, ev record.Event, shown HistoryEntry) bo
 	return q.MatchesText(ev)
 }
 
-// checkSearch refuses a query that is wrong, and one that cannot be answered.
 func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQuery) error {
 	if err := Authorize(p, RightRead); err != nil {
 		return err
@@ -136,7 +136,6 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQ
 	return err
 }
 
-// searchScoped narrows a query that was checked to what the caller may see, and asks the store.
 func (e *Engine) searchScoped(ctx context.Context, p Principal, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	if !seesAll(p.Role) && q.Owner != "" && q.Owner != p.ID {
 		return func(func(store.PlacedEvent, error) bool) {}
@@ -167,10 +166,7 @@ var (
 		judge.LayerContent, judge.LayerModel, judge.ByFallback, judge.ByPolicy, judge.ByReviewer,
 	}
 	// Assurances are what can have been examined, least first.
-	Assurances = []judge.Assurance{
-		judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators, judge.AssuranceLLM,
-		judge.AssuranceLLMCalibrated, judge.AssuranceHuman,
-	}
+	Assurances = workflow.Assurances
 )
 
 // checkQuery refuses what no decision can be, because it is most likely a mistake.

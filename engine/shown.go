@@ -177,7 +177,6 @@ func (s *view) renderReviews(ctx context.Context, then record.Instance) ([]Revie
 	return out, nil
 }
 
-// loadVersions are the versions that the instance of an event had then and has now.
 func (s *view) loadVersions(ctx context.Context, ev record.Event) (was, now definition, err error) {
 	if s.id != ev.Instance {
 		if err := s.loadInstance(ctx, ev.Instance); err != nil {

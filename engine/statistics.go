@@ -63,7 +63,6 @@ func (t tally) count(e record.Event) bool {
 	return true
 }
 
-// listTransitions are the figures, by workflow, state and action.
 func (t tally) listTransitions() []TransitionStatistics {
 	out := make([]TransitionStatistics, 0, len(t))
 	for key, c := range t {

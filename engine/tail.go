@@ -137,7 +137,6 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 	return TailResult{Events: views, Next: next, More: next < last}, nil
 }
 
-// showsEvent reports whether an event is of those that were asked for and may be seen.
 func (e *Engine) showsEvent(p Principal, req TailRequest, ev store.PlacedEvent) bool {
 	return (seesAll(p.Role) || ev.Owner == p.ID) && p.inScope(ev.Event.Workflow) &&
 		(req.WorkflowID == "" || ev.Event.Instance == req.WorkflowID) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)

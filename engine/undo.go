@@ -32,7 +32,7 @@ type UndoResult struct {
 // before it. Again, it takes the one before that back. It is an event like any other:
 // nothing is erased, and what was visited only by that move does not count as visited.
 //
-// Whoever owns the instance may, when the definition is not an operator's; an operator
+// The owner of the instance may, when the definition is not an operator's; an operator
 // may always. A move with an effect outside is only the operator's to take back: one
 // that a person approved in a review, or that fetched evidence from a source that does
 // more than look.

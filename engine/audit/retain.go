@@ -177,7 +177,6 @@ func (r *retainer) retainAll(ctx context.Context, d *workflow.Definition, status
 	return nil
 }
 
-// retainOne has one history cut, or counts why not.
 func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep workflow.Retention) error {
 	r.out.Ended++
 	now := r.engine.Now()
@@ -210,7 +209,6 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 	return r.removeDue(ctx)
 }
 
-// removeDue cuts what is due, unless it is not what was anchored.
 func (r *retainer) removeDue(ctx context.Context) error {
 	heads, err := r.loadAnchoredHeads(ctx, r.due)
 	if err != nil {
@@ -282,7 +280,6 @@ type surveyEvent struct {
 	hash          string
 }
 
-// surveyHistory reads and verifies a history up to where the instance is.
 func (r *retainer) surveyHistory(ctx context.Context, inst record.Instance) (survey, error) {
 	var out survey
 	var chain record.Chain

@@ -68,7 +68,6 @@ func (r *retainer) loadAnchoredHeads(ctx context.Context, due []dueHistory) (map
 	return heads, r.checkSignature(newest, tree)
 }
 
-// checkSignature checks that the key signed an anchor over exactly this tree.
 func (r *retainer) checkSignature(newest store.Anchor, tree record.Tree) error {
 	text, err := record.OpenNote(newest.Note, r.signer.Verifier())
 	if errors.Is(err, record.ErrSignature) {

@@ -252,7 +252,6 @@ func (v *verification) recordExtent(row record.Instance, unsigned []int64) {
 	}
 }
 
-// recordAnchored notes a head that was signed.
 func (v *verification) recordAnchored(h record.Head) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -263,7 +262,6 @@ func (v *verification) recordAnchored(h record.Head) {
 	}
 }
 
-// countUnanchored is how many events no anchor covers.
 func (v *verification) countUnanchored() (n int64) {
 	for _, r := range v.reached {
 		n += max(0, r.stands-r.anchored)

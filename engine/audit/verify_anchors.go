@@ -134,7 +134,6 @@ func (c *anchorCheck) readNote(note string) (record.Anchor, error) {
 	return record.ParseAnchor(text)
 }
 
-// checkHeads compares heads with the histories as they are now.
 func (c *anchorCheck) checkHeads(ctx context.Context, number int64, heads []record.Head) error {
 	return c.eachHead(ctx, func(yield func(record.Head, error) bool) {
 		for _, h := range heads {

@@ -89,7 +89,6 @@ func (v *verification) definitionHash(ctx context.Context, name string, version 
 // mostConfigs bounds what is remembered of judge configurations: owners have their own.
 const mostConfigs = 10_000
 
-// knowsConfig reports whether the revisions that are stored lead to a hash that an event names.
 func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash string) (bool, error) {
 	key := fmt.Sprintf("%q %q %s", workflow, owner, hash)
 	known, cached := v.configs.Get(key)

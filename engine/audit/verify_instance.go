@@ -54,7 +54,6 @@ func (v *verification) checkInstance(ctx context.Context, id string) error {
 	}
 }
 
-// historyCheck verifies one instance as it was loaded.
 type historyCheck struct {
 	v        *verification
 	row      record.Instance
@@ -172,7 +171,6 @@ func (h *historyCheck) readSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// readRollbacks notes which revisions the fold has to keep.
 func (h *historyCheck) readRollbacks(ctx context.Context) error {
 	return h.v.eachOf(ctx, h.row.ID, func(e record.Event) {
 		if e.Rollback != nil {
@@ -274,7 +272,6 @@ func (h *historyCheck) loadRevision(ctx context.Context, revision int64) (record
 	return record.Instance{}, record.ErrNoRevision
 }
 
-// checkEnd compares what the history led to with what is stored beside it.
 func (h *historyCheck) checkEnd(ctx context.Context) error {
 	row := h.row
 	switch seq := h.chain.Seq(); {

@@ -47,7 +47,6 @@ func (v *verification) checkRules(ctx context.Context) error {
 	return nil
 }
 
-// checkRuleHead compares the end of the chain of rules that was anchored with what there is.
 func (v *verification) checkRuleHead(number int64, head record.Head) {
 	if v.req.Instance != "" {
 		return // then it was not read

@@ -56,7 +56,6 @@ func MarkKeySealsRules(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// writeKey writes a marked key to a new file, synced.
 func writeKey(dir string, key []byte) (name string, err error) {
 	tmp, err := os.CreateTemp(dir, ".key-*") // mode 0600
 	if err != nil {

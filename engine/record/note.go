@@ -130,7 +130,6 @@ func newVerifier(name string, key ed25519.PublicKey) (*Verifier, error) {
 	return &Verifier{verifier, text}, nil
 }
 
-// parsePEM reads the one block of a PEM text.
 func parsePEM[K any](text, kind string, parse func([]byte) (any, error)) (key K, err error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil || block.Type != kind {

@@ -30,10 +30,8 @@ func (k Kind) Revises() bool {
 	return false
 }
 
-// isRestore reports whether an event of this kind goes back to an earlier revision.
 func (k Kind) isRestore() bool { return k == RolledBack || k == Undone || k == Redone }
 
-// canBegin reports whether an event of this kind can be the first of a history.
 func (k Kind) canBegin() bool { return k == Started || k == Imported }
 
 // Seal makes e the next event of prev and returns it with the instance that it
@@ -262,7 +260,6 @@ func applyImport(next Instance, e Event) (Instance, error) {
 	return next, err
 }
 
-// restoreRevision puts the instance back to what it was at a revision.
 func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	switch {
 	case restored == nil:

@@ -23,7 +23,6 @@ const (
 	ReasonUndecided     = "not_decided"
 )
 
-// reasonError keeps a layer from deciding, with the reason.
 type reasonError struct{ reason string }
 
 func (r *reasonError) Error() string { return "replay: " + r.reason }

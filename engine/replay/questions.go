@@ -86,7 +86,7 @@ type HeldEvidence struct {
 // instance by instance, the newest first, and each along its history. It writes nothing,
 // judges nothing, and holds one instance at a time. What a question lacks, it says.
 //
-// It checks no rights: it is for whoever holds the store itself. Input and contents hold
+// It checks no rights: it is for callers that hold the store itself. Input and contents hold
 // sensitive values.
 func Questions(ctx context.Context, from Archive, q QuestionQuery) iter.Seq2[Question, error] {
 	return func(yield func(Question, error) bool) {
@@ -120,7 +120,6 @@ type definition struct {
 	def    *workflow.Definition
 }
 
-// asker is one run of Questions.
 type asker struct {
 	ctx         context.Context //nolint:containedctx // it lives as long as one iteration
 	from        Archive

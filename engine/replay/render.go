@@ -24,7 +24,6 @@ type About struct {
 // none stands where there is nothing to show.
 const none = "-"
 
-// figures are the head and the sums of a report.
 func (r Report) figures(a About) [][2]string {
 	lines := [][2]string{{"store", cmp.Or(a.Store, none)}, {"selected", cmp.Or(strings.Join(a.Selected, ", "), "all decisions")}}
 	add := func(name, format string, args ...any) {
@@ -96,7 +95,6 @@ func (s Shadow) table() eval.Grid {
 	return t
 }
 
-// verdict is the report in one sentence.
 func (r Report) verdict() string {
 	switch {
 	case r.Regression:
@@ -143,7 +141,6 @@ type Page struct {
 	notes          []string
 }
 
-// section has the listed flips of one direction.
 type section struct {
 	title string
 	flips []Flip

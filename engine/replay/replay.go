@@ -127,7 +127,7 @@ func (cfg Config) run(ctx context.Context, take func(Question, result)) error {
 	return errors.Join(read, ctx.Err())
 }
 
-// feedQuestions hands the questions out: to whoever judges, and to whoever waits in order.
+// feedQuestions hands the questions out: to the workers, and to the one that waits in order.
 func (cfg Config) feedQuestions(ctx context.Context, todo, order chan<- job) error {
 	for q, err := range Questions(ctx, cfg.From, cfg.Query) {
 		if err != nil {

@@ -61,7 +61,6 @@ type Counts struct {
 	OtherRefusals int64 `json:"otherRefusals"`
 }
 
-// flips is the count of a direction.
 func (c *Counts) flips(how direction) *int64 {
 	return [...]*int64{newApproval: &c.NewApprovals, rerouted: &c.Rerouted, newRefusal: &c.NewRefusals, otherRefusal: &c.OtherRefusals}[how]
 }

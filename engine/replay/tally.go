@@ -20,7 +20,6 @@ const (
 	others     = "(others)"
 )
 
-// direction is how a decision comes out otherwise, the gravest first.
 type direction int
 
 const (
@@ -31,7 +30,6 @@ const (
 	directions
 )
 
-// tally makes the report of what came, one after the other.
 type tally struct {
 	cfg    Config
 	r      Report
@@ -122,7 +120,6 @@ func (t *tally) countAnswers(got result) {
 	}
 }
 
-// compareSides says how the second judgement differs, if it does.
 func compareSides(before, after Side) (direction, bool) {
 	was, is := before.Outcome == judge.Approve, after.Outcome == judge.Approve
 	switch {
@@ -223,7 +220,6 @@ func sideOf(v judge.Verdict) Side {
 	return s
 }
 
-// reason is who decided, and for which codes.
 func (s Side) reason() string {
 	if len(s.Codes) == 0 {
 		return string(s.DecidedBy)

@@ -50,7 +50,6 @@ func (d *Definition) Case(in CaseInput) (judge.Case, error) {
 	return c, nil
 }
 
-// fillDocuments fills in data, context, the merge of both, and the masked copies.
 func (d *Definition) fillDocuments(c *judge.Case, in CaseInput) error {
 	var err error
 	if c.Data = in.Read; c.Data.Kind() != document.Object {
@@ -154,7 +153,6 @@ func (d *Definition) collectChecks(s *State, t *Transition) validators.Checks {
 	return out
 }
 
-// findReservedKeys reports keys of data that only the gate may set.
 func findReservedKeys(data document.JSON) []validators.Finding {
 	var out []validators.Finding
 	for _, key := range ReservedKeys {
@@ -169,7 +167,6 @@ func findReservedKeys(data document.JSON) []validators.Finding {
 	return out
 }
 
-// findUnwritableKeys reports keys of data that the transition may not set.
 func findUnwritableKeys(t *Transition, data document.JSON) []validators.Finding {
 	if t.Writes == nil {
 		return nil
@@ -189,7 +186,6 @@ func findUnwritableKeys(t *Transition, data document.JSON) []validators.Finding 
 	return out
 }
 
-// findChangedFrozenFields reports frozen fields that the merge would change or add.
 func findChangedFrozenFields(pointers []string, before, after document.JSON) ([]validators.Finding, error) {
 	var out []validators.Finding
 	for _, p := range pointers {

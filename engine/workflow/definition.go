@@ -200,7 +200,6 @@ func (e *ParseError) Error() string {
 	return b.String()
 }
 
-// sortIssues orders by line, then as found.
 func sortIssues(issues []Issue) {
 	slices.SortStableFunc(issues, func(a, b Issue) int { return a.Line - b.Line })
 }

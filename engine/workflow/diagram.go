@@ -151,7 +151,6 @@ var reservedMermaidWords = []string{
 	"bt", "lr", "rl", "tb", "td", "current", "visited", "constructor", "prototype",
 }
 
-// assignMermaidIDs keeps the names that Mermaid accepts and makes up the others.
 func (p diagram) assignMermaidIDs() []string {
 	taken := map[string]bool{}
 	for _, n := range p.nodes {

@@ -121,12 +121,10 @@ func splitPointer(pointer string) ([]string, error) {
 	return slices.Collect(p.Tokens()), nil
 }
 
-// joinPointer extends a JSON pointer by decoded tokens.
 func joinPointer(pointer string, tokens ...string) string {
 	return pointer + string(document.PointerOf(tokens...))
 }
 
-// parentPointer cuts the last token off.
 func parentPointer(pointer string) string { return string(document.Pointer(pointer).Parent()) }
 
 // Bounds limit definitions that do not come from operators; zero is no limit.

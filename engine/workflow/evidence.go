@@ -84,7 +84,6 @@ func (e Evidence) UsesContext() bool {
 // String is the reference as it is written, such as context.commit.
 func (r Reference) String() string { return r.Root + "." + strings.Join(r.Tokens, ".") }
 
-// buildRequest fills the arguments in. It is pure.
 func (e Evidence) buildRequest(c *judge.Case) judge.EvidenceRequest {
 	r := judge.EvidenceRequest{Name: e.Name, Source: e.Source, Timeout: e.Timeout, Required: e.Required, MaxAge: e.MaxAge}
 	r.Arguments, r.Missing = e.fillArguments(c.Data, c.Context)
@@ -152,7 +151,6 @@ func (a Argument) resolveValue(data, context document.JSON) (json.RawMessage, bo
 	return value, err == nil
 }
 
-// parseEvidence reads the list of a transition.
 func (p *parser) parseEvidence(o *document.ObjectReader) []Evidence {
 	items := o.Items("evidence")
 	if len(items) > MaxEvidence {

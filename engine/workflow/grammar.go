@@ -12,7 +12,6 @@ import (
 // FormatSchema its descriptions. What a value may be is written twice, in the shape
 // here and in the parser; tests compare the two.
 
-// objectGrammar is one kind of object in a definition.
 type objectGrammar struct {
 	name     string // of the $defs entry; "" for the document itself
 	doc      string
@@ -20,7 +19,6 @@ type objectGrammar struct {
 	required []string
 }
 
-// keyGrammar is one key of an object.
 type keyGrammar struct {
 	name, doc string
 	shape     string // a JSON Schema as JSON text
@@ -202,7 +200,6 @@ var notSupported = map[string]string{
 	"logprobs":     "reading token probabilities",
 }
 
-// listKeys are the known keys.
 func (o *objectGrammar) listKeys() []string {
 	out := make([]string, len(o.keys))
 	for i, k := range o.keys {
@@ -230,7 +227,6 @@ func FormatSchema() json.RawMessage {
 	return b.Bytes()
 }
 
-// writeSchema writes the members of the object's schema, without the braces.
 func (o *objectGrammar) writeSchema(b *bytes.Buffer) {
 	b.WriteString(`"description":` + quoteJSON(o.doc) + `,"type":"object","properties":{`)
 	for i, k := range o.keys {

@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// edge leads from a state to another.
 type edge struct {
 	from, action, to string
 	condition        string // "" for a plain target
 }
 
-// listEdges returns all edges in the order of the document.
 func (d *Definition) listEdges() []edge {
 	var out []edge
 	d.visitTransitions(func(s *State, t *Transition) {
@@ -23,7 +21,6 @@ func (d *Definition) listEdges() []edge {
 	return out
 }
 
-// visitTransitions visits every transition in the order of the document.
 func (d *Definition) visitTransitions(visit func(*State, *Transition)) {
 	for _, name := range d.StateNames {
 		s := d.States[name]
@@ -165,7 +162,6 @@ func (d dominators) dominates(through, target int) bool {
 	return d.first[through] != 0 && d.first[through] <= d.first[target] && d.first[target] <= d.last[through]
 }
 
-// reaches reports whether a state is reachable.
 func (d dominators) reaches(state int) bool { return d.first[state] != 0 }
 
 // newDominators follows Lengauer and Tarjan, "A fast algorithm for finding dominators

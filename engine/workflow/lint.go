@@ -282,7 +282,6 @@ func (r LintRequest) ParseAnswer(answer []byte) (*Definition, []Issue, error) {
 	return d, issues, nil
 }
 
-// filterIssues keeps the issues of known rules, cut to what is shown.
 func filterIssues(issues []Issue) []Issue {
 	rules := map[string]Severity{}
 	for _, r := range Rules() {
@@ -369,7 +368,6 @@ func (p part) locateProblem(found validators.Problem) problem {
 	return problem{badScript, found.Part, message}
 }
 
-// listParts splits the definition into calls of the compiler.
 func (d *Definition) listParts() []part {
 	var out []part
 	add := func(fields []string, schema json.RawMessage, at string, schemaKey string) {

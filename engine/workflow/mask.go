@@ -107,7 +107,6 @@ func (d *Definition) sensitiveTree() *maskNode {
 	return d.masks
 }
 
-// masker copies a document and replaces on the way.
 type masker struct {
 	replace func(string, json.RawMessage) string
 	out     *document.Builder

@@ -122,7 +122,6 @@ func (p *parser) rejectValue(n *document.Node, format string, args ...any) {
 	p.addIssue("value", n, n.Line, format, args...)
 }
 
-// checkKeys reports unknown keys and missing required ones.
 func (p *parser) checkKeys(o *document.ObjectReader, g *objectGrammar) {
 	if o.Node() == nil {
 		return
@@ -174,7 +173,6 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 	return d
 }
 
-// parseKeyedSections reads the sections whose keys are names of states and actions.
 func (p *parser) parseKeyedSections(d *Definition) {
 	o := p.ObjectReader
 	if o.Has("stateValidators") {
@@ -273,7 +271,6 @@ func (p *parser) parseExemplars(o *document.ObjectReader) []judge.Exemplar {
 	return out
 }
 
-// parseTarget reads where a transition leads.
 func (p *parser) parseTarget(n *document.Node, want string) []Route {
 	switch n.Kind {
 	case document.String:
@@ -305,7 +302,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		MinConfidence:      o.FloatPtr("minConfidence"),
 		Mode:               parseEnum(o, "mode", judge.Enforce, judge.Shadow),
 		OnJudgeUnavailable: parseEnum(o, "onJudgeUnavailable", judge.UnavailableEscalate, judge.UnavailableStructural, judge.UnavailableReject),
-		RequireAssurance:   parseEnum(o, "requireAssurance", assurances...),
+		RequireAssurance:   parseEnum(o, "requireAssurance", Assurances...),
 		Risk:               parseEnum(o, "risk", "normal", judge.RiskHigh),
 		Criteria:           p.parseNames(o, "criteria"),
 		Model:              o.StringPtr("model"),
@@ -329,8 +326,8 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 	return s
 }
 
-// assurances in rising order.
-var assurances = []judge.Assurance{
+// Assurances are what a definition may require, in rising order.
+var Assurances = []judge.Assurance{
 	judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators,
 	judge.AssuranceLLM, judge.AssuranceLLMCalibrated, judge.AssuranceHuman,
 }
@@ -358,7 +355,6 @@ func (p *parser) parseLabel(o *document.ObjectReader, name string) string {
 	return text
 }
 
-// checkLabel refuses names that cannot be shown as they are.
 func (p *parser) checkLabel(text string, n *document.Node, what string) {
 	switch {
 	case text == "":

@@ -87,7 +87,6 @@ func setIfGiven[T any](dst *T, value *T) {
 	}
 }
 
-// tightenRubric keeps the stricter value of the three settings that can be tightened.
 func tightenRubric(r *judge.Rubric, s JudgeSettings) {
 	r.Enabled = r.Enabled || s.Enabled != nil && *s.Enabled
 	r.StrictMode = r.StrictMode || s.StrictMode != nil && *s.StrictMode
@@ -96,7 +95,6 @@ func tightenRubric(r *judge.Rubric, s JudgeSettings) {
 	}
 }
 
-// joinCriteria returns each criterion once, the definition's before the transition's.
 func joinCriteria(base, own []string) []string {
 	var out []string
 	for _, c := range slices.Concat(base, own) {

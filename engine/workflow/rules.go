@@ -41,7 +41,6 @@ func listLintRules() []Rule {
 	}
 }
 
-// listCompileRules returns the rules that report what the compiler found.
 func listCompileRules() [3]Rule {
 	return [...]Rule{
 		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", reportProblems(badSchema)},
@@ -115,7 +114,6 @@ func (d *Definition) listValidatorKeys() []string {
 	return keys
 }
 
-// listActions are all actions, each once, in the order of the document.
 func (d *Definition) listActions() []string {
 	var out []string
 	seen := map[string]bool{}
@@ -179,7 +177,6 @@ func checkMustPassThrough(s *linter) {
 	}
 }
 
-// reportProblems reports the problems of one kind that the compiler found.
 func reportProblems(kind problemKind) func(*linter) {
 	return func(s *linter) {
 		for _, p := range s.problems {
@@ -301,7 +298,6 @@ const (
 	bestFallback = 0.5
 )
 
-// visitRubrics visits every transition with its resolved settings.
 func (d *Definition) visitRubrics(visit func(*State, *Transition, judge.Rubric)) {
 	d.visitTransitions(func(s *State, t *Transition) { visit(s, t, d.resolveRubric(t.Judge, nil)) })
 }
@@ -379,7 +375,6 @@ func (s *linter) checkAssurance(from *State, t *Transition, r judge.Rubric) {
 		quoteName(t.Action), need, have, why)
 }
 
-// findBestAssurance is the highest assurance of an approval without a person.
 func (d *Definition) findBestAssurance(from *State, t *Transition, r judge.Rubric) judge.Assurance {
 	checks := d.collectChecks(from, t)
 	switch {

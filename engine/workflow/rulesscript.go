@@ -66,7 +66,6 @@ var readPattern = sync.OnceValue(func() *regexp.Regexp {
 // maxReads is how many fields of one script are looked at.
 const maxReads = 64
 
-// listUnguardedReads returns the fields of data that a source reads without a guard.
 func listUnguardedReads(source string) []string {
 	if !strings.Contains(source, "data") {
 		return nil
@@ -138,7 +137,6 @@ func blankText(source string) string {
 	return string(out)
 }
 
-// findClosingQuote is the index of the quote that closes the one at start, or the length.
 func findClosingQuote(source string, start int) int {
 	for i := start + 1; i < len(source); i++ {
 		switch source[i] {

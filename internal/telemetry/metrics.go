@@ -54,7 +54,7 @@ type StoreStats struct {
 	Failures        map[string]uint64 // calls that failed, by class
 }
 
-// Metrics counts. It is an engine.Observer and engine.InstanceObserver.
+// Metrics counts. It is an engine.Observer.
 type Metrics struct {
 	registry  *prometheus.Registry
 	decisions *prometheus.CounterVec
@@ -140,7 +140,7 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 	}
 }
 
-// Changed implements engine.InstanceObserver.
+// Changed implements engine.Observer.
 func (m *Metrics) Changed(_ context.Context, inst record.Instance) {
 	m.context.Observe(float64(len(inst.Context)))
 }

@@ -20,8 +20,7 @@ import (
 )
 
 var (
-	_ engine.Observer         = (*telemetry.Metrics)(nil)
-	_ engine.InstanceObserver = (*telemetry.Metrics)(nil)
+	_ engine.Observer = (*telemetry.Metrics)(nil)
 )
 
 // scrape is what Prometheus would read.
