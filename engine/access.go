@@ -73,7 +73,7 @@ func Authorize(p Principal, op Right) error {
 	}
 	if !slices.Contains(allowed[op], p.Role) {
 		return newError(CodeForbidden, "", "The role %q may not %s a workflow.", p.Role, op).
-			hint(fmt.Sprintf("Roles that may: %s.", joinRoles(allowed[op])))
+			hint(fmt.Sprintf("Roles that may: %s.", joinWords(allowed[op])))
 	}
 	if p.Workflows != "" && wholeStore[op] {
 		return newError(CodeForbidden, "", "To %s concerns every workflow, and the caller may deal with some only.", op).
@@ -102,10 +102,10 @@ func canGovern(p Principal, s store.Definition) bool {
 	return p.Role == RoleOperator || (!s.Operator && s.Owner == p.ID)
 }
 
-func joinRoles(roles []Role) string {
-	names := make([]string, len(roles))
-	for i, r := range roles {
-		names[i] = string(r)
+func joinWords[T ~string](words []T) string {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = string(w)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(texts, ", ")
 }

@@ -82,8 +82,10 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	if err != nil {
 		return DecideResult{}, err
 	}
-	if err := e.commitLesson(ctx, newLesson(c, v, false)); err != nil {
-		return DecideResult{}, err
+	if l := newLesson(c, v, false); l != nil {
+		if err := e.cfg.Store.Commit(ctx, store.Commit{Lesson: l}); err != nil {
+			return DecideResult{}, StoreError("count the refusal", err)
+		}
 	}
 	v.Applied = false
 	return DecideResult{
@@ -169,16 +171,6 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 // claimsContext reports whether a context is only what the caller claims. A caller that chooses
 // it chooses what the sources are asked for, with the credentials of the operator.
 func claimsContext(p Principal) bool { return p.Role != RoleOperator }
-
-func (e *Engine) commitLesson(ctx context.Context, l *store.Lesson) error {
-	if l == nil {
-		return nil
-	}
-	if err := e.cfg.Store.Commit(ctx, store.Commit{Lesson: l}); err != nil {
-		return StoreError("count the refusal", err)
-	}
-	return nil
-}
 
 func notChecked(p Principal, d *workflow.Definition, req DecideRequest, target string) []Unchecked {
 	out := []Unchecked{{"state", fmt.Sprintf("Whether anything is in the state %q now is the caller's to know.", req.State)}}

@@ -15,9 +15,7 @@ import (
 // wherever else it turns up.
 type ExportMask struct {
 	digester Digester
-	scope    record.Scope
-	salt     string
-	imported bool
+	cfg      ExportMaskConfig
 	masking  masking
 }
 
@@ -36,21 +34,18 @@ type ExportMaskConfig struct {
 
 // NewExportMask returns the mask of one instance.
 func (e *Engine) NewExportMask(cfg ExportMaskConfig) *ExportMask {
-	return &ExportMask{
-		digester: e.cfg.Digester, scope: scopeOf(purposeValue, cfg.Owner, cfg.Workflow), salt: cfg.Salt, imported: cfg.Imported,
-		masking: newMasking(cfg.Documents, cfg.Definitions...),
-	}
+	return &ExportMask{digester: e.cfg.Digester, cfg: cfg, masking: newMasking(cfg.Documents, cfg.Definitions...)}
 }
 
 // Document masks a document of the instance.
 func (m *ExportMask) Document(doc json.RawMessage) (json.RawMessage, error) {
-	return m.masking.maskDocumentWith(doc, m.digestWith(func(string) bool { return m.imported }))
+	return m.masking.maskDocumentWith(doc, m.digestWith(func(string) bool { return m.cfg.Imported }))
 }
 
 // RecordedData masks data of a record, in which digests of this store are in the place of
 // sensitive values already. They are salted, too.
 func (m *ExportMask) RecordedData(doc json.RawMessage) (json.RawMessage, error) {
-	return m.masking.maskDocumentWith(doc, m.digestWith(func(salt string) bool { return m.imported && salt != "" }))
+	return m.masking.maskDocumentWith(doc, m.digestWith(func(salt string) bool { return m.cfg.Imported && salt != "" }))
 }
 
 // digestWith makes digests of one document. keep says of a digest by its salt whether it stays.
@@ -65,9 +60,9 @@ func (m *ExportMask) digestWith(keep func(salt string) bool) func(path string, v
 			out = m.Digest(text)
 		}
 		if out == text {
-			scope := m.scope
+			scope := scopeOf(purposeValue, m.cfg.Owner, m.cfg.Workflow)
 			scope.Path = path
-			out = m.digester.Salt(m.salt, m.digester.DigestIn(scope, value))
+			out = m.digester.Salt(m.cfg.Salt, m.digester.DigestIn(scope, value))
 		}
 		made[out] = true
 		return out
@@ -77,7 +72,7 @@ func (m *ExportMask) digestWith(keep func(salt string) bool) func(path string, v
 // Digest returns a keyed digest of this store as the export shows it; any other text stays.
 func (m *ExportMask) Digest(text string) string {
 	if salt, ok := record.IsDigest(text); ok && salt == "" {
-		return m.digester.Salt(m.salt, text)
+		return m.digester.Salt(m.cfg.Salt, text)
 	}
 	return text
 }

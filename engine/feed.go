@@ -27,8 +27,7 @@ const (
 // stream that is behind them reads pages of the store, as its own bulk reads. It is safe for
 // concurrent use.
 type Feed struct {
-	e     *Engine
-	store store.Store
+	e *Engine
 
 	followers followers
 	reading   sync.Mutex // held while the store is read
@@ -87,7 +86,7 @@ type FeedPage struct {
 func (e *Engine) Feed() *Feed { return e.feed }
 
 func newFeed(e *Engine) *Feed {
-	return &Feed{e: e, store: e.cfg.Store, followers: newFollowers()}
+	return &Feed{e: e, followers: newFollowers()}
 }
 
 // readNew takes in what was committed since the last call, by this process or another one,
@@ -103,7 +102,7 @@ func (f *Feed) readNew(ctx context.Context) (int64, error) {
 }
 
 func (f *Feed) readStore(ctx context.Context) (int64, error) {
-	last, err := f.store.LastPosition(ctx)
+	last, err := f.e.cfg.Store.LastPosition(ctx)
 	if err != nil {
 		return 0, StoreError("find the last event", err)
 	}
@@ -116,7 +115,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	if last <= from {
 		return from, nil
 	}
-	for ev, err := range f.store.EventsAfter(ctx, store.TailQuery{After: from, UpTo: last}) {
+	for ev, err := range f.e.cfg.Store.EventsAfter(ctx, store.TailQuery{After: from, UpTo: last}) {
 		if err != nil {
 			return 0, StoreError("read the events", err)
 		}

@@ -315,7 +315,7 @@ func (e *Engine) whyUnfit(ctx context.Context, p Principal, l definition, state 
 		}
 		return why, nil
 	}
-	entry := l.def.EntryCandidate(state, facts)
+	entry := l.def.Candidate(state, facts, "")
 	findings := entry.Unmet
 	if len(entry.Entry.RequiredFields) > 0 || len(entry.Entry.Schema) > 0 {
 		set, problems, err := e.cfg.Compiler.Compile(ctx, p.ID, l.owner(), entry.Entry)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -10,10 +11,7 @@ import (
 
 // resetKinds are the kinds of events that may reset the event quotas of an instance: see
 // resetsQuota.
-var resetKinds = []record.Kind{
-	record.Started, record.Advanced, record.Migrated, record.Imported, record.Reconciled,
-	record.RolledBack, record.Undone, record.Redone,
-}
+var resetKinds = slices.DeleteFunc(record.RevisingKinds(), func(k record.Kind) bool { return k == record.Cancelling })
 
 // resetsQuota reports whether everyone's event quota starts anew behind an event of one of
 // resetKinds. What goes back and forth resets only when an operator did it: others could

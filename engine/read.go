@@ -27,16 +27,12 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	if err != nil {
 		return StatusResult{}, err
 	}
-	visited := inst.Facts.Visited
-	if visited == nil {
-		visited = []string{}
-	}
 	waiting, err := e.newView(p).withInstance(inst, l).renderReviews(ctx, inst)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	return StatusResult{
-		Position: newPosition(inst, l, p), Context: doc, Owner: inst.Owner, Visited: visited,
+		Position: newPosition(inst, l, p), Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
 		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(l.def, overlays),
 		Reviews: waiting,
 	}, nil

@@ -97,19 +97,17 @@ func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instan
 }
 
 func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}) {
-		switch {
-		case err != nil:
-			return record.Event{}, StoreError("read the history", err)
-		case ev.Seq > seq:
-			return record.Event{}, newError(CodeUnknownReview, "", "What this review was about is not known any more: the beginning of the instance's history was removed.").
-				hint("The list of reviews still shows how it ended.").because(store.ErrNotFound)
-		case ev.Seq != seq || ev.Kind != record.Escalated:
-			return record.Event{}, InternalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
-		}
-		return ev, nil
+	ev, err := store.First(e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}), fmt.Sprintf("event %d", seq))
+	switch {
+	case err != nil:
+		return record.Event{}, StoreError("read the history", err)
+	case ev.Seq > seq:
+		return record.Event{}, newError(CodeUnknownReview, "", "What this review was about is not known any more: the beginning of the instance's history was removed.").
+			hint("The list of reviews still shows how it ended.").because(store.ErrNotFound)
+	case ev.Seq != seq || ev.Kind != record.Escalated:
+		return record.Event{}, InternalError("read the review", fmt.Errorf("event %d of %s opens no review", seq, instance))
 	}
-	return record.Event{}, InternalError("read the review", fmt.Errorf("instance %s has no event %d", instance, seq))
+	return ev, nil
 }
 
 // parkMove lets an escalated move wait for a person, unless too much of what this

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -204,12 +203,8 @@ func checkOneOf[T ~string](field string, value T, of []T) error {
 	if value == "" || slices.Contains(of, value) {
 		return nil
 	}
-	names := make([]string, len(of))
-	for i, v := range of {
-		names[i] = string(v)
-	}
 	return newError(CodeInvalidArgument, "/"+field, "There is no %s %.80q.", field, string(value)).
-		hint("It is one of " + strings.Join(names, ", ") + ".")
+		hint("It is one of " + joinWords(of) + ".")
 }
 
 func decisionCursor(text string) (int64, error) {

@@ -177,12 +177,6 @@ func nothingToUndo(inst record.Instance, l definition, p Principal, op Right, li
 	return out
 }
 
-// revisingKinds are the kinds of events that a line is made of.
-var revisingKinds = []record.Kind{
-	record.Started, record.Advanced, record.RolledBack, record.Cancelling, record.Undone, record.Redone,
-	record.Migrated, record.Imported, record.Reconciled,
-}
-
 // undoReach is how many events back undo and redo look: what they find is in memory.
 const undoReach = 10_000
 
@@ -190,7 +184,7 @@ const undoReach = 10_000
 // were committed since are not on it.
 func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
 	line, err := record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
-		Instance: inst.ID, Kinds: revisingKinds, AfterSeq: max(0, inst.Seq-undoReach), MaxRevision: inst.Revision,
+		Instance: inst.ID, Kinds: record.RevisingKinds(), AfterSeq: max(0, inst.Seq-undoReach), MaxRevision: inst.Revision,
 	}))
 	if err != nil {
 		return record.UndoHistory{}, StoreError("read the history", err)

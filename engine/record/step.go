@@ -10,13 +10,16 @@ import (
 )
 
 // IsKnown reports whether this program can fold the kind.
-func (k Kind) IsKnown() bool {
-	switch k {
-	case Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed,
-		Undone, Redone, Migrated, Imported, Reconciled, Truncated:
-		return true
-	}
-	return false
+func (k Kind) IsKnown() bool { return slices.Contains(kinds, k) }
+
+var kinds = []Kind{
+	Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed,
+	Undone, Redone, Migrated, Imported, Reconciled, Truncated,
+}
+
+// RevisingKinds are the kinds that Revises is true of.
+func RevisingKinds() []Kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool { return !k.Revises() })
 }
 
 // Revises reports whether an event of this kind changes state, status or

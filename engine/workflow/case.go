@@ -74,7 +74,7 @@ func (d *Definition) fillStartCase(c *judge.Case, in CaseInput) error {
 		return fmt.Errorf("unknown initial state %q", d.InitialState)
 	}
 	c.Checks.Schema = d.InputSchema
-	c.Candidates = []judge.Candidate{d.buildCandidate(initial.Name, Facts{}, "")}
+	c.Candidates = []judge.Candidate{d.Candidate(initial.Name, Facts{}, "")}
 	c.Forbidden = findReservedKeys(c.Data)
 	c.Rubric = d.resolveStartRubric(in.Overlays)
 	return nil
@@ -92,7 +92,7 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	t := s.Transitions[in.Action]
 	c.Checks = d.collectChecks(s, t)
 	for _, r := range t.Routes {
-		c.Candidates = append(c.Candidates, d.buildCandidate(r.Target, in.Facts, in.State))
+		c.Candidates = append(c.Candidates, d.Candidate(r.Target, in.Facts, in.State))
 	}
 	c.Rubric = d.resolveRubric(t.Judge, in.Overlays)
 	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
@@ -108,9 +108,10 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	return err
 }
 
-// buildCandidate describes a state that can be entered. The present state counts as
-// visited; the target itself does not.
-func (d *Definition) buildCandidate(target string, facts Facts, present string) judge.Candidate {
+// Candidate returns what entering a state requires: its validators of the context, and the
+// states that mustPassThrough finds missing in the facts. The present state ("" for none) counts
+// as visited; the target itself does not.
+func (d *Definition) Candidate(target string, facts Facts, present string) judge.Candidate {
 	c := judge.Candidate{Target: target}
 	if s := d.States[target]; s != nil {
 		c.About = s.Description

@@ -429,10 +429,10 @@ func TestEntryAndBlocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.EntryCandidate("signing", workflow.Facts{}); !slices.Equal(got.Entry.RequiredFields, []string{"by"}) || len(got.Unmet) != 0 {
+	if got := d.Candidate("signing", workflow.Facts{}, ""); !slices.Equal(got.Entry.RequiredFields, []string{"by"}) || len(got.Unmet) != 0 {
 		t.Errorf("entry of signing: %+v", got)
 	}
-	if got := d.EntryCandidate("signed", workflow.Facts{Visited: []string{"signing"}}); len(got.Unmet) != 1 {
+	if got := d.Candidate("signed", workflow.Facts{Visited: []string{"signing"}}, ""); len(got.Unmet) != 1 {
 		t.Errorf("entry of signed without legal: %+v", got)
 	}
 	for _, tt := range []struct {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -159,12 +158,6 @@ func (t *Transition) Targets() []string {
 		}
 	}
 	return out
-}
-
-// EntryCandidate returns what entering a state requires: its validators of the context,
-// and the states that mustPassThrough finds missing in the facts.
-func (d *Definition) EntryCandidate(state string, facts Facts) judge.Candidate {
-	return d.buildCandidate(state, facts, "")
 }
 
 // BlockedStates returns the states ahead of one that an instance with these facts can

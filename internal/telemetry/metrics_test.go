@@ -19,9 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-var (
-	_ engine.Observer = (*telemetry.Metrics)(nil)
-)
+var _ engine.Observer = (*telemetry.Metrics)(nil)
 
 // scrape is what Prometheus would read.
 func scrape(t *testing.T, m *telemetry.Metrics) string {
