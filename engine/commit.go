@@ -128,7 +128,9 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
 			if open.Digest == ev.Review.Digest {
-				return nil, nil, &alreadyParkedError{open.ID}
+				if _, err := store.FindReview(ctx, e.cfg.Store, open.ID); !errors.Is(err, store.ErrNotFound) { // a repair may have lost it
+					return nil, nil, &alreadyParkedError{open.ID}
+				}
 			}
 			err = end(open, record.Review{Status: record.ReviewSuperseded, Reason: "The same action was asked for with other data."})
 		case ev.Kind.Revises():

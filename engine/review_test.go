@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +179,41 @@ func TestSameDataGetTheSameReview(t *testing.T) {
 	_, err := b.resolve(rita, first.ID, judge.Approve)
 	if e := wantCode(t, err, engine.CodeReviewClosed); !strings.Contains(e.Message, "superseded") {
 		t.Error(e.Message)
+	}
+	b.verify(id)
+}
+
+// withoutReview is a store that a repair could save all but one review of.
+type withoutReview struct {
+	store.Store
+	lost string
+}
+
+func (w *withoutReview) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
+	return func(yield func(store.Review, error) bool) {
+		for row, err := range w.Store.Reviews(ctx, q) {
+			if row.ID != w.lost && !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// Of a review whose row is lost nothing is left but that it waits: the instance can be
+// looked at, and the same request opens another one.
+func TestALostReviewIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	s := &withoutReview{Store: memstore.New()}
+	b := newReviewBenchOn(t, s, nil)
+	b.define(operator, guardedFlow)
+	id := b.start(agent, "guarded", `{"n":1}`).ID
+	s.lost = b.parked(agent, id, "release", `{"why":"a"}`).ID
+	if now, err := b.Status(t.Context(), agent, id); err != nil || len(now.Reviews) != 0 {
+		t.Fatalf("got %+v, %v", now.Reviews, err)
+	}
+	again := b.parked(agent, id, "release", `{"why":"a"}`)
+	if open := b.load(id).Facts.Reviews; again.ID == s.lost || len(open) != 1 || open[0].ID != again.ID {
+		t.Errorf("got %s, open: %+v", again.ID, open)
 	}
 	b.verify(id)
 }

@@ -163,7 +163,7 @@ func (s *view) renderReviews(ctx context.Context, then record.Instance) ([]Revie
 	for _, open := range then.Facts.Reviews {
 		row, err := store.FindReview(ctx, s.e.cfg.Store, open.ID)
 		switch {
-		case errors.Is(err, store.ErrNotFound) && then.Seq < s.inst.Seq:
+		case errors.Is(err, store.ErrNotFound): // or lost by a repair: it can only be asked for again
 			continue
 		case err != nil:
 			return nil, StoreError("read the review", err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
-	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 type repairCmd struct {
@@ -22,9 +21,9 @@ type repairCmd struct {
 func (repairCmd) Help() string {
 	return `Copies what can be read of a damaged store into a new one, and says what is lost:
 which keys of which tables, which events of which instances. It never writes to the
-damaged file. An event is saved only if its hash covers it; instances and snapshots
-are folded from events. gavel verify finds the same gaps in the new store, and no
-others. If there is a backup, use that.
+damaged file. An event is saved only if its hash covers it; instances are folded from
+their events. gavel verify finds the same gaps in the new store. If there is a backup,
+use that.
 
 If the database is missing or empty and its write-ahead log is there, repair replays
 the log into the new store.
@@ -52,15 +51,10 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 		}
 	}
 	saved, err := sqlitestore.Salvage(ctx, path, c.Out)
-	switch {
-	case errors.Is(err, sqlitestore.ErrExists):
-		return term.UsageErrorf("give another --out", "cannot %w", err)
-	case errors.Is(err, store.ErrNewerSchema):
-		return term.UsageErrorf("use a newer gavel", "cannot %w", err)
-	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore):
+	if errors.Is(err, sqlitestore.ErrCorrupt) || errors.Is(err, sqlitestore.ErrNotAStore) {
 		return &term.ExitError{Code: term.ExitBad, Hint: "restore a backup: gavel restore FILE --force", Err: fmt.Errorf("nothing of it can be read: %w", err)}
-	case err != nil:
-		return term.UnknownErrorf("", "cannot %w", err)
+	} else if err != nil {
+		return copyFailure(err, "give another --out")
 	}
 	if err := con.print(c.JSON, repairResult{Store: path, File: c.Out, Salvaged: saved}, func() { printSaved(con, c.Out, saved) }); err != nil {
 		return err
@@ -92,12 +86,12 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 			con.out.Printf("the log ends with a frame that is damaged or was never finished\n")
 		}
 	}
-	if s.Whole() {
-		con.out.Printf("nothing is lost\n")
-		return
-	}
 	n := len(s.Lost)
-	if n == 0 {
+	switch {
+	case s.Whole():
+		con.out.Printf("nothing is lost\n")
+		fallthrough
+	case n == 0:
 		return
 	}
 	rows := [][]string{{"WHERE", "LOST", "NOTE"}}

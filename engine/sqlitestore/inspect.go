@@ -61,15 +61,15 @@ type inspector struct {
 	found Contents
 }
 
-func (in *inspector) identity(ctx context.Context) error {
+func (in *inspector) identity(ctx context.Context, of string) error {
 	var id, version int64
-	if err := in.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
+	if err := in.QueryRowContext(ctx, "PRAGMA "+of+".application_id").Scan(&id); err != nil {
 		return err
 	}
 	if id != applicationID {
 		return fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
 	}
-	if err := in.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+	if err := in.QueryRowContext(ctx, "PRAGMA "+of+".user_version").Scan(&version); err != nil {
 		return err
 	}
 	known, err := fs.Glob(migrations, "migrations/*.sql")
@@ -194,7 +194,7 @@ func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance,
 	if floor, _, err = decodeSnapshot(doc, contextDoc); err != nil {
 		return record.Instance{}, err
 	}
-	if floor.Seq != cut.Truncation.UpTo || floor.Head != cut.Truncation.Hash {
+	if t := cut.Truncation; floor.Seq != t.UpTo || floor.Head != t.Hash || t.Floor != "" && t.Floor != record.DigestState(floor) {
 		return record.Instance{}, nil // it stands for something else
 	}
 	return floor, nil

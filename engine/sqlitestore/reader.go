@@ -78,7 +78,7 @@ func identifyToday(ctx context.Context, db *sql.DB) (err error) {
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	in := inspector{Tx: tx}
-	if err := in.identity(ctx); err != nil {
+	if err := in.identity(ctx, "main"); err != nil {
 		return err
 	}
 	known, err := migrations.ReadDir("migrations")
