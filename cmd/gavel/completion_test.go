@@ -80,6 +80,7 @@ func TestShellsLoadTheirScripts(t *testing.T) {
 			if _, err := exec.LookPath(tt.shell); err != nil {
 				t.Skip("not installed")
 			}
+			needsProgram(t)
 			out, err := exec.CommandContext(t.Context(), tt.shell, "-c", tt.script).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)

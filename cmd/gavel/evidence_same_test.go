@@ -68,6 +68,7 @@ func TestEvidenceIsTheSameEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer extra.Close()
+	needsProgram(t)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' HUP INT QUIT USR1; exec gavel evidence fetch around --json --config "$0"`, config)
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = os.TempDir(), withoutSettings(os.Environ()), []*os.File{extra, extra}
 	out, err := cmd.Output()

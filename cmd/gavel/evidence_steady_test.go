@@ -51,6 +51,7 @@ func (o *onlooker) Weigh(_ context.Context, c judge.Case) (judge.Opinion, error)
 // program is gavel as for a release: without the race detector, and under its own name.
 func program(t *testing.T) string {
 	t.Helper()
+	needsProgram(t)
 	path, err := exec.LookPath("gavel")
 	if err != nil {
 		t.Fatal(err)

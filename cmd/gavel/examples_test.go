@@ -278,6 +278,7 @@ func (s *shop) release(agent, reviewer *server, id string) {
 // printed.
 func (s *shop) say(args ...string) string {
 	s.t.Helper()
+	needsProgram(s.t)
 	cmd := exec.CommandContext(s.t.Context(), "gavel")
 	for _, a := range args {
 		cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell would

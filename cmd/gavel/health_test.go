@@ -32,6 +32,7 @@ func TestHealthOfServer(t *testing.T) {
 		"it listens on any":        {"GAVEL_LISTEN=:" + port, nil},
 		"the argument comes first": {"GAVEL_LISTEN=127.0.0.1:1", []string{s.url}},
 	} {
+		needsProgram(t)
 		cmd := exec.CommandContext(t.Context(), "gavel", append([]string{"health", "--timeout", "1m"}, c.args...)...)
 		cmd.Env = append(withoutSettings(os.Environ()), c.env)
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), ": ready\n") {

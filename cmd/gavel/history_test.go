@@ -32,6 +32,7 @@ workflow.advance {"id":"$ID","action":"approve","data":{"comments":"Compared wit
 		t.Fatal(err)
 	}
 	run := func(name string, args ...string) string {
+		needsProgram(t)
 		cmd := exec.CommandContext(t.Context(), name)
 		for _, a := range args {
 			cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell would

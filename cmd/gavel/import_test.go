@@ -42,6 +42,7 @@ func TestImportPageShowsWhatIsPrinted(t *testing.T) {
 // played is what commands print, with their exit code where it is not 0.
 func played(t *testing.T, dir string, commands ...string) string {
 	t.Helper()
+	needsProgram(t)
 	var out strings.Builder
 	for _, args := range commands {
 		var stdout bytes.Buffer

@@ -19,6 +19,7 @@ import (
 // doctor runs the command against an endpoint and returns what it found.
 func doctor(t *testing.T, url string, args ...string) (code int, stdout string) {
 	t.Helper()
+	needsProgram(t)
 	cmd := exec.Command("gavel", append([]string{"judge", "doctor"}, args...)...)
 	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=1s")
 	var out, errs bytes.Buffer

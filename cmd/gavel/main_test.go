@@ -23,9 +23,9 @@ import (
 // TestMain makes the test binary its own script worker and watcher, and the program "gavel"
 // for the scripts and for every test that starts a server.
 //
-// With the race detector the program is built without it: a worker that is many
-// times slower misses the limits that scripts have, and cannot have a limit on its
-// address space. What runs in the program is raced by its own packages' tests.
+// With the race detector the program is not this binary: a worker that is many times slower
+// misses the limits that scripts have, and cannot have a limit on its address space. See
+// needsProgram.
 func TestMain(m *testing.M) {
 	worker.Main(workflow.AnswerLintRequest)
 	if evidence.Watch(os.Args, os.Stdin) {
@@ -67,10 +67,20 @@ func (s sized) Run() int {
 		unless("load.time", "2s")
 		unless("fairness.calls", "12")
 	}
-	if raceDetector() {
+	if raceDetector() && storetest.Long() {
 		return s.runBuilt()
 	}
 	return s.m.Run()
+}
+
+// needsProgram leaves a test out under the race detector, which would watch the test and not the
+// program, built without it: what runs in the program is raced by its own packages' tests. With
+// GAVEL_LONG=1 it runs all the same.
+func needsProgram(t testing.TB) {
+	t.Helper()
+	if raceDetector() && !storetest.Long() {
+		t.Skip("the race detector does not watch the program")
+	}
 }
 
 // runBuilt runs tests with a gavel in the PATH that was built as for a release.

@@ -34,6 +34,7 @@ func socketPair(t *testing.T) (ours, theirs *os.File) {
 // socket at once, and ends within a second with its input.
 func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	t.Parallel()
+	needsProgram(t)
 	toIn, in := socketPair(t)
 	fromOut, out := socketPair(t)
 	var stderr lockedBuffer

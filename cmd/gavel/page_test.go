@@ -26,6 +26,7 @@ func shownBetween(place string) (begins, ends string) {
 // runDemo returns a demo's command line and what it prints.
 func runDemo(t *testing.T, args ...string) string {
 	t.Helper()
+	needsProgram(t)
 	cmd := exec.Command("gavel", args...)
 	cmd.Env = append(withoutSettings(os.Environ()), "TMPDIR="+t.TempDir())
 	out, err := cmd.Output()

@@ -98,6 +98,7 @@ type shellSession struct {
 
 func beginShell(t *testing.T, dir string) *shellSession {
 	t.Helper()
+	needsProgram(t)
 	cmd := exec.Command("bash", "--norc")
 	cmd.Dir = dir
 	cmd.Env = append(withoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1")

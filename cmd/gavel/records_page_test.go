@@ -60,6 +60,7 @@ func body(printed string) string { return strings.TrimSuffix(printed, "\n") }
 // bad is say for a command that ends with 1.
 func (s *shop) bad(args ...string) string {
 	s.t.Helper()
+	needsProgram(s.t)
 	cmd := exec.CommandContext(s.t.Context(), "gavel", args...)
 	cmd.Dir = s.gate
 	cmd.Env = append(withoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")

@@ -153,6 +153,7 @@ func tokenFile(t *testing.T, token string) string {
 // gavelFails runs a command that has to fail, and returns what it says and its exit code.
 func gavelFails(t *testing.T, env []string, args ...string) (string, int) {
 	t.Helper()
+	needsProgram(t)
 	cmd := exec.CommandContext(t.Context(), "gavel", args...)
 	cmd.Env = append(withoutSettings(os.Environ()), env...)
 	out, err := cmd.CombinedOutput()

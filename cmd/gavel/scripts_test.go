@@ -23,9 +23,10 @@ import (
 // rewrite what they expect with what was seen.
 //
 // A start of the program costs more than most commands do. So what a script asks for with run
-// and exits is done by one process, one command after the other; with GAVEL_LONG=1 and with the
-// race detector each command has a process of its own, as it always has with exec.
+// and exits is done by one process, one command after the other; with GAVEL_LONG=1 each command
+// has a process of its own, as it always has with exec.
 func TestScripts(t *testing.T) {
+	needsProgram(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -110,7 +111,7 @@ var setInScript = regexp.MustCompile(`(?m)^env (\w+)=`)
 
 // runInScript runs gavel in the script's folder, with its variables, and returns the exit code.
 func runInScript(ts *testscript.TestScript, args []string) int {
-	if storetest.Long() || raceDetector() {
+	if storetest.Long() {
 		var exit *exec.ExitError
 		if err := ts.Exec("gavel", args...); !errors.As(err, &exit) {
 			ts.Check(err)

@@ -41,6 +41,7 @@ func serveGavel(t *testing.T, args ...string) *served {
 
 func serveStore(t *testing.T, store string, args ...string) *served {
 	t.Helper()
+	needsProgram(t)
 	s := &served{t: t, store: store, stderr: &lockedBuffer{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("gavel", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", store}, args...)...)
 	s.cmd.Env = withoutSettings(os.Environ())

@@ -92,6 +92,7 @@ func launch(t *testing.T, args ...string) *server {
 
 func launchRaw(t *testing.T, args ...string) *server {
 	t.Helper()
+	needsProgram(t)
 	s := &server{t: t, stderr: &lockedBuffer{}, waiting: map[string]chan reply{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("gavel", append([]string{"mcp"}, args...)...)
 	s.cmd.Env = withoutSettings(os.Environ())
@@ -311,6 +312,7 @@ func (r toolResult) current(name string) string {
 // runGavel runs a command that has to succeed and returns its stdout.
 func runGavel(t *testing.T, args ...string) []byte {
 	t.Helper()
+	needsProgram(t)
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "gavel", args...)
 	cmd.Env = withoutSettings(os.Environ())

@@ -420,6 +420,7 @@ func overwrite(path string, at int64) error {
 // what came of it to docs/reference/store-faults.md (with -update): nothing that was
 // acknowledged is lost, and a server that cannot write is not ready.
 func TestStoreFaultTable(t *testing.T) {
+	needsProgram(t)
 	t.Parallel()
 	results, codes := make([]faultResult, len(storeFaults)), make([]string, len(restingFaults))
 	t.Run("faults", func(t *testing.T) {
@@ -573,6 +574,7 @@ var restingFaults = []restingFault{
 // the middle of its work, and then harmed.
 func restingCodes(t *testing.T, fault restingFault) string {
 	t.Helper()
+	needsProgram(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, storeFile)
 	file, before := filepath.Join(dir, "work"), filepath.Join(dir, "before")
