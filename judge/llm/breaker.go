@@ -11,24 +11,29 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
+const (
+	breakerShare  = 0.5             // of failures that opens it
+	breakerWindow = 2 * time.Minute // in which they are counted
+	breakerOpen   = 30 * time.Second
+)
+
 // breaker stops calls to a model that keeps failing. Only what says something about the
 // endpoint counts: a refusal is a success of the endpoint, a caller that left says
 // nothing, and what callers can cause with many or slow questions does not count (see
 // lateness).
 type breaker struct {
 	two    *gobreaker.TwoStepCircuitBreaker[any]
-	open   time.Duration
 	opened atomic.Int64 // when, in nanoseconds since 1970
 }
 
 func newBreaker(cfg Config) *breaker {
-	b := &breaker{open: cfg.BreakerOpen}
+	b := &breaker{}
 	b.two = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
-		MaxRequests: 1, Interval: cfg.BreakerWindow, BucketPeriod: cfg.BreakerWindow / 12, Timeout: cfg.BreakerOpen,
+		MaxRequests: 1, Interval: breakerWindow, BucketPeriod: breakerWindow / 12, Timeout: breakerOpen,
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			valid := c.TotalSuccesses + c.TotalFailures
 			return int(c.ConsecutiveFailures) >= cfg.BreakerFailures ||
-				int(valid) >= cfg.BreakerMin && float64(c.TotalFailures) >= cfg.BreakerShare*float64(valid)
+				int(valid) >= cfg.BreakerMin && float64(c.TotalFailures) >= breakerShare*float64(valid)
 		},
 		// Callbacks run under the breaker's lock: nothing here may ask it anything.
 		OnStateChange: func(_ string, _, to gobreaker.State) {
@@ -53,7 +58,7 @@ func (b *breaker) refusal(err error) *Error {
 		Message: "the endpoint keeps failing and is paused for a while",
 	}
 	if errors.Is(err, gobreaker.ErrOpenState) {
-		fail.RetryAfter = max(time.Until(time.Unix(0, b.opened.Load()).Add(b.open)), time.Millisecond)
+		fail.RetryAfter = max(time.Until(time.Unix(0, b.opened.Load()).Add(breakerOpen)), time.Millisecond)
 		return fail
 	}
 	fail.Breaker, fail.Message = "half-open", "the endpoint keeps failing; one call is checking whether it is back"
@@ -109,7 +114,6 @@ const lateLimit = 2
 // late too, while nothing else runs at the endpoint, the endpoint counts as down for
 // everyone.
 type lateness struct {
-	open time.Duration
 	idle func() bool // whether nothing runs at the endpoint
 
 	mu      sync.Mutex
@@ -118,8 +122,8 @@ type lateness struct {
 	probing bool
 }
 
-func newLateness(cfg Config, idle func() bool) *lateness {
-	return &lateness{open: cfg.BreakerOpen, idle: idle, callers: map[string]int{}}
+func newLateness(idle func() bool) *lateness {
+	return &lateness{idle: idle, callers: map[string]int{}}
 }
 
 // enter says whether a caller may ask: at once, after a probe, or not (the error).
@@ -197,8 +201,8 @@ func (l *lateness) recordProbe(err error, alone bool) error {
 		l.down = time.Time{}
 		return nil
 	case alone && (isLate(err) || overloaded), !l.down.IsZero() && (isLate(err) || overloaded):
-		l.down = time.Now().Add(l.open)
-		return l.refusal(l.open)
+		l.down = time.Now().Add(breakerOpen)
+		return l.refusal(breakerOpen)
 	default:
 		return err
 	}

@@ -167,7 +167,7 @@ func TestABreakerIsNeverStuck(t *testing.T) {
 				wg.Wait()
 				pass(time.Duration(pauses[i]) * time.Second)
 			}
-			pass(c.cfg.BreakerOpen + time.Millisecond)
+			pass(breakerOpen + time.Millisecond)
 			for range 2 {
 				if _, err := c.Complete(t.Context(), Request{}); err != nil {
 					t.Fatalf("%v, pauses %v: %v", rounds, pauses, err)

@@ -48,8 +48,7 @@ type innermost struct {
 // New makes a Client. It calls nothing. The error names every setting that cannot
 // work.
 func New(cfg Config) (*Client, error) {
-	cfg = cfg.withDefaults()
-	return newClient(cfg, func(m Model) (innermost, error) {
+	return newClient(cfg, func(m Model, cfg Config) (innermost, error) {
 		e, err := newEndpoint(m, cfg)
 		if err != nil {
 			return innermost{}, err
@@ -58,15 +57,15 @@ func New(cfg Config) (*Client, error) {
 	})
 }
 
-func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error) {
+func newClient(cfg Config, inner func(Model, Config) (innermost, error)) (*Client, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
 	c := &Client{cfg: cfg, count: newCounters()}
 	hosts := map[string]*hostLimits{}
-	retries := newRetryBudget(cfg.RetryShare)
+	retries := &retryBudget{}
 	byName := map[string]*backend{}
 	for _, m := range cfg.Models {
-		in, err := inner(m)
+		in, err := inner(m, cfg)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -75,8 +74,8 @@ func newClient(cfg Config, inner func(Model) (innermost, error)) (*Client, error
 			hosts[in.host] = newHostLimits(cfg)
 		}
 		b := &backend{
-			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: newLatch(cfg),
-			quality: newQuality(cfg), seen: &requestLog{}, late: newLateness(cfg, hosts[in.host].demand.isIdle),
+			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: &latch{},
+			quality: newQuality(), seen: &requestLog{}, late: newLateness(hosts[in.host].demand.isIdle),
 		}
 		b.stack = b.buildCompleter(cfg, hosts[in.host], retries, c.count)
 		c.models = append(c.models, b)

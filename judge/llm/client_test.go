@@ -63,7 +63,7 @@ func clientOver(t testing.TB, cfg Config, fakes ...*fake) *Client {
 	if cfg.Jitter == nil {
 		cfg.Jitter = func() float64 { return 1 }
 	}
-	c, err := newClient(cfg, func(m Model) (innermost, error) {
+	c, err := newClient(cfg, func(m Model, _ Config) (innermost, error) {
 		return innermost{byName[m.Name], func(next Completer) Completer { return next }, func() Capabilities { return Capabilities{} }, m.Name}, nil
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -48,27 +49,15 @@ type Config struct {
 	MaxTokens int           // of one answer: 1024, thinking 8192
 	MaxBody   int64         // of one HTTP answer: 1 MiB
 
-	Retries    int           // of one model: 2; negative is none
-	Backoff    time.Duration // first wait: 250 ms, doubling with full jitter
-	MaxBackoff time.Duration // 2 s
-	RetryShare float64       // retries per call over all callers: 0.2, and never fewer than 3 a minute
+	Retries int           // of one model: 2; negative is none
+	Backoff time.Duration // first wait: 250 ms, doubling up to 2 s, with full jitter
 
 	Parallel       int // HTTP requests under way per endpoint: 8; at most half of them for one Request.Caller
 	CallerRequests int // HTTP requests a minute per endpoint for one Request.Caller: 60; negative is no limit
 	CallerTokens   int // tokens a minute per endpoint for one Request.Caller, read and written: 100,000; negative is no limit
 
-	BreakerFailures int           // consecutive failures that open it: 5
-	BreakerShare    float64       // or this share of failures: 0.5 …
-	BreakerMin      int           // … of at least so many: 5
-	BreakerWindow   time.Duration // 120 s, in buckets of a twelfth
-	BreakerOpen     time.Duration // 30 s until one call probes
-
-	QuotaLatch    time.Duration // 10 min without calls after ClassQuota
-	ConfigLatch   time.Duration // 60 s without calls after ClassAuth, ClassNotFound, ClassConfig
-	QualityLatch  time.Duration // 60 s without calls for a caller whose answers are unusable
-	QualityShare  float64       // 0.5 of the last QualityWindow …
-	QualityMin    int           // … of at least 6
-	QualityWindow int           // 20
+	BreakerFailures int // consecutive failures that open it for 30 s: 5 …
+	BreakerMin      int // … or half of at least so many calls in 120 s: 5
 
 	CacheTTL     time.Duration // 15 min; negative is no cache
 	CacheEntries int           // 1024
@@ -90,25 +79,14 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Attempt, chooseDefault(thinks, 45*time.Second, 10*time.Second))
 	c.Attempt = min(c.Attempt, c.Deadline/10*9) // else no request ever has its whole time
 	setDefault(&c.MaxCalls, 3)
-	setDefault(&c.MaxBody, int64(defaultMaxBody))
+	setDefault(&c.MaxBody, 1<<20)
 	setDefault(&c.Retries, 2)
 	setDefault(&c.Backoff, 250*time.Millisecond)
-	setDefault(&c.MaxBackoff, 2*time.Second)
-	setDefault(&c.RetryShare, 0.2)
 	setDefault(&c.Parallel, 8)
 	setDefault(&c.CallerRequests, 60)
 	setDefault(&c.CallerTokens, 100_000)
 	setDefault(&c.BreakerFailures, 5)
-	setDefault(&c.BreakerShare, 0.5)
 	setDefault(&c.BreakerMin, 5)
-	setDefault(&c.BreakerWindow, 2*time.Minute)
-	setDefault(&c.BreakerOpen, 30*time.Second)
-	setDefault(&c.QuotaLatch, 10*time.Minute)
-	setDefault(&c.ConfigLatch, time.Minute)
-	setDefault(&c.QualityLatch, time.Minute)
-	setDefault(&c.QualityShare, 0.5)
-	setDefault(&c.QualityMin, 6)
-	setDefault(&c.QualityWindow, 20)
 	setDefault(&c.CacheTTL, 15*time.Minute)
 	setDefault(&c.CacheEntries, 1024)
 	if c.Doer == nil {
@@ -123,6 +101,11 @@ func (c Config) withDefaults() Config {
 	}
 	c.Models = models
 	return c
+}
+
+// tokensFor is how long an answer of a model may be.
+func (c Config) tokensFor(m Model) int {
+	return cmp.Or(c.MaxTokens, chooseDefault(m.isThinking(), 8192, 1024))
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -156,23 +139,15 @@ func (c Config) validate() error {
 	for _, name := range c.Fallbacks {
 		need(seen[name], "the fallback %q is not one of the models", name)
 	}
-	for name, is := range map[string]time.Duration{
-		"Deadline": c.Deadline, "Attempt": c.Attempt, "Backoff": c.Backoff, "MaxBackoff": c.MaxBackoff,
-		"BreakerWindow": c.BreakerWindow, "BreakerOpen": c.BreakerOpen,
-		"QuotaLatch": c.QuotaLatch, "ConfigLatch": c.ConfigLatch, "QualityLatch": c.QualityLatch,
-	} {
+	for name, is := range map[string]time.Duration{"Deadline": c.Deadline, "Attempt": c.Attempt, "Backoff": c.Backoff} {
 		need(is > 0, "%s is %v, must be greater than 0", name, is)
 	}
 	for name, is := range map[string]int{
 		"MaxCalls": c.MaxCalls, "Parallel": c.Parallel, "BreakerFailures": c.BreakerFailures, "BreakerMin": c.BreakerMin,
-		"QualityMin": c.QualityMin, "QualityWindow": c.QualityWindow, "CacheEntries": c.CacheEntries,
+		"CacheEntries": c.CacheEntries,
 	} {
 		need(is > 0, "%s is %d, must be at least 1", name, is)
 	}
-	for name, is := range map[string]float64{"BreakerShare": c.BreakerShare, "QualityShare": c.QualityShare, "RetryShare": c.RetryShare} {
-		need(is >= 0 && is <= 1, "%s is %v, must be 0 to 1", name, is)
-	}
-	need(c.QualityMin <= c.QualityWindow, "QualityMin is %d of a QualityWindow of %d, and can never be reached", c.QualityMin, c.QualityWindow)
 	need(c.MaxTokens >= 0 && c.MaxBody > 0, "MaxTokens and MaxBody must not be negative")
 	slices.SortStableFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

@@ -69,7 +69,7 @@ func TestAttempt(t *testing.T) {
 func TestTheDeadlineDoesNotHideWhatHappened(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := clientOver(t, Config{Deadline: 3 * time.Second, Backoff: 2 * time.Second, MaxBackoff: 2 * time.Second}, &fake{do: failing(ClassNetwork)})
+		c := clientOver(t, Config{Deadline: 3 * time.Second, Backoff: 2 * time.Second}, &fake{do: failing(ClassNetwork)})
 		began := time.Now()
 		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassNetwork || asError(err).Calls != 2 || time.Since(began) != 2*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))

@@ -10,9 +10,9 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{
 		Models:    []Model{{ID: "a", BaseURL: "https://x.example"}, {ID: "a", BaseURL: "ftp://x"}, {Name: "t", ID: "t", BaseURL: "https://x.example", Thinking: "enormous"}},
-		Fallbacks: []string{"nobody"}, Deadline: -1, BreakerShare: 2, Parallel: -3,
+		Fallbacks: []string{"nobody"}, Deadline: -1, BreakerMin: -2, Parallel: -3,
 	})
-	for _, want := range []string{"two models", "nobody", "Deadline", "BreakerShare", "Parallel", "ftp", "enormous"} {
+	for _, want := range []string{"two models", "nobody", "Deadline", "BreakerMin", "Parallel", "ftp", "enormous"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
@@ -34,8 +34,5 @@ func TestDefaults(t *testing.T) {
 	}
 	if err := plain.validate(); err != nil {
 		t.Errorf("the defaults do not work: %v", err)
-	}
-	if err := (Config{Models: []Model{{ID: "a"}}, QualityWindow: 3}).withDefaults().validate(); err == nil {
-		t.Error("a latch that can never fall")
 	}
 }

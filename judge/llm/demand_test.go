@@ -100,7 +100,7 @@ func TestPartAtAnotherModelOfTheHost(t *testing.T) {
 		}
 		return good(), nil
 	}}
-	c, err := newClient(Config{Models: []Model{{ID: "a"}, {ID: "b"}}, Retries: -1}, func(Model) (innermost, error) {
+	c, err := newClient(Config{Models: []Model{{ID: "a"}, {ID: "b"}}, Retries: -1}, func(Model, Config) (innermost, error) {
 		return innermost{f, func(next Completer) Completer { return next }, func() Capabilities { return Capabilities{} }, "one.host"}, nil
 	})
 	if err != nil {
@@ -234,11 +234,11 @@ func TestHanging(t *testing.T) {
 		if s := c.Stats().Models[0].Breaker; s != "open" {
 			t.Errorf("the breaker is %s", s)
 		}
-		pass(c.cfg.BreakerOpen)
+		pass(breakerOpen)
 		if err := ask(Request{Caller: "bob"}); !isOutage(err) || f.calls.Load() != calls+1 {
 			t.Errorf("it still hangs: %v", err)
 		}
-		pass(c.cfg.BreakerOpen)
+		pass(breakerOpen)
 		f.do = answering
 		for _, caller := range []string{"bob", "alice"} {
 			if err := ask(Request{Caller: caller}); err != nil {
@@ -288,7 +288,7 @@ func TestABusyEndpointIsNotDown(t *testing.T) {
 // A panic below a probe keeps nobody from the next one.
 func TestAProbeThatPanics(t *testing.T) {
 	t.Parallel()
-	l := newLateness(Config{}.withDefaults(), func() bool { return true })
+	l := newLateness(func() bool { return true })
 	l.callers["alice"] = lateLimit
 	panics := CompleterFunc(func(context.Context, Request) (Reply, error) { panic("as told") })
 	c := withLateness(panics, panics, l)

@@ -14,13 +14,6 @@ import (
 	"unicode"
 )
 
-// What an answer may take when the configuration does not say.
-const (
-	defaultMaxBody        = 1 << 20
-	defaultTokens         = 1024
-	defaultThinkingTokens = 8192
-)
-
 type endpoint struct {
 	model Model // with Name and a trimmed APIKey
 	base  *url.URL
@@ -32,10 +25,8 @@ type endpoint struct {
 	ladder    *ladder
 }
 
+// newEndpoint expects defaults to be set.
 func newEndpoint(m Model, cfg Config) (*endpoint, error) {
-	if m.Name == "" {
-		m.Name = m.ID
-	}
 	if m.ID == "" {
 		return nil, fmt.Errorf("model %q: the endpoint's name for it (its ID) is missing", m.Name)
 	}
@@ -57,19 +48,7 @@ func newEndpoint(m Model, cfg Config) (*endpoint, error) {
 	if strings.ContainsFunc(m.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, fmt.Errorf("model %q: the API key contains a space, a line break or another character that no key has", m.Name)
 	}
-	e := &endpoint{model: m, base: base, host: hostOf(base), doer: cfg.Doer, maxTokens: cfg.MaxTokens, maxBody: cfg.MaxBody}
-	if e.doer == nil {
-		e.doer = NewHTTPDoer()
-	}
-	if e.maxTokens <= 0 {
-		e.maxTokens = defaultTokens
-		if m.isThinking() {
-			e.maxTokens = defaultThinkingTokens
-		}
-	}
-	if e.maxBody <= 0 {
-		e.maxBody = defaultMaxBody
-	}
+	e := &endpoint{model: m, base: base, host: hostOf(base), doer: cfg.Doer, maxTokens: cfg.tokensFor(m), maxBody: cfg.MaxBody}
 	e.ladder = newLadder(manner{rung: e.host.startFor(m)}.without(e.host.omittedParameters(m)...), m.Rung != "")
 	return e, nil
 }

@@ -12,17 +12,19 @@ import (
 // When its time is over, one caller finds out whether it was fixed; the others still
 // get the failure.
 type latch struct {
-	quota, config time.Duration
-
 	mu      sync.Mutex
 	fail    *Error // nil: open
 	until   time.Time
 	probing bool
 }
 
-func newLatch(cfg Config) *latch { return &latch{quota: cfg.QuotaLatch, config: cfg.ConfigLatch} }
+// How long no calls are made after ClassQuota, and after the other failures.
+const (
+	quotaLatch  = 10 * time.Minute
+	configLatch = time.Minute
+)
 
-func (l *latch) duration(err error) time.Duration {
+func latchDuration(err error) time.Duration {
 	if errors.Is(err, ErrCassetteMiss) {
 		return 0 // the next question may be on the cassette
 	}
@@ -31,9 +33,9 @@ func (l *latch) duration(err error) time.Duration {
 	}
 	switch ClassOf(err) {
 	case ClassQuota:
-		return l.quota
+		return quotaLatch
 	case ClassAuth, ClassNotFound, ClassConfig:
-		return l.config
+		return configLatch
 	default:
 		return 0
 	}
@@ -67,7 +69,7 @@ func (l *latch) leave(probed bool, err error) {
 	if probed {
 		l.probing = false
 	}
-	fail, lasts := asError(err), l.duration(err)
+	fail, lasts := asError(err), latchDuration(err)
 	switch {
 	case lasts > 0:
 		l.fail, l.until = fail, time.Now().Add(lasts)

@@ -18,7 +18,7 @@ func TestOneProbesALatch(t *testing.T) {
 		if _, err := c.Complete(t.Context(), Request{}); ClassOf(err) != ClassAuth {
 			t.Fatal(err)
 		}
-		pass(c.cfg.ConfigLatch)
+		pass(configLatch)
 		f.do = func(ctx context.Context, _ int, _ Request) (Reply, error) {
 			return good(), sleepContext(ctx, time.Second)
 		}
@@ -49,7 +49,7 @@ func TestLatch(t *testing.T) {
 	for _, class := range allClasses(t) {
 		want := map[Class]time.Duration{ClassQuota: 10 * time.Minute, ClassAuth: time.Minute, ClassNotFound: time.Minute, ClassConfig: time.Minute}[class]
 		synctest.Test(t, func(t *testing.T) {
-			l := newLatch(Config{}.withDefaults())
+			l := &latch{}
 			l.leave(false, &Error{Class: class, Message: "m", Calls: 1})
 			_, kept := l.enter()
 			switch {
@@ -58,7 +58,7 @@ func TestLatch(t *testing.T) {
 			case want > 0 && (kept == nil || kept.Class != class || kept.RetryAfter != want || kept.Calls != 0 || !strings.Contains(kept.Message, "m (known from an earlier call")):
 				t.Errorf("%s: %+v", class, kept)
 			}
-			l = newLatch(Config{}.withDefaults())
+			l = &latch{}
 			l.leave(false, &Error{Class: class}) // nobody was asked: the question was wrong
 			if _, kept := l.enter(); kept != nil {
 				t.Errorf("%s is remembered although nobody was asked", class)
@@ -71,7 +71,7 @@ func TestLatch(t *testing.T) {
 func TestAStragglerEndsNoProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLatch(Config{}.withDefaults())
+		l := &latch{}
 		l.leave(false, &Error{Class: ClassAuth, Calls: 1})
 		pass(time.Minute)
 		if probes, kept := l.enter(); !probes || kept != nil {

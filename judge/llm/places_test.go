@@ -91,7 +91,7 @@ func TestModelsOfAHostShareItsPlaces(t *testing.T) {
 		f := &fake{do: func(ctx context.Context, _ int, _ Request) (Reply, error) {
 			return good(), sleepContext(ctx, 5*time.Second)
 		}}
-		c, err := newClient(Config{Models: []Model{{ID: "a"}, {ID: "b"}}, Parallel: 2}, func(Model) (innermost, error) {
+		c, err := newClient(Config{Models: []Model{{ID: "a"}, {ID: "b"}}, Parallel: 2}, func(Model, Config) (innermost, error) {
 			return innermost{f, func(next Completer) Completer { return next }, func() Capabilities { return Capabilities{} }, "one.host"}, nil
 		})
 		if err != nil {

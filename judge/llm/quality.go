@@ -11,12 +11,18 @@ import (
 // mostly are not: its data may confuse the model, and each try costs money. Other
 // callers do not wait.
 type quality struct {
-	share         float64
-	least, window int
-	lasts         time.Duration
-	mu            sync.Mutex
-	callers       *callerMap[callerQuality]
+	mu      sync.Mutex
+	callers *callerMap[callerQuality]
 }
+
+// A caller is not asked for when so many of its last answers, of at least so many, were
+// unusable.
+const (
+	qualityShare  = 0.5
+	qualityMin    = 6
+	qualityWindow = 20
+	qualityLatch  = time.Minute
+)
 
 type callerQuality struct {
 	poor    []bool // the last answers, oldest first
@@ -50,11 +56,8 @@ func (m *callerMap[V]) recordOf(name string) *V {
 	return v
 }
 
-func newQuality(cfg Config) *quality {
-	return &quality{
-		share: cfg.QualityShare, least: cfg.QualityMin, window: cfg.QualityWindow, lasts: cfg.QualityLatch,
-		callers: newCallerMap(func() *callerQuality { return &callerQuality{} }),
-	}
+func newQuality() *quality {
+	return &quality{callers: newCallerMap(func() *callerQuality { return &callerQuality{} })}
 }
 
 // enter returns an error for a caller that must wait, or whether its question probes.
@@ -93,7 +96,7 @@ func (q *quality) leave(name string, probed bool, err error) {
 		return
 	}
 	c.poor = append(c.poor, poor)
-	if len(c.poor) > q.window {
+	if len(c.poor) > qualityWindow {
 		c.poor = c.poor[1:]
 	}
 	bad := 0
@@ -102,8 +105,8 @@ func (q *quality) leave(name string, probed bool, err error) {
 			bad++
 		}
 	}
-	if probed || len(c.poor) >= q.least && poor && float64(bad) >= q.share*float64(len(c.poor)) {
-		c.until = time.Now().Add(q.lasts)
+	if probed || len(c.poor) >= qualityMin && poor && float64(bad) >= qualityShare*float64(len(c.poor)) {
+		c.until = time.Now().Add(qualityLatch)
 	}
 }
 

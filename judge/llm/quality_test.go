@@ -64,7 +64,7 @@ func TestWhatMutesACaller(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q := newQuality(Config{}.withDefaults())
+			q := newQuality()
 			for _, err := range tc.seen {
 				q.leave("c", false, err)
 			}
@@ -82,7 +82,7 @@ func TestWhatMutesACaller(t *testing.T) {
 func TestAProbeOfQuality(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := newQuality(Config{}.withDefaults())
+		q := newQuality()
 		poor := &Error{Class: ClassMalformed}
 		for range 6 {
 			q.leave("c", false, poor)
@@ -108,7 +108,7 @@ func TestAProbeOfQuality(t *testing.T) {
 // Records are bounded: whoever invents callers fills no memory.
 func TestCallersAreForgotten(t *testing.T) {
 	t.Parallel()
-	q := newQuality(Config{}.withDefaults())
+	q := newQuality()
 	for i := range 3 * maxCallers {
 		q.leave(strconv.Itoa(i), false, &Error{Class: ClassMalformed})
 	}

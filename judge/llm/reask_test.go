@@ -95,7 +95,7 @@ func TestTruncatedGetsMoreRoom(t *testing.T) {
 				asked = append(asked, req.MaxTokens)
 				return Reply{}, &Error{Class: ClassTruncated}
 			}}
-			c, err := newClient(Config{Models: []Model{{ID: "m", Thinking: tc.thinking}}, MaxTokens: tc.cfg}, func(Model) (innermost, error) {
+			c, err := newClient(Config{Models: []Model{{ID: "m", Thinking: tc.thinking}}, MaxTokens: tc.cfg}, func(Model, Config) (innermost, error) {
 				return innermost{f, func(next Completer) Completer { return next }, func() Capabilities { return Capabilities{} }, "h"}, nil
 			})
 			if err != nil {

@@ -23,7 +23,9 @@ func mustEndpoint(t testing.TB, m Model, cfg Config) *endpoint {
 	if m.BaseURL == "" {
 		m.BaseURL = "https://llm.example"
 	}
-	e, err := newEndpoint(m, cfg)
+	cfg.Models = []Model{m}
+	cfg = cfg.withDefaults()
+	e, err := newEndpoint(cfg.Models[0], cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func TestNewEndpointRefuses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := newEndpoint(c.model, Config{})
+			_, err := newEndpoint(c.model, Config{}.withDefaults())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("newEndpoint = %v, want an error with %q", err, c.want)
 			}
@@ -186,7 +188,7 @@ func TestNewEndpointRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := newEndpoint(Model{ID: "m", BaseURL: "http://x.example"}, Config{Private: true}); err != nil {
+	if _, err := newEndpoint(Model{ID: "m", BaseURL: "http://x.example"}, Config{Private: true}.withDefaults()); err != nil {
 		t.Errorf("http where it is allowed: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 			}
 			wait := fail.RetryAfter
 			if wait <= 0 {
-				wait = time.Duration(float64(backoffFor(cfg, try)) * cfg.Jitter())
+				wait = time.Duration(float64(backoffFor(cfg.Backoff, try)) * cfg.Jitter())
 			}
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || !budget.take() {
 				return Reply{}, fail
@@ -51,13 +52,10 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 	})
 }
 
-func backoffFor(cfg Config, tries int) time.Duration {
-	wait := min(cfg.Backoff, cfg.MaxBackoff)
+func backoffFor(first time.Duration, tries int) time.Duration {
+	wait := min(first, maxBackoff)
 	for range tries {
-		if wait > cfg.MaxBackoff/2 {
-			return cfg.MaxBackoff
-		}
-		wait *= 2
+		wait = min(2*wait, maxBackoff)
 	}
 	return wait
 }
@@ -91,21 +89,21 @@ func spendCall(ctx context.Context) *callBudget {
 	return b
 }
 
+const (
+	maxBackoff   = 2 * time.Second
+	retryShare   = 0.2 // retries per call over all callers …
+	leastRetries = 3   // … and so many a minute in any case
+)
+
 // retryBudget allows retries as a share of the calls of the last minute, and never
 // fewer than leastRetries (as Finagle does).
 type retryBudget struct {
-	share float64
-
 	mu      sync.Mutex
 	since   time.Time
 	calls   int // in this minute
 	retries int
 	before  int // calls in the minute before
 }
-
-const leastRetries = 3
-
-func newRetryBudget(share float64) *retryBudget { return &retryBudget{share: share} }
 
 // startMinute needs the lock.
 func (b *retryBudget) startMinute() {
@@ -129,7 +127,7 @@ func (b *retryBudget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.startMinute()
-	if b.retries >= max(leastRetries, int(b.share*float64(max(b.calls, b.before)))) {
+	if b.retries >= max(leastRetries, int(retryShare*float64(max(b.calls, b.before)))) {
 		return false
 	}
 	b.retries++
@@ -207,13 +205,6 @@ func tokensOf(req Request, cfg Config) int {
 	if req.MaxTokens > 0 {
 		return req.MaxTokens
 	}
-	if cfg.MaxTokens > 0 {
-		return cfg.MaxTokens
-	}
-	for _, m := range cfg.Models {
-		if m.Name == req.Model && m.isThinking() {
-			return defaultThinkingTokens
-		}
-	}
-	return defaultTokens
+	at := slices.IndexFunc(cfg.Models, func(m Model) bool { return m.Name == req.Model })
+	return cfg.tokensFor(cfg.Models[max(at, 0)])
 }

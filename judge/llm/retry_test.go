@@ -76,13 +76,13 @@ func TestRetryBudget(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}
-	for tries, want := range map[int]time.Duration{0: cfg.Backoff, 1: 2 * cfg.Backoff, 2: 4 * cfg.Backoff, 3: 2 * time.Second, 4: 2 * time.Second, 1000: 2 * time.Second} {
-		if got := backoffFor(cfg, tries); got != want {
+	first := 250 * time.Millisecond
+	for tries, want := range map[int]time.Duration{0: first, 1: 2 * first, 2: 4 * first, 3: 2 * time.Second, 4: 2 * time.Second, 1000: 2 * time.Second} {
+		if got := backoffFor(first, tries); got != want {
 			t.Errorf("after %d tries %v, want %v", tries, got, want)
 		}
 	}
-	if got := backoffFor(Config{Backoff: time.Hour, MaxBackoff: time.Second}, 0); got != time.Second {
+	if got := backoffFor(time.Hour, 0); got != maxBackoff {
 		t.Errorf("more than the most: %v", got)
 	}
 }

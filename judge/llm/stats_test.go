@@ -53,7 +53,7 @@ func TestStatsOfWhatWasInVain(t *testing.T) {
 	f := &fake{do: func(context.Context, int, Request) (Reply, error) {
 		return Reply{}, &Error{Class: ClassMalformed, Usage: &Usage{Prompt: 500_000, Completion: 250_000}}
 	}}
-	c, err := newClient(Config{Models: []Model{{ID: "m", PromptUSD: &price, CompletionUSD: &price}}}, func(Model) (innermost, error) {
+	c, err := newClient(Config{Models: []Model{{ID: "m", PromptUSD: &price, CompletionUSD: &price}}}, func(Model, Config) (innermost, error) {
 		return innermost{f, func(next Completer) Completer { return next }, func() Capabilities { return Capabilities{} }, "h"}, nil
 	})
 	if err != nil {
