@@ -24,7 +24,7 @@ import (
 // most of them end as busy.
 func TestAThousandAdvancesAgainstADeadModel(t *testing.T) {
 	pool() // started outside of the bubble, where it stays
-	for name, fault := range map[string]llmtest.Personality{"refused": llmtest.Refused(), "hanging": llmtest.Hang()} {
+	for name, fault := range map[string]llmtest.Personality{"refused": llmtest.RefuseConnections(), "hanging": llmtest.Hang()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { thousandAdvances(t, fault) })
 		})

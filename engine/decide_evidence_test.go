@@ -21,11 +21,11 @@ type asked struct {
 	names []string
 }
 
-func (a *asked) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+func (a *asked) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.names = append(a.names, r.Name+" "+string(r.Arguments))
-	return judge.Fetched{Content: json.RawMessage(`{"pin":1234}`)}, nil
+	return judge.FetchResult{Content: json.RawMessage(`{"pin":1234}`)}, nil
 }
 
 // A caller that writes the context itself must not choose with it what an operator's

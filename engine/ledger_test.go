@@ -96,7 +96,7 @@ func (c costly) Decide(ctx context.Context, k judge.Case) (judge.Verdict, error)
 	tokens := 400
 	validators.MeterOf(ctx).AddWorked(4 * time.Second)
 	v.Opinions = append(v.Opinions,
-		judge.Opinion{Layer: judge.LayerModel, Model: &judge.Asked{PromptTokens: &tokens, CompletionTokens: &tokens}})
+		judge.Opinion{Layer: judge.LayerModel, Model: &judge.ModelRecord{PromptTokens: &tokens, CompletionTokens: &tokens}})
 	return v, err
 }
 

@@ -116,7 +116,7 @@ func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 		return nil
 	}
 	l := &store.Lesson{
-		Guard: c.Guard, Identity: judge.Identified(c.Identity, v.Evidence), Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
+		Guard: c.Guard, Identity: judge.IdentityWith(c.Identity, v.Evidence), Bound: judge.BoundWith(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
 		At: c.Now, Refused: learnt.Refused, Cleared: learnt.Cleared,
 	}
 	if learnt.Opinion != nil {

@@ -286,7 +286,7 @@ func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 	j := newJudged(t, memstore.New(), "m")
 	id := j.start()
 	j.advance(agent, closing(id, "did it"))
-	asked := func(p engine.Principal) *judge.Asked {
+	asked := func(p engine.Principal) *judge.ModelRecord {
 		t.Helper()
 		h, err := j.History(t.Context(), p, engine.HistoryRequest{ID: id})
 		if err != nil {
@@ -310,7 +310,7 @@ func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 	}
 }
 
-// A new field of judge.Asked is hidden from the judged until somebody decides
+// A new field of judge.ModelRecord is hidden from the judged until somebody decides
 // otherwise.
 func TestTheJudgedSeeWhatIsListed(t *testing.T) {
 	t.Parallel()

@@ -181,7 +181,7 @@ func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []ju
 			continue
 		}
 		a := op.Model
-		shown := judge.Asked{
+		shown := judge.ModelRecord{
 			Model: a.Model, PromptID: a.PromptID, PromptDigest: a.PromptDigest, Lenient: a.Lenient, Failure: a.Failure,
 			Calls: a.Calls, Reasked: a.Reasked, CacheHit: a.CacheHit, Shared: a.Shared, Reused: a.Reused, Refusals: a.Refusals,
 		}

@@ -192,7 +192,7 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	c.Digest, c.Held, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.freshEvidence(r.row, asked), r.by.ID
+	c.Digest, c.RecentEvidence, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.freshEvidence(r.row, asked), r.by.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: r.by.ID, Reason: r.req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)
@@ -224,7 +224,7 @@ func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 	if c.Guard == "" {
 		return nil
 	}
-	return &store.Lesson{Guard: c.Guard, Bound: judge.BoundBy(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
+	return &store.Lesson{Guard: c.Guard, Bound: judge.BoundWith(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action, At: c.Now, Cleared: true}
 }
 
 // freshEvidence is the evidence that need not be fetched again: it is not older than the

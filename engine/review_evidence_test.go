@@ -16,13 +16,13 @@ import (
 )
 
 // source answers with whatever its function says.
-type source func(r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error)
+type source func(r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error)
 
-func (s source) Fetch(_ context.Context, r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error) {
+func (s source) Fetch(_ context.Context, r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
 	return s(r, readOnly)
 }
 
-func content(text string) judge.Fetched { return judge.Fetched{Content: json.RawMessage(text)} }
+func content(text string) judge.FetchResult { return judge.FetchResult{Content: json.RawMessage(text)} }
 
 // testedFlow believes the tests, not the agent.
 const testedFlow = `{"name":"tested","initialState":"a","sensitive":["/evidence/tests/token"],"states":{
@@ -35,7 +35,7 @@ func TestEvidenceDefeatsALyingAgent(t *testing.T) {
 	t.Parallel()
 	found := `{"exitCode":1,"output":"FAIL TestPay"}`
 	var asked []string
-	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 		asked = append(asked, r.Source+string(r.Arguments))
 		return content(found), nil
 	}), func(*engine.Config) {})
@@ -65,22 +65,22 @@ func TestMissingEvidence(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, data, policy string
-		fetched            judge.Fetched
+		fetched            judge.FetchResult
 		err                error
 		code               string
 		parked             bool
 	}{
-		{name: "timeout", fetched: judge.Fetched{Failure: judge.FailureTimeout, Detail: "It took longer than 1s."}, code: judge.CodeEvidenceMissing},
-		{name: "not configured", fetched: judge.Fetched{Failure: judge.FailureNotConfigured}, code: judge.CodeEvidenceMissing},
-		{name: "stopped, a person may decide", policy: "escalate", fetched: judge.Fetched{Failure: judge.FailureStopped}, code: judge.CodeEvidenceMissing, parked: true},
-		{name: "no JSON", policy: "escalate", fetched: judge.Fetched{Content: json.RawMessage(`{"exitCode":0`)}, code: judge.CodeEvidenceMissing, parked: true},
-		{name: "no UTF-8", fetched: judge.Fetched{Content: json.RawMessage("{\"exitCode\":0,\"output\":\"\xff\"}")}, code: judge.CodeEvidenceMissing},
-		{name: "nothing", fetched: judge.Fetched{}, code: judge.CodeEvidenceMissing},
-		{name: "an argument that may not be passed on, whatever the policy", policy: "escalate", fetched: judge.Fetched{Failure: judge.FailureArgument}, code: judge.CodeEvidenceArgument},
+		{name: "timeout", fetched: judge.FetchResult{Failure: judge.FailureTimeout, Detail: "It took longer than 1s."}, code: judge.CodeEvidenceMissing},
+		{name: "not configured", fetched: judge.FetchResult{Failure: judge.FailureNotConfigured}, code: judge.CodeEvidenceMissing},
+		{name: "stopped, a person may decide", policy: "escalate", fetched: judge.FetchResult{Failure: judge.FailureStopped}, code: judge.CodeEvidenceMissing, parked: true},
+		{name: "no JSON", policy: "escalate", fetched: judge.FetchResult{Content: json.RawMessage(`{"exitCode":0`)}, code: judge.CodeEvidenceMissing, parked: true},
+		{name: "no UTF-8", fetched: judge.FetchResult{Content: json.RawMessage("{\"exitCode\":0,\"output\":\"\xff\"}")}, code: judge.CodeEvidenceMissing},
+		{name: "nothing", fetched: judge.FetchResult{}, code: judge.CodeEvidenceMissing},
+		{name: "an argument that may not be passed on, whatever the policy", policy: "escalate", fetched: judge.FetchResult{Failure: judge.FailureArgument}, code: judge.CodeEvidenceArgument},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) { return c.fetched, c.err }),
+			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return c.fetched, c.err }),
 				func(cfg *engine.Config) { cfg.ReviewPath = true })
 			doc := testedFlow
 			if c.policy != "" {
@@ -106,8 +106,8 @@ func TestMissingEvidence(t *testing.T) {
 	}
 	t.Run("cannot be asked for now", func(t *testing.T) {
 		t.Parallel()
-		b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
-			return judge.Fetched{}, fmt.Errorf("full: %w", judge.ErrBusy)
+		b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+			return judge.FetchResult{}, fmt.Errorf("full: %w", judge.ErrBusy)
 		}), func(*engine.Config) {})
 		b.define(operator, testedFlow)
 		id := b.start(agent, "tested", `{}`).ID
@@ -135,9 +135,9 @@ func TestMissingEvidence(t *testing.T) {
 // A pre-check asks only what changes nothing, and says when that was not enough.
 func TestPrecheckAsksReadOnlySources(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error) {
+	b := newBenchWith(t, memstore.New(), source(func(r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
 		if readOnly && r.Source == "tests" {
-			return judge.Fetched{Failure: judge.FailureNotReadOnly}, nil
+			return judge.FetchResult{Failure: judge.FailureNotReadOnly}, nil
 		}
 		return content(`{"exitCode":0}`), nil
 	}), func(*engine.Config) {})
@@ -156,7 +156,7 @@ func TestPrecheckAsksReadOnlySources(t *testing.T) {
 // What is sensitive in evidence is seen by the rules of an operator and by nobody else.
 func TestEvidenceIsMasked(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return content(`{"exitCode":0,"token":"tok-123456"}`), nil
 	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, strings.Replace(strings.Replace(testedFlow, `"requiredFields"`, `"requireAssurance":"human","requiredFields"`, 1),
@@ -206,7 +206,7 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			calls, found := 0, now
-			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 				calls++
 				f := content(found)
 				var v struct{ V json.RawMessage }
@@ -273,8 +273,8 @@ func TestAnotherWhoAsksGetsAnotherReview(t *testing.T) {
 // had.
 func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
-		return judge.Fetched{Failure: judge.FailureUnavailable}, nil
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+		return judge.FetchResult{Failure: judge.FailureUnavailable}, nil
 	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, strings.Replace(watchedFlow, `"requireAssurance":"human","review"`, `"onEvidenceMissing":"escalate","review"`, 1))
 	id := b.start(agent, "watched", `{}`).ID
@@ -289,8 +289,8 @@ func TestAPersonMayDecideWithoutEvidence(t *testing.T) {
 func TestReviewOfAnotherTarget(t *testing.T) {
 	t.Parallel()
 	found := `{"v":1,"big":false}`
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
-		return judge.Fetched{Content: json.RawMessage(found), Same: json.RawMessage(`1`)}, nil
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+		return judge.FetchResult{Content: json.RawMessage(found), Same: json.RawMessage(`1`)}, nil
 	}), func(cfg *engine.Config) { cfg.ReviewPath = true })
 	b.define(operator, `{"name":"routed","initialState":"a","states":{
 		"a":{"transitions":{"go":{"requireAssurance":"human","evidence":[{"name":"e","source":"s"}],
@@ -326,7 +326,7 @@ func TestEvidenceIsMaskedHoweverItIsWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) { return content(c.content), nil }), func(*engine.Config) {})
+			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(c.content), nil }), func(*engine.Config) {})
 			b.define(operator, `{"name":"masked","initialState":"a","sensitive":["/secrets","/evidence/e/who"],"states":{
 				"a":{"transitions":{"go":{"target":"b","evidence":[{"name":"e","source":"s"}],
 					"validator":"(d, c, e) => ({valid: false, confidence: 1, reason: 'it is ' + (e.e.who || e.e.note || 'odd')})"}}},

@@ -23,12 +23,12 @@ type world struct {
 	calls   int
 }
 
-func (w *world) Fetch(context.Context, judge.EvidenceRequest, bool) (judge.Fetched, error) {
+func (w *world) Fetch(context.Context, judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 	w.calls++
 	if w.failure != "" {
-		return judge.Fetched{Failure: w.failure, Detail: "The source is down."}, nil
+		return judge.FetchResult{Failure: w.failure, Detail: "The source is down."}, nil
 	}
-	return judge.Fetched{Content: json.RawMessage(w.content)}, nil
+	return judge.FetchResult{Content: json.RawMessage(w.content)}, nil
 }
 
 // watchedFlow asks a person, and looks at the world first.

@@ -207,8 +207,8 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 // become part of it, not to the owner and operators either.
 func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 	t.Parallel()
-	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
-		return judge.Fetched{Content: secretly(`{"about":"$","k $":["$"]}`)}, nil
+	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+		return judge.FetchResult{Content: secretly(`{"about":"$","k $":["$"]}`)}, nil
 	}))
 	b.define(operator, secretFlow)
 	id, reviews := plantSecrets(t, b)
@@ -256,8 +256,8 @@ func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 // records, and from those who look for it.
 func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 	t.Parallel()
-	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
-		return judge.Fetched{Content: secretly(`{"about":"$"}`)}, nil
+	b := newReviewBenchOn(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+		return judge.FetchResult{Content: secretly(`{"about":"$"}`)}, nil
 	}))
 	b.define(operator, strings.Replace(secretFlow, `["/ssn","/list/*"]`, `[]`, 1))
 	id, reviews := plantSecrets(t, b)

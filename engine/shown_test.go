@@ -26,7 +26,7 @@ const talkativeFlow = `{"name":"talkative","initialState":"a","states":{
 func TestThePastKeepsLaterSecrets(t *testing.T) {
 	t.Parallel()
 	const ssn, pass, token = "078-05-1120", "hunter-22", "tok-55512345"
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return content(`{"holder":"` + ssn + `"}`), nil
 	}), func(*engine.Config) {})
 	b.define(operator, talkativeFlow)
@@ -120,7 +120,7 @@ func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 // Who asks for bare evidence gets that of it which agents see, whatever the role.
 func TestBareEvidence(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.Fetched, error) {
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return content(`{"exitCode":1,"output":"FAIL TestPay"}`), nil
 	}), func(*engine.Config) {})
 	b.define(operator, testedFlow)

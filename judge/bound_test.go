@@ -33,7 +33,7 @@ func (d *diary) Recall(_ context.Context, _, identity string, since time.Time) (
 func (d *diary) learn(c Case, v Verdict) {
 	if l := v.Lesson(); l.Opinion != nil {
 		d.at, d.opinions = append(d.at, c.Now), append(d.opinions, l.Opinion)
-		d.keys = append(d.keys, [2]string{Identified(c.Identity, v.Evidence), BoundBy(c.Bound, v.Evidence)})
+		d.keys = append(d.keys, [2]string{IdentityWith(c.Identity, v.Evidence), BoundWith(c.Bound, v.Evidence)})
 	}
 }
 
@@ -110,7 +110,7 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 			key := c.Bound
 			if withEvidence {
 				same := json.RawMessage(fmt.Sprintf(`{"passed":%t}`, fetched == contents[2]))
-				e, err := Evidence{Name: "tests", Required: true}.withContent(c, Fetched{Content: json.RawMessage(fetched), Same: same})
+				e, err := Evidence{Name: "tests", Required: true}.withContent(c, FetchResult{Content: json.RawMessage(fetched), Same: same})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -18,9 +18,9 @@ import (
 // answers that are right, as measured on labelled cases. It holds for one model, one
 // prompt and one set of criteria; for any other it says nothing.
 type Calibration struct {
-	// Model is the configured name of the model, as in Asked.Model.
+	// Model is the configured name of the model, as in ModelRecord.Model.
 	Model string `json:"model"`
-	// PromptDigest and CriteriaDigest are as in Asked.
+	// PromptDigest and CriteriaDigest are as in ModelRecord.
 	PromptDigest   string            `json:"promptDigest"`
 	CriteriaDigest string            `json:"criteriaDigest"`
 	Method         CalibrationMethod `json:"method"`
@@ -212,7 +212,7 @@ func (c *Calibrations) Hash() string {
 
 // confidence returns the calibrated confidence, with the digest of the calibration; it
 // is shrunk, with "", when none applies.
-func (c *Calibrations) confidence(asked Asked) (confidence float64, digest string) {
+func (c *Calibrations) confidence(asked ModelRecord) (confidence float64, digest string) {
 	if c != nil {
 		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
 			return roundConfidence(one.Apply(asked.Stated)), one.digest

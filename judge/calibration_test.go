@@ -107,12 +107,12 @@ func TestCalibrationsHoldForWhatTheyWereFittedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound := Asked{Model: "m", PromptDigest: "sha256:p", CriteriaDigest: "sha256:c"}
+	bound := ModelRecord{Model: "m", PromptDigest: "sha256:p", CriteriaDigest: "sha256:c"}
 	other := bound
 	other.Model = "other"
 	for _, tt := range []struct {
 		name   string
-		asked  Asked
+		asked  ModelRecord
 		stated float64
 		want   float64
 		fits   bool
@@ -124,9 +124,9 @@ func TestCalibrationsHoldForWhatTheyWereFittedOn(t *testing.T) {
 		{"between points", other, 0.8, 0.7, true},
 		{"below the first", other, 0, 0.1, true},
 		{"at the last", other, 1, 0.9, true},
-		{"another model", Asked{Model: "n", PromptDigest: bound.PromptDigest, CriteriaDigest: bound.CriteriaDigest}, 0.9, 0.82, false},
-		{"another prompt", Asked{Model: "m", PromptDigest: "sha256:x", CriteriaDigest: bound.CriteriaDigest}, 0.9, 0.82, false},
-		{"other criteria", Asked{Model: "m", PromptDigest: bound.PromptDigest, CriteriaDigest: "sha256:x"}, 0.9, 0.82, false},
+		{"another model", ModelRecord{Model: "n", PromptDigest: bound.PromptDigest, CriteriaDigest: bound.CriteriaDigest}, 0.9, 0.82, false},
+		{"another prompt", ModelRecord{Model: "m", PromptDigest: "sha256:x", CriteriaDigest: bound.CriteriaDigest}, 0.9, 0.82, false},
+		{"other criteria", ModelRecord{Model: "m", PromptDigest: bound.PromptDigest, CriteriaDigest: "sha256:x"}, 0.9, 0.82, false},
 	} {
 		tt.asked.Stated = tt.stated
 		got, digest := c.confidence(tt.asked)
@@ -252,7 +252,7 @@ func FuzzParseCalibrations(f *testing.F) {
 			return
 		}
 		for at := range c.bound {
-			got, digest := c.confidence(Asked{Model: at.model, PromptDigest: at.prompt, CriteriaDigest: at.criteria, Stated: 0.8})
+			got, digest := c.confidence(ModelRecord{Model: at.model, PromptDigest: at.prompt, CriteriaDigest: at.criteria, Stated: 0.8})
 			if !(got >= 0 && got <= 1) || digest == "" {
 				t.Errorf("%v %q", got, digest)
 			}

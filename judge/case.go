@@ -65,9 +65,9 @@ type Case struct {
 	// Evidence is what the gate has to fetch before it decides. Only for definitions of
 	// a trusted Owner.
 	Evidence []EvidenceRequest
-	// Held is evidence that was fetched before and is not to be fetched again: the
+	// RecentEvidence is evidence that was fetched before and is not to be fetched again: the
 	// resolution of a review brings what is young enough.
-	Held []Evidence
+	RecentEvidence []Evidence
 	// Fetched is what came of Evidence; the Pipeline fills it in for the layers after it.
 	Fetched []Evidence
 

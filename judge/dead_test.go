@@ -13,7 +13,7 @@ import (
 func BenchmarkDecideBreakerOpen(b *testing.B) {
 	client, err := llm.New(llm.Config{
 		Models: []llm.Model{{Name: "m", ID: "m", BaseURL: "https://dead.example/v1"}}, Retries: -1,
-		Doer: llmtest.New(llmtest.Refused(), llmtest.Approver),
+		Doer: llmtest.New(llmtest.RefuseConnections(), llmtest.Approver),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -47,13 +47,13 @@ type EvidenceRequest struct {
 type Fetcher interface {
 	// Fetch fetches one fact. With readOnly, a source that is not marked as such is
 	// not asked (FailureNotReadOnly). It returns soon after ctx has ended. What could
-	// not be had is a Fetched with a Failure; the error (which wraps ErrBusy, or is
+	// not be had is a FetchResult with a Failure; the error (which wraps ErrBusy, or is
 	// ctx's) means that nothing can be said now.
-	Fetch(ctx context.Context, r EvidenceRequest, readOnly bool) (Fetched, error)
+	Fetch(ctx context.Context, r EvidenceRequest, readOnly bool) (FetchResult, error)
 }
 
-// Fetched is what a Fetcher found.
-type Fetched struct {
+// FetchResult is what a Fetcher found.
+type FetchResult struct {
 	// Content is a JSON value, nil with a Failure.
 	Content json.RawMessage
 	// Same is the part of Content that says whether two results are the same (an exit

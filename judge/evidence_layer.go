@@ -61,8 +61,8 @@ func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	var wg sync.WaitGroup
 	first, twins := map[string]int{}, map[int]int{} // by question; by index of the repetition
 	for i, r := range c.Evidence {
-		if at := slices.IndexFunc(c.Held, func(e Evidence) bool { return e.Name == r.Name && e.Failure == "" }); at >= 0 {
-			out[i] = c.Held[at]
+		if at := slices.IndexFunc(c.RecentEvidence, func(e Evidence) bool { return e.Name == r.Name && e.Failure == "" }); at >= 0 {
+			out[i] = c.RecentEvidence[at]
 			continue
 		}
 		key := fmt.Sprintf("%q %s %q %d %t", r.Source, r.Arguments, r.Missing, r.Timeout, r.Unproven)
@@ -131,7 +131,7 @@ func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 }
 
 // withContent adds the result: plain for scripts, masked for everyone else.
-func (e Evidence) withContent(c Case, found Fetched) (Evidence, error) {
+func (e Evidence) withContent(c Case, found FetchResult) (Evidence, error) {
 	// In one form, whatever way the source escapes: then what is sensitive is found in
 	// it, and it survives being stored inside of another document.
 	found.Content = rewriteStrings(found.Content, func(s string) string { return s })
@@ -342,15 +342,15 @@ func rawOf(doc any) json.RawMessage {
 	return raw
 }
 
-// Identified is the identity of a case whose evidence is known: what was fetched is a
+// IdentityWith is the identity of a case whose evidence is known: what was fetched is a
 // part of the question. It is identity itself where nothing was asked for.
-func Identified(identity string, fetched []Evidence) string {
+func IdentityWith(identity string, fetched []Evidence) string {
 	return withEvidence(identity, fetched, func(e Evidence) string { return string(e.Failure) + e.Digest })
 }
 
-// BoundBy is Case.Bound when its evidence is known; what an operator calls the same counts
+// BoundWith is Case.Bound when its evidence is known; what an operator calls the same counts
 // as the same.
-func BoundBy(bound string, fetched []Evidence) string {
+func BoundWith(bound string, fetched []Evidence) string {
 	return withEvidence(bound, fetched, Evidence.Sameness)
 }
 

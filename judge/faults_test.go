@@ -39,7 +39,7 @@ func settings() []setting {
 
 // faultRow is what came of one fault in one setting.
 type faultRow struct {
-	fault llmtest.Named
+	fault llmtest.Fault
 	setting
 	verdict judge.Verdict
 	busy    bool // nothing was decided
@@ -53,7 +53,7 @@ type byHost map[string]llm.Doer
 func (b byHost) Do(req *http.Request) (*http.Response, error) { return b[req.URL.Host].Do(req) }
 
 // decideUnder judges one good case while the first model has a fault.
-func decideUnder(t *testing.T, fault llmtest.Named, s setting) faultRow {
+func decideUnder(t *testing.T, fault llmtest.Fault, s setting) faultRow {
 	t.Helper()
 	row := faultRow{fault: fault, setting: s}
 	synctest.Test(t, func(t *testing.T) {

@@ -60,7 +60,7 @@ func appendPrint(out []byte, v document.JSON) []byte {
 // or decorates (a raised 2, an apostrophe that counts as a letter) and what nobody sees
 // (Hangul fillers are letters, too) says nothing.
 func fingerprintText(text string) string {
-	bare := strings.Map(func(r rune) rune {
+	plain := strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Lm, unicode.No) || prompts.Hidden(r) {
 			return -1
 		}
@@ -71,7 +71,7 @@ func fingerprintText(text string) string {
 			return -1
 		}
 		return unicode.ToLower(r)
-	}, norm.NFKC.String(bare)))
+	}, norm.NFKC.String(plain)))
 }
 
 // plainNumber writes 1, 1.0 and 1e0 alike; a number beyond float64 stays as it is.

@@ -31,7 +31,7 @@ func TestModelRecalls(t *testing.T) {
 		want    Outcome
 		trouble Trouble
 		reused  bool
-		refused int // Asked.Refusals, Asked.RefusalLimit
+		refused int // ModelRecord.Refusals and RefusalLimit
 		of      int
 	}{
 		{"nothing", Recollection{}, 0, nil, Approve, "", false, 0, 3},

@@ -68,7 +68,7 @@ func fooledGate(t testing.TB) *judge.Pipeline {
 	t.Helper()
 	client, err := llm.New(llm.Config{
 		Models: []llm.Model{{Name: "fooled", ID: "fooled", BaseURL: "https://fooled.example/v1"}},
-		Doer:   llmtest.New(llmtest.OpenAI(), llmtest.Fooled),
+		Doer:   llmtest.New(llmtest.OpenAI(), llmtest.Gullible),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -96,19 +96,19 @@ func (m *modelLayer) recallPast(ctx context.Context, c Case) (caseHistory, error
 	if now.IsZero() {
 		now = m.Now()
 	}
-	held, err := m.Memory.Recall(ctx, c.Guard, c.Identity, now.Add(-m.RefusalWindow))
+	recalled, err := m.Memory.Recall(ctx, c.Guard, c.Identity, now.Add(-m.RefusalWindow))
 	if err != nil {
 		return caseHistory{}, fmt.Errorf("judge: recall what was said of this case: %w", err)
 	}
-	p := caseHistory{Recollection: held}
+	p := caseHistory{Recollection: recalled}
 	p.Refusals = max(p.Refusals, 0)
 	if c.Guard == "" {
 		p.Refusals = 0
 	} else {
 		p.limit = max(m.RefusalLimit, 0)
 	}
-	if c.Identity != "" && isRefusal(held.Opinion) {
-		p.refusal = held.Opinion
+	if c.Identity != "" && isRefusal(recalled.Opinion) {
+		p.refusal = recalled.Opinion
 	}
 	return p, nil
 }
@@ -127,14 +127,14 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 	if now.IsZero() {
 		now = clock()
 	}
-	held, err := memory.Recall(ctx, "", c.Bound, now.Add(-BoundFor))
+	recalled, err := memory.Recall(ctx, "", c.Bound, now.Add(-BoundFor))
 	switch {
 	case err != nil:
 		return Opinion{}, fmt.Errorf("judge: recall what was said of this case: %w", err)
-	case !isRefusal(held.Opinion):
+	case !isRefusal(recalled.Opinion):
 		return op, nil
 	}
-	refusal := repeatRefusal(*held.Opinion)
+	refusal := repeatRefusal(*recalled.Opinion)
 	refusal.Reasoning = joinSentences(troubleMessage(op.Trouble), "It rejected this before, and that holds until the data, the context or the evidence changes.", refusal.Reasoning)
 	return refusal, nil
 }
@@ -143,7 +143,7 @@ func (p caseHistory) reachedLimit() bool { return p.limit > 0 && p.Refusals >= p
 
 // repeatRefusal returns a recorded refusal at no cost.
 func repeatRefusal(op Opinion) Opinion {
-	var model Asked
+	var model ModelRecord
 	if op.Model != nil {
 		model = *op.Model
 	}

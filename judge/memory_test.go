@@ -7,7 +7,7 @@ import (
 func TestLesson(t *testing.T) {
 	t.Parallel()
 	rejected, unsure := objects(LayerModel, 0.7, CodeCriterionNotMet), troubled(TroubleCannotAssess)
-	again := func(op Opinion) Opinion { op.Model = &Asked{Reused: true}; return op }
+	again := func(op Opinion) Opinion { op.Model = &ModelRecord{Reused: true}; return op }
 	type kept struct{ refused, opinion, cleared bool }
 	for _, tt := range []struct {
 		name   string

@@ -114,7 +114,7 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 // decide is Weigh without the counts of the loop guard. The opinion has a Model of its
 // own.
 func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opinion, error) {
-	model := Asked{Model: c.Rubric.Model}
+	model := ModelRecord{Model: c.Rubric.Model}
 	switch {
 	case past.reachedLimit():
 		return noJudgement(TroubleLoopGuard, "", model), nil
@@ -152,8 +152,8 @@ func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve
 // hasModel reports whether a model is configured, true when the Completer does not
 // tell.
 func (m *modelLayer) hasModel(name string) bool {
-	known, ok := m.Completer.(interface{ Names() []string })
-	return name == "" || !ok || slices.Contains(known.Names(), name)
+	names, ok := m.Completer.(interface{ Names() []string })
+	return name == "" || !ok || slices.Contains(names.Names(), name)
 }
 
 // askModel asks once. The opinion has a Model of its own, also with a *BusyError; other
@@ -164,7 +164,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: write the question for the model: %w", err)
 	}
-	model := Asked{
+	model := ModelRecord{
 		Model: c.Rubric.Model, PromptID: q.prompt.ID, PromptDigest: q.prompt.Digest,
 		CriteriaDigest: CriteriaDigest(c.Rubric),
 	}
@@ -190,7 +190,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 
 // noJudgement is the opinion of a model layer without one. An empty reason is the
 // trouble's own.
-func noJudgement(t Trouble, reason string, model Asked) Opinion {
+func noJudgement(t Trouble, reason string, model ModelRecord) Opinion {
 	if reason == "" {
 		reason = troubleMessage(t)
 	}
@@ -209,7 +209,7 @@ type noModel struct {
 func (noModel) Name() LayerName { return LayerModel }
 
 func (n noModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
-	op := noJudgement(TroubleNotConfigured, "", Asked{})
+	op := noJudgement(TroubleNotConfigured, "", ModelRecord{})
 	op.Model = nil // nobody was asked
 	return bindFallback(ctx, n.memory, c, op, n.now)
 }
@@ -221,7 +221,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 	if !m.Stable {
 		return m.Random(), m.Random()
 	}
-	shown, err := json.Marshal(struct {
+	visible, err := json.Marshal(struct {
 		Workflow, State, Action string
 		About                   About
 		Operation               Operation
@@ -241,7 +241,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 	derive := func(purpose string) string {
 		h := sha256.New()
 		hashPart(h, purpose)
-		hashPart(h, string(shown))
+		hashPart(h, string(visible))
 		return base32.StdEncoding.EncodeToString(h.Sum(nil))[:26]
 	}
 	return derive("marker"), derive("nonce")
@@ -288,7 +288,7 @@ func hashPart(h hash.Hash, text string) {
 	h.Write([]byte(text))
 }
 
-func (a *Asked) recordReply(q question, r llm.Reply) {
+func (a *ModelRecord) recordReply(q question, r llm.Reply) {
 	a.Model = cmp.Or(r.Model, a.Model)
 	a.Reported, a.Fingerprint = q.clean(r.Reported, maxLabel), q.clean(r.Fingerprint, maxLabel)
 	a.Endpoint, a.Rung = q.clean(r.Endpoint, maxLabel), string(r.Rung)
@@ -298,7 +298,7 @@ func (a *Asked) recordReply(q question, r llm.Reply) {
 	a.recordUsage(r.Usage)
 }
 
-func (a *Asked) recordUsage(u *llm.Usage) {
+func (a *ModelRecord) recordUsage(u *llm.Usage) {
 	if u != nil {
 		a.PromptTokens, a.CompletionTokens, a.CachedTokens = &u.Prompt, &u.Completion, &u.Cached
 	}
@@ -342,7 +342,7 @@ func busyWith(err error) error {
 
 // failureOpinion is the opinion when a model gave no answer. A failure that is not
 // known to come from outside may come from the case.
-func failureOpinion(model Asked, q question, err error) Opinion {
+func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Class == "" {
 		model.Failure, model.Detail = string(llm.ClassMalformed), "the Completer failed with an error that is not its own kind"

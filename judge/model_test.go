@@ -358,7 +358,7 @@ func TestModelRecordsHowItCameAbout(t *testing.T) {
 	}
 	got := opine(t, newModel(t, ModelConfig{Completer: m, Memory: &ledger{held: Recollection{Refusals: 1}}}), c).Model
 	prompt, completion, cached, cost := 100, 20, 64, 0.002
-	want := &Asked{
+	want := &ModelRecord{
 		Model: "first", Reported: "first-2026", Endpoint: "model.test", Fingerprint: "fp",
 		PromptID: q.prompt.ID, PromptDigest: q.prompt.Digest, CriteriaDigest: CriteriaDigest(c.Rubric),
 		Criteria: []CriterionVerdict{

@@ -66,7 +66,7 @@ func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
 
 // weighAnswer turns a consistent answer into an opinion. The model only answers
 // criteria; code derives the outcome.
-func (m *modelLayer) weighAnswer(q question, a llm.Answer, model Asked) Opinion {
+func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Opinion {
 	verdicts := make([]CriterionVerdict, 0, len(q.criteria))
 	for _, c := range q.criteria {
 		verdicts = append(verdicts, q.verdictOn(c, a.Criteria))

@@ -134,7 +134,7 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deli
 	}
 	if op.Layer == LayerEvidence {
 		c.Fetched = op.Evidence
-		c.Identity, c.Bound = Identified(c.Identity, c.Fetched), BoundBy(c.Bound, c.Fetched)
+		c.Identity, c.Bound = IdentityWith(c.Identity, c.Fetched), BoundWith(c.Bound, c.Fetched)
 		c.Scrub = scrubEvidence(*c)
 	}
 	if op.Route != nil {

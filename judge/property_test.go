@@ -97,7 +97,7 @@ func drawModel(t *rapid.T) Opinion {
 	case 8:
 		op.RetryAfter = time.Duration(rapid.Int64().Draw(t, "retryAfter"))
 	case 10:
-		op.Model = &Asked{
+		op.Model = &ModelRecord{
 			Stated:   rapid.SampledFrom([]float64{0, 1, math.NaN(), -1}).Draw(t, "stated"),
 			Refusals: rapid.IntRange(-9, 9).Draw(t, "refusals"), RefusalLimit: rapid.IntRange(-9, 9).Draw(t, "limit"),
 			Reused: rapid.Bool().Draw(t, "reused"),

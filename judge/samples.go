@@ -138,16 +138,16 @@ func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 		}
 	}
 	model.Stated = stated / float64(len(all))
-	model.PromptTokens = sumSamples(all, func(a *Asked) *int { return a.PromptTokens })
-	model.CompletionTokens = sumSamples(all, func(a *Asked) *int { return a.CompletionTokens })
-	model.CachedTokens = sumSamples(all, func(a *Asked) *int { return a.CachedTokens })
-	model.CostUSD = sumSamples(all, func(a *Asked) *float64 { return a.CostUSD })
+	model.PromptTokens = sumSamples(all, func(a *ModelRecord) *int { return a.PromptTokens })
+	model.CompletionTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CompletionTokens })
+	model.CachedTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CachedTokens })
+	model.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 	op.Model = &model
 	return op
 }
 
 // sumSamples adds up samples that made a call; nil when one of them is unknown.
-func sumSamples[N int | float64](all []Opinion, of func(*Asked) *N) *N {
+func sumSamples[N int | float64](all []Opinion, of func(*ModelRecord) *N) *N {
 	var sum *N
 	for _, op := range all {
 		if op.Model.Calls == 0 {

@@ -21,7 +21,7 @@ import (
 // in gives an opinion the record of one call.
 func in(op Opinion) Opinion {
 	one := 1
-	op.Model = &Asked{Model: "m", Stated: 0.9, Calls: 1, PromptTokens: &one}
+	op.Model = &ModelRecord{Model: "m", Stated: 0.9, Calls: 1, PromptTokens: &one}
 	return op
 }
 
@@ -101,7 +101,7 @@ func TestSamplesCost(t *testing.T) {
 	t.Parallel()
 	sample := func(calls int, tokens ...int) Opinion {
 		op := model(0.9)
-		op.Model = &Asked{Calls: calls, CacheHit: calls == 0, Reasked: calls > 1, Stated: 1}
+		op.Model = &ModelRecord{Calls: calls, CacheHit: calls == 0, Reasked: calls > 1, Stated: 1}
 		if len(tokens) > 0 {
 			cost := float64(tokens[0]) / 1000
 			op.Model.PromptTokens, op.Model.CompletionTokens, op.Model.CachedTokens, op.Model.CostUSD = &tokens[0], &tokens[0], &tokens[0], &cost

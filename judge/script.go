@@ -70,7 +70,7 @@ func readScriptReply(asked validators.Checks, candidates []Candidate, reply scri
 func combineValidators(op Opinion, results []script.Result) Opinion {
 	var faults, refusals []validators.Finding
 	var reasons []string
-	agreed, refused := 1.0, 0.0
+	agreement, refusal := 1.0, 0.0
 	for _, r := range results {
 		if r.Code == script.OK && !(r.Confidence >= 0 && r.Confidence <= 1) {
 			r.Code, r.Detail = script.BadResult, fmt.Sprintf("its confidence is %v, which is not 0 to 1", r.Confidence)
@@ -80,10 +80,10 @@ func combineValidators(op Opinion, results []script.Result) Opinion {
 			faults = append(faults, faultFinding("validator", r))
 			continue
 		case r.Valid: // whatever else it says is not shown
-			agreed = min(agreed, r.Confidence)
+			agreement = min(agreement, r.Confidence)
 		default:
 			found := refusalFindings(r)
-			refused = max(refused, r.Confidence)
+			refusal = max(refusal, r.Confidence)
 			refusals = append(refusals, found...)
 			reasons = append(reasons, fmt.Sprintf("The validator %s refuses this: %s", r.Name, found[0].Message))
 			op.Suggestions = appendMissing(op.Suggestions, r.Suggestions)
@@ -96,12 +96,12 @@ func combineValidators(op Opinion, results []script.Result) Opinion {
 		op.Findings = append(faults, refusals...)
 		op.Reasoning = joinSentences(joinFindings(faults), joinList(reasons))
 	case len(refusals) > 0:
-		op.Outcome, op.Confidence = Reject, refused
+		op.Outcome, op.Confidence = Reject, refusal
 		op.Findings = refusals
 		op.Reasoning = joinList(reasons)
 	default:
-		op.Outcome, op.Confidence = Approve, agreed
-		op.Reasoning = joinSentences(op.Reasoning, describeAgreement(len(results), agreed))
+		op.Outcome, op.Confidence = Approve, agreement
+		op.Reasoning = joinSentences(op.Reasoning, describeAgreement(len(results), agreement))
 	}
 	return op
 }

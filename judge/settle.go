@@ -200,8 +200,8 @@ func (h deliberation) applyLoopGuard(v Verdict) Verdict {
 	if i < 0 {
 		return v
 	}
-	asked := h.opinions[i].Model
-	if asked == nil || asked.RefusalLimit <= 0 || asked.Refusals < asked.RefusalLimit-1 {
+	record := h.opinions[i].Model
+	if record == nil || record.RefusalLimit <= 0 || record.Refusals < record.RefusalLimit-1 {
 		return v
 	}
 	reasoning := v.Reasoning

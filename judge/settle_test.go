@@ -61,7 +61,7 @@ func troubled(t Trouble) Opinion {
 
 // before is a model's opinion after so many that did not end in an approval.
 func before(refusals, limit int, op Opinion) Opinion {
-	op.Model = &Asked{Refusals: refusals, RefusalLimit: limit}
+	op.Model = &ModelRecord{Refusals: refusals, RefusalLimit: limit}
 	return op
 }
 

@@ -127,13 +127,13 @@ type Opinion struct {
 	// recorded in the Verdict.
 	Evidence []Evidence `json:"-"`
 	// Model is what the model layer did, nil for every other layer.
-	Model *Asked `json:"model,omitempty"`
+	Model *ModelRecord `json:"model,omitempty"`
 	// Took is the layer's wall time.
 	Took time.Duration `json:"tookNs"`
 }
 
-// Asked records how a model came to its opinion, so that it can be checked later.
-type Asked struct {
+// ModelRecord records how a model came to its opinion, so that it can be checked later.
+type ModelRecord struct {
 	// Model is the configured name, Reported what the endpoint calls it.
 	Model       string `json:"model,omitempty"`
 	Reported    string `json:"reported,omitempty"`

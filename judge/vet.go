@@ -13,7 +13,7 @@ import (
 const (
 	maxModelFindings = 64
 	maxModelText     = 32 << 10 // bytes, all texts together
-	maxAskedText     = 32 << 10 // bytes, all texts of an Asked together
+	maxRecordText    = 32 << 10 // bytes, all texts of a ModelRecord together
 )
 
 // vetOpinion checks that an opinion is consistent. An inconsistent one of a model
@@ -33,17 +33,17 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 	if flaw == "" {
 		flaw = modelFlawOf(op)
 	}
-	strange := askedFlawOf(op.Model)
+	recordFlaw := recordFlawOf(op.Model)
 	if flaw == "" {
-		flaw = strange
+		flaw = recordFlaw
 	}
 	if flaw != "" {
-		kept := op.Model
-		if strange != "" {
-			kept = nil
+		record := op.Model
+		if recordFlaw != "" {
+			record = nil
 		}
 		op = Opinion{
-			Layer: LayerModel, Outcome: Escalate, Trouble: TroubleUnreadable, Model: kept,
+			Layer: LayerModel, Outcome: Escalate, Trouble: TroubleUnreadable, Model: record,
 			Reasoning: "The model's answer could not be used: it " + flaw + ".",
 		}
 	}
@@ -104,7 +104,7 @@ func modelFlawOf(op Opinion) string {
 	return ""
 }
 
-func askedFlawOf(a *Asked) string {
+func recordFlawOf(a *ModelRecord) string {
 	if a == nil {
 		return ""
 	}
@@ -125,7 +125,7 @@ func askedFlawOf(a *Asked) string {
 		return fmt.Sprintf("costs %v, which is no price", *a.CostUSD)
 	case a.Calls < 0 || a.Refusals < 0 || a.RefusalLimit < 0 || a.Samples < 0 || a.Agreeing < 0:
 		return "counts below zero"
-	case size > maxAskedText:
+	case size > maxRecordText:
 		return "leaves a record that is too long"
 	}
 	return ""
@@ -157,14 +157,14 @@ func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 		op.Suggestions = clean
 	}
 	if op.Model != nil {
-		asked := *op.Model
-		asked.Detail = scrub(asked.Detail)
-		asked.Criteria = slices.Clone(asked.Criteria)
-		for i, c := range asked.Criteria {
+		record := *op.Model
+		record.Detail = scrub(record.Detail)
+		record.Criteria = slices.Clone(record.Criteria)
+		for i, c := range record.Criteria {
 			c.Text, c.Evidence, c.Why = scrub(c.Text), scrub(c.Evidence), scrub(c.Why)
-			asked.Criteria[i] = c
+			record.Criteria[i] = c
 		}
-		op.Model = &asked
+		op.Model = &record
 	}
 	if len(op.Evidence) > 0 {
 		op.Evidence = slices.Clone(op.Evidence)

@@ -56,13 +56,13 @@ func TestVettedModel(t *testing.T) {
 		{"a finding without a message", with(rejected, func(op *Opinion) { op.Findings = []validators.Finding{{Code: "c"}} }), TroubleUnreadable},
 		{"too many findings", with(rejected, func(op *Opinion) { op.Findings = slices.Repeat(op.Findings, maxModelFindings+1) }), TroubleUnreadable},
 		{"too much text", with(model(0.9), func(op *Opinion) { op.Reasoning = strings.Repeat("a", maxModelText+1) }), TroubleUnreadable},
-		{"a record of it", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Model: "m", Stated: 1, Calls: 2} }), TroubleNone},
-		{"a record that states NaN", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Stated: math.NaN()} }), TroubleUnreadable},
-		{"a record that states 95 percent", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Stated: 95} }), TroubleUnreadable},
-		{"a price that is none", with(model(0.9), func(op *Opinion) { cost := math.Inf(1); op.Model = &Asked{CostUSD: &cost} }), TroubleUnreadable},
-		{"fewer calls than none", with(model(0.9), func(op *Opinion) { op.Model = &Asked{Calls: -1} }), TroubleUnreadable},
+		{"a record of it", with(model(0.9), func(op *Opinion) { op.Model = &ModelRecord{Model: "m", Stated: 1, Calls: 2} }), TroubleNone},
+		{"a record that states NaN", with(model(0.9), func(op *Opinion) { op.Model = &ModelRecord{Stated: math.NaN()} }), TroubleUnreadable},
+		{"a record that states 95 percent", with(model(0.9), func(op *Opinion) { op.Model = &ModelRecord{Stated: 95} }), TroubleUnreadable},
+		{"a price that is none", with(model(0.9), func(op *Opinion) { cost := math.Inf(1); op.Model = &ModelRecord{CostUSD: &cost} }), TroubleUnreadable},
+		{"fewer calls than none", with(model(0.9), func(op *Opinion) { op.Model = &ModelRecord{Calls: -1} }), TroubleUnreadable},
 		{"a record that is too long", with(model(0.9), func(op *Opinion) {
-			op.Model = &Asked{Criteria: []CriterionVerdict{{Evidence: strings.Repeat("a", maxAskedText+1)}}}
+			op.Model = &ModelRecord{Criteria: []CriterionVerdict{{Evidence: strings.Repeat("a", maxRecordText+1)}}}
 		}), TroubleUnreadable},
 		{"too much text in suggestions", with(model(0.9), func(op *Opinion) { op.Suggestions = []string{strings.Repeat("a", maxModelText+1)} }), TroubleUnreadable},
 	}
@@ -97,7 +97,7 @@ func TestVettedDeterministic(t *testing.T) {
 		"no assurance":       {Layer: LayerState, Outcome: Approve, Confidence: 1},
 		"another's name":     {Layer: LayerScript, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone},
 		"a model's trouble":  {Layer: LayerState, Outcome: Escalate, Confidence: 1, Assurance: AssuranceNone, Trouble: TroubleUnavailable},
-		"a model's record":   {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Model: &Asked{}},
+		"a model's record":   {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Model: &ModelRecord{}},
 		"approval and fault": {Layer: LayerState, Outcome: Approve, Confidence: 1, Assurance: AssuranceNone, Fault: true},
 	} {
 		if got, err := vetOpinion(LayerState, op); err == nil {
@@ -129,12 +129,12 @@ func TestOpinionsStayAsTheyWereSaid(t *testing.T) {
 func TestVettedKeepsTheRecord(t *testing.T) {
 	t.Parallel()
 	op := model(math.NaN())
-	op.Model = &Asked{Model: "m", Calls: 2}
+	op.Model = &ModelRecord{Model: "m", Calls: 2}
 	got, err := vetOpinion(LayerModel, op)
 	if err != nil || got.Trouble != TroubleUnreadable || got.Model != op.Model {
 		t.Errorf("%v %+v", err, got)
 	}
-	op.Model = &Asked{Stated: math.NaN()}
+	op.Model = &ModelRecord{Stated: math.NaN()}
 	if got, err = vetOpinion(LayerModel, op); err != nil || got.Trouble != TroubleUnreadable || got.Model != nil {
 		t.Errorf("%v %+v", err, got)
 	}
@@ -144,9 +144,9 @@ func TestVettedKeepsTheRecord(t *testing.T) {
 func TestTheRecordIsScrubbed(t *testing.T) {
 	t.Parallel()
 	op := model(0.9)
-	op.Model = &Asked{Detail: "a secret", Criteria: []CriterionVerdict{{Text: "no secret", Evidence: "the secret", Why: "secret?"}}}
+	op.Model = &ModelRecord{Detail: "a secret", Criteria: []CriterionVerdict{{Text: "no secret", Evidence: "the secret", Why: "secret?"}}}
 	got := scrubOpinion(op, func(s string) string { return strings.ReplaceAll(s, "secret", "[masked]") })
-	want := &Asked{Detail: "a [masked]", Criteria: []CriterionVerdict{{Text: "no [masked]", Evidence: "the [masked]", Why: "[masked]?"}}}
+	want := &ModelRecord{Detail: "a [masked]", Criteria: []CriterionVerdict{{Text: "no [masked]", Evidence: "the [masked]", Why: "[masked]?"}}}
 	if diff := cmp.Diff(want, got.Model); diff != "" {
 		t.Error(diff)
 	}

@@ -40,7 +40,7 @@ func overconfidentSet(t *testing.T, n int) (path string, brain llmtest.Brain) {
 		t.Fatal(err)
 	}
 	return path, func(q llmtest.Question) llmtest.Thought {
-		thought := llmtest.Fooled(q)
+		thought := llmtest.Gullible(q)
 		for _, text := range q.Documents {
 			var doc struct{ Unit *int }
 			if json.Unmarshal([]byte(text), &doc) == nil && doc.Unit != nil {

@@ -52,7 +52,7 @@ func (c *evalLintCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	linter := eval.NewLinter(newDefinitionCache().known)
+	linter := eval.NewLinter(newDefinitionCache().criteria)
 	for _, file := range files {
 		if err := lintGolden(ctx, linter, file); err != nil {
 			return err
@@ -107,7 +107,7 @@ type definitionCache struct {
 
 type definitionOrError struct {
 	definition *workflow.Definition
-	known      eval.Known
+	criteria   eval.Criteria
 	err        error
 }
 
@@ -118,9 +118,9 @@ func newDefinitionCache() *definitionCache {
 	return &definitionCache{byRef: map[string]definitionOrError{}}
 }
 
-func (c *definitionCache) known(file string, raw json.RawMessage) (eval.Known, error) {
+func (c *definitionCache) criteria(file string, raw json.RawMessage) (eval.Criteria, error) {
 	d := c.find(file, raw)
-	return d.known, d.err
+	return d.criteria, d.err
 }
 
 // find resolves the workflow of a case that stands in file: {"ref": "FILE#NAME"},
@@ -132,7 +132,7 @@ func (c *definitionCache) find(file string, raw json.RawMessage) definitionOrErr
 	}
 	var d definitionOrError
 	if d.definition, d.err = readWorkflow(file, raw); d.err == nil {
-		d.known = knownOf(d.definition)
+		d.criteria = allCriteria(d.definition)
 	}
 	if len(c.byRef) >= maxInline {
 		clear(c.byRef)
@@ -174,14 +174,14 @@ func readWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error
 	return d, nil
 }
 
-func knownOf(d *workflow.Definition) eval.Known {
-	out := eval.Known{Criteria: map[string]map[string][]string{}}
+func allCriteria(d *workflow.Definition) eval.Criteria {
+	out := eval.Criteria{}
 	for _, state := range d.States {
 		actions := map[string][]string{}
 		for action, t := range state.Transitions {
 			actions[action] = criteriaOf(d, t)
 		}
-		out.Criteria[state.Name] = actions
+		out[state.Name] = actions
 	}
 	return out
 }
@@ -371,15 +371,15 @@ func factsOf(def *workflow.Definition, history []eval.Step) workflow.Facts {
 // givenEvidence is what a case says would have been fetched. Nothing is fetched.
 type givenEvidence struct{ eval.Case }
 
-func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
-		return judge.Fetched{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
+		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
 	}
 	content, ok := g.Evidence[r.Name]
 	if !ok || string(content) == "null" {
-		return judge.Fetched{Failure: judge.FailureUnavailable, Detail: "The case gives no such evidence."}, nil
+		return judge.FetchResult{Failure: judge.FailureUnavailable, Detail: "The case gives no such evidence."}, nil
 	}
-	return judge.Fetched{Content: content}, nil
+	return judge.FetchResult{Content: content}, nil
 }
 
 // decideEval puts questions to the real pipeline; layer is nil for the structural one.

@@ -167,7 +167,7 @@ func TestGoldenGateNoticesOneInjection(t *testing.T) {
 		for _, doc := range q.Documents {
 			if flipped == 0 && injections[documentKey(t, json.RawMessage(doc))] {
 				flipped++
-				return llmtest.Fooled(q)
+				return llmtest.Gullible(q)
 			}
 		}
 		return brain(q)

@@ -45,7 +45,7 @@ func TestRepeatsAskAgain(t *testing.T) {
 	t.Parallel()
 	brain := func(q llmtest.Question) llmtest.Thought {
 		if q.N%2 == 0 {
-			return llmtest.Fooled(q)
+			return llmtest.Gullible(q)
 		}
 		return llmtest.Rejecter(q)
 	}
@@ -75,7 +75,7 @@ func TestCasesAreIndependent(t *testing.T) {
 		if q.N < 40 {
 			return llmtest.Says("Looks good to me!")(q)
 		}
-		return llmtest.Fooled(q)
+		return llmtest.Gullible(q)
 	})
 	provider := httptest.NewServer(model)
 	defer provider.Close()
@@ -102,7 +102,7 @@ func TestBudgetsOfARun(t *testing.T) {
 		// An answer of the scripted model is 800 tokens in and 100 out: 0.001 USD.
 		{[]string{"--llm-price-in", "1", "--llm-price-out", "2", "--max-cost", "0.0035"}, 4, "budget spent: 0.0035 USD"},
 	} {
-		model := llmtest.New(llmtest.OpenAI(), llmtest.Fooled)
+		model := llmtest.New(llmtest.OpenAI(), llmtest.Gullible)
 		provider := httptest.NewServer(model)
 		code, out := evalRun(t, provider.URL, append(c.args, "--mode", "live", "--workers", "1", smallSet(t, 8))...)
 		provider.Close()
@@ -115,7 +115,7 @@ func TestBudgetsOfARun(t *testing.T) {
 // What the gate's environment says of cassettes is not for a measurement: --mode decides,
 // and its default sends nothing.
 func TestModeOverridesTheEnvironment(t *testing.T) {
-	model := llmtest.New(llmtest.OpenAI(), llmtest.Fooled)
+	model := llmtest.New(llmtest.OpenAI(), llmtest.Gullible)
 	provider := httptest.NewServer(model)
 	defer provider.Close()
 	cases, tape := smallSet(t, 2), filepath.Join(t.TempDir(), "tape.jsonl")

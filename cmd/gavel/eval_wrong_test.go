@@ -26,7 +26,7 @@ func lenientJudge(t *testing.T) llmtest.Brain {
 		case !ok:
 			return llmtest.Says("no such case")(q)
 		case slices.ContainsFunc(c.Tags, fallsFor):
-			return llmtest.Fooled(q)
+			return llmtest.Gullible(q)
 		}
 		return authoredAnswer(q, c)
 	}
@@ -52,7 +52,7 @@ func garbledJudge(t *testing.T) llmtest.Brain {
 		if c.Expect.Outcome == judge.Approve {
 			return llmtest.Rejecter(q)
 		}
-		return llmtest.Fooled(q)
+		return llmtest.Gullible(q)
 	}
 }
 

@@ -26,7 +26,7 @@ type restless struct {
 	then    func()
 }
 
-func (r *restless) Fetch(ctx context.Context, q judge.EvidenceRequest, readOnly bool) (judge.Fetched, error) {
+func (r *restless) Fetch(ctx context.Context, q judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
 	f, err := r.Fetcher.Fetch(ctx, q, readOnly)
 	r.fetches++
 	r.then()

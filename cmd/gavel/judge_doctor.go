@@ -47,13 +47,13 @@ type diagnosis struct {
 }
 
 type sampleTest struct {
-	Sample     string        `json:"sample"`
-	Expected   judge.Outcome `json:"expected"`
-	Outcome    judge.Outcome `json:"outcome,omitempty"`
-	Confidence float64       `json:"confidence"`
-	TookMs     int64         `json:"tookMs"`
-	Reasoning  string        `json:"reasoning,omitempty"`
-	Asked      *judge.Asked  `json:"asked,omitempty"`
+	Sample     string             `json:"sample"`
+	Expected   judge.Outcome      `json:"expected"`
+	Outcome    judge.Outcome      `json:"outcome,omitempty"`
+	Confidence float64            `json:"confidence"`
+	TookMs     int64              `json:"tookMs"`
+	Reasoning  string             `json:"reasoning,omitempty"`
+	Asked      *judge.ModelRecord `json:"asked,omitempty"`
 }
 
 // The sample data: what the doctor asks about.

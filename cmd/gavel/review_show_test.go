@@ -61,7 +61,7 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	p := reviewPage{out: term.New(&b)}
 	p.Decision.Opinions = []judge.Opinion{
 		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
-		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.Asked{
+		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
 			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Basis: judge.BasisClaim}},
 		}},
 	}

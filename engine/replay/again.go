@@ -107,17 +107,17 @@ func (c Change) apply(r *judge.Rubric) {
 type recordedEvidence []HeldEvidence
 
 // Fetch implements judge.Fetcher.
-func (all recordedEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+func (all recordedEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	for _, e := range all {
 		switch {
 		case e.Name != r.Name || e.Source != r.Source || !sameJSON(e.Arguments, maskedArgumentsOf(r)):
 		case e.Missing != "":
-			return judge.Fetched{}, &reasonError{string(e.Missing)}
+			return judge.FetchResult{}, &reasonError{string(e.Missing)}
 		default:
-			return judge.Fetched{Content: e.Content, Truncated: e.Truncated, Failure: e.Failure, Detail: e.Detail}, nil
+			return judge.FetchResult{Content: e.Content, Truncated: e.Truncated, Failure: e.Failure, Detail: e.Detail}, nil
 		}
 	}
-	return judge.Fetched{}, &reasonError{ReasonEvidence}
+	return judge.FetchResult{}, &reasonError{ReasonEvidence}
 }
 
 // maskedArgumentsOf are the arguments as they are recorded.

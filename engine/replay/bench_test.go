@@ -60,7 +60,7 @@ type bench struct {
 type world struct {
 	mu       sync.Mutex
 	now      time.Time
-	evidence map[string]judge.Fetched
+	evidence map[string]judge.FetchResult
 	fetches  int
 }
 
@@ -72,17 +72,17 @@ func (w *world) clock() time.Time {
 }
 
 // Fetch implements judge.Fetcher.
-func (w *world) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+func (w *world) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fetches++
 	if len(r.Missing) > 0 {
-		return judge.Fetched{Failure: judge.FailureArgument, Detail: "no value came"}, nil
+		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "no value came"}, nil
 	}
 	if f, ok := w.evidence[r.Source]; ok {
 		return f, nil
 	}
-	return judge.Fetched{Failure: judge.FailureUnavailable, Detail: "nobody there"}, nil
+	return judge.FetchResult{Failure: judge.FailureUnavailable, Detail: "nobody there"}, nil
 }
 
 // tool is a model that answers what stands in data.model.
@@ -101,7 +101,7 @@ func (tool) Weigh(_ context.Context, c judge.Case) (judge.Opinion, error) {
 	}
 	op := judge.Opinion{
 		Layer: judge.LayerModel, Outcome: judge.Escalate, Confidence: 0.5, Assurance: judge.AssuranceNone,
-		Model: &judge.Asked{Model: "tool", PromptID: "transition/v1", PromptDigest: "sha256:then", CriteriaDigest: judge.CriteriaDigest(c.Rubric), Stated: said.Sure, Calls: 1},
+		Model: &judge.ModelRecord{Model: "tool", PromptID: "transition/v1", PromptDigest: "sha256:then", CriteriaDigest: judge.CriteriaDigest(c.Rubric), Stated: said.Sure, Calls: 1},
 	}
 	switch said.Model {
 	case "approve", "reject":
@@ -125,7 +125,7 @@ func newBench(t testing.TB, reviews bool) *bench {
 	compiler := validators.NewCompiler(pool(), validators.Options{})
 	b := &bench{
 		t: t, store: memstore.New(), compiler: compiler,
-		world: &world{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), evidence: map[string]judge.Fetched{}},
+		world: &world{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), evidence: map[string]judge.FetchResult{}},
 	}
 	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: b.world, Model: tool{}})
 	if err != nil {

@@ -207,9 +207,9 @@ func (w *walker) outside(rt *rapid.T) {
 	ci := rapid.SampledFrom([]string{`{"ok": true}`, `{"ok":false}`, `{"ok":true,"who":"hunter22"}`, ``}).Draw(rt, "ci")
 	delete(w.b.world.evidence, "ci")
 	if ci != "" {
-		w.b.world.evidence["ci"] = judge.Fetched{Content: json.RawMessage(ci)}
+		w.b.world.evidence["ci"] = judge.FetchResult{Content: json.RawMessage(ci)}
 	}
-	w.b.world.evidence["big"] = judge.Fetched{Content: json.RawMessage(`"` + string(make9(rapid.SampledFrom([]int{3, 5000}).Draw(rt, "big"))) + `"`)}
+	w.b.world.evidence["big"] = judge.FetchResult{Content: json.RawMessage(`"` + string(make9(rapid.SampledFrom([]int{3, 5000}).Draw(rt, "big"))) + `"`)}
 }
 
 func make9(n int) []byte {
@@ -224,7 +224,7 @@ func make9(n int) []byte {
 func (w *walker) check() {
 	// The world is another one now. Nothing may come from it.
 	w.b.world.mu.Lock()
-	w.b.world.evidence = map[string]judge.Fetched{}
+	w.b.world.evidence = map[string]judge.FetchResult{}
 	fetched := w.b.world.fetches
 	w.b.world.mu.Unlock()
 	before := w.events()

@@ -44,12 +44,12 @@ func reasons(r replay.Report) map[string]int64 {
 
 // What another definition makes of one recorded action.
 func TestOtherDefinition(t *testing.T) {
-	ci := judge.Fetched{Content: json.RawMessage(`{"ok":true}`)}
-	big := judge.Fetched{Content: json.RawMessage(`"` + strings.Repeat("9", 5000) + `"`)}
+	ci := judge.FetchResult{Content: json.RawMessage(`{"ok":true}`)}
+	big := judge.FetchResult{Content: json.RawMessage(`"` + strings.Repeat("9", 5000) + `"`)}
 	for name, c := range map[string]struct {
 		then, now, more string // the transition, and what else changes in the definition
 		data            string
-		fetched         judge.Fetched
+		fetched         judge.FetchResult
 		reviews         bool
 		says            string // before -> after and the reason, or why not
 	}{
@@ -78,7 +78,7 @@ func TestOtherDefinition(t *testing.T) {
 			data: `{"x":"1","y":"2"}`, fetched: ci, says: "not: evidence_not_recorded",
 		},
 		"large evidence":      {then: `{target: b, evidence: [{name: ci, source: ci}]}`, now: `{target: b, evidence: [{name: ci, source: ci}]}`, data: `{}`, fetched: big, says: "not: evidence_not_kept"},
-		"secret evidence":     {then: `{target: b, evidence: [{name: ci, source: ci}]}`, now: `{target: b, evidence: [{name: ci, source: ci}]}`, data: `{"secret":"hunter22"}`, fetched: judge.Fetched{Content: json.RawMessage(`"hunter22"`)}, says: "not: evidence_masked"},
+		"secret evidence":     {then: `{target: b, evidence: [{name: ci, source: ci}]}`, now: `{target: b, evidence: [{name: ci, source: ci}]}`, data: `{"secret":"hunter22"}`, fetched: judge.FetchResult{Content: json.RawMessage(`"hunter22"`)}, says: "not: evidence_masked"},
 		"secret and refused":  {then: `{target: b, requiredFields: [x]}`, now: `b`, data: `{"secret":"hunter22"}`, says: "not: sensitive_digests"},
 		"secret and accepted": {then: `b`, now: `{target: b, validator: "(d) => ({valid: d.secret !== 'hunter22', reason: 'it is ' + d.secret})"}`, data: `{"secret":"hunter22"}`, says: "approve -> reject script: validator_rejected"},
 		"secret and waiting":  {then: `{target: b, risk: high}`, now: `b`, data: `{"secret":"hunter22"}`, reviews: true, says: "escalate -> approve transition"},

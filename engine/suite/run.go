@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Opener opens an engine over an empty store of its own. Its judge asks fetcher for
@@ -56,14 +58,14 @@ type Problem struct {
 // author defines workflows and reads what happened.
 var author = engine.Principal{ID: "test:author", Role: engine.RoleOperator}
 
-// usual asks where a test does not say who does.
-var usual = engine.Principal{ID: "test:agent", Role: engine.RoleAgent}
+// defaultPrincipal asks where a test does not say who does.
+var defaultPrincipal = engine.Principal{ID: "test:agent", Role: engine.RoleAgent}
 
 // Run runs one file. The error means that it could not be run: the definition is not
 // valid, or the engine could not answer.
 func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, error) {
-	given := &stage{}
-	e, shut, err := open(given, given.model())
+	world := &stage{}
+	e, shut, err := open(world, world.model())
 	if err != nil {
 		return Report{}, err
 	}
@@ -83,7 +85,7 @@ func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, e
 			return err
 		}
 		for _, t := range f.Tests {
-			run := runner{ctx: ctx, engine: e, given: given, test: t, workflow: defined.Name}
+			run := runner{ctx: ctx, engine: e, given: world, test: t, workflow: defined.Name}
 			if err := run.runAll(); err != nil {
 				return fmt.Errorf("%s:%d: %s: %w", f.Path, t.Line, t.Name, err)
 			}
@@ -117,7 +119,7 @@ func (r *runner) runAll() error {
 	defer func() { r.report.Took = time.Since(begun) }()
 	who := r.test.Who
 	if who.ID == "" {
-		who = usual
+		who = defaultPrincipal
 	}
 	r.at = "start"
 	r.given.setStep(Step{})
@@ -233,13 +235,13 @@ func (r *runner) compareContext(want Expect, id string) error {
 	if err := json.Unmarshal(status.Context, &has); err != nil {
 		return fmt.Errorf("the context: %w", err)
 	}
-	for _, key := range sortedKeys(keys) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		got, ok := has[key]
 		switch {
 		case bytes.Equal(keys[key], []byte("null")) && !ok:
 		case !ok:
 			r.addProblem(want.Line, "expected %q in the context, it is not there", key)
-		case !equalJSON(keys[key], got):
+		case !document.Known(keys[key]).Equal(document.Known(got)):
 			r.addProblem(want.Line, "expected %q in the context to be %s, it is %s", key, keys[key], got)
 		}
 	}

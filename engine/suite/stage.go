@@ -2,13 +2,9 @@ package suite
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // stage is the world in which a step is taken: the evidence and the model that the
@@ -31,45 +27,37 @@ func (s *stage) current() Step {
 }
 
 // Fetch implements judge.Fetcher with what the file gives.
-func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.Fetched, error) {
+func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
-		return judge.Fetched{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
+		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
 	}
 	content, ok := s.current().Evidence[r.Name]
 	if !ok {
-		return judge.Fetched{Failure: judge.FailureUnavailable, Detail: "The test gives no such evidence."}, nil
+		return judge.FetchResult{Failure: judge.FailureUnavailable, Detail: "The test gives no such evidence."}, nil
 	}
-	return judge.Fetched{Content: content}, nil
+	return judge.FetchResult{Content: content}, nil
 }
 
 // model is the model layer: what the file says it says.
-func (s *stage) model() judge.Layer { return scripted{s} }
+func (s *stage) model() judge.Layer { return scriptedModel{s} }
 
-type scripted struct{ stage *stage }
+type scriptedModel struct{ stage *stage }
 
-func (scripted) Name() judge.LayerName { return judge.LayerModel }
+func (scriptedModel) Name() judge.LayerName { return judge.LayerModel }
 
-func (m scripted) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, error) {
-	said := m.stage.current().Model
+func (m scriptedModel) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, error) {
+	answer := m.stage.current().Model
 	op := judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Escalate, Confidence: 0.5, Assurance: judge.AssuranceNone}
 	switch {
-	case said == nil:
+	case answer == nil:
 		op.Trouble, op.Reasoning = judge.TroubleNotConfigured, "The test gives no model."
-	case said.Unavailable:
+	case answer.Unavailable:
 		op.Trouble, op.Reasoning = judge.TroubleUnavailable, "The model of the test does not answer."
-	case said.Outcome == judge.Escalate:
+	case answer.Outcome == judge.Escalate:
 		op.Trouble, op.Reasoning = judge.TroubleCannotAssess, "The model of the test cannot assess this."
 	default:
-		op.Outcome, op.Confidence, op.Assurance = said.Outcome, said.Confidence, judge.AssuranceLLM
+		op.Outcome, op.Confidence, op.Assurance = answer.Outcome, answer.Confidence, judge.AssuranceLLM
 		op.Reasoning = "The model of the test says so."
 	}
 	return op, nil
 }
-
-func equalJSON(a, b json.RawMessage) bool {
-	x, errX := document.Canonical(a)
-	y, errY := document.Canonical(b)
-	return errX == nil && errY == nil && string(x) == string(y)
-}
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -12,7 +12,6 @@ package suite
 
 import (
 	"encoding/json"
-	"errors"
 	"path/filepath"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -206,6 +205,3 @@ func readExpect(o *document.ObjectReader, line int) Expect {
 	o.Unknown()
 	return e
 }
-
-// ErrNoTests says that a path holds no file of tests.
-var ErrNoTests = errors.New("suite: no file of tests")

@@ -79,15 +79,15 @@ func buildEnvironment(s Source, lookup func(string) (string, bool)) []string {
 	return out
 }
 
-func (c *command) prepare(values map[string]string) (func(context.Context) judge.Fetched, string) {
+func (c *command) prepare(values map[string]string) (func(context.Context) judge.FetchResult, string) {
 	argv, problem := expandArgv(c.argv, values)
 	if problem != "" {
 		return nil, problem
 	}
-	return func(ctx context.Context) judge.Fetched { return c.run(ctx, argv) }, ""
+	return func(ctx context.Context) judge.FetchResult { return c.run(ctx, argv) }, ""
 }
 
-func (c *command) run(ctx context.Context, argv []string) judge.Fetched {
+func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	path, err := exec.LookPath(c.program)
 	if err != nil {
 		return startFailure(err)
@@ -191,7 +191,7 @@ func (c *command) superviseCommand(cmd *exec.Cmd, r, w *os.File, sink io.Writer,
 	r.Close()
 }
 
-func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
+func (c *command) result(state *os.ProcessState, sink *capture) judge.FetchResult {
 	if state == nil || !state.Exited() {
 		return failedFetch(judge.FailureStopped, "the command was killed by a signal")
 	}
@@ -215,11 +215,11 @@ func (c *command) result(state *os.ProcessState, sink *capture) judge.Fetched {
 		text, truncated = sink.text()
 		d.set("output", text)
 	}
-	return judge.Fetched{Content: d.end(), Truncated: truncated}
+	return judge.FetchResult{Content: d.end(), Truncated: truncated}
 }
 
 // startFailure says why a command does not run, without paths.
-func startFailure(err error) judge.Fetched {
+func startFailure(err error) judge.FetchResult {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
 		return failedFetch(judge.FailureUnavailable, "the command or its directory does not exist")

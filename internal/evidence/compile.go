@@ -27,7 +27,7 @@ type source struct {
 type kind interface {
 	// prepare puts values in their places; what it returns fetches, and gives up with
 	// FailureTimeout when its context ends.
-	prepare(values map[string]string) (fetch func(context.Context) judge.Fetched, problem string)
+	prepare(values map[string]string) (fetch func(context.Context) judge.FetchResult, problem string)
 	// warnings are what is wrong now and may be mended later.
 	warnings() []string
 }

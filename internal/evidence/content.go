@@ -17,9 +17,9 @@ import (
 // maxResultDepth leaves room for what the value is put into afterwards.
 const maxResultDepth = 56
 
-// failedFetch is a Fetched without content.
-func failedFetch(f judge.EvidenceFailure, format string, args ...any) judge.Fetched {
-	return judge.Fetched{Failure: f, Detail: fmt.Sprintf(format, args...)}
+// failedFetch is a FetchResult without content.
+func failedFetch(f judge.EvidenceFailure, format string, args ...any) judge.FetchResult {
+	return judge.FetchResult{Failure: f, Detail: fmt.Sprintf(format, args...)}
 }
 
 // objectWriter is a JSON object that is written key by key.

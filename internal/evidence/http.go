@@ -31,17 +31,17 @@ type address struct {
 
 func (a *address) warnings() []string { return nil }
 
-func (a *address) prepare(values map[string]string) (func(context.Context) judge.Fetched, string) {
+func (a *address) prepare(values map[string]string) (func(context.Context) judge.FetchResult, string) {
 	u, problem := a.template.expand(values)
 	if problem != "" {
 		return nil, problem
 	}
-	return func(ctx context.Context) judge.Fetched { return a.fetch(ctx, u) }, ""
+	return func(ctx context.Context) judge.FetchResult { return a.fetch(ctx, u) }, ""
 }
 
 // fetch follows redirects by hand: each is checked, and what was configured for the
 // first host is for that host alone.
-func (a *address) fetch(ctx context.Context, u *url.URL) judge.Fetched {
+func (a *address) fetch(ctx context.Context, u *url.URL) judge.FetchResult {
 	at, home := u, true
 	for range maxRedirects + 1 {
 		response, err := a.get(ctx, at, home)
@@ -85,7 +85,7 @@ func (a *address) get(ctx context.Context, u *url.URL, home bool) (*http.Respons
 	return a.guard.Transport().RoundTrip(request)
 }
 
-func (a *address) read(ctx context.Context, response *http.Response) judge.Fetched {
+func (a *address) read(ctx context.Context, response *http.Response) judge.FetchResult {
 	status := response.StatusCode
 	if accepted := slices.Contains(a.accept, status); !accepted && (len(a.accept) > 0 || status < 200 || status > 299) {
 		return failedFetch(judge.FailureRefused, "the server answered with status %d", status)
@@ -93,7 +93,7 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 	var d objectWriter
 	d.set("status", status)
 	if a.output == OutputNone {
-		return judge.Fetched{Content: d.end()}
+		return judge.FetchResult{Content: d.end()}
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(a.limit)+1))
 	switch {
@@ -106,7 +106,7 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 	if a.output == OutputText {
 		body = body[:min(len(body), a.limit)]
 		d.set("body", cleanOutput(body))
-		return judge.Fetched{Content: d.end(), Truncated: truncated}
+		return judge.FetchResult{Content: d.end(), Truncated: truncated}
 	}
 	if truncated {
 		return failedFetch(judge.FailureTooLarge, "the answer has more than %d bytes", a.limit)
@@ -115,12 +115,12 @@ func (a *address) read(ctx context.Context, response *http.Response) judge.Fetch
 		return failedFetch(judge.FailureMalformed, "the answer %s", problem)
 	}
 	d.set("body", json.RawMessage(body))
-	return judge.Fetched{Content: d.end()}
+	return judge.FetchResult{Content: d.end()}
 }
 
 // requestFailure says why there was no answer. The errors of net/http hold the whole
 // address and are never passed on.
-func requestFailure(ctx context.Context, err error) judge.Fetched {
+func requestFailure(ctx context.Context, err error) judge.FetchResult {
 	_, unresolved := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {

@@ -189,13 +189,13 @@ func manager(t testing.TB, opts evidence.Options, sources map[string]evidence.So
 }
 
 // fetchFrom fetches once from a source of its own manager.
-func fetchFrom(t testing.TB, s evidence.Source, arguments string) judge.Fetched {
+func fetchFrom(t testing.TB, s evidence.Source, arguments string) judge.FetchResult {
 	t.Helper()
 	return fetch(t, manager(t, evidence.Options{}, map[string]evidence.Source{"it": s}), arguments)
 }
 
 // fetch asks the source "it" with arguments, a JSON object.
-func fetch(t testing.TB, m *evidence.Manager, arguments string) judge.Fetched {
+func fetch(t testing.TB, m *evidence.Manager, arguments string) judge.FetchResult {
 	t.Helper()
 	f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: "it", Arguments: json.RawMessage(arguments)}, false)
 	if err != nil {
@@ -214,7 +214,7 @@ type commandResult struct {
 	Result   json.RawMessage `json:"result"`
 }
 
-func result(t testing.TB, f judge.Fetched) commandResult {
+func result(t testing.TB, f judge.FetchResult) commandResult {
 	t.Helper()
 	if f.Failure != "" {
 		t.Fatalf("failed: %s: %s", f.Failure, f.Detail)
@@ -226,7 +226,7 @@ func result(t testing.TB, f judge.Fetched) commandResult {
 	return out
 }
 
-func wantFailure(t testing.TB, f judge.Fetched, want judge.EvidenceFailure) {
+func wantFailure(t testing.TB, f judge.FetchResult, want judge.EvidenceFailure) {
 	t.Helper()
 	if f.Failure != want {
 		t.Errorf("failure %q (%s), content %.200s; want %q", f.Failure, f.Detail, f.Content, want)

@@ -11,7 +11,7 @@
 // without a terminal and without a file of gavel's, and what it starts and leaves in its
 // process group ends with it, also when this process is killed (see Watch).
 //
-// Unavailable evidence is a judge.Fetched with a Failure, in one sentence without
+// Unavailable evidence is a judge.FetchResult with a Failure, in one sentence without
 // values of arguments and without what was fetched. Any exit code is a result: a
 // failing test is evidence.
 //
@@ -180,7 +180,7 @@ func (m *Manager) List() []Info {
 func (m *Manager) Warnings() []string { return slices.Clone(m.warnings) }
 
 // Fetch implements judge.Fetcher.
-func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly bool) (judge.Fetched, error) {
+func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly bool) (judge.FetchResult, error) {
 	s, ok := m.sources[r.Source]
 	switch {
 	case !ok:
@@ -198,7 +198,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	}
 	fctx, end, err := m.acquire(ctx, r.Caller)
 	if err != nil {
-		return judge.Fetched{}, err
+		return judge.FetchResult{}, err
 	}
 	defer end()
 	timeout := s.boundTimeout(r.Timeout)
@@ -210,7 +210,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 		return out, nil
 	}
 	if err := m.endReason(ctx); err != nil {
-		return judge.Fetched{}, err
+		return judge.FetchResult{}, err
 	}
 	if out.Failure == judge.FailureTimeout {
 		out.Detail = fmt.Sprintf("timed out after %s", timeout)

@@ -38,7 +38,7 @@ func TestTooManyFetches(t *testing.T) {
 	t.Parallel()
 	h := hold(t)
 	m := manager(t, evidence.Options{Concurrent: 2, Wait: 50 * time.Millisecond}, map[string]evidence.Source{"it": h.source})
-	fetch := func(ctx context.Context, source, caller string) (judge.Fetched, error) {
+	fetch := func(ctx context.Context, source, caller string) (judge.FetchResult, error) {
 		return m.Fetch(ctx, judge.EvidenceRequest{Source: source, Caller: caller}, false)
 	}
 	var all sync.WaitGroup

@@ -73,8 +73,8 @@ func Examine(docs shown.Documents) (findings []validators.Finding, certain bool)
 // isEmpty reports whether the data has values and none of them says anything, or neither
 // data nor context has any: what is judged may be in the context.
 func isEmpty(docs shown.Documents) bool {
-	values, said := countValues(docs.Named(shown.Data))
-	if said {
+	values, speaks := countValues(docs.Named(shown.Data))
+	if speaks {
 		return false
 	}
 	_, before := countValues(docs.Named(shown.Context))
@@ -83,7 +83,7 @@ func isEmpty(docs shown.Documents) bool {
 
 // countValues counts scalars and reports whether one of them says something: a number, a
 // boolean, a text with a letter or a digit.
-func countValues(docs shown.Documents) (n int, said bool) {
+func countValues(docs shown.Documents) (n int, speaks bool) {
 	for _, d := range docs {
 		for l := range d.Leaves() {
 			if l.Name {
@@ -93,13 +93,13 @@ func countValues(docs shown.Documents) (n int, said bool) {
 			switch l.Kind {
 			case document.Null:
 			case document.String:
-				said = said || shown.HasWord(l.Text) || l.Cut && l.Text == ""
+				speaks = speaks || shown.HasWord(l.Text) || l.Cut && l.Text == ""
 			default:
-				said = true
+				speaks = true
 			}
 		}
 	}
-	return n, said
+	return n, speaks
 }
 
 type text struct {

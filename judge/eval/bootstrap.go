@@ -72,13 +72,13 @@ type classes[T comparable] struct {
 
 func classifyGroups[T comparable](groups int, sum func(g int) T) classes[T] {
 	c := classes[T]{of: make([]uint32, groups)}
-	known := map[T]uint32{}
+	index := map[T]uint32{}
 	for g := range groups {
 		v := sum(g)
-		at, ok := known[v]
+		at, ok := index[v]
 		if !ok {
 			at = uint32(len(c.sums)) //nolint:gosec // fewer than groups, which fit
-			known[v] = at
+			index[v] = at
 			c.sums = append(c.sums, v)
 		}
 		c.of[g] = at

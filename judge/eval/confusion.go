@@ -69,11 +69,11 @@ func (t *table) kappa() *float64        { return kappaOf(t.binaryCells()) }
 func (t *table) outcomeKappa() *float64 { return kappaOf(t.cells()) }
 
 func (t *table) confusion() Confusion {
-	got := func(k int) Got { return Got{t[k][approve], t[k][reject], t[k][escalate]} }
+	got := func(k int) OutcomeCounts { return OutcomeCounts{t[k][approve], t[k][reject], t[k][escalate]} }
 	r, e := got(reject), got(escalate)
 	return Confusion{
 		ExpectApprove: got(approve), ExpectReject: r, ExpectEscalate: e,
-		ExpectNotApprove: Got{r.Approve + e.Approve, r.Reject + e.Reject, r.Escalate + e.Escalate},
+		ExpectNotApprove: OutcomeCounts{r.Approve + e.Approve, r.Reject + e.Reject, r.Escalate + e.Escalate},
 	}
 }
 

@@ -85,14 +85,14 @@ func (r *Report) setIntervals(t *table, rows []row, o Options) {
 	b := bootstrapTable(rows, o)
 	r.Kappa = b["kappa"].estimate(t.kappa(), o.Confidence)
 	r.OutcomeKappa = b["outcomeKappa"].estimate(t.outcomeKappa(), o.Confidence)
-	r.Clustered = Clustered{
+	r.Clustered = ClusteredIntervals{
 		FalseApprove: b["falseApprove"].interval(o.Confidence), Escalation: b["escalation"].interval(o.Confidence),
 		Accuracy: b["accuracy"].interval(o.Confidence), GateAccuracy: b["gateAccuracy"].interval(o.Confidence),
 	}
 }
 
 // weightRows is nil when all rows weigh the same.
-func weightRows(rows []row) *Weighted {
+func weightRows(rows []row) *WeightedRates {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -120,7 +120,7 @@ func weightRows(rows []row) *Weighted {
 	if same {
 		return nil
 	}
-	return &Weighted{FalseApprove: ratioOf(wrong, mustNot), Escalation: ratioOf(escalated, all), Accuracy: ratioOf(exact, all), GateAccuracy: ratioOf(gate, all)}
+	return &WeightedRates{FalseApprove: ratioOf(wrong, mustNot), Escalation: ratioOf(escalated, all), Accuracy: ratioOf(exact, all), GateAccuracy: ratioOf(gate, all)}
 }
 
 func (r *Report) notes() []string {

@@ -69,7 +69,7 @@ func TestEvaluateByHand(t *testing.T) {
 	checkRate(t, "escalation", r.Escalation, 5, 20)
 	checkRate(t, "accuracy", r.Accuracy, 13, 20)
 	checkRate(t, "gate accuracy", r.GateAccuracy, 16, 20)
-	if r.Confusion.ExpectNotApprove != (Got{2, 6, 4}) || r.Confusion.ExpectApprove != (Got{6, 1, 1}) {
+	if r.Confusion.ExpectNotApprove != (OutcomeCounts{2, 6, 4}) || r.Confusion.ExpectApprove != (OutcomeCounts{6, 1, 1}) {
 		t.Errorf("confusion: %+v", r.Confusion)
 	}
 	// po = 16/20, pe = (8*8 + 12*12)/400 = 0.52.

@@ -40,13 +40,13 @@ type ForeignJudge struct {
 // CasesOf returns the cases that a judge was asked about: sources often have a strategy
 // judge only a part, which is no failure.
 func (f Foreign) CasesOf(j ForeignJudge) []Case {
-	asked := make(map[string]bool, len(j.Results))
+	ids := make(map[string]bool, len(j.Results))
 	for _, r := range j.Results {
-		asked[r.Case] = true
+		ids[r.Case] = true
 	}
 	var cases []Case
 	for _, c := range f.Cases {
-		if asked[c.ID] {
+		if ids[c.ID] {
 			cases = append(cases, c)
 		}
 	}

@@ -220,7 +220,7 @@ func (c Case) findDocumentProblem() string {
 func (c Case) findAnswerProblem() string {
 	oneOf := []struct {
 		key, value string
-		known      []string
+		allowed    []string
 	}{
 		{"expect.outcome", string(c.Expect.Outcome), []string{string(judge.Approve), string(judge.Reject), string(judge.Escalate)}},
 		{"label.source", c.Label.Source, []string{"human", "adjudicated", "synthetic"}},
@@ -228,13 +228,13 @@ func (c Case) findAnswerProblem() string {
 		{"risk", c.Risk, []string{"", "high"}},
 	}
 	for _, o := range oneOf {
-		if !slices.Contains(o.known, o.value) {
-			return fmt.Sprintf("%s is %q; it is %s", o.key, clipQuote(o.value), orList(o.known))
+		if !slices.Contains(o.allowed, o.value) {
+			return fmt.Sprintf("%s is %q; it is %s", o.key, clipQuote(o.value), orList(o.allowed))
 		}
 	}
 	for id, answer := range c.Expect.Criteria {
-		if known := []string{"met", "not_met", "cannot_assess"}; !slices.Contains(known, answer) {
-			return fmt.Sprintf("expect.criteria: %q is %q; it is %s", clipQuote(id), clipQuote(answer), orList(known))
+		if allowed := []string{"met", "not_met", "cannot_assess"}; !slices.Contains(allowed, answer) {
+			return fmt.Sprintf("expect.criteria: %q is %q; it is %s", clipQuote(id), clipQuote(answer), orList(allowed))
 		}
 	}
 	for _, code := range c.Expect.ViolationsAny {
@@ -271,9 +271,9 @@ func kindOf(doc json.RawMessage) byte {
 	return 0
 }
 
-func orList(known []string) string {
+func orList(words []string) string {
 	var out []string
-	for _, k := range known {
+	for _, k := range words {
 		if k == "" {
 			k = "absent"
 		}
@@ -320,11 +320,11 @@ func checkNames(v document.JSON, path string) (rule, says string) {
 	if twice := v.Duplicate(); twice.Kind() != 0 {
 		return RuleDuplicateKey, fmt.Sprintf("duplicate key %s; keep one", clipQuote(memberPath(path, twice)))
 	}
-	known, ours := caseKeys[path]
+	keys, isOurs := caseKeys[path]
 	for name, value := range v.Members() {
 		at := memberPath(path, name)
-		if ours && !slices.Contains(known, name.Text()) {
-			return RuleUnknownKey, fmt.Sprintf("unknown key %q; %s", clipQuote(at), suggestWord(name.Text(), known))
+		if isOurs && !slices.Contains(keys, name.Text()) {
+			return RuleUnknownKey, fmt.Sprintf("unknown key %q; %s", clipQuote(at), suggestWord(name.Text(), keys))
 		}
 		if rule, says = checkNames(value, at); rule != "" {
 			return rule, says
@@ -342,12 +342,12 @@ func memberPath(path string, name document.JSON) string {
 	return strings.TrimPrefix(path+"."+name.Text(), ".")
 }
 
-func suggestWord(word string, known []string) string {
-	if best := document.Suggest(word, known); best != "" {
+func suggestWord(word string, words []string) string {
+	if best := document.Suggest(word, words); best != "" {
 		return fmt.Sprintf("did you mean %q?", clipQuote(best))
 	}
 	var names []string
-	for _, k := range known[:min(len(known), 30)] {
+	for _, k := range words[:min(len(words), 30)] {
 		names = append(names, clipQuote(k))
 	}
 	if len(names) == 0 {

@@ -114,18 +114,18 @@ func lintLines(t *testing.T, resolve Resolver, lines ...[]string) ([]Issue, Summ
 	return l.Finish()
 }
 
-func flow(_ string, workflow []byte) (Known, error) {
+func flow(_ string, workflow []byte) (Criteria, error) {
 	if strings.Contains(string(workflow), "nowhere") {
-		return Known{}, errors.New("there is no such definition")
+		return nil, errors.New("there is no such definition")
 	}
-	return Known{Criteria: map[string]map[string][]string{"s": {"do": {"The text is clear."}}, "end": {}}}, nil
+	return Criteria{"s": {"do": {"The text is clear."}}, "end": {}}, nil
 }
 
 // other makes the second case another one, to be refused.
 var other = []string{`"id":"a"`, `"id":"b"`, `"group":"g"`, `"group":"h"`, "all done", "nothing", `"outcome":"approve"`, `"outcome":"reject"`}
 
 func TestLintRules(t *testing.T) {
-	resolve := func(file string, w json.RawMessage) (Known, error) { return flow(file, w) }
+	resolve := func(file string, w json.RawMessage) (Criteria, error) { return flow(file, w) }
 	long := "all of this was done with the greatest care by the four of us, on Monday, and then it was checked again"
 	tests := []struct {
 		name string

@@ -41,20 +41,20 @@ const (
 
 // Add takes a case with its results.
 func (l *Ledger) Add(c Case, results []Result) {
-	kept := l.withoutJudgeInput(c)
-	said := caseWords{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(kept.Notes)}
+	small := l.withoutJudgeInput(c)
+	words := caseWords{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(small.Notes)}
 	for _, r := range results {
-		r = l.withoutQuotes(kept, r)
-		said.bytes += len(r.Reasoning)
-		said.rank(&kept, &r)
+		r = l.withoutQuotes(small, r)
+		words.bytes += len(r.Reasoning)
+		words.rank(&small, &r)
 		l.Results = append(l.Results, r)
 	}
-	l.Cases = append(l.Cases, kept)
-	if said.bytes == 0 {
+	l.Cases = append(l.Cases, small)
+	if words.bytes == 0 {
 		return
 	}
-	heap.Push(&l.words, said)
-	for l.bytes += said.bytes; l.bytes > maxWords; {
+	heap.Push(&l.words, words)
+	for l.bytes += words.bytes; l.bytes > maxWords; {
 		l.forget(heap.Pop(&l.words).(caseWords)) //nolint:forcetypeassert // the heap holds nothing else
 	}
 }
@@ -145,16 +145,16 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 }
 
 // reuseValue reuses the value of an equal key; beyond maxTexts it remembers no more.
-func reuseValue[V any](known *map[string]V, key string, value func() V) V {
-	if v, ok := (*known)[key]; ok {
+func reuseValue[V any](values *map[string]V, key string, value func() V) V {
+	if v, ok := (*values)[key]; ok {
 		return v
 	}
 	v := value()
-	if *known == nil {
-		*known = map[string]V{}
+	if *values == nil {
+		*values = map[string]V{}
 	}
-	if len(*known) < maxTexts {
-		(*known)[key] = v
+	if len(*values) < maxTexts {
+		(*values)[key] = v
 	}
 	return v
 }

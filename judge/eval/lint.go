@@ -48,15 +48,13 @@ type Issue struct {
 	Message string `json:"message"`
 }
 
-// Known is what golden data may name of a definition.
-type Known struct {
-	// Criteria by state and action, in the order in which the judge numbers them.
-	Criteria map[string]map[string][]string
-}
+// Criteria are those of a definition by state and action, in the order in which the judge
+// numbers them: golden data may name no others.
+type Criteria map[string]map[string][]string
 
 // Resolver finds the definition that a case names or brings. file is the one in which
 // the case stands. Its error says what is wrong with workflow.
-type Resolver func(file string, workflow json.RawMessage) (Known, error)
+type Resolver func(file string, workflow json.RawMessage) (Criteria, error)
 
 // Linter examines golden data case by case, and keeps only digests of them.
 type Linter struct {
@@ -202,14 +200,14 @@ func (l *Linter) checkDefinition(g Golden, at spot) {
 	if l.resolve == nil {
 		return
 	}
-	known, err := l.resolve(g.File, g.Workflow)
+	states, err := l.resolve(g.File, g.Workflow)
 	if err != nil {
 		l.addIssue(at, RuleUnknownWorkflow, "%v", err)
 		return
 	}
-	actions, ok := known.Criteria[g.State]
+	actions, ok := states[g.State]
 	if !ok {
-		l.addIssue(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), suggestWord(g.State, slices.Sorted(maps.Keys(known.Criteria))))
+		l.addIssue(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), suggestWord(g.State, slices.Sorted(maps.Keys(states))))
 		return
 	}
 	criteria, ok := actions[g.Action]

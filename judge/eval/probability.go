@@ -114,16 +114,16 @@ func (f forecast) square() float64 { return (f.p - f.value()) * (f.p - f.value()
 // may be fewer. sorted rises.
 func binForecasts(sorted []forecast, want int, confidence float64) []Bin {
 	var all []Bin
-	n, begin, closed := len(sorted), 0, 0
+	n, begin, done := len(sorted), 0, 0
 	for i := range sorted {
 		last := i+1 == n
 		if !last && sorted[i+1].p == sorted[i].p {
 			continue
 		}
-		if !last && (i+1)*want < (closed+1)*n {
+		if !last && (i+1)*want < (done+1)*n {
 			continue
 		}
-		closed = (i + 1) * want / n
+		done = (i + 1) * want / n
 		all = append(all, binOf(sorted[begin:i+1], confidence))
 		begin = i + 1
 	}

@@ -210,7 +210,7 @@ func (r Report) confusionTable() Grid {
 	t := Grid{Title: "Confusion", Head: []string{"right", "approve", "reject", "escalate"}}
 	for _, row := range []struct {
 		name string
-		got  Got
+		got  OutcomeCounts
 	}{
 		{"approve", r.Confusion.ExpectApprove},
 		{"not approve", r.Confusion.ExpectNotApprove},

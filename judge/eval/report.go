@@ -57,9 +57,9 @@ type Report struct {
 	OutcomeKappa Estimate `json:"outcomeKappa"`
 	// Clustered are bootstrap intervals of the rates that have one, for the reader who
 	// wants to see what the groups cost.
-	Clustered Clustered `json:"clustered"`
+	Clustered ClusteredIntervals `json:"clustered"`
 	// Weighted are the rates by the cases' weights, nil when all weigh the same.
-	Weighted *Weighted `json:"weighted,omitempty"`
+	Weighted *WeightedRates `json:"weighted,omitempty"`
 
 	// Probability says how good the probabilities are, nil when no model spoke.
 	Probability *Probability `json:"probability,omitempty"`
@@ -145,16 +145,16 @@ type Estimate struct {
 	Undefined int `json:"undefined,omitempty"`
 }
 
-// Clustered are bootstrap intervals, nil as in Estimate.
-type Clustered struct {
+// ClusteredIntervals are bootstrap intervals, nil as in Estimate.
+type ClusteredIntervals struct {
 	FalseApprove *Interval `json:"falseApprove,omitempty"`
 	Escalation   *Interval `json:"escalation,omitempty"`
 	Accuracy     *Interval `json:"accuracy,omitempty"`
 	GateAccuracy *Interval `json:"gateAccuracy,omitempty"`
 }
 
-// Weighted are rates by Case.Weight, nil as in Estimate.
-type Weighted struct {
+// WeightedRates are rates by Case.Weight, nil as in Estimate.
+type WeightedRates struct {
 	FalseApprove *float64 `json:"falseApprove,omitempty"`
 	Escalation   *float64 `json:"escalation,omitempty"`
 	Accuracy     *float64 `json:"accuracy,omitempty"`
@@ -164,14 +164,14 @@ type Weighted struct {
 // Confusion counts the scored cases: two rows of three, and the second row once more
 // by what was right.
 type Confusion struct {
-	ExpectApprove    Got `json:"expectApprove"`
-	ExpectNotApprove Got `json:"expectNotApprove"`
-	ExpectReject     Got `json:"expectReject"`
-	ExpectEscalate   Got `json:"expectEscalate"`
+	ExpectApprove    OutcomeCounts `json:"expectApprove"`
+	ExpectNotApprove OutcomeCounts `json:"expectNotApprove"`
+	ExpectReject     OutcomeCounts `json:"expectReject"`
+	ExpectEscalate   OutcomeCounts `json:"expectEscalate"`
 }
 
-// Got counts outcomes.
-type Got struct {
+// OutcomeCounts counts outcomes.
+type OutcomeCounts struct {
 	Approve  int `json:"approve"`
 	Reject   int `json:"reject"`
 	Escalate int `json:"escalate"`

@@ -257,13 +257,13 @@ func (t *Tuning) decline(all []step, level float64) {
 		t.Says = fmt.Sprintf("not certifiable: the model approved none of the calibration cases; it needs %d more approvals, none wrong", t.More)
 		return
 	}
-	looked := t.Candidates
-	bad := len(looked) > 0
-	for _, c := range looked {
+	candidates := t.Candidates
+	bad := len(candidates) > 0
+	for _, c := range candidates {
 		bad = bad && LowerBound(c.Risk.K, c.Risk.N, level) > t.TargetRisk
 	}
 	if bad {
-		first := looked[0]
+		first := candidates[0]
 		t.Status, t.Risk = Infeasible, first.Risk
 		t.Says = fmt.Sprintf("infeasible: at every threshold more than %.3g of the approvals are shown to be wrong; already among the %d surest %d are. More cases will not help, another judge may", t.TargetRisk, first.Risk.N, first.Risk.K)
 		return

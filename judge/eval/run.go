@@ -78,11 +78,11 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 			}
 		})
 	}
-	var streamed error
+	var streamErr error
 	wg.Go(func() {
 		defer close(order)
 		defer close(todo)
-		streamed = feedCases(ctx, cases, todo, order)
+		streamErr = feedCases(ctx, cases, todo, order)
 	})
 	done := 0
 	for j := range order {
@@ -102,7 +102,7 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 			r.Progress(done)
 		}
 	}
-	return errors.Join(streamed, ctx.Err()) // order is closed after streamed was set
+	return errors.Join(streamErr, ctx.Err()) // order is closed after streamErr was set
 }
 
 func feedCases(ctx context.Context, cases iter.Seq2[Case, error], todo, order chan<- job) error {

@@ -77,7 +77,7 @@ func TestRunnerFailures(t *testing.T) {
 		if c.ID == "down" {
 			return judge.Verdict{}, errors.New("the sandbox is down")
 		}
-		return judge.Verdict{Outcome: judge.Approve, Opinions: []judge.Opinion{{Layer: judge.LayerModel, Outcome: judge.Approve, Model: &judge.Asked{Calls: 2, Stated: 0.9}}}, Confidence: 0.8}, nil
+		return judge.Verdict{Outcome: judge.Approve, Opinions: []judge.Opinion{{Layer: judge.LayerModel, Outcome: judge.Approve, Model: &judge.ModelRecord{Calls: 2, Stated: 0.9}}}, Confidence: 0.8}, nil
 	}
 	r.Budget = Budget{Calls: 3}
 	results, err := r.RunAll(t.Context(), []Case{golden("bad", judge.Approve), golden("down", judge.Approve), golden("a", judge.Approve), golden("b", judge.Approve), golden("c", judge.Approve)})
@@ -124,20 +124,20 @@ func TestRunnerStops(t *testing.T) {
 }
 
 func TestResultOf(t *testing.T) {
-	with := func(outcome judge.Outcome, trouble judge.Trouble, asked judge.Asked) judge.Verdict {
+	with := func(outcome judge.Outcome, trouble judge.Trouble, asked judge.ModelRecord) judge.Verdict {
 		return judge.Verdict{Outcome: judge.Escalate, Confidence: 0.7, Opinions: []judge.Opinion{{Layer: judge.LayerModel, Outcome: outcome, Trouble: trouble, Model: &asked}}}
 	}
-	missed := ResultOf("a", 0, with(judge.Escalate, judge.TroubleUnavailable, judge.Asked{Failure: "config", Detail: "not recorded"}))
+	missed := ResultOf("a", 0, with(judge.Escalate, judge.TroubleUnavailable, judge.ModelRecord{Failure: "config", Detail: "not recorded"}))
 	if missed.Failure != "model: config" || missed.Outcome != "" || missed.Reasoning != "not recorded" {
 		t.Errorf("unavailable: %+v", missed)
 	}
-	if r := ResultOf("a", 0, with(judge.Escalate, judge.TroubleUnreadable, judge.Asked{})); !r.Unreadable || r.Failure != "" || r.Approval != nil {
+	if r := ResultOf("a", 0, with(judge.Escalate, judge.TroubleUnreadable, judge.ModelRecord{})); !r.Unreadable || r.Failure != "" || r.Approval != nil {
 		t.Errorf("unreadable: %+v", r)
 	}
-	if r := ResultOf("a", 0, with(judge.Escalate, judge.TroubleCannotAssess, judge.Asked{})); r.Failure != "" || r.Unreadable || r.Approval != nil {
+	if r := ResultOf("a", 0, with(judge.Escalate, judge.TroubleCannotAssess, judge.ModelRecord{})); r.Failure != "" || r.Unreadable || r.Approval != nil {
 		t.Errorf("cannot assess: %+v", r)
 	}
-	if r := ResultOf("a", 0, with(judge.Reject, judge.TroubleNone, judge.Asked{Stated: 0.9})); r.Approval == nil || *r.Approval > 0.31 || *r.Stated != 0.9 {
+	if r := ResultOf("a", 0, with(judge.Reject, judge.TroubleNone, judge.ModelRecord{Stated: 0.9})); r.Approval == nil || *r.Approval > 0.31 || *r.Stated != 0.9 {
 		t.Errorf("rejected: %+v", r)
 	}
 }

@@ -92,22 +92,22 @@ func (s *scoredCases) score(o Options) {
 				s.counts.FailedResults++
 			}
 		}
-		took := false
+		scored := false
 		for _, r := range all {
 			if isFailed(r) {
 				continue
 			}
-			took = true
+			scored = true
 			s.addRow(c, r, o.Unreadable)
 			if !o.Pool {
 				break
 			}
 		}
-		if !took {
+		if !scored {
 			s.lost = append(s.lost, c)
 		}
 		switch {
-		case took:
+		case scored:
 		case len(all) == 0:
 			s.counts.Missing++
 		default:

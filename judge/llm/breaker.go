@@ -127,7 +127,7 @@ func newLateness(idle func() bool) *lateness {
 }
 
 // enter says whether a caller may ask: at once, after a probe, or not (the error).
-func (l *lateness) enter(caller string) (probes bool, kept *Error) {
+func (l *lateness) enter(caller string) (probes bool, refusal *Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := time.Until(l.down)
@@ -220,9 +220,9 @@ func probeOf(model string) Request {
 // withLateness makes callers with late answers wait for a probe, which once performs.
 func withLateness(next, once Completer, l *lateness) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		probes, kept := l.enter(req.Caller)
-		if kept != nil {
-			return Reply{}, kept
+		probes, refusal := l.enter(req.Caller)
+		if refusal != nil {
+			return Reply{}, refusal
 		}
 		if probes {
 			if err := l.probe(ctx, once, req.Model); err != nil {

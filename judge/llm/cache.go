@@ -21,7 +21,7 @@ type cacheEntry struct {
 // first. A failure is never cached: the next caller may have better luck. A negative ttl
 // is no cache. (lru's own expiry needs a goroutine that nothing ends.)
 func withCache(next Completer, first string, ttl time.Duration, entries int) Completer {
-	known, err := lru.New[string, cacheEntry](entries)
+	cache, err := lru.New[string, cacheEntry](entries)
 	if ttl < 0 || err != nil {
 		return next
 	}
@@ -30,14 +30,14 @@ func withCache(next Completer, first string, ttl time.Duration, entries int) Com
 			return next.Complete(ctx, req)
 		}
 		key := keyOf(req, first)
-		if c, ok := known.Get(key); ok && time.Now().Before(c.until) {
+		if c, ok := cache.Get(key); ok && time.Now().Before(c.until) {
 			reply := c.reply.clone()
 			reply.CacheHit, reply.Shared, reply.Calls, reply.Usage, reply.CostUSD = true, false, 0, nil, nil
 			return reply, nil
 		}
 		reply, err := next.Complete(ctx, req)
 		if err == nil {
-			known.Add(key, cacheEntry{reply.clone(), time.Now().Add(ttl)})
+			cache.Add(key, cacheEntry{reply.clone(), time.Now().Add(ttl)})
 		}
 		return reply, err
 	})

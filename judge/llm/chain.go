@@ -16,11 +16,11 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 		if req.Model == "" {
 			req.Model = first
 		}
-		asked, ok := models[req.Model]
+		model, ok := models[req.Model]
 		if !ok {
 			return Reply{}, &Error{Class: ClassConfig, Message: fmt.Sprintf("no model named %.60q is configured", req.Model), Advice: "name a model that is configured, or none"}
 		}
-		line := []*backend{asked}
+		line := []*backend{model}
 		for _, name := range fallbacks {
 			if name != req.Model {
 				line = append(line, models[name])

@@ -136,7 +136,7 @@ func (c *complaint) newError(status int, header http.Header, now time.Time) *Err
 // classify maps what an endpoint says to a class. The order matters: codes before texts
 // before the status.
 func (c *complaint) classify() Class {
-	asked := c.status == 400 || c.status == 422 || c.status == 404 || c.status == 405 || c.status == 501
+	isRejection := c.status == 400 || c.status == 422 || c.status == 404 || c.status == 405 || c.status == 501
 	switch {
 	case c.mentions("unexpected endpoint or method"):
 		return ClassNotFound
@@ -152,7 +152,7 @@ func (c *complaint) classify() Class {
 		return ClassFilter
 	case c.status == 403 && !c.mentions("key", "token", "permission", "auth", "credential", "account", "access", "country", "region", "allowed", "forbidden", "subscription", "billing"):
 		return ClassRefusal // a wall in front of the endpoint may have looked at what the case says
-	case c.status == 401 || c.status == 403 || asked && c.mentions("api key not valid", "invalid api key", "incorrect api key", "api_key_invalid", "invalid_api_key", "missing api key"):
+	case c.status == 401 || c.status == 403 || isRejection && c.mentions("api key not valid", "invalid api key", "incorrect api key", "api_key_invalid", "invalid_api_key", "missing api key"):
 		return ClassAuth
 	case c.status == 429:
 		return ClassRateLimited
@@ -162,9 +162,9 @@ func (c *complaint) classify() Class {
 		return ClassOverloaded
 	case c.status >= 500 && c.status != 501:
 		return ClassUpstream
-	case asked && c.parameterName() != "":
+	case isRejection && c.parameterName() != "":
 		return ClassCapability
-	case c.status == 404 || c.status == 405 || c.status == 410 || asked && c.mentions("model") && c.mentions("not found", "not_found", "does not exist", "not exist", "unknown model", "invalid model", "no such model", "not loaded"):
+	case c.status == 404 || c.status == 405 || c.status == 410 || isRejection && c.mentions("model") && c.mentions("not found", "not_found", "does not exist", "not exist", "unknown model", "invalid model", "no such model", "not loaded"):
 		return ClassNotFound
 	case c.status >= 300 && c.status < 400:
 		return ClassConfig
@@ -249,14 +249,14 @@ func wordIn(text, word string) bool {
 }
 
 func (c *complaint) summary() string {
-	said := cleanText(secrets(nil).redact(c.message), 200)
-	if said == "" {
+	text := cleanText(secrets(nil).redact(c.message), 200)
+	if text == "" {
 		if text := http.StatusText(c.status); text != "" {
 			return "the endpoint answered: " + text
 		}
 		return "the endpoint answered with an error and no reason"
 	}
-	return "the endpoint says: " + said
+	return "the endpoint says: " + text
 }
 
 func (c *complaint) advice(class Class) string {

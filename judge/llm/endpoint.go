@@ -153,15 +153,15 @@ func (e *endpoint) explainNotFound(err error) error {
 	if !errors.As(err, &fail) {
 		return err
 	}
-	told := *fail
-	told.Message = strings.TrimSuffix(told.Message, ".") + "; called was " + e.url()
-	told.Advice = fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", quoteForeign(e.model.ID))
+	explained := *fail
+	explained.Message = strings.TrimSuffix(explained.Message, ".") + "; called was " + e.url()
+	explained.Advice = fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", quoteForeign(e.model.ID))
 	if others := e.otherBases(); len(others) > 0 {
-		told.Advice += ", or try LLM_BASE_URL=" + strings.Join(others, " or ")
+		explained.Advice += ", or try LLM_BASE_URL=" + strings.Join(others, " or ")
 	} else {
-		told.Advice += ", and the path of LLM_BASE_URL"
+		explained.Advice += ", and the path of LLM_BASE_URL"
 	}
-	return &told
+	return &explained
 }
 
 func (e *endpoint) otherBases() []string {

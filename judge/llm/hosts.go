@@ -65,20 +65,20 @@ const ollamaPort = "11434"
 
 func hostOf(u *url.URL) host {
 	name := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
-	known := host{base: "/v1", thinking: dialectTemplate, efforts: "low medium high"}
+	found := host{base: "/v1", thinking: dialectTemplate, efforts: "low medium high"}
 	if u.Port() == ollamaPort {
-		known = host{base: "/v1", thinking: dialectEffort, efforts: "none low medium high"}
+		found = host{base: "/v1", thinking: dialectEffort, efforts: "none low medium high"}
 	}
 	for _, h := range hosts {
 		if h.name == name || h.name[0] == '.' && strings.HasSuffix(name, h.name) {
-			known = h
+			found = h
 			break
 		}
 	}
-	if known.start == "" {
-		known.start = RungJSONSchema
+	if found.start == "" {
+		found.start = RungJSONSchema
 	}
-	return known
+	return found
 }
 
 func (h host) startFor(m Model) Rung {

@@ -210,19 +210,19 @@ func (e *Error) afterCalls(calls int) *Error {
 }
 
 func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
-	told := *fail
+	final := *fail
 	at, _ := e.ladder.current()
 	switch {
 	case again >= maxNegotiation:
-		told.Advice = "ask again: what was learned so far is kept"
+		final.Advice = "ask again: what was learned so far is kept"
 	case e.ladder.fixed && at.rung != RungPrompt:
-		told.Class = ClassConfig
-		told.Message = fmt.Sprintf("the endpoint does not take %s, to which the model %q is fixed: %s", at.rung, e.model.Name, fail.Message)
-		told.Advice = "fix another rung (json_schema, tool, json_object, prompt), or none so that one is found"
+		final.Class = ClassConfig
+		final.Message = fmt.Sprintf("the endpoint does not take %s, to which the model %q is fixed: %s", at.rung, e.model.Name, fail.Message)
+		final.Advice = "fix another rung (json_schema, tool, json_object, prompt), or none so that one is found"
 	default:
-		told.Advice = "no parameter is left to drop; choose another model or endpoint"
+		final.Advice = "no parameter is left to drop; choose another model or endpoint"
 	}
-	return &told
+	return &final
 }
 
 // lowerManner leaves out the refused parameter if that is possible, otherwise it goes

@@ -42,7 +42,7 @@ func latchDuration(err error) time.Duration {
 }
 
 // enter returns the remembered failure, or nil and whether the caller probes.
-func (l *latch) enter() (probes bool, kept *Error) {
+func (l *latch) enter() (probes bool, refusal *Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail == nil {
@@ -57,10 +57,10 @@ func (l *latch) enter() (probes bool, kept *Error) {
 }
 
 func (l *latch) refusal(left time.Duration) *Error {
-	kept := *l.fail
-	kept.Calls, kept.Usage, kept.RetryAfter = 0, nil, max(left, time.Second)
-	kept.Message = fmt.Sprintf("%s (known from an earlier call; the next one is in %v)", kept.Message, kept.RetryAfter.Round(time.Second))
-	return &kept
+	again := *l.fail
+	again.Calls, again.Usage, again.RetryAfter = 0, nil, max(left, time.Second)
+	again.Message = fmt.Sprintf("%s (known from an earlier call; the next one is in %v)", again.Message, again.RetryAfter.Round(time.Second))
+	return &again
 }
 
 func (l *latch) leave(probed bool, err error) {
@@ -90,11 +90,11 @@ func withLatch(next Completer, l *latch) Completer {
 
 // withGuard asks for callers that enter admits, and tells leave how the question ended
 // and whether it was a probe, also when it panicked.
-func withGuard(next Completer, enter func(caller string) (probes bool, kept *Error), leave func(caller string, probes bool, err error)) Completer {
+func withGuard(next Completer, enter func(caller string) (probes bool, refusal *Error), leave func(caller string, probes bool, err error)) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (reply Reply, err error) {
-		probes, kept := enter(req.Caller)
-		if kept != nil {
-			return Reply{}, kept
+		probes, refusal := enter(req.Caller)
+		if refusal != nil {
+			return Reply{}, refusal
 		}
 		err = context.Canceled // until it has ended otherwise
 		defer func() { leave(req.Caller, probes, err) }()

@@ -61,7 +61,7 @@ func newQuality() *quality {
 }
 
 // enter returns an error for a caller that must wait, or whether its question probes.
-func (q *quality) enter(name string) (probes bool, kept *Error) {
+func (q *quality) enter(name string) (probes bool, refusal *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.callers.recordOf(name)

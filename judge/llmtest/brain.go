@@ -19,9 +19,9 @@ type Brain func(Question) Thought
 // and says that it cannot tell where there is nothing to quote.
 func Approver(q Question) Thought { return approveThought(q, 0.97) }
 
-// Fooled approves everything with full confidence and quotes real text of the data
+// Gullible approves everything with full confidence and quotes real text of the data
 // for every criterion, whatever the data say: the model that every attacker wants.
-func Fooled(q Question) Thought { return approveThought(q, 1) }
+func Gullible(q Question) Thought { return approveThought(q, 1) }
 
 func approveThought(q Question, confidence float64) Thought {
 	a := llm.Answer{Approved: true, Confidence: confidence, Reasoning: "Every criterion is shown."}

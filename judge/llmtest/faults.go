@@ -40,13 +40,13 @@ func cutHalf(end func(*Response)) Personality {
 	}
 }
 
-// Refused is a port where nobody listens.
-func Refused() Personality {
+// RefuseConnections is a port where nobody listens.
+func RefuseConnections() Personality {
 	return Always(Response{Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}})
 }
 
 // Faults are ways in which providers fail.
-func Faults() []Named {
+func Faults() []Fault {
 	text := func(s string) Personality { return replyWith(func(Thought, string) string { return s }) }
 	plain := func(status int, body string, header ...string) Personality {
 		r := Response{Status: status, Body: body, Header: map[string]string{"Content-Type": "text/html"}}
@@ -62,8 +62,8 @@ func Faults() []Named {
 		}
 		return Always(r)
 	}
-	return []Named{
-		{Name: "connection refused", Class: llm.ClassNetwork, Personality: Refused()},
+	return []Fault{
+		{Name: "connection refused", Class: llm.ClassNetwork, Personality: RefuseConnections()},
 		{Name: "connection reset", Class: llm.ClassNetwork, Personality: Always(Response{Err: &net.OpError{Op: "read", Net: "tcp", Err: errReset}})},
 		{Name: "name not found", Class: llm.ClassNetwork, Personality: Always(Response{Err: &net.DNSError{Err: "no such host", Name: "judge.example", IsNotFound: true}})},
 		{Name: "never answers", Class: llm.ClassTimeout, Personality: Hang()},

@@ -71,7 +71,7 @@ func TestBrains(t *testing.T) {
 		quote    string
 	}{
 		"approver": {llmtest.Approver, true, llm.StatusMet, "Read sections 1 to 4"},
-		"fooled":   {llmtest.Fooled, true, llm.StatusMet, "Read sections 1 to 4"},
+		"fooled":   {llmtest.Gullible, true, llm.StatusMet, "Read sections 1 to 4"},
 		"rejecter": {llmtest.Rejecter, false, llm.StatusNotMet, ""},
 		"unsure":   {llmtest.Unsure, false, llm.StatusCannotAssess, ""},
 		"contra":   {llmtest.Contradicting, true, llm.StatusNotMet, ""},

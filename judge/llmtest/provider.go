@@ -43,8 +43,8 @@ type Response struct {
 // Personality is how a provider wraps what its model thinks.
 type Personality func(q Question, think func() Thought) Response
 
-// Named is a fault.
-type Named struct {
+// Fault is a fault.
+type Fault struct {
 	Name        string
 	Personality Personality
 	// Class is what comes of it after one request.
@@ -53,8 +53,8 @@ type Named struct {
 	RetryAfter time.Duration
 }
 
-// Recorded is a request that a provider got.
-type Recorded struct {
+// RecordedRequest is a request that a provider got.
+type RecordedRequest struct {
 	Question
 	Authorization string
 	Host          string
@@ -66,7 +66,7 @@ type Provider struct {
 	brain       Brain
 
 	mu       sync.Mutex
-	requests []Recorded
+	requests []RecordedRequest
 }
 
 // New returns a provider with a model in it.
@@ -80,10 +80,10 @@ func (p *Provider) Count() int {
 }
 
 // Requests are all of them, oldest first.
-func (p *Provider) Requests() []Recorded {
+func (p *Provider) Requests() []RecordedRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]Recorded(nil), p.requests...)
+	return append([]RecordedRequest(nil), p.requests...)
 }
 
 func (p *Provider) answer(req *http.Request) (Response, error) {
@@ -96,7 +96,7 @@ func (p *Provider) answer(req *http.Request) (Response, error) {
 	}
 	p.mu.Lock()
 	q := parseQuestion(len(p.requests), req.URL.Path, body)
-	p.requests = append(p.requests, Recorded{Question: q, Authorization: req.Header.Get("Authorization"), Host: req.URL.Host})
+	p.requests = append(p.requests, RecordedRequest{Question: q, Authorization: req.Header.Get("Authorization"), Host: req.URL.Host})
 	p.mu.Unlock()
 	return p.personality(q, func() Thought { return p.brain(q) }), nil
 }

@@ -167,11 +167,11 @@ func (ds Documents) cutName(quote string) []string {
 	key := strings.TrimSpace(m[1])
 	key = key[strings.LastIndexAny(key, "./")+1:]
 	for _, d := range ds {
-		known := d.Name == key
+		isName := d.Name == key
 		for l := range d.Leaves() {
-			known = known || l.Name && l.Text == key
+			isName = isName || l.Name && l.Text == key
 		}
-		if known {
+		if isName {
 			return []string{m[2], strings.TrimPrefix(m[2], `"`)} // the quote may end within the value
 		}
 	}
