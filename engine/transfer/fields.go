@@ -35,7 +35,8 @@ func nameMembers(of members) string {
 	return fmt.Sprintf("%.200q", strings.Join(slices.Sorted(maps.Keys(of)), ", "))
 }
 
-// diffContexts returns the members of the patch that turns one context into another.
+// diffContexts returns the members of the patch that turns one context into another, in which
+// a null is an absent member.
 func diffContexts(from, to json.RawMessage) members {
 	before, after := document.Known(from), document.Known(to)
 	findBefore, findAfter := before.Finder(), after.Finder()
@@ -46,7 +47,8 @@ func diffContexts(from, to json.RawMessage) members {
 		}
 	}
 	for name, value := range after.Members() {
-		if !value.Equal(findBefore(name)) {
+		was := findBefore(name)
+		if !value.Equal(was) && (value.Kind() != document.Null || was.Kind() != 0) {
 			patch[name.Text()] = value.Raw()
 		}
 	}
@@ -54,10 +56,7 @@ func diffContexts(from, to json.RawMessage) members {
 }
 
 func quoteJSON(text string) json.RawMessage {
-	out, err := json.Marshal(text)
-	if err != nil {
-		return json.RawMessage(`""`) // a string always marshals
-	}
+	out, _ := json.Marshal(text) // a string always marshals
 	return out
 }
 

@@ -54,8 +54,8 @@ type Definition struct {
 }
 
 // Instance is one instance of an import: its position and how it got there. Its documents
-// are what a context and data may be: workflow.CheckDocument passed them, they have no
-// reserved key, and a context has no nulls.
+// are what a context and data may be: workflow.CheckDocument passed them, and they have no
+// reserved key.
 type Instance struct {
 	File, Log    string // for messages
 	ID, Workflow string
@@ -209,19 +209,18 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 		Source: req.Source, Owner: req.Owner, DryRun: req.DryRun, Counts: req.Counts,
 		Definitions: []DefinitionReport{}, Instances: []InstanceReport{},
 	}
+	counts := map[Status]int{}
 	for _, in := range req.Definitions {
-		out, err := im.importDefinition(ctx, in)
+		out := DefinitionReport{File: in.File, Status: Refused}
+		err := im.importDefinition(ctx, in, &out)
 		if out.Reason, err = splitReason(err); err != nil {
 			return report, err
 		}
-		if out.Reason != "" {
-			out.Status = Refused
-			report.Refused++
-		}
+		counts[out.Status]++
 		report.Definitions = append(report.Definitions, out)
 	}
 	if req.Instances == nil {
-		return report, nil
+		req.Instances = func(func(Instance, error) bool) {}
 	}
 	for in, err := range req.Instances {
 		if in.ID != "" {
@@ -234,15 +233,10 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 		if out.Reason, err = splitReason(err); err != nil {
 			return report, err
 		}
-		switch out.Status {
-		case Refused:
-			report.Refused++
-		case Differs:
-			report.Differed++
-		case Imported, Present:
-		}
+		counts[out.Status]++
 		report.Instances = append(report.Instances, out)
 	}
+	report.Refused, report.Differed = counts[Refused], counts[Differs]
 	return report, nil
 }
 
@@ -256,22 +250,22 @@ func splitReason(err error) (reason string, fatal error) {
 }
 
 // importDefinition stores a definition as the caller's, unless the store has the same one
-// of an operator.
-func (im *importer) importDefinition(ctx context.Context, in Definition) (DefinitionReport, error) {
-	out := DefinitionReport{File: in.File, Name: document.Known(in.Document).Get("name").Text()}
+// of an operator, and fills in what came of it.
+func (im *importer) importDefinition(ctx context.Context, in Definition, out *DefinitionReport) error {
+	out.Name = document.Known(in.Document).Get("name").Text()
 	newest := versionKey{name: out.Name}
 	im.versions[newest] = version{refused: in.File}
 	if in.Err != nil {
-		return out, in.Err
+		return in.Err
 	}
 	req := engine.DefineRequest{Source: in.File, Document: in.Document}
 	d, _, err := im.e.ExamineDefinition(ctx, im.p, req)
 	if invalid, ok := errors.AsType[*engine.Error](err); ok && invalid.Code == engine.CodeInvalidDefinition {
 		out.Issues = invalid.Issues
-		return out, errors.New(invalid.Message)
+		return errors.New(invalid.Message)
 	}
 	if err != nil {
-		return out, err
+		return err
 	}
 	key := versionKey{d.Name, d.Hash}
 	if im.req.Rename != "" {
@@ -279,12 +273,12 @@ func (im *importer) importDefinition(ctx context.Context, in Definition) (Defini
 		fields["name"] = quoteJSON(im.req.Rename + d.Name)
 		req.Document = encodeObject(fields)
 		if d, err = workflow.Parse(in.File, req.Document); err != nil {
-			return out, err
+			return err
 		}
 	}
 	v, err := im.findVersion(ctx, d.Name, d.Hash)
 	if err != nil {
-		return out, err
+		return err
 	}
 	out.Status = Present
 	if v.def == nil {
@@ -292,14 +286,14 @@ func (im *importer) importDefinition(ctx context.Context, in Definition) (Defini
 		if !im.req.DryRun {
 			made, err := im.e.Define(ctx, im.p, req)
 			if err != nil {
-				return out, err
+				return err
 			}
 			v.stored.Version = made.Version
 		}
 	}
 	out.Name, out.Hash, out.Version = d.Name, d.Hash, v.stored.Version
 	im.versions[key], im.versions[newest] = v, v
-	return out, nil
+	return nil
 }
 
 // findVersion looks in the store for the version of a definition that has a hash and is an

@@ -65,7 +65,7 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 		Action: o.takeText("action", "transition"),
 		From:   o.takeText("from", "fromState"),
 		To:     o.takeText("to", "toState"),
-		Data:   o.takeObject("data", "payload"), Context: o.takeContext(),
+		Data:   o.takeObject("data", "payload"), Context: o.takeObject("context"),
 		Extra: o.members,
 	}
 	about := o.readClaims()
@@ -90,7 +90,7 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 	in.ID = o.takeText("id")
 	in.Workflow = o.takeText("type", "definitionName")
 	in.State = o.takeText("state", "currentState")
-	in.Context = o.takeContext()
+	in.Context = o.takeObject("context")
 	in.CreatedAt, in.UpdatedAt = o.takeTime("createdAt"), o.takeTime("updatedAt")
 	in.Extra = o.members
 	if in.Workflow == "" {
@@ -111,7 +111,7 @@ func parseCheckpoint(file string, content []byte) (transfer.Checkpoint, string, 
 	cp := transfer.Checkpoint{
 		File: file, Hash: hashOf(content), Seq: o.readClaims().Seq, Extra: o.members,
 		ID: o.takeText("checkpointId"), State: o.takeText("state"), Description: o.takeText("description"),
-		Context: o.takeContext(), Time: o.takeTime("timestamp"), Metadata: o.takeObject("metadata"),
+		Context: o.takeObject("context"), Time: o.takeTime("timestamp"), Metadata: o.takeObject("metadata"),
 	}
 	owner := o.takeText("workflowId")
 	return cp, owner, o.err
@@ -176,19 +176,6 @@ func (o *object) takeObject(names ...string) json.RawMessage {
 		}
 	}
 	return value
-}
-
-// takeContext takes the member "context"; a context has no nulls.
-func (o *object) takeContext() json.RawMessage {
-	value := o.takeObject("context")
-	if value == nil || o.err != nil {
-		return nil
-	}
-	context, err := workflow.Merge(nil, value)
-	if err != nil {
-		o.addError("its context: %w", err)
-	}
-	return context
 }
 
 // takeTime takes a time in RFC 3339, or in milliseconds since 1970. Any other value stays.

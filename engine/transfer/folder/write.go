@@ -41,33 +41,25 @@ func Write(to Target, x transfer.Exported) (Written, error) {
 		if !d.Newest {
 			name += "@" + strconv.Itoa(d.Version)
 		}
-		if err := w.putFile(path.Join(definitionsDir, name+".json"), d.Document); err != nil {
-			return out, err
-		}
+		w.putFile(path.Join(definitionsDir, name+".json"), d.Document)
 		out.Definitions++
 	}
 	for in, err := range x.Instances {
-		if err != nil {
-			return out, err
+		if err != nil || w.err != nil {
+			return out, errors.Join(w.err, err)
 		}
 		stem := w.freeName("%s.json", instanceStems(in.ID))
 		for _, cp := range in.Checkpoints {
 			name := w.freeName(checkpointsDir+"/%s.json", checkpointNames(stem, cp.ID))
-			if err := w.putFile(path.Join(checkpointsDir, name+".json"), cp.Document); err != nil {
-				return out, err
-			}
+			w.putFile(path.Join(checkpointsDir, name+".json"), cp.Document)
 		}
-		if err := w.putFile(stem+".log", in.Lines...); err != nil {
-			return out, err
-		}
-		if err := w.putFile(stem+".json", in.State); err != nil {
-			return out, err
-		}
+		w.putFile(stem+".log", in.Lines...)
+		w.putFile(stem+".json", in.State)
 		out.Instances++
 		out.Lines += len(in.Lines)
 		out.Checkpoints += len(in.Checkpoints)
 	}
-	return out, nil
+	return out, w.err
 }
 
 // versionOf takes the name of a definition's file apart; the newest version has none.
@@ -88,6 +80,7 @@ func versionOf(file string) (string, int) {
 type writer struct {
 	to    Target
 	taken map[string]bool
+	err   error // the first one; nothing is written behind it
 }
 
 // freeName is the first of some names that is not taken, else the last one.
@@ -105,12 +98,16 @@ var goodName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^((definitions|checkpoints)/)?[a-z0-9_!][a-z0-9._@!-]*$`)
 })
 
-func (w *writer) putFile(name string, documents ...json.RawMessage) error {
+func (w *writer) putFile(name string, documents ...json.RawMessage) {
 	switch {
+	case w.err != nil:
+		return
 	case !goodName().MatchString(name) || !fs.ValidPath(name):
-		return fmt.Errorf("%q cannot be the name of a file; it was not written", name)
+		w.err = fmt.Errorf("%q cannot be the name of a file; it was not written", name)
+		return
 	case w.taken[name]:
-		return fmt.Errorf("two parts of the export would be %s", name)
+		w.err = fmt.Errorf("two parts of the export would be %s", name)
+		return
 	}
 	w.taken[name] = true
 	var content bytes.Buffer
@@ -119,9 +116,8 @@ func (w *writer) putFile(name string, documents ...json.RawMessage) error {
 		content.WriteByte('\n')
 	}
 	if err := w.to.Put(name, content.Bytes()); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		w.err = fmt.Errorf("write %s: %w", name, err)
 	}
-	return nil
 }
 
 // marker is the file by which an export is known again.
