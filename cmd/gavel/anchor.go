@@ -224,9 +224,8 @@ func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (
 // tell anchors, and logs what became of it.
 func (a anchoring) tell(ctx context.Context, log *slog.Logger) {
 	result, err := a.anchor(ctx)
-	var f *term.ExitError
-	switch {
-	case errors.As(err, &f):
+	switch f, ok := errors.AsType[*term.ExitError](err); {
+	case ok:
 		log.Warn("cannot anchor; trying again", "error", f.Error(), "hint", f.Hint)
 	case err != nil:
 		log.Warn("cannot anchor; trying again", "error", err)

@@ -124,8 +124,7 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 	}
 	answer, err := web.Do(request) //nolint:gosec // likewise
 	if err != nil {
-		var failed *url.Error
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
 		return readiness{}, term.UnknownErrorf("check that the server runs, and its address", "%s could not be reached: %w", server, err)

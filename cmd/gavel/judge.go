@@ -210,8 +210,7 @@ func (c *judgeDecodeCmd) Run(_ context.Context, con *console) error {
 		return term.UsageErrorf(`it is {"status": 200, "headers": {...}, "body": "..."}`, "%s is no recorded exchange: %w", c.File, err)
 	}
 	answer, lenient, err := llm.Decode(x)
-	var failed *llm.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*llm.Error](err); ok {
 		out := decodeFailure{Error: failed.Class, Status: failed.Status, Message: failed.Message, Advice: failed.Advice, Parameter: failed.Param}
 		if failed.RetryAfter > 0 {
 			out.RetryAfterMs = failed.RetryAfter.Milliseconds()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,10 +97,7 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		err = con.out.JSON(map[string]any{"ok": ok, "models": report})
 	}
-	if err == nil && !ok {
-		return term.ErrBad
-	}
-	return err
+	return cmp.Or(err, badUnless(ok))
 }
 
 func modelRole(i, also int) string {

@@ -104,8 +104,8 @@ func lintOne(ctx context.Context, box *sandbox, known []string, file string) (li
 	}
 	d, err := workflow.Parse(file, document)
 	if err != nil {
-		var parse *workflow.ParseError
-		if !errors.As(err, &parse) {
+		parse, ok := errors.AsType[*workflow.ParseError](err)
+		if !ok {
 			return out, fmt.Errorf("parse %s: %w", file, err)
 		}
 		out.Issues = parse.Issues

@@ -223,10 +223,7 @@ func helpWhenAsked(args []string) []string {
 	return args
 }
 
-func logLevel(name string) slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(name)); err != nil {
-		return slog.LevelWarn
-	}
+func logLevel(name string) (level slog.Level) {
+	_ = level.UnmarshalText([]byte(name)) // the flag takes no other names
 	return level
 }

@@ -147,17 +147,8 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 		return "", nil // a server without authentication
 	}
 	if f.TokenFile != "" {
-		in := stdin
-		if f.TokenFile != "-" {
-			file, err := os.Open(f.TokenFile)
-			if err != nil {
-				return "", term.UsageErrorf("", "--token-file: %w", err)
-			}
-			defer func() { _ = file.Close() }() // it was only read
-			in = file
-		}
 		var err error
-		if text, err = io.ReadAll(io.LimitReader(in, maxToken+1)); err != nil {
+		if text, err = readInput(stdin, f.TokenFile, maxToken+1); err != nil {
 			return "", term.UsageErrorf("", "--token-file: %w", err)
 		}
 		place = "--token-file " + f.TokenFile

@@ -186,23 +186,26 @@ func printCase(con *console, r script.CaseReport) {
 	con.out.Printf("%s  %s: %s\n", con.out.Red("FAIL"), r.Name, r.Miss)
 }
 
-// readSource reads a validator, "-" from stdin; more than the sandbox takes is
-// not read at all.
+// readSource reads a file, "-" from stdin; more than the sandbox takes is not read at all.
 func readSource(con *console, name string) ([]byte, error) {
-	in := con.stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, term.UsageErrorf("", "cannot read %s: %w", name, err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	source, err := io.ReadAll(io.LimitReader(in, 1<<20))
+	source, err := readInput(con.stdin, name, 1<<20)
 	if err != nil {
 		return nil, term.UsageErrorf("", "cannot read %s: %w", name, err)
 	}
 	return source, nil
+}
+
+// readInput reads at most so many bytes of a file, "-" from stdin.
+func readInput(stdin io.Reader, name string, limit int64) ([]byte, error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // it was only read
+		stdin = f
+	}
+	return io.ReadAll(io.LimitReader(stdin, limit))
 }
 
 func jsonArgument(flag, value string) (json.RawMessage, error) {

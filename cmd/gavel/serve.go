@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -230,22 +231,8 @@ func (f listenFlags) check(ctx context.Context, auth string) error {
 
 // loopbackOnly reports whether a host is this machine, whatever it resolves to.
 func loopbackOnly(ctx context.Context, host string) bool {
-	if addr, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-		return addr.Unmap().IsLoopback()
-	}
-	if host == "" {
-		return false // every address
-	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil || len(found) == 0 {
-		return false
-	}
-	for _, addr := range found {
-		if !addr.Unmap().IsLoopback() {
-			return false
-		}
-	}
-	return true
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", strings.Trim(host, "[]"))
+	return err == nil && len(found) > 0 && !slices.ContainsFunc(found, func(a netip.Addr) bool { return !a.Unmap().IsLoopback() })
 }
 
 type quotaFlags struct {

@@ -369,11 +369,11 @@ func badEnd(err error, codes ...engine.Code) error {
 
 // engineFailure gives an engine's error the exit code that it means on a command line.
 func engineFailure(err error) error {
-	var known *engine.Error
 	if err == nil {
 		return nil
 	}
-	if !errors.As(err, &known) {
+	known, ok := errors.AsType[*engine.Error](err)
+	if !ok {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint}

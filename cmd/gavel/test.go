@@ -152,8 +152,7 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 	}
 	f, err := suite.Parse(path, doc)
 	if err != nil {
-		var issues document.Errors
-		if errors.As(err, &issues) {
+		if _, ok := errors.AsType[document.Errors](err); ok {
 			return suite.Report{}, term.UsageErrorf("gavel test --help shows what a file of tests looks like", "%w", err)
 		}
 		return suite.Report{}, term.UsageErrorf("", "%w", err)

@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/alecthomas/kong"
 
@@ -32,16 +30,9 @@ Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
 3 could not find out.`
 }
 
-var (
-	unknownFlag     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown flag (-[^\s,]*)`) })
-	unexpectedWord  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unexpected argument (.*?)(?:, did you mean .*)?$`) })
-	expectedMissing = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^expected "(.*)"$`) })
-	expectedCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^expected one of (.*)$`) })
-)
-
 func usageError(err error, args []string) error {
-	var parse *kong.ParseError
-	if !errors.As(err, &parse) || parse.Context == nil {
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || parse.Context == nil {
 		return term.UsageErrorf("", "%w", err)
 	}
 	node := parse.Context.Model.Node
@@ -52,22 +43,23 @@ func usageError(err error, args []string) error {
 	}
 	f := &term.ExitError{Code: term.ExitUsage, Hint: fmt.Sprintf("run %q", node.FullPath()+" --help")}
 	message := err.Error()
-	if m := unknownFlag().FindStringSubmatch(message); m != nil {
-		f.Err = errors.New(aboutFlag(node, m[1]))
+	if rest, ok := strings.CutPrefix(message, "unknown flag "); ok {
+		flag, _, _ := strings.Cut(strings.Fields(rest)[0], ",")
+		f.Err = errors.New(aboutFlag(node, flag))
 		return f
 	}
-	if m := unexpectedWord().FindStringSubmatch(message); m != nil {
-		f.Err = errors.New(aboutWord(node, m[1]))
+	if rest, ok := strings.CutPrefix(message, "unexpected argument "); ok {
+		word, _, _ := strings.Cut(rest, ", did you mean ")
+		f.Err = errors.New(aboutWord(node, word))
 		if node.Name == "mcp" && strings.Contains(strings.Join(args, " "), "--definitions") {
 			f.Hint = "quote the pattern, so that your shell does not expand it: --definitions 'flows/*.json'"
 		}
 		return f
 	}
-	if m := expectedMissing().FindStringSubmatch(message); m != nil {
-		message = fmt.Sprintf("%q needs %s", node.FullPath(), m[1])
-	}
-	if m := expectedCommand().FindStringSubmatch(message); m != nil {
-		message = fmt.Sprintf("%q needs a command: %s", node.FullPath(), strings.ReplaceAll(m[1], `"`, ""))
+	if rest, ok := strings.CutPrefix(message, "expected one of "); ok {
+		message = fmt.Sprintf("%q needs a command: %s", node.FullPath(), strings.ReplaceAll(rest, `"`, ""))
+	} else if rest, ok := strings.CutPrefix(message, `expected "`); ok {
+		message = fmt.Sprintf("%q needs %s", node.FullPath(), strings.TrimSuffix(rest, `"`))
 	}
 	f.Err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means: not given
 	return f
