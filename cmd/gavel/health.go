@@ -15,6 +15,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
 )
 
 type healthCmd struct {
@@ -39,14 +40,8 @@ Exit codes: 0 ready, 1 not ready, 2 wrong usage, 3 not reached, or no gavel answ
 }
 
 type readiness struct {
-	Server   string `json:"server"` // who was asked
-	Ready    bool   `json:"ready"`
-	Draining bool   `json:"draining,omitempty"` // it is ending
-	Parts    []struct {
-		Name     string `json:"name"`
-		OK       bool   `json:"ok"`
-		Optional bool   `json:"optional,omitempty"`
-	} `json:"parts"`
+	Server string `json:"server"` // who was asked
+	telemetry.Report
 }
 
 func (c *healthCmd) Run(ctx context.Context, con *console) error {

@@ -32,7 +32,7 @@ type Health struct {
 
 	mu    sync.Mutex
 	at    time.Time
-	last  report
+	last  Report
 	ended bool
 }
 
@@ -47,13 +47,15 @@ func (h *Health) Drain() {
 	h.ended = true
 }
 
-type report struct {
+// Report is what /readyz answers.
+type Report struct {
 	Ready    bool         `json:"ready"`
-	Draining bool         `json:"draining,omitempty"`
-	Parts    []partReport `json:"parts"`
+	Draining bool         `json:"draining,omitempty"` // it is ending
+	Parts    []PartReport `json:"parts"`
 }
 
-type partReport struct {
+// PartReport is one part of a Report.
+type PartReport struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`
 	Optional bool   `json:"optional,omitempty"`
@@ -74,7 +76,7 @@ func (h *Health) Ready(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, code, rep)
 }
 
-func (h *Health) check(ctx context.Context) report {
+func (h *Health) check(ctx context.Context) Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.at.IsZero() || time.Since(h.at) >= freshTime {
@@ -90,8 +92,8 @@ func (h *Health) check(ctx context.Context) report {
 	return rep
 }
 
-func (h *Health) probe(ctx context.Context) report {
-	rep := report{Ready: true, Parts: make([]partReport, len(h.parts))}
+func (h *Health) probe(ctx context.Context) Report {
+	rep := Report{Ready: true, Parts: make([]PartReport, len(h.parts))}
 	errs := make([]error, len(h.parts))
 	var wait sync.WaitGroup
 	for i, p := range h.parts {
@@ -100,7 +102,7 @@ func (h *Health) probe(ctx context.Context) report {
 	wait.Wait()
 	for i, p := range h.parts {
 		ok := errs[i] == nil
-		rep.Parts[i] = partReport{p.Name, ok, p.Optional}
+		rep.Parts[i] = PartReport{p.Name, ok, p.Optional}
 		rep.Ready = rep.Ready && (ok || p.Optional)
 		switch was := i < len(h.last.Parts) && !h.last.Parts[i].OK; {
 		case !ok && !was:
