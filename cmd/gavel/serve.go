@@ -114,7 +114,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err != nil {
 		return err
 	}
-	known, err := newCallers(who.authenticator, issuers)
+	known, err := newCallers(who, issuers)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return err
 	}
 	defer r.close()
-	defer who.watch(ctx, con.log)()
+	defer watchTokens(ctx, con.log, who)()
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.engine)()
@@ -162,12 +162,14 @@ func runEvery(ctx context.Context, first, interval time.Duration, f func(context
 // recordUseEvery is how often it is written when tokens were used last.
 const recordUseEvery = 5 * time.Minute
 
-func (i identities) watch(ctx context.Context, log *slog.Logger) (stop func()) {
-	if i.tokens == nil {
+// watchTokens writes now and then, and at the end, which tokens were used.
+func watchTokens(ctx context.Context, log *slog.Logger, who auth.Authenticator) (stop func()) {
+	tokens, ok := who.(*auth.Tokens)
+	if !ok {
 		return func() {}
 	}
 	record := func(context.Context) {
-		if err := i.tokens.RecordUse(); err != nil {
+		if err := tokens.RecordUse(); err != nil {
 			log.Warn("cannot note when tokens were used", "error", err)
 		}
 	}

@@ -31,40 +31,35 @@ type authFlags struct {
 	tokensFlag
 }
 
-type identities struct {
-	authenticator auth.Authenticator
-	tokens        *auth.Tokens // nil without any
-}
-
 // open makes the authenticator, and at a first start on loopback the first tokens. others
 // says that callers without a token of this gavel can be known too.
-func (f authFlags) open(con *console, store string, at net.Addr, others bool) (identities, error) {
+func (f authFlags) open(con *console, store string, at net.Addr, others bool) (auth.Authenticator, error) {
 	tcp, ok := at.(*net.TCPAddr)
 	loopback := ok && tcp.IP.IsLoopback()
 	if f.Auth == authNone {
 		if !loopback { // the name meant another address than it did a moment ago
-			return identities{}, term.UsageErrorf("", "--auth none is for loopback addresses only, and this is %s", at)
+			return nil, term.UsageErrorf("", "--auth none is for loopback addresses only, and this is %s", at)
 		}
-		return identities{authenticator: auth.Local(localAgent)}, nil
+		return auth.Local(localAgent), nil
 	}
 	path := f.path(store)
 	tokens, err := auth.OpenTokens(path)
 	if err != nil {
-		return identities{}, term.UsageErrorf("", "%w", err)
+		return nil, term.UsageErrorf("", "%w", err)
 	}
 	all, err := tokens.List()
 	if err != nil {
-		return identities{}, term.UsageErrorf("", "%w", err)
+		return nil, term.UsageErrorf("", "%w", err)
 	}
 	if len(all) == 0 && (loopback || !others) {
 		if !loopback && path != "" {
-			return identities{}, term.UsageErrorf("make one first: gavel token create NAME --role operator --store "+store, "nobody could call: there is no token in %s", path)
+			return nil, term.UsageErrorf("make one first: gavel token create NAME --role operator --store "+store, "nobody could call: there is no token in %s", path)
 		}
 		if err := firstTokens(con, tokens, store); err != nil {
-			return identities{}, err
+			return nil, err
 		}
 	}
-	return identities{authenticator: tokens, tokens: tokens}, nil
+	return tokens, nil
 }
 
 // firstTokens makes an operator's and an agent's token and hands them over. They act as
