@@ -54,7 +54,7 @@ type decisionFilter struct {
 }
 
 type timeFilter struct {
-	Since string `name:"since" placeholder:"WHEN" help:"Only from then on: how long ago (24h, 7d), a date (2026-01-02) or a time (RFC 3339)."`
+	Since string `name:"since" placeholder:"WHEN" help:"Only from then on: how long ago (24h, 7d), a date (2026-03-01) or a time (RFC 3339)."`
 	Until string `name:"until" placeholder:"WHEN" help:"Only before then, written as for --since."`
 }
 
@@ -84,7 +84,7 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, term.UsageErrorf("write it as 24h, 7d, 2026-01-02 or 2026-01-02T15:04:05Z", "%s %q is no time", flag, text)
+	return time.Time{}, term.UsageErrorf("write it as 24h, 7d, 2026-03-01 or 2026-03-01T09:30:00Z", "%s %q is no time", flag, text)
 }
 
 func (f decisionFilter) query(now time.Time) (store.DecisionQuery, error) {

@@ -302,7 +302,7 @@ func fetchedRows(all []fetchedFor) [][]string {
 
 type pastFlags struct {
 	Revision int64  `name:"revision" placeholder:"N" help:"As it was at this revision. gavel instances timeline lists them."`
-	At       string `name:"at" placeholder:"TIME" help:"As it was at this time, RFC 3339: 2026-01-02T15:04:05Z."`
+	At       string `name:"at" placeholder:"TIME" help:"As it was at this time, RFC 3339: 2026-03-10T09:30:00Z."`
 }
 
 // when is the point that is asked for, the zero value for now.
@@ -318,7 +318,7 @@ func (f pastFlags) when() (engine.When, error) {
 	}
 	var err error
 	if w.At, err = time.Parse(time.RFC3339Nano, f.At); err != nil || w.At.IsZero() {
-		return w, term.UsageErrorf("write it like 2026-01-02T15:04:05Z, with the zone", "--at is no time: %s", term.Clean(f.At))
+		return w, term.UsageErrorf("write it like 2026-03-10T09:30:00Z, with the zone", "--at is no time: %s", term.Clean(f.At))
 	}
 	return w, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -87,8 +88,7 @@ func (e *exampleIDs) steady(s string) string {
 	} {
 		s = regexp.MustCompile(pattern).ReplaceAllString(s, by)
 	}
-	s = anyTime.ReplaceAllStringFunc(s, steadyTime)
-	return realigned(s)
+	return realigned(steadyTimes(s))
 }
 
 // example is a UUIDv7 of about the time that pages show.
@@ -104,7 +104,7 @@ func (e *exampleIDs) example(id string) string {
 		e.examples = map[string]string{}
 	}
 	n := len(e.examples)
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixMilli() + int64(137*n)
+	at := exampleTime.UnixMilli() + int64(187_137*n)
 	random := sha256.Sum256(fmt.Append(nil, "example id ", n))
 	ms, r := fmt.Sprintf("%012x", at), hex.EncodeToString(random[:])
 	e.examples[id] = fmt.Sprintf("%s-%s-%s-7%s-8%s-%s", kind, ms[:8], ms[8:], r[:3], r[3:6], r[6:18])
@@ -118,12 +118,35 @@ var (
 	columns     = regexp.MustCompile(` {2,}`)
 )
 
-// steadyTime tells only what is to come from what has been.
-func steadyTime(text string) string {
-	if t, err := time.Parse(time.RFC3339, text); err == nil && time.Until(t) > time.Hour {
-		return "2026-01-03T03:04:05Z"
+// exampleTime is when the first id of a page was made.
+var exampleTime = time.Date(2026, 3, 10, 9, 26, 40, 0, time.UTC)
+
+// steadyTimes replaces times by those of examples. What a command prints began when the id in
+// its line was made, or else the first id that the command shows, and each time after the first
+// is a little later; what is yet to come is a day later.
+func steadyTimes(s string) string {
+	lines := strings.Split(s, "\n")
+	began, named, steps := exampleTime, false, map[time.Time]int{}
+	for i, line := range lines {
+		if strings.HasPrefix(line, "$ ") {
+			began, named, steps = exampleTime, false, map[time.Time]int{}
+		}
+		if id := anyID.FindString(line); id != "" && !strings.Contains(id, "-00000000-") && (!named || anyTime.MatchString(line)) {
+			named = true
+			_, uuid, _ := strings.Cut(id, "-")
+			ms, _ := strconv.ParseInt(uuid[:8]+uuid[9:13], 16, 64) // as anyID has it
+			began = time.UnixMilli(ms).UTC()
+		}
+		lines[i] = anyTime.ReplaceAllStringFunc(line, func(text string) string {
+			if t, err := time.Parse(time.RFC3339, text); err == nil && time.Until(t) > time.Hour {
+				return began.Add(24 * time.Hour).Format(time.RFC3339)
+			}
+			at := began.Add(time.Duration(steps[began]) * 41 * time.Second)
+			steps[began]++
+			return at.Format(time.RFC3339)
+		})
 	}
-	return "2026-01-02T03:04:05Z"
+	return strings.Join(lines, "\n")
 }
 
 // realigned sets tables anew: what took less than 3 s took 20 ms, anything else 3 s, and

@@ -40,9 +40,9 @@ var (
 	fieldAction   = Field{Name: "action", Required: true, Help: "The action to perform; one of nextActions."}
 	fieldData     = Field{Name: "data", Help: "What the action brings: a JSON object, merged into the context by top-level key when the move is approved; null removes a key."}
 	fieldPast     = Field{Name: "revision", Range: &Range{Least: 1}, Help: "Look at the past: as it was at this revision. Leave it out for now."}
-	fieldAt       = Field{Name: "at", Help: "Look at the past: as it was at this time, RFC 3339, such as 2026-01-02T15:04:05Z. Leave it out for now."}
+	fieldAt       = Field{Name: "at", Help: "Look at the past: as it was at this time, RFC 3339, such as 2026-03-10T09:30:00Z. Leave it out for now."}
 	fieldWorkflow = Field{Name: "workflow", Help: "Only of this workflow."}
-	fieldSince    = Field{Name: "since", Help: "Only from this time on, RFC 3339 (2026-01-02T15:04:05Z)."}
+	fieldSince    = Field{Name: "since", Help: "Only from this time on, RFC 3339 (2026-03-01T00:00:00Z)."}
 	fieldUntil    = Field{Name: "until", Help: "Only before this time, RFC 3339."}
 )
 

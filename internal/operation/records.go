@@ -47,7 +47,7 @@ var (
 			{Name: "afterSeq", HTTPName: "after", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the page before. Not for a search."},
 			pageLimit("decisions", 1000),
 			{Name: "revision", Range: &Range{Least: 1}, Help: "Look at the past: the decisions up to this revision. Leave it out for now. Not for a search."},
-			{Name: "at", Help: "Look at the past: the decisions up to this time, RFC 3339 (2026-01-02T15:04:05Z). Not for a search."},
+			{Name: "at", Help: "Look at the past: the decisions up to this time, RFC 3339 (2026-03-10T09:30:00Z). Not for a search."},
 		},
 		Tool: Tool{
 			Name: "workflow.judge.history", ReadOnly: true, Or: "decisions", OrPrefix: "Search: ",
