@@ -70,25 +70,19 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs do under the read lock unless the store is closed or ctx has ended.
 func (s *Store) read(ctx context.Context, do func() error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return store.ErrClosed
-	}
-	return do()
+	return s.locked(ctx, s.mu.RLocker(), do)
 }
 
-func (s *Store) write(ctx context.Context, do func() error) error {
+func (s *Store) write(ctx context.Context, do func() error) error { return s.locked(ctx, &s.mu, do) }
+
+// locked runs do under a lock unless the store is closed or ctx has ended.
+func (s *Store) locked(ctx context.Context, lock sync.Locker, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	lock.Lock()
+	defer lock.Unlock()
 	if s.closed {
 		return store.ErrClosed
 	}

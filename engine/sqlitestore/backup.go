@@ -110,16 +110,9 @@ func vacuumInto(ctx context.Context, from, to string) (err error) {
 }
 
 // isStore keeps strange files from being copied for nothing.
-func isStore(ctx context.Context, db *sql.DB) error { return checkIdentity(ctx, db, "main") }
-
-// checkIdentity checks what a file says that it is; of names it on the connection.
-func checkIdentity(ctx context.Context, db *sql.DB, of string) error {
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return err
-	}
-	in := inspector{Tx: tx}
-	return errors.Join(in.identity(ctx, of), tx.Rollback())
+func isStore(ctx context.Context, db *sql.DB) error {
+	_, err := checkIdentity(ctx, db, "main")
+	return err
 }
 
 func syncFile(path string) error {

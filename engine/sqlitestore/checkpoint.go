@@ -204,7 +204,7 @@ func (c *checkpointer) isHuge(pages, folded int) bool {
 // hasRest reports whether something was left to the writer.
 func (c *checkpointer) hasRest() bool { return c.cut.Load() || c.rest.Load() }
 
-// querier is what *sql.DB and *sql.Conn have in common.
+// querier is what a pool, a connection and a transaction have in common.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }

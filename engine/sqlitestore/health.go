@@ -12,33 +12,23 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// Why a call to the store failed, as it is counted.
-const (
-	classDiskFull     = "disk_full"
-	classReadOnly     = "read_only"
-	classLocked       = "locked"
-	classGone         = "gone"
-	classDamaged      = "damaged"
-	classTooManyFiles = "too_many_files"
-	classWrite        = "write_error"
-	classRead         = "read_error"
-	classOther        = "other"
-)
-
-// failureClasses lists every class but the last, with the error that it is for.
+// failureClasses lists why a call to the store failed, as it is counted, but for what is
+// none of these errors.
 var failureClasses = []struct {
 	class string
 	err   error
 }{
-	{classDiskFull, ErrDiskFull},
-	{classReadOnly, ErrReadOnly},
-	{classLocked, ErrBusy},
-	{classGone, ErrGone},
-	{classDamaged, ErrCorrupt},
-	{classTooManyFiles, ErrTooManyFiles},
-	{classRead, ErrDiskRead},
-	{classWrite, ErrDisk},
+	{"disk_full", ErrDiskFull},
+	{"read_only", ErrReadOnly},
+	{"locked", ErrBusy},
+	{"gone", ErrGone},
+	{"damaged", ErrCorrupt},
+	{"too_many_files", ErrTooManyFiles},
+	{"read_error", ErrDiskRead},
+	{"write_error", ErrDisk},
 }
+
+const classOther = "other"
 
 func failureClass(err error) string {
 	for _, c := range failureClasses {

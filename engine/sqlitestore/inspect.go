@@ -6,11 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Contents says what is in a store.
@@ -59,27 +57,6 @@ func inspectFile(ctx context.Context, path string) (c Contents, err error) {
 type inspector struct {
 	*sql.Tx
 	found Contents
-}
-
-func (in *inspector) identity(ctx context.Context, of string) error {
-	var id, version int64
-	if err := in.QueryRowContext(ctx, "PRAGMA "+of+".application_id").Scan(&id); err != nil {
-		return err
-	}
-	if id != applicationID {
-		return fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
-	}
-	if err := in.QueryRowContext(ctx, "PRAGMA "+of+".user_version").Scan(&version); err != nil {
-		return err
-	}
-	known, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return err
-	}
-	if version > int64(len(known)) {
-		return fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", store.ErrNewerSchema, version, len(known))
-	}
-	return nil
 }
 
 // pages asks SQLite whether every page and index is as it should be.

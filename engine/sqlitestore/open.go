@@ -29,7 +29,16 @@ const applicationID = 0x6761766c
 const minSize = 512
 
 //go:embed migrations/*.sql
-var migrations embed.FS
+var migrationFiles embed.FS
+
+// migrations are the scripts in their order. user_version counts those that were applied.
+var migrations = func() (names []string) {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted
+	if err != nil {
+		panic(err) // of the pattern
+	}
+	return names
+}()
 
 // prepareFile makes sure that the file is there, regular and on a disk that can
 // keep it, and returns its absolute path.
@@ -152,21 +161,26 @@ func identifyStore(ctx context.Context, conn *sql.Conn) (fresh bool, err error) 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
-	var id, version, objects int64
-	for query, into := range map[string]*int64{
-		"PRAGMA application_id": &id, "PRAGMA user_version": &version, "SELECT count(*) FROM sqlite_schema": &objects,
-	} {
-		if err := tx.QueryRowContext(ctx, query).Scan(into); err != nil {
-			return false, err
-		}
+	var empty bool
+	const query = `SELECT application_id = 0 AND user_version = 0 AND NOT EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_application_id, pragma_user_version`
+	if err := tx.QueryRowContext(ctx, query).Scan(&empty); err != nil || empty {
+		return empty, err
 	}
-	switch {
-	case id == 0 && version == 0 && objects == 0:
-		return true, nil
-	case id != applicationID:
-		return false, fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
+	_, err = checkIdentity(ctx, tx, "main")
+	return false, err
+}
+
+// checkIdentity refuses what is no store that this program knows, and returns the version of
+// its schema; of names the file on the connection.
+func checkIdentity(ctx context.Context, on querier, of string) (version int, err error) {
+	var id int
+	if err := on.QueryRowContext(ctx, "PRAGMA "+of+".application_id").Scan(&id); err != nil {
+		return 0, err
 	}
-	return false, nil
+	if id != applicationID {
+		return 0, fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
+	}
+	return schemaVersion(ctx, on, of)
 }
 
 func useWAL(ctx context.Context, conn *sql.Conn) error {
@@ -180,14 +194,9 @@ func useWAL(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// migrateSchema brings the schema up to date under an exclusive lock. user_version
-// counts the migrations that were applied.
+// migrateSchema brings the schema up to date under an exclusive lock.
 func migrateSchema(ctx context.Context, conn *sql.Conn) (err error) {
-	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted
-	if err != nil {
-		return err
-	}
-	if done, err := schemaVersion(ctx, conn, len(files)); err != nil || done == len(files) {
+	if done, err := schemaVersion(ctx, conn, "main"); err != nil || done == len(migrations) {
 		return err
 	}
 	if _, err := conn.ExecContext(ctx, "BEGIN EXCLUSIVE"); err != nil {
@@ -198,12 +207,12 @@ func migrateSchema(ctx context.Context, conn *sql.Conn) (err error) {
 			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // the first error is the one to tell
 		}
 	}()
-	done, err := schemaVersion(ctx, conn, len(files)) // another process may have been first
+	done, err := schemaVersion(ctx, conn, "main") // another process may have been first
 	if err != nil {
 		return err
 	}
-	for _, name := range files[done:] {
-		script, err := migrations.ReadFile(name)
+	for _, name := range migrations[done:] {
+		script, err := migrationFiles.ReadFile(name)
 		if err != nil {
 			return err
 		}
@@ -211,20 +220,19 @@ func migrateSchema(ctx context.Context, conn *sql.Conn) (err error) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(files))); err != nil {
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(migrations))); err != nil {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, "COMMIT")
 	return err
 }
 
-func schemaVersion(ctx context.Context, conn *sql.Conn, known int) (int, error) {
-	var version int
-	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+func schemaVersion(ctx context.Context, on querier, of string) (version int, err error) {
+	if err := on.QueryRowContext(ctx, "PRAGMA "+of+".user_version").Scan(&version); err != nil {
 		return 0, err
 	}
-	if version > known {
-		return 0, fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", store.ErrNewerSchema, version, known)
+	if version > len(migrations) {
+		return 0, fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", store.ErrNewerSchema, version, len(migrations))
 	}
 	return version, nil
 }

@@ -36,9 +36,8 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 		&s.refusals:     `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
 		&s.refusedOpinion: `SELECT opinion FROM refusals WHERE identity = ? AND at >= ? AND opinion IS NOT NULL
 			ORDER BY at DESC, pos DESC LIMIT 1`,
-		&s.judgeConfigs: `SELECT workflow, revision, principal, role, scope, settings, hash, at, ` + sealColumns + `
-			FROM judge_configs WHERE workflow = ? ORDER BY revision`,
-		&s.ruleHead: ruleHead,
+		&s.judgeConfigs: `SELECT ` + configColumns + ` FROM judge_configs WHERE workflow = ? ORDER BY revision`,
+		&s.ruleHead:     ruleHead,
 	}
 }
 
@@ -163,7 +162,11 @@ func scanFiled(r row) (record.Event, error) {
 	return e, nil
 }
 
-const definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + sealColumns
+const (
+	definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + sealColumns
+	listedColumns     = `name, version, hash, NULL, owner, operator, created_at, ` + sealColumns // without the document
+	configColumns     = `workflow, revision, principal, role, scope, settings, hash, at, ` + sealColumns
+)
 
 func scanDefinition(r row) (store.Definition, error) {
 	var d store.Definition
@@ -190,7 +193,7 @@ func (s *Store) Definition(ctx context.Context, name string, version int) (d sto
 
 // Definitions implements store.Store.
 func (s *Store) Definitions(ctx context.Context) (all []store.Definition, err error) {
-	const query = `SELECT name, version, hash, NULL, owner, operator, created_at, ` + sealColumns + ` FROM definitions d
+	const query = `SELECT ` + listedColumns + ` FROM definitions d
 		WHERE version = (SELECT max(version) FROM definitions WHERE name = d.name) ORDER BY name`
 	err = s.read(ctx, "definitions", func(ctx context.Context) (err error) {
 		all, err = queryAll(ctx, s.poolFor(ctx), scanDefinition, query)

@@ -71,26 +71,10 @@ func openMigrated(ctx context.Context, path string) (*source, error) {
 }
 
 // identifyToday refuses what is no store of today's schema.
-func identifyToday(ctx context.Context, db *sql.DB) (err error) {
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return err
+func identifyToday(ctx context.Context, db *sql.DB) error {
+	version, err := checkIdentity(ctx, db, "main")
+	if err == nil && version < len(migrations) {
+		err = fmt.Errorf("%w: %d, this program reads %d; any command that writes brings it up to date", ErrOlderSchema, version, len(migrations))
 	}
-	defer func() { _ = tx.Rollback() }() // nothing was written
-	in := inspector{Tx: tx}
-	if err := in.identity(ctx, "main"); err != nil {
-		return err
-	}
-	known, err := migrations.ReadDir("migrations")
-	if err != nil {
-		return err
-	}
-	var version int
-	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
-		return err
-	}
-	if version < len(known) {
-		return fmt.Errorf("%w: %d, this program reads %d; any command that writes brings it up to date", ErrOlderSchema, version, len(known))
-	}
-	return nil
+	return err
 }

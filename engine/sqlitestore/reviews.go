@@ -18,25 +18,6 @@ type reviewRow struct {
 	body, data []byte
 }
 
-// pendingReview is a review in the form in which it is written.
-type pendingReview struct {
-	store.Review
-	reviewRow
-}
-
-func prepareReview(r store.Review) (pendingReview, error) {
-	body, err := r.Encode()
-	return pendingReview{r, reviewRow{r.ID, body, r.Data}}, err
-}
-
-func (p *pendingReview) apply(st *statements) error {
-	var data any // NULL without any
-	if len(p.data) > 0 {
-		data = p.data
-	}
-	return st.exec(st.putReview, p.id, placeOf(p.Priority.Rank()), string(p.Status), p.Instance, p.Workflow, p.Principal, p.body, data)
-}
-
 // placeOf is where reviews of a rank stand in lists: the highest rank first.
 func placeOf(rank int) int { return -rank }
 

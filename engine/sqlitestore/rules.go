@@ -1,12 +1,13 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -62,11 +63,7 @@ func scanRuleHead(r row) (store.RuleHead, error) {
 
 // Rules implements store.Store.
 func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, all []store.Rule, err error) {
-	const query = `SELECT settings IS NULL, name, number, hash, owner, role, scope, settings, operator, at, ` + sealColumns + ` FROM (
-		SELECT name, version AS number, hash, owner, '' AS role, '' AS scope, NULL AS settings, operator, created_at AS at, ` + sealColumns + `
-			FROM definitions WHERE place > ?1 AND (place <= ?2 OR ?2 < 0)
-		UNION ALL SELECT workflow, revision, hash, principal, role, scope, settings, 0, at, ` + sealColumns + `
-			FROM judge_configs WHERE place > ?1 AND (place <= ?2 OR ?2 < 0)) ORDER BY place`
+	const chosen = ` WHERE place > ?1 AND (place <= ?2 OR ?2 < 0)`
 	err = s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
 		head, err = scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx)) // every judgement asks for it
 		if err != nil || head.Place <= after {
@@ -76,33 +73,21 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 		if after == store.UnsealedRules {
 			from, to = math.MinInt64, -1 // whatever there is
 		}
-		all, err = queryAll(ctx, s.readers, scanRule, query, from, to)
+		definitions, err := queryAll(ctx, s.readers, scanDefinition, `SELECT `+listedColumns+` FROM definitions`+chosen, from, to)
+		if err != nil {
+			return err
+		}
+		configs, err := queryAll(ctx, s.readers, scanJudgeConfig, `SELECT `+configColumns+` FROM judge_configs`+chosen, from, to)
+		for i := range definitions {
+			all = append(all, store.Rule{Definition: &definitions[i]})
+		}
+		for i := range configs {
+			all = append(all, store.Rule{Config: &configs[i]})
+		}
 		return err
 	})
+	slices.SortStableFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
 	return head, all, err
-}
-
-func scanRule(r row) (store.Rule, error) {
-	var isDefinition bool
-	var c store.JudgeConfig
-	var settings []byte
-	var operator bool
-	var at int64
-	var seal scannedSeal
-	into := append([]any{&isDefinition, &c.Workflow, &c.Revision, &c.Hash, &c.Principal, &c.Role, &c.Scope, &settings, &operator, &at}, seal.targets()...)
-	if err := r.Scan(into...); err != nil {
-		return store.Rule{}, err
-	}
-	if isDefinition {
-		return store.Rule{Definition: &store.Definition{
-			Name: c.Workflow, Version: c.Revision, Hash: c.Hash, Owner: c.Principal, Operator: operator, CreatedAt: timeOf(at), Seal: seal.seal(),
-		}}, nil
-	}
-	if err := json.Unmarshal(settings, &c.Settings); err != nil {
-		return store.Rule{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
-	}
-	c.At, c.Seal = timeOf(at), seal.seal()
-	return store.Rule{Config: &c}, nil
 }
 
 // SealRules implements store.Store.

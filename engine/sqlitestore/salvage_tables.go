@@ -28,7 +28,7 @@ const (
 
 // copyTables copies what can be read of the tables of old, and says what cannot.
 func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
-	if err := checkIdentity(ctx, db, "old"); err != nil {
+	if _, err := checkIdentity(ctx, db, "old"); err != nil {
 		return nil, err
 	}
 	var pages, tables int64
@@ -172,7 +172,7 @@ var rowChecks = []struct {
 		d, err := scanDefinition(r)
 		return cmp.Or(err, d.CheckDocument())
 	}},
-	{"judge_configs", `SELECT rowid, workflow, revision, principal, role, scope, settings, hash, at, ` + sealColumns + ` FROM judge_configs`, func(r row) error {
+	{"judge_configs", `SELECT rowid, ` + configColumns + ` FROM judge_configs`, func(r row) error {
 		_, err := scanJudgeConfig(r)
 		return err
 	}},

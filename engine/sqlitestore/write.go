@@ -184,50 +184,26 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 // pending is a commit in the form in which it is written, made by the caller's
 // goroutine so that the writer has less to do.
 type pending struct {
-	next       record.Instance
-	expect     int64
+	store.Commit
 	head, from []byte // the new head, and the one expected
 	facts      []byte
-	context    []byte      // nil when the events leave it as it is
-	snapshot   []byte      // nil when none is asked for
-	cut        *truncation // nil when nothing is removed
-	events     []pendingEvent
-	reviews    []pendingReview
-	lesson     *store.Lesson
+	context    []byte   // nil when the events leave it as it is
+	snapshot   []byte   // nil when none is asked for
+	floor      []byte   // Floor as a snapshot, nil when nothing is removed
+	keys       [][]byte // the scopes of the events' keys
+	events     [][]any  // values of addEvent
+	reviews    [][]any  // values of putReview
 	size       int
 }
 
-type pendingEvent struct {
-	record.Event
-	scope      any // []byte, or nil without a key
-	prev, hash []byte
-}
-
 func prepareCommit(c store.Commit) (*pending, error) {
-	p := &pending{next: c.Next, expect: c.Expect, lesson: c.Lesson, events: make([]pendingEvent, len(c.Events))}
-	var err error
+	p := &pending{Commit: c}
 	for i, e := range c.Events {
-		pe := &p.events[i]
-		pe.Event = e
-		if pe.prev, err = hex.DecodeString(e.PrevHash); err != nil {
-			return nil, fmt.Errorf("event %d: previous hash: %w", e.Seq, err)
+		if err := p.prepareEvent(e, i == 0); err != nil {
+			return nil, fmt.Errorf("event %d: %w", e.Seq, err)
 		}
-		if pe.hash, err = hex.DecodeString(e.Hash); err != nil {
-			return nil, fmt.Errorf("event %d: hash: %w", e.Seq, err)
-		}
-		if e.Key != nil {
-			scope, err := hex.DecodeString(e.Key.Scope)
-			if err != nil {
-				return nil, fmt.Errorf("event %d: key scope: %w", e.Seq, err)
-			}
-			pe.scope = scope
-		}
-		if touchesContext(e.Kind) {
-			p.context = orEmpty(c.Next.Context)
-		}
-		p.size += len(e.Body())
 	}
-	p.from, p.head = p.events[0].prev, p.events[len(p.events)-1].hash
+	var err error
 	if p.facts, err = json.Marshal(c.Next.Facts); err != nil {
 		return nil, fmt.Errorf("encode the facts: %w", err)
 	}
@@ -238,22 +214,52 @@ func prepareCommit(c store.Commit) (*pending, error) {
 		p.size += len(c.Next.Context)
 	}
 	if c.Floor != nil {
-		p.cut = &truncation{floor: *c.Floor, unanchored: c.Unanchored}
-		if p.cut.snapshot, err = encodeSnapshot(*c.Floor); err != nil {
+		if p.floor, err = encodeSnapshot(*c.Floor); err != nil {
 			return nil, err
 		}
 		p.size += len(c.Floor.Context)
 	}
 	p.size += len(p.context)
 	for _, r := range c.Reviews {
-		pr, err := prepareReview(r)
+		body, err := r.Encode()
 		if err != nil {
 			return nil, err
 		}
-		p.reviews = append(p.reviews, pr)
-		p.size += len(pr.body) + len(pr.data)
+		var data any // NULL without any
+		if len(r.Data) > 0 {
+			data = []byte(r.Data)
+		}
+		p.reviews = append(p.reviews, []any{r.ID, placeOf(r.Priority.Rank()), string(r.Status), r.Instance, r.Workflow, r.Principal, body, data})
+		p.size += len(body) + len(r.Data)
 	}
 	return p, nil
+}
+
+func (p *pending) prepareEvent(e record.Event, first bool) (err error) {
+	prev, err := hex.DecodeString(e.PrevHash)
+	if err != nil {
+		return fmt.Errorf("previous hash: %w", err)
+	}
+	if p.head, err = hex.DecodeString(e.Hash); err != nil {
+		return fmt.Errorf("hash: %w", err)
+	}
+	if first {
+		p.from = prev
+	}
+	var scope any // NULL without a key
+	if e.Key != nil {
+		key, err := hex.DecodeString(e.Key.Scope)
+		if err != nil {
+			return fmt.Errorf("key scope: %w", err)
+		}
+		p.keys, scope = append(p.keys, key), key
+	}
+	if touchesContext(e.Kind) {
+		p.context = orEmpty(p.Next.Context)
+	}
+	p.events = append(p.events, []any{e.Seq, e.Revision, string(e.Kind), e.Time.UnixNano(), scope, prev, p.head, e.Body(), p.Next.ID})
+	p.size += len(e.Body())
+	return nil
 }
 
 // touchesContext reports whether an event may change the context: all but the
@@ -277,106 +283,77 @@ func orEmpty(b []byte) []byte {
 
 // apply checks first and writes then: a refusal leaves nothing behind.
 func (p *pending) apply(st *statements) error {
-	for i := range p.events {
-		if err := p.events[i].checkKey(st); err != nil {
+	for _, key := range p.keys {
+		if err := refuseFound(store.ErrKeyTaken, st.keyTaken, key); err != nil {
 			return err
 		}
 	}
-	if p.cut != nil && p.cut.unanchored {
-		if err := st.checkUnanchored(); err != nil {
+	if p.Floor != nil && p.Unanchored {
+		if err := refuseFound(fmt.Errorf("%w: there is an anchor", store.ErrConflict), st.anyAnchor); err != nil {
 			return err
 		}
 	}
 	if err := p.applyInstance(st); err != nil {
 		return err
 	}
-	id := p.next.ID
-	for i := range p.events {
-		e := &p.events[i]
-		if err := st.exec(st.addEvent, e.Seq, e.Revision, string(e.Kind), e.Time.UnixNano(),
-			e.scope, e.prev, e.hash, e.Body(), id); err != nil {
+	for _, values := range p.events {
+		if err := st.exec(st.addEvent, values...); err != nil {
 			return err
 		}
 	}
-	for i := range p.reviews {
-		if err := p.reviews[i].apply(st); err != nil {
+	for _, values := range p.reviews {
+		if err := st.exec(st.putReview, values...); err != nil {
 			return err
 		}
 	}
-	if err := st.learn(p.lesson); err != nil {
+	if err := st.learn(p.Lesson); err != nil {
 		return err
 	}
 	if p.snapshot != nil {
-		if err := st.exec(st.addSnapshot, p.next.Revision, p.snapshot, orEmpty(p.next.Context), id); err != nil {
+		if err := st.exec(st.addSnapshot, p.Next.Revision, p.snapshot, orEmpty(p.Next.Context), p.Next.ID); err != nil {
 			return err
 		}
 	}
-	if p.cut == nil {
+	if p.floor == nil {
 		return nil
 	}
-	return p.cut.apply(st)
+	if err := st.exec(st.cutEvents, p.Floor.ID, p.Floor.Seq); err != nil {
+		return err
+	}
+	if err := st.exec(st.cutSnapshots, p.Floor.ID, p.Floor.Revision); err != nil {
+		return err
+	}
+	return st.exec(st.addSnapshot, p.Floor.Revision, p.floor, orEmpty(p.Floor.Context), p.Floor.ID)
 }
 
-// truncation removes the beginning of a history.
-type truncation struct {
-	floor      record.Instance
-	snapshot   []byte
-	unanchored bool
-}
-
-// checkUnanchored refuses where there is an anchor.
-func (st *statements) checkUnanchored() error {
+// refuseFound returns refused where a statement finds a row.
+func refuseFound(refused error, stmt *sql.Stmt, args ...any) error {
 	var one int
-	err := st.anyAnchor.QueryRowContext(context.Background()).Scan(&one)
-	switch {
-	case err == nil:
-		return fmt.Errorf("%w: there is an anchor", store.ErrConflict)
+	switch err := stmt.QueryRowContext(context.Background(), args...).Scan(&one); {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
-	}
-	return err
-}
-
-func (t *truncation) apply(st *statements) error {
-	if err := st.exec(st.cutEvents, t.floor.ID, t.floor.Seq); err != nil {
+	case err != nil:
 		return err
 	}
-	if err := st.exec(st.cutSnapshots, t.floor.ID, t.floor.Revision); err != nil {
-		return err
-	}
-	return st.exec(st.addSnapshot, t.floor.Revision, t.snapshot, orEmpty(t.floor.Context), t.floor.ID)
+	return refused
 }
 
 func (p *pending) applyInstance(st *statements) error {
-	i := &p.next
-	moved := fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, i.ID, p.expect)
-	if p.expect == 0 {
+	i := &p.Next
+	moved := fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, i.ID, p.Expect)
+	if p.Expect == 0 {
 		if err := st.execOne(moved, st.addInstance, i.ID, i.Workflow, i.Version, i.DefinitionHash, i.Owner,
 			i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), p.head, p.facts); err != nil {
 			return err
 		}
-		return st.exec(st.addContext, orEmpty(p.next.Context), i.ID)
+		return st.exec(st.addContext, orEmpty(p.Next.Context), i.ID)
 	}
 	if err := st.execOne(moved, st.moveInstance, i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State,
-		string(i.Status), p.head, p.facts, i.ID, p.expect, p.from); err != nil {
+		string(i.Status), p.head, p.facts, i.ID, p.Expect, p.from); err != nil {
 		return err
 	}
 	if p.context == nil {
 		return nil
 	}
 	return st.exec(st.setContext, p.context, i.ID)
-}
-
-func (e *pendingEvent) checkKey(st *statements) error {
-	if e.scope == nil {
-		return nil
-	}
-	var one int
-	switch err := st.keyTaken.QueryRowContext(context.Background(), e.scope).Scan(&one); {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		return err
-	}
-	return store.ErrKeyTaken
 }
