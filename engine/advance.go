@@ -67,7 +67,7 @@ func (e *Engine) commitMove(ctx context.Context, p Principal, j judgement, ev re
 		return AdvanceResult{}, e.conflictFor(ctx, p, err)
 	}
 	out := AdvanceResult{
-		Position: newPosition(w.next, j.definition, p), From: w.event.From, Action: w.event.Action, Decision: decisionView(*w.event.Decision),
+		Position: newPosition(w.next, j.definition, p), From: w.event.From, Action: w.event.Action, Decision: decisionView(w.event.Decision),
 	}
 	if w.opens != nil {
 		out.Review = e.summarizeReview(*w.opens)
@@ -85,7 +85,7 @@ func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	return AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(*ev.Decision), Replayed: true}, nil
+	return AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(ev.Decision), Replayed: true}, nil
 }
 
 // Validate asks what Advance would say, without moving. The answer is recorded
@@ -110,7 +110,7 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	}
 	return ValidateResult{
 		Position: newPosition(w.next, j.definition, p), Action: req.Action,
-		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(*w.event.Decision),
+		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(w.event.Decision),
 	}, nil
 }
 

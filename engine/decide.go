@@ -90,7 +90,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	v.Applied = false
 	return DecideResult{
 		Workflow: l.def.Name, Version: l.stored.Version, Hash: l.def.Hash, State: req.State, Action: req.Action,
-		Approved: v.Outcome == judge.Approve, Decision: decisionView(record.Decision{Verdict: v}), NotChecked: notChecked(p, l.def, req, v.Target),
+		Approved: v.Outcome == judge.Approve, Decision: decisionView(&record.Decision{Verdict: v}), NotChecked: notChecked(p, l.def, req, v.Target),
 	}, nil
 }
 

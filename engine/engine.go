@@ -41,12 +41,6 @@ type Judge interface {
 	Approve(ctx context.Context, c judge.Case, by judge.Review) (judge.Verdict, error)
 }
 
-// Compiler compiles a definition's schemas and scripts; *validators.Compiler
-// implements it.
-type Compiler interface {
-	Compile(ctx context.Context, caller string, owner validators.Owner, c validators.Checks) (*validators.Set, []validators.Problem, error)
-}
-
 // Reader answers the request of a workflow.LintRequest where a hostile document can do no harm;
 // *script.Pool implements it. An error that wraps validators.ErrNoReader leaves the
 // document to this process.
@@ -99,7 +93,7 @@ func DefaultLimits() Limits {
 type Config struct {
 	Store    store.Store
 	Judge    Judge
-	Compiler Compiler
+	Compiler workflow.Compiler
 	Digester Digester
 	// Reader parses and lints what no operator brings; nil leaves it to this process.
 	Reader Reader

@@ -87,7 +87,7 @@ func (m *ExportMask) Action(action string) string {
 
 // Decision is a decision as the export shows it.
 func (m *ExportMask) Decision(d record.Decision) Decision {
-	out := decisionView(d)
+	out := decisionView(&d)
 	if m.masking.scrub != nil {
 		out = scrubDecision(out, m.masking.scrub)
 	}

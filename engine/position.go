@@ -121,7 +121,11 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 	}, l, p), nil
 }
 
-func decisionView(d record.Decision) Decision {
+// decisionView is a decision as callers see it; nil is an event without one.
+func decisionView(d *record.Decision) Decision {
+	if d == nil {
+		d = &record.Decision{}
+	}
 	return Decision{
 		ID: d.ID, Outcome: d.Outcome, Proposed: d.Proposed, Applied: d.Applied, Code: d.Code, Target: d.Target,
 		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,

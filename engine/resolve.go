@@ -312,15 +312,8 @@ func (e *Engine) reviewEvent(p Principal, row store.Review, end record.Review) r
 func (e *Engine) newResolveResult(r reviewCase, w change, message string) ResolveResult {
 	return ResolveResult{
 		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(*w.resolves, w.end, w.event)),
-		Applied: w.event.Kind == record.Advanced, Decision: decisionViewOf(w.event), Message: message,
+		Applied: w.event.Kind == record.Advanced, Decision: decisionView(w.event.Decision), Message: message,
 	}
-}
-
-func decisionViewOf(ev record.Event) Decision {
-	if ev.Decision == nil {
-		return decisionView(record.Decision{})
-	}
-	return decisionView(*ev.Decision)
 }
 
 func (e *Engine) reviewClosed(ctx context.Context, p Principal, at reviewCase) error {
@@ -366,7 +359,7 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 		return ResolveResult{}, err
 	}
 	out := ResolveResult{
-		Position: pos, Review: review, Applied: ev.Kind == record.Advanced, Decision: decisionViewOf(ev), Message: "This was resolved before.", Replayed: true,
+		Position: pos, Review: review, Applied: ev.Kind == record.Advanced, Decision: decisionView(ev.Decision), Message: "This was resolved before.", Replayed: true,
 	}
 	if ev.Review.Status == record.ReviewStale {
 		out.Message = "Not approved: " + review.Reason

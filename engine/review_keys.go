@@ -34,7 +34,7 @@ func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instan
 	}
 	return AdvanceResult{
 		Position: newPosition(inst, l, p), From: asked.From, Action: asked.Action,
-		Decision: decisionView(*asked.Decision), Review: e.summarizeReview(row),
+		Decision: decisionView(asked.Decision), Review: e.summarizeReview(row),
 	}, nil
 }
 
@@ -84,7 +84,7 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 		d = last.Decision
 	}
 	return AdvanceResult{
-		Position: pos, From: asked.From, Action: asked.Action, Decision: decisionView(*d), Review: &review, Replayed: true,
+		Position: pos, From: asked.From, Action: asked.Action, Decision: decisionView(d), Review: &review, Replayed: true,
 	}, nil
 }
 

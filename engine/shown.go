@@ -104,7 +104,7 @@ func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 	if canGovern(s.p, governed) {
 		governed = now.stored
 	}
-	shown, opinions := decisionView(*ev.Decision), opinionsFor(s.p, governed, ev.Decision.Opinions)
+	shown, opinions := decisionView(ev.Decision), opinionsFor(s.p, governed, ev.Decision.Opinions)
 	if seesAll(s.p.Role) {
 		shown.Evidence = slices.Clone(ev.Decision.Evidence)
 	}

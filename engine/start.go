@@ -73,7 +73,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if err != nil {
 		return StartResult{}, err
 	}
-	return StartResult{Position: newPosition(w.next, l, p), Decision: decisionView(*w.event.Decision)}, nil
+	return StartResult{Position: newPosition(w.next, l, p), Decision: decisionView(w.event.Decision)}, nil
 }
 
 func newRefusedStart(l definition, p Principal, v judge.Verdict) StartResult {
@@ -82,7 +82,7 @@ func newRefusedStart(l definition, p Principal, v judge.Verdict) StartResult {
 			Workflow: l.stored.Name, Version: l.stored.Version, DefinitionOwner: definitionOwner(l.stored, p), NextActions: []string{},
 			Progress: fmt.Sprintf("Not started: the start context of %q was refused.", l.stored.Name),
 		},
-		Decision: decisionView(record.Decision{Verdict: v}),
+		Decision: decisionView(&record.Decision{Verdict: v}),
 	}
 }
 
@@ -91,5 +91,5 @@ func (e *Engine) replayStart(ctx context.Context, p Principal, ev record.Event) 
 	if err != nil {
 		return StartResult{}, err
 	}
-	return StartResult{Position: pos, Decision: decisionView(*ev.Decision), Replayed: true}, nil
+	return StartResult{Position: pos, Decision: decisionView(ev.Decision), Replayed: true}, nil
 }

@@ -340,12 +340,7 @@ func isDamage(err error) bool {
 
 // isUndecodable reports whether an error is about the bytes of an event.
 func isUndecodable(err error) bool {
-	for _, known := range []error{record.ErrMalformed, record.ErrUnknownKind, record.ErrNewerSchema} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind) || errors.Is(err, record.ErrNewerSchema)
 }
 
 // problemOf makes a problem of an error that tells of damage, and returns any other.

@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 var powerRounds = flag.Int("power.rounds", 0, "how often TestPowerCut cuts (make power)")
@@ -104,7 +105,7 @@ func checkVerifies(t *testing.T, path string, instances int) {
 	defer s.Close()
 	idle := struct {
 		engine.Judge
-		engine.Compiler
+		workflow.Compiler
 	}{} // nothing is judged
 	e, err := engine.New(engine.Config{Store: s, Judge: idle, Compiler: idle, Digester: record.NewDigester(make([]byte, 32))})
 	if err != nil {

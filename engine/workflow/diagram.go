@@ -67,6 +67,16 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 	return p
 }
 
+// lineWriter writes lines; the first error is kept for Flush.
+type lineWriter struct{ *bufio.Writer }
+
+func (w lineWriter) put(parts ...string) {
+	for _, part := range parts {
+		_, _ = w.WriteString(part)
+	}
+	_ = w.WriteByte('\n')
+}
+
 func shortenCondition(condition string) string {
 	text := strings.Join(strings.Fields(condition), " ")
 	if r := []rune(text); len(r) > maxCondition {
@@ -80,31 +90,25 @@ func shortenCondition(condition string) string {
 func (d *Definition) WriteMermaid(w io.Writer, m Marks) error {
 	p := d.layOutDiagram(m)
 	ids := p.assignMermaidIDs()
-	b := bufio.NewWriter(w)
-	put := func(parts ...string) {
-		for _, part := range parts {
-			_, _ = b.WriteString(part) // the error is kept for Flush
-		}
-		_ = b.WriteByte('\n')
-	}
-	put("stateDiagram-v2")
+	b := lineWriter{bufio.NewWriter(w)}
+	b.put("stateDiagram-v2")
 	for i, n := range p.nodes {
 		if ids[i] != n.label || n.outcome != "" {
-			put(`    state "`, escapeMermaid(n.formatCaption()), `" as `, ids[i])
+			b.put(`    state "`, escapeMermaid(n.formatCaption()), `" as `, ids[i])
 		}
 	}
 	if p.start != nowhere {
-		put("    [*] --> ", ids[p.start])
+		b.put("    [*] --> ", ids[p.start])
 	}
 	for _, l := range p.arrows {
-		put("    ", ids[l.from], " --> ", ids[l.to], " : ", escapeMermaid(l.label))
+		b.put("    ", ids[l.from], " --> ", ids[l.to], " : ", escapeMermaid(l.label))
 	}
 	for i, n := range p.nodes {
 		if n.final {
-			put("    ", ids[i], " --> [*]")
+			b.put("    ", ids[i], " --> [*]")
 		}
 	}
-	p.writeMermaidMarks(ids, put)
+	p.writeMermaidMarks(ids, b)
 	return b.Flush()
 }
 
@@ -121,7 +125,7 @@ const (
 	visitedFill, visitedLine = "#dcefdc", "#3c7a3c"
 )
 
-func (p diagram) writeMermaidMarks(ids []string, put func(...string)) {
+func (p diagram) writeMermaidMarks(ids []string, b lineWriter) {
 	var current, visited []string
 	for i, n := range p.nodes {
 		switch {
@@ -132,12 +136,12 @@ func (p diagram) writeMermaidMarks(ids []string, put func(...string)) {
 		}
 	}
 	if len(visited) > 0 {
-		put("    classDef visited fill:", visitedFill, ",stroke:", visitedLine, ",color:#000000")
-		put("    class ", strings.Join(visited, ","), " visited")
+		b.put("    classDef visited fill:", visitedFill, ",stroke:", visitedLine, ",color:#000000")
+		b.put("    class ", strings.Join(visited, ","), " visited")
 	}
 	if len(current) > 0 {
-		put("    classDef current fill:", currentFill, ",stroke:", currentLine, ",stroke-width:3px,color:#000000")
-		put("    class ", strings.Join(current, ","), " current")
+		b.put("    classDef current fill:", currentFill, ",stroke:", currentLine, ",stroke-width:3px,color:#000000")
+		b.put("    class ", strings.Join(current, ","), " current")
 	}
 }
 
@@ -202,30 +206,24 @@ func escapeMermaid(label string) string {
 // strangers: whatever they hold, they stay labels.
 func (d *Definition) WriteDOT(w io.Writer, m Marks) error {
 	p := d.layOutDiagram(m)
-	b := bufio.NewWriter(w)
-	put := func(parts ...string) {
-		for _, part := range parts {
-			_, _ = b.WriteString(part) // the error is kept for Flush
-		}
-		_ = b.WriteByte('\n')
-	}
-	put("digraph ", quoteDOT(p.title), " {")
-	put("  rankdir=LR;")
-	put(`  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="Helvetica"];`)
-	put(`  edge [fontname="Helvetica", fontsize=10];`)
+	b := lineWriter{bufio.NewWriter(w)}
+	b.put("digraph ", quoteDOT(p.title), " {")
+	b.put("  rankdir=LR;")
+	b.put(`  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="Helvetica"];`)
+	b.put(`  edge [fontname="Helvetica", fontsize=10];`)
 	if p.start != nowhere {
-		put(`  start [shape=circle, label="", width=0.2, fillcolor="#000000"];`)
+		b.put(`  start [shape=circle, label="", width=0.2, fillcolor="#000000"];`)
 	}
 	for i, n := range p.nodes {
-		put("  ", formatDOTID(i), " [label=", quoteDOT(n.formatCaption()), n.formatDOTStyle(), "];")
+		b.put("  ", formatDOTID(i), " [label=", quoteDOT(n.formatCaption()), n.formatDOTStyle(), "];")
 	}
 	if p.start != nowhere {
-		put("  start -> ", formatDOTID(p.start), ";")
+		b.put("  start -> ", formatDOTID(p.start), ";")
 	}
 	for _, l := range p.arrows {
-		put("  ", formatDOTID(l.from), " -> ", formatDOTID(l.to), " [label=", quoteDOT(l.label), "];")
+		b.put("  ", formatDOTID(l.from), " -> ", formatDOTID(l.to), " [label=", quoteDOT(l.label), "];")
 	}
-	put("}")
+	b.put("}")
 	return b.Flush()
 }
 
