@@ -32,18 +32,21 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 			base = base.With(o.Settings)
 		}
 	}
-	s := base.With(own)
 	r := judge.DefaultRubric()
-	setIfGiven(&r.Enabled, s.Enabled)
-	setIfGiven(&r.UseLLM, s.UseLLM)
-	setIfGiven(&r.StrictMode, s.StrictMode)
-	setIfGiven(&r.MinConfidence, s.MinConfidence)
-	setIfGiven(&r.Mode, s.Mode)
-	setIfGiven(&r.RequireAssurance, s.RequireAssurance)
-	setIfGiven(&r.Risk, s.Risk)
-	setIfGiven(&r.Model, s.Model)
-	setIfGiven(&r.Samples, s.Samples)
-	setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
+	r.OnJudgeUnavailable = ""
+	for _, s := range [...]JudgeSettings{base, own} {
+		setIfGiven(&r.Enabled, s.Enabled)
+		setIfGiven(&r.UseLLM, s.UseLLM)
+		setIfGiven(&r.StrictMode, s.StrictMode)
+		setIfGiven(&r.MinConfidence, s.MinConfidence)
+		setIfGiven(&r.Mode, s.Mode)
+		setIfGiven(&r.RequireAssurance, s.RequireAssurance)
+		setIfGiven(&r.Risk, s.Risk)
+		setIfGiven(&r.Model, s.Model)
+		setIfGiven(&r.Samples, s.Samples)
+		setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
+		setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
+	}
 	r.Criteria = joinCriteria(base.Criteria, own.Criteria)
 	for _, o := range overlays {
 		if o.TightenOnly {
@@ -51,11 +54,13 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		}
 	}
 	// Only now is it known how strict the judge is.
-	r.OnJudgeUnavailable = judge.UnavailableStructural
-	if r.StrictMode {
+	switch {
+	case r.OnJudgeUnavailable != "":
+	case r.StrictMode:
 		r.OnJudgeUnavailable = judge.UnavailableEscalate
+	default:
+		r.OnJudgeUnavailable = judge.UnavailableStructural
 	}
-	setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
 	return r
 }
 
