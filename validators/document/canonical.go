@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -123,23 +122,16 @@ func compareUTF16(a, b string) int {
 	for a != "" && b != "" {
 		x, n := utf8.DecodeRuneInString(a)
 		y, m := utf8.DecodeRuneInString(b)
-		if x != y {
-			return firstUnit(x, y) - firstUnit(y, x)
+		switch {
+		case x == y:
+		case (x > 0xFFFF) == (y > 0xFFFF):
+			return int(x - y)
+		case x > 0xFFFF:
+			return 0xD800 - int(y) // its first code unit is a surrogate
+		default:
+			return int(x) - 0xD800
 		}
 		a, b = a[n:], b[m:]
 	}
 	return len(a) - len(b)
-}
-
-// firstUnit is the UTF-16 code unit by which r is compared with other: the first
-// that can differ.
-func firstUnit(r, other rune) int {
-	hi, lo := utf16.EncodeRune(r)
-	if hi == utf8.RuneError {
-		return int(r)
-	}
-	if otherHi, _ := utf16.EncodeRune(other); otherHi == hi {
-		return int(lo)
-	}
-	return int(hi)
 }
