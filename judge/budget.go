@@ -27,19 +27,17 @@ type budget struct {
 	now   func() time.Time
 
 	mu    sync.Mutex
-	spent map[string]*spend
+	spent map[string]spend
 }
 
-type spend struct {
-	in   [slotsKept]int
-	last int64 // the number of the newest slot in it
-}
+// spend is what a principal has spent, by the number of the slot.
+type spend map[int64]int
 
 func newBudget(limit int, window time.Duration, now func() time.Time) *budget {
 	if limit <= 0 {
 		return nil
 	}
-	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: make(map[string]*spend)}
+	return &budget{limit: limit, slot: max(window/budgetSlots, 1), now: now, spent: map[string]spend{}}
 }
 
 // Spend spends n for a principal, or nothing when that is more than he has left; then
@@ -51,13 +49,21 @@ func (b *budget) Spend(principal string, n int) (ok bool, frees time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := b.now()
-	s := b.spendingOf(principal, b.slotNumber(at))
+	s, slot := b.spendOf(principal, b.slotNumber(at))
 	// Who asks for more samples than the limit still gets one answer a window.
 	if total := s.total(); total == 0 || total+n <= b.limit {
-		*s.slot(s.last) += n
+		s[slot] += n
 		return true, 0
 	}
-	return false, b.timeUntilFree(s, n, at)
+	left := s.total()
+	for _, number := range slices.Sorted(maps.Keys(s)) {
+		left -= s[number]
+		if left <= 0 || left+n <= b.limit {
+			frees = time.Unix(0, (number+slotsKept)*int64(b.slot)).Sub(at)
+			break
+		}
+	}
+	return false, max(frees, 1)
 }
 
 func (b *budget) giveBack(principal string, n int) {
@@ -72,31 +78,31 @@ func (b *budget) giveBack(principal string, n int) {
 	}
 	s.forward(b.slotNumber(b.now()))
 	// From the newest slot that has any: what was taken a moment ago is there.
-	for number := s.last; number >= s.firstSlot(); number-- {
-		back := min(n, *s.slot(number))
-		*s.slot(number) -= back
+	for _, number := range slices.Backward(slices.Sorted(maps.Keys(s))) {
+		back := min(n, s[number])
+		s[number] -= back
 		n -= back
 	}
 }
 
 func (b *budget) slotNumber(at time.Time) int64 { return at.UnixNano() / int64(b.slot) }
 
-func (b *budget) spendingOf(principal string, number int64) *spend {
+// spendOf also returns the slot to spend in.
+func (b *budget) spendOf(principal string, number int64) (spend, int64) {
 	s, ok := b.spent[principal]
 	if !ok {
 		if len(b.spent) >= budgetPrincipals {
 			b.evict(number)
 		}
-		s = &spend{last: number}
+		s = spend{}
 		b.spent[principal] = s
 	}
-	s.forward(number)
-	return s
+	return s, s.forward(number)
 }
 
 // evict forgets principals without spending, or else the eighth that spent least.
 func (b *budget) evict(number int64) {
-	maps.DeleteFunc(b.spent, func(_ string, s *spend) bool {
+	maps.DeleteFunc(b.spent, func(_ string, s spend) bool {
 		s.forward(number)
 		return s.total() == 0
 	})
@@ -111,40 +117,19 @@ func (b *budget) evict(number int64) {
 	}
 }
 
-func (b *budget) timeUntilFree(s *spend, n int, at time.Time) time.Duration {
-	left := s.total()
-	for number := s.firstSlot(); ; number++ {
-		left -= *s.slot(number)
-		if left <= 0 || left+n <= b.limit {
-			gone := time.Unix(0, (number+slotsKept)*int64(b.slot))
-			return max(gone.Sub(at), 1)
-		}
+// forward drops the slots that no longer count and returns the newest. When the clock went
+// back, nothing is freed by that.
+func (s spend) forward(number int64) int64 {
+	for other := range s {
+		number = max(number, other)
 	}
+	maps.DeleteFunc(s, func(other int64, _ int) bool { return other <= number-slotsKept })
+	return number
 }
 
-func (s *spend) firstSlot() int64 { return s.last - slotsKept + 1 }
-
-func (s *spend) slot(number int64) *int {
-	return &s.in[(number%slotsKept+slotsKept)%slotsKept]
-}
-
-func (s *spend) forward(number int64) {
-	if number <= s.last {
-		return // the clock went back: nothing is freed by that
-	}
-	if number-s.last >= slotsKept {
-		*s = spend{last: number}
-		return
-	}
-	for s.last < number {
-		s.last++
-		*s.slot(s.last) = 0
-	}
-}
-
-func (s *spend) total() int {
+func (s spend) total() int {
 	sum := 0
-	for _, n := range s.in {
+	for _, n := range s {
 		sum += n
 	}
 	return sum

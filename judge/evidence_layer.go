@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
@@ -55,10 +55,8 @@ func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 
 // fetchAll fetches in parallel; duplicate questions are fetched once.
 func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	out, errs := make([]Evidence, len(c.Evidence)), make([]error, len(c.Evidence))
-	var wg sync.WaitGroup
+	out := make([]Evidence, len(c.Evidence))
+	group, ctx := errgroup.WithContext(ctx)         // after a failure nothing can be decided any more
 	first, twins := map[string]int{}, map[int]int{} // by question; by index of the repetition
 	for i, r := range c.Evidence {
 		if at := slices.IndexFunc(c.RecentEvidence, func(e Evidence) bool { return e.Name == r.Name && e.Failure == "" }); at >= 0 {
@@ -71,27 +69,19 @@ func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 			continue
 		}
 		first[key] = i
-		wg.Go(func() {
-			if out[i], errs[i] = l.fetchOne(ctx, c, r); errs[i] != nil {
-				cancel() // nothing can be decided any more
-			}
+		group.Go(func() (err error) {
+			out[i], err = l.fetchOne(ctx, c, r)
+			return err
 		})
 	}
-	wg.Wait()
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
 	for i, at := range twins {
-		out[i] = renameEvidence(out[at], c.Evidence[i])
+		out[i] = out[at]
+		out[i].Name, out[i].Required, out[i].MaxAge = c.Evidence[i].Name, c.Evidence[i].Required, c.Evidence[i].MaxAge
 	}
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) {
-			return nil, err
-		}
-	}
-	return out, errors.Join(errs...)
-}
-
-func renameEvidence(e Evidence, r EvidenceRequest) Evidence {
-	e.Name, e.Required, e.MaxAge = r.Name, r.Required, r.MaxAge
-	return e
+	return out, nil
 }
 
 func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {

@@ -78,13 +78,9 @@ func New(cfg Config) (*Pipeline, error) {
 // answer; try again), ctx's error, or ErrCase. Everything that the case itself can
 // cause is in the Verdict.
 func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
-	if err := c.validate(); err != nil {
+	h, err := c.open()
+	if err != nil {
 		return Verdict{}, err
-	}
-	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
-	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
-	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
-		h.target = c.Candidates[0].Target
 	}
 	lines := p.plain
 	if c.Rubric.asksModel() {
@@ -107,6 +103,19 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 		return Verdict{}, err
 	}
 	return settle(h), nil
+}
+
+// open prepares a case for the layers. Its error is ErrCase.
+func (c *Case) open() (deliberation, error) {
+	if err := c.validate(); err != nil {
+		return deliberation{}, err
+	}
+	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
+	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
+	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
+		h.target = c.Candidates[0].Target
+	}
+	return h, nil
 }
 
 // weighLayer asks one layer and records its opinion. When it chose the route, c is
@@ -204,15 +213,11 @@ type Review struct {
 // The verdict rests on AssuranceHuman and is decided ByReviewer, or it is the
 // rejection. The error is as in Decide.
 func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, error) {
-	if err := c.validate(); err != nil {
+	h, err := c.open()
+	if err != nil {
 		return Verdict{}, err
 	}
-	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
-	c.Rubric.Mode = Enforce // what waits for a person is not being tried out
-	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
-	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
-		h.target = c.Candidates[0].Target
-	}
+	c.Rubric.Mode, h.rubric.Mode = Enforce, Enforce // what waits for a person is not being tried out
 	for _, line := range p.plain {
 		for _, layer := range line {
 			if _, err := p.weighLayer(ctx, layer, &c, &h); err != nil {

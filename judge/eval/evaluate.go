@@ -279,16 +279,10 @@ func computeBaselines(rows []row, o Options) []Baseline {
 }
 
 func structuralBaseline(rows []row, o Options) Baseline {
-	first := make(map[string]*Result, len(o.Structural))
-	for i := range o.Structural {
-		r := &o.Structural[i]
-		if old := first[r.Case]; !isFailed(r) && (old == nil || r.Repeat < old.Repeat) {
-			first[r.Case] = r
-		}
-	}
+	first := firstResults(o.Structural)
 	var t table
 	for _, w := range rows {
-		if r := first[w.c.ID]; r != nil {
+		if r := first[w.c.ID]; r != nil && !isFailed(r) {
 			t[indexOf(w.expect)][indexOf(r.Outcome)]++
 		}
 	}
