@@ -69,7 +69,7 @@ type Isotonic struct {
 // stated one; what is stated outside of 0..1 counts as the nearer end.
 func (c Calibration) Apply(stated float64) float64 {
 	if c.Method == MethodPlatt {
-		return 1 / (1 + math.Exp(c.Platt.A*logitOf(stated)+c.Platt.B))
+		return 1 / (1 + math.Exp(c.Platt.A*LogOdds(stated)+c.Platt.B))
 	}
 	xs, ys := c.Isotonic.X, c.Isotonic.Y
 	i, exact := slices.BinarySearch(xs, clampUnit(stated))
@@ -320,11 +320,12 @@ func shrinkConfidence(stated float64) float64 {
 
 func roundConfidence(c float64) float64 { return math.Round(clampUnit(c)*1e6) / 1e6 }
 
-// leastStated and its complement limit a stated confidence: its logit has no value at 0
-// and 1.
-const leastStated = 0.001
+// LeastStated and its complement limit a stated confidence: its log-odds have no value at
+// 0 and 1.
+const LeastStated = 0.001
 
-func logitOf(p float64) float64 {
-	p = min(max(clampUnit(p), leastStated), 1-leastStated)
+// LogOdds are those of a stated confidence, held between LeastStated and its complement.
+func LogOdds(p float64) float64 {
+	p = min(max(clampUnit(p), LeastStated), 1-LeastStated)
 	return math.Log(p / (1 - p))
 }

@@ -122,7 +122,7 @@ func (r *runner) runAll() error {
 		who = defaultPrincipal
 	}
 	r.at = "start"
-	r.given.setStep(Step{})
+	r.given.step.Store(&Step{})
 	started, err := r.engine.Start(r.ctx, who, engine.StartRequest{Type: r.workflow, Context: r.test.Context})
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 	if s.Who.ID != "" {
 		who = s.Who
 	}
-	r.given.setStep(s)
+	r.given.step.Store(&s)
 	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: s.Data}
 	if s.Precheck {
 		v, err := r.engine.Validate(r.ctx, who, req)

@@ -2,36 +2,21 @@ package suite
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // stage is the world in which a step is taken: the evidence and the model that the
 // file gives. Tests of one file run one after the other.
-type stage struct {
-	mu   sync.Mutex
-	step Step
-}
-
-func (s *stage) setStep(step Step) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.step = step
-}
-
-func (s *stage) current() Step {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.step
-}
+type stage struct{ step atomic.Pointer[Step] }
 
 // Fetch implements judge.Fetcher with what the file gives.
 func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
 		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
 	}
-	content, ok := s.current().Evidence[r.Name]
+	content, ok := s.step.Load().Evidence[r.Name]
 	if !ok {
 		return judge.FetchResult{Failure: judge.FailureUnavailable, Detail: "The test gives no such evidence."}, nil
 	}
@@ -46,7 +31,7 @@ type scriptedModel struct{ stage *stage }
 func (scriptedModel) Name() judge.LayerName { return judge.LayerModel }
 
 func (m scriptedModel) Weigh(_ context.Context, _ judge.Case) (judge.Opinion, error) {
-	answer := m.stage.current().Model
+	answer := m.stage.step.Load().Model
 	op := judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Escalate, Confidence: 0.5, Assurance: judge.AssuranceNone}
 	switch {
 	case answer == nil:

@@ -203,7 +203,7 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 	for _, f := range sorted {
 		s.Mean += f.p / n
 		s.Brier += f.square() / n
-		p := min(max(f.p, least), 1-least)
+		p := min(max(f.p, judge.LeastStated), 1-judge.LeastStated)
 		if f.good {
 			right++
 			s.LogLoss -= math.Log(p) / n
@@ -216,14 +216,6 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 	}
 	s.Right = newRate(right, len(all), o.Confidence)
 	return s
-}
-
-// least keeps log-odds finite, as judge.Platt does; a test keeps the two alike.
-const least = 0.001
-
-func logOdds(p float64) float64 {
-	p = min(max(p, least), 1-least)
-	return math.Log(p / (1 - p))
 }
 
 // FitIsotonic returns the rising line closest to the shares of right answers, by
@@ -277,7 +269,7 @@ func FitPlatt(stated []float64, right []bool) judge.Platt {
 	high, low := (good+1)/(good+2), 1/(bad+2)
 	f, t := make([]float64, len(stated)), make([]float64, len(stated))
 	for i := range stated {
-		f[i], t[i] = logOdds(stated[i]), low
+		f[i], t[i] = judge.LogOdds(stated[i]), low
 		if right[i] {
 			t[i] = high
 		}

@@ -86,7 +86,7 @@ func TestLogOddsAreTheJudges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.Float64Range(0, 1).Draw(t, "p")
 		c := judge.Calibration{Method: judge.MethodPlatt, Platt: &judge.Platt{A: -rapid.Float64Range(0, 5).Draw(t, "a"), B: rapid.Float64Range(-5, 5).Draw(t, "b")}}
-		if got, want := c.Apply(p), 1/(1+math.Exp(c.Platt.A*logOdds(p)+c.Platt.B)); math.Abs(got-want) > 1e-12 {
+		if got, want := c.Apply(p), 1/(1+math.Exp(c.Platt.A*judge.LogOdds(p)+c.Platt.B)); math.Abs(got-want) > 1e-12 {
 			t.Fatalf("stated %v: the judge makes %v of it, the fit means %v", p, got, want)
 		}
 	})

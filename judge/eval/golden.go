@@ -41,23 +41,8 @@ type Golden struct {
 	Line int // from 1
 }
 
-// LineError is what is wrong with one line. The lines after it can still be read.
-type LineError struct {
-	File string
-	Line int
-	// Rule is one of RuleSyntax, RuleUnknownKey, RuleDuplicateKey and RuleBadValue.
-	Rule string
-	// Case is the id, when the line could be read so far.
-	Case    string
-	Message string
-}
-
-func (e *LineError) Error() string {
-	return fmt.Sprintf("%s:%d: %s [%s]", e.File, e.Line, e.Message, e.Rule)
-}
-
 // ReadCases reads JSON Lines one by one, in bounded memory; empty lines are skipped. A
-// line that is not a case comes as a *LineError and reading continues; every other error
+// line that is not a case comes as an *Issue and reading continues; every other error
 // means that reading failed, and is the last thing that comes. file is for messages.
 func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
 	return func(yield func(Golden, error) bool) {
@@ -69,7 +54,7 @@ func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
 				yield(Golden{}, fmt.Errorf("eval: read %s, line %d: %w", file, l.number, err))
 				return
 			case l.isLong:
-				err = &LineError{file, l.number, RuleSyntax, "", fmt.Sprintf("the line has more than %d bytes; put less into one case", MaxLine)}
+				err = &Issue{file, l.number, RuleSyntax, "", fmt.Sprintf("the line has more than %d bytes; put less into one case", MaxLine)}
 			default:
 				if n++; n > MaxCases {
 					yield(Golden{}, fmt.Errorf("eval: %s has more than %d cases; split it", file, MaxCases))
@@ -122,7 +107,7 @@ func readLines(from io.Reader, most int) iter.Seq2[line, error] {
 
 // decodeCase returns an untyped nil error when all is well.
 func decodeCase(file string, line int, text []byte) (Case, error) {
-	bad := &LineError{File: file, Line: line}
+	bad := &Issue{File: file, Line: line}
 	if !utf8.Valid(text) {
 		bad.Rule, bad.Message = RuleSyntax, "the line is not UTF-8; save the file as UTF-8"
 		return Case{}, bad

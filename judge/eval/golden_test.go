@@ -60,7 +60,7 @@ func TestReadCasesTellsWhatIsWrong(t *testing.T) {
 			var lines []int
 			for g, err := range ReadCases("f.jsonl", strings.NewReader("\n"+line+"\r\n"+goldenLine)) {
 				lines = append(lines, g.Line)
-				var bad *LineError
+				var bad *Issue
 				switch {
 				case g.Line == 3 || tt.rule == "":
 					if err != nil || g.ID != "a" {

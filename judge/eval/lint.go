@@ -39,13 +39,18 @@ const TagTwin = "twin"
 // shorter data ({"ok": true}) is compared together with the context.
 const minText = 80
 
-// Issue is one thing wrong with golden data.
+// Issue is one thing wrong with golden data. As an error it is about a line that is no
+// case; the lines after it can still be read.
 type Issue struct {
 	File    string `json:"file"`
 	Line    int    `json:"line"`
 	Rule    string `json:"rule"`
 	Case    string `json:"case,omitempty"`
 	Message string `json:"message"`
+}
+
+func (i *Issue) Error() string {
+	return fmt.Sprintf("%s:%d: %s [%s]", i.File, i.Line, i.Message, i.Rule)
 }
 
 // Criteria are those of a definition by state and action, in the order in which the judge
@@ -103,11 +108,6 @@ func NewLinter(resolve Resolver) *Linter {
 		splits: map[Split]*splitSeen{}, twins: map[string][]spot{}, partners: map[string]bool{},
 		summary: Summary{Splits: map[Split]int{}, Outcomes: map[string]int{}},
 	}
-}
-
-// Fail takes a line that is no case.
-func (l *Linter) Fail(e *LineError) {
-	l.issues = append(l.issues, Issue{e.File, e.Line, e.Rule, e.Case, e.Message})
 }
 
 // Add takes the next case.
@@ -271,10 +271,10 @@ func (l *Linter) Finish() ([]Issue, Summary) {
 // Lint reads everything of one file. Its error is that reading failed.
 func (l *Linter) Lint(cases func(yield func(Golden, error) bool)) error {
 	for g, err := range cases {
-		var bad *LineError
+		var bad *Issue
 		switch {
 		case errors.As(err, &bad):
-			l.Fail(bad)
+			l.issues = append(l.issues, *bad)
 		case err != nil:
 			return err
 		default:

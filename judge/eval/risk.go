@@ -61,6 +61,11 @@ func riskSteps(sorted []rankedAnswer) []step {
 	return all
 }
 
+// point is the step among so many answers.
+func (s step) point(all int, confidence float64) RiskPoint {
+	return RiskPoint{s.score, float64(s.n) / float64(all), newRate(s.errors, s.n, confidence)}
+}
+
 func riskCurve(sorted []rankedAnswer, confidence float64) *RiskCurve {
 	n := len(sorted)
 	if n == 0 {
@@ -75,7 +80,7 @@ func riskCurve(sorted []rankedAnswer, confidence float64) *RiskCurve {
 		}
 		if s.n*maxPoints >= (shown+1)*n || s.n == n {
 			shown = s.n * maxPoints / n
-			c.Points = append(c.Points, RiskPoint{s.score, float64(s.n) / float64(n), newRate(s.errors, s.n, confidence)})
+			c.Points = append(c.Points, s.point(n, confidence))
 		}
 	}
 	c.AURC /= float64(n)
@@ -133,9 +138,7 @@ type Tuning struct {
 
 // Candidate is one threshold.
 type Candidate struct {
-	Threshold float64 `json:"threshold"`
-	Coverage  float64 `json:"coverage"`
-	Risk      Rate    `json:"risk"`
+	RiskPoint
 	// Bound is the upper bound that counts for the choice.
 	Bound float64 `json:"bound"`
 	Holds bool    `json:"holds"`
@@ -185,7 +188,7 @@ func tuneThreshold(cal []rankedAnswer, all int, test []rankedAnswer, target, con
 	}
 	best := -1
 	for i, s := range candidates {
-		c := Candidate{Threshold: s.score, Coverage: float64(s.n) / float64(all), Risk: newRate(s.errors, s.n, confidence), Bound: UpperBound(s.errors, s.n, level)}
+		c := Candidate{RiskPoint: s.point(all, confidence), Bound: UpperBound(s.errors, s.n, level)}
 		c.Holds = c.Bound <= target
 		if c.Holds {
 			best = i
