@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -13,15 +14,9 @@ import (
 // other hosts, dark and light as the reader prefers. What comes from cases and models
 // is escaped.
 func HTML(w io.Writer, m Measurement) error {
-	page := htmlPage{
-		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes, Tables: m.tables(),
-	}
-	for _, c := range m.Report.Worst {
-		c.Case, c.Reasoning, c.Notes = OneLine(c.Case), visibleText(c.Reasoning), visibleText(c.Notes)
-		page.Worst = append(page.Worst, c)
-	}
-	if m.Baseline != nil {
-		page.Baseline = m.Baseline.Says
+	page := m.page()
+	for i, c := range page.Worst {
+		page.Worst[i].Case, page.Worst[i].Reasoning, page.Worst[i].Notes = OneLine(c.Case), visibleText(c.Reasoning), visibleText(c.Notes)
 	}
 	if p := m.Report.Probability; p != nil {
 		page.Charts = append(page.Charts, reliabilityChart(p.Bins))
@@ -39,7 +34,8 @@ func HTML(w io.Writer, m Measurement) error {
 	return writeText(w, b.String())
 }
 
-type htmlPage struct {
+// reportPage is what a template shows.
+type reportPage struct {
 	Header, Figures []figure
 	Cautions, Notes []string
 	Baseline        string
@@ -48,7 +44,18 @@ type htmlPage struct {
 	Worst           []WorstCase
 }
 
-// Line is for the template.
+func (m Measurement) page() reportPage {
+	p := reportPage{
+		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes, Tables: m.tables(),
+		Worst: slices.Clone(m.Report.Worst),
+	}
+	if m.Baseline != nil {
+		p.Baseline = m.Baseline.Says
+	}
+	return p
+}
+
+// Line is for the templates.
 func (w WorstCase) Line() string { return w.describe() }
 
 //go:embed report.html.tmpl
