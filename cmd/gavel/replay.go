@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -239,12 +240,9 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 
 // known refuses workflows that the store does not have: a limit on them would always hold.
 func (c *replayCmd) known(ctx context.Context, db replay.Archive, definitions map[string]*workflow.Definition) error {
-	names := []string{}
+	names := slices.Collect(maps.Keys(definitions))
 	if c.Workflow != "" {
 		names = append(names, c.Workflow)
-	}
-	for name := range definitions {
-		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {

@@ -6,11 +6,9 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -282,29 +280,6 @@ func (f rateFlags) check() error {
 	}
 	return nil
 }
-
-// throttle is the rate of each principal, which can be changed while it is in use.
-type throttle struct {
-	next http.Handler
-	now  atomic.Pointer[http.Handler]
-}
-
-func newThrottle(next http.Handler, f rateFlags) *throttle {
-	t := &throttle{next: next}
-	t.set(f)
-	return t
-}
-
-// set begins to count anew.
-func (t *throttle) set(f rateFlags) {
-	h := t.next
-	if f.Rate > 0 {
-		h = auth.RateLimit(f.Rate, f.Burst)(t.next)
-	}
-	t.now.Store(&h)
-}
-
-func (t *throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*t.now.Load()).ServeHTTP(w, r) }
 
 // expireEvery is how often reviews are looked through whose time is over. Nothing
 // rests on it: one that is past its time resolves nothing, whoever noticed.

@@ -41,7 +41,8 @@ type routes struct {
 	flags  *serveCmd
 	health *telemetry.Health
 
-	throttle *throttle
+	inside   http.Handler                  // what callers that are known reach
+	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
 	endpoint *mcpwire.Endpoint
 	api      *httpapi.Handler
@@ -67,8 +68,11 @@ func (r *routes) mount(who *callers) error {
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(httpapi.Prefix, r.api)
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
-	r.throttle = newThrottle(listen.Admit(callerID, inside), r.flags.rateFlags)
-	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags)})(r.throttle)
+	r.inside = listen.Admit(callerID, inside)
+	r.setRate(r.flags.rateFlags)
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags)})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		(*r.limited.Load()).ServeHTTP(w, req)
+	}))
 
 	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
 	mux := http.NewServeMux()
@@ -88,6 +92,15 @@ func (r *routes) mount(who *callers) error {
 	r.mux.Store(mux)
 	r.sys.metered.holding(func() int { return r.endpoint.Held() + r.api.OpenStreams() })
 	return nil
+}
+
+// setRate begins to count anew what each principal sends.
+func (r *routes) setRate(f rateFlags) {
+	h := r.inside
+	if f.Rate > 0 {
+		h = auth.RateLimit(f.Rate, f.Burst)(h)
+	}
+	r.limited.Store(&h)
 }
 
 func callerID(ctx context.Context) string {
