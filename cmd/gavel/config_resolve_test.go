@@ -88,3 +88,19 @@ func TestFileReachesTheFlags(t *testing.T) {
 		t.Errorf("the demonstration would write to %s", demo.Demo.Store)
 	}
 }
+
+// TestCheckIgnoresTheEnvironment: a variable neither spoils nor saves a file that is checked.
+func TestCheckIgnoresTheEnvironment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gavel.yaml")
+	put(t, file, "serve: {rate: 5}\n")
+	t.Setenv("GAVEL_RATE", "none")
+	t.Setenv("GAVEL_ROLE", "nobody")
+	if err := checkConfig(file); err != nil {
+		t.Error(err)
+	}
+	put(t, file, "serve: {rate: -1}\n")
+	t.Setenv("GAVEL_RATE", "1")
+	if err := checkConfig(file); err == nil {
+		t.Error("the variable saves the file")
+	}
+}

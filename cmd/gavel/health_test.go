@@ -106,3 +106,15 @@ func TestListening(t *testing.T) {
 		}
 	}
 }
+
+func TestLoopbackOnly(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"127.0.0.1": true, "127.8.9.10": true, "::1": true, "[::1]": true, "::ffff:127.0.0.1": true,
+		"": false, "0.0.0.0": false, "::": false, "192.0.2.7": false, "2001:db8::1": false,
+	} {
+		if got := loopbackOnly(t.Context(), host); got != want {
+			t.Errorf("%q: %t, want %t", host, got, want)
+		}
+	}
+}
