@@ -87,7 +87,7 @@ func TestVerifyLetsBeWhatIsAllowed(t *testing.T) {
 		t.Errorf("one instance: %+v, %v", r, err)
 	}
 	copied := filepath.Join(t.TempDir(), "copy.db")
-	if err := stores[0].Backup(t.Context(), copied); err != nil {
+	if _, err := sqlitestore.Copy(t.Context(), stores[0].Path(), copied, false); err != nil {
 		t.Fatal(err)
 	}
 	b, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: copied})

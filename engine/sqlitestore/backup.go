@@ -19,16 +19,6 @@ var (
 	ErrInUse = errors.New("another process has the store open; end it first")
 )
 
-// Backup is Copy, to a name that must be free.
-func (s *Store) Backup(ctx context.Context, path string) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.inside.Done()
-	_, err := Copy(ctx, s.path, path, false)
-	return err
-}
-
 // Copy writes a store as it is at one moment to another file, while others read and
 // write it, and says what is in the copy. The copy gets its name only when it is whole,
 // durable and has been inspected: a file of that name is a good one. It is one file,

@@ -75,7 +75,7 @@ func TestBackupIsOneGoodFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := filepath.Join(t.TempDir(), "a copy?#.db")
-	if err := s.Backup(t.Context(), target); err != nil {
+	if _, err := sqlitestore.Copy(t.Context(), s.Path(), target, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, target); len(got) != 1 {
@@ -88,7 +88,7 @@ func TestBackupIsOneGoodFile(t *testing.T) {
 	if err != nil || c.Instances != 21 || c.Events != 20*3+1-1 || c.Newest.IsZero() || c.Bytes == 0 {
 		t.Errorf("contents: %+v, %v", c, err)
 	}
-	if err := s.Backup(t.Context(), target); !errors.Is(err, sqlitestore.ErrExists) {
+	if _, err := sqlitestore.Copy(t.Context(), s.Path(), target, false); !errors.Is(err, sqlitestore.ErrExists) {
 		t.Errorf("the second time: %v", err)
 	}
 	if _, err := sqlitestore.Copy(t.Context(), path, path, true); !errors.Is(err, sqlitestore.ErrExists) {

@@ -52,7 +52,7 @@ func (s *Store) updateIndex(ctx context.Context) (reached int64, err error) {
 		}
 		err = s.indexBehind(ctx, reached)
 		switch {
-		case err == nil, isOvertaken(err):
+		case err == nil, errors.Is(err, store.ErrConflict): // another search was faster
 		case ctx.Err() != nil, errors.Is(err, store.ErrClosed):
 			return 0, err
 		default:

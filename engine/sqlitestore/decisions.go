@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -246,6 +245,3 @@ func (s *Store) narrowByTime(ctx context.Context, q store.DecisionQuery, all spa
 }
 
 func blockOf(pos int64) int64 { return pos >> blockBits }
-
-// isOvertaken reports whether another search indexed the same events meanwhile.
-func isOvertaken(err error) bool { return errors.Is(err, store.ErrConflict) }

@@ -73,10 +73,8 @@ func isOddValue(err error) bool { return strings.Contains(err.Error(), "sql: Sca
 // explainError classifies an error of a call, and names the file where that is what to look at.
 func (s *Store) explainError(err error) error {
 	err = classifyError(err)
-	for _, about := range []error{ErrDiskFull, ErrReadOnly, ErrNotAStore, ErrCorrupt, ErrGone, ErrDisk, ErrDiskRead, ErrTooManyFiles, ErrBusy} {
-		if errors.Is(err, about) {
-			return fmt.Errorf("%s: %w", s.path, err)
-		}
+	if errors.Is(err, ErrNotAStore) || failureClass(err) != classOther {
+		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	return err
 }

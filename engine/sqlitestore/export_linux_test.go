@@ -14,7 +14,7 @@ func TestNetworkFileSystemsAreKnown(t *testing.T) {
 		0x6969: "nfs", 0xff534d42: "smb", 0xfe534d42: "smb", 0x01021997: "9p", 0x00c36400: "ceph",
 		0xef53: "", 0x9123683e: "", 0x58465342: "", 0x01021994: "", 0x794c7630: "", // ext4, btrfs, xfs, tmpfs, overlayfs
 	} {
-		if got := networkFSName(magic); got != want {
+		if got := networkFSNames[magic]; got != want {
 			t.Errorf("%#x is %q, want %q", magic, got, want)
 		}
 	}

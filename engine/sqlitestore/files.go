@@ -27,26 +27,30 @@ func filesOf(path string, suffixes ...string) (files, error) {
 }
 
 // isSame reports whether a name still leads to the file that is open.
-func (f files) isSame(name string) bool {
-	was, ok := f[name]
-	if !ok {
-		return true // where files cannot be taken away
-	}
-	now, err := os.Stat(name)
-	return err == nil && os.SameFile(was, now)
-}
+func (f files) isSame(name string) bool { return f.check(name) == nil }
 
 // checkPresent returns ErrGone unless each name still leads to the file that is open.
 // SQLite would go on writing into files that have no name.
 func (f files) checkPresent() error {
-	for name, was := range f {
-		now, err := os.Stat(name)
-		if err != nil {
-			return fmt.Errorf("%w (%w)", ErrGone, err)
+	for name := range f {
+		if err := f.check(name); err != nil {
+			return err
 		}
-		if !os.SameFile(was, now) {
-			return fmt.Errorf("%w (%s is another file)", ErrGone, name)
-		}
+	}
+	return nil
+}
+
+func (f files) check(name string) error {
+	was, ok := f[name]
+	if !ok {
+		return nil // where files cannot be taken away
+	}
+	now, err := os.Stat(name)
+	if err != nil {
+		return fmt.Errorf("%w (%w)", ErrGone, err)
+	}
+	if !os.SameFile(was, now) {
+		return fmt.Errorf("%w (%s is another file)", ErrGone, name)
 	}
 	return nil
 }

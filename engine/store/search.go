@@ -34,24 +34,29 @@ func (q DecisionQuery) Matcher() func(e record.Event, owner string) bool {
 	}
 }
 
-func (q DecisionQuery) matchesNames(e record.Event, owner string) bool {
+// nameFields are the fields of a decision that are compared as they are, those that narrow
+// most first. names and decisionNames hold their values in this order.
+var nameFields = [...]rune{termOwner, termPrincipal, termCode, termAction, termWorkflow, termDecidedBy, termAssurance, termOutcome}
+
+type names [len(nameFields)]string
+
+func (q DecisionQuery) names() names {
+	return names{q.Owner, q.Principal, q.Code, q.Action, q.Workflow, string(q.DecidedBy), string(q.Assurance), string(q.Outcome)}
+}
+
+func decisionNames(e record.Event, owner string) names {
 	d := e.Decision
-	for _, f := range [...]struct{ want, have string }{
-		{q.Workflow, e.Workflow},
-		{q.Instance, e.Instance},
-		{q.Owner, owner},
-		{q.Principal, e.Principal},
-		{q.Action, e.Action},
-		{string(q.Outcome), string(d.Outcome)},
-		{string(q.DecidedBy), string(d.DecidedBy)},
-		{string(q.Assurance), string(d.Assurance)},
-		{q.Code, d.Code},
-	} {
-		if f.want != "" && f.want != f.have {
+	return names{owner, e.Principal, d.Code, e.Action, e.Workflow, string(d.DecidedBy), string(d.Assurance), string(d.Outcome)}
+}
+
+func (q DecisionQuery) matchesNames(e record.Event, owner string) bool {
+	have := decisionNames(e, owner)
+	for i, want := range q.names() {
+		if want != "" && want != have[i] {
 			return false
 		}
 	}
-	return true
+	return q.Instance == "" || q.Instance == e.Instance
 }
 
 func (q DecisionQuery) matchesRest(e record.Event) bool {
@@ -93,12 +98,11 @@ func DecisionTerms(e record.Event, owner string) []string {
 	if d == nil {
 		return nil
 	}
-	return append([]string{
-		termOf(termWorkflow, e.Workflow), termOf(termOwner, owner), termOf(termPrincipal, e.Principal), termOf(termAction, e.Action),
-		termOf(termOutcome, string(d.Outcome)), termOf(termDecidedBy, string(d.DecidedBy)), termOf(termAssurance, string(d.Assurance)),
-		termOf(termCode, d.Code), termOf(termDegraded, strconv.FormatBool(d.Degraded)), termOf(termKind, string(e.Kind)),
-		confidenceTerm(bandOf(d.Confidence)),
-	}, decisionWords(e)...)
+	terms := []string{termOf(termDegraded, strconv.FormatBool(d.Degraded)), termOf(termKind, string(e.Kind)), confidenceTerm(bandOf(d.Confidence))}
+	for i, name := range decisionNames(e, owner) {
+		terms = append(terms, termOf(nameFields[i], name))
+	}
+	return append(terms, decisionWords(e)...)
 }
 
 // Terms are what a matching decision must have: of each list at least one term. Nil
@@ -106,21 +110,9 @@ func DecisionTerms(e record.Event, owner string) []string {
 // history has its own index, and positions grow with time.
 func (q DecisionQuery) Terms() [][]string {
 	var out [][]string
-	for _, f := range [...]struct {
-		field rune
-		want  string
-	}{
-		{termOwner, q.Owner},
-		{termPrincipal, q.Principal},
-		{termCode, q.Code},
-		{termAction, q.Action},
-		{termWorkflow, q.Workflow},
-		{termDecidedBy, string(q.DecidedBy)},
-		{termAssurance, string(q.Assurance)},
-		{termOutcome, string(q.Outcome)},
-	} {
-		if f.want != "" {
-			out = append(out, []string{termOf(f.field, f.want)})
+	for i, want := range q.names() {
+		if want != "" {
+			out = append(out, []string{termOf(nameFields[i], want)})
 		}
 	}
 	if q.Degraded != nil {

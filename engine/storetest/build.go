@@ -170,6 +170,26 @@ func mustCommit(t testing.TB, s store.Store, c store.Commit) record.Instance {
 	return c.Next
 }
 
+// startMany starts n instances, ID(0) and so on.
+func startMany(t testing.TB, s store.Store, n int) []record.Instance {
+	t.Helper()
+	insts := make([]record.Instance, n)
+	for i := range insts {
+		insts[i] = mustCommit(t, s, Start(t, ID(i), `{}`))
+	}
+	return insts
+}
+
+// commitAll commits in order; goroutines other than the test's may call it.
+func commitAll(t testing.TB, s store.Store, commits []store.Commit) {
+	for _, c := range commits {
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Errorf("commit event %d of %s: %v", c.Next.Seq, c.Next.ID, err)
+			return
+		}
+	}
+}
+
 // growInstance starts an instance and lets it take n refusals and moves.
 func growInstance(t testing.TB, s store.Store, id string, n int) record.Instance {
 	t.Helper()

@@ -126,14 +126,7 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 		for i := range commits {
 			commits[i] = judgedStart(t, random, w*100_000+i)
 		}
-		wg.Go(func() {
-			for _, c := range commits {
-				if err := at.Commit(t.Context(), c); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
+		wg.Go(func() { commitAll(t, at, commits) })
 		for range 2 {
 			wg.Go(func() {
 				for range 20 {

@@ -55,10 +55,7 @@ func failedWrite(t *testing.T, d Driver, s store.Store) {
 func testNeighbours(t *testing.T, d Driver, s store.Store) {
 	d.Poison(t, s, "poison")
 	const n = 24
-	insts := make([]record.Instance, n)
-	for i := range insts {
-		insts[i] = mustCommit(t, s, Start(t, ID(i), `{}`))
-	}
+	insts := startMany(t, s, n)
 	commits := make([]store.Commit, n)
 	for i, inst := range insts {
 		switch {
@@ -161,10 +158,7 @@ func testCancelled(t *testing.T, _ Driver, s store.Store) {
 }
 
 func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
-	insts := make([]record.Instance, 8)
-	for i := range insts {
-		insts[i] = mustCommit(t, s, Start(t, ID(i), `{}`))
-	}
+	insts := startMany(t, s, 8)
 	release := d.Stall(t, s)
 	released := sync.OnceFunc(release)
 	defer released()
@@ -246,10 +240,7 @@ func testClosing(t *testing.T, _ Driver, s store.Store) {
 // either told that the store is closed, or written.
 func testDraining(t *testing.T, d Driver, s store.Store) {
 	const workers = 16
-	insts := make([]record.Instance, workers)
-	for i := range insts {
-		insts[i] = mustCommit(t, s, Start(t, ID(i), `{}`))
-	}
+	insts := startMany(t, s, workers)
 	var wg sync.WaitGroup
 	var once sync.Once
 	going := make(chan struct{})

@@ -136,9 +136,7 @@ func instancesQuery(t *testing.T, _ Driver, s store.Store) {
 
 func instancesUnderWrites(t *testing.T, _ Driver, s store.Store) {
 	const n = 150
-	for i := range n {
-		mustCommit(t, s, Start(t, ID(i), `{}`))
-	}
+	startMany(t, s, n)
 	seen := map[string]bool{}
 	added := n
 	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {

@@ -171,13 +171,7 @@ func refusalsBeside(t *testing.T, d Driver, s store.Store) {
 			inst = c.Next
 		}
 	}
-	atOnce(len(stores), func(i int) {
-		for _, c := range commits[i] {
-			if err := stores[i].Commit(t.Context(), c); err != nil {
-				t.Errorf("store %d: %v", i, err)
-			}
-		}
-	})
+	atOnce(len(stores), func(i int) { commitAll(t, stores[i], commits[i]) })
 	for _, db := range stores {
 		wantRefusals(t, db, "a", noon, len(stores)*each)
 		wantOpinion(t, db, "case", noon, fmt.Sprintf(`{"at":%d}`, each-1))

@@ -15,12 +15,7 @@ var sealer = record.NewRuleSealer([]byte("storetest"))
 
 // sealedAt gives a rule a place behind another one.
 func sealedAt(place int64, prev string, rule store.Rule) store.Rule {
-	seal := sealer.Seal(place, prev, rule.Parts()...)
-	if rule.Config != nil {
-		rule.Config.Seal = seal
-	} else {
-		rule.Definition.Seal = seal
-	}
+	rule.SetSeal(sealer.Seal(place, prev, rule.Parts()...))
 	return rule
 }
 
