@@ -74,7 +74,7 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 		return nil
 	}
 	list := "rowid, " + strings.Join(columns, ", ")
-	query := "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?"
+	query := "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?" //nolint:gosec // names of this program's own tables
 	if t.insert, err = t.db.PrepareContext(ctx, query); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err e
 		if t.db.QueryRowContext(ctx, query, in.From, in.To).Scan(&copied) == nil && copied {
 			return true, nil
 		}
-		_, err = t.db.ExecContext(ctx, "DELETE FROM main."+t.name+" WHERE rowid BETWEEN ? AND ?", in.From, in.To)
+		_, err = t.db.ExecContext(ctx, "DELETE FROM main."+t.name+" WHERE rowid BETWEEN ? AND ?", in.From, in.To) //nolint:gosec // names of this program's own tables
 	}
 	if known := classifyError(err); errors.Is(known, ErrDiskFull) || errors.Is(known, ErrReadOnly) || ctx.Err() != nil {
 		return false, err
@@ -139,7 +139,7 @@ func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err e
 // lastInOrder is the last key up to which all can be read, each higher than the one before;
 // all reports that none follows.
 func (t *tableCopy) lastInOrder(ctx context.Context) (last int64, all bool) {
-	rows, err := t.db.QueryContext(ctx, "SELECT rowid FROM old."+t.name+" NOT INDEXED ORDER BY rowid")
+	rows, err := t.db.QueryContext(ctx, "SELECT rowid FROM old."+t.name+" NOT INDEXED ORDER BY rowid") //nolint:gosec // names of this program's own tables
 	if err != nil {
 		return 0, false
 	}
