@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -251,11 +252,48 @@ func TestVisitsTakenBackDoNotCount(t *testing.T) {
 		"wf-1.json":                `{"id":"wf-1","type":"guarded","state":"draft","context":{}}`,
 		"wf-1.log":                 start + check + back,
 	}
-	counts := func(r *transfer.ImportRequest) { r.Counts = true }
-	h := newHouse(t, "a")
-	h.bring(from.fs(), counts)
-	if got := h.load("wf-1").Facts.Visited; !slices.Equal(got, []string{"draft"}) {
-		t.Errorf("visited %q", got)
+	unstarted := maps.Clone(from) // its start is an event of the import
+	unstarted["wf-1.log"] = `{"from":"checked","action":"ok","to":"ready"}` + "\n" + back
+	for _, from := range []files{from, unstarted} {
+		h := newHouse(t, "a")
+		h.bring(from.fs(), func(r *transfer.ImportRequest) { r.Counts = true })
+		if got := h.load("wf-1").Facts.Visited; !slices.Equal(got, []string{"draft"}) {
+			t.Errorf("visited %q", got)
+		}
+	}
+}
+
+// What an imported step froze is frozen; what was refused elsewhere froze nothing.
+func TestImportedStepsFreeze(t *testing.T) {
+	const freezing = `{"name":"freezing","initialState":"open","states":{
+		"open":{"transitions":{"note":"open","fix":{"target":"open","freezes":["/n"]},"close":"closed"}},"closed":{"final":true}}}`
+	for gavel, want := range map[string][]string{"": {"/n"}, `,"gavel":{"kind":"refused"}`: nil} {
+		h := newHouse(t, "a")
+		h.bring(files{
+			"definitions/freezing.json": freezing,
+			"wf-1.json":                 `{"id":"wf-1","type":"freezing","state":"open","context":{}}`,
+			"wf-1.log":                  `{"to":"open"}` + "\n" + `{"from":"open","action":"fix","to":"open"` + gavel + `}` + "\n",
+		}.fs(), nil)
+		if got := h.load("wf-1").Facts.Frozen; !slices.Equal(got, want) {
+			t.Errorf("%q: frozen %q, want %q", gavel, got, want)
+		}
+	}
+}
+
+// A rollback restores the context of its checkpoint; a line of an export says itself what changed.
+func TestRollbackRestores(t *testing.T) {
+	for gavel, want := range map[string]string{"": `{"n":1}`, `,"gavel":{"kind":"imported"}`: `{"n":2}`} {
+		h := newHouse(t, "a")
+		got := h.bring(files{
+			"definitions/secretive.json": secretive,
+			"checkpoints/c.json":         `{"checkpointId":"c","workflowId":"wf-1","state":"open","context":{"n":1,"gone":null}}`,
+			"wf-1.json":                  `{"id":"wf-1","type":"secretive","state":"open","context":{"gone":null,` + want[1:] + `}`,
+			"wf-1.log":                   `{"to":"open","data":{"n":2}}` + "\n" + `{"from":"open","action":"rollback","to":"open","checkpointId":"c"` + gavel + `}` + "\n",
+		}.fs(), nil).Instances[0]
+		placed := gavel == "" // its context is that of the end
+		if string(h.load("wf-1").Context) != want || (got.Checkpoints == 1) != placed || (got.Status == transfer.Imported) != placed || got.Events != 2+got.Checkpoints {
+			t.Errorf("%q: got %s, %s", gavel, h.load("wf-1").Context, text(got))
+		}
 	}
 }
 
