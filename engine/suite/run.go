@@ -85,7 +85,7 @@ func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, e
 			return err
 		}
 		for _, t := range f.Tests {
-			run := runner{ctx: ctx, engine: e, given: world, test: t, workflow: defined.Name}
+			run := runner{ctx: ctx, engine: e, stage: world, test: t, workflow: defined.Name}
 			if err := run.runAll(); err != nil {
 				return fmt.Errorf("%s:%d: %s: %w", f.Path, t.Line, t.Name, err)
 			}
@@ -105,7 +105,7 @@ func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, e
 type runner struct {
 	ctx      context.Context //nolint:containedctx // it lives as long as one test
 	engine   *engine.Engine
-	given    *stage
+	stage    *stage
 	test     Test
 	workflow string
 	report   TestReport
@@ -122,7 +122,7 @@ func (r *runner) runAll() error {
 		who = defaultPrincipal
 	}
 	r.at = "start"
-	r.given.step.Store(&Step{})
+	r.stage.step.Store(&Step{})
 	started, err := r.engine.Start(r.ctx, who, engine.StartRequest{Type: r.workflow, Context: r.test.Context})
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 	if s.Who.ID != "" {
 		who = s.Who
 	}
-	r.given.step.Store(&s)
+	r.stage.step.Store(&s)
 	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: s.Data}
 	if s.Precheck {
 		v, err := r.engine.Validate(r.ctx, who, req)
