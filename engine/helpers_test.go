@@ -12,29 +12,22 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
-	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(workflow.AnswerLintRequest)
 	if raceDetector || !storetest.Long() { // histories of one goroutine: a sample will do, unless a flag says otherwise
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)
 		}
 	}
-	code := m.Run()
-	if err := pool().Close(); err != nil {
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(enginetest.Main(m))
 }
 
 // The principals of the tests.
@@ -47,14 +40,7 @@ var (
 )
 
 // pool is the one sandbox of this test binary.
-var pool = sync.OnceValue(func() *script.Pool {
-	// What these tests are about is no limit of time: a busy machine must not refuse a script.
-	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second})
-	if err != nil {
-		panic(err)
-	}
-	return p
-})
+var pool = enginetest.Pool
 
 // bench is an engine with its store, and a clock that only the test moves.
 type bench struct {
@@ -104,27 +90,17 @@ func newBenchOn(t testing.TB, db store.Store) *bench {
 // newBenchWith is a bench that fetches evidence, and whose engine is configured further.
 func newBenchWith(t testing.TB, db store.Store, fetcher judge.Fetcher, configure func(*engine.Config)) *bench {
 	t.Helper()
-	compiler := validators.NewCompiler(pool(), validators.Options{})
-	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: fetcher})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, store: db, judge: &gate{next: pipeline}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	cfg := engine.Config{
-		Store: db, Judge: b.judge, Compiler: compiler, Reader: pool(),
-		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
-		Now: func() time.Time {
+	b := &bench{t: t, store: db, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b.Engine = enginetest.New(t, judge.Config{Fetcher: fetcher}, func(cfg *engine.Config) {
+		b.judge = &gate{next: cfg.Judge}
+		cfg.Store, cfg.Judge, cfg.Reader = db, b.judge, pool()
+		cfg.Now = func() time.Time {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.now = b.now.Add(time.Millisecond)
 			return b.now
-		},
-	}
-	configure(&cfg)
-	b.Engine, err = engine.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+		}
+	}, configure)
 	b.signedBy(nil)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {

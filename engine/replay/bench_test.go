@@ -9,32 +9,15 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
-	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-func TestMain(m *testing.M) {
-	worker.Main()
-	code := m.Run()
-	if err := pool().Close(); err != nil {
-		code = 1
-	}
-	os.Exit(code)
-}
-
-var pool = sync.OnceValue(func() *script.Pool {
-	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second})
-	if err != nil {
-		panic(err)
-	}
-	return p
-})
+func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
 var (
 	agent    = engine.Principal{ID: "agent:ada", Role: engine.RoleAgent}
@@ -42,9 +25,6 @@ var (
 	operator = engine.Principal{ID: "op:eve", Role: engine.RoleOperator}
 	reviewer = engine.Principal{ID: "rev:rob", Role: engine.RoleReviewer}
 )
-
-// digester is the one of every bench.
-var digester = record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))
 
 // bench is an engine whose history is judged again.
 type bench struct {
@@ -122,22 +102,14 @@ func (tool) Weigh(_ context.Context, c judge.Case) (judge.Opinion, error) {
 
 func newBench(t testing.TB, reviews bool) *bench {
 	t.Helper()
-	compiler := validators.NewCompiler(pool(), validators.Options{})
 	b := &bench{
-		t: t, store: memstore.New(), compiler: compiler,
+		t: t, store: memstore.New(), compiler: validators.NewCompiler(enginetest.Pool(), validators.Options{}),
 		world: &world{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), evidence: map[string]judge.FetchResult{}},
 	}
-	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: b.world, Model: tool{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Engine, err = engine.New(engine.Config{
-		Store: b.store, Judge: pipeline, Compiler: compiler, Digester: digester, Now: b.world.clock,
-		ReviewPath: reviews, Models: []string{"tool"}, Sources: []string{"ci", "big"},
+	b.Engine = enginetest.New(t, judge.Config{Fetcher: b.world, Model: tool{}}, func(cfg *engine.Config) {
+		cfg.Store, cfg.Now, cfg.ReviewPath = b.store, b.world.clock, reviews
+		cfg.Models, cfg.Sources = []string{"tool"}, []string{"ci", "big"}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { _ = b.store.Close() })
 	return b
 }
@@ -170,7 +142,7 @@ func (b *bench) advance(p engine.Principal, id, action, data string) engine.Adva
 // run judges everything again.
 func (b *bench) run(with func(*replay.Config)) replay.Report {
 	b.t.Helper()
-	cfg := replay.Config{From: b.store, Compiler: b.compiler, Query: replay.QuestionQuery{Digester: digester}}
+	cfg := replay.Config{From: b.store, Compiler: b.compiler, Query: replay.QuestionQuery{Digester: enginetest.Digester}}
 	with(&cfg)
 	r, err := replay.Run(b.t.Context(), cfg)
 	if err != nil {

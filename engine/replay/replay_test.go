@@ -14,6 +14,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
@@ -272,7 +273,7 @@ func TestWhatIsNotThere(t *testing.T) {
 		digester engine.Digester
 		want     map[string]int64
 	}{
-		"all is there": {digester: digester, want: map[string]int64{}},
+		"all is there": {digester: enginetest.Digester, want: map[string]int64{}},
 		"no definition": {archive: altered{definition: func(store.Definition, error) (store.Definition, error) {
 			return store.Definition{}, store.ErrNotFound
 		}}, want: map[string]int64{"definition_unknown": 2}},

@@ -5,48 +5,23 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/suite"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
-	"github.com/gavel-mcp/gavel/validators/script"
-	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-var pool *script.Pool
-
-func TestMain(m *testing.M) {
-	worker.Main()
-	var err error
-	if pool, err = script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if err := pool.Close(); err != nil {
-		panic(err)
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
 func open(fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
-	compiler := validators.NewCompiler(pool, validators.Options{})
+	compiler := validators.NewCompiler(enginetest.Pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: fetcher, Model: model})
 	if err != nil {
 		return nil, nil, err
@@ -54,7 +29,7 @@ func open(fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() erro
 	store := memstore.New()
 	e, err := engine.New(engine.Config{
 		Store: store, Judge: pipeline, Compiler: compiler, ReviewPath: true,
-		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")), Models: []string{"test"},
+		Digester: enginetest.Digester, Models: []string{"test"},
 	})
 	return e, store.Close, err
 }

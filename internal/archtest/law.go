@@ -123,6 +123,7 @@ var Packages = []Package{
 	{Path: "engine/suite", May: slices.Concat(below5, []string{"internal/junit"})},
 	{Path: "engine/replay", May: below5},
 	{Path: "engine/mcpgate", May: below5},
+	{Path: "engine/enginetest", May: slices.Concat(below5, []string{"engine/memstore", "validators/script/worker"}), TestOnly: true},
 
 	// Layer 6a: services.
 	{Path: "internal/egress"},
@@ -228,7 +229,7 @@ var Doors = []Door{
 			"testing", "pgregory.net/rapid", "go.uber.org/goleak",
 			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal",
 		},
-		Doors: []string{"engine/storetest", "judge/llmtest"},
+		Doors: []string{"engine/storetest", "engine/enginetest", "judge/llmtest"},
 		Tests: true,
 		Why:   "what only tests need must not reach a user's binary",
 	},

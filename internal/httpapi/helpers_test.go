@@ -3,75 +3,29 @@ package httpapi_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
-	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
-func TestMain(m *testing.M) {
-	worker.Main()
-	flag.Parse()
-	code := m.Run()
-	if err := pool().Close(); err != nil {
-		code = 1
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Println(err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-var pool = sync.OnceValue(func() *script.Pool {
-	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}) // a busy machine keeps them
-	if err != nil {
-		panic(err)
-	}
-	return p
-})
+func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
 // newEngine is the real engine in memory.
 func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
-	compiler := validators.NewCompiler(pool(), validators.Options{})
-	pipeline, err := judge.New(judge.Config{Compiler: compiler, Clock: func() time.Time { return time.Time{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := engine.Config{
-		Store: memstore.New(), Judge: pipeline, Compiler: compiler, ReviewPath: true, FeedPoll: 2 * time.Millisecond,
-		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
-	}
-	for _, o := range options {
-		o(&cfg)
-	}
-	e, err := engine.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	base := func(cfg *engine.Config) { cfg.ReviewPath, cfg.FeedPoll = true, 2*time.Millisecond }
+	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, append([]func(*engine.Config){base}, options...)...)
 }
 
 // The callers of the tests.

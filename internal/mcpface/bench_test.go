@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -59,7 +60,7 @@ func BenchmarkAdvanceOverStdio(b *testing.B) {
 
 func advances(b *testing.B, db store.Store) {
 	b.Helper()
-	compiler := validators.NewCompiler(pool(), validators.Options{})
+	compiler := validators.NewCompiler(enginetest.Pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler})
 	if err != nil {
 		b.Fatal(err)

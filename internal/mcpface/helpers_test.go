@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -16,82 +15,24 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
-	"github.com/gavel-mcp/gavel/validators/script"
-	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func TestMain(m *testing.M) {
-	worker.Main()
-	flag.Parse()
-	code := m.Run()
-	if err := pool().Close(); err != nil {
-		code = 1
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Println(err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-var pool = sync.OnceValue(func() *script.Pool {
-	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second})
-	if err != nil {
-		panic(err)
-	}
-	return p
-})
+func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
 // newEngine is the real engine in memory, with a clock and ids that repeat.
 func newEngine(t testing.TB, options ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
-	compiler := validators.NewCompiler(pool(), validators.Options{})
-	pipeline, err := judge.New(judge.Config{Compiler: compiler, Clock: func() time.Time { return time.Time{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	ids := 0
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	cfg := engine.Config{
-		Store: memstore.New(), Judge: pipeline, Compiler: compiler, FeedPoll: time.Millisecond,
-		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
-		Now: func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			now = now.Add(time.Second)
-			return now
-		},
-		NewID: func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			ids++
-			return "00000000-0000-7000-8000-" + string([]byte{'0' + byte(ids/100), '0' + byte(ids/10%10), '0' + byte(ids%10)})
-		},
-	}
-	for _, o := range options {
-		o(&cfg)
-	}
-	e, err := engine.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	options = append([]func(*engine.Config){enginetest.Repeatable(time.Second), func(cfg *engine.Config) { cfg.FeedPoll = time.Millisecond }}, options...)
+	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, options...)
 }
 
 // wire is a server on pipes, driven by raw lines as a client writes them.

@@ -14,6 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -75,7 +76,7 @@ func loopOverHTTP(b *testing.B, db store.Store) (url, call string) {
 			b.Error(err)
 		}
 	})
-	compiler := validators.NewCompiler(pool(), validators.Options{})
+	compiler := validators.NewCompiler(enginetest.Pool(), validators.Options{})
 	pipeline, err := judge.New(judge.Config{Compiler: compiler})
 	if err != nil {
 		b.Fatal(err)

@@ -11,12 +11,12 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -24,33 +24,16 @@ import (
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/testdata"
-	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
-	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main()
 	if raceDetector { // histories of one goroutine: a sample will do, unless a flag says otherwise
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)
 		}
 	}
-	code := m.Run()
-	if err := pool().Close(); err != nil {
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(enginetest.Main(m))
 }
-
-// pool is the one sandbox of this test binary.
-var pool = sync.OnceValue(func() *script.Pool {
-	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}) // a busy machine keeps them
-	if err != nil {
-		panic(err)
-	}
-	return p
-})
 
 var (
 	operator = engine.Principal{ID: "op:eve", Role: engine.RoleOperator}
@@ -75,19 +58,11 @@ func newHouse(t testing.TB, key string) *house {
 func newHouseOn(t testing.TB, key string, db store.Store) *house {
 	t.Helper()
 	h := &house{t: t, store: db, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	compiler := validators.NewCompiler(pool(), validators.Options{})
-	pipeline, err := judge.New(judge.Config{Compiler: compiler})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Engine, err = engine.New(engine.Config{
-		Store: h.store, Judge: pipeline, Compiler: compiler, Digester: record.NewDigester([]byte(key)),
-		Now:   func() time.Time { h.clock = h.clock.Add(time.Millisecond); return h.clock },
-		NewID: func() string { h.ids++; return fmt.Sprintf("%s-%04d", key, h.ids) },
+	h.Engine = enginetest.New(t, judge.Config{}, func(cfg *engine.Config) {
+		cfg.Store, cfg.Digester = h.store, record.NewDigester([]byte(key))
+		cfg.Now = func() time.Time { h.clock = h.clock.Add(time.Millisecond); return h.clock }
+		cfg.NewID = func() string { h.ids++; return fmt.Sprintf("%s-%04d", key, h.ids) }
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return h
 }
 

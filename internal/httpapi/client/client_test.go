@@ -5,24 +5,20 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"flag"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -31,9 +27,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
-	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 // Commands ask a server as they ask an engine.
@@ -42,60 +35,12 @@ var (
 	_ operation.Caller = operation.Call{}
 )
 
-func TestMain(m *testing.M) {
-	worker.Main()
-	flag.Parse()
-	code := m.Run()
-	if err := pool().Close(); err != nil {
-		code = 1
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Println(err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-var pool = sync.OnceValue(func() *script.Pool {
-	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second}) // a busy machine keeps them
-	if err != nil {
-		panic(err)
-	}
-	return p
-})
+func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
 
 // newEngine is the real engine in memory, with a clock and ids that repeat.
 func newEngine(t testing.TB) *engine.Engine {
 	t.Helper()
-	compiler := validators.NewCompiler(pool(), validators.Options{})
-	pipeline, err := judge.New(judge.Config{Compiler: compiler, Clock: func() time.Time { return time.Time{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	ids, now := 0, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	e, err := engine.New(engine.Config{
-		Store: memstore.New(), Judge: pipeline, Compiler: compiler, ReviewPath: true,
-		Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef")),
-		Now: func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			now = now.Add(time.Second)
-			return now
-		},
-		NewID: func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			ids++
-			return fmt.Sprintf("00000000-0000-7000-8000-%012d", ids)
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, enginetest.Repeatable(time.Second), func(cfg *engine.Config) { cfg.ReviewPath = true })
 }
 
 var (

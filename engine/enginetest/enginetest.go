@@ -1,0 +1,100 @@
+// Package enginetest is the bench of tests that need the real engine: one sandbox for a test
+// binary, an engine over a store in memory, and clocks and ids that repeat.
+//
+// It must never stand between a test and the engine: what New returns is what a program gets.
+package enginetest
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+// Digester makes the digests of every engine of this package.
+var Digester = record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))
+
+// Main runs the tests of a TestMain and returns the exit code: the test binary is its own script
+// worker, and goroutines that are left are a failure.
+func Main(m *testing.M) int {
+	worker.Main(workflow.AnswerLintRequest)
+	flag.Parse()
+	code := m.Run()
+	err := Pool().Close()
+	if err == nil && code == 0 {
+		err = goleak.Find()
+	}
+	if err != nil {
+		slog.Error("after the tests", "error", err)
+		return 1
+	}
+	return code
+}
+
+// Pool is the sandbox of the test binary. Its limits are far: a busy machine must not refuse
+// a script.
+var Pool = sync.OnceValue(func() *script.Pool {
+	p, err := script.NewPool(script.Config{Soft: time.Second, Hard: 5 * time.Second, Total: 20 * time.Second})
+	if err != nil {
+		panic(err)
+	}
+	return p
+})
+
+// New is an engine over a store in memory, with the judge that j configures over the sandbox.
+// Options change its configuration; the test closes the store.
+func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
+	compiler := validators.NewCompiler(Pool(), validators.Options{})
+	j.Compiler = compiler
+	pipeline, err := judge.New(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := engine.Config{Store: memstore.New(), Judge: pipeline, Compiler: compiler, Digester: Digester}
+	for _, o := range options {
+		o(&cfg)
+	}
+	e, err := engine.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// NoTime is a clock of a judge whose durations are all zero.
+func NoTime() time.Time { return time.Time{} }
+
+// Repeatable gives an engine a clock that goes on by a step each time it is read, and ids that
+// count.
+func Repeatable(step time.Duration) func(*engine.Config) {
+	return func(cfg *engine.Config) {
+		var mu sync.Mutex
+		ids, now := 0, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		cfg.Now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			now = now.Add(step)
+			return now
+		}
+		cfg.NewID = func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			ids++
+			return fmt.Sprintf("00000000-0000-7000-8000-%03d", ids)
+		}
+	}
+}
