@@ -510,6 +510,35 @@ func TestSalvageNamesRowsOutOfOrder(t *testing.T) {
 	}
 }
 
+// A page with the content of a much later one ends every range that leads over it. What lies
+// between the two is read all the same.
+func TestSalvageReadsBehindALeap(t *testing.T) {
+	t.Parallel()
+	_, events := keep(t)
+	path := harmed(t, func(b []byte) []byte { return b })
+	db := raw(t, path)
+	defer db.Close()
+	var early, late int
+	if err := db.QueryRow(`SELECT first_value(pageno) OVER (ORDER BY path), last_value(pageno) OVER (ORDER BY path ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+		FROM (SELECT pageno, path FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path LIMIT 60 OFFSET 5) LIMIT 1`).Scan(&early, &late); err != nil {
+		t.Fatal(err)
+	}
+	leaping := harmed(t, func(b []byte) []byte {
+		copy(b[(early-1)*page:early*page], b[(late-1)*page:late*page])
+		return b
+	})
+	r, s := saved(t, leaping)
+	kept, readable := hashes(t, s), readableEvents(t, leaping, events)
+	for hash, pos := range readable {
+		if !kept[hash] {
+			t.Errorf("the event at %d can be read and was not saved", pos)
+		}
+	}
+	if r.Whole() || len(readable) < len(events)*9/10 || len(tablesOf(r)) == 0 {
+		t.Errorf("%d of %d events can be read, lost: %+v", len(readable), len(events), r.Lost)
+	}
+}
+
 // innerPages are the inner pages of events and of what can be folded from them: all in a
 // long run, else one of each table.
 func innerPages(t *testing.T, path string) (inner []int) {
