@@ -145,7 +145,7 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 }
 
 // originAllowed looks at who wrote the page that calls. Callers other than browsers send
-// no Origin. http.CrossOriginProtection would let the GET and OPTIONS of every page pass.
+// no Origin. Why not http.CrossOriginProtection: docs/decisions/0056.
 func (s *Server) originAllowed(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
