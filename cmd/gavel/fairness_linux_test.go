@@ -28,8 +28,9 @@ var fairCalls = flag.Int("fairness.calls", 6, "calls of the honest caller in eac
 
 const (
 	noisyCallers = 16                     // connections of the noisy caller
-	mostSlower   = 10                     // beside a noisy caller, as a multiple of the quiet one
-	quietFloor   = 25 * time.Millisecond  // below it, a ratio says more about the machine
+	mostSlower   = 10                     // p95 beside a noisy caller, as a multiple of the quiet one
+	usualSlower  = 3                      // p50 likewise: in one line with the noisy caller it is more
+	quietFloor   = 50 * time.Millisecond  // below it, a ratio says more about the machine
 	modelTime    = 100 * time.Millisecond // how long the model thinks
 	fairConns    = 128                    // of the server; half as many requests at once
 )
@@ -204,9 +205,10 @@ func (f *fairness) sendHalfRequests(ctx context.Context) {
 
 // TestNoisyNeighbour has one caller take as much as it can of each thing that callers
 // share, while another does one thing after the other: the other is never refused, and
-// its answers come within ten times the quiet time. A busy machine can hold up any call of a
-// sample: unfairness shows each time, so one good measurement of several is enough. Without
-// GAVEL_LONG=1 it is two of the shared things; make bench-fairness prints the figures of more calls.
+// its answers come within ten times the quiet time, most of them within three times. A busy
+// machine can hold up any call of a sample: unfairness shows each time, so one good
+// measurement of several is enough. Without GAVEL_LONG=1 it is two of the shared things; make
+// bench-fairness prints the figures of more calls.
 func TestNoisyNeighbour(t *testing.T) {
 	f := startFairness(t)
 	for range 500 { // something to read
@@ -228,11 +230,13 @@ func TestNoisyNeighbour(t *testing.T) {
 			}
 			ratio := float64(percentile(noisy, 95)) / float64(percentile(quiet, 95))
 			t.Logf("%-14s %10v %10v %10v %10v %6.1f", n.shares, percentile(quiet, 50), percentile(quiet, 95), percentile(noisy, 50), percentile(noisy, 95), ratio)
-			if percentile(noisy, 95) <= mostSlower*max(percentile(quiet, 95), quietFloor) {
+			if percentile(noisy, 95) <= mostSlower*max(percentile(quiet, 95), quietFloor/2) &&
+				percentile(noisy, 50) <= usualSlower*max(percentile(quiet, 50), quietFloor) {
 				break
 			}
 			if try == 6 {
-				t.Errorf("%s: the honest caller waits %v beside a noisy one, %v without", n.shares, percentile(noisy, 95), percentile(quiet, 95))
+				t.Errorf("%s: the honest caller waits %v beside a noisy one, %v without (p95: %v, %v)", n.shares,
+					percentile(noisy, 50), percentile(quiet, 50), percentile(noisy, 95), percentile(quiet, 95))
 				break
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,7 +72,8 @@ func TestAnAgentsDataKillsAnOperatorsScripts(t *testing.T) {
 }
 
 // TestAnAgentWithHeavyData keeps the script of an operator busy with many requests at once;
-// each move of another agent is made all the same.
+// each move of another agent is made all the same, and does not wait for as many of theirs
+// as stand in line.
 func TestAnAgentWithHeavyData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,28 +85,41 @@ func TestAnAgentWithHeavyData(t *testing.T) {
 	defer noise.Wait()
 	defer stop()
 	var heavy atomic.Int64
-	requests, least, moves := 20, int64(2), 1
+	requests, moves := 40, 6
 	if storetest.Long() {
-		requests, least, moves = 80, 8, 12
+		requests, moves = 80, 12
 	}
 	for range requests {
 		id := s.begin(noisy, "one")
 		noise.Go(func() {
 			for ctx.Err() == nil {
-				if _, _, err := s.try(noisy, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go","data":{"heavy":true}}`); err != nil {
-					t.Error(err)
+				status, answer, err := s.try(noisy, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go","data":{"heavy":true}}`)
+				if err != nil || status != http.StatusOK {
+					t.Error(status, answer, err)
 					return
 				}
 				heavy.Add(1)
 			}
 		})
 	}
-	s.until("the noise is there", func() bool { return heavy.Load() > least })
+	waiting := regexp.MustCompile(`(?m)^gavel_sandbox_waiting (\d+)$`)
 	id := s.begin(honest, "one")
+	var others int64
 	for range moves {
+		s.until("the noise stands in line", func() bool {
+			_, figures := s.figures(s.owner)
+			found := waiting.FindStringSubmatch(figures)
+			n, err := strconv.Atoi(found[1])
+			return err == nil && n > requests*3/4
+		})
+		before := heavy.Load()
 		status, answer := s.ask(honest, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go"}`)
 		if d, ok := answer["decision"].(object); !ok || d["applied"] != true {
 			t.Errorf("an honest move: %d %v", status, answer)
 		}
+		others += heavy.Load() - before
+	}
+	if most := int64(moves * requests / 4); others > most { // a few in truth, and all that wait in one line with them
+		t.Errorf("%d honest moves waited for %d heavy ones, more than %d", moves, others, most)
 	}
 }
