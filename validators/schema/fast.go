@@ -9,10 +9,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// node is one schema as the recogniser knows it; nil accepts everything. Keywords that it does
-// not know make it unsure, and the library decides.
+// node is one schema as the recogniser knows it. Anything uncertain makes it unsure, and
+// the library decides.
 type node struct {
-	unsure bool
+	unsure bool // has a keyword that the recogniser does not know
+	never  bool // the schema false
+	trivia bool // the schema true, or one without any keyword known here
 
 	types      typeSet // 0: any
 	enum       *constants
@@ -27,21 +29,34 @@ type node struct {
 
 	properties map[string]property
 	required   uint64 // a bit per required name
+	patterns   []patternProperty
+	names      *node
 	additional *node
 	closed     bool // additionalProperties: false
 	minKeys    int
 	maxKeys    int
 
+	prefix   []*node
 	items    *node
 	minItems int
 	maxItems int
 
-	allOf, anyOf []*node // with the schema of $ref among allOf
+	ref                 *node
+	allOf, anyOf, oneOf []*node
+	not                 *node
+	condition           *node
+	then, otherwise     *node
+	inPlace             bool // has any of the ones above
 }
 
 type property struct {
 	schema *node  // nil: only required
 	bit    uint64 // in node.required, 0 when not required
+}
+
+type patternProperty struct {
+	pattern *regexp.Regexp
+	schema  *node
 }
 
 // bound is a limit of a number that a float64 holds exactly.
@@ -50,12 +65,12 @@ type bound struct {
 	at             float64
 }
 
-// constants are the values of enum or const. Objects, arrays and awkward numbers are not kept:
-// what equals one is for the library.
+// constants are the values of enum or const. Objects and arrays are not kept.
 type constants struct {
-	strings  map[string]bool
-	numbers  []float64
-	literals typeSet // null, true and false
+	strings   map[string]bool
+	numbers   []float64
+	literals  typeSet // null, true and false
+	composite bool    // there was an object, an array or an awkward number
 }
 
 type typeSet uint16
@@ -93,8 +108,7 @@ func (b builder) buildNode(s *jsonschema.Schema) *node {
 	n := &node{}
 	b[s] = n
 	if s.Always != nil {
-		*n = anything
-		n.unsure = !*s.Always
+		n.never, n.trivia = !*s.Always, *s.Always
 		return n
 	}
 	n.unsure = hasUnknownKeyword(s)
@@ -102,10 +116,7 @@ func (b builder) buildNode(s *jsonschema.Schema) *node {
 	n.setNumbers(s)
 	b.buildObject(n, s)
 	b.buildArray(n, s)
-	n.allOf, n.anyOf = b.buildNodes(s.AllOf), b.buildNodes(s.AnyOf)
-	if s.Ref != nil {
-		n.allOf = append(n.allOf, b.buildNode(s.Ref))
-	}
+	b.buildApplicators(n, s)
 	return n
 }
 
@@ -120,8 +131,7 @@ func (b builder) buildNodes(list []*jsonschema.Schema) []*node {
 // hasUnknownKeyword says whether a schema has a keyword that only the library knows.
 func hasUnknownKeyword(s *jsonschema.Schema) bool {
 	_, tuple := s.Items.([]*jsonschema.Schema)
-	return s.Not != nil || s.If != nil || len(s.OneOf) > 0 || len(s.PrefixItems) > 0 || len(s.PatternProperties) > 0 || s.PropertyNames != nil ||
-		s.RecursiveRef != nil || s.DynamicRef != nil || s.RegexProperties || tuple ||
+	return s.RecursiveRef != nil || s.DynamicRef != nil || s.RegexProperties || tuple ||
 		len(s.Dependencies) > 0 || len(s.DependentRequired) > 0 || len(s.DependentSchemas) > 0 ||
 		s.UnevaluatedProperties != nil || s.UnevaluatedItems != nil || s.UniqueItems || s.Contains != nil ||
 		s.ContentEncoding != "" || s.ContentMediaType != "" || len(s.Extensions) > 0
@@ -156,11 +166,18 @@ func newConstants(values []any) *constants {
 		case string:
 			c.strings[v] = true
 		case json.Number:
-			if r, ok := new(big.Rat).SetString(string(v)); ok {
-				if f, kept := convertExactly(r); kept {
-					c.numbers = append(c.numbers, f)
-				}
+			r, ok := new(big.Rat).SetString(string(v))
+			f, kept := float64(0), false
+			if ok {
+				f, kept = convertExactly(r)
 			}
+			if kept {
+				c.numbers = append(c.numbers, f)
+			} else {
+				c.composite = true
+			}
+		default:
+			c.composite = true
 		}
 	}
 	return c
@@ -220,6 +237,10 @@ func (b builder) buildObject(n *node, s *jsonschema.Schema) {
 		}
 		n.properties[name] = p
 	}
+	for pattern, sub := range s.PatternProperties {
+		n.patterns = append(n.patterns, patternProperty{pattern, b.buildNode(sub)})
+	}
+	n.names = b.buildNode(s.PropertyNames)
 	switch additional := s.AdditionalProperties.(type) {
 	case bool:
 		n.closed = !additional
@@ -230,8 +251,16 @@ func (b builder) buildObject(n *node, s *jsonschema.Schema) {
 
 func (b builder) buildArray(n *node, s *jsonschema.Schema) {
 	n.minItems, n.maxItems = s.MinItems, s.MaxItems
+	n.prefix = b.buildNodes(s.PrefixItems)
 	n.items = b.buildNode(s.Items2020)
 	if items, ok := s.Items.(*jsonschema.Schema); ok {
 		n.items = b.buildNode(items)
 	}
+}
+
+func (b builder) buildApplicators(n *node, s *jsonschema.Schema) {
+	n.ref, n.not = b.buildNode(s.Ref), b.buildNode(s.Not)
+	n.allOf, n.anyOf, n.oneOf = b.buildNodes(s.AllOf), b.buildNodes(s.AnyOf), b.buildNodes(s.OneOf)
+	n.condition, n.then, n.otherwise = b.buildNode(s.If), b.buildNode(s.Then), b.buildNode(s.Else)
+	n.inPlace = n.ref != nil || n.not != nil || n.condition != nil || len(n.allOf)+len(n.anyOf)+len(n.oneOf) > 0
 }
