@@ -150,8 +150,9 @@ var Packages = []Package{
 
 	// Layer 7: the only place that wires.
 	{Path: "cmd/gavel/internal/term"},
+	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
 	{Path: "cmd/gavel/internal/demo", May: []string{"cmd/gavel/internal/term", "judge", "engine/workflow", "engine"}},
-	{Path: "cmd/gavel", May: slices.Concat(everything, []string{"cmd/gavel/internal/term", "cmd/gavel/internal/demo"})},
+	{Path: "cmd/gavel", May: slices.Concat(everything, []string{"cmd/gavel/internal/term", "cmd/gavel/internal/earlyworker", "cmd/gavel/internal/demo"})},
 }
 
 // Doors is the one-door list. .golangci.yml repeats it for editors, and a test

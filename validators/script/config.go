@@ -68,6 +68,9 @@ type Config struct {
 	// that caller, for CallerQuarantineFor. Defaults 3, 10, 10min, 1h, 1min.
 	ScriptStrikes, OwnerStrikes                      int
 	StrikeWindow, QuarantineFor, CallerQuarantineFor time.Duration
+	// IdleTime is how long a worker stays that runs nothing, LastIdleTime how long the last
+	// one does; then the next call starts one, which takes some 10ms. Defaults 10s, 5min.
+	IdleTime, LastIdleTime time.Duration
 	// Warm makes NewPool start the first worker at once, in the background.
 	Warm bool
 	// Logger gets missing protections and dead workers. Default: slog.Default().
@@ -99,6 +102,8 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.StrikeWindow, 10*time.Minute)
 	setDefault(&c.QuarantineFor, time.Hour)
 	setDefault(&c.CallerQuarantineFor, time.Minute)
+	setDefault(&c.IdleTime, 10*time.Second)
+	setDefault(&c.LastIdleTime, 5*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -140,6 +145,8 @@ func (c Config) validate() error {
 	within("MaxInput", int64(c.MaxInput), 2, 16<<20)
 	within("MaxScripts", int64(c.MaxScripts), 1, 4096)
 	within("Recycle", int64(c.Recycle), 1, 1<<40)
+	within("IdleTime in ms", ms(c.IdleTime), 1, 1<<40)
+	within("LastIdleTime in ms", ms(c.LastIdleTime), ms(c.IdleTime), 1<<40)
 	within("ScriptStrikes", int64(c.ScriptStrikes), 1, 1<<30)
 	within("OwnerStrikes", int64(c.OwnerStrikes), 1, 1<<30)
 	within("StrikeWindow in ms", ms(c.StrikeWindow), 1, 1<<40)

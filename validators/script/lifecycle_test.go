@@ -426,3 +426,40 @@ func TestUnhardenedIsReported(t *testing.T) {
 		t.Error("no platform but Linux has it all")
 	}
 }
+
+// TestIdleWorkersEnd: what a busy minute started does not stay.
+func TestIdleWorkersEnd(t *testing.T) {
+	p := newPool(t, script.Config{Workers: 3, PerCaller: 3, IdleTime: 200 * time.Millisecond, LastIdleTime: time.Hour})
+	var together sync.WaitGroup
+	for range 3 {
+		together.Go(func() { one(t, p, "() => { for (let i = 0; i < 2e5; i++); return true }", `{}`) })
+	}
+	together.Wait()
+	most := p.Stats().Starts
+	if most < 2 {
+		t.Fatalf("%d workers ran three scripts at once", most)
+	}
+	eventually(t, "one worker is left", func() bool { return p.Stats().Workers == 1 })
+	if !one(t, p, yes, `{}`).Valid || p.Stats().Starts != most {
+		t.Error("the worker that is left does not answer")
+	}
+
+	last := newPool(t, script.Config{IdleTime: time.Millisecond, LastIdleTime: 20 * time.Millisecond})
+	one(t, last, yes, `{}`)
+	eventually(t, "the last worker ends", func() bool { return last.Stats().Workers == 0 })
+	if !one(t, last, yes, `{}`).Valid {
+		t.Error("no new worker")
+	}
+	if s := last.Stats(); s.Starts != 2 || s.Deaths != 0 || s.Kills != 0 {
+		t.Errorf("an idle worker's end counts as a fault: %+v", s)
+	}
+}
+
+// TestCheckerDoesNotStay: the worker that checked the definitions of a start ends.
+func TestCheckerDoesNotStay(t *testing.T) {
+	p := newPool(t, script.Config{})
+	if _, err := p.Check(t.Context(), "o", script.Owner{ID: "o"}, validators(yes)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the checker is gone", func() bool { return p.Stats().Workers == 0 })
+}

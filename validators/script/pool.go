@@ -42,7 +42,7 @@ type Pool struct {
 // NewPool makes a pool. It starts no process unless cfg.Warm is set. The error
 // names every setting that cannot work.
 func NewPool(cfg Config) (*Pool, error) {
-	if len(os.Args) > 0 && os.Args[0] == WorkerName {
+	if IsWorker(os.Args) {
 		return nil, errors.New("script: this process was started as a worker, but its main (or TestMain) does not begin with worker.Main()")
 	}
 	cfg = cfg.WithDefaults()
@@ -65,12 +65,17 @@ func NewPool(cfg Config) (*Pool, error) {
 	p.life, p.end = context.WithCancel(context.Background())
 	p.eval.queue = fairshare.New(fairshare.Config{Permits: cfg.Workers, PerCaller: cfg.PerCaller, Waiting: cfg.Queue})
 	p.check.queue = fairshare.New(fairshare.Config{Permits: 1, Waiting: cfg.Queue})
-	p.eval.size, p.check.size = cfg.Workers, 1
+	p.eval.name, p.eval.size, p.eval.stays, p.eval.last = WorkerName, cfg.Workers, cfg.IdleTime, cfg.LastIdleTime
+	p.check.name, p.check.size, p.check.stays, p.check.last = CheckerName, 1, checkerStays, checkerStays
 	if cfg.Warm {
 		p.warmUp(&p.eval)
 	}
 	return p, nil
 }
+
+// checkerStays is how long a worker that checks registrations is idle before it ends: they come
+// in bursts, when a server starts or somebody writes a definition, and then seldom.
+const checkerStays = time.Second
 
 // Run evaluates a batch: routes in order until one is true, then all validators.
 // The error wraps ErrUnavailable (retry later), ErrInput (the batch itself is
@@ -275,7 +280,7 @@ func (p *Pool) Probe(ctx context.Context) error {
 var errProbeEnded = errors.New("the worker ended without an answer")
 
 func (p *Pool) probeOnce(ctx context.Context) error {
-	var own workerSet
+	own := workerSet{name: WorkerName}
 	w, err := p.startWorker(ctx, &own)
 	if err != nil {
 		return err

@@ -52,6 +52,7 @@ type process struct {
 	content    []byte   // being read
 	lastID     uint32
 	calls      int
+	idleSince  time.Time
 	leaving    bool
 	reads      bool // documents
 	unhardened []string
@@ -65,8 +66,8 @@ type process struct {
 
 // startProcess starts a worker and waits for its greeting. saw, unless nil, gets the
 // memory that the worker used when it is killed.
-func startProcess(ctx context.Context, path string, setup Setup, limit time.Duration, saw func(memory int64)) (*process, error) {
-	p, err := spawnProcess(path)
+func startProcess(ctx context.Context, path, name string, setup Setup, limit time.Duration, saw func(memory int64)) (*process, error) {
+	p, err := spawnProcess(path, name)
 	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
@@ -91,7 +92,7 @@ func startProcess(ctx context.Context, path string, setup Setup, limit time.Dura
 
 // spawnProcess starts the process with nothing of ours: three pipes, no environment,
 // no other descriptor, not our process group.
-func spawnProcess(path string) (*process, error) {
+func spawnProcess(path, name string) (*process, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func spawnProcess(path string) (*process, error) {
 		return nil, errors.Join(err, inR.Close(), inW.Close(), outR.Close(), outW.Close())
 	}
 	cmd := &exec.Cmd{
-		Path: path, Args: []string{WorkerName},
+		Path: path, Args: []string{name},
 		Env:   append(systemEnv(), "TZ=UTC", "GOTRACEBACK=none", "GOMAXPROCS=2"),
 		Dir:   rootDir(),
 		Stdin: inR, Stdout: outW, Stderr: errW,

@@ -17,9 +17,18 @@ import (
 // for hostile: every length is checked before it is used, and a message must be used up to its
 // last byte.
 
-// WorkerName is argument zero of a worker process; it is how worker.Main
-// recognises that it was started to serve, and what a process list shows.
-const WorkerName = "gavel-script-worker"
+// The names of worker processes are their argument zero: how worker.Main recognises that it
+// was started to serve, and what a process list shows. A worker that runs scripts and schemas
+// is never asked to read documents, so that its program can leave the reader out of its start.
+const (
+	WorkerName  = "gavel-script-worker" // runs scripts and schemas
+	CheckerName = "gavel-check-worker"  // checks what is registered, and reads documents
+)
+
+// IsWorker reports whether a program with these arguments was started as a worker.
+func IsWorker(args []string) bool {
+	return len(args) > 0 && (args[0] == WorkerName || args[0] == CheckerName)
+}
 
 // Version of the protocol. Both ends must agree, since Config.WorkerPath may name another build.
 const Version = 2

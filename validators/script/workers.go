@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,11 +18,15 @@ var errClosed = errors.New("the pool is closed")
 // workerSet is a set of workers with a queue of its own.
 type workerSet struct {
 	queue   *fairshare.Queue
-	size    int // workers wanted; one more is kept warm once a script has killed one
+	name    string // of its processes
+	size    int    // workers wanted; one more is kept warm once a script has killed one
 	mu      sync.Mutex
 	idle    []*process // most recently used last
 	count   int        // processes, idle and leased
 	warming bool
+	stays   time.Duration // how long an idle worker stays,
+	last    time.Duration // and the last one of them
+	looking bool          // a timer is set that looks for workers that were idle too long
 }
 
 // leaseWorker waits in the caller's line for a worker. release frees the caller's place.
@@ -105,14 +110,59 @@ func (p *Pool) giveBack(l *workerSet, w *process) {
 		w.kill(discarded)
 		p.discardWorker(l, w)
 	} else {
-		l.putBack(w)
+		p.putBack(l, w)
 	}
 }
 
-func (l *workerSet) putBack(w *process) {
+func (p *Pool) putBack(l *workerSet, w *process) {
+	w.idleSince = time.Now()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.idle = append(l.idle, w)
-	l.mu.Unlock()
+	if !l.looking {
+		l.looking = true
+		time.AfterFunc(l.stays, func() { p.endIdle(l) })
+	}
+}
+
+// endIdle ends the workers that were idle for too long, and looks again when the next may be.
+func (p *Pool) endIdle(l *workerSet) {
+	if p.beginCall() != nil {
+		return // Close ends them all
+	}
+	defer p.tasks.Done()
+	for {
+		w, next := l.popOverdue()
+		if w == nil {
+			if next > 0 {
+				time.AfterFunc(next, func() { p.endIdle(l) })
+			}
+			return
+		}
+		w.kill(discarded)
+		p.discardWorker(l, w)
+	}
+}
+
+// popOverdue takes the worker that has been idle for the longest time, if that was too long. Else it
+// says when to look again; 0 if nothing is idle, and the next worker that is sets a timer.
+func (l *workerSet) popOverdue() (w *process, next time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.idle) == 0 {
+		l.looking = false
+		return nil, 0
+	}
+	stays := l.stays
+	if len(l.idle) == 1 {
+		stays = l.last
+	}
+	if next = stays - time.Since(l.idle[0].idleSince); next > 0 {
+		return nil, min(next, l.stays) // by then another one may be idle
+	}
+	w = l.idle[0]
+	l.idle = slices.Delete(l.idle, 0, 1)
+	return w, 0
 }
 
 // warmUp starts a worker in the background, unless one is starting or there are enough.
@@ -129,7 +179,7 @@ func (p *Pool) warmUp(l *workerSet) {
 		l.warming = false
 		l.mu.Unlock()
 		if err == nil {
-			l.putBack(w)
+			p.putBack(l, w)
 		} else if p.life.Err() == nil {
 			p.cfg.Logger.Warn("script worker did not start", slog.Any("error", err))
 		}
@@ -141,11 +191,11 @@ func (p *Pool) startWorker(ctx context.Context, l *workerSet) (*process, error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
-	w, err := startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.recordMemory)
+	w, err := startProcess(ctx, p.path, l.name, p.setup, p.cfg.Start, p.stats.recordMemory)
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		// It ended before its first word: a machine that is out of processes or memory for a
 		// moment does that. A program that is no worker does it again.
-		w, err = startProcess(ctx, p.path, p.setup, p.cfg.Start, p.stats.recordMemory)
+		w, err = startProcess(ctx, p.path, l.name, p.setup, p.cfg.Start, p.stats.recordMemory)
 	}
 	switch {
 	case p.life.Err() != nil && w == nil:

@@ -25,7 +25,7 @@ import (
 // read, where one is given, answers the documents of [script.Pool.Read]; of several
 // the first counts. Without one, the worker says that it reads none.
 func Main(read ...func(request []byte) []byte) {
-	if len(os.Args) == 0 || os.Args[0] != script.WorkerName {
+	if !script.IsWorker(os.Args) {
 		return
 	}
 	prepareProcess()
