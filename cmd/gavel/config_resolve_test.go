@@ -78,7 +78,7 @@ func TestFileReachesTheFlags(t *testing.T) {
 		}
 	}
 	s := serving.Serve
-	if got := fmt.Sprintf("%v %v %v %v %v %v %v", s.Store, s.Reviews, s.Rate, s.AllowHost, *s.PriceIn, s.Refusals, s.MaxConns); got != "memory false 0 [a.example b.example] 0.15 -1 4096" {
+	if got := fmt.Sprintf("%v %v %v %v %v %v %v", s.Store, s.Reviews, *s.Rate, s.AllowHost, *s.PriceIn, s.Refusals, s.MaxConns); got != "memory false 0 [a.example b.example] 0.15 -1 4096" {
 		t.Error(got)
 	}
 	if m := speaking.MCP; m.Role != "auditor" || m.Store != "memory" || m.Refusals != -1 {

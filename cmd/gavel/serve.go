@@ -267,15 +267,30 @@ func (f quotaFlags) quotas() engine.Quotas {
 }
 
 type rateFlags struct {
-	Rate  float64 `name:"rate" default:"1000" placeholder:"N" help:"Requests a second that one principal may send, operators apart; 0 is no limit. Default: 1000."`
-	Burst int     `name:"rate-burst" default:"2000" placeholder:"N" help:"Requests that it may send at once. Default: 2000."`
+	// Rate is nil until AfterApply.
+	Rate  *float64 `name:"rate" placeholder:"N" help:"Requests a second that one principal may send, operators apart; 0 is no limit, the default with --auth none. Default: 1000."`
+	Burst int      `name:"rate-burst" default:"2000" placeholder:"N" help:"Requests that it may send at once. Default: 2000."`
+}
+
+// AfterApply sets the rate that depends on another flag. With --auth none everybody is one
+// principal, on this machine: a limit would throttle the one agent that a sidecar has, and keep
+// nobody apart.
+func (c *serveCmd) AfterApply() error {
+	if c.Rate != nil {
+		return nil
+	}
+	c.Rate = new(1000.0)
+	if c.Auth == authNone {
+		c.Rate = new(0.0)
+	}
+	return nil
 }
 
 func (f rateFlags) check() error {
-	if f.Rate < 0 || math.IsNaN(f.Rate) || math.IsInf(f.Rate, 0) {
+	if *f.Rate < 0 || math.IsNaN(*f.Rate) || math.IsInf(*f.Rate, 0) {
 		return term.UsageErrorf("", "--rate is nothing (0, no limit) or more")
 	}
-	if f.Rate > 0 && f.Burst < 1 {
+	if *f.Rate > 0 && f.Burst < 1 {
 		return term.UsageErrorf("", "--rate-burst is 1 or more, not %d", f.Burst)
 	}
 	return nil

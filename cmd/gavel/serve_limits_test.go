@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -150,6 +151,32 @@ func TestRateOfAServer(t *testing.T) {
 	s.must(other, http.MethodGet, "/v1/whoami", "")
 	for range 5 {
 		s.must(s.owner, http.MethodGet, "/v1/whoami", "")
+	}
+}
+
+// TestRateOfASidecar: with --auth none there is a limit only where one was given, and then its
+// answer says where.
+func TestRateOfASidecar(t *testing.T) {
+	t.Parallel()
+	free := serveGavel(t, "--auth", "none", "--rate-burst", "1")
+	var together sync.WaitGroup
+	for range 8 {
+		together.Go(func() {
+			for range 40 { // more than 1,000 a second
+				if status, answer := free.ask("", http.MethodGet, "/v1/whoami", ""); status != http.StatusOK {
+					t.Errorf("%d %v", status, answer)
+					return
+				}
+			}
+		})
+	}
+	together.Wait()
+
+	limited := serveGavel(t, "--auth", "none", "--rate", "0.001", "--rate-burst", "1")
+	limited.must("", http.MethodGet, "/v1/whoami", "")
+	status, problem := limited.ask("", http.MethodGet, "/v1/whoami", "")
+	if detail := fmt.Sprint(problem["detail"]); status != http.StatusTooManyRequests || !strings.Contains(detail, "--rate") || !strings.Contains(detail, "serve.rate") {
+		t.Errorf("%d %v", status, problem)
 	}
 }
 

@@ -97,8 +97,8 @@ func (r *routes) mount(who *callers) error {
 // setRate begins to count anew what each principal sends.
 func (r *routes) setRate(f rateFlags) {
 	h := r.inside
-	if f.Rate > 0 {
-		h = auth.RateLimit(f.Rate, f.Burst)(h)
+	if *f.Rate > 0 {
+		h = auth.RateLimit(*f.Rate, f.Burst)(h)
 	}
 	r.limited.Store(&h)
 }

@@ -156,7 +156,7 @@ func limits(t *testing.T) []limit {
 		{"how long a body may take", "", "body-timeout"},
 		{"how long a part of an answer may wait to be read", "", "write-timeout"},
 		{"a connection without a request", "", "idle-timeout"},
-		{"requests a second of one principal", "", "rate"},
+		{"requests a second of one principal; none with `--auth none`, where everybody is one", "", "rate"},
 		{"workflows that one principal owns", "", "quota-definitions"},
 		{"states of a definition that no operator brings", "", "quota-states"},
 		{"transitions of it, each route counted", "", "quota-transitions"},
