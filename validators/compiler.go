@@ -84,7 +84,7 @@ func (p Problem) String() string {
 //
 // It never parses a script itself, and no schema that could hurt: scripts and
 // the schemas of strangers go to the sandbox, and so do those schemas of an
-// operator that schema.Simple does not vouch for.
+// operator that schema.Simple does not vouch for (see FindSandboxing).
 type Compiler struct {
 	runner script.Runner
 	cache  cache
@@ -162,13 +162,12 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 		return nil, nil, nil
 	}
 	runner, sandboxed := c.runner.(script.SchemaRunner)
-	simple := schema.Simple(raw)
-	switch {
-	case set.owner.Trusted && (simple || !sandboxed), !sandboxed && simple:
+	switch why := FindSandboxing(set.owner, raw); {
+	case set.owner.Trusted && (why == "" || !sandboxed), !sandboxed && schema.Simple(raw):
 		set.schema, err = schema.Compile(raw)
 		return newSchemaProblems(err), nil, nil
 	case !sandboxed:
-		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox, and none is configured: do not nest anyOf, oneOf, allOf, not or if within one another, and avoid recursive $ref and uniqueItems"}}, nil, nil
+		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox, and none is configured: " + schema.FindCost(raw)}}, nil, nil
 	}
 	source := script.Script{Name: PartSchema, Kind: script.Schema, Source: string(raw)}
 	found, err := runner.Check(ctx, caller, set.owner, []script.Script{source})
@@ -180,6 +179,15 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 		passing = append(passing, Problem{Part: PartSchema, Message: p.Message}.splitPath())
 	}
 	return nil, passing, nil
+}
+
+// FindSandboxing says why a schema runs in the sandbox, as "it ...", and "" when it runs in this
+// process.
+func FindSandboxing(owner Owner, raw json.RawMessage) string {
+	if !owner.Trusted {
+		return "it was not loaded by an operator"
+	}
+	return schema.FindCost(raw)
 }
 
 func newSchemaProblems(err error) []Problem {

@@ -73,7 +73,8 @@ func validator(source string) []script.Script {
 
 const (
 	simple = `{"required":["a"]}`
-	nested = `{"anyOf":[{"not":{"required":["b"]}}]}`
+	gated  = `{"required":["a"],"properties":{"b":{"uniqueItems":true}},"if":{"required":["b"]},"then":{"anyOf":[{"not":{"required":["c"]}},{"properties":{"b":{"contains":{"const":1}}}}]}}`
+	nested = `{"anyOf":[{"not":{"required":["b"]}}],"properties":{"next":{"$ref":"#"}}}`
 )
 
 func TestWhereSchemasRun(t *testing.T) {
@@ -87,12 +88,13 @@ func TestWhereSchemasRun(t *testing.T) {
 		problem string
 	}{
 		{"an operator's simple one", operator, simple, true, false, ""},
+		{"an operator's with branches in branches", operator, gated, true, false, ""},
 		{"an operator's other one", operator, nested, true, true, ""},
 		{"a stranger's simple one", stranger, simple, true, true, ""},
 		{"a stranger's other one", stranger, nested, true, true, ""},
 		{"an operator's without a sandbox", operator, nested, false, false, ""},
 		{"a stranger's simple one without a sandbox", stranger, simple, false, false, ""},
-		{"a stranger's other one without a sandbox", stranger, nested, false, false, "needs a sandbox"},
+		{"a stranger's other one without a sandbox", stranger, nested, false, false, "needs a sandbox, and none is configured: it refers to itself at"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,7 @@
 package schema
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // CompileError says why a schema does not compile.
@@ -45,20 +47,20 @@ const (
 )
 
 // checkDocument rejects schemas that the library must not get.
-func checkDocument(doc any) *CompileError {
-	if path, found := findHugeNumber(doc, ""); found {
+func checkDocument(doc document.JSON) *CompileError {
+	if path, found := findHugeNumber(doc); found {
 		return &CompileError{Path: path, Message: fmt.Sprintf("this number's exponent is beyond %d", maxExponent)}
 	}
 	if isTooDeep(doc, maxDepth) {
 		return &CompileError{Message: fmt.Sprintf("the schema is nested more than %d deep", maxDepth)}
 	}
-	switch root := doc.(type) {
-	case bool:
-	case map[string]any:
-		if dialect, ok := root["$schema"].(string); ok && !isKnownDialect(dialect) {
+	switch doc.Kind() {
+	case document.True, document.False:
+	case document.Object:
+		if named := doc.Get("$schema"); named.Kind() == document.String && !isKnownDialect(named.Text()) {
 			return &CompileError{
 				Path:    "/$schema",
-				Message: fmt.Sprintf("the dialect %q is not known and nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clipText(dialect, maxText)),
+				Message: fmt.Sprintf("the dialect %q is not known and nothing is loaded from the network; leave $schema out for draft 2020-12, or name 2019-09, draft-07, draft-06 or draft-04 as https://json-schema.org does", clipText(named.Text(), maxText)),
 			}
 		}
 	default:
@@ -77,45 +79,42 @@ func isKnownDialect(url string) bool {
 	}, url)
 }
 
-func isTooDeep(v any, left int) bool {
+func isTooDeep(v document.JSON, left int) bool {
 	if left < 0 {
 		return true
 	}
-	switch v := v.(type) {
-	case map[string]any:
-		for _, sub := range v {
-			if isTooDeep(sub, left-1) {
-				return true
-			}
+	for _, sub := range v.Members() {
+		if isTooDeep(sub, left-1) {
+			return true
 		}
-	case []any:
-		for _, sub := range v {
-			if isTooDeep(sub, left-1) {
-				return true
-			}
+	}
+	for _, sub := range v.Elements() {
+		if isTooDeep(sub, left-1) {
+			return true
 		}
 	}
 	return false
 }
 
 // findHugeNumber finds a number with an exponent beyond maxExponent.
-func findHugeNumber(v any, path string) (string, bool) {
-	switch v := v.(type) {
-	case json.Number:
-		if i := strings.IndexAny(string(v), "eE"); i >= 0 {
-			exponent, err := strconv.Atoi(string(v[i+1:]))
-			return path, err != nil || exponent > maxExponent || exponent < -maxExponent
+func findHugeNumber(v document.JSON) (path string, found bool) {
+	switch v.Kind() {
+	case document.Number:
+		raw := v.Raw()
+		if i := bytes.IndexAny(raw, "eE"); i >= 0 {
+			exponent, err := strconv.Atoi(string(raw[i+1:]))
+			return "", err != nil || exponent > maxExponent || exponent < -maxExponent
 		}
-	case map[string]any:
-		for k, sub := range v {
-			if at, found := findHugeNumber(sub, path+"/"+escapeToken(k)); found {
-				return at, true
+	case document.Object:
+		for name, sub := range v.Members() {
+			if at, found := findHugeNumber(sub); found {
+				return "/" + escapeToken(name.Text()) + at, true
 			}
 		}
-	case []any:
-		for i, sub := range v {
-			if at, found := findHugeNumber(sub, path+"/"+strconv.Itoa(i)); found {
-				return at, true
+	case document.Array:
+		for i, sub := range v.Elements() {
+			if at, found := findHugeNumber(sub); found {
+				return "/" + strconv.Itoa(i) + at, true
 			}
 		}
 	}
@@ -123,13 +122,13 @@ func findHugeNumber(v any, path string) (string, bool) {
 }
 
 // describeCompileError words an error of the library about the schema doc.
-func describeCompileError(err error, doc any) *CompileError {
+func describeCompileError(err error, doc document.JSON) *CompileError {
 	var outside *outsideError
 	var loop jsonschema.InfiniteLoopError
 	var invalid *jsonschema.ValidationError
 	switch {
 	case errors.As(err, &outside):
-		return describeOutsideReference(outside, doc)
+		return describeOutsideReference(outside, doc.Any())
 	case errors.As(err, &loop):
 		return &CompileError{Path: cutLoopPath(string(loop)), Message: "this reference leads back to itself without going deeper into the document"}
 	case errors.As(err, &invalid):
@@ -138,8 +137,8 @@ func describeCompileError(err error, doc any) *CompileError {
 	text := cleanErrorText(err)
 	if target, ok := strings.CutSuffix(text, " not found"); ok {
 		e := &CompileError{Message: fmt.Sprintf("the reference to %q has no target in this schema", clipText(target, maxText))}
-		e.Path, _ = findReference(doc, target)
-		if names := listDefinitions(doc); len(names) > 0 {
+		e.Path, _ = findReference(doc.Any(), target)
+		if names := listDefinitions(doc.Any()); len(names) > 0 {
 			e.Message += "; defined are " + strings.Join(names, ", ")
 		}
 		return e
@@ -160,15 +159,13 @@ func describeOutsideReference(outside *outsideError, doc any) *CompileError {
 }
 
 // describeInvalidSchema words the first violation of the meta-schema.
-func describeInvalidSchema(ve *jsonschema.ValidationError, doc any) *CompileError {
-	found := report{index: loadMetaIndex(ve), doc: doc}.listViolations(ve)
-	if len(found) == 0 {
-		return &CompileError{Message: "this is not a valid schema"}
-	}
+func describeInvalidSchema(ve *jsonschema.ValidationError, doc document.JSON) *CompileError {
+	r := report{index: loadMetaIndex(ve), doc: doc}
+	found := r.listViolations(ve)
 	e := &CompileError{Path: found[0].Path, Message: "this is not a valid schema: " + found[0].Message}
 	if found[0].Keyword == "format" {
-		if pattern, ok := findPointer(doc, found[0].Path).(string); ok {
-			e.Message = describePattern(pattern, e.Message)
+		if pattern := r.findPath(found[0].Path); pattern.Kind() == document.String {
+			e.Message = describePattern(pattern.Text(), e.Message)
 		} else if _, last, ok := cutLast(found[0].Path); ok {
 			e.Message = describePattern(unescapeToken(last), e.Message) // a key of patternProperties
 		}

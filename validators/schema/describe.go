@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/big"
 	"slices"
@@ -29,11 +28,10 @@ func (r report) describeLeaf(e *jsonschema.ValidationError, emit func(Violation)
 		return
 	}
 	value := r.findValue(e)
-	object, _ := value.(map[string]any)
 	switch keyword {
 	case "required":
 		for _, name := range s.Required {
-			if _, ok := object[name]; !ok {
+			if value.Get(name).Kind() == 0 {
 				v := r.newViolation(e, keyword, "")
 				v.Path += "/" + escapeToken(name)
 				v.Message = namePath(v.Path) + " is required"
@@ -41,7 +39,7 @@ func (r report) describeLeaf(e *jsonschema.ValidationError, emit func(Violation)
 			}
 		}
 	case "additionalProperties":
-		for _, name := range sortedKeys(object) {
+		for _, name := range sortedNames(value) {
 			if !hasProperty(s, name) {
 				v := r.newViolation(e, keyword, "")
 				v.Path += "/" + escapeToken(name)
@@ -59,13 +57,37 @@ func (r report) describeLeaf(e *jsonschema.ValidationError, emit func(Violation)
 }
 
 // findValue returns the value of the document, or the name in it, that failed.
-func (r report) findValue(e *jsonschema.ValidationError) any {
+func (r report) findValue(e *jsonschema.ValidationError) document.JSON {
 	path := decodeLocation(e.InstanceLocation)
-	if isInPropertyNames(e.KeywordLocation) {
-		_, last, _ := cutLast(path)
-		return unescapeToken(last)
+	if !isInPropertyNames(e.KeywordLocation) {
+		return r.findPath(path)
 	}
-	return findPointer(r.doc, path)
+	_, last, _ := cutLast(path)
+	name, err := document.Marshal(unescapeToken(last))
+	if err != nil {
+		return document.JSON{}
+	}
+	return document.Known(name)
+}
+
+// findPath returns the value at a JSON pointer, absent when nothing is there.
+func (r report) findPath(path string) document.JSON {
+	v := r.doc
+	if path != "" {
+		for token := range strings.SplitSeq(path[1:], "/") {
+			v = v.At(unescapeToken(token))
+		}
+	}
+	return v
+}
+
+func sortedNames(object document.JSON) []string {
+	var out []string
+	for name := range object.Members() {
+		out = append(out, name.Text())
+	}
+	slices.Sort(out)
+	return out
 }
 
 // describeDependent words a key that is required because another is present. The
@@ -88,7 +110,7 @@ func (r report) describeDependent(e *jsonschema.ValidationError, s *jsonschema.S
 
 // describeDemand says what a keyword requires and, unless it is the value, what was found.
 // text is the library's message, of which only counts are used.
-func describeDemand(s *jsonschema.Schema, keyword string, value any, text string) string {
+func describeDemand(s *jsonschema.Schema, keyword string, value document.JSON, text string) string {
 	switch keyword {
 	case "":
 		return "is not allowed"
@@ -145,7 +167,7 @@ func describeDemand(s *jsonschema.Schema, keyword string, value any, text string
 
 // suggestFix says how to fix what the message leaves open. It names its subject, because
 // callers list hints alone.
-func suggestFix(s *jsonschema.Schema, keyword string, value any, subject string) string {
+func suggestFix(s *jsonschema.Schema, keyword string, value document.JSON, subject string) string {
 	switch keyword {
 	case "type":
 		return suggestTypeFix(s.Types, value, subject)
@@ -158,26 +180,26 @@ func suggestFix(s *jsonschema.Schema, keyword string, value any, subject string)
 }
 
 // suggestTypeFix is for values that only look wrong on the wire.
-func suggestTypeFix(types []string, value any, subject string) string {
+func suggestTypeFix(types []string, value document.JSON, subject string) string {
 	wants := func(any ...string) bool {
 		return slices.ContainsFunc(any, func(t string) bool { return slices.Contains(types, t) })
 	}
-	switch value := value.(type) {
-	case string:
+	switch value.Kind() {
+	case document.String:
 		switch {
 		case wants("integer", "number", "boolean"):
 			return "Write " + subject + " without quotes."
-		case wants("object", "array") && strings.ContainsAny(value, "[{"):
+		case wants("object", "array") && strings.ContainsAny(value.Text(), "[{"):
 			return "Send " + subject + " as JSON, not as a string that holds JSON."
 		}
-	case json.Number:
+	case document.Number:
 		switch {
 		case wants("integer"):
 			return "Write " + subject + " as a whole number."
 		case wants("string"):
 			return "Write " + subject + " in quotes."
 		}
-	case nil:
+	case document.Null:
 		return "Leave " + subject + " out if it has no value."
 	}
 	if wants("array") && isScalar(value) {
@@ -241,7 +263,7 @@ func formatOneOf(values []any) string {
 func formatLiteral(v any) string {
 	text, err := document.Marshal(v)
 	if err != nil {
-		return addArticle(typeOf(v))
+		return "a value of the schema"
 	}
 	return clipText(string(text), maxText)
 }
@@ -267,16 +289,11 @@ func formatCount(n int, unit string) string {
 }
 
 // countElements counts characters, items or keys.
-func countElements(v any) int {
-	switch v := v.(type) {
-	case string:
-		return utf8.RuneCountInString(v)
-	case []any:
-		return len(v)
-	case map[string]any:
-		return len(v)
+func countElements(v document.JSON) int {
+	if v.Kind() == document.String {
+		return utf8.RuneCount(v.Bytes())
 	}
-	return 0
+	return v.Len()
 }
 
 // describeEqualItems and describeActualCount take counts and indices from the library's
@@ -298,28 +315,28 @@ func describeActualCount(text string) string {
 	return fmt.Sprintf(", has %d", n)
 }
 
-// typeOf names the JSON type of a decoded value.
-func typeOf(v any) string {
-	switch v.(type) {
-	case nil:
+// typeOf names the JSON type of a value.
+func typeOf(v document.JSON) string {
+	switch v.Kind() {
+	case document.Null:
 		return "null"
-	case bool:
+	case document.True, document.False:
 		return "boolean"
-	case string:
+	case document.String:
 		return "string"
-	case []any:
+	case document.Array:
 		return "array"
-	case map[string]any:
+	case document.Object:
 		return "object"
-	case missing:
-		return "missing"
+	case document.Number:
+		return "number"
 	}
-	return "number"
+	return "missing"
 }
 
-func isScalar(v any) bool {
-	switch v.(type) {
-	case []any, map[string]any, missing:
+func isScalar(v document.JSON) bool {
+	switch v.Kind() {
+	case document.Array, document.Object, 0:
 		return false
 	}
 	return true

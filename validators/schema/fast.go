@@ -7,70 +7,80 @@ import (
 	"strconv"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// node is one schema as the recogniser knows it. Anything uncertain makes it unsure, and
-// the library decides.
+// node is one schema as the recogniser knows it. With a keyword that it does not know it is
+// unsure, and the library decides.
 type node struct {
-	unsure bool // has a keyword that the recogniser does not know
-	never  bool // the schema false
-	trivia bool // the schema true, or one without any keyword known here
+	location string // the library's
+	unsure   bool
+	never    bool // the schema false
+	trivial  bool // the schema true
 
-	types      typeSet // 0: any
-	enum       *constants
-	constant   *constants
-	format     func(any) bool
-	minLength  int
-	maxLength  int
-	pattern    *regexp.Regexp
-	numeric    bool // has a bound below
-	min, max   bound
-	multipleOf int64 // 0: none
+	types          typeSet // 0: any
+	enum, constant *constants
+	format         func(any) bool
+	minLength      int
+	maxLength      int
+	pattern        *regexp.Regexp
+	bounds         []bound
+	multipleOf     *big.Rat
+	wholeMultiple  int64 // multipleOf, 0 when it is no small whole number
 
 	properties map[string]property
 	required   uint64 // a bit per required name
 	patterns   []patternProperty
-	names      *node
-	additional *node
+	names      edge
+	additional edge
 	closed     bool // additionalProperties: false
 	minKeys    int
 	maxKeys    int
 
-	prefix   []*node
-	items    *node
-	minItems int
-	maxItems int
+	prefix                   []edge
+	items, contains          edge
+	minContains, maxContains int
+	unique                   bool
+	minItems                 int
+	maxItems                 int
 
-	ref                 *node
-	allOf, anyOf, oneOf []*node
-	not                 *node
-	condition           *node
-	then, otherwise     *node
-	inPlace             bool // has any of the ones above
+	ref, not                   edge
+	allOf, anyOf, oneOf        []edge
+	condition, then, otherwise edge
+	inPlace                    bool // has any of the ones above
+}
+
+// edge leads from one schema to another. The zero edge leads nowhere, and accepts.
+type edge struct {
+	to   *node
+	path string // in the library's form, such as "properties/a"
 }
 
 type property struct {
-	schema *node  // nil: only required
-	bit    uint64 // in node.required, 0 when not required
+	edge        // leads nowhere: only required
+	bit  uint64 // in node.required, 0 when not required
 }
 
 type patternProperty struct {
+	edge
 	pattern *regexp.Regexp
-	schema  *node
 }
 
-// bound is a limit of a number that a float64 holds exactly.
+// bound is one limit of a number.
 type bound struct {
-	set, exclusive bool
-	at             float64
+	keyword   string
+	above     bool // numbers above it are refused, else those below
+	exclusive bool
+	at        limit
 }
 
-// constants are the values of enum or const. Objects and arrays are not kept.
+// constants are the values of enum or const.
 type constants struct {
-	strings   map[string]bool
-	numbers   []float64
-	literals  typeSet // null, true and false
-	composite bool    // there was an object, an array or an awkward number
+	strings    map[string]bool
+	numbers    []limit
+	literals   typeSet // null, true and false
+	composites []document.JSON
 }
 
 type typeSet uint16
@@ -99,16 +109,13 @@ func newRecogniser(s *jsonschema.Schema) *node {
 type builder map[*jsonschema.Schema]*node
 
 func (b builder) buildNode(s *jsonschema.Schema) *node {
-	if s == nil {
-		return nil
-	}
 	if n, ok := b[s]; ok {
 		return n
 	}
-	n := &node{}
+	n := &node{location: s.Location}
 	b[s] = n
 	if s.Always != nil {
-		n.never, n.trivia = !*s.Always, *s.Always
+		n.never, n.trivial = !*s.Always, *s.Always
 		return n
 	}
 	n.unsure = hasUnknownKeyword(s)
@@ -120,10 +127,17 @@ func (b builder) buildNode(s *jsonschema.Schema) *node {
 	return n
 }
 
-func (b builder) buildNodes(list []*jsonschema.Schema) []*node {
-	out := make([]*node, len(list))
+func (b builder) buildEdge(s *jsonschema.Schema, path string) edge {
+	if s == nil {
+		return edge{}
+	}
+	return edge{b.buildNode(s), path}
+}
+
+func (b builder) buildEdges(list []*jsonschema.Schema, keyword string) []edge {
+	out := make([]edge, len(list))
 	for i, s := range list {
-		out[i] = b.buildNode(s)
+		out[i] = b.buildEdge(s, keyword+"/"+strconv.Itoa(i))
 	}
 	return out
 }
@@ -133,7 +147,7 @@ func hasUnknownKeyword(s *jsonschema.Schema) bool {
 	_, tuple := s.Items.([]*jsonschema.Schema)
 	return s.RecursiveRef != nil || s.DynamicRef != nil || s.RegexProperties || tuple ||
 		len(s.Dependencies) > 0 || len(s.DependentRequired) > 0 || len(s.DependentSchemas) > 0 ||
-		s.UnevaluatedProperties != nil || s.UnevaluatedItems != nil || s.UniqueItems || s.Contains != nil ||
+		s.UnevaluatedProperties != nil || s.UnevaluatedItems != nil ||
 		s.ContentEncoding != "" || s.ContentMediaType != "" || len(s.Extensions) > 0
 }
 
@@ -166,18 +180,13 @@ func newConstants(values []any) *constants {
 		case string:
 			c.strings[v] = true
 		case json.Number:
-			r, ok := new(big.Rat).SetString(string(v))
-			f, kept := float64(0), false
-			if ok {
-				f, kept = convertExactly(r)
-			}
-			if kept {
-				c.numbers = append(c.numbers, f)
-			} else {
-				c.composite = true
+			if r, ok := new(big.Rat).SetString(string(v)); ok {
+				c.numbers = append(c.numbers, newLimit(r))
 			}
 		default:
-			c.composite = true
+			if raw, err := document.Marshal(v); err == nil {
+				c.composites = append(c.composites, document.Known(raw))
+			}
 		}
 	}
 	return c
@@ -185,36 +194,22 @@ func newConstants(values []any) *constants {
 
 func (n *node) setNumbers(s *jsonschema.Schema) {
 	for _, b := range []struct {
-		r         *big.Rat
-		to        *bound
-		exclusive bool
-	}{{s.Minimum, &n.min, false}, {s.ExclusiveMinimum, &n.min, true}, {s.Maximum, &n.max, false}, {s.ExclusiveMaximum, &n.max, true}} {
-		if b.r == nil {
-			continue
-		}
-		f, kept := convertExactly(b.r)
-		if !kept || b.to.set { // or both kinds at once
-			n.unsure = true
-		}
-		*b.to = bound{set: true, exclusive: b.exclusive, at: f}
-		n.numeric = true
-	}
-	if s.MultipleOf != nil {
-		if n.numeric = true; s.MultipleOf.IsInt() && s.MultipleOf.Num().IsInt64() {
-			n.multipleOf = s.MultipleOf.Num().Int64()
-		} else {
-			n.unsure = true
+		r *big.Rat
+		bound
+	}{
+		{s.Minimum, bound{keyword: "minimum"}},
+		{s.ExclusiveMinimum, bound{keyword: "exclusiveMinimum", exclusive: true}},
+		{s.Maximum, bound{keyword: "maximum", above: true}},
+		{s.ExclusiveMaximum, bound{keyword: "exclusiveMaximum", above: true, exclusive: true}},
+	} {
+		if b.r != nil {
+			b.at = newLimit(b.r)
+			n.bounds = append(n.bounds, b.bound)
 		}
 	}
-}
-
-// convertExactly reports whether a number is the decimal value of the shortest form of a
-// float64. Among such numbers, and those with at most 15 digits, floats compare as
-// the decimals do: each has its own float.
-func convertExactly(r *big.Rat) (float64, bool) {
-	f, _ := r.Float64()
-	shortest, ok := new(big.Rat).SetString(strconv.FormatFloat(f, 'e', -1, 64))
-	return f, ok && shortest.Cmp(r) == 0
+	if n.multipleOf = s.MultipleOf; n.multipleOf != nil && n.multipleOf.IsInt() && n.multipleOf.Num().IsInt64() {
+		n.wholeMultiple = n.multipleOf.Num().Int64()
+	}
 }
 
 func (b builder) buildObject(n *node, s *jsonschema.Schema) {
@@ -227,7 +222,7 @@ func (b builder) buildObject(n *node, s *jsonschema.Schema) {
 		n.properties = make(map[string]property, len(s.Properties))
 	}
 	for name, sub := range s.Properties {
-		n.properties[name] = property{schema: b.buildNode(sub)}
+		n.properties[name] = property{edge: b.buildEdge(sub, "properties/"+escapeLocation(name))}
 	}
 	for i, name := range s.Required {
 		p := n.properties[name]
@@ -238,29 +233,30 @@ func (b builder) buildObject(n *node, s *jsonschema.Schema) {
 		n.properties[name] = p
 	}
 	for pattern, sub := range s.PatternProperties {
-		n.patterns = append(n.patterns, patternProperty{pattern, b.buildNode(sub)})
+		n.patterns = append(n.patterns, patternProperty{b.buildEdge(sub, "patternProperties/"+escapeLocation(pattern.String())), pattern})
 	}
-	n.names = b.buildNode(s.PropertyNames)
+	n.names = b.buildEdge(s.PropertyNames, "propertyNames")
 	switch additional := s.AdditionalProperties.(type) {
 	case bool:
 		n.closed = !additional
 	case *jsonschema.Schema:
-		n.additional = b.buildNode(additional)
+		n.additional = b.buildEdge(additional, "additionalProperties")
 	}
 }
 
 func (b builder) buildArray(n *node, s *jsonschema.Schema) {
-	n.minItems, n.maxItems = s.MinItems, s.MaxItems
-	n.prefix = b.buildNodes(s.PrefixItems)
-	n.items = b.buildNode(s.Items2020)
+	n.minItems, n.maxItems, n.unique = s.MinItems, s.MaxItems, s.UniqueItems
+	n.prefix = b.buildEdges(s.PrefixItems, "prefixItems")
+	n.items = b.buildEdge(s.Items2020, "items")
 	if items, ok := s.Items.(*jsonschema.Schema); ok {
-		n.items = b.buildNode(items)
+		n.items = b.buildEdge(items, "items")
 	}
+	n.contains, n.minContains, n.maxContains = b.buildEdge(s.Contains, "contains"), s.MinContains, s.MaxContains
 }
 
 func (b builder) buildApplicators(n *node, s *jsonschema.Schema) {
-	n.ref, n.not = b.buildNode(s.Ref), b.buildNode(s.Not)
-	n.allOf, n.anyOf, n.oneOf = b.buildNodes(s.AllOf), b.buildNodes(s.AnyOf), b.buildNodes(s.OneOf)
-	n.condition, n.then, n.otherwise = b.buildNode(s.If), b.buildNode(s.Then), b.buildNode(s.Else)
-	n.inPlace = n.ref != nil || n.not != nil || n.condition != nil || len(n.allOf)+len(n.anyOf)+len(n.oneOf) > 0
+	n.ref, n.not = b.buildEdge(s.Ref, "$ref"), b.buildEdge(s.Not, "not")
+	n.allOf, n.anyOf, n.oneOf = b.buildEdges(s.AllOf, "allOf"), b.buildEdges(s.AnyOf, "anyOf"), b.buildEdges(s.OneOf, "oneOf")
+	n.condition, n.then, n.otherwise = b.buildEdge(s.If, "if"), b.buildEdge(s.Then, "then"), b.buildEdge(s.Else, "else")
+	n.inPlace = n.ref.to != nil || n.not.to != nil || n.condition.to != nil || len(n.allOf)+len(n.anyOf)+len(n.oneOf) > 0
 }

@@ -14,27 +14,23 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// agree holds the recogniser to the library: it may be unsure, never wrong. It
-// returns what the recogniser knows.
+// agree holds the recogniser to the library: it may be unsure, never wrong, and words a no
+// exactly as the library's errors are worded. It returns what the recogniser knows.
 func agree(t interface {
 	Helper()
 	Fatalf(string, ...any)
 }, s *Schema, raw []byte,
 ) verdict {
 	t.Helper()
-	doc, err := decodeJSON(raw)
-	r := matcher{steps: maxSteps}
-	v := r.matchValue(s.fast, document.Known(raw), 0)
+	doc, err := readJSON(raw)
 	if err != nil {
-		if v == yes {
-			t.Fatalf("accepts what is no JSON: %q", raw)
-		}
 		return unsure
 	}
-	if _, huge := findHugeNumber(doc, ""); huge {
+	if _, huge := findHugeNumber(doc); huge {
 		return unsure
 	}
-	found, err := s.validate(doc)
+	v, ve := s.fast.match(doc)
+	found, err := s.validateByLibrary(doc)
 	switch {
 	case err != nil:
 		if v == yes {
@@ -44,8 +40,61 @@ func agree(t interface {
 		t.Fatalf("says yes to %s, the library finds %v", raw, found)
 	case v == no && len(found) == 0:
 		t.Fatalf("says no to %s, the library finds nothing", raw)
+	case v == no && !hasEmptyName(doc): // which the library leaves out of its locations
+		if worded := (report{index: s.index, doc: doc}).listViolations(ve); !slices.Equal(worded, found) {
+			t.Fatalf("finds in %s\n%q\nthe library\n%q", raw, worded, found)
+		}
 	}
 	return v
+}
+
+func hasEmptyName(v document.JSON) bool {
+	for name, value := range v.Members() {
+		if name.Is("") || hasEmptyName(value) {
+			return true
+		}
+	}
+	for _, item := range v.Elements() {
+		if hasEmptyName(item) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestNoWithoutAPlace: the library's error about what stands under an empty name is at the
+// place of the object around it, where nothing may be missing. It stays a no.
+func TestNoWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	s, err := Compile(json.RawMessage(`{"additionalProperties":{"required":["a"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := document.Known([]byte(`{"":{},"a":{"a":1}}`))
+	found, err := s.validateByLibrary(doc)
+	if err != nil || len(found) != 1 || found[0].Message != "the document does not match its schema" {
+		t.Errorf("the library finds %+v, %v", found, err)
+	}
+	found, err = s.Validate(doc)
+	if err != nil || len(found) != 1 || found[0].Path != "//a" || found[0].Message != `"//a" is required` {
+		t.Errorf("found %+v, %v", found, err)
+	}
+}
+
+// TestPropertyNamedLikeAKeyword: what is wrong with it is said as of any other.
+func TestPropertyNamedLikeAKeyword(t *testing.T) {
+	t.Parallel()
+	s, err := Compile(json.RawMessage(`{"properties":{"anyOf":{"required":["a","b"],"minProperties":3}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := document.Known([]byte(`{"anyOf":{}}`))
+	for name, validate := range map[string]func(document.JSON) ([]Violation, error){"recogniser": s.Validate, "library": s.validateByLibrary} {
+		found, err := validate(doc)
+		if err != nil || len(found) != 3 || found[0].Keyword != "minProperties" || found[1].Path != "/anyOf/a" {
+			t.Errorf("%s: found %+v, %v", name, found, err)
+		}
+	}
 }
 
 // TestOfficialSuite runs the JSON Schema test suite, which comes with a module
@@ -69,7 +118,7 @@ func TestOfficialSuite(t *testing.T) {
 			cases, sure = cases+c, sure+s
 		}
 	}
-	if cases < 1500 || sure*2 < cases {
+	if cases < 1500 || sure < cases*4/5 {
 		t.Errorf("the recogniser was sure of %d of %d cases", sure, cases)
 	}
 	t.Logf("the recogniser was sure of %d of %d cases", sure, cases)
@@ -149,7 +198,8 @@ func drawScalar(t *rapid.T) any {
 	}).Draw(t, "scalar")
 }
 
-var drawKey = rapid.SampledFrom([]string{"a", "b", "c", "x-d", "é"})
+// Among the keys are some that look like keywords or need escapes in a location.
+var drawKey = rapid.SampledFrom([]string{"a", "b", "c", "x-d", "é", "", "anyOf", "a/~%2", "minContains"})
 
 func drawDocument(t *rapid.T, depth int) any {
 	switch k := rapid.IntRange(0, 5).Draw(t, "kind"); {
@@ -161,7 +211,11 @@ func drawDocument(t *rapid.T, depth int) any {
 		return m
 	case k == 2 && depth > 0:
 		list := []any{}
-		for range rapid.IntRange(0, 3).Draw(t, "items") {
+		items := rapid.IntRange(0, 3)
+		if depth == 1 {
+			items = rapid.IntRange(0, fewItems+8)
+		}
+		for range items.Draw(t, "items") {
 			list = append(list, drawDocument(t, depth-1))
 		}
 		return list
@@ -210,12 +264,12 @@ func drawSchema(t *rapid.T, depth int) any {
 		"properties": func() any { return named(drawKey) }, "patternProperties": func() any { return named(rapid.SampledFrom([]string{"^x-", "a", "."})) },
 		"additionalProperties": sub, "propertyNames": sub, "minProperties": func() any { return small.Draw(t, "n") }, "maxProperties": func() any { return small.Draw(t, "n") },
 		"items": sub, "prefixItems": list, "minItems": func() any { return small.Draw(t, "n") }, "maxItems": func() any { return small.Draw(t, "n") },
-		"uniqueItems": func() any { return true }, "contains": sub, "allOf": list, "anyOf": list, "oneOf": list, "not": sub, "if": sub, "then": sub, "else": sub,
+		"uniqueItems": func() any { return true }, "contains": sub, "minContains": func() any { return small.Draw(t, "n") }, "maxContains": func() any { return small.Draw(t, "n") }, "allOf": list, "anyOf": list, "oneOf": list, "not": sub, "if": sub, "then": sub, "else": sub,
 		"dependentRequired": func() any { return map[string]any{"a": []any{"b"}} }, "unevaluatedProperties": sub,
 	}
 	names := sortedKeys(keywords)
 	m := map[string]any{}
-	for range rapid.IntRange(1, 4).Draw(t, "keywords") {
+	for range rapid.IntRange(1, 6).Draw(t, "keywords") {
 		name := rapid.SampledFrom(names).Draw(t, "keyword")
 		v := keywords[name]()
 		if name == "types" {
@@ -261,10 +315,33 @@ func TestRecogniserAgreesWithTheLibrary(t *testing.T) {
 					}
 				}()
 				known[agree(t, s, doc)]++
+				if Simple(raw) {
+					checkSteps(t, s, document.Known(doc))
+				}
 			}()
 		}
 	})
 	t.Logf("unsure %d, no %d, yes %d", known[unsure], known[no], known[yes])
+}
+
+// checkSteps holds a simple schema to what Simple says of it.
+func checkSteps(t *rapid.T, s *Schema, doc document.JSON) {
+	m := matcher{steps: maxSteps, silent: true}
+	m.matchValue(s.fast, doc)
+	if took, values := maxSteps-m.steps, countValues(doc); took > simpleLoad*values {
+		t.Fatalf("%d steps for %d values", took, values)
+	}
+}
+
+func countValues(v document.JSON) int {
+	n := 1
+	for _, value := range v.Members() {
+		n += 1 + countValues(value)
+	}
+	for _, item := range v.Elements() {
+		n += countValues(item)
+	}
+	return n
 }
 
 func TestRecogniserReadsJSON(t *testing.T) {
@@ -276,8 +353,8 @@ func TestRecogniserReadsJSON(t *testing.T) {
 	for doc, want := range map[string]verdict{
 		" { \"s\" : \"abc\" , \"n\" : 1 } \n": yes, `{"s":"\u00e9\u0041\n"}`: yes, `{"s":"éèà"}`: yes, `{"s":"éèàü"}`: no, `{"\u0073":"abcd"}`: no,
 		`{"s":"abc"} x`: unsure, `{"s":"abc"`: unsure, `{"s":"abc",}`: unsure, `{"s" "abc"}`: unsure, `{"s":"a` + "\xff" + `"}`: unsure, `{"s":"\x"}`: unsure,
-		`{"n":01}`: unsure, `{"n":1.}`: unsure, `{"n":-}`: unsure, `{"n":1e5}`: yes, `{"n":1e99999}`: unsure, `{"x":[1,]}`: unsure, `[,]`: unsure, `[]`: yes, ``: unsure, `tru`: unsure,
-		strings.Repeat("[", 1000) + strings.Repeat("]", 1000): unsure,
+		`{"n":01}`: unsure, `{"n":1.}`: unsure, `{"n":-}`: unsure, `{"n":1e5}`: yes, `{"n":1e99999}`: unsure, `{"n":1e5,"s":3}`: yes, `{"x":[1,]}`: unsure, `[,]`: unsure, `[]`: yes, ``: unsure, `tru`: unsure,
+		strings.Repeat("[", 1000) + strings.Repeat("]", 1000): yes,
 	} {
 		if got := agree(t, s, []byte(doc)); got != want {
 			t.Errorf("%.60q: got %d, want %d", doc, got, want)
@@ -313,10 +390,10 @@ func FuzzValidate(f *testing.F) {
 
 // distinctKeys is roughly the promise under which Validate works.
 func distinctKeys(doc string) bool {
-	v, err := decodeJSON([]byte(doc))
+	v, err := readJSON([]byte(doc))
 	if err != nil {
 		return true
 	}
-	again, err := json.Marshal(v)
+	again, err := json.Marshal(v.Any())
 	return err == nil && strings.Count(string(again), ":") >= strings.Count(doc, ":")
 }

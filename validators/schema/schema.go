@@ -14,11 +14,11 @@
 // strangers wrote runs in the sandbox's worker, and so does an operator's schema
 // of which [Simple] does not say that it cannot do that.
 //
-// Most documents conform, so there are two ways through a schema. A recogniser
-// reads the raw document once and knows the common keywords; when it says yes,
-// that is the answer. Otherwise the library validates the decoded document and
-// has the last word. The recogniser may be unsure, never wrong: tests hold it to
-// the library on the official test suite and on generated cases.
+// There are two ways through a schema. A recogniser reads the document once and knows the
+// common keywords; its yes is the answer, and its no comes with the errors that the library
+// would give. Where it meets a keyword that it does not know, the library validates the
+// decoded document. The recogniser may be unsure, never wrong: tests hold it to the library,
+// violation by violation, on the official test suite and on generated cases.
 package schema
 
 import (
@@ -57,7 +57,7 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 			out, err = nil, &CompileError{Message: fmt.Sprintf("the schema cannot be compiled: %s", clipText(fmt.Sprint(r), maxText))}
 		}
 	}()
-	doc, err := decodeJSON(raw)
+	doc, err := readJSON(raw)
 	if err != nil {
 		return nil, &CompileError{Message: "the schema is not JSON: " + err.Error()}
 	}
@@ -91,23 +91,25 @@ func (s *Schema) Validate(doc document.JSON) ([]Violation, error) {
 	if doc.Kind() == 0 {
 		return nil, fmt.Errorf("%w: the document is not JSON", ErrUnapplied)
 	}
-	if s.fast.accepts(doc) {
-		return nil, nil
-	}
-	v := doc.Any()
-	if path, found := findHugeNumber(v, ""); found {
+	if path, found := findHugeNumber(doc); found {
 		return nil, fmt.Errorf("%w: the document has a number with a huge exponent at %s", ErrUnapplied, path)
 	}
-	return s.validate(v)
+	switch v, ve := s.fast.match(doc); v {
+	case yes:
+		return nil, nil
+	case no:
+		return report{index: s.index, doc: doc}.listViolations(ve), nil
+	}
+	return s.validateByLibrary(doc)
 }
 
-func (s *Schema) validate(doc any) (out []Violation, err error) {
+func (s *Schema) validateByLibrary(doc document.JSON) (out []Violation, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			out, err = nil, fmt.Errorf("%w: the library failed", ErrUnapplied)
 		}
 	}()
-	found := s.library.Validate(doc)
+	found := s.library.Validate(doc.Any())
 	var ve *jsonschema.ValidationError
 	var loop jsonschema.InfiniteLoopError
 	switch {
@@ -122,10 +124,9 @@ func (s *Schema) validate(doc any) (out []Violation, err error) {
 	}
 }
 
-// decodeJSON reads exactly one JSON value; numbers keep their literal.
-func decodeJSON(raw []byte) (any, error) {
-	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: 10_000, Lax: true})
-	return v.Any(), err
+// readJSON reads exactly one JSON value.
+func readJSON(raw []byte) (document.JSON, error) {
+	return document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: 10_000, Lax: true})
 }
 
 func escapeToken(token string) string { return string(document.PointerOf(token)[1:]) }

@@ -262,6 +262,45 @@ func TestNothingIsLoaded(t *testing.T) {
 	}
 }
 
+// doubled refers twice to what refers twice, and so on.
+func doubled(levels int) string {
+	defs := `"0":{}`
+	for i := range levels {
+		defs += fmt.Sprintf(`,"%d":{"anyOf":[{"$ref":"#/$defs/%[2]d"},{"$ref":"#/$defs/%[2]d"}]}`, i+1, i)
+	}
+	return fmt.Sprintf(`{"$defs":{%s},"properties":{"a":{"$ref":"#/$defs/%d"}}}`, defs, levels-1)
+}
+
+// nestedPatterns has each member at each level match two patterns.
+func nestedPatterns(levels int) string {
+	s := `{}`
+	for range levels {
+		s = fmt.Sprintf(`{"patternProperties":{"a":%s,"b":%[1]s}}`, s)
+	}
+	return s
+}
+
+// What keeps a schema from being simple is said with its place.
+func TestFindCost(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]string{
+		`{"properties":{"a":{"uniqueItems":true}}}`: ``,
+		`{`:                                    `it is not JSON`,
+		`{"minimum":1e999999}`:                 `it has a number with a huge exponent at "/minimum"`,
+		`{"properties":{"next":{"$ref":"#"}}}`: `it refers to itself at "/properties/next/$ref"`,
+		`{"items":{"$ref":"#x"}}`:              `it refers by $ref to something other than a place (#/...) at "/items/$ref"`,
+		`{"$dynamicRef":"#a"}`:                 `it refers by $dynamicRef to something other than a place (#/...) at "/$dynamicRef"`,
+		`{"items":{"$ref":"#/$defs/a"}}`:       `it refers to nothing at "/items/$ref"`,
+		`{"items":{"$id":"x:y"}}`:              `it has an address of its own at "/items/$id"`,
+		`{"a":0,"items":{"enum":[` + strings.Repeat("1,", 256) + `1]}}`: `it lists more than 256 constants at "/items/enum"`,
+		doubled(6): `its branches have one value looked at more than 64 times at "/$defs/5"`,
+	} {
+		if got := schema.FindCost(json.RawMessage(doc)); got != want {
+			t.Errorf("FindCost(%.120s) = %s; want %s", doc, got, want)
+		}
+	}
+}
+
 func TestSimple(t *testing.T) {
 	t.Parallel()
 	many := func(n int, one string) string { return "[" + strings.Repeat(one+",", n-1) + one + "]" }
@@ -270,24 +309,37 @@ func TestSimple(t *testing.T) {
 		`{`:    false,
 		`{"type":"object","properties":{"a":{"type":"string","pattern":"x"}},"required":["a"]}`: true,
 		`{"allOf":[{"required":["a"]}]}`: true,
-		`{"properties":{"a":{"anyOf":[{"type":"null"},{"type":"string"}]},"b":{"not":{}}}}`:                        true,
-		`{"allOf":[{"anyOf":[{"required":["a"]}]}]}`:                                                               false,
-		`{"allOf":[{"properties":{"a":{"properties":{"b":{"not":{}}}}}}]}`:                                         false,
-		`{"not":{"properties":{"a":{"not":{}}}}}`:                                                                  false,
-		`{"$defs":{"a":{"type":"string"}},"properties":{"x":{"$ref":"#/$defs/a"},"y":{"$ref":"#/$defs/a"}}}`:       true,
-		`{"$defs":{"a":{"properties":{"b":{"$ref":"#/$defs/a"}}}},"$ref":"#/$defs/a"}`:                             false,
-		`{"properties":{"next":{"$ref":"#"}}}`:                                                                     false,
-		`{"$defs":{"a":{"allOf":[{"$ref":"#/$defs/b"}]},"b":{"anyOf":[{}]}},"$ref":"#/$defs/a"}`:                   false,
-		`{"$defs":{"a":{"$ref":"#/$defs/b","properties":{"x":{"$ref":"#/$defs/b"}}},"b":{"type":"null"}}}`:         true,
-		`{"$defs":{"a":{"allOf":[{"$ref":"#/$defs/b","properties":{}}]},"b":{}},"properties":{"$ref":{"not":{}}}}`: true,
-		`{"$ref":"#/$defs/a","properties":{},"$defs":{"a":{"$ref":"#/$defs/b","properties":{}},"b":{}}}`:           false,
-		`{"$ref":"#anchor","$defs":{"a":{"$anchor":"anchor"}}}`:                                                    false,
-		`{"$ref":"#/$defs/none"}`:                   false,
-		`{"$dynamicRef":"#a"}`:                      false,
-		`{"properties":{"a":{"uniqueItems":true}}}`: false,
+		`{"properties":{"a":{"anyOf":[{"type":"null"},{"type":"string"}]},"b":{"not":{}}}}`:                               true,
+		`{"allOf":[{"anyOf":[{"required":["a"]}]}]}`:                                                                      true,
+		`{"allOf":[{"properties":{"a":{"properties":{"b":{"not":{}}}}}}]}`:                                                true,
+		`{"not":{"properties":{"a":{"not":{}}}}}`:                                                                         true,
+		`{"$defs":{"a":{"type":"string"}},"properties":{"x":{"$ref":"#/$defs/a"},"y":{"$ref":"#/$defs/a"}}}`:              true,
+		`{"$defs":{"a":{"properties":{"b":{"$ref":"#/$defs/a"}}}},"$ref":"#/$defs/a"}`:                                    false,
+		`{"properties":{"next":{"$ref":"#"}}}`:                                                                            false,
+		`{"$defs":{"a":{"allOf":[{"$ref":"#/$defs/b"}]},"b":{"anyOf":[{}]}},"$ref":"#/$defs/a"}`:                          true,
+		`{"$defs":{"a":{"$ref":"#/$defs/b","properties":{"x":{"$ref":"#/$defs/b"}}},"b":{"type":"null"}}}`:                true,
+		`{"$defs":{"a":{"allOf":[{"$ref":"#/$defs/b","properties":{}}]},"b":{}},"properties":{"$ref":{"not":{}}}}`:        true,
+		`{"$ref":"#/$defs/a","properties":{},"$defs":{"a":{"$ref":"#/$defs/b","properties":{}},"b":{}}}`:                  true,
+		`{"$defs":{"a":{"items":{"$ref":"#/properties/b"}}},"properties":{"b":{"items":{"$ref":"#/$defs/a"}}}}`:           false,
+		`{"properties":{"b":{"items":{"$ref":"#/%70roperties/b"}}}}`:                                                      false,
+		`{"$defs":{"a":{"$id":"x:y","items":{"$ref":"#/$defs/a"}}},"properties":{"b":{"$ref":"#/$defs/a"}}}`:              false,
+		`{"properties":{"$id":{"type":"string"},"if":{"if":{"required":["a"]},"then":{"if":{},"else":{"contains":{}}}}}}`: true,
+		doubled(5): true,
+		doubled(6): false,
+		`{"uniqueItems":true,"items":{"uniqueItems":true}}`:                                 true,
+		strings.Repeat(`{"uniqueItems":true,"items":`, 63) + `{}` + strings.Repeat(`}`, 63): true,
+		strings.Repeat(`{"uniqueItems":true,"items":`, 64) + `{}` + strings.Repeat(`}`, 64): false,
+		nestedPatterns(3): true,
+		nestedPatterns(7): false,
+
+		`{"$ref":"#anchor","$defs":{"a":{"$anchor":"anchor"}}}`:                      false,
+		`{"$ref":"#/$defs/none"}`:                                                    false,
+		`{"$dynamicRef":"#a"}`:                                                       false,
+		`{"properties":{"a":{"uniqueItems":true}}}`:                                  true,
 		`{"properties":{"uniqueItems":{"type":"boolean"},"$ref":{"type":"string"}}}`: true,
 		`{"enum":[{"uniqueItems":true}],"default":{"$ref":"#"}}`:                     true,
-		`{"anyOf":` + many(33, `{}`) + `}`:                                           false,
+		`{"anyOf":` + many(63, `{}`) + `}`:                                           true,
+		`{"anyOf":` + many(64, `{}`) + `}`:                                           false,
 		`{"enum":` + many(257, `1`) + `}`:                                            false,
 		`{"minimum":1e999999}`:                                                       false,
 	} {

@@ -2,166 +2,180 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"strings"
 )
 
 // references are the keywords that point to another schema.
 var references = map[string]bool{"$ref": true, "$dynamicRef": true, "$recursiveRef": true}
 
-// Where schemas stand in a schema: directly, in a list, or by name. What is not
-// listed holds no schema (enum, const, default, examples, ...), or is unknown and
-// not applied.
-var (
-	single = map[string]bool{
-		"additionalProperties": true, "propertyNames": true, "items": true, "additionalItems": true,
-		"not": true, "if": true, "then": true, "else": true, "contains": true,
-		"unevaluatedProperties": true, "unevaluatedItems": true, "contentSchema": true,
-	}
-	listed = map[string]bool{"allOf": true, "anyOf": true, "oneOf": true, "items": true, "prefixItems": true}
-	byName = map[string]bool{"properties": true, "patternProperties": true, "dependentSchemas": true, "dependencies": true}
-)
+// place says what a keyword applies its schemas to. What is not listed holds no schema (enum,
+// const, default, examples, ...), or is unknown and not applied.
+type place uint8
 
-// applicators apply a schema to the value that another one is applied to. One
-// within another multiplies the work: every branch is tried at every level.
-var applicators = map[string]bool{
-	"allOf": true, "anyOf": true, "oneOf": true, "not": true, "if": true, "then": true, "else": true,
-	"dependentSchemas": true, "dependencies": true, "contains": true,
-	"unevaluatedProperties": true, "unevaluatedItems": true,
-}
-
-// Bounds within which a schema is simple: what is beyond them multiplies with
-// the length of the document.
 const (
-	simpleBranches = 32
-	simplePatterns = 16
-	simpleEnum     = 256
-	simpleRefs     = 64
+	inPlace  place = iota + 1 // the value itself
+	oneOfTwo                  // the value itself, instead of the other one of the two
+	within                    // a member or element, beside all others of its kind
+	instead                   // a member or element, one at a time
 )
 
-// Simple reports whether the time to check a document against a schema is bounded
-// by a small multiple of their lengths: no applicator within another, no recursive
-// or dynamic reference, no uniqueItems (which compares pairs), no long lists of
-// branches, patterns or constants. Only such schemas, and only an operator's, may
-// run in the gateway's own process. It is a matter of form and may say no to a
-// schema that is harmless; raw that does not decode is not simple.
-func Simple(raw json.RawMessage) bool {
-	root, err := decodeJSON(raw)
+var places = map[string]place{
+	"allOf": inPlace, "anyOf": inPlace, "oneOf": inPlace, "not": inPlace, "if": inPlace, "dependentSchemas": inPlace, "dependencies": inPlace,
+	"then": oneOfTwo, "else": oneOfTwo,
+	"patternProperties": within, "propertyNames": within, "contains": within, "unevaluatedProperties": within, "unevaluatedItems": within, "contentSchema": within,
+	"properties": instead, "additionalProperties": instead, "items": instead, "prefixItems": instead, "additionalItems": instead,
+}
+
+// named are the keywords whose object holds schemas by name.
+var named = map[string]bool{"properties": true, "patternProperties": true, "dependentSchemas": true, "dependencies": true}
+
+const (
+	// simpleLoad is how often a simple schema looks at one value.
+	simpleLoad = 64
+	// simpleEnum is how many constants a value may be compared with each time.
+	simpleEnum = 256
+	// simpleTargets is how many places are referred to.
+	simpleTargets = 256
+)
+
+// Simple reports whether the time to check a document against a schema is bounded by a small
+// multiple of their lengths. Only such schemas, and only an operator's, may run in the
+// gateway's own process.
+func Simple(raw json.RawMessage) bool { return FindCost(raw) == "" }
+
+// FindCost says why a schema is not [Simple], as "it ...", and "" when it is. A schema is simple
+// that has no recursive or dynamic reference, no long list of constants, and, with references
+// followed, no more than simpleLoad schemas for any one value. That is a matter of form, and may
+// say no to a schema that is harmless. raw that does not decode is not simple.
+func FindCost(raw json.RawMessage) string {
+	doc, err := readJSON(raw)
 	if err != nil {
-		return false
+		return "it is not JSON"
 	}
-	if _, found := findHugeNumber(root, ""); found || isTooDeep(root, maxDepth) {
-		return false
+	if path, found := findHugeNumber(doc); found {
+		return "it has a number with a huge exponent at " + namePath(path)
 	}
-	a := analysis{root: root}
-	return a.isSimple(root, 0)
+	if isTooDeep(doc, maxDepth) {
+		return fmt.Sprintf("it is nested more than %d deep", maxDepth)
+	}
+	a := analysis{root: doc.Any(), known: map[string]load{}, open: map[string]bool{}, id: "$id"}
+	if dialect := doc.Get("$schema"); strings.Contains(dialect.Text(), "draft-04") {
+		a.id = "id"
+	}
+	a.addSchema(a.root, "")
+	return a.why
 }
 
+// load is how often a schema has the same value looked at: its own, and any one below it.
+type load struct{ here, below int }
+
+// analysis adds up the load of a schema. The targets of references are known once, so it takes
+// no longer than the schema is long.
 type analysis struct {
-	root any
-	// open are the references being followed; total counts all that were.
-	open  []string
-	total int
+	root  any
+	id    string
+	known map[string]load
+	open  map[string]bool // the targets that are being looked at
+	why   string          // the first reason that was found
 }
 
-// isSimple checks one schema nested in that many applicators.
-func (a *analysis) isSimple(v any, within int) bool {
+// refuse notes a reason.
+func (a *analysis) refuse(format string, args ...any) load {
+	if a.why == "" {
+		a.why = fmt.Sprintf(format, args...)
+	}
+	return load{}
+}
+
+// addSchema returns the load of the schema at a path.
+func (a *analysis) addSchema(v any, path string) load {
 	s, ok := v.(map[string]any)
-	if !ok {
-		return true // true and false, or nothing that is applied
+	if !ok || a.why != "" {
+		return load{here: 1} // true and false, or nothing that is applied
 	}
-	if _, renamed := s["$id"]; renamed && len(a.open)+within > 0 {
-		return false
+	if _, renamed := s[a.id].(string); renamed && path != "" {
+		return a.refuse("it has an address of its own at %s", namePath(path+"/"+a.id))
 	}
-	if s["uniqueItems"] == true || s["$dynamicRef"] != nil || s["$recursiveRef"] != nil || !hasShortLists(s) {
-		return false
+	if list, _ := s["enum"].([]any); len(list) > simpleEnum {
+		return a.refuse("it lists more than %d constants at %s", simpleEnum, namePath(path+"/enum"))
 	}
-	for keyword, sub := range s {
-		depth := within
-		if applicators[keyword] {
-			if depth++; depth > 1 {
-				return false
+	sum := load{here: 1}
+	either, single := load{}, 0
+	for _, keyword := range sortedKeys(s) {
+		for _, sub := range a.listSchemas(keyword, s[keyword], path+"/"+escapeToken(keyword)) {
+			switch places[keyword] {
+			case inPlace:
+				sum.here, sum.below = sum.here+sub.here, sum.below+sub.below
+			case oneOfTwo:
+				either.here, either.below = max(either.here, sub.here), max(either.below, sub.below)
+			case within:
+				sum.below += max(sub.here, sub.below)
+			case instead:
+				single = max(single, sub.here, sub.below)
 			}
 		}
-		if !a.checkKeyword(keyword, sub, depth) {
-			return false
+	}
+	if s["uniqueItems"] == true {
+		sum.below++ // all that is in an item is compared
+	}
+	for keyword := range references {
+		if s[keyword] != nil {
+			target := a.followReference(keyword, s[keyword], path+"/"+keyword)
+			sum.here, sum.below = sum.here+target.here, sum.below+target.below
 		}
 	}
-	if ref, ok := s["$ref"].(string); ok {
-		return a.followReference(ref, s, within)
+	sum.here, sum.below = sum.here+either.here, sum.below+either.below+single
+	if max(sum.here, sum.below) > simpleLoad {
+		return a.refuse("its branches have one value looked at more than %d times at %s", simpleLoad, namePath(path))
 	}
-	return true
+	return sum
 }
 
-// checkKeyword reports whether the schemas of a keyword are simple.
-func (a *analysis) checkKeyword(keyword string, v any, within int) bool {
+// listSchemas returns the loads of a keyword's schemas.
+func (a *analysis) listSchemas(keyword string, v any, path string) (out []load) {
+	if places[keyword] == 0 {
+		return nil
+	}
 	switch v := v.(type) {
 	case map[string]any:
-		if single[keyword] {
-			return a.isSimple(v, within)
+		if !named[keyword] {
+			return []load{a.addSchema(v, path)}
 		}
-		if byName[keyword] {
-			for _, sub := range v {
-				if !a.isSimple(sub, within) {
-					return false
-				}
-			}
+		for _, name := range sortedKeys(v) {
+			out = append(out, a.addSchema(v[name], path+"/"+escapeToken(name)))
 		}
 	case []any:
-		if listed[keyword] {
-			for _, sub := range v {
-				if !a.isSimple(sub, within) {
-					return false
-				}
-			}
+		for i, sub := range v {
+			out = append(out, a.addSchema(sub, path+"/"+strconv.Itoa(i)))
 		}
 	}
-	return true
+	return out
 }
 
-// followReference follows a $ref within the document. Beside keywords that hold schemas
-// it is one more branch over the same value, so it counts as an applicator.
-func (a *analysis) followReference(ref string, beside map[string]any, within int) bool {
-	for keyword := range beside {
-		if single[keyword] || listed[keyword] || byName[keyword] {
-			if within++; within > 1 {
-				return false
-			}
-			break
-		}
+// followReference returns the load of what a reference points to, within the document.
+func (a *analysis) followReference(keyword string, v any, path string) load {
+	ref, _ := v.(string)
+	if keyword != "$ref" || ref != "#" && !strings.HasPrefix(ref, "#/") {
+		return a.refuse("it refers by %s to something other than a place (#/...) at %s", keyword, namePath(path))
 	}
-	if !strings.HasPrefix(ref, "#/") {
-		return false // the root itself, an anchor or another document
+	to := decodeLocation(ref[1:])
+	known, seen := a.known[to]
+	switch {
+	case a.open[to] || strings.HasPrefix(path, to+"/"):
+		return a.refuse("it refers to itself at %s", namePath(path))
+	case seen:
+		return known
+	case len(a.known) == simpleTargets:
+		return a.refuse("it refers to more than %d places", simpleTargets)
 	}
-	for _, open := range a.open {
-		if open == ref {
-			return false
-		}
-	}
-	if a.total++; a.total > simpleRefs {
-		return false
-	}
-	target := findPointer(a.root, decodeLocation(ref[1:]))
+	target := findPointer(a.root, to)
 	if _, nothing := target.(missing); nothing {
-		return false
+		return a.refuse("it refers to nothing at %s", namePath(path))
 	}
-	a.open = append(a.open, ref)
-	ok := a.isSimple(target, within)
-	a.open = a.open[:len(a.open)-1]
-	return ok
-}
-
-// hasShortLists reports whether branches, patterns and constants are within bounds.
-func hasShortLists(s map[string]any) bool {
-	branches := 0
-	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
-		list, _ := s[keyword].([]any)
-		branches += len(list)
-	}
-	for _, keyword := range []string{"dependentSchemas", "dependencies"} {
-		named, _ := s[keyword].(map[string]any)
-		branches += len(named)
-	}
-	patterns, _ := s["patternProperties"].(map[string]any)
-	enum, _ := s["enum"].([]any)
-	return branches <= simpleBranches && len(patterns) <= simplePatterns && len(enum) <= simpleEnum
+	a.open[to], a.known[to] = true, load{}
+	a.known[to] = a.addSchema(target, to)
+	delete(a.open, to)
+	return a.known[to]
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // MaxViolations bounds what one validation reports; a last entry with no keyword
@@ -32,7 +34,7 @@ type Violation struct {
 // report turns the library's tree of errors into violations.
 type report struct {
 	index index
-	doc   any
+	doc   document.JSON
 }
 
 // maxCollected bounds the violations made before they are ordered and cut.
@@ -48,6 +50,9 @@ func (r report) listViolations(ve *jsonschema.ValidationError) []Violation {
 			dropped++
 		}
 	})
+	if len(out) == 0 { // the library's place was not where it says: it leaves empty names out
+		out = []Violation{r.newViolation(ve, "", "the document does not match its schema")}
+	}
 	// The library goes through objects in no order, and can reach the same place
 	// in several ways.
 	slices.SortFunc(out, func(a, b Violation) int {
@@ -109,6 +114,9 @@ func (r report) collect(e *jsonschema.ValidationError, emit func(Violation)) {
 }
 
 func (r report) findKeyword(e *jsonschema.ValidationError) string {
+	if e.Message == "" {
+		return "" // it only holds others together; its location may end with a property called anyOf
+	}
 	_, keyword := r.index.find(e.AbsoluteKeywordLocation)
 	return keyword
 }
@@ -147,7 +155,7 @@ func (r report) failsByType(branch *jsonschema.ValidationError, location string)
 		return branch.InstanceLocation == location
 	case "const", "enum":
 		before, _, _ := cutLast(branch.InstanceLocation)
-		return before == location || branch.InstanceLocation == location && !isScalar(findPointer(r.doc, decodeLocation(location)))
+		return before == location || branch.InstanceLocation == location && !isScalar(r.findPath(decodeLocation(location)))
 	case "":
 		return branch.InstanceLocation == location
 	}
