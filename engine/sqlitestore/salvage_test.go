@@ -488,25 +488,94 @@ func TestSalvageNamesWhatNothingLeadsTo(t *testing.T) {
 	}
 }
 
-// A page with the content of the one before it can be read, and its own rows are gone.
-func TestSalvageNamesRowsOutOfOrder(t *testing.T) {
-	t.Parallel()
-	instances, events := keep(t)
-	path := harmed(t, func(b []byte) []byte { return b })
-	db := raw(t, path)
+// eventPages are the numbers of two pages of events that follow each other, behind so many.
+func eventPages(t *testing.T, behind int) (first, second int) {
+	t.Helper()
+	db := raw(t, harmed(t, func(b []byte) []byte { return b }))
 	defer db.Close()
-	var first, second int
 	if err := db.QueryRow(`SELECT min(pageno), max(pageno) FROM (SELECT pageno FROM dbstat
-		WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path LIMIT 2 OFFSET 20)`).Scan(&first, &second); err != nil {
+		WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path LIMIT 2 OFFSET ?)`, behind).Scan(&first, &second); err != nil {
 		t.Fatal(err)
 	}
+	return first, second
+}
+
+// A page with the content of the one before it can be read, and its own rows are gone.
+func TestSalvageNamesACopiedPage(t *testing.T) {
+	t.Parallel()
+	instances, events := keep(t)
+	first, second := eventPages(t, 20)
 	r, s := saved(t, harmed(t, func(b []byte) []byte {
 		copy(b[(second-1)*page:second*page], b[(first-1)*page:first*page])
 		return b
 	}))
-	honest(t, "out of order", r, s, instances, events)
+	honest(t, "copied", r, s, instances, events)
 	if tables := tablesOf(r); len(tables) != 1 || tables[0].Table != "events" || len(tables[0].Ranges) == 0 {
 		t.Errorf("got %+v", tables)
+	}
+}
+
+// Two pages that have changed places can be read without an error, each row once. That the rows
+// are out of order is all that shows it, and it is named; no row is lost by that.
+func TestSalvageNamesSwappedPages(t *testing.T) {
+	t.Parallel()
+	instances, events := keep(t)
+	first, second := eventPages(t, 20)
+	r, s := saved(t, harmed(t, func(b []byte) []byte {
+		one := bytes.Clone(b[(first-1)*page : first*page])
+		copy(b[(first-1)*page:first*page], b[(second-1)*page:second*page])
+		copy(b[(second-1)*page:second*page], one)
+		return b
+	}))
+	honest(t, "swapped", r, s, instances, events)
+	if tables := tablesOf(r); len(tables) != 1 || tables[0].Table != "events" || !strings.Contains(tables[0].Why, "out of order") || len(tables[0].Ranges) == 0 {
+		t.Errorf("got %+v", tables)
+	}
+	if int(r.Contents.Events) != len(events) || len(instancesOf(r)) != 0 {
+		t.Errorf("%d of %d events are saved, lost: %+v", r.Contents.Events, len(events), r.Lost)
+	}
+}
+
+// What was removed from a history on purpose may still lie on a page that can be read. It does
+// not come back.
+func TestSalvageLeavesOutWhatWasRemoved(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	s := openAt(t, path)
+	commit := func(c store.Commit) record.Instance {
+		t.Helper()
+		if err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		return c.Next
+	}
+	at := commit(storetest.Start(t, storetest.ID(1), `{"title":"removed"}`))
+	for i := range 3 {
+		at = commit(storetest.Advance(t, at, "reviewing", fmt.Sprintf(`{"n":%d}`, i)))
+	}
+	floor := at
+	at = commit(storetest.Advance(t, at, "reviewing", `{"n":9}`))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	change(t, path, `CREATE TABLE kept AS SELECT * FROM events`)
+	s = openAt(t, path)
+	at = commit(storetest.Truncate(t, at, floor))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	change(t, path, fmt.Sprintf(`INSERT INTO events SELECT * FROM kept WHERE seq <= %d`, floor.Seq))
+	change(t, path, `DROP TABLE kept`)
+	r, out := saved(t, path)
+	var seqs []int64
+	for e, err := range out.Events(t.Context(), store.EventQuery{Instance: at.ID}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs = append(seqs, e.Seq)
+	}
+	if want := []int64{floor.Seq + 1, floor.Seq + 2}; !slices.Equal(seqs, want) || !r.Whole() || r.Contents.Events != 2 {
+		t.Errorf("events %v, want %v; %+v", seqs, want, r)
 	}
 }
 
