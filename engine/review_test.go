@@ -424,3 +424,35 @@ func TestReviewIsShownWhole(t *testing.T) {
 	_, err = b.Review(t.Context(), rita, "rev-none")
 	wantCode(t, err, engine.CodeUnknownReview)
 }
+
+// withoutEvents is a store that lost what was recorded from an event on.
+type withoutEvents struct {
+	store.Store
+	from int64
+}
+
+func (w *withoutEvents) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
+	return func(yield func(record.Event, error) bool) {
+		for ev, err := range w.Store.Events(ctx, q) {
+			if (w.from == 0 || ev.Seq < w.from) && !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// A review whose event is lost is a defect of the store: to ask again does not help, and no code
+// may say that it does.
+func TestAReviewWithoutItsEvent(t *testing.T) {
+	t.Parallel()
+	s := &withoutEvents{Store: memstore.New()}
+	b := newReviewBenchOn(t, s, nil)
+	b.define(operator, guardedFlow)
+	id := b.start(agent, "guarded", `{"n":1}`).ID
+	parked := b.parked(agent, id, "release", `{"why":"a"}`)
+	s.from = b.load(id).Seq
+	_, err := b.resolve(rita, parked.ID, judge.Approve)
+	wantCode(t, err, engine.CodeInternal)
+	_, err = b.Review(t.Context(), rita, parked.ID)
+	wantCode(t, err, engine.CodeInternal)
+}

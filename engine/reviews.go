@@ -99,6 +99,8 @@ func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instan
 func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
 	ev, err := store.First(e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, AfterSeq: seq - 1, Limit: 1}), fmt.Sprintf("event %d", seq))
 	switch {
+	case errors.Is(err, store.ErrNotFound): // asking again does not help
+		return record.Event{}, InternalError("read the review", fmt.Errorf("instance %s: %w", instance, err))
 	case err != nil:
 		return record.Event{}, StoreError("read the history", err)
 	case ev.Seq > seq:

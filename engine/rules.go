@@ -94,7 +94,7 @@ func (r *rules) follow(ctx context.Context, seen, head store.RuleHead, added []s
 	case head.Place <= r.end.Place:
 		return nil
 	}
-	from := r.end.Place // another request else may have followed the chain meanwhile
+	from := r.end.Place // another request may have followed the chain meanwhile
 	for _, rule := range added {
 		if rule.Seal().Place <= from {
 			continue

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sort"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -71,22 +72,32 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	if err != nil {
 		return record.Instance{}, err
 	}
-	// Times grow along a history. Should a clock have been turned back, what comes after this
-	// point may still be earlier.
+	// Times grow along a history, which can be long: few of its events are read. Should a clock
+	// have been turned back, this still finds a point at which what came before is not later, and
+	// what comes after is.
+	var failed error
 	var last record.Event // the last event that is not later
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, AfterSeq: cut.UpTo}) {
-		if err == nil {
-			err = YieldBulkRead(ctx)
+	sort.Search(int(inst.Seq-cut.UpTo), func(i int) bool {
+		if failed != nil {
+			return true
 		}
-		if err != nil {
-			return record.Instance{}, StoreError("read the history", err)
-		}
-		if ev.Time.After(at) || ev.Seq > inst.Seq {
-			break
+		query := store.EventQuery{Instance: inst.ID, AfterSeq: cut.UpTo + int64(i), Limit: 1}
+		ev, err := store.First(e.cfg.Store.Events(ctx, query), "an event")
+		switch {
+		case errors.Is(err, store.ErrNotFound): // lost, as all behind it
+			return true
+		case err != nil:
+			failed = StoreError("read the history", err)
+			return true
+		case ev.Time.After(at), ev.Seq > inst.Seq:
+			return true
 		}
 		last = ev
-	}
+		return false
+	})
 	switch {
+	case failed != nil:
+		return record.Instance{}, failed
 	case last.Seq > 0:
 		return FoldTo(ctx, e.cfg.Store, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:

@@ -1,6 +1,10 @@
 package engine_test
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -88,6 +93,62 @@ func (l *lived) compare(what string, got engine.StatusResult, seq int) {
 	}
 	if diff := cmp.Diff(l.past(seq), got); diff != "" {
 		l.t.Errorf("%s (-was +told):\n%s", what, diff)
+	}
+}
+
+// countingStore counts the events that are read of it.
+type countingStore struct {
+	*memstore.Store
+	read int
+}
+
+func (s *countingStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
+	return func(yield func(record.Event, error) bool) {
+		for ev, err := range s.Store.Events(ctx, q) {
+			s.read++
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestATimeInALongHistory: whoever may see an instance may ask for any time again and again, so
+// that must not read the history.
+func TestATimeInALongHistory(t *testing.T) {
+	t.Parallel()
+	const moves, between = 3000, 50 // between two snapshots
+	db := &countingStore{Store: memstore.New()}
+	b := newBenchOn(t, db)
+	b.define(agent, `{"name":"long","initialState":"a","states":{"a":{"transitions":{"note":"a"}}}}`)
+	inst := b.load(b.start(agent, "long", `{}`).ID)
+	began := inst.UpdatedAt
+	verdict := judge.Verdict{
+		Outcome: judge.Approve, Proposed: judge.Approve, Applied: true, Target: "a", Confidence: 1, Assurance: judge.AssuranceStructural, DecidedBy: judge.LayerSchema,
+	}
+	for i := range moves {
+		ev := record.Event{
+			Kind: record.Advanced, Time: began.Add(time.Duration(i+1) * time.Second), Principal: agent.ID, Role: string(agent.Role), Action: "note", To: "a",
+			Patch: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i+1)), Decision: &record.Decision{ID: fmt.Sprint("dec-", i), Verdict: verdict},
+		}
+		sealed, next, err := record.Seal(inst, ev, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Commit(t.Context(), store.Commit{Events: []record.Event{sealed}, Next: next, Expect: inst.Seq, Snapshot: i%between == 0}); err != nil {
+			t.Fatal(err)
+		}
+		inst = next
+	}
+	for _, n := range []int{0, 1, 1777, moves - 1} {
+		db.read = 0
+		got, err := b.StatusAt(t.Context(), agent, inst.ID, engine.When{At: began.Add(time.Duration(n)*time.Second + time.Millisecond)})
+		if err != nil || got.Revision != int64(n+1) || n > 0 && string(got.Context) != fmt.Sprintf(`{"n":%d}`, n) {
+			t.Fatalf("after %d moves: %+v, %v", n, got, err)
+		}
+		if db.read > 3*between {
+			t.Errorf("after %d moves: %d of %d events were read", n, db.read, moves)
+		}
 	}
 }
 
