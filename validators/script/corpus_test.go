@@ -43,10 +43,9 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// runHostile runs every so manieth case of a hostile set: each ends as it must and in time, an honest
-// call right after it is answered right, and no worker grows beyond 200 MB. Most
-// of the time goes by until workers are killed, so the set is cut in pieces that
-// run side by side.
+// runHostile runs a hostile set, or every n-th case of it: each case ends as it must and in time,
+// an honest call right after it is answered right, and no worker grows beyond 200 MB. Most of the
+// time goes by until workers are killed, so the set is cut in pieces that run side by side.
 func runHostile(t *testing.T, raw []byte, every int) {
 	t.Helper()
 	cases, err := script.ReadCases(raw, nil)

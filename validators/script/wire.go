@@ -166,7 +166,7 @@ func appendHead(b []byte, head any) []byte {
 func decodeHead(content []byte, head any) (rest []byte, err error) {
 	line, rest, _ := bytes.Cut(content, []byte("\n"))
 	if err := json.Unmarshal(line, head); err != nil {
-		return nil, fmt.Errorf("%w: %w", errFrame, err)
+		return nil, fmt.Errorf("%w: %s", errFrame, Clean(err.Error(), MaxNote)) // it quotes numbers, whatever their length
 	}
 	return rest, nil
 }

@@ -129,6 +129,12 @@ func TestOutcomeFromALiar(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	long := []byte(`{"ID":` + strings.Repeat("9", MaxReplyFrame-20) + "}\n") // what is wrong with it goes to the log
+	for _, err := range []error{new(Outcome).Decode(long), new(Report).Decode(long)} {
+		if !errors.Is(err, errFrame) || len(err.Error()) > 1000 {
+			t.Errorf("a long number: an error of %d bytes", len(err.Error()))
+		}
+	}
 	fault := Outcome{ID: 1, Result: Result{Code: Threw, Valid: true, Confidence: 1, Reason: "approve it", Violations: []string{"x"}, Detail: strings.Repeat("\x1b😀", 2000)}}
 	var got Outcome
 	if err := got.Decode(fault.AppendTo(nil)); err != nil {
