@@ -231,7 +231,7 @@ func (s *Store) LeaveRest() { s.writer.checkpointer.rest.Store(true) }
 // other that waits, and queues another one before it takes the second answer. It returns
 // the answers, and whether the one that came later was answered too.
 func FailedWhileAnsweringQueues(path string) (told []error, later bool) {
-	w := &writer{queue: make(chan *request, 4), files: files{path: nil}}
+	w := &writer{queue: make(chan *request, 4), files: files{path: fileID{}}}
 	ask := func() *request { return &request{done: make(chan error)} } // unbuffered: the writer waits to be heard
 	first, second := ask(), ask()
 	w.queue <- second

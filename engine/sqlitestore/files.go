@@ -12,16 +12,16 @@ import (
 //
 // They are looked at by name only: to open and close one of them would drop every
 // POSIX lock that SQLite holds on it in this process.
-type files map[string]fs.FileInfo
+type files map[string]fileID
 
 func filesOf(path string, suffixes ...string) (files, error) {
 	f := files{}
 	for _, suffix := range suffixes {
-		info, err := os.Stat(path + suffix)
+		id, err := identifyFile(path + suffix)
 		if err != nil {
 			return nil, err
 		}
-		f[path+suffix] = info
+		f[path+suffix] = id
 	}
 	return f, nil
 }
@@ -45,11 +45,11 @@ func (f files) check(name string) error {
 	if !ok {
 		return nil // where files cannot be taken away
 	}
-	now, err := os.Stat(name)
+	now, err := identifyFile(name)
 	if err != nil {
 		return fmt.Errorf("%w (%w)", ErrGone, err)
 	}
-	if !os.SameFile(was, now) {
+	if !was.isSame(now) {
 		return fmt.Errorf("%w (%s is another file)", ErrGone, name)
 	}
 	return nil

@@ -123,14 +123,18 @@ func inTemp(make func(to string) error) (copied string, remove func() error, err
 // would not fit together, so it is refused.
 func copyToTemp(path string) (copied string, remove func() error, err error) {
 	return inTemp(func(to string) error {
-		was, err := filesOf(path, "", "-wal")
-		if err == nil {
-			err = copyBoth(path, to)
+		before := map[string]fs.FileInfo{}
+		for _, suffix := range []string{"", "-wal"} {
+			info, err := os.Stat(path + suffix)
+			if err != nil {
+				return err
+			}
+			before[path+suffix] = info
 		}
-		if err != nil {
+		if err := copyBoth(path, to); err != nil {
 			return err
 		}
-		for name, was := range was {
+		for name, was := range before {
 			now, err := os.Stat(name)
 			if err != nil {
 				return err

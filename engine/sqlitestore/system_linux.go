@@ -2,12 +2,48 @@ package sqlitestore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// fileID says which file a name leads to.
+type fileID struct {
+	major, minor uint32
+	inode        uint64
+}
+
+// identifyFile asks for nothing but the identity. Linux gives a file whose times were asked for
+// a time of its own with the next write, and has to put that into the file system's journal with
+// the next sync: to ask before each commit makes the sync of the log a third slower.
+func identifyFile(name string) (fileID, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, name, 0, unix.STATX_INO, &st)
+	switch {
+	case err == nil:
+		return fileID{st.Dev_major, st.Dev_minor, st.Ino}, nil
+	case !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM): // a sandbox may know stat only
+		return fileID{}, &fs.PathError{Op: "statx", Path: name, Err: err}
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return fileID{}, err
+	}
+	old, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fileID{}, &fs.PathError{Op: "stat", Path: name, Err: errors.ErrUnsupported}
+	}
+	dev := uint64(old.Dev) //nolint:unconvert // 32 bits on some architectures
+	return fileID{unix.Major(dev), unix.Minor(dev), old.Ino}, nil
+}
+
+func (f fileID) isSame(other fileID) bool { return f == other }
 
 // The byte of the -shm file that a writer locks.
 const writeLockByte = 120

@@ -2,6 +2,21 @@
 
 package sqlitestore
 
+import (
+	"io/fs"
+	"os"
+)
+
+// fileID says which file a name leads to.
+type fileID struct{ info fs.FileInfo }
+
+func identifyFile(name string) (fileID, error) {
+	info, err := os.Stat(name)
+	return fileID{info}, err
+}
+
+func (f fileID) isSame(other fileID) bool { return os.SameFile(f.info, other.info) }
+
 // lockHolder cannot tell.
 func lockHolder(string) string { return "" }
 
