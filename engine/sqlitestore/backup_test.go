@@ -109,7 +109,7 @@ func TestBackupIsOneGoodFile(t *testing.T) {
 		}
 	}
 	var vacuum int
-	if err := copied.ReaderDB().QueryRow("PRAGMA auto_vacuum").Scan(&vacuum); err != nil || vacuum != 2 {
+	if err := copied.ReaderDB().QueryRow("PRAGMA auto_vacuum").Scan(&vacuum); err != nil || vacuum != 0 {
 		t.Errorf("auto_vacuum %d, %v", vacuum, err)
 	}
 }

@@ -123,14 +123,8 @@ func readerDSN(cfg Config) string {
 // empty file. It leaves a file that is not a store as it is. Any step may find
 // another process in the way; to repeat all of them does no harm.
 func setUp(ctx context.Context, conn *sql.Conn) error {
-	fresh, err := identifyStore(ctx, conn)
-	if err != nil {
+	if err := identifyStore(ctx, conn); err != nil {
 		return err
-	}
-	if fresh { // only possible before the first page is written
-		if _, err := conn.ExecContext(ctx, "PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
-			return err
-		}
 	}
 	if err := useWAL(ctx, conn); err != nil {
 		return err
@@ -153,21 +147,21 @@ func retryWhileBusy(ctx context.Context, busy time.Duration, do func() error) er
 	}
 }
 
-// identifyStore tells an empty file (fresh) from a store, and refuses everything else.
+// identifyStore accepts a store and an empty file, and refuses everything else.
 // It looks within one transaction: another process may be creating the store.
-func identifyStore(ctx context.Context, conn *sql.Conn) (fresh bool, err error) {
+func identifyStore(ctx context.Context, conn *sql.Conn) (err error) {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
 	var empty bool
 	const query = `SELECT application_id = 0 AND user_version = 0 AND NOT EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_application_id, pragma_user_version`
 	if err := tx.QueryRowContext(ctx, query).Scan(&empty); err != nil || empty {
-		return empty, err
+		return err
 	}
 	_, err = checkIdentity(ctx, tx, "main")
-	return false, err
+	return err
 }
 
 // checkIdentity refuses what is no store that this program knows, and returns the version of
