@@ -3,9 +3,10 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,50 @@ const (
 	shortPatience = 100 * time.Millisecond
 	longPatience  = 250 * time.Millisecond
 )
+
+// How the log's file is kept ahead of what is written into it, in frames of a page each.
+const (
+	growFrom  = 64  // pages written: who writes a few and ends needs no room
+	growBy    = 256 // (1 MiB), as little as the next commit's sync hardly feels
+	frameSize = frameHeader + pageSize4K
+)
+
+// growLog writes zeros behind the log where its file will soon be full. To sync what was written
+// over something is half as dear as to sync a file that became longer: that changes the file
+// system too. SQLite takes zeros for the end of the log. Nobody appends meanwhile, in whatever
+// process: the lock of writing is held. What fails here leaves the file to grow with the commits.
+func (w *writer) growLog(written int) {
+	w.growAt = written + growBy/2
+	limit := int64(w.checkpointer.every) * 5 / 4 // what a round leaves is written while it runs
+	pages, _, err := runCheckpoint(w.conn, "NOOP")
+	if err != nil || pages <= 0 || w.tryBegin() != nil {
+		return
+	}
+	defer w.rollback()
+	f, err := os.OpenFile(w.path+"-wal", os.O_RDWR, 0) // SQLite locks other files than this one
+	if err != nil {
+		return
+	}
+	defer func() { _ = f.Close() }() // nothing depends on these zeros
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil || !w.files.isOpen(w.path+"-wal", f) {
+		return
+	}
+	frames := max(size-logHeader, 0) / frameSize
+	left := frames - int64(pages)
+	switch {
+	case frames >= limit:
+		w.growAt = written + w.checkpointer.every
+	case left > growBy/2:
+		w.growAt = written + int(left) - growBy/2
+	default:
+		to := logHeader + frameSize*min(limit, frames+growBy)
+		if _, err := f.WriteAt(make([]byte, to-size), size); err != nil {
+			_ = f.Truncate(size)
+			w.growAt = written + w.checkpointer.every
+		}
+	}
+}
 
 // gate holds readers back for a bounded time.
 type gate struct{ shut atomic.Pointer[chan struct{}] }
@@ -217,15 +262,13 @@ func runCheckpoint(on querier, mode string) (pages, folded int, err error) {
 	return pages, folded, err
 }
 
-// pagesWritten is how many pages a connection has written so far.
-func pagesWritten(conn *sql.Conn) (n int, err error) {
-	err = conn.Raw(func(driver any) error {
-		status, ok := driver.(sqlite.DBStatus)
-		if !ok {
-			return errors.New("the driver does not count pages")
+// pagesWritten is how many pages the writer has written so far.
+func (w *writer) pagesWritten() (n int) {
+	_ = w.conn.Raw(func(conn any) error { // a connection of this driver has the counter
+		if status, ok := conn.(sqlite.DBStatus); ok {
+			n, _, _ = status.Status(sqlite.DBStatusCacheWrite, false)
 		}
-		n, _, err = status.Status(sqlite.DBStatusCacheWrite, false)
-		return err
+		return nil
 	})
-	return n, err
+	return n
 }

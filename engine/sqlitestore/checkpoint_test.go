@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +126,39 @@ func logBytes(t *testing.T, path string) int64 {
 		t.Fatal(err)
 	}
 	return info.Size()
+}
+
+// The file of a log that grows is longer than the log: a sync that finds it so is cheaper. What
+// is behind the log's end is no damage of a log that is all that is left of a store.
+func TestLogHasRoomAhead(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the log's file cannot be opened beside SQLite")
+	}
+	t.Parallel()
+	path := newPath(t)
+	s, write := folding(t, path, 4000)
+	defer s.Close()
+	room := func() bool {
+		pages := int64(logPages(t, s))
+		return pages > 64 && logBytes(t, path) >= 32+(pages+64)*(24+pageBytes)
+	}
+	for range 3 { // again when it is used up
+		until(t, "room", write, room)
+		until(t, "a log that used its room up", write, func() bool { return !room() })
+	}
+	until(t, "room", write, room)
+	alone := filepath.Join(t.TempDir(), "gavel.db")
+	log, err := os.ReadFile(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(alone+"-wal", log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sqlitestore.ReplayLog(alone+"-wal", alone)
+	if err != nil || r.Cut || r.Frames != logPages(t, s) {
+		t.Errorf("replayed %+v of %d pages, %v", r, logPages(t, s), err)
+	}
 }
 
 // A huge log is cut although somebody writes whenever the checkpointer looks: the writer

@@ -189,6 +189,9 @@ func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Sto
 // Log returns how many pages the write-ahead log has and how many are folded.
 func (s *Store) Log() (pages, folded int, err error) { return runCheckpoint(s.readers, "NOOP") }
 
+// ReplayLog writes what a log holds to a new file.
+func ReplayLog(logPath, to string) (*ReplayedLog, error) { return replayLog(logPath, to) }
+
 // DecisionsQuery is the query of a page of decisions, as Decisions chooses it.
 func DecisionsQuery(q store.DecisionQuery) Query {
 	page, all := pagesOf(q)

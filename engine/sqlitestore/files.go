@@ -29,6 +29,20 @@ func filesOf(path string, suffixes ...string) (files, error) {
 // isSame reports whether a name still leads to the file that is open.
 func (f files) isSame(name string) bool { return f.check(name) == nil }
 
+// isOpen reports whether f is the file that was open under a name.
+func (f files) isOpen(name string, file *os.File) bool {
+	was, ok := f[name]
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	id, err := idOf(info)
+	return err == nil && was.isSame(id)
+}
+
 // checkPresent returns ErrGone unless each name still leads to the file that is open.
 // SQLite would go on writing into files that have no name.
 func (f files) checkPresent() error {

@@ -35,9 +35,13 @@ func identifyFile(name string) (fileID, error) {
 	if err != nil {
 		return fileID{}, err
 	}
+	return idOf(info)
+}
+
+func idOf(info fs.FileInfo) (fileID, error) {
 	old, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fileID{}, &fs.PathError{Op: "stat", Path: name, Err: errors.ErrUnsupported}
+		return fileID{}, &fs.PathError{Op: "stat", Path: info.Name(), Err: errors.ErrUnsupported}
 	}
 	dev := uint64(old.Dev) //nolint:unconvert // 32 bits on some architectures
 	return fileID{unix.Major(dev), unix.Minor(dev), old.Ino}, nil

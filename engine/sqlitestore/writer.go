@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
@@ -80,6 +81,7 @@ type writer struct {
 	batch        []*request    // of the transaction that is open, reused
 	checkpointer *checkpointer // nil where commits fold
 	folded       int           // pages written when it was last woken
+	growAt       int           // pages written when the log's file may need more room
 	asked        int           // how many waited in the queue when begin last tried
 	long         longLogs
 	readers      gate // before the reads of this process
@@ -99,7 +101,7 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	db.SetMaxOpenConns(1)
 	w := &writer{
 		db: db, path: cfg.Path, log: cfg.Logger, busy: cfg.BusyTimeout, ending: make(chan struct{}), watched: make(chan struct{}), queue: make(chan *request, 4*maxBatch), chores: make(chan struct{}, 1),
-		stopped: make(chan struct{}), hurrying: make(chan struct{}),
+		growAt: math.MaxInt, stopped: make(chan struct{}), hurrying: make(chan struct{}),
 	}
 	err = retryWhileBusy(ctx, w.busy, func() (err error) {
 		if w.conn == nil {
@@ -114,6 +116,7 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	})
 	if err == nil && runtime.GOOS != "windows" { // an open file can be neither moved nor deleted there
 		w.files, err = filesOf(cfg.Path, "", "-wal", "-shm")
+		w.growAt = growFrom
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.close())
@@ -197,13 +200,17 @@ func (w *writer) writeDirectly(r *request) bool {
 		return false
 	}
 	w.exitOnPanic(func() { w.commit(r) })
-	if w.checkpointer != nil && (w.checkpointer.hasRest() || w.longIsDue()) {
+	if w.checkpointer == nil {
+		return true
+	}
+	written := w.pagesWritten()
+	if w.checkpointer.hasRest() || w.long.isDue(written) || written >= w.growAt {
 		select {
 		case w.chores <- struct{}{}: // the caller does not wait for it
 		default:
 		}
 	}
-	w.wakeFolder()
+	w.wakeFolder(written)
 	return true
 }
 
@@ -246,9 +253,9 @@ func (w *writer) upkeep() {
 	if w.checkpointer == nil {
 		return
 	}
-	written, err := pagesWritten(w.conn)
+	written := w.pagesWritten()
 	cut, rest := w.checkpointer.cut.CompareAndSwap(true, false), w.checkpointer.rest.CompareAndSwap(true, false)
-	if err == nil && (cut || rest || w.long.isDue(written)) {
+	if cut || rest || w.long.isDue(written) {
 		pages, folded, err := runCheckpoint(w.conn, "PASSIVE")
 		cut = cut || err == nil && w.checkpointer.isHuge(pages, folded) // it begins anew from here, and would stay as long as it was
 		if cut {
@@ -258,22 +265,16 @@ func (w *writer) upkeep() {
 			w.restartLog(pages, written)
 		}
 	}
-	w.wakeFolder()
-}
-
-// longIsDue reports whether the writer is to look at a long log.
-func (w *writer) longIsDue() bool {
-	n, err := pagesWritten(w.conn)
-	return err == nil && w.long.isDue(n)
+	if written >= w.growAt {
+		w.growLog(written)
+	}
+	w.wakeFolder(written)
 }
 
 // wakeFolder has the log folded once enough was written.
-func (w *writer) wakeFolder() {
-	if w.checkpointer == nil {
-		return
-	}
-	if n, err := pagesWritten(w.conn); err == nil && n-w.folded >= w.checkpointer.every {
-		w.folded = n
+func (w *writer) wakeFolder(written int) {
+	if written-w.folded >= w.checkpointer.every {
+		w.folded = written
 		w.checkpointer.wake()
 	}
 }
