@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,17 +53,9 @@ type message struct {
 // The members of a message, and those of params by which the server decides.
 // Go's decoder would take them in any case of letters.
 var (
-	topKeys   = byFold("jsonrpc", "id", "method", "params", "result", "error")
-	paramKeys = byFold("name", "arguments", "uri", "requestId", "cursor", "_meta", "inputResponses", "requestState")
+	topKeys   = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+	paramKeys = []string{"name", "arguments", "uri", "requestId", "cursor", "_meta", "inputResponses", "requestState"}
 )
-
-func byFold(keys ...string) map[string]string {
-	m := map[string]string{}
-	for _, k := range keys {
-		m[foldKey(k)] = k
-	}
-	return m
-}
 
 // deepest bounds nesting outside a tool's arguments, which have a limit of their own.
 const deepest = 64
@@ -85,8 +78,8 @@ func parseMessage(line []byte) (message, *Error) {
 		return message{}, invalidRequest("The message is not a JSON object.", "Send one JSON-RPC message per line; batches are not supported.")
 	}
 	top, ambiguous := collectMembers(v, topKeys)
-	m := message{line: line, response: top["result"].Kind() != 0 || top["error"].Kind() != 0, result: top["result"].Raw()}
-	if id := top["id"]; id.Kind() != 0 && (ambiguous == nil || ambiguous.key != "id") {
+	m := message{line: line, response: top.get("result").Kind() != 0 || top.get("error").Kind() != 0, result: top.get("result").Raw()}
+	if id := top.get("id"); id.Kind() != 0 && (ambiguous == nil || ambiguous.key != "id") {
 		m.id = answerableID(id.Raw())
 	}
 	if ambiguous != nil {
@@ -95,7 +88,7 @@ func parseMessage(line []byte) (message, *Error) {
 	if err := m.readTop(top); err != nil || m.response {
 		return m, err
 	}
-	switch params := top["params"]; params.Kind() {
+	switch params := top.get("params"); params.Kind() {
 	case 0, document.Null:
 		return m, nil
 	case document.Object:
@@ -106,17 +99,17 @@ func parseMessage(line []byte) (message, *Error) {
 }
 
 // readTop takes id and method.
-func (m *message) readTop(top map[string]document.JSON) *Error {
-	method := top["method"]
+func (m *message) readTop(top members) *Error {
+	method := top.get("method")
 	if m.response && method.Kind() == 0 {
 		return nil // nothing was asked of the client, so nothing is looked at
 	}
-	if id := top["id"]; id.Kind() != 0 {
+	if id := top.get("id"); id.Kind() != 0 {
 		if err := checkID(id.Raw()); err != nil {
 			return err
 		}
 	}
-	if string(top["jsonrpc"].Raw()) != `"2.0"` {
+	if string(top.get("jsonrpc").Raw()) != `"2.0"` {
 		return invalidRequest("The message has no jsonrpc of \"2.0\".", "Send JSON-RPC 2.0.")
 	}
 	switch {
@@ -128,8 +121,8 @@ func (m *message) readTop(top map[string]document.JSON) *Error {
 		return invalidRequest("The method is not a string.", "Send the name of a method.")
 	}
 	m.method = method.Text()
-	for key, value := range top {
-		if key == "id" || key == "params" {
+	for key, value := range top.all {
+		if key == "id" || key == "params" || value.Plain() {
 			continue
 		}
 		if err := checkStrict(value.Raw(), key); err != nil {
@@ -145,11 +138,11 @@ func (m *message) readParams(v document.JSON) *Error {
 	if ambiguous != nil {
 		return ambiguous.explain("params")
 	}
-	m.params, m.meta = v.Raw(), params["_meta"].Raw()
+	m.params, m.meta = v.Raw(), params.get("_meta").Raw()
 	if bytes.Contains(m.meta, []byte(mcp.MetaKeyProtocolVersion)) && json.Unmarshal(m.meta, &m.protocol) != nil {
 		m.protocol = nil // refused as the wrong type, or by mcp-go
 	}
-	for key, value := range params {
+	for key, value := range params.all {
 		switch {
 		case key == "arguments" && m.method == methodCallTool:
 			m.arguments = value.Raw()
@@ -160,6 +153,9 @@ func (m *message) readParams(v document.JSON) *Error {
 		case key == "inputResponses", key == "requestState":
 			m.repeats = true
 		}
+		if value.Plain() { // nothing in it can be changed
+			continue
+		}
 		if err := checkStrict(value.Raw(), key); err != nil {
 			return err
 		}
@@ -167,7 +163,7 @@ func (m *message) readParams(v document.JSON) *Error {
 	if m.method != methodCallTool {
 		return nil
 	}
-	name, meta := params["name"], params["_meta"]
+	name, meta := params.get("name"), params.get("_meta")
 	m.name = name.Text()
 	switch {
 	case name.Kind() != 0 && name.Kind() != document.String:
@@ -230,25 +226,66 @@ func Quote(key string) string {
 	return strconv.Quote(key)
 }
 
+// members are those of an object: the known ones in the order of keys, and the others.
+type members struct {
+	keys   []string
+	known  [8]document.JSON // as many as paramKeys
+	others []member
+}
+
+type member struct {
+	key   string
+	value document.JSON
+}
+
+// get is the value of a known member, absent when there is none.
+func (m *members) get(key string) document.JSON { return m.known[slices.Index(m.keys, key)] }
+
+// all yields every member.
+func (m *members) all(yield func(key string, value document.JSON) bool) {
+	for i, key := range m.keys {
+		if m.known[i].Kind() != 0 && !yield(key, m.known[i]) {
+			return
+		}
+	}
+	for _, o := range m.others {
+		if !yield(o.key, o.value) {
+			return
+		}
+	}
+}
+
 // collectMembers finds the members of an object, and the first key that is ambiguous.
-func collectMembers(v document.JSON, known map[string]string) (map[string]document.JSON, *badKey) {
-	out := map[string]document.JSON{}
-	seen := map[string]bool{}
-	var bad *badKey
+func collectMembers(v document.JSON, keys []string) (m members, bad *badKey) {
+	m.keys = keys
+	var seen map[string]bool // the other keys, as foldKey makes them
 	for name, value := range v.Members() {
+		if i := slices.IndexFunc(keys, name.Is); i >= 0 {
+			if bad == nil && m.known[i].Kind() != 0 {
+				bad = &badKey{key: keys[i]}
+			}
+			m.known[i] = value
+			continue
+		}
+		if bad != nil {
+			continue
+		}
 		key := name.Text()
 		low := foldKey(key)
-		switch written, ok := known[low]; {
-		case bad != nil:
-		case seen[low]:
+		switch i := slices.IndexFunc(keys, func(k string) bool { return strings.EqualFold(k, key) }); {
+		case seen[low], i >= 0 && m.known[i].Kind() != 0:
 			bad = &badKey{key: key}
-		case ok && written != key:
-			bad = &badKey{key: key, written: written}
+		case i >= 0:
+			bad = &badKey{key: key, written: keys[i]}
+		case seen == nil:
+			seen = map[string]bool{}
 		}
-		seen[low] = true
-		out[key] = value
+		if bad == nil {
+			seen[low] = true
+			m.others = append(m.others, member{key, value})
+		}
 	}
-	return out, bad
+	return m, bad
 }
 
 // integer is an id that can be given back as it came. Some clients write whole
