@@ -101,7 +101,11 @@ func (o outcome) line(id json.RawMessage, tool bool) []byte {
 	if o.err != nil {
 		return o.err.line(id)
 	}
-	doc, err := json.Marshal(o.result)
+	doc, ok := o.result.(json.RawMessage) // a tool's
+	var err error
+	if !ok {
+		doc, err = json.Marshal(o.result)
+	}
 	if err != nil {
 		return newError(codeInternal, "internal", "The answer could not be encoded.", "Report it.").line(id)
 	}
@@ -116,10 +120,12 @@ func (o outcome) line(id json.RawMessage, tool bool) []byte {
 		ErrorData
 		Retryable bool `json:"retryable"`
 	}{ErrorData: e.Data.(ErrorData)}}) //nolint:forcetypeassert // newError's
-	return responseLine(id, "result", encodeJSON(toolResult{
+	doc, _ = encodeResult(&mcp.CallToolResult{ // of what can be encoded
 		Content: []mcp.Content{mcp.NewTextContent("ERROR too_large: " + e.Message), mcp.NewTextContent(string(content))},
-		IsError: true, ResultType: mcp.ResultTypeComplete, Structured: content, // older clients do not look at the type
-	}))
+		IsError: true, StructuredContent: content,
+		Result: mcp.Result{ResultType: mcp.ResultTypeComplete}, // older clients do not look at it
+	})
+	return responseLine(id, "result", doc)
 }
 
 // line is the answer to a message that has no result; a nil id is null.

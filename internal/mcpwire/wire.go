@@ -17,6 +17,7 @@
 package mcpwire
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -31,6 +33,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Tools are what a server offers to call: gavel's own, and those of other servers. What a
@@ -177,29 +180,53 @@ func (w *Wire) call(r *request, m message) outcome {
 	if r.modern {
 		w.decorate(result)
 	}
-	return outcome{result: toolResult{
-		Meta: result.Meta, Content: result.Content, InputRequests: result.InputRequests, IsError: result.IsError,
-		RequestState: result.RequestState, ResultType: result.ResultType, Structured: structuredContent(result),
-	}}
-}
-
-// toolResult is mcp.CallToolResult without its MarshalJSON, which takes every part twice.
-// The order is that of its keys.
-type toolResult struct {
-	Meta          *mcp.Meta         `json:"_meta,omitempty"`
-	Content       []mcp.Content     `json:"content"`
-	InputRequests mcp.InputRequests `json:"inputRequests,omitempty"`
-	IsError       bool              `json:"isError,omitempty"`
-	RequestState  string            `json:"requestState,omitempty"`
-	ResultType    mcp.ResultType    `json:"resultType,omitempty"`
-	Structured    any               `json:"structuredContent,omitempty"`
-}
-
-func structuredContent(r *mcp.CallToolResult) any {
-	if len(r.RawStructuredContent) > 0 {
-		return r.RawStructuredContent
+	doc, err := encodeResult(result)
+	if err != nil {
+		return outcome{err: w.explain(r.ctx, m.method, err)}
 	}
-	return r.StructuredContent
+	return outcome{result: doc}
+}
+
+// encodeResult writes what mcp.CallToolResult's MarshalJSON does, but each part once. Its
+// StructuredContent is taken as it is where it is a json.RawMessage: valid, and one line.
+func encodeResult(r *mcp.CallToolResult) (json.RawMessage, error) {
+	b := []byte{'{'}
+	var failed error
+	write := func(v any) {
+		doc, ok := v.(json.RawMessage)
+		if !ok {
+			var err error
+			doc, err = document.Marshal(v)
+			failed = errors.Join(failed, err)
+		}
+		b = append(append(b, doc...), ',')
+	}
+	add := func(key string, given bool, v any) {
+		if given {
+			b = append(append(append(b, '"'), key...), `":`...)
+			write(v)
+		}
+	}
+	add("_meta", r.Meta != nil, r.Meta)
+	b = append(b, `"content":[`...)
+	for _, c := range r.Content {
+		if text, ok := c.(mcp.TextContent); ok && text.Annotations == nil && text.Meta == nil {
+			b = slices.Grow(b, len(text.Text)*9/4) // the structured content is often as long
+			b = document.AppendQuote(append(b, `{"type":"text","text":`...), strings.ToValidUTF8(text.Text, "\uFFFD"))
+			b = append(b, "},"...)
+			continue
+		}
+		write(c)
+	}
+	b = append(bytes.TrimSuffix(b, []byte{','}), "],"...)
+	add("inputRequests", len(r.InputRequests) > 0, r.InputRequests)
+	add("isError", r.IsError, true)
+	add("requestState", r.RequestState != "", r.RequestState)
+	add("resultType", r.ResultType != "", r.ResultType)
+	add("structuredContent", r.StructuredContent != nil && len(r.RawStructuredContent) == 0, r.StructuredContent)
+	add("structuredContent", len(r.RawStructuredContent) > 0, &r.RawStructuredContent) // another server's: in lines perhaps
+	b[len(b)-1] = '}'
+	return b, failed
 }
 
 // decorate adds what the era without sessions wants in every result.
