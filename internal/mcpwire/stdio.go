@@ -26,7 +26,14 @@ type stdio struct {
 	session *session
 	calls   *calls
 	places  chan struct{} // has one element for each tool that runs
+	// Requests are handed to goroutines that have answered others, whose stacks have grown
+	// already: jobs is read by those that wait, and idle has one element for each.
+	jobs chan func()
+	idle chan struct{}
 }
+
+// mostIdle is how many goroutines wait for another request.
+const mostIdle = 8
 
 // ServeStdio serves one client over line-delimited JSON-RPC, on behalf of p, until in ends,
 // out fails or ctx ends. When in ends, requests in flight are answered and changes announced
@@ -45,6 +52,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	s := &stdio{
 		wire: w, ctx: serveCtx, in: bufio.NewReaderSize(in, 64<<10), out: answers,
 		session: w.newSession(false, answers.write), calls: newCalls(w.cfg.Limits.MaxInFlight), places: make(chan struct{}, mostRunning),
+		jobs: make(chan func()), idle: make(chan struct{}, mostIdle),
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.session.watch.run(serveCtx) })
@@ -196,7 +204,30 @@ func (s *stdio) begin(m message) {
 		answer()
 		return
 	}
-	go answer()
+	select {
+	case s.jobs <- answer:
+	default:
+		go s.work(answer)
+	}
+}
+
+// work runs a job, and others until enough goroutines wait or the connection ends.
+func (s *stdio) work(job func()) {
+	for {
+		job()
+		job = nil // and the message that it holds
+		select {
+		case s.idle <- struct{}{}:
+		default:
+			return
+		}
+		select {
+		case job = <-s.jobs:
+			<-s.idle
+		case <-s.ctx.Done():
+			return
+		}
+	}
 }
 
 // refuse answers a message that is none. Its failure ends the connection.
