@@ -41,10 +41,11 @@ func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.Multi
 
 // answerAdvance tells what became of a move.
 func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note string) answer {
-	what := fmt.Sprintf("%q in %q", r.Action, r.From)
 	if r.Review == nil {
-		return answer{line: operation.Advance.Say(r), content: r, refused: operation.Advance.Refused(r)}
+		var res any = r
+		return answer{line: operation.Advance.Say(res), content: res, refused: operation.Advance.Refused(res)}
 	}
+	what := fmt.Sprintf("%q in %q", r.Action, r.From)
 	line, moved := f.describeReview(ctx, what, *r.Review)
 	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
 		line += " " + f.styleNames(ctx, "It has ended; workflow.status shows where the instance is now.")
