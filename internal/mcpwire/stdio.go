@@ -204,10 +204,15 @@ func (s *stdio) begin(m message) {
 		answer()
 		return
 	}
+	s.hand(answer)
+}
+
+// hand has a goroutine run a job.
+func (s *stdio) hand(job func()) {
 	select {
-	case s.jobs <- answer:
+	case s.jobs <- job:
 	default:
-		go s.work(answer)
+		go s.work(job)
 	}
 }
 
