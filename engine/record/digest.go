@@ -24,7 +24,15 @@ const keySize = 32
 
 // Digester makes keyed digests: without the key a short value cannot be guessed from
 // one. It is safe for concurrent use.
-type Digester struct{ key []byte }
+type Digester struct {
+	key []byte
+
+	mu     sync.Mutex
+	scoped map[Scope][]byte // keys of whole documents
+}
+
+// mostScoped bounds the keys that a Digester remembers.
+const mostScoped = 1024
 
 // Scope is what a digest is about. Every scope has a key of its own, so that a caller who
 // gets digests of values of his choice learns nothing about digests in another scope.
@@ -68,7 +76,9 @@ func NewSalt() string {
 }
 
 // NewDigester returns a Digester with a key, as LoadOrCreateKey returns it.
-func NewDigester(key []byte) *Digester { return &Digester{key: bytes.Clone(key)} }
+func NewDigester(key []byte) *Digester {
+	return &Digester{key: bytes.Clone(key), scoped: map[Scope][]byte{}}
+}
 
 // Digest returns "hmac-sha256:" and the hex digest of value, the same in every scope. It
 // is for digests that stores hold already, and for what no caller ever gets.
@@ -76,7 +86,24 @@ func (d *Digester) Digest(value []byte) string { return unscopedForm + computeHe
 
 // DigestIn returns "hmac-sha256-v2:" and the hex digest of value in a scope.
 func (d *Digester) DigestIn(s Scope, value []byte) string {
-	return scopedForm + computeHexMAC(DeriveKey(d.key, s.Purpose, s.Owner, s.Workflow, s.Path), value)
+	return scopedForm + computeHexMAC(d.keyOf(s), value)
+}
+
+// keyOf is the key of a scope. That of whole documents is derived once: every decision
+// needs it.
+func (d *Digester) keyOf(s Scope) []byte {
+	if s.Path != "" {
+		return DeriveKey(d.key, s.Purpose, s.Owner, s.Workflow, s.Path)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.scoped[s] == nil {
+		if len(d.scoped) == mostScoped {
+			clear(d.scoped)
+		}
+		d.scoped[s] = DeriveKey(d.key, s.Purpose, s.Owner, s.Workflow, "")
+	}
+	return d.scoped[s]
 }
 
 // Salt returns a digest of text that can be compared only with digests of the same salt,

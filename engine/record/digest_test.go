@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -63,6 +64,23 @@ func TestDigestsOfScopes(t *testing.T) {
 	if got, ok := record.IsDigest(salted); !ok || got != salt || salted == d.Salt(record.NewSalt(), seen["the scope"]) || salted != d.Salt(salt, seen["the scope"]) {
 		t.Errorf("salted: %s", salted)
 	}
+}
+
+// A digester remembers keys, and forgets them: each digest is that of a new one.
+func TestDigestsOfManyScopes(t *testing.T) {
+	d := record.NewDigester([]byte("a key"))
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for i := range 3000 {
+				s := record.Scope{Purpose: "gavel/context/v1", Owner: fmt.Sprint(i % 1500), Workflow: "bank"}
+				if got, want := d.DigestIn(s, []byte("{}")), record.NewDigester([]byte("a key")).DigestIn(s, []byte("{}")); got != want {
+					t.Errorf("%v: got %s, want %s", s, got, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestKeyIsCreatedOnceByMany(t *testing.T) {
