@@ -14,9 +14,10 @@ import (
 )
 
 type lintCmd struct {
-	Files  []string `arg:"" name:"file" help:"Definition files, folders or patterns."`
-	Strict bool     `name:"strict" help:"Fail on warnings too."`
-	JSON   bool     `name:"json" help:"Print JSON."`
+	Files   []string `arg:"" name:"file" help:"Definition files, folders or patterns."`
+	Strict  bool     `name:"strict" help:"Fail on warnings too."`
+	Schemas bool     `name:"schemas" help:"Say of each schema where it runs, and why."`
+	JSON    bool     `name:"json" help:"Print JSON."`
 	configFlag
 }
 
@@ -24,7 +25,8 @@ func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
 they are when a definition is loaded. With --config, evidence from undeclared sources is
-reported too.
+reported too. A schema that an operator loads runs in gavel's own process, or in
+the sandbox at ten to a hundred times the cost; --schemas says which, and --json always.
 
 Examples:
 
@@ -49,6 +51,8 @@ type lintFile struct {
 	Name   string           `json:"name,omitempty"` // of the workflow, when it parses
 	Hash   string           `json:"hash,omitempty"`
 	Issues []workflow.Issue `json:"issues"`
+	// Schemas say where each runs; none where the definition does not parse.
+	Schemas []workflow.SchemaPlace `json:"schemas"`
 
 	definition *workflow.Definition // nil when it does not parse
 }
@@ -90,14 +94,26 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 			for _, issue := range f.Issues {
 				con.out.Printf("%s\n", issueLine(f.File, issue))
 			}
+			for _, s := range f.Schemas {
+				if c.Schemas {
+					con.out.Printf("%s:%d: schema: %s: %s\n", f.File, s.Line, s.Path, describePlace(s))
+				}
+			}
 		}
 	})
 	return cmp.Or(err, badUnless(report.OK))
 }
 
+func describePlace(s workflow.SchemaPlace) string {
+	if s.Sandbox {
+		return "runs in the sandbox: " + s.Why
+	}
+	return "runs in this process: " + s.Why
+}
+
 // lintOne examines a file; its error is that it could not be examined.
 func lintOne(ctx context.Context, box *sandbox, known []string, file string) (lintFile, error) {
-	out := lintFile{File: file, Issues: []workflow.Issue{}}
+	out := lintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 	document, err := readDefinition(file)
 	if err != nil {
 		return out, err
@@ -113,6 +129,7 @@ func lintOne(ctx context.Context, box *sandbox, known []string, file string) (li
 		return out, nil
 	}
 	out.Name, out.Hash, out.definition = d.Name, d.Hash, d
+	out.Schemas = d.ListSchemas(operatorOwner)
 	issues, err := d.Lint(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner, Sources: known})
 	if err != nil {
 		return out, term.UnknownErrorf("try again", "cannot check %s: %w", file, err)

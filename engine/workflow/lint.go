@@ -368,6 +368,33 @@ func (p part) locateProblem(found validators.Problem) problem {
 	return problem{badScript, found.Part, message}
 }
 
+// SchemaPlace says where a schema of a definition runs.
+type SchemaPlace struct {
+	// Path is where it stands, as an Issue's, and Line too.
+	Path string `json:"path"`
+	Line int    `json:"line,omitempty"`
+	// Sandbox is false when it runs in gavel's own process.
+	Sandbox bool `json:"sandbox"`
+	// Why is a clause, "it ...".
+	Why string `json:"why"`
+}
+
+// ListSchemas says of each schema where it runs when owner loads the definition.
+func (d *Definition) ListSchemas(owner validators.Owner) []SchemaPlace {
+	out := []SchemaPlace{}
+	for _, part := range d.listParts() {
+		if len(part.checks.Schema) == 0 {
+			continue
+		}
+		place := SchemaPlace{Path: part.schema, Line: d.findLine(part.schema), Why: validators.FindSandboxing(owner, part.checks.Schema)}
+		if place.Sandbox = place.Why != ""; !place.Sandbox {
+			place.Why = "it takes time in proportion to the data"
+		}
+		out = append(out, place)
+	}
+	return out
+}
+
 func (d *Definition) listParts() []part {
 	var out []part
 	add := func(fields []string, schema json.RawMessage, at string, schemaKey string) {

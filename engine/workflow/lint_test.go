@@ -245,3 +245,23 @@ func TestLintIsFastOnLargeDefinitions(t *testing.T) {
 		t.Errorf("took %v", took)
 	}
 }
+
+// What a stranger wrote never runs here; what an operator did runs here unless it may cost
+// more than its data.
+func TestListSchemas(t *testing.T) {
+	d := parse(t, machine(`"inputSchema":{"uniqueItems":true}`, "", `"schema":{"properties":{"a":{"$ref":"#"}}}`, "", ""))
+	for trusted, want := range map[bool][]workflow.SchemaPlace{
+		true: {
+			{Path: "/inputSchema", Line: 2, Why: "it takes time in proportion to the data"},
+			{Path: "/states/a/transitions/go/schema", Line: 4, Sandbox: true, Why: `it refers to itself at "/properties/a/$ref"`},
+		},
+		false: {
+			{Path: "/inputSchema", Line: 2, Sandbox: true, Why: "it was not loaded by an operator"},
+			{Path: "/states/a/transitions/go/schema", Line: 4, Sandbox: true, Why: "it was not loaded by an operator"},
+		},
+	} {
+		if got := d.ListSchemas(validators.Owner{Trusted: trusted}); !slices.Equal(got, want) {
+			t.Errorf("trusted %v: %+v", trusted, got)
+		}
+	}
+}
