@@ -13,12 +13,14 @@ COUNT    ?= 1
 ROUNDS   ?= 200
 CUTS     ?= 10
 INSTANCES ?= 1000000
+PEERS    ?= ../shared/peers
+PEERS_ROUNDS ?= 7
 
 .PHONY: help
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n"
+	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n PEERS=folder PEERS_ROUNDS=n"
 
 .PHONY: build
 build: ## Build the static binary ./gavel
@@ -71,6 +73,10 @@ bench: ## Run the benchmarks (BENCH=regexp)
 .PHONY: bench-store
 bench-store: ## Measure the store beside the disk and one transaction per write
 	@$(GO) test -count 1 -timeout 10m -v -run 'TestBenchStore$$' ./engine/sqlitestore -store.bench | grep -vE '^(===|PASS)'
+
+.PHONY: bench-peers
+bench-peers: ## Compare with a policy server and bare servers in one run, where PEERS is there (minutes, Linux)
+	@$(GO) test -count 1 -timeout 60m -v -run 'TestBenchPeers$$' ./cmd/gavel -peers.rounds $(PEERS_ROUNDS) -peers.dir '$(abspath $(PEERS))' | grep -vE '^(===|PASS)'
 
 .PHONY: million
 million: ## Measure the store with a million instances in its file (about 1.5 GB, minutes)
