@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,11 +134,24 @@ func sealCommit(tb testing.TB, prev record.Instance, e record.Event, restored *r
 }
 
 func newDecision(applied bool) *record.Decision {
-	outcome, refusal := "approve", ""
-	if !applied {
-		outcome, refusal = "reject", `"code": "required_field", "findings": [{"code": "required_field", "path": "/a", "message": "“a” is <missing>."}],`
+	d := refusedFixture()
+	if applied {
+		d = approvedFixture()
 	}
-	var d record.Decision
+	d.Opinions, d.Findings, d.Data = slices.Clone(d.Opinions), slices.Clone(d.Findings), slices.Clone(d.Data)
+	return &d
+}
+
+// Benchmarks make many of these: what is the same in all of them is read once.
+var (
+	approvedFixture = sync.OnceValue(func() record.Decision { return decodeDecision("approve", true, "") })
+	refusedFixture  = sync.OnceValue(func() record.Decision {
+		return decodeDecision("reject", false,
+			`"code": "required_field", "findings": [{"code": "required_field", "path": "/a", "message": "“a” is <missing>."}],`)
+	})
+)
+
+func decodeDecision(outcome string, applied bool, refusal string) (d record.Decision) {
 	decodeFixture(fmt.Sprintf(`{
 		"id": "dec-1", "outcome": %q, "proposed": "approve", "applied": %t, %s
 		"confidence": 1, "mode": "enforce", "decidedBy": "fields", "assurance": "structural",
@@ -145,7 +160,7 @@ func newDecision(applied bool) *record.Decision {
 			"enabled": true, "minConfidence": 0.8, "mode": "enforce", "onJudgeUnavailable": "structural", "requireAssurance": "none"
 		}
 	}`, outcome, applied, refusal), &d)
-	return &d
+	return d
 }
 
 // decodeFixture makes what is of the judge's types from JSON, as a store reads it: the
