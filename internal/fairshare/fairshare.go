@@ -215,16 +215,21 @@ func (q *Queue) take(a *account) time.Duration {
 }
 
 func (q *Queue) releaser(a *account, start time.Duration) func() {
-	return sync.OnceFunc(func() {
+	released := false
+	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
+		if released {
+			return
+		}
+		released = true
 		q.free++
 		a.held--
 		a.used += time.Since(q.epoch) - start
 		a.started -= start
 		q.grantWaiting()
 		q.dropAccount(a)
-	})
+	}
 }
 
 // enqueue adds a ticket to the caller's line; nil when the call has to be refused.
