@@ -62,9 +62,9 @@ func (a *answer) WriteHeader(status int) {
 	if a.begun || a.refused {
 		return
 	}
-	a.extendDeadline()
-	defer a.clearDeadline()
-	if status < http.StatusOK {
+	if status < http.StatusOK { // sent at once; any other with what follows
+		a.extendDeadline()
+		defer a.clearDeadline()
 		a.ResponseWriter.WriteHeader(status)
 		return
 	}
