@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +94,34 @@ func TestPropertyNamedLikeAKeyword(t *testing.T) {
 		found, err := validate(doc)
 		if err != nil || len(found) != 3 || found[0].Keyword != "minProperties" || found[1].Path != "/anyOf/a" {
 			t.Errorf("%s: found %+v, %v", name, found, err)
+		}
+	}
+}
+
+// TestEqualItems: long lists are hashed and short ones compared, and both find what means the
+// same however it is written.
+func TestEqualItems(t *testing.T) {
+	t.Parallel()
+	s, err := Compile(json.RawMessage(`{"uniqueItems":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pair, equal := range map[string]bool{
+		`1,1.0`: true, `100,1e2`: true, `0,-0`: true, `0.10,1e-1`: true, `9007199254740992,9007199254740993`: false, `1,"1"`: false, `null,false`: false,
+		`"a","\u0061"`: true, `{"a":1,"b":[2]},{"b":[2.0],"a":1}`: true, `{"a":1,"b":2},{"a":2,"b":1}`: false, `[1,2],[2,1]`: false, `[[]],[[],[]]`: false, `{},[]`: false,
+	} {
+		for _, more := range []int{0, fewItems} {
+			doc := "[" + pair
+			for i := range more {
+				doc += fmt.Sprintf(`,"x%d"`, i)
+			}
+			want := yes
+			if equal {
+				want = no
+			}
+			if got := agree(t, s, []byte(doc+"]")); got != want {
+				t.Errorf("%s]: got %d, want %d", doc, got, want)
+			}
 		}
 	}
 }
