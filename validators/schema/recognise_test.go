@@ -85,14 +85,14 @@ func TestNoWithoutAPlace(t *testing.T) {
 // TestPropertyNamedLikeAKeyword: what is wrong with it is said as of any other.
 func TestPropertyNamedLikeAKeyword(t *testing.T) {
 	t.Parallel()
-	s, err := Compile(json.RawMessage(`{"properties":{"anyOf":{"required":["a","b"],"minProperties":3}}}`))
+	s, err := Compile(json.RawMessage(`{"required":["z"],"properties":{"anyOf":{"required":["a","b"],"minProperties":3}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	doc := document.Known([]byte(`{"anyOf":{}}`))
 	for name, validate := range map[string]func(document.JSON) ([]Violation, error){"recogniser": s.Validate, "library": s.validateByLibrary} {
 		found, err := validate(doc)
-		if err != nil || len(found) != 3 || found[0].Keyword != "minProperties" || found[1].Path != "/anyOf/a" {
+		if err != nil || len(found) != 4 || found[0].Keyword != "minProperties" || found[1].Path != "/anyOf/a" {
 			t.Errorf("%s: found %+v, %v", name, found, err)
 		}
 	}
