@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"testing"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -21,6 +22,27 @@ func (s *Store) ReaderDB() *sql.DB { return s.readers }
 
 // BulkDB is the pool of bulk reads.
 func (s *Store) BulkDB() *sql.DB { return s.bulk }
+
+// SeesIndex reports whether anything is answered from memory.
+func (s *Store) SeesIndex() bool { return s.heads.index != nil }
+
+// HoldReaders takes all connections of the readers, until release.
+func (s *Store) HoldReaders(tb testing.TB) (release func()) {
+	tb.Helper()
+	var all []*sql.Conn
+	for range s.readers.Stats().MaxOpenConnections {
+		c, err := s.readers.Conn(tb.Context())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	return func() {
+		for _, c := range all {
+			_ = c.Close()
+		}
+	}
+}
 
 // Queued is how many writes wait behind the one in the writer's hands.
 func (s *Store) Queued() int { return len(s.writer.queue) }

@@ -63,6 +63,8 @@ func child(role string, in io.Reader, out io.Writer) int {
 			defer func() { _ = recover() }() // as whoever serves requests does
 			s.PanicAlone(ctx)
 		}()
+	case "take turns":
+		takeTurns(s, in, out)
 	case "contend":
 		fmt.Fprintln(out, "ready 0 -")
 		_, _ = io.Copy(io.Discard, in) // until the parent lets all go at once
@@ -85,6 +87,8 @@ func holdTheLock(path string, in io.Reader, out io.Writer) {
 type orphan struct{ testing.TB }
 
 func (orphan) Helper() {}
+
+func (orphan) Context() context.Context { return context.Background() }
 
 func (orphan) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
@@ -159,7 +163,7 @@ func contend(s *sqlitestore.Store, out io.Writer) {
 // process is a child that is running.
 type process struct {
 	*exec.Cmd
-	gate io.Closer // standard input
+	gate io.WriteCloser // standard input
 	acks io.Reader
 	// stderr is what it complained of, complete when it has ended.
 	stderr *bytes.Buffer

@@ -87,7 +87,12 @@ func (s *Store) read(ctx context.Context, what string, do func(context.Context) 
 // Load implements store.Store.
 func (s *Store) Load(ctx context.Context, id string) (inst record.Instance, err error) {
 	err = s.read(ctx, "instance "+id, func(ctx context.Context) (err error) {
-		inst, err = scanInstance(s.stmts.load.QueryRowContext(ctx, id))
+		load := func() (record.Instance, error) { return scanInstance(s.stmts.load.QueryRowContext(ctx, id)) }
+		if store.IsBulkRead(ctx) { // of many, once each
+			inst, err = load()
+		} else {
+			inst, err = s.heads.loadInstance(id, load)
+		}
 		return err
 	})
 	return inst, err

@@ -65,7 +65,9 @@ func scanRuleHead(r row) (store.RuleHead, error) {
 func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, all []store.Rule, err error) {
 	const chosen = ` WHERE place > ?1 AND (place <= ?2 OR ?2 < 0)`
 	err = s.read(ctx, "the chain of rules", func(ctx context.Context) (err error) {
-		head, err = scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx)) // every judgement asks for it
+		head, err = s.heads.loadRuleHead(func() (store.RuleHead, error) { // every judgement asks for it
+			return scanRuleHead(s.stmts.ruleHead.QueryRowContext(ctx))
+		})
 		if err != nil || head.Place <= after {
 			return err
 		}
@@ -112,6 +114,7 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 		if head != was || count != len(all) {
 			return refused
 		}
+		st.changes = append(st.changes, committed{rules: true})
 		for i, rule := range all {
 			stmt, key := st.sealDefinition, []any(nil)
 			if c := rule.Config; c != nil {
@@ -125,6 +128,12 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 		}
 		return nil
 	})
+}
+
+// addRule inserts a definition or a judge configuration.
+func (s *statements) addRule(refused error, stmt *sql.Stmt, args ...any) error {
+	s.changes = append(s.changes, committed{rules: true})
+	return s.execOne(refused, stmt, args...)
 }
 
 // sealStatements are those of the writer that know of seals.

@@ -56,6 +56,7 @@ type Store struct {
 	path    string
 	log     *slog.Logger
 	writer  *writer // nil where nothing can be written
+	heads   *heads  // nil where nothing can be written
 	readers *sql.DB
 	bulk    *sql.DB // for what store.IsBulkRead says
 	stmts   readStatements
@@ -111,7 +112,7 @@ func openStore(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, log: cfg.Logger, writer: w, indexFor: cfg.indexFor}
+	s := &Store{path: path, log: cfg.Logger, writer: w, heads: w.heads, indexFor: cfg.indexFor}
 	if s.readers, err = sql.Open(driverName, readerDSN(cfg)); err != nil {
 		return nil, errors.Join(err, w.close())
 	}

@@ -30,6 +30,8 @@ type statements struct {
 	anyAnchor                                  *sql.Stmt
 	cutEvents, cutSnapshots                    *sql.Stmt
 	sealStatements
+
+	changes []committed // in the transaction that is open
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -152,7 +154,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 	if d := r.Definition; d != nil {
 		values := append([]any{d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)
 		return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
-			return st.execOne(refused, st.addDefinition, values...)
+			return st.addRule(refused, st.addDefinition, values...)
 		})
 	}
 	c := r.Config
@@ -162,7 +164,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 	}
 	values := slices.Concat([]any{c.Workflow, c.Revision, c.Principal, c.Role, c.Scope, settings, c.Hash}, seal, []any{c.At.UnixNano()})
 	return s.write(ctx, len(settings), "add a judge config", func(st *statements) error {
-		return st.execOne(refused, st.addJudgeConfig, values...)
+		return st.addRule(refused, st.addJudgeConfig, values...)
 	})
 }
 
@@ -193,6 +195,7 @@ type pending struct {
 	keys       [][]byte // the scopes of the events' keys
 	events     [][]any  // values of addEvent
 	reviews    [][]any  // values of putReview
+	committed  committed
 	size       int
 }
 
@@ -232,6 +235,7 @@ func prepareCommit(c store.Commit) (*pending, error) {
 		p.reviews = append(p.reviews, []any{r.ID, placeOf(r.Priority.Rank()), string(r.Status), r.Instance, r.Workflow, r.Principal, body, data})
 		p.size += len(body) + len(r.Data)
 	}
+	p.committed = newCommitted(p)
 	return p, nil
 }
 
@@ -314,6 +318,7 @@ func (p *pending) apply(st *statements) error {
 			return err
 		}
 	}
+	st.changes = append(st.changes, p.committed)
 	if p.floor == nil {
 		return nil
 	}

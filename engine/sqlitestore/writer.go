@@ -78,6 +78,7 @@ type writer struct {
 	turn         sync.Mutex // whoever holds it writes; what follows is his
 	conn         *sql.Conn
 	stmts        statements
+	heads        *heads        // gets what each transaction changed
 	batch        []*request    // of the transaction that is open, reused
 	checkpointer *checkpointer // nil where commits fold
 	folded       int           // pages written when it was last woken
@@ -121,6 +122,7 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.close())
 	}
+	w.heads = newHeads(openWALIndex(cfg.Path))
 	return w, nil
 }
 
@@ -130,7 +132,11 @@ func (w *writer) close() error {
 	if w.conn != nil {
 		err = errors.Join(w.stmts.close(), w.conn.Close())
 	}
-	return errors.Join(err, w.db.Close())
+	err = errors.Join(err, w.db.Close())
+	if w.heads != nil {
+		err = errors.Join(err, w.heads.index.close())
+	}
+	return err
 }
 
 func (w *writer) start() {
@@ -399,6 +405,7 @@ func (w *writer) tryBegin() error {
 		w.saveLog()
 		return err
 	}
+	w.stmts.changes = w.stmts.changes[:0]
 	return w.stmts.exec(w.stmts.begin)
 }
 
@@ -409,7 +416,10 @@ func (w *writer) finish(written bool) error {
 		w.rollback()
 		return nil
 	}
+	w.heads.beforeCommit()
 	err := w.stmts.exec(w.stmts.commit)
+	w.heads.afterCommit(err == nil, w.stmts.changes)
+	clear(w.stmts.changes)
 	if err != nil {
 		w.rollback()
 	}

@@ -112,7 +112,7 @@ var Packages = []Package{
 
 	// Drivers keep rows and know nothing of the engine.
 	{Path: "engine/memstore", May: driver},
-	{Path: "engine/sqlitestore", May: driver},
+	{Path: "engine/sqlitestore", May: slices.Concat(driver, []string{"internal/sharedcache"})},
 	{Path: "engine/pgstore", May: driver},
 	{Path: "engine/storetest", May: driver, TestOnly: true},
 
