@@ -224,10 +224,12 @@ func newUUID() string {
 // loadDefinition returns a version of a definition (0 is the newest) with what it
 // was parsed from.
 func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (definition, error) {
-	if version > 0 {
-		if l, ok := e.definitions.Get(definitionKey{name, version}); ok {
-			return l, nil
-		}
+	known := version
+	if version == 0 {
+		known = e.rules.newestVersion(ctx, name)
+	}
+	if l, ok := e.definitions.Get(definitionKey{name, known}); ok {
+		return l, nil
 	}
 	s, err := e.rules.loadDefinition(ctx, name, version)
 	if err != nil {

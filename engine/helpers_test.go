@@ -19,9 +19,17 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func TestMain(m *testing.M) {
+	if path := os.Getenv(processPath); path != "" {
+		worker.Main(workflow.AnswerLintRequest)
+		if err := answerQuestions(path, os.Stdin, os.Stdout); err != nil {
+			panic(err)
+		}
+		return
+	}
 	if raceDetector || !storetest.Long() { // histories of one goroutine: a sample will do, unless a flag says otherwise
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)

@@ -227,6 +227,16 @@ func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, e
 	return known.version == version, err
 }
 
+// newestVersion is the newest version of a definition by the chain, 0 where that is not sure or
+// there is none. It reads no definition.
+func (r *rules) newestVersion(ctx context.Context, name string) int {
+	if r.show || r.refresh(ctx) != nil { // loadDefinition says why
+		return 0
+	}
+	known, _ := r.countRules(name)
+	return known.version
+}
+
 func (r *rules) checkDefinition(d store.Definition, name string) error {
 	if err := r.sealer.Check(d.Seal, d.Parts()...); err != nil {
 		return untrustedRule("%s: %w", store.Rule{Definition: &d}, err)

@@ -1,0 +1,31 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+)
+
+// BenchmarkDecideOnSQLite is /v1/decide with the definition in a file, one request at a time.
+func BenchmarkDecideOnSQLite(b *testing.B) {
+	store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	e := newEngine(b, func(c *engine.Config) { c.Store = store })
+	a := newAPI(b, func(c *httpapi.Config) { c.Engine = e })
+	a.define(operator, paper)
+	body := `{"workflow":"paper","state":"draft","action":"submit","data":{"title":"T"},"context":{"who":"ann"}}`
+	a.ask(agent, "POST /v1/decide", body).is(http.StatusOK)
+	b.ReportAllocs()
+	posts(b, a.http, []byte(body))
+}
