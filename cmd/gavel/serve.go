@@ -275,7 +275,7 @@ type rateFlags struct {
 // AfterApply sets the rate that depends on another flag. With --auth none everybody is one
 // principal, on this machine: a limit would throttle the one agent that a sidecar has, and keep
 // nobody apart.
-func (c *serveCmd) AfterApply() error {
+func (c *serveCmd) AfterApply() error { //nolint:unparam // the form that kong calls
 	if c.Rate != nil {
 		return nil
 	}
