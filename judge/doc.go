@@ -18,7 +18,7 @@
 //   - A model answers criteria and points to evidence; code looks the evidence up in
 //     what the model was shown, and computes the outcome.
 //   - The target is computed from the definition by code; no model chooses it.
-//   - A judgement that was asked for and could not be had is never silent: it is
+//   - A judgement that was asked for and not given is never silent: it is
 //     refused, handed to a person, or marked as degraded with a confidence of at
 //     most 0.5.
 //   - It either gives a verdict or an error, and an error (the sandbox is down, the

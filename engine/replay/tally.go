@@ -312,7 +312,7 @@ func Says(reason string) string {
 		ReasonNotAsked:                "a model would be asked now, and was not asked then",
 		ReasonOtherQuestion:           "the model would be asked something else now",
 		ReasonOtherPrompt:             "the model was asked with another prompt",
-		ReasonModel:                   "the model could not be had",
+		ReasonModel:                   "the model was unavailable",
 		ReasonUndecided:               "the judge could not decide",
 	}[reason]
 }

@@ -56,7 +56,7 @@ type Step struct {
 	Action string
 	Data   json.RawMessage
 	Who    engine.Principal // zero: the test's
-	// Evidence by name; null, or a name that is absent, could not be had.
+	// Evidence by name; null, or a name that is absent, was unavailable.
 	Evidence map[string]json.RawMessage
 	// Model is what the model says, nil when none is configured.
 	Model *Model
