@@ -135,7 +135,7 @@ func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return con.printList(c.JSON, found, foundRows(found.Decisions), "no such decisions", after("--after", found.NextCursor))
+	return con.printList(c.JSON, found, foundRows(found.Decisions), "no such decisions", formatCursorFlag("--after", found.NextCursor))
 }
 
 func foundRows(decisions []engine.FoundDecision) [][]string {

@@ -65,7 +65,7 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 			fmt.Sprint(i.Revision), i.Owner, i.UpdatedAt.Format(time.RFC3339),
 		})
 	}
-	return con.printList(c.JSON, result, rows, "no instances", after("--after", result.NextCursor))
+	return con.printList(c.JSON, result, rows, "no instances", formatCursorFlag("--after", result.NextCursor))
 }
 
 type instancesShowCmd struct {
@@ -177,7 +177,7 @@ func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return con.printList(c.JSON, h, decisionRows(h.Decisions), "no decisions", after("--after-seq", h.NextAfter))
+	return con.printList(c.JSON, h, decisionRows(h.Decisions), "no decisions", formatCursorFlag("--after-seq", h.NextAfter))
 }
 
 // decisionRows is the table of decisions; the demo prints the same one.
@@ -351,7 +351,7 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), what, e.To, e.Principal, truncateText(orNone(eventNote(e)), 60),
 		})
 	}
-	return con.printList(c.JSON, all, rows, "no events", after("--after-seq", all.NextAfter))
+	return con.printList(c.JSON, all, rows, "no events", formatCursorFlag("--after-seq", all.NextAfter))
 }
 
 func eventNote(e engine.TimelineEntry) string {

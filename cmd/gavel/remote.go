@@ -98,8 +98,8 @@ func (con *console) printList(asJSON bool, result any, rows [][]string, none, mo
 	return nil
 }
 
-// after is the flag that continues a list behind a cursor, "" where it ended.
-func after[T comparable](flag string, cursor T) string {
+// formatCursorFlag is the flag that continues a list behind a cursor, "" where it ended.
+func formatCursorFlag[T comparable](flag string, cursor T) string {
 	if cursor == *new(T) {
 		return ""
 	}

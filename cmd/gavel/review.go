@@ -65,7 +65,7 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 	if c.Status == "open" {
 		none = "nothing waits for a person"
 	}
-	return con.printList(c.JSON, result, reviewRows(result.Reviews, c.Status != "open"), none, after("--after", result.NextCursor))
+	return con.printList(c.JSON, result, reviewRows(result.Reviews, c.Status != "open"), none, formatCursorFlag("--after", result.NextCursor))
 }
 
 // reviewRows is the table of reviews; ended adds what became of each.

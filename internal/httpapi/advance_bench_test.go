@@ -10,25 +10,13 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
-	"github.com/gavel-mcp/gavel/internal/httpapi"
 )
 
 // BenchmarkAdvanceOverHTTP moves one instance on SQLite, one request at a time, beside its
 // baseline in the same run: a handler that makes 600 bytes durable, about an event, and
 // answers as many bytes. "x-bare" is how many times as long it takes.
 func BenchmarkAdvanceOverHTTP(b *testing.B) {
-	store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	e := newEngine(b, func(c *engine.Config) { c.Store = store })
-	a := newAPI(b, func(c *httpapi.Config) { c.Engine = e })
+	e, a := newSQLiteBench(b)
 	if _, err := e.Define(b.Context(), operator, engine.DefineRequest{Source: "bench", Document: []byte(`{"name":"loop","initialState":"a","states":{"a":{"transitions":{"again":"a"}}}}`)}); err != nil {
 		b.Fatal(err)
 	}

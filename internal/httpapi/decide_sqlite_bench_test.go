@@ -12,6 +12,17 @@ import (
 
 // BenchmarkDecideOnSQLite is /v1/decide with the definition in a file, one request at a time.
 func BenchmarkDecideOnSQLite(b *testing.B) {
+	_, a := newSQLiteBench(b)
+	a.define(operator, paper)
+	body := `{"workflow":"paper","state":"draft","action":"submit","data":{"title":"T"},"context":{"who":"ann"}}`
+	a.ask(agent, "POST /v1/decide", body).is(http.StatusOK)
+	b.ReportAllocs()
+	posts(b, a.http, []byte(body))
+}
+
+// newSQLiteBench is an engine on a store in a file, and its API.
+func newSQLiteBench(b *testing.B) (*engine.Engine, *api) {
+	b.Helper()
 	store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
 	if err != nil {
 		b.Fatal(err)
@@ -22,10 +33,5 @@ func BenchmarkDecideOnSQLite(b *testing.B) {
 		}
 	})
 	e := newEngine(b, func(c *engine.Config) { c.Store = store })
-	a := newAPI(b, func(c *httpapi.Config) { c.Engine = e })
-	a.define(operator, paper)
-	body := `{"workflow":"paper","state":"draft","action":"submit","data":{"title":"T"},"context":{"who":"ann"}}`
-	a.ask(agent, "POST /v1/decide", body).is(http.StatusOK)
-	b.ReportAllocs()
-	posts(b, a.http, []byte(body))
+	return e, newAPI(b, func(c *httpapi.Config) { c.Engine = e })
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,25 +13,13 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
-	"github.com/gavel-mcp/gavel/internal/httpapi"
 )
 
 // BenchmarkAdvanceBesideReaders moves an instance on SQLite over the network while 16
 // connections of another principal read without a pause. "p50-ms" and "p95-ms" are the
 // moves'; compare them with those of the quiet run.
 func BenchmarkAdvanceBesideReaders(b *testing.B) {
-	store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	e := newEngine(b, func(c *engine.Config) { c.Store = store })
-	a := newAPI(b, func(c *httpapi.Config) { c.Engine = e })
+	e, a := newSQLiteBench(b)
 	const loop = `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"again":{"target":"a","validator":"(data) => ({valid: data.n > 0})"}}}}}`
 	if _, err := e.Define(b.Context(), operator, engine.DefineRequest{Source: "bench", Document: []byte(loop)}); err != nil {
 		b.Fatal(err)

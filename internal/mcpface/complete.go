@@ -34,14 +34,14 @@ func (c completer) CompleteResourceArgument(ctx context.Context, uri string, a m
 		return c.instances(ctx, a.Value, "")
 	case a.Name == "id" && strings.HasPrefix(uri, reviews):
 		page, err := c.face.cfg.Engine.Reviews(ctx, callerOf(ctx), engine.ReviewsRequest{Limit: completionPage})
-		return complete(ctx, c.face, a.Value, page.Reviews, func(r engine.ReviewSummary) string { return r.ID }, page.NextCursor, err)
+		return completePrefix(ctx, c.face, a.Value, page.Reviews, func(r engine.ReviewSummary) string { return r.ID }, page.NextCursor, err)
 	}
 	return &mcp.Completion{}, nil
 }
 
 func (c completer) workflows(ctx context.Context, prefix string) (*mcp.Completion, error) {
 	all, err := c.face.cfg.Engine.List(ctx, callerOf(ctx))
-	return complete(ctx, c.face, prefix, all, func(d engine.DefinitionSummary) string { return d.Name }, "", err)
+	return completePrefix(ctx, c.face, prefix, all, func(d engine.DefinitionSummary) string { return d.Name }, "", err)
 }
 
 // completionPage is how many of the newest instances are looked at.
@@ -49,12 +49,12 @@ const completionPage = 500
 
 func (c completer) instances(ctx context.Context, prefix, workflow string) (*mcp.Completion, error) {
 	page, err := c.face.cfg.Engine.Instances(ctx, callerOf(ctx), engine.InstancesRequest{Workflow: workflow, Limit: completionPage})
-	return complete(ctx, c.face, prefix, page.Instances, func(i engine.InstanceSummary) string { return i.ID }, page.NextCursor, err)
+	return completePrefix(ctx, c.face, prefix, page.Instances, func(i engine.InstanceSummary) string { return i.ID }, page.NextCursor, err)
 }
 
-// complete offers the names with the prefix of what was listed, at most as many as the
+// completePrefix offers the names with the prefix of what was listed, at most as many as the
 // protocol takes.
-func complete[T any](ctx context.Context, f *Face, prefix string, listed []T, name func(T) string, next string, err error) (*mcp.Completion, error) {
+func completePrefix[T any](ctx context.Context, f *Face, prefix string, listed []T, name func(T) string, next string, err error) (*mcp.Completion, error) {
 	if err != nil {
 		return nil, f.rpc(ctx, "completion", err)
 	}
