@@ -97,6 +97,9 @@ type DefineRequest struct {
 	Document []byte
 	// Name, when not "", is the name that the definition must have.
 	Name string
+	// Files reads what {file: NAME} in the document names; nil refuses such names. It counts
+	// for operators only, and no face sets it.
+	Files workflow.Files
 }
 
 // DefineResult answers a DefineRequest.
