@@ -176,7 +176,7 @@ func (h deliberation) applyAvailability(v Verdict) Verdict {
 // is missing, assurance first, because better data cannot fix it.
 func (h deliberation) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
-	if need := h.rubric.requiredAssurance(); !v.Assurance.AtLeast(need) {
+	if need := h.rubric.RequiredAssurance(); !v.Assurance.AtLeast(need) {
 		missing = append(missing, assuranceFinding(v.Assurance, need))
 	}
 	if h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence {
