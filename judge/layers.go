@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/judge/content"
+	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -152,6 +153,9 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 		return Opinion{}, fmt.Errorf("content: %w", err)
 	}
 	op := Opinion{Layer: LayerContent, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural}
+	if len(c.Rubric.Criteria) > 0 && isBlank(c, docs) {
+		return blankOpinion(c.Rubric.Criteria), nil
+	}
 	findings, certain := content.Examine(docs)
 	if len(findings) == 0 {
 		return op, nil
@@ -162,6 +166,34 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 	}
 	op.Findings, op.Reasoning = findings, joinFindings(findings)
 	return op, nil
+}
+
+// isBlank reports whether neither data nor context nor evidence holds anything to judge.
+func isBlank(c Case, docs shown.Documents) bool {
+	fetched := slices.ContainsFunc(c.Fetched, func(e Evidence) bool { return e.Failure == "" })
+	return !fetched && content.IsBlank(docs)
+}
+
+// hasNothingToJudge reports whether a model would be asked about nothing: there is neither
+// anything to judge nor a criterion to judge it by.
+func hasNothingToJudge(c Case) (bool, error) {
+	if len(c.Rubric.Criteria) > 0 {
+		return false, nil
+	}
+	docs, err := showDocuments(c)
+	return err == nil && isBlank(c, docs), err
+}
+
+// blankOpinion says that nothing shows what the criteria ask for.
+func blankOpinion(criteria []string) Opinion {
+	op := Opinion{Layer: LayerContent, Outcome: Reject, Confidence: 1, Assurance: AssuranceStructural}
+	for _, text := range criteria[:min(len(criteria), maxUnmet)] {
+		op.Findings = append(op.Findings, validators.Finding{
+			Code: CodeCriterionNotMet, Message: joinSentences("Not met: "+cleanText(text, maxPhrase), "There are no data, context or evidence that could show it."),
+		})
+	}
+	op.Reasoning = joinFindings(op.Findings)
+	return op
 }
 
 // ownersFault is the hint of every fault: the caller cannot fix it.
