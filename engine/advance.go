@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -155,7 +156,11 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return judgement{}, nil, err
 	}
-	c, err := e.newCase(inst, l, p, workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash})
+	overlays, hash, err := e.loadOverlays(ctx, l.stored, inst.Owner, time.Time{})
+	if err != nil {
+		return judgement{}, nil, err
+	}
+	c, err := e.newCase(inst, l, p, workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: overlays, JudgeConfigHash: hash})
 	if err != nil {
 		return judgement{}, nil, err
 	}

@@ -89,10 +89,7 @@ func (e *Engine) examinationEnd(ctx context.Context, err error) error {
 }
 
 func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition, error) {
-	if p.Role != RoleOperator {
-		req.Files = nil
-	}
-	d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files)
+	d, err := workflow.Parse(req.Source, req.Document)
 	if pe, ok := errors.AsType[*workflow.ParseError](err); ok {
 		return nil, invalidDefinition(pe.Issues)
 	}

@@ -75,8 +75,7 @@ func (r Rubric) withDefaults() Rubric {
 
 func (r Rubric) asksModel() bool { return r.Enabled && r.UseLLM }
 
-// RequiredAssurance is the least assurance that an approval needs.
-func (r Rubric) RequiredAssurance() Assurance {
+func (r Rubric) requiredAssurance() Assurance {
 	if r.Risk == RiskHigh {
 		return strongerAssurance(r.RequireAssurance, AssuranceLLMCalibrated)
 	}

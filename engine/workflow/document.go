@@ -178,7 +178,7 @@ func (d *Definition) Size() int {
 // memory as the rest.
 func (d *Definition) WithoutLines() *Definition {
 	out := *d
-	out.lines, out.files = nil, nil
+	out.lines = nil
 	return &out
 }
 
