@@ -2,8 +2,6 @@ package engine
 
 import (
 	"sync"
-
-	"github.com/gavel-mcp/gavel/internal/sharedcache"
 )
 
 const (
@@ -16,10 +14,6 @@ const (
 type definitionKey struct {
 	name    string
 	version int
-}
-
-func newDefinitionCache() *sharedcache.Cache[definitionKey, definition] {
-	return sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach)
 }
 
 // cacheDefinition keeps a parsed version, which never changes.

@@ -193,7 +193,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		cfg: cfg, definitions: newDefinitionCache(), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), counting: newWaiters(),
+		cfg: cfg, definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), counting: newWaiters(),
 		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: eventCounts,
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
@@ -253,7 +253,6 @@ func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (
 	return l, nil
 }
 
-// definition is a stored definition and its parsed form.
 type definition struct {
 	stored store.Definition
 	def    *workflow.Definition

@@ -86,7 +86,7 @@ type FeedPage struct {
 func (e *Engine) Feed() *Feed { return e.feed }
 
 func newFeed(e *Engine) *Feed {
-	return &Feed{e: e, followers: newFollowers()}
+	return &Feed{e: e, followers: followers{all: map[*Follower]bool{}, wake: make(chan struct{})}}
 }
 
 // readNew takes in what was committed since the last call, by this process or another one,

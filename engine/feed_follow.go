@@ -19,10 +19,6 @@ type followers struct {
 	wake chan struct{}      // closed when there may be more
 }
 
-func newFollowers() followers {
-	return followers{all: map[*Follower]bool{}, wake: make(chan struct{})}
-}
-
 // Follower is one of those who follow a feed.
 type Follower struct {
 	feed *Feed

@@ -14,7 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// keyedRequest is a request that may have an idempotency key.
 type keyedRequest struct {
 	op            Right
 	instance, key string

@@ -22,7 +22,6 @@ type Layer interface {
 	Weigh(ctx context.Context, c Case) (Opinion, error)
 }
 
-// transition rejects actions that are illegal here.
 type transition struct{}
 
 func (transition) Name() LayerName { return LayerTransition }

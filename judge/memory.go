@@ -139,8 +139,6 @@ func bindFallback(ctx context.Context, memory Memory, c Case, op Opinion, clock 
 	return refusal, nil
 }
 
-func (p caseHistory) reachedLimit() bool { return p.limit > 0 && p.Refusals >= p.limit }
-
 // repeatRefusal returns a recorded refusal at no cost.
 func repeatRefusal(op Opinion) Opinion {
 	var model ModelRecord

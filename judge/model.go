@@ -116,7 +116,7 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opinion, error) {
 	model := ModelRecord{Model: c.Rubric.Model}
 	switch {
-	case past.reachedLimit():
+	case past.limit > 0 && past.Refusals >= past.limit:
 		return noJudgement(TroubleLoopGuard, "", model), nil
 	case past.refusal != nil:
 		return repeatRefusal(*past.refusal), nil
@@ -265,7 +265,7 @@ func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	}
 	h := sha256.New()
 	for _, text := range []string{q.prompt.ID, q.prompt.Digest, q.prompt.System, q.prompt.User, q.prompt.Shape, string(q.prompt.Schema)} {
-		hashPart(h, q.withoutSecrets(text))
+		hashPart(h, strings.NewReplacer(q.marker, "\x00marker", q.nonce, "\x00nonce").Replace(text))
 	}
 	for _, text := range []string{
 		c.Instance, c.Principal, c.Identity, c.DefinitionHash, c.JudgeConfigHash,
@@ -274,10 +274,6 @@ func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 		hashPart(h, text)
 	}
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-func (q question) withoutSecrets(text string) string {
-	return strings.NewReplacer(q.marker, "\x00marker", q.nonce, "\x00nonce").Replace(text)
 }
 
 // hashPart writes a text with its length, so that no two lists of texts hash alike.

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -135,9 +136,7 @@ func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
 		return llm.StatusCannotAssess, "the model gave no evidence"
 	}
 	if ok, why := q.shown.Contain(a.Evidence); !ok {
-		if why == "" {
-			why = "its evidence is not in what the model was shown"
-		}
+		why = cmp.Or(why, "its evidence is not in what the model was shown")
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
 	return a.Status, ""

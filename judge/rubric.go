@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,18 +59,14 @@ func (r Rubric) exemplarErrors() []error {
 }
 
 func (r Rubric) withDefaults() Rubric {
-	if r.Mode == "" {
-		r.Mode = Enforce
-	}
+	r.Mode = cmp.Or(r.Mode, Enforce)
 	if r.OnJudgeUnavailable == "" {
 		r.OnJudgeUnavailable = UnavailableStructural
 		if r.StrictMode {
 			r.OnJudgeUnavailable = UnavailableEscalate
 		}
 	}
-	if r.RequireAssurance == "" {
-		r.RequireAssurance = AssuranceNone
-	}
+	r.RequireAssurance = cmp.Or(r.RequireAssurance, AssuranceNone)
 	return r
 }
 

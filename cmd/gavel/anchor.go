@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -237,7 +238,6 @@ func (a anchoring) tell(ctx context.Context, log *slog.Logger) {
 // anchorKeyVariable may hold a private key, or name its file.
 const anchorKeyVariable = "GAVEL_ANCHOR_KEY"
 
-// isKeyText reports whether a value is a key and not the name of a file.
 func isKeyText(value string) bool {
 	return strings.HasPrefix(value, "PRIVATE+KEY+") || strings.HasPrefix(value, "-----BEGIN")
 }
@@ -278,9 +278,7 @@ func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 }
 
 func sameFolder(key, store string) bool {
-	if store == "" {
-		store = filepath.Join(storeFolder, storeFile)
-	}
+	store = cmp.Or(store, filepath.Join(storeFolder, storeFile))
 	a, err := filepath.Abs(filepath.Dir(key))
 	b, err2 := filepath.Abs(filepath.Dir(store))
 	return err == nil && err2 == nil && a == b

@@ -32,7 +32,6 @@ Examples:
     gavel backup --store /srv/gavel/gavel.db --force nightly.db`
 }
 
-// backupResult is what --json prints.
 type backupResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`
@@ -56,7 +55,6 @@ func (c *backupCmd) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// describeContents says what is in a store.
 func describeContents(c sqlitestore.Contents) string {
 	if c.Events == 0 {
 		return fmt.Sprintf("%s of definitions and no instance", term.Count(c.Definitions, "version"))
@@ -99,7 +97,6 @@ Examples:
     gavel restore nightly.db --store /srv/gavel/gavel.db --force`
 }
 
-// restoreResult is what --json prints.
 type restoreResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`

@@ -50,7 +50,6 @@ func (s *fileSettings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag)
 	return list, nil
 }
 
-// valueOf is what the file says for a flag of the command.
 func (s *fileSettings) valueOf(ctx *kong.Context, flag *kong.Flag) (config.Value, bool) {
 	setting, ok := settingOf(commandOf(ctx), flag)
 	if !ok || s.file == nil {

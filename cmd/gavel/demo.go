@@ -44,7 +44,6 @@ Examples:
 Exit codes: 0 all as it should be, 1 an unexpected answer, 3 no server.`
 }
 
-// demoTimeout bounds the whole demo, which takes a few seconds.
 const demoTimeout = time.Minute
 
 func (c *demoCmd) Run(ctx context.Context, con *console) error {

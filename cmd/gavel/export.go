@@ -51,8 +51,7 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 	}
 	written, err := folder.Write(to, exported)
 	if err := errors.Join(err, to.Close()); err != nil {
-		var known *engine.Error
-		if errors.As(err, &known) {
+		if _, known := errors.AsType[*engine.Error](err); known {
 			return engineFailure(err)
 		}
 		return term.UnknownErrorf("what was written by then stays; export again", "cannot export to %s: %w", c.Dir, err)

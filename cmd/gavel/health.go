@@ -82,9 +82,7 @@ func (r readiness) summary() string {
 // serverAddress is how a server that listens on an address, "" for the default, is called on
 // its own machine.
 func serverAddress(address string) (string, error) {
-	if address == "" {
-		address = "127.0.0.1:4285"
-	}
+	address = cmp.Or(address, "127.0.0.1:4285")
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285, or the address of the server as argument", "GAVEL_LISTEN: %w", err)

@@ -57,7 +57,6 @@ type sampleTest struct {
 	Asked      *judge.ModelRecord `json:"asked,omitempty"`
 }
 
-// The sample data: what the doctor asks about.
 var samples = []struct {
 	name, data string
 	expected   judge.Outcome

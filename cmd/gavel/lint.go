@@ -224,7 +224,6 @@ Examples:
     gavel schema definition > gavel-definition.schema.json`
 }
 
-// schemaInfo is one line of the list.
 type schemaInfo struct {
 	Name  string `json:"name"`
 	About string `json:"about"`

@@ -40,13 +40,11 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// logFlags are the flags of every command.
 type logFlags struct {
 	LogLevel  string `name:"log-level" enum:"debug,info,warn,error" default:"warn" placeholder:"LEVEL" help:"Least important message to write to stderr: debug, info, warn (the default) or error."`
 	LogFormat string `name:"log-format" enum:"text,json" default:"text" placeholder:"FORMAT" help:"How messages are written to stderr: text (the default), or json, one object a line."`
 }
 
-// commands is the whole command line; every command has its own file.
 type commands struct {
 	logFlags
 
@@ -127,7 +125,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return term.ExitOK
 }
 
-// withoutSettings drops the variables that configure gavel.
 func withoutSettings(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), isSetting)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -98,9 +99,7 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 
 func (c *mcpCmd) principal() (engine.Principal, error) {
 	p := engine.Principal{ID: c.Principal, Role: engine.Role(c.Role)}
-	if p.ID == "" {
-		p.ID = "local:" + c.Role
-	}
+	p.ID = cmp.Or(p.ID, "local:"+c.Role)
 	return p, checkPrincipal(p.ID)
 }
 

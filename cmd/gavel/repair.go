@@ -35,7 +35,6 @@ Example:
     gavel repair --store gavel.db --out saved.db`
 }
 
-// repairResult is what --json prints.
 type repairResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`
@@ -65,7 +64,6 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	return badUnless(saved.Whole())
 }
 
-// sameContent reports whether two files hold the same.
 func sameContent(a, b string) bool {
 	x, errX := os.ReadFile(a)
 	y, errY := os.ReadFile(b)

@@ -119,7 +119,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := r.mount(known); err != nil {
 		return err
 	}
-	defer r.close()
+	defer r.endpoint.Close()
 	defer watchTokens(ctx, con.log, who)()
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {

@@ -126,9 +126,6 @@ func (r *routes) drain() {
 	}
 }
 
-// close ends the faces once nothing is in flight any more.
-func (r *routes) close() { r.endpoint.Close() }
-
 func notFound(w http.ResponseWriter, _ *http.Request) {
 	sayProblem(w, http.StatusNotFound, "not_found", "There is nothing at this address. MCP is at /mcp, REST at /v1.")
 }

@@ -22,7 +22,6 @@ const (
 	keyFile     = "gavel.key"
 )
 
-// storeFlag is the --store flag of every command that opens one.
 type storeFlag struct {
 	Store string `name:"store" placeholder:"PATH" help:"Store file, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
 }

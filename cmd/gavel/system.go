@@ -78,7 +78,6 @@ func (s *system) Close() error {
 	return errors.Join(s.sandbox.Close(), s.equipment.Close(), s.store.Close())
 }
 
-// systemFlags are what a server opens a system with.
 type systemFlags struct {
 	configFlag
 	storeFlag

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,9 +85,7 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 	if req.Limit < 0 {
 		return RetainResult{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is 1 or more.", Hint: "Leave it out for the default."}
 	}
-	if req.Limit == 0 {
-		req.Limit = retainMost
-	}
+	req.Limit = cmp.Or(req.Limit, retainMost)
 	ctx = store.BulkRead(ctx)
 	if err := a.mayRemove(ctx, req.DryRun); err != nil {
 		return RetainResult{}, err

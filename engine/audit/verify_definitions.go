@@ -20,8 +20,6 @@ type references struct {
 	configs     map[string]int64
 }
 
-func newReferences() references { return references{map[int]string{}, map[string]int64{}} }
-
 // addEvent notes what an event names, and the instance after it.
 func (n references) addEvent(i record.Instance, e record.Event) {
 	n.definitions[i.Version] = i.DefinitionHash

@@ -98,7 +98,7 @@ func (h *historyCheck) run(ctx context.Context) error {
 
 func (h *historyCheck) checkOnce(ctx context.Context) error {
 	h.folding, h.revisions = true, map[int64]record.Instance{}
-	h.references = newReferences()
+	h.references = references{map[int]string{}, map[string]int64{}}
 	if err := h.readSnapshots(ctx); err != nil {
 		return err
 	}

@@ -432,7 +432,6 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 	}, func(a store.Anchor) (store.Anchor, error) { return cloneAnchor(a), nil })
 }
 
-// cloneAnchor is an anchor that shares no memory with a.
 func cloneAnchor(a store.Anchor) store.Anchor {
 	a.At, a.Heads, a.Seen = a.At.UTC(), bytes.Clone(a.Heads), 0
 	return a

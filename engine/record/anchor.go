@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -79,9 +80,7 @@ const (
 // line for each of the rest.
 func (a Anchor) Text() string {
 	previous := a.Previous
-	if previous == "" {
-		previous = noPrevious
-	}
+	previous = cmp.Or(previous, noPrevious)
 	return fmt.Sprintf("%s\n%d\n%s\n%s%d\n%s%s\n%s%s\n%s%d\n", a.Origin, a.Size, a.Root,
 		numberLine, a.Number, previousLine, previous, timeLine, a.Time.UTC().Format(time.RFC3339Nano), eventsLine, a.Events)
 }

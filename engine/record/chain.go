@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -54,9 +55,7 @@ func (c *Chain) Head() string { return c.head }
 func (c *Chain) Add(e Event) error {
 	broken := func(format string, args ...any) error {
 		id := c.instance
-		if id == "" {
-			id = e.Instance
-		}
+		id = cmp.Or(id, e.Instance)
 		return &BrokenError{Instance: id, Seq: c.seq + 1, How: fmt.Sprintf(format, args...)}
 	}
 	switch {

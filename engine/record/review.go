@@ -87,16 +87,12 @@ type Review struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-func (e Event) opensReview() bool { return e.Kind == Escalated }
-
-func (e Event) endsReview() bool { return e.Kind == Reviewed && e.Review.Status != ReviewOpen }
-
 // updateReviews returns the open reviews after an event, sharing no written memory.
 func updateReviews(open []workflow.OpenReview, e Event) []workflow.OpenReview {
 	switch {
-	case e.opensReview():
+	case e.Kind == Escalated:
 		return append(slices.Clip(open), workflow.OpenReview{ID: e.Review.ID, Action: e.Action, Digest: e.Review.Digest, Seq: e.Seq})
-	case e.endsReview():
+	case e.Kind == Reviewed && e.Review.Status != ReviewOpen:
 		left := slices.DeleteFunc(slices.Clone(open), func(o workflow.OpenReview) bool { return o.ID == e.Review.ID })
 		if len(left) == 0 {
 			return nil // as it is stored

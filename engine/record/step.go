@@ -35,8 +35,6 @@ func (k Kind) Revises() bool {
 
 func (k Kind) isRestore() bool { return k == RolledBack || k == Undone || k == Redone }
 
-func (k Kind) canBegin() bool { return k == Started || k == Imported }
-
 // Seal makes e the next event of prev and returns it with the instance that it
 // leads to. It is pure. Schema, Seq, Revision, PrevHash and Hash are set, whatever
 // they were; an empty Instance, Workflow, Version, DefinitionHash, From, To,
@@ -176,7 +174,7 @@ func checkOrder(prev Instance, e Event) error {
 		return newIllegalStep("event %d after event %d", e.Seq, prev.Seq)
 	case e.Revision != revision:
 		return newIllegalStep("event %d (%s) says revision %d, not %d", e.Seq, e.Kind, e.Revision, revision)
-	case prev.Seq == 0 && !e.Kind.canBegin(), prev.Seq > 0 && e.Kind == Started:
+	case prev.Seq == 0 && e.Kind != Started && e.Kind != Imported, prev.Seq > 0 && e.Kind == Started:
 		return newIllegalStep("event %d is a %s event", e.Seq, e.Kind)
 	case e.To == "" || e.Workflow == "" || e.Version < 1:
 		return newIllegalStep("event %d (%s) names no state or no workflow version", e.Seq, e.Kind)

@@ -114,7 +114,6 @@ type definitionKey struct {
 	version int
 }
 
-// definition is a version of a definition that an event names, stored and parsed.
 type definition struct {
 	stored store.Definition
 	def    *workflow.Definition
@@ -150,7 +149,7 @@ func (a *asker) askInstance(inst record.Instance, yield func(Question, error) bo
 				return false
 			}
 		}
-		if ev.Decision != nil && a.selects(ev) {
+		if ev.Decision != nil && (a.query.Since.IsZero() || !ev.Time.Before(a.query.Since)) && (a.query.Until.IsZero() || ev.Time.Before(a.query.Until)) {
 			question, err := a.buildQuestion(at, ev, lost)
 			if !yield(question, err) || err != nil {
 				return false
@@ -163,10 +162,6 @@ func (a *asker) askInstance(inst record.Instance, yield func(Question, error) bo
 		}
 	}
 	return true
-}
-
-func (a *asker) selects(ev record.Event) bool {
-	return (a.query.Since.IsZero() || !ev.Time.Before(a.query.Since)) && (a.query.Until.IsZero() || ev.Time.Before(a.query.Until))
 }
 
 // loadFloor is the instance right before the first event that is left, the zero Instance when

@@ -210,7 +210,6 @@ func (c *checkpointer) stop() error {
 	return c.db.Close()
 }
 
-// wake makes a round due.
 func (c *checkpointer) wake() {
 	select {
 	case c.due <- struct{}{}:
@@ -245,9 +244,6 @@ func (c *checkpointer) foldLog() error {
 func (c *checkpointer) isHuge(pages, folded int) bool {
 	return pages > hugeLog*c.every && pages == folded
 }
-
-// hasRest reports whether something was left to the writer.
-func (c *checkpointer) hasRest() bool { return c.cut.Load() || c.rest.Load() }
 
 // querier is what a pool, a connection and a transaction have in common.
 type querier interface {

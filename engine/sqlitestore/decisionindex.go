@@ -84,7 +84,6 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) error {
 	return s.write(ctx, b.size, "index decisions", b.apply)
 }
 
-// indexBatch is what one transaction adds to the index.
 type indexBatch struct {
 	from, to int64
 	events   int // that were read

@@ -43,7 +43,6 @@ func failureClass(err error) string {
 // written; after that, CheckWritable makes a write of its own.
 const probeAfter = time.Second
 
-// health is what a Store knows of its failures.
 type health struct {
 	mu       sync.Mutex
 	failures map[string]uint64 // by class
@@ -51,7 +50,6 @@ type health struct {
 	at       time.Time         // when it ended, zero before the first
 }
 
-// countFailure counts a call that failed.
 func (h *health) countFailure(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +59,6 @@ func (h *health) countFailure(err error) {
 	h.failures[failureClass(err)]++
 }
 
-// recordWrite notes how a write ended.
 func (h *health) recordWrite(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -234,7 +234,6 @@ func scanJudgeConfig(r row) (store.JudgeConfig, error) {
 	return c, nil
 }
 
-// scanOne scans the one column of a row.
 func scanOne[T any](r row) (v T, err error) {
 	err = r.Scan(&v)
 	return v, err
@@ -246,7 +245,6 @@ type handle interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// queryAll reads every row of a query.
 func queryAll[T any](ctx context.Context, on handle, scan func(row) (T, error), query string, args ...any) (out []T, err error) {
 	rows, err := on.QueryContext(ctx, query, args...)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 
 const sealColumns = `place, prev_seal, seal, mac`
 
-// scannedSeal takes the columns of a seal.
 type scannedSeal struct {
 	place           int64
 	prev, hash, mac []byte
@@ -28,7 +27,6 @@ func (s *scannedSeal) seal() record.RuleSeal {
 	return record.RuleSeal{Place: s.place, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
 }
 
-// sealValues are a seal's columns.
 func sealValues(s record.RuleSeal) ([]any, error) {
 	values := []any{s.Place}
 	for _, text := range []string{s.Prev, s.Hash, s.MAC} {
@@ -130,7 +128,6 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 	})
 }
 
-// addRule inserts a definition or a judge configuration.
 func (s *statements) addRule(refused error, stmt *sql.Stmt, args ...any) error {
 	s.changes = append(s.changes, committed{rules: true})
 	return s.execOne(refused, stmt, args...)

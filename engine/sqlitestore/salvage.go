@@ -87,7 +87,6 @@ func Salvage(ctx context.Context, path, out string) (result Salvaged, err error)
 	return result, errors.Join(syncFile(part), publishFile(part, out, false))
 }
 
-// emptyStore makes a store with the present schema in one file.
 func emptyStore(ctx context.Context, path string) error {
 	s, err := Open(ctx, Config{Path: path})
 	if err != nil {
@@ -96,7 +95,6 @@ func emptyStore(ctx context.Context, path string) error {
 	return s.Close()
 }
 
-// fill fills a new store with what can be read of a damaged one.
 func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	if err := emptyStore(ctx, part); err != nil {
 		return err

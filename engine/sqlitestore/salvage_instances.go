@@ -97,7 +97,6 @@ func listGaps(events []record.Event, in Range, last int64) (gaps []Range) {
 	return gaps
 }
 
-// replaceInstance writes the rows of an instance anew.
 func (s *salvor) replaceInstance(ctx context.Context, n int64, i record.Instance) error {
 	head, err := hex.DecodeString(i.Head)
 	facts, jsonErr := json.Marshal(i.Facts)

@@ -152,7 +152,6 @@ func (t *tableCopy) lastInOrder(ctx context.Context) (last int64, all bool) {
 	return last, rows.Err() == nil
 }
 
-// salvor checks what was copied.
 type salvor struct {
 	inspector
 	lost []Loss

@@ -18,7 +18,6 @@ type storedSnapshot struct {
 	Instance json.RawMessage `json:"instance"`
 }
 
-// encodeSnapshot returns what is stored of an instance as a snapshot.
 func encodeSnapshot(inst record.Instance) ([]byte, error) {
 	digest := record.DigestState(inst)
 	inst.Context = nil

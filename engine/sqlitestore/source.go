@@ -147,7 +147,6 @@ func copyToTemp(path string) (copied string, remove func() error, err error) {
 	})
 }
 
-// copyBoth copies a database, and its log if there is one.
 func copyBoth(from, to string) error {
 	for _, suffix := range []string{"", "-wal"} {
 		if err := copyFile(from+suffix, to+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {

@@ -16,6 +16,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -80,21 +81,13 @@ var _ store.Store = (*Store)(nil)
 // store.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
 // ErrNetworkFS, ErrDisk.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.BusyTimeout == 0 {
-		cfg.BusyTimeout = 10 * time.Second
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.BusyTimeout = cmp.Or(cfg.BusyTimeout, 10*time.Second)
 	if cfg.fileSystem == nil {
 		cfg.fileSystem = networkFS
 	}
-	if cfg.checkpointEvery == 0 {
-		cfg.checkpointEvery = checkpointEvery
-	}
-	if cfg.indexFor == 0 {
-		cfg.indexFor = indexFor
-	}
+	cfg.checkpointEvery = cmp.Or(cfg.checkpointEvery, checkpointEvery)
+	cfg.indexFor = cmp.Or(cfg.indexFor, indexFor)
 	s, err := openStore(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classifyError(err))
@@ -173,7 +166,7 @@ func (s *Store) Close() error {
 		s.closed = true
 		s.mu.Unlock()
 		if s.writer != nil {
-			s.writer.shortenWaits()
+			s.writer.once.Do(func() { close(s.writer.hurrying) })
 		}
 		s.inside.Wait()
 		err := s.closeReaders()

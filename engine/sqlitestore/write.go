@@ -127,7 +127,6 @@ func (s *statements) execOne(refused error, stmt *sql.Stmt, args ...any) error {
 	return refused
 }
 
-// write takes a write through the writer.
 func (s *Store) write(ctx context.Context, size int, what string, apply func(*statements) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err

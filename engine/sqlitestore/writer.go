@@ -32,7 +32,6 @@ const (
 	closingWait = 500 * time.Millisecond
 )
 
-// request is one write on its way through the writer.
 type request struct {
 	// apply writes within the transaction that is open. ErrConflict and ErrKeyTaken
 	// mean that it wrote nothing; after any other error the transaction is undone.
@@ -52,9 +51,6 @@ const (
 
 // take claims the request for a transaction; from then on its caller waits.
 func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
-
-// abandon withdraws the request unless it was taken.
-func (r *request) abandon() bool { return r.state.CompareAndSwap(waiting, abandoned) }
 
 // writer is the one goroutine that writes, with its connection. Where nobody else writes,
 // a caller takes its turn instead of waiting for it.
@@ -126,7 +122,6 @@ func openWriter(ctx context.Context, cfg Config) (*writer, error) {
 	return w, nil
 }
 
-// close releases the connection.
 func (w *writer) close() error {
 	var err error
 	if w.conn != nil {
@@ -146,9 +141,6 @@ func (w *writer) start() {
 	go w.run()
 	go w.watch()
 }
-
-// shortenWaits shortens the waits for another process's lock.
-func (w *writer) shortenWaits() { w.once.Do(func() { close(w.hurrying) }) }
 
 // stop ends the goroutine after the queue is empty, folds the log into the file
 // and releases the connection. Nobody may submit any more.
@@ -188,7 +180,7 @@ func (w *writer) submit(ctx context.Context, size int, apply func(*statements) e
 	case err := <-r.done:
 		return err
 	case <-ctx.Done():
-		if r.abandon() {
+		if r.state.CompareAndSwap(waiting, abandoned) {
 			return ctx.Err()
 		}
 		return <-r.done
@@ -210,7 +202,7 @@ func (w *writer) writeDirectly(r *request) bool {
 		return true
 	}
 	written := w.pagesWritten()
-	if w.checkpointer.hasRest() || w.long.isDue(written) || written >= w.growAt {
+	if w.checkpointer.cut.Load() || w.checkpointer.rest.Load() || w.long.isDue(written) || written >= w.growAt {
 		select {
 		case w.chores <- struct{}{}: // the caller does not wait for it
 		default:
@@ -326,7 +318,6 @@ func (w *writer) commit(first *request) {
 	clear(w.batch)
 }
 
-// recordBatch notes how many writes came together.
 func (w *writer) recordBatch(writes int) {
 	if writes > 1 {
 		w.lonely.Store(0)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -122,9 +123,7 @@ func sealCommit(tb testing.TB, prev record.Instance, e record.Event, restored *r
 	if e.Time.IsZero() {
 		e.Time = Epoch.Add(time.Duration(prev.Seq) * time.Second)
 	}
-	if e.Principal == "" {
-		e.Principal = "local:agent"
-	}
+	e.Principal = cmp.Or(e.Principal, "local:agent")
 	e.Role = "agent"
 	sealed, next, err := record.Seal(prev, e, restored)
 	if err != nil {
@@ -176,7 +175,6 @@ func decodeFixture(doc string, into any) {
 // namesOf returns names in the type of one of them.
 func namesOf[T ~string](_ T, names ...T) []T { return names }
 
-// mustCommit commits and returns where the instance is.
 func mustCommit(t testing.TB, s store.Store, c store.Commit) record.Instance {
 	t.Helper()
 	if err := s.Commit(t.Context(), c); err != nil {
@@ -185,7 +183,6 @@ func mustCommit(t testing.TB, s store.Store, c store.Commit) record.Instance {
 	return c.Next
 }
 
-// startMany starts n instances, ID(0) and so on.
 func startMany(t testing.TB, s store.Store, n int) []record.Instance {
 	t.Helper()
 	insts := make([]record.Instance, n)
@@ -234,7 +231,6 @@ func outlives(write func(t *testing.T, s store.Store) (check func(s store.Store)
 	}
 }
 
-// closeStore closes a store that a test opened itself.
 func closeStore(t testing.TB, s store.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
@@ -251,7 +247,6 @@ func loadInstance(t testing.TB, s store.Store, id string) record.Instance {
 	return inst
 }
 
-// collect reads a list to its end.
 func collect[T any](t testing.TB, list iter.Seq2[T, error]) (all []T) {
 	t.Helper()
 	for row, err := range list {
@@ -303,7 +298,6 @@ func sameEvent(t testing.TB, got, want record.Event) {
 	}
 }
 
-// wantNone fails the test on an error.
 func wantNone(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// decisionPromises are about finding decisions.
 var decisionPromises = []promise{
 	{"decisions", testDecisions, always},
 	{"decisions by several conditions", decisionsCombined, always},

@@ -41,7 +41,6 @@ func cursorOf(r store.Review) *store.ReviewCursor {
 	return &store.ReviewCursor{Rank: r.Priority.Rank(), ID: r.ID}
 }
 
-// inListOrder compares as lists are ordered.
 func inListOrder(a, b store.Review) int {
 	if d := b.Priority.Rank() - a.Priority.Rank(); d != 0 {
 		return d

@@ -38,7 +38,6 @@ func (s Share) Percent() float64 {
 	return 100 * float64(s.Reached) / float64(s.All)
 }
 
-// coverage collects what was reached.
 type coverage struct {
 	states, transitions, refusals, validators *marks
 }
@@ -111,7 +110,6 @@ func entryChecked(d *workflow.Definition, t *workflow.Transition) bool {
 	})
 }
 
-// add counts what a history reached.
 func (c *coverage) add(history []engine.HistoryEntry) {
 	for _, e := range history {
 		at := e.From + "." + e.Action

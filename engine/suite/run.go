@@ -65,7 +65,7 @@ var defaultPrincipal = engine.Principal{ID: "test:agent", Role: engine.RoleAgent
 // valid, or the engine could not answer.
 func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, error) {
 	world := &stage{}
-	e, shut, err := open(world, world.model())
+	e, shut, err := open(world, scriptedModel{world})
 	if err != nil {
 		return Report{}, err
 	}
@@ -101,7 +101,6 @@ func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, e
 	return r, err
 }
 
-// runner runs one test.
 type runner struct {
 	ctx      context.Context //nolint:containedctx // it lives as long as one test
 	engine   *engine.Engine
@@ -219,7 +218,6 @@ func (r *runner) compareDecision(want Expect, pos engine.Position, d engine.Deci
 	}
 }
 
-// compareContext holds the keys that were expected against the context.
 func (r *runner) compareContext(want Expect, id string) error {
 	if want.Context == nil {
 		return nil

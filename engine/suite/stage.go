@@ -23,9 +23,6 @@ func (s *stage) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge
 	return judge.FetchResult{Content: content}, nil
 }
 
-// model is the model layer: what the file says it says.
-func (s *stage) model() judge.Layer { return scriptedModel{s} }
-
 type scriptedModel struct{ stage *stage }
 
 func (scriptedModel) Name() judge.LayerName { return judge.LayerModel }

@@ -31,7 +31,6 @@ type draft struct {
 	differs     bool
 }
 
-// maxNotes bounds the notes of one instance.
 const maxNotes = 40
 
 func (d *draft) fillReport(out *InstanceReport) {
@@ -54,7 +53,6 @@ func (d *draft) addDifference(format string, args ...any) {
 	d.addNote(format, args...)
 }
 
-// addHistory makes all events of the instance.
 func (d *draft) addHistory(ctx context.Context) error {
 	if d.in.Torn {
 		d.addNote("%s ends in an incomplete line, which was skipped", d.in.Log)
@@ -233,7 +231,6 @@ func (d *draft) clampTime(t time.Time) time.Time {
 	return t
 }
 
-// source is where an event comes from.
 type source struct {
 	at     string // for messages
 	line   int    // 0 is for what stood in no log
@@ -286,7 +283,6 @@ func (d *draft) addEvent(ev record.Event, from source) error {
 	return nil
 }
 
-// statusIn is the status of an instance in a state.
 func (d *draft) statusIn(state string, cancelled bool) record.Status {
 	if cancelled {
 		return record.Cancelled

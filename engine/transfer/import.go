@@ -313,7 +313,6 @@ func (im *importer) findVersion(ctx context.Context, name, hash string) (version
 	}
 }
 
-// findDefinition is the version of its definition that an instance gets.
 func (im *importer) findDefinition(ctx context.Context, in Instance) (version, error) {
 	if v := im.versions[versionKey{in.Workflow, in.DefinitionHash}]; v.def != nil {
 		return v, nil

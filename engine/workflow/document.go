@@ -55,7 +55,6 @@ func Merge(context, data json.RawMessage) (json.RawMessage, error) {
 	return mergeObjects(old, set).Raw(), nil
 }
 
-// emptyObject is {}.
 var emptyObject = document.Known([]byte("{}"))
 
 // readObject reads a stored or checked object; nil is {}.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -120,9 +121,7 @@ func NewJWT(i Issuer) (*JWT, error) {
 	if what := i.problem(); what != "" {
 		return nil, fmt.Errorf("%w: %s", ErrIssuer, what)
 	}
-	if i.SubjectClaim == "" {
-		i.SubjectClaim = "sub"
-	}
+	i.SubjectClaim = cmp.Or(i.SubjectClaim, "sub")
 	if i.Algorithms == nil {
 		i.Algorithms = DefaultAlgorithms
 	}
@@ -131,7 +130,7 @@ func NewJWT(i Issuer) (*JWT, error) {
 		guard.Transport().TLSClientConfig = &tls.Config{RootCAs: i.Roots, MinVersion: tls.VersionTLS12}
 	}
 	j := &JWT{issuer: i, now: time.Now}
-	j.keys = newKeySet(i, &http.Client{Transport: capped{guard.Transport()}, Timeout: fetchTime, CheckRedirect: i.redirect})
+	j.keys = &keySet{issuer: i, client: &http.Client{Transport: capped{guard.Transport()}, Timeout: fetchTime, CheckRedirect: i.redirect}, now: time.Now}
 	j.verifier = oidc.NewVerifier(i.URL, j.keys, &oidc.Config{
 		SkipClientIDCheck:    true, // an access token names audiences, which are checked here
 		SupportedSigningAlgs: i.Algorithms,

@@ -50,10 +50,6 @@ type keySet struct {
 	asking  chan struct{} // closed when the request that is under way has ended; nil for none
 }
 
-func newKeySet(i Issuer, client *http.Client) *keySet {
-	return &keySet{issuer: i, client: client, now: time.Now}
-}
-
 // VerifySignature implements oidc.KeySet. An error wraps ErrUnavailable when keys that
 // might fit are unavailable.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -132,9 +133,7 @@ func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
 		ID: id, Name: n.Name, Principal: n.Principal, Role: n.Role,
 		Workflows: strings.Join(strings.Fields(n.Workflows), " "), CreatedAt: now.UTC().Truncate(time.Second), Digest: digestBearer(bearer),
 	}
-	if t.Principal == "" {
-		t.Principal = "token:" + n.Name
-	}
+	t.Principal = cmp.Or(t.Principal, "token:"+n.Name)
 	if !n.Expires.IsZero() {
 		at := n.Expires.UTC().Truncate(time.Second)
 		t.ExpiresAt = &at

@@ -79,8 +79,7 @@ func (t *Tokens) refresh() error {
 	}
 	t.seen = info
 	t.byID, t.failed = readTokens(t.path, info)
-	var unread *fs.PathError
-	if errors.As(t.failed, &unread) { // nothing is known of the file yet: try again
+	if _, unread := errors.AsType[*fs.PathError](t.failed); unread { // nothing is known of the file yet: try again
 		t.seen = nil
 	}
 	return t.failed

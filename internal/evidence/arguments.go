@@ -31,7 +31,6 @@ var (
 
 func isArgumentName(s string) bool { return argumentName().MatchString(s) }
 
-// parameter is an argument that a source takes.
 type parameter struct {
 	pattern   *regexp.Regexp // nil: any
 	maxLength int

@@ -26,7 +26,6 @@ import (
 // own, or a process that the kernel cannot end.
 const grace = time.Second
 
-// command is a source that runs a program.
 type command struct {
 	argv    []template
 	program string // with its folder where the operator named one

@@ -23,7 +23,6 @@ type source struct {
 	kind       kind
 }
 
-// kind is a way to fetch.
 type kind interface {
 	// prepare puts values in their places; what it returns fetches, and gives up with
 	// FailureTimeout when its context ends.

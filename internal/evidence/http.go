@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -18,7 +19,6 @@ import (
 
 const maxRedirects = 3
 
-// address is a source that reads an address.
 type address struct {
 	template *addressTemplate
 	headers  http.Header
@@ -140,8 +140,6 @@ func requestFailure(ctx context.Context, err error) judge.FetchResult {
 // hostPort is a URL's host in the form in which hosts are compared.
 func hostPort(u *url.URL) string {
 	port := u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	}
+	port = cmp.Or(port, map[string]string{"https": "443", "http": "80"}[u.Scheme])
 	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
 }

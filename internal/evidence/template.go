@@ -67,12 +67,10 @@ func (t template) expand(values map[string]string, escape func(string) string) s
 	return b.String()
 }
 
-// isFixed reports whether it takes no argument.
 func (t template) isFixed() bool {
 	return !slices.ContainsFunc(t, func(p piece) bool { return p.argument != "" })
 }
 
-// arguments are the names of what is put into it.
 func (t template) arguments() []string {
 	var out []string
 	for _, p := range t {

@@ -67,7 +67,6 @@ type Queue struct {
 	arrived uint64
 }
 
-// account is what the queue knows of one caller.
 type account struct {
 	name string
 	line []*ticket // oldest first
@@ -185,7 +184,7 @@ func (q *Queue) account(caller string) *account {
 	a := q.callers[caller]
 	if a == nil {
 		if len(q.callers) >= maxIdle {
-			q.forgetIdle()
+			maps.DeleteFunc(q.callers, func(_ string, a *account) bool { return a.isIdle() })
 		}
 		a = &account{name: caller}
 		q.callers[caller] = a
@@ -198,7 +197,6 @@ func (q *Queue) account(caller string) *account {
 
 func (q *Queue) canHold(a *account) bool { return q.free > 0 && a.held < q.perCaller }
 
-// grant gives a permit to a caller.
 func (q *Queue) grant(a *account) (release func()) {
 	return q.releaser(a, q.take(a))
 }
@@ -319,10 +317,6 @@ func (q *Queue) dropAccount(a *account) {
 	if a.isIdle() && a.used <= q.virtual && q.callers[a.name] == a {
 		delete(q.callers, a.name)
 	}
-}
-
-func (q *Queue) forgetIdle() {
-	maps.DeleteFunc(q.callers, func(_ string, a *account) bool { return a.isIdle() })
 }
 
 func (a *account) isIdle() bool { return a.held == 0 && len(a.line) == 0 }

@@ -25,7 +25,6 @@ type headers struct {
 	replayed             bool
 }
 
-// serve answers requests to a route of an operation.
 func (h *Handler) serve(op *operation.Operation, route *operation.Route) http.HandlerFunc {
 	found := findHeaders(op.Result, route.Tagged)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +104,6 @@ func (f resultHeaders) in(res any) headers {
 	return about
 }
 
-// send answers with a result.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, about headers, body []byte) {
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if about.revision > 0 {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -132,12 +133,9 @@ func codeInfo(code engine.Code) engine.CodeInfo {
 	return operation.CodeInfo(code)
 }
 
-// newProblem describes an error.
 func newProblem(ctx context.Context, e *engine.Error) Problem {
 	known, status := codeInfo(e.Code), statuses[e.Code]
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
+	status = cmp.Or(status, http.StatusInternalServerError)
 	return Problem{
 		Type: problemType + string(e.Code), Title: known.Meaning, Status: status, Detail: e.Message, Code: e.Code, Hint: e.Hint,
 		Path: e.Path, Retryable: known.Retryable, Current: e.Current, Issues: e.Issues, RequestID: requestID(ctx),
@@ -153,7 +151,6 @@ func (h *Handler) explain(ctx context.Context, what string, err error) *engine.E
 	return e
 }
 
-// fail answers with a problem.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, what string, err error) {
 	e := h.explain(r.Context(), what, err)
 	p := newProblem(r.Context(), e)

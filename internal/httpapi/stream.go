@@ -119,7 +119,6 @@ func (s *stream) run(ctx context.Context) {
 // idLine tells the reader where it is, when no event does.
 func (s *stream) idLine() string { return "id: " + strconv.FormatInt(s.req.After, 10) + "\n" }
 
-// sendPage sends events.
 func (s *stream) sendPage(page engine.FeedPage) error {
 	if len(page.Items) == 0 {
 		return nil
@@ -163,7 +162,6 @@ func (s *stream) wait(ctx context.Context, changed <-chan struct{}) bool {
 	}
 }
 
-// fail tells why the stream ends.
 func (s *stream) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

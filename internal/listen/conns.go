@@ -18,10 +18,6 @@ type counted struct {
 	spare *crowd // those beyond
 }
 
-func newCounted(inner net.Listener, limit int) *counted {
-	return &counted{Listener: inner, conns: newCrowd(int64(limit)), spare: newCrowd(int64(limit))}
-}
-
 // Accept implements net.Listener. It is called by one goroutine.
 func (l *counted) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
@@ -109,6 +105,4 @@ func AddressOf(remote string) netip.Prefix {
 }
 
 // The keys of holders: they are never the same.
-func addressKey(remote string) string      { return "address " + AddressOf(remote).String() }
-func healthKey(remote string) string       { return "health " + addressKey(remote) }
-func principalKey(principal string) string { return "principal " + principal }
+func addressKey(remote string) string { return "address " + AddressOf(remote).String() }

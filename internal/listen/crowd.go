@@ -69,7 +69,6 @@ func (c *crowd) evictOne() {
 	}
 }
 
-// stats returns what is held, and how many members have been evicted.
 func (c *crowd) stats() (total int64, evicted uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +94,6 @@ func (m *member) addWeight(weight int64) bool {
 	return ok
 }
 
-// setHolder gives a member to another holder.
 func (m *member) setHolder(key string) {
 	c := m.crowd
 	c.mu.Lock()

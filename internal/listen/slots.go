@@ -40,7 +40,7 @@ func Admit(caller func(context.Context) string, next http.Handler) http.Handler 
 			return
 		}
 		if principal := caller(r.Context()); principal != "" {
-			a.belongTo(principalKey(principal))
+			a.belongTo("principal " + principal)
 		}
 		body, refusal := a.admit(r.Context())
 		if refusal != nil {
@@ -65,7 +65,7 @@ func (a *answer) countArrival(r *http.Request) {
 	a.key = addressKey(r.RemoteAddr)
 	key := a.key
 	if slices.Contains(a.server.cfg.Unlimited, r.URL.Path) {
-		key = healthKey(r.RemoteAddr) // however many others arrive
+		key = "health " + addressKey(r.RemoteAddr) // however many others arrive
 	}
 	a.arrival, _ = a.server.arriving.join(key, 1, a.refuseEvicted) // nothing in it is ever pinned
 	a.conn.place.renew()

@@ -2,6 +2,7 @@ package mcpface
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -99,9 +100,7 @@ func addFields(properties map[string]any, t reflect.Type) {
 		case field.Anonymous && name == "":
 			addFields(properties, field.Type)
 		default:
-			if name == "" {
-				name = field.Name
-			}
+			name = cmp.Or(name, field.Name)
 			s := typeSchema(field.Type)
 			if name == "content" { // of evidence: whatever the source says
 				delete(s, "type")

@@ -48,7 +48,6 @@ type count struct {
 	times    int
 }
 
-// ticket is what a question was about.
 type ticket struct {
 	review    string
 	revision  int64 // of the instance

@@ -53,8 +53,7 @@ func invalidAs(name, message, hint string) *Error {
 // explain returns the error that a client is answered. The text of one that is not an
 // *Error stays in the log.
 func (w *Wire) explain(ctx context.Context, what string, err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	w.cfg.Logger.ErrorContext(ctx, "could not answer", "asked", what, "code", "internal", "cause", err.Error())
@@ -77,8 +76,7 @@ func noteError(ctx context.Context, _ any, _ mcp.MCPMethod, _ any, err error) {
 // explainParams says in the protocol's words why params cannot be decoded.
 func explainParams(err error) *Error {
 	message := "The params of the request are not what its method takes."
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 		message = fmt.Sprintf("The member %s of the request must not be of the type %s.", wrong.Field, typeName(wrong.Value))
 	}
 	return newError(codeInvalidParams, "invalid_request", message, "Look at the method in the specification of the Model Context Protocol.")

@@ -66,7 +66,6 @@ func (e *Endpoint) Close() {
 // Held is how many sessions and streams are open.
 func (e *Endpoint) Held() int { return e.sessions.places.Stats().Held + e.streams.Stats().Held }
 
-// sweep ends idle sessions.
 func (e *Endpoint) sweep() {
 	idle := e.wire.cfg.Limits.Idle
 	t := time.NewTicker(max(idle/4, time.Second))
@@ -120,7 +119,6 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers with an error.
 func (x *exchange) refuse(status int, err *Error) { writeJSON(x.w, status, err.line(x.id)) }
 
 // hasUnknownVersion refuses a request whose header names a protocol version that there is
@@ -149,7 +147,6 @@ func (x *exchange) session() *remoteSession {
 	return s
 }
 
-// get serves the stream of a session.
 func (x *exchange) get() {
 	if listen.AcceptQuality(x.r, "text/event-stream") == 0 {
 		x.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
@@ -231,7 +228,6 @@ func (x *exchange) reply(end context.CancelFunc) *reply {
 	}
 }
 
-// post takes one message.
 func (x *exchange) post() {
 	if err, status := checkHeaders(x.r); err != nil {
 		x.refuse(status, err)
@@ -303,7 +299,6 @@ func (x *exchange) inSession(s *remoteSession) {
 	}
 }
 
-// checkHeaders refuses requests by their headers.
 func checkHeaders(r *http.Request) (err *Error, status int) {
 	kind, params, bad := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset := params["charset"]
@@ -395,7 +390,6 @@ func (e *Endpoint) newSession(write func(line []byte) error) *session {
 	return s
 }
 
-// initialize begins a session.
 func (x *exchange) initialize() {
 	if x.ending.Err() != nil {
 		x.refuse(http.StatusServiceUnavailable, errEnding())

@@ -141,7 +141,6 @@ func (t *table) idle(principal string, since time.Duration) []*remoteSession {
 	return idle
 }
 
-// all returns all sessions.
 func (t *table) all() []*remoteSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()

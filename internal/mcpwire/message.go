@@ -27,7 +27,6 @@ const (
 	methodCancelled  = "notifications/cancelled"
 )
 
-// message is one JSON-RPC message.
 type message struct {
 	line   []byte
 	id     json.RawMessage // as the client sent it; nil when there is none, or none that can be answered to

@@ -51,7 +51,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	answers := &lineWriter{out: out, fail: func(err error) { stop(); hurryUp(err) }} // nobody reads what is answered
 	s := &stdio{
 		wire: w, ctx: serveCtx, in: bufio.NewReaderSize(in, 64<<10), out: answers,
-		session: w.newSession(false, answers.write), calls: newCalls(w.cfg.Limits.MaxInFlight), places: make(chan struct{}, mostRunning),
+		session: w.newSession(false, answers.write), calls: &calls{max: w.cfg.Limits.MaxInFlight, inFlight: map[string]*call{}}, places: make(chan struct{}, mostRunning),
 		jobs: make(chan func()), idle: make(chan struct{}, mostIdle),
 	}
 	var background sync.WaitGroup
@@ -161,7 +161,6 @@ func (s *stdio) readLine() (rawLine, error) {
 	}
 }
 
-// handleLine begins to answer one line.
 func (s *stdio) handleLine(line []byte) {
 	m, err := parseMessage(line)
 	switch {
@@ -272,15 +271,12 @@ type calls struct {
 	ending   bool // no call is added any more
 }
 
-// call is one request in flight.
 type call struct {
 	key       string
 	end       context.CancelFunc
 	group     *sync.WaitGroup
 	cancelled bool // by the client: it is not answered
 }
-
-func newCalls(most int) *calls { return &calls{max: most, inFlight: map[string]*call{}} }
 
 // add takes a request in. Pings are taken when other requests no longer are: they ask
 // whether the server is alive.

@@ -18,6 +18,7 @@ package mcpwire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,7 +123,6 @@ type outcome struct {
 	err    *Error
 }
 
-// answer answers one request.
 func (w *Wire) answer(r *request, m message) (out outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -162,7 +162,6 @@ func (w *Wire) handle(r *request, m message) outcome {
 	}
 }
 
-// call runs a tool.
 func (w *Wire) call(r *request, m message) outcome {
 	c := Call{Name: m.name, Arguments: m.arguments, Meta: m.meta}
 	if m.wrongType != nil {
@@ -231,9 +230,7 @@ func encodeResult(r *mcp.CallToolResult) (json.RawMessage, error) {
 
 // decorate adds what the era without sessions wants in every result.
 func (w *Wire) decorate(r *mcp.CallToolResult) {
-	if r.ResultType == "" {
-		r.ResultType = mcp.ResultTypeComplete
-	}
+	r.ResultType = cmp.Or(r.ResultType, mcp.ResultTypeComplete)
 	if meta := r.EnsureResultMeta(); meta.ServerInfo() == nil {
 		meta.SetServerInfo(w.cfg.Info)
 	}

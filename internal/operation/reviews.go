@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -92,9 +93,7 @@ var (
 		Say:     adapt(sayResolve),
 		Refused: adapt(func(r engine.ResolveResult) bool { return !r.Applied && r.Review.Status != record.ReviewResolved }),
 	}, func(ctx context.Context, c Call, req engine.ResolveRequest) (engine.ResolveResult, error) {
-		if req.Channel == "" {
-			req.Channel = c.Channel
-		}
+		req.Channel = cmp.Or(req.Channel, c.Channel)
 		return c.Engine.Resolve(ctx, c.Caller.Principal, req)
 	})
 	Sources = addOperation(Operation{

@@ -205,7 +205,6 @@ func Sentence(s string) string {
 	return s + "."
 }
 
-// countNoun is a number with its noun.
 func countNoun(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -9,6 +9,7 @@
 package content
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge/shown"
@@ -127,9 +128,7 @@ func textsOf(docs shown.Documents, name string) []text {
 func (t trap) finding() validators.Finding {
 	what, hint := t.describe()
 	where := t.path
-	if where == "" {
-		where = "The data"
-	}
+	where = cmp.Or(where, "The data")
 	return validators.Finding{Code: t.code, Path: t.path, Message: where + " " + what, Hint: hint}
 }
 

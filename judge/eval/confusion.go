@@ -52,9 +52,6 @@ func (t *table) countExact() int {
 }
 func (t *table) countGate() int    { return t[approve][approve] + t.mustNot() - t.falseOK() }
 func (t *table) countRefused() int { return t[approve][reject] + t[approve][escalate] }
-func (t *table) binaryCells() []int {
-	return []int{t[approve][approve], t.countRefused(), t.falseOK(), t.mustNot() - t.falseOK()}
-}
 
 func (t *table) cells() []int {
 	flat := make([]int, 0, kinds*kinds)
@@ -65,7 +62,9 @@ func (t *table) cells() []int {
 }
 
 // kappa is of approved or not, outcomeKappa of all three.
-func (t *table) kappa() *float64        { return kappaOf(t.binaryCells()) }
+func (t *table) kappa() *float64 {
+	return kappaOf([]int{t[approve][approve], t.countRefused(), t.falseOK(), t.mustNot() - t.falseOK()})
+}
 func (t *table) outcomeKappa() *float64 { return kappaOf(t.cells()) }
 
 func (t *table) confusion() Confusion {

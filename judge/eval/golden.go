@@ -3,6 +3,7 @@ package eval
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,8 +129,7 @@ func decodeCase(file string, line int, text []byte) (Case, error) {
 }
 
 func decodeMessage(err error) string {
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Sprintf("%s is a %s; docs/evaluation.md says what it must be", kind.Field, kind.Value)
 	}
 	return err.Error()
@@ -259,9 +259,7 @@ func kindOf(doc json.RawMessage) byte {
 func orList(words []string) string {
 	var out []string
 	for _, k := range words {
-		if k == "" {
-			k = "absent"
-		}
+		k = cmp.Or(k, "absent")
 		out = append(out, k)
 	}
 	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]

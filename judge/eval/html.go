@@ -34,7 +34,6 @@ func HTML(w io.Writer, m Measurement) error {
 	return writeText(w, b.String())
 }
 
-// reportPage is what a template shows.
 type reportPage struct {
 	Header, Figures []figure
 	Cautions, Notes []string

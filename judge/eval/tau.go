@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -99,9 +100,7 @@ func TauCases(records []TauRecord, o TauOptions) ([]Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Split == "" {
-		o.Split = Dev
-	}
+	o.Split = cmp.Or(o.Split, Dev)
 	out := make([]Case, 0, len(records))
 	for _, r := range records {
 		right := judge.Outcome(r.Gold.Verdict)

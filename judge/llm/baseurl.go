@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -38,9 +39,7 @@ func NormalizeBaseURL(raw string, private bool) (string, error) {
 		return "", fmt.Errorf("base URL: http to %s would show prompts and key to everyone in between; use https, or allow http if the network can be trusted", u.Host)
 	}
 	path := basePath(u.EscapedPath())
-	if path == "" {
-		path = hostOf(u).base
-	}
+	path = cmp.Or(path, hostOf(u).base)
 	return u.Scheme + "://" + u.Host + path, nil
 }
 

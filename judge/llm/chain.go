@@ -13,9 +13,7 @@ import (
 // for a model that says yes.
 func withChain(models map[string]*backend, first string, fallbacks []string) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		if req.Model == "" {
-			req.Model = first
-		}
+		req.Model = cmp.Or(req.Model, first)
 		model, ok := models[req.Model]
 		if !ok {
 			return Reply{}, &Error{Class: ClassConfig, Message: fmt.Sprintf("no model named %.60q is configured", req.Model), Advice: "name a model that is configured, or none"}
@@ -97,13 +95,11 @@ func errorWeight(e *Error) int {
 		return 3
 	case e.IsBusy():
 		return 2
-	case notAsked(e.Class):
+	case e.Class == ClassBreakerOpen || e.Class == ClassNotBefore:
 		return 0
 	}
 	return 1
 }
-
-func notAsked(c Class) bool { return c == ClassBreakerOpen || c == ClassNotBefore }
 
 // withDeadline limits a whole question. Our own deadline is a failure of the endpoint;
 // a context that the caller ended is returned as it is.

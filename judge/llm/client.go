@@ -71,7 +71,7 @@ func newClient(cfg Config, inner func(Model, Config) (innermost, error)) (*Clien
 			continue
 		}
 		if hosts[in.host] == nil {
-			hosts[in.host] = newHostLimits(cfg)
+			hosts[in.host] = &hostLimits{places: fairshare.New(fairshare.Config{Permits: cfg.Parallel}), allowances: newAllowances(cfg.CallerRequests, cfg.CallerTokens), demand: newDemand()}
 		}
 		b := &backend{
 			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: &latch{},
@@ -117,14 +117,6 @@ type hostLimits struct {
 	demand     *demand
 }
 
-func newHostLimits(cfg Config) *hostLimits {
-	return &hostLimits{
-		places:     fairshare.New(fairshare.Config{Permits: cfg.Parallel}),
-		allowances: newAllowances(cfg.CallerRequests, cfg.CallerTokens),
-		demand:     newDemand(),
-	}
-}
-
 // Complete implements Completer.
 func (c *Client) Complete(ctx context.Context, req Request) (Reply, error) {
 	began := time.Now()
@@ -151,8 +143,7 @@ func (c *Client) Close() {
 }
 
 func asError(err error) *Error {
-	var fail *Error
-	if errors.As(err, &fail) {
+	if fail, ok := errors.AsType[*Error](err); ok {
 		return fail
 	}
 	return nil

@@ -128,8 +128,7 @@ func (e *Error) Is(target error) bool {
 
 // ClassOf returns the class of a failure, "" when err is none of this package's.
 func ClassOf(err error) Class {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Class
 	}
 	return ""

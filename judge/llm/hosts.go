@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -75,9 +76,7 @@ func hostOf(u *url.URL) host {
 			break
 		}
 	}
-	if found.start == "" {
-		found.start = RungJSONSchema
-	}
+	found.start = cmp.Or(found.start, RungJSONSchema)
 	return found
 }
 
@@ -206,9 +205,7 @@ const leastBudget = 1024
 // thinkingBudget is the share of an answer's tokens for thinking.
 func thinkingBudget(effort string, bound int) int {
 	eighths := map[string]int{"minimal": 1, "low": 2, "medium": 4}[effort]
-	if eighths == 0 {
-		eighths = 6
-	}
+	eighths = cmp.Or(eighths, 6)
 	return max(leastBudget, bound*eighths/8)
 }
 

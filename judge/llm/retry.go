@@ -41,7 +41,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || !budget.take() {
 				return Reply{}, fail
 			}
-			count.retry()
+			count.add(func(s *Stats) { s.Retries++ })
 			if err := sleepContext(ctx, wait); err != nil {
 				if isContext(err) {
 					return Reply{}, err
@@ -149,7 +149,7 @@ func withReask(next Completer, cfg Config, count *counters) Completer {
 		if fail.Class == ClassTruncated {
 			again.MaxTokens = 2 * tokensOf(req, cfg)
 		}
-		count.reask()
+		count.add(func(s *Stats) { s.Reasked++ })
 		budget.left--
 		budget.reasked = true
 		reply, err = checkReply(next.Complete(ctx, again))(req)

@@ -84,9 +84,6 @@ type counters struct {
 
 func newCounters() *counters { return &counters{s: Stats{Errors: map[Class]int{}}} }
 
-func (c *counters) retry() { c.add(func(s *Stats) { s.Retries++ }) }
-func (c *counters) reask() { c.add(func(s *Stats) { s.Reasked++ }) }
-
 func (c *counters) add(change func(*Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,7 @@ import (
 // contextError is the *Error of our own clock that ended a context, or else the
 // context's own error, so that a caller that left does not look like a slow endpoint.
 func contextError(ctx context.Context) error {
-	var ours *Error
-	if errors.As(context.Cause(ctx), &ours) {
+	if ours, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return ours
 	}
 	return ctx.Err()
@@ -29,8 +28,7 @@ func transportError(ctx context.Context, err error, host string) error {
 	if ctx.Err() != nil {
 		return contextError(ctx)
 	}
-	var ours *Error
-	if errors.As(err, &ours) {
+	if ours, ok := errors.AsType[*Error](err); ok {
 		return ours // the cassette's
 	}
 	fail := &Error{Class: ClassNetwork, Err: safeCause(err)}
@@ -47,8 +45,7 @@ func transportError(ctx context.Context, err error, host string) error {
 // safeCause is the cause to unwrap. A context's error is not among it: only the
 // caller's own may be visible through an *Error.
 func safeCause(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // it repeats method and URL
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

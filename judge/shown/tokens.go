@@ -21,7 +21,6 @@ const (
 	unseen              = "\x07"         // a note or a mask: no quote contains it
 )
 
-// writeTokens writes a value as tokens.
 func writeTokens(w *strings.Builder, v document.JSON) {
 	switch v.Kind() {
 	case document.String:

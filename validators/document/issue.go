@@ -112,7 +112,6 @@ func appendToken(pointer, token string) string {
 	return pointer + "/" + tokenEscaper.Replace(clipKey(token))
 }
 
-// findPosition finds line and column of a byte offset.
 func findPosition(src []byte, offset int) (line, column int) {
 	line, start := 1, 0
 	for i, c := range src[:offset] {

@@ -287,7 +287,6 @@ func (o *ObjectReader) rejectKind(n *Node, want string) {
 // maxIssues bounds a report; what comes after is counted, not listed.
 const maxIssues = 50
 
-// report collects the issues of one document.
 type report struct {
 	source  string
 	issues  Errors

@@ -271,7 +271,6 @@ const (
 	highs = 0x8080808080808080
 )
 
-// readString reads a string.
 func (r *reader) readString() bool {
 	this := r.beginCell(String)
 	src := r.text

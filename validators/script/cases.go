@@ -2,6 +2,7 @@ package script
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,9 +122,7 @@ var endings = []string{"ok", "reject", "error", "timeout"}
 
 // checkAndLoad checks a case and turns its file into source.
 func (c *Case) checkAndLoad(open func(string) ([]byte, error)) error {
-	if c.Must == "" {
-		c.Must = "ok"
-	}
+	c.Must = cmp.Or(c.Must, "ok")
 	for ending := range strings.SplitSeq(c.Must, "|") {
 		if !slices.Contains(endings, ending) {
 			return fmt.Errorf("must is %q; use %s", ending, strings.Join(endings, ", "))
@@ -132,9 +131,7 @@ func (c *Case) checkAndLoad(open func(string) ([]byte, error)) error {
 	if len(c.Schema) > 0 {
 		c.Kind, c.Source = Schema, string(c.Schema)
 	}
-	if c.Kind == "" {
-		c.Kind = Validator
-	}
+	c.Kind = cmp.Or(c.Kind, Validator)
 	total := 0
 	for _, part := range c.Parts {
 		if total += len(part.Text) * part.Count; total > maxParts {

@@ -102,7 +102,6 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 	return in, o.err
 }
 
-// parseCheckpoint reads a checkpoint and returns the id of its instance.
 func parseCheckpoint(file string, content []byte) (transfer.Checkpoint, string, error) {
 	o, err := parseObject(content, MaxFile)
 	if err != nil {

@@ -168,7 +168,6 @@ func (c *Client) once(ctx context.Context, op *operation.Operation, req any) (re
 	return out.Elem().Interface(), safe, nil
 }
 
-// send sends a request with the token.
 func (c *Client) send(r *http.Request) (*http.Response, error) {
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)

@@ -34,7 +34,6 @@ func limitRegexps(setup script.Setup) {
 	regexp2.DefaultMatchTimeout = setup.Soft + 10*time.Millisecond
 }
 
-// evaluator runs scripts one after the other.
 type evaluator struct {
 	setup    script.Setup
 	programs *simplelru.LRU[script.Source, *program]

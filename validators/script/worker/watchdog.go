@@ -28,7 +28,6 @@ type watchdog struct {
 	atStart uint64           // of the process
 }
 
-// run is one evaluation.
 type run struct {
 	vm    atomic.Pointer[goja.Runtime] // set when there is something to interrupt
 	began atomic.Int64                 // of the call itself, nanoseconds since origin

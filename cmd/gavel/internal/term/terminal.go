@@ -43,7 +43,6 @@ func New(w io.Writer) *Terminal {
 	return t
 }
 
-// errWriter keeps the first error of its writer.
 type errWriter struct {
 	mu  sync.Mutex
 	w   io.Writer
