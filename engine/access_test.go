@@ -96,7 +96,7 @@ func TestAccess(t *testing.T) {
 			return err
 		}, [6]engine.Code{ok, none, ok, ok, ok, ok}},
 		{"canExecute", func(ctx context.Context, x bundle) error {
-			_, err := x.b.CanExecute(ctx, x.p, x.id, []string{"a"})
+			_, err := x.b.CanExecute(ctx, x.p, engine.CanExecuteRequest{ID: x.id, States: []string{"a"}})
 			return err
 		}, [6]engine.Code{ok, none, ok, ok, ok, ok}},
 		{"diagram", func(ctx context.Context, x bundle) error {

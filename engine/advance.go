@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -156,11 +155,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return judgement{}, nil, err
 	}
-	overlays, hash, err := e.loadOverlays(ctx, l.stored, inst.Owner, time.Time{})
-	if err != nil {
-		return judgement{}, nil, err
-	}
-	c, err := e.newCase(inst, l, p, workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: overlays, JudgeConfigHash: hash})
+	c, err := e.newCase(inst, l, p, workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash})
 	if err != nil {
 		return judgement{}, nil, err
 	}

@@ -41,6 +41,10 @@ type Position struct {
 	DefinitionOwner DefinitionOwner `json:"definitionOwner"`
 	State           string          `json:"state"`
 	NextActions     []string        `json:"nextActions"` // never nil
+	// Next says what the first of them take; MoreActions counts the rest. Lists of
+	// instances leave them out.
+	Next        []workflow.NextAction `json:"next,omitempty"`
+	MoreActions int                   `json:"moreActions,omitempty"`
 	// Progress is one sentence for a person or a model.
 	Progress string        `json:"progress"`
 	Complete bool          `json:"complete"` // a final state was reached
@@ -97,6 +101,9 @@ type DefineRequest struct {
 	Document []byte
 	// Name, when not "", is the name that the definition must have.
 	Name string
+	// Files reads what {file: NAME} in the document names; nil refuses such names. It counts
+	// for operators only, and no face sets it.
+	Files workflow.Files
 }
 
 // DefineResult answers a DefineRequest.
@@ -335,10 +342,18 @@ type InstancesResult struct {
 	NextCursor string            `json:"nextCursor,omitempty"`
 }
 
-// CanExecuteResult says whether an instance is in one of the states asked for.
+// CanExecuteRequest asks whether an instance is in one of some states, whether an action is
+// possible, or both.
+type CanExecuteRequest struct {
+	ID, Action string
+	States     []string
+}
+
+// CanExecuteResult answers a CanExecuteRequest.
 type CanExecuteResult struct {
 	Position
-	Allowed  bool     `json:"allowed"`
+	Allowed bool `json:"allowed"`
+	// Required are the states asked for, or those in which the action is possible.
 	Required []string `json:"requiredStates"`
 	Reason   string   `json:"reason"`
 }

@@ -259,6 +259,10 @@ type definition struct {
 	// takenOver says of the version of an instance that an operator owns the name by now,
 	// and this version is an agent's.
 	takenOver bool
+	// overlays are the judge-config revisions in force for the instance that it was loaded
+	// for, overlaysHash names them.
+	overlays     []workflow.Overlay
+	overlaysHash string
 }
 
 func (l definition) owner() validators.Owner {

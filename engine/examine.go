@@ -89,7 +89,10 @@ func (e *Engine) examinationEnd(ctx context.Context, err error) error {
 }
 
 func (e *Engine) readHere(p Principal, req DefineRequest) (*workflow.Definition, error) {
-	d, err := workflow.Parse(req.Source, req.Document)
+	if p.Role != RoleOperator {
+		req.Files = nil
+	}
+	d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files)
 	if pe, ok := errors.AsType[*workflow.ParseError](err); ok {
 		return nil, invalidDefinition(pe.Issues)
 	}

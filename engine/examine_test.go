@@ -32,6 +32,32 @@ func scripted(name string) engine.DefineRequest {
 		`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","validator":"() => true"}}},"b":{"final":true}}}`, name))}
 }
 
+// Point 15: whoever passes a reader of files, an agent's definition cannot name one; an
+// operator's holds the text.
+func TestPoint15OnlyOperatorsNameFiles(t *testing.T) {
+	for _, reads := range []string{"in the sandbox", "here"} {
+		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
+			if reads == "here" {
+				c.Reader = nil
+			}
+		})
+		req := scripted("filed")
+		req.Document = []byte(strings.Replace(string(req.Document), `"() => true"`, `{"file":"go.js"}`, 1))
+		asked := 0
+		req.Files = func(string) ([]byte, error) { asked++; return []byte("() => true"), nil }
+		if _, err := b.Define(t.Context(), agent, req); engine.CodeOf(err) != engine.CodeInvalidDefinition || asked != 0 {
+			t.Errorf("%s: an agent's: %v, %d files were read", reads, err, asked)
+		}
+		made, err := b.Define(t.Context(), operator, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := b.Define(t.Context(), operator, scripted("filed")); err != nil || same.Hash != made.Hash || same.Created {
+			t.Errorf("%s: the same without files: %+v, %v", reads, same, err)
+		}
+	}
+}
+
 // TestDefinitionsAreReadInTurn: a principal whose definitions take long holds half of the
 // places at most, so that another's is read at once.
 func TestDefinitionsAreReadInTurn(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -26,6 +27,9 @@ func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (reco
 		return record.Instance{}, definition{}, StoreError("load the instance", err)
 	}
 	l, err := e.loadPinned(ctx, inst)
+	if err == nil {
+		l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l.stored, inst.Owner, time.Time{})
+	}
 	return inst, l, err
 }
 
@@ -53,7 +57,20 @@ func mayMove(inst record.Instance, l definition, p Principal) error {
 		hint("Cancel the instance and start a new one, or ask an operator to migrate it.").at(newPosition(inst, l, p))
 }
 
+// mostNext is of how many actions an answer says what they take.
+const mostNext = 8
+
+// newPosition is where an instance is, with what the next actions take.
 func newPosition(inst record.Instance, l definition, p Principal) Position {
+	pos := newPlace(inst, l, p)
+	first := pos.NextActions[:min(len(pos.NextActions), mostNext)]
+	pos.Next = l.def.DescribeActions(pos.State, first, inst.Context, l.overlays)
+	pos.MoreActions = len(pos.NextActions) - len(first)
+	return pos
+}
+
+// newPlace is a position without what the next actions take.
+func newPlace(inst record.Instance, l definition, p Principal) Position {
 	pos := Position{
 		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, DefinitionOwner: definitionOwner(l.stored, p), State: inst.State,
 		NextActions: []string{}, Status: inst.Status, Complete: inst.Status == record.Complete,
@@ -109,16 +126,32 @@ func countChanges(n int64) string {
 	return fmt.Sprintf("%d changes", n)
 }
 
-// positionAt is the position right after an event, for replays.
+// positionAt is the position right after an event, for replays. What the next actions took is
+// left out where the history no longer has the context.
 func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (Position, error) {
 	l, err := e.loadDefinition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
 		return Position{}, err
 	}
-	return newPosition(record.Instance{
+	then := record.Instance{
 		ID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: ev.To,
 		Status: ev.Status, Revision: ev.Revision, Seq: ev.Seq,
-	}, l, p), nil
+	}
+	inst, err := e.cfg.Store.Load(ctx, ev.Instance)
+	if err == nil && inst.Revision != ev.Revision {
+		inst, err = e.instanceAt(ctx, ev.Instance, ev.Revision)
+	}
+	switch {
+	case CodeOf(err) == CodeUnknownRevision:
+		return newPlace(then, l, p), nil
+	case err != nil:
+		return Position{}, StoreError("load the instance", err)
+	}
+	then.Context = inst.Context
+	if l.overlays, _, err = e.loadOverlays(ctx, l.stored, inst.Owner, ev.Time); err != nil {
+		return Position{}, err
+	}
+	return newPosition(then, l, p), nil
 }
 
 // decisionView is a decision as callers see it; nil is an event without one.

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 // Status returns where an instance stands and its context.
@@ -23,17 +23,17 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	if err != nil {
 		return StatusResult{}, err
 	}
-	overlays, _, err := e.loadOverlays(ctx, l.stored, inst.Owner, time.Time{})
-	if err != nil {
-		return StatusResult{}, err
-	}
 	waiting, err := e.newView(p).withInstance(inst, l).renderReviews(ctx, inst)
 	if err != nil {
 		return StatusResult{}, err
 	}
+	pos := newPosition(inst, l, p)
+	for i := range pos.Next {
+		pos.Next[i].Description = l.def.ActionDescription(pos.State, pos.Next[i].Action)
+	}
 	return StatusResult{
-		Position: newPosition(inst, l, p), Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
-		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(l.def, overlays),
+		Position: pos, Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
+		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(l.def, l.overlays),
 		Reviews: waiting,
 	}, nil
 }
@@ -53,35 +53,49 @@ func (e *Engine) warnUnserved(d *workflow.Definition, overlays []workflow.Overla
 	return out
 }
 
-// CanExecute says whether an instance is in one of the given states and was not
-// cancelled: the question to ask before a tool that belongs to those states.
-func (e *Engine) CanExecute(ctx context.Context, p Principal, id string, states []string) (CanExecuteResult, error) {
+// CanExecute says whether an instance is in one of the given states and was not cancelled,
+// and whether the caller may ask for an action there: the question to ask before a tool that
+// belongs to them. It judges nothing.
+func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequest) (CanExecuteResult, error) {
 	if err := Authorize(p, RightRead); err != nil {
 		return CanExecuteResult{}, err
 	}
-	inst, l, err := e.loadInstance(ctx, p, id)
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return CanExecuteResult{}, err
 	}
-	if len(states) == 0 {
-		return CanExecuteResult{}, MissingField("states", "One or more states of the workflow.")
+	if len(req.States) == 0 && req.Action == "" {
+		return CanExecuteResult{}, MissingField("states", "One or more states of the workflow, or give an action.")
 	}
-	for i, s := range states {
+	for i, s := range req.States {
 		if _, ok := l.def.States[s]; !ok {
 			return CanExecuteResult{}, unknownState(fmt.Sprintf("/states/%d", i), s, l.def)
 		}
 	}
-	out := CanExecuteResult{Position: newPosition(inst, l, p), Required: states}
-	in := slices.Contains(states, inst.State)
+	out := CanExecuteResult{Position: newPosition(inst, l, p), Required: req.States}
+	var illegal []validators.Finding
+	if req.Action != "" {
+		var states []string
+		illegal, states = l.def.CheckLegality(workflow.CaseInput{
+			State: inst.State, Action: req.Action, Ended: HowEnded(inst), Facts: inst.Facts, Principal: p.ID, Role: string(p.Role),
+		})
+		if len(req.States) == 0 {
+			out.Required = append([]string{}, states...)
+		}
+	}
 	switch {
 	case inst.Status == record.Cancelled:
 		out.Reason = "The instance was cancelled."
 	case l.takenOver:
 		out.Reason = fmt.Sprintf("The instance follows version %d of %q, which is not the operator's who owns the name now.", inst.Version, inst.Workflow)
-	case in:
-		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q.", inst.State)
+	case len(req.States) > 0 && !slices.Contains(req.States, inst.State):
+		out.Reason = fmt.Sprintf("The instance is in %q; this needs %s.", inst.State, strings.Join(req.States, " or "))
+	case len(illegal) > 0:
+		out.Reason = strings.TrimSpace(illegal[0].Message + " " + illegal[0].Hint)
+	case req.Action != "":
+		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q, where %q is possible.", inst.State, req.Action)
 	default:
-		out.Reason = fmt.Sprintf("The instance is in %q; this needs %s.", inst.State, strings.Join(states, " or "))
+		out.Allowed, out.Reason = true, fmt.Sprintf("The instance is in %q.", inst.State)
 	}
 	return out, nil
 }
@@ -247,7 +261,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 			versions[definitionKey{inst.Workflow, inst.Version}] = l
 		}
 		out.Instances = append(out.Instances, InstanceSummary{
-			Position: newPosition(inst, l, p), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+			Position: newPlace(inst, l, p), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
 		})
 	}
 	out.Count = len(out.Instances)

@@ -267,15 +267,27 @@ func TestCanExecute(t *testing.T) {
 	id := b.start(agent, "simple", "").ID
 	for _, c := range []struct {
 		states []string
+		action string
 		want   bool
-	}{{[]string{"a"}, true}, {[]string{"b", "a"}, true}, {[]string{"b", "c"}, false}} {
-		r, err := b.CanExecute(t.Context(), agent, id, c.states)
-		if err != nil || r.Allowed != c.want || r.Reason == "" {
+		reason string
+	}{
+		{[]string{"a"}, "", true, `is in "a"`},
+		{[]string{"b", "a"}, "", true, `is in "a"`},
+		{[]string{"b", "c"}, "", false, `this needs b or c`},
+		{nil, "go", true, `where "go" is possible`},
+		{[]string{"a"}, "go", true, `where "go" is possible`},
+		{[]string{"b"}, "go", false, `this needs b`},
+		{nil, "back", false, `possible in state "b"`},
+		{nil, "bakc", false, `Did you mean "back"? It is possible in state "b"`},
+		{nil, "fly", false, `possible: "go"`},
+	} {
+		r, err := b.CanExecute(t.Context(), agent, engine.CanExecuteRequest{ID: id, States: c.states, Action: c.action})
+		if err != nil || r.Allowed != c.want || !strings.Contains(r.Reason, c.reason) || r.Required == nil {
 			t.Errorf("%v: %+v %v", c.states, r, err)
 		}
 	}
-	_, err := b.CanExecute(t.Context(), agent, id, []string{"aa"})
+	_, err := b.CanExecute(t.Context(), agent, engine.CanExecuteRequest{ID: id, States: []string{"aa"}})
 	wantCode(t, err, engine.CodeInvalidArgument)
-	_, err = b.CanExecute(t.Context(), agent, id, nil)
+	_, err = b.CanExecute(t.Context(), agent, engine.CanExecuteRequest{ID: id})
 	wantCode(t, err, engine.CodeInvalidArgument)
 }

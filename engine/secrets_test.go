@@ -140,7 +140,7 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 			return all, nil
 		},
 		"CanExecute": func(ctx context.Context, p engine.Principal) (any, error) {
-			return b.CanExecute(ctx, p, id, []string{"a"})
+			return b.CanExecute(ctx, p, engine.CanExecuteRequest{ID: id, States: []string{"a"}})
 		},
 		"History": func(ctx context.Context, p engine.Principal) (any, error) {
 			return b.History(ctx, p, engine.HistoryRequest{ID: id})

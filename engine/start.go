@@ -36,7 +36,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if err != nil {
 		return StartResult{}, err
 	}
-	overlays, hash, err := e.loadOverlays(ctx, l.stored, p.ID, time.Time{})
+	l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l.stored, p.ID, time.Time{})
 	if err != nil {
 		return StartResult{}, err
 	}
@@ -45,7 +45,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	}
 	c, err := l.def.Case(workflow.CaseInput{
 		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Read: read,
-		Principal: p.ID, Role: string(p.Role), Overlays: overlays, JudgeConfigHash: hash,
+		Principal: p.ID, Role: string(p.Role), Overlays: l.overlays, JudgeConfigHash: l.overlaysHash,
 		ReviewPath: e.cfg.ReviewPath, Now: e.Now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
 	})
 	if err != nil {

@@ -70,8 +70,8 @@ func TestATakenNameStopsTheAgentsInstances(t *testing.T) {
 
 	for p, owner := range map[engine.Principal]engine.DefinitionOwner{agent: engine.OwnedByCaller, operator: engine.OwnedByOther} {
 		status, err1 := b.Status(t.Context(), p, id)
-		can, err2 := b.CanExecute(t.Context(), p, id, []string{"approved"})
-		ended, err3 := b.CanExecute(t.Context(), p, done, []string{"paid"})
+		can, err2 := b.CanExecute(t.Context(), p, engine.CanExecuteRequest{ID: id, States: []string{"approved"}})
+		ended, err3 := b.CanExecute(t.Context(), p, engine.CanExecuteRequest{ID: done, States: []string{"paid"}})
 		list, err4 := b.Instances(t.Context(), p, engine.InstancesRequest{})
 		if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 			t.Fatal(err1, err2, err3, err4)

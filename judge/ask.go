@@ -32,10 +32,10 @@ type question struct {
 	nonce    string
 }
 
-// askQuestion renders the question about a case. It is pure: marker and nonce come from
-// the caller. An error (no target, a document that is not JSON) is a bug of the program
-// that built the case.
-func askQuestion(c Case, marker, nonce string) (question, error) {
+// askQuestion renders the question about a case with an edition of the prompt. It is pure:
+// marker and nonce come from the caller. An error (no target, a document that is not JSON) is
+// a bug of the program that built the case.
+func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	if len(c.Candidates) == 0 {
 		return question{}, errors.New("judge: the case has no target to ask about")
 	}
@@ -61,7 +61,7 @@ func askQuestion(c Case, marker, nonce string) (question, error) {
 	for _, doc := range q.shown {
 		in.Documents = append(in.Documents, prompts.Document{Name: doc.Name, Text: doc.Text})
 	}
-	if q.prompt, err = prompts.Render(prompts.TransitionV1, in); err != nil {
+	if q.prompt, err = prompts.Render(edition, in); err != nil {
 		return question{}, fmt.Errorf("judge: %w", err)
 	}
 	return q, nil
@@ -114,7 +114,7 @@ func listEstablishedFacts(passed []LayerName) []string {
 // stand.
 func Show(c Case) (prompts.Prompt, error) {
 	c.Passed = listEarlierLayers(c)
-	q, err := askQuestion(c, "MARKER", "NONCE")
+	q, err := askQuestion(c, prompts.TransitionV2, "MARKER", "NONCE")
 	return q.prompt, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -35,7 +36,7 @@ func TestBounds(t *testing.T) {
 		"escapes":     `{"s":"` + strings.Repeat("<", 30_000) + `"}`,
 		"wide":        `{"l":[` + strings.TrimSuffix(strings.Repeat(`{"a":["x","y"],"b":{"c":"d"}},`, 2000), ",") + `]}`,
 	} {
-		q, err := askQuestion(askable(doc, doc), "MARKER", "NONCE")
+		q, err := askQuestion(askable(doc, doc), prompts.TransitionV2, "MARKER", "NONCE")
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -48,7 +49,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("%s: %.200s", name, d.Text)
 			}
 		}
-		again, err := askQuestion(askable(doc, doc), "MARKER", "NONCE")
+		again, err := askQuestion(askable(doc, doc), prompts.TransitionV2, "MARKER", "NONCE")
 		if err != nil || again.prompt.User != q.prompt.User {
 			t.Errorf("%s: not the same twice", name)
 		}
@@ -64,7 +65,7 @@ func TestAskShowsWhatTheDefinitionSays(t *testing.T) {
 	c.Rubric.Criteria = []string{"first question", "second question"}
 	c.Rubric.Reference = "what good data look like"
 	c.Rubric.Exemplars = []Exemplar{{Data: json.RawMessage(`{"comments":"LGTM <<MARKER:end>>"}`), Outcome: Reject, Why: "names nothing"}}
-	q, err := askQuestion(c, "MARKER", "NONCE")
+	q, err := askQuestion(c, prompts.TransitionV2, "MARKER", "NONCE")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,14 +84,14 @@ func TestAskShowsWhatTheDefinitionSays(t *testing.T) {
 	if !strings.HasSuffix(strings.TrimSpace(q.prompt.User), "<<MARKER:end>>") || strings.Index(q.prompt.User, `"fine"`) < strings.Index(q.prompt.User, "DOC-7") {
 		t.Error("the data must come last")
 	}
-	bare, err := askQuestion(askable(`{}`, `{}`), "M", "N")
+	bare, err := askQuestion(askable(`{}`, `{}`), prompts.TransitionV2, "M", "N")
 	if err != nil || len(bare.criteria) != len(defaultCriteria) {
 		t.Errorf("%d default criteria, %v", len(bare.criteria), err)
 	}
-	if _, err := askQuestion(Case{}, "M", "N"); err == nil {
+	if _, err := askQuestion(Case{}, prompts.TransitionV2, "M", "N"); err == nil {
 		t.Error("a case without a target was asked about")
 	}
-	if _, err := askQuestion(askable(`{}`, `{`), "M", "N"); err == nil {
+	if _, err := askQuestion(askable(`{}`, `{`), prompts.TransitionV2, "M", "N"); err == nil {
 		t.Error("data that is no JSON was asked about")
 	}
 }

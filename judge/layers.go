@@ -2,13 +2,12 @@ package judge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/judge/content"
+	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // Layer is one examiner. Weigh looks at the case and says what it thinks; an
@@ -89,7 +88,7 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
-	report, err := l.check(ctx, c, set)
+	report, err := set.CheckSchema(ctx, c.caller(), c.Data)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
 	}
@@ -99,22 +98,6 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		op.Reasoning = "The data matches its schema."
 	}
 	return op, nil
-}
-
-// check applies the schema, and where that takes the sandbox and the scripts are next, has it run
-// them behind the schema. What is wrong with them is said when they are asked apart.
-func (l schema) check(ctx context.Context, c Case, set *validators.Set) (validators.SchemaReport, error) {
-	fieldsPassed := len(c.Checks.RequiredFields) == 0 || slices.Contains(c.Passed, LayerFields)
-	if c.early != nil && fieldsPassed && set.IsSandboxed() {
-		if scripts := l.compiler.Recall(c.Owner, c.scriptChecks()); scripts != nil {
-			report, reply, err := set.CheckThenRun(ctx, c.Data, scripts, c.scriptInput())
-			if _, held := errors.AsType[*validators.QuarantineError](err); !held && !errors.Is(err, script.ErrInput) {
-				*c.early = reply
-				return report, err
-			}
-		}
-	}
-	return set.CheckSchema(ctx, c.caller(), c.Data)
 }
 
 // state checks the merged context against the validators of the state to be entered,
@@ -169,6 +152,9 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 		return Opinion{}, fmt.Errorf("content: %w", err)
 	}
 	op := Opinion{Layer: LayerContent, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural}
+	if len(c.Rubric.Criteria) > 0 && isBlank(c, docs) {
+		return blankOpinion(c.Rubric.Criteria), nil
+	}
 	findings, certain := content.Examine(docs)
 	if len(findings) == 0 {
 		return op, nil
@@ -179,6 +165,34 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 	}
 	op.Findings, op.Reasoning = findings, joinFindings(findings)
 	return op, nil
+}
+
+// isBlank reports whether neither data nor context nor evidence holds anything to judge.
+func isBlank(c Case, docs shown.Documents) bool {
+	fetched := slices.ContainsFunc(c.Fetched, func(e Evidence) bool { return e.Failure == "" })
+	return !fetched && content.IsBlank(docs)
+}
+
+// hasNothingToJudge reports whether a model would be asked about nothing: there is neither
+// anything to judge nor a criterion to judge it by.
+func hasNothingToJudge(c Case) (bool, error) {
+	if len(c.Rubric.Criteria) > 0 {
+		return false, nil
+	}
+	docs, err := showDocuments(c)
+	return err == nil && isBlank(c, docs), err
+}
+
+// blankOpinion says that nothing shows what the criteria ask for.
+func blankOpinion(criteria []string) Opinion {
+	op := Opinion{Layer: LayerContent, Outcome: Reject, Confidence: 1, Assurance: AssuranceStructural}
+	for _, text := range criteria[:min(len(criteria), maxUnmet)] {
+		op.Findings = append(op.Findings, validators.Finding{
+			Code: CodeCriterionNotMet, Message: joinSentences("Not met: "+cleanText(text, maxPhrase), "There are no data, context or evidence that could show it."),
+		})
+	}
+	op.Reasoning = joinFindings(op.Findings)
+	return op
 }
 
 // ownersFault is the hint of every fault: the caller cannot fix it.

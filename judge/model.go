@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -33,6 +34,10 @@ type ModelConfig struct {
 	Memory Memory
 	// Calibrations make a stated confidence one that was measured. nil: all are shrunk.
 	Calibrations *Calibrations
+
+	// Prompt is the edition of the prompt to ask with, one of prompts.IDs. "": the newest, or the
+	// newest that a calibration is bound to.
+	Prompt string
 
 	// RefusalLimit is the answer without an approval at which the loop guard steps in:
 	// 3; negative is never. RefusalWindow is how long an answer counts: 24 h.
@@ -73,6 +78,9 @@ type modelLayer struct {
 func NewModel(cfg ModelConfig) (Layer, error) {
 	if cfg.Completer == nil {
 		return nil, errors.New("judge: ModelConfig.Completer is required")
+	}
+	if cfg.Prompt != "" && !slices.Contains(prompts.IDs(), cfg.Prompt) {
+		return nil, fmt.Errorf("judge: ModelConfig.Prompt %.40q is unknown; use one of %s", cfg.Prompt, strings.Join(prompts.IDs(), ", "))
 	}
 	if cfg.RefusalLimit == 0 {
 		cfg.RefusalLimit = 3
@@ -152,15 +160,24 @@ func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve
 // hasModel reports whether a model is configured, true when the Completer does not
 // tell.
 func (m *modelLayer) hasModel(name string) bool {
-	names, ok := m.Completer.(interface{ Names() []string })
-	return name == "" || !ok || slices.Contains(names.Names(), name)
+	names := m.modelNames()
+	return name == "" || names == nil || slices.Contains(names, name)
+}
+
+// modelNames are the configured models, the default one first; nil when the Completer does not
+// tell.
+func (m *modelLayer) modelNames() []string {
+	if c, ok := m.Completer.(interface{ Names() []string }); ok {
+		return c.Names()
+	}
+	return nil
 }
 
 // askModel asks once. The opinion has a Model of its own, also with a *BusyError; other
 // errors come without one.
 func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion, error) {
 	marker, nonce := m.newSecrets(c, sample)
-	q, err := askQuestion(c, marker, nonce)
+	q, err := askQuestion(c, m.promptFor(c.Rubric), marker, nonce)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: write the question for the model: %w", err)
 	}
@@ -186,6 +203,29 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 		return noJudgement(TroubleUnreadable, failureMessage(TroubleUnreadable, llm.ClassInconsistent), model), nil
 	}
 	return m.weighAnswer(q, reply.Answer, model), nil
+}
+
+// promptFor is the edition of the prompt to ask with. A calibration is bound to its prompt: where
+// only an earlier one is calibrated, that one is asked.
+func (m *modelLayer) promptFor(r Rubric) string {
+	if m.Prompt != "" {
+		return m.Prompt
+	}
+	editions := prompts.IDs()
+	if m.Calibrations.Hash() == "" {
+		return editions[0]
+	}
+	model := r.Model
+	if names := m.modelNames(); model == "" && len(names) > 0 {
+		model = names[0]
+	}
+	criteria := CriteriaDigest(r)
+	for _, id := range editions {
+		if _, ok := m.Calibrations.bound[binding{model, prompts.Digest(id), criteria}]; ok {
+			return id
+		}
+	}
+	return editions[0]
 }
 
 // noJudgement is the opinion of a model layer without one. An empty reason is the

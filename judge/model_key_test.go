@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -88,7 +89,7 @@ func TestRequest(t *testing.T) {
 	n := 0
 	req := requestFor(t, ModelConfig{Random: func() string { n++; return strings.Repeat(string(rune('A'+n)), 20) }}, c)
 	marker, nonce := strings.Repeat("B", 20), strings.Repeat("C", 20)
-	q, err := askQuestion(c, marker, nonce)
+	q, err := askQuestion(c, prompts.TransitionV2, marker, nonce)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -107,7 +108,7 @@ func reviewCase(change ...func(*Case)) Case {
 // idsOf are the ids under which a case's criteria are asked about.
 func idsOf(t testing.TB, c Case) []string {
 	t.Helper()
-	q, err := askQuestion(c, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
+	q, err := askQuestion(c, prompts.TransitionV2, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +344,7 @@ func TestModelRecordsHowItCameAbout(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := askQuestion(c, "m", "n")
+	q, err := askQuestion(c, prompts.TransitionV2, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +379,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := askQuestion(c, "m", "n")
+	q, err := askQuestion(c, prompts.TransitionV2, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}

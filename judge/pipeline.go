@@ -9,7 +9,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
-	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // ErrCase reports a Case that cannot be judged because it contradicts itself: a
@@ -37,8 +36,8 @@ type Config struct {
 // for concurrent use.
 type Pipeline struct {
 	// plain and modelled are the lines, in order: the layers of one line are all
-	// heard, and the first line that does not approve ends it. modelled is for
-	// cases that ask for a model.
+	// heard, and the first line that does not approve ends it. modelled come after
+	// plain, for cases that ask for a model and have something to judge.
 	plain, modelled [][]Layer
 	scripts         Layer
 	clock           func() time.Time
@@ -67,10 +66,7 @@ func New(cfg Config) (*Pipeline, error) {
 		{p.scripts},
 		{state{cfg.Compiler}},
 	}
-	p.modelled = append(slices.Clip(p.plain),
-		[]Layer{contentLayer{}},
-		[]Layer{cfg.Model},
-	)
+	p.modelled = [][]Layer{{contentLayer{}}, {cfg.Model}}
 	return p, nil
 }
 
@@ -83,27 +79,37 @@ func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	lines := p.plain
-	if c.Rubric.asksModel() {
-		lines = p.modelled
+	approved, err := p.askLines(ctx, p.plain, &c, &h)
+	if err == nil && approved && c.Rubric.asksModel() {
+		if h.blank, err = hasNothingToJudge(c); err == nil && !h.blank {
+			_, err = p.askLines(ctx, p.modelled, &c, &h)
+		}
 	}
-	for _, line := range lines {
-		approved := true
-		for _, layer := range line {
-			op, err := p.weighLayer(ctx, layer, &c, &h)
-			if err != nil {
-				return Verdict{}, err
-			}
-			approved = approved && (op.Outcome == "" || op.Outcome == Approve)
-		}
-		if !approved {
-			break
-		}
+	if err != nil {
+		return Verdict{}, err
 	}
 	if err := p.routeShadow(ctx, c, &h); err != nil {
 		return Verdict{}, err
 	}
 	return settle(h), nil
+}
+
+// askLines asks the layers of each line until one does not approve.
+func (p *Pipeline) askLines(ctx context.Context, lines [][]Layer, c *Case, h *deliberation) (approved bool, err error) {
+	for _, line := range lines {
+		approved = true
+		for _, layer := range line {
+			op, err := p.weighLayer(ctx, layer, c, h)
+			if err != nil {
+				return false, err
+			}
+			approved = approved && (op.Outcome == "" || op.Outcome == Approve)
+		}
+		if !approved {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // open prepares a case for the layers. Its error is ErrCase.
@@ -112,9 +118,6 @@ func (c *Case) open() (deliberation, error) {
 		return deliberation{}, err
 	}
 	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
-	if len(c.Evidence) == 0 && len(c.Checks.Routes)+len(c.Checks.Validators) > 0 {
-		c.early = new(script.Reply)
-	}
 	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target

@@ -130,6 +130,12 @@ func confidenceWarning(c float64) string {
 	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", formatConfidence(c))
 }
 
+// What is said of a move that left a model nothing to judge.
+const (
+	notAsked      = "The model was not asked: there are no data, context or evidence to judge, and no criteria."
+	sendSomething = "The model was not asked, because there are no data, context or evidence to judge: send data that say what was done, or ask a person."
+)
+
 func fallbackWarning(why string, have Assurance) string {
 	return joinSentences(why, fmt.Sprintf("The move was decided without it (assurance %s).", have))
 }

@@ -72,7 +72,8 @@ func (r Rubric) withDefaults() Rubric {
 
 func (r Rubric) asksModel() bool { return r.Enabled && r.UseLLM }
 
-func (r Rubric) requiredAssurance() Assurance {
+// RequiredAssurance is the least assurance that an approval needs.
+func (r Rubric) RequiredAssurance() Assurance {
 	if r.Risk == RiskHigh {
 		return strongerAssurance(r.RequireAssurance, AssuranceLLMCalibrated)
 	}

@@ -15,6 +15,8 @@ type deliberation struct {
 	rubric   Rubric // with defaults
 	// reviewPath is true when somebody could resolve an escalation.
 	reviewPath bool
+	// blank is true when a model was not asked because there was nothing to judge.
+	blank bool
 	// target is the state that the action leads to, "" when none was determined.
 	target string
 }
@@ -176,8 +178,11 @@ func (h deliberation) applyAvailability(v Verdict) Verdict {
 // is missing, assurance first, because better data cannot fix it.
 func (h deliberation) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
-	if need := h.rubric.requiredAssurance(); !v.Assurance.AtLeast(need) {
+	if need := h.rubric.RequiredAssurance(); !v.Assurance.AtLeast(need) {
 		missing = append(missing, assuranceFinding(v.Assurance, need))
+		if h.blank {
+			missing[0].Hint = sendSomething
+		}
 	}
 	if h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence {
 		if h.rubric.StrictMode {
@@ -187,6 +192,9 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 		}
 	}
 	if len(missing) == 0 {
+		if h.blank {
+			v.Warnings = append(v.Warnings, notAsked)
+		}
 		return v
 	}
 	return v.withOutcome(Escalate, missing...)

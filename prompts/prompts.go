@@ -21,8 +21,12 @@ import (
 	"unicode"
 )
 
-// TransitionV1 is the prompt that asks about one move.
-const TransitionV1 = "transition/v1"
+// The editions of the prompt that asks about one move. TransitionV2 says that the context can
+// prove a criterion, and what to do with a move that carries no data.
+const (
+	TransitionV1 = "transition/v1"
+	TransitionV2 = "transition/v2"
+)
 
 // Input is what the template shows. Texts are shown as they are but for control
 // characters; Documents are JSON already.
@@ -76,17 +80,22 @@ type Prompt struct {
 	Schema json.RawMessage
 }
 
-// The parts of transition/v1. Changing one changes the digest, and with it every
-// calibration that was bound to it: make a v2 instead.
+// The parts of the editions, of which some are shared. Changing one changes the digest of each
+// edition that has it, and with it every calibration that was bound to it and every recorded
+// question: make a new edition instead.
 var (
 	//go:embed transition_v1.system.txt
-	transitionSystem string
+	systemV1 string
+	//go:embed transition_v2.system.txt
+	systemV2 string
 	//go:embed transition_v1.user.tmpl
-	transitionUser string
+	userV1 string
 	//go:embed transition_v1.shape.tmpl
-	transitionShape string
+	shapeV1 string
 	//go:embed transition_v1.schema.json
-	transitionSchema []byte
+	schemaV1 []byte
+	//go:embed transition_v2.schema.json
+	schemaV2 []byte
 )
 
 type edition struct {
@@ -96,12 +105,22 @@ type edition struct {
 	schema, nonced json.RawMessage
 }
 
-var transitionV1 = sync.OnceValue(func() *edition {
-	return newEdition(TransitionV1, transitionSystem, transitionUser, transitionShape, transitionSchema)
-})
+// editions are made when they are first asked for.
+var editions = map[string]func() *edition{
+	TransitionV1: sync.OnceValue(func() *edition { return newEdition(TransitionV1, systemV1, userV1, shapeV1, schemaV1) }),
+	TransitionV2: sync.OnceValue(func() *edition { return newEdition(TransitionV2, systemV2, userV1, shapeV1, schemaV2) }),
+}
 
-// IDs are the known templates.
-func IDs() []string { return []string{TransitionV1} }
+// IDs are the known templates, the newest first.
+func IDs() []string { return []string{TransitionV2, TransitionV1} }
+
+// Digest is that of the Prompts that Render makes of a template, "" for an unknown id.
+func Digest(id string) string {
+	if find := editions[id]; find != nil {
+		return find().digest
+	}
+	return ""
+}
 
 func newEdition(id, system, user, shape string, schema []byte) *edition {
 	functions := template.FuncMap{"line": singleLine}
@@ -137,10 +156,11 @@ func compactJSON(doc []byte) json.RawMessage {
 
 // Render fills a template in. The error is for an unknown id only.
 func Render(id string, in Input) (Prompt, error) {
-	if id != TransitionV1 {
+	find := editions[id]
+	if find == nil {
 		return Prompt{}, fmt.Errorf("prompts: there is no template %q; known: %s", id, strings.Join(IDs(), ", "))
 	}
-	e := transitionV1()
+	e := find()
 	user, err := fillTemplate(e.user, in)
 	if err != nil {
 		return Prompt{}, err

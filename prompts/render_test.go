@@ -39,35 +39,52 @@ func bare() prompts.Input {
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	for name, in := range map[string]prompts.Input{"full": full(), "bare": bare()} {
-		p, err := prompts.Render(prompts.TransitionV1, in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := p.ID + " " + p.Digest + "\n=== system\n" + p.System + "\n=== user\n" + p.User + "\n=== shape\n" + p.Shape + "\n=== schema\n" + string(p.Schema) + "\n"
-		path := filepath.Join("testdata", name+".golden")
-		if *update {
-			if err := os.MkdirAll("testdata", 0o755); err != nil {
+	for _, id := range prompts.IDs() {
+		for name, in := range map[string]prompts.Input{"full": full(), "bare": bare()} {
+			p, err := prompts.Render(id, in)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			got := p.ID + " " + p.Digest + "\n=== system\n" + p.System + "\n=== user\n" + p.User + "\n=== shape\n" + p.Shape + "\n=== schema\n" + string(p.Schema) + "\n"
+			path := filepath.Join("testdata", strings.ReplaceAll(id, "/", "_")+"_"+name+".golden")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
 				t.Fatal(err)
 			}
+			if got != string(want) {
+				t.Errorf("%s is not what is rendered (run with -update and read the diff; a changed template is a new version):\n%s", path, got)
+			}
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// A model learns that a pointer into the context, or into the evidence, is proof, and what to do
+// with a move that carries no data: from the prompt and from the schema of its answer.
+func TestTheContextIsProof(t *testing.T) {
+	t.Parallel()
+	p, err := prompts.Render(prompts.TransitionV2, bare())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"system": p.System, "schema": string(p.Schema), "shape": p.Shape} {
+		if !strings.Contains(text, "/context/title") {
+			t.Errorf("the %s does not say that the context can be pointed at", what)
 		}
-		if got != string(want) {
-			t.Errorf("%s is not what is rendered (run with -update and read the diff; a changed template is a new version):\n%s", path, got)
-		}
+	}
+	if !strings.Contains(p.System, `Where the document "data" is {}`) {
+		t.Error("the system text does not say what to do without data")
 	}
 }
 
 // What others rely on: where things stand, and what never reaches the model.
 func TestForm(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV1, full())
+	p, err := prompts.Render(prompts.TransitionV2, full())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +110,8 @@ func TestForm(t *testing.T) {
 // the one, calibrations are bound to the other.
 func TestSteady(t *testing.T) {
 	t.Parallel()
-	a, errA := prompts.Render(prompts.TransitionV1, full())
-	b, errB := prompts.Render(prompts.TransitionV1, bare())
+	a, errA := prompts.Render(prompts.TransitionV2, full())
+	b, errB := prompts.Render(prompts.TransitionV2, bare())
 	if errA != nil || errB != nil || a.System != b.System || a.Digest != b.Digest || !strings.HasPrefix(a.Digest, "sha256:") {
 		t.Errorf("%v, %v, %s, %s", errA, errB, a.Digest, b.Digest)
 	}
@@ -114,7 +131,7 @@ func TestUnknownTemplate(t *testing.T) {
 // The schema stays in the subset that every enforcing provider takes.
 func TestSchemaSubset(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV1, bare())
+	p, err := prompts.Render(prompts.TransitionV2, bare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +197,7 @@ func TestHidden(t *testing.T) {
 }
 
 func ExampleRender() {
-	p, err := prompts.Render(prompts.TransitionV1, prompts.Input{
+	p, err := prompts.Render(prompts.TransitionV2, prompts.Input{
 		Workflow: "document-review", From: "reviewing", Action: "approve", To: "approved",
 		Criteria:  []prompts.Criterion{{ID: "c1", Text: "The comments name what was read"}},
 		Documents: []prompts.Document{{Name: "data", Text: `{"comments":"Read sections 1 to 4."}`}},

@@ -57,6 +57,16 @@ func (s *Set) CheckFields(doc document.JSON) []Finding {
 	return out
 }
 
+// HasField reports whether a document has a required field, as CheckFields looks for it.
+func HasField(doc document.JSON, name string) bool {
+	f, err := parseField(name)
+	if err != nil || doc.Kind() != document.Object {
+		return false
+	}
+	w := fieldWalker{value: doc}
+	return w.find(f) && w.value.Kind() != document.Null && !isBlank(w.value)
+}
+
 func (f field) check(doc document.JSON) (Finding, bool) {
 	w := fieldWalker{value: doc}
 	found := w.find(f)

@@ -28,8 +28,23 @@ var localCLI = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 const maxDefinition = 256 << 10
 
 // definitionFiles expands patterns to files: a file, a folder (its .json, .yaml
-// and .yml files) or a glob. Sorted, each once; a pattern without a file is an error.
-func definitionFiles(patterns []string) ([]string, error) { return collectFiles(patterns, filesIn) }
+// and .yml files) or a glob. Sorted, each once, without files of tests; a pattern without a
+// file is an error.
+func definitionFiles(patterns []string) ([]string, error) {
+	all, err := collectFiles(patterns, filesIn)
+	files := slices.DeleteFunc(slices.Clone(all), isTestFile)
+	if len(all) > 0 && len(files) == 0 {
+		return nil, term.UsageErrorf("gavel test runs it", "%s holds tests of a workflow, not a definition", all[0])
+	}
+	return files, err
+}
+
+// testEndings are how the names of files of tests end; such files lie next to definitions.
+var testEndings = []string{".test.yaml", ".test.yml", ".test.json"}
+
+func isTestFile(path string) bool {
+	return slices.ContainsFunc(testEndings, func(end string) bool { return strings.HasSuffix(strings.ToLower(path), end) })
+}
 
 // collectFiles expands patterns; inFolder lists the files of one that is a folder.
 func collectFiles(patterns []string, inFolder func(dir string) ([]string, error)) ([]string, error) {
@@ -83,30 +98,74 @@ func filesIn(dir string) ([]string, error) {
 	for _, e := range entries {
 		switch strings.ToLower(filepath.Ext(e.Name())) {
 		case ".json", ".yaml", ".yml":
-			if path := filepath.Join(dir, e.Name()); isFile(path) {
+			if path := filepath.Join(dir, e.Name()); isFile(path) && !isTestFile(path) {
 				files = append(files, path)
 			}
 		}
 	}
 	if len(files) == 0 {
-		return nil, term.UsageErrorf("", "the folder %s has no .json, .yaml or .yml file", dir)
+		return nil, term.UsageErrorf("", "the folder %s has no definition: no .json, .yaml or .yml file", dir)
 	}
 	return files, nil
 }
 
-func readDefinition(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+// readDefinition reads a definition's file; the files that it names are read when it is parsed.
+func readDefinition(path string) (req engine.DefineRequest, err error) {
+	info, err := os.Stat(path) //nolint:gosec // the user names the file
 	if err != nil {
-		return nil, term.UnknownErrorf("", "cannot read the definition: %w", err)
+		return req, term.UnknownErrorf("", "cannot read the definition: %w", err)
 	}
 	if info.Size() > maxDefinition {
-		return nil, term.UsageErrorf("", "%s has %d bytes; a definition has at most %d", path, info.Size(), maxDefinition)
+		return req, term.UsageErrorf("", "%s has %d bytes; a definition has at most %d", path, info.Size(), maxDefinition)
 	}
-	document, err := os.ReadFile(path)
+	req = engine.DefineRequest{Source: path, Files: filesBelow(filepath.Dir(path))}
+	if req.Document, err = os.ReadFile(path); err != nil { //nolint:gosec // as above
+		return req, term.UnknownErrorf("", "cannot read the definition: %w", err)
+	}
+	return req, nil
+}
+
+// noteFiles calls note with the path of each file that the definition names, before it is read.
+func noteFiles(req *engine.DefineRequest, note func(path string)) {
+	read, dir := req.Files, filepath.Dir(req.Source)
+	req.Files = func(name string) ([]byte, error) {
+		note(filepath.Join(dir, filepath.FromSlash(name)))
+		return read(name)
+	}
+}
+
+// parseDefinition reads and parses a definition's file.
+func parseDefinition(path string) (*workflow.Definition, error) {
+	req, err := readDefinition(path)
 	if err != nil {
-		return nil, term.UnknownErrorf("", "cannot read the definition: %w", err)
+		return nil, err
 	}
-	return document, nil
+	return workflow.ParseWithFiles(req.Source, req.Document, req.Files)
+}
+
+// filesBelow reads the files that a definition in the folder names. No name and no link in
+// the folder leads out of it.
+func filesBelow(dir string) workflow.Files {
+	return func(name string) ([]byte, error) {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		info, err := root.Stat(name)
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			return nil, path.Err // the name is in the message already
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case !info.Mode().IsRegular(): // a pipe would keep the reader waiting
+			return nil, errors.New("it is not a regular file")
+		case info.Size() > maxDefinition:
+			return nil, fmt.Errorf("it has %d bytes, more than a definition may have", info.Size())
+		}
+		return root.ReadFile(name)
+	}
 }
 
 // issueLine is an issue as compilers write them: file:line: severity: message.
@@ -126,7 +185,7 @@ func parseError(file string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a workflow definition", file)}
 	}
-	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s is not a workflow definition: %w", file, err)}
+	return err
 }
 
 func issueLines(file string, issues []workflow.Issue) []string {
@@ -159,14 +218,16 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng definer, pattern
 	if err != nil {
 		return err
 	}
-	return defineFiles(ctx, log, eng, files, map[string]string{})
+	return defineFiles(ctx, log, eng, files, readDefinition, map[string]string{})
 }
 
+type definitionReader func(file string) (engine.DefineRequest, error)
+
 // defineFiles registers the definitions of files; from gets the file of each workflow.
-func defineFiles(ctx context.Context, log *slog.Logger, eng definer, files []string, from map[string]string) error {
+func defineFiles(ctx context.Context, log *slog.Logger, eng definer, files []string, read definitionReader, from map[string]string) error {
 	var bad []string
 	for _, file := range files {
-		_, issues, err := defineFile(ctx, log, eng, file, from)
+		_, issues, err := defineFile(ctx, log, eng, file, read, from)
 		if err != nil {
 			return err
 		}
@@ -177,15 +238,15 @@ func defineFiles(ctx context.Context, log *slog.Logger, eng definer, files []str
 
 // defineFile registers a file's definition as the operator's, or says line by line why that
 // cannot be. from knows which file each workflow came from.
-func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string, from map[string]string) (result engine.DefineResult, bad []string, err error) {
-	document, err := readDefinition(file)
+func defineFile(ctx context.Context, log *slog.Logger, eng definer, file string, read definitionReader, from map[string]string) (result engine.DefineResult, bad []string, err error) {
+	req, err := read(file)
 	if err != nil {
 		return result, nil, err
 	}
-	if other, twice := from[definitionName(file, document)]; twice {
+	if other, twice := from[definitionName(req)]; twice {
 		return result, []string{fmt.Sprintf("%s: error: %s defines the same workflow; give one of them another name", file, other)}, nil
 	}
-	result, err = eng.Define(ctx, localCLI, engine.DefineRequest{Source: file, Document: document})
+	result, err = eng.Define(ctx, localCLI, req)
 	switch known, ok := errors.AsType[*engine.Error](err); {
 	case ok && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0:
 		return result, issueLines(file, known.Issues), nil
@@ -220,10 +281,10 @@ func loadFailure(bad []string) error {
 
 // definitionName is the name in a document, or one that no other file has when
 // it does not parse: its mistakes are told where it is defined.
-func definitionName(file string, document []byte) string {
-	d, err := workflow.Parse(file, document)
+func definitionName(req engine.DefineRequest) string {
+	d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files)
 	if err != nil {
-		return "\x00" + file
+		return "\x00" + req.Source
 	}
 	return d.Name
 }
@@ -234,22 +295,27 @@ type stamp struct {
 	size int64
 	at   time.Time
 	file os.FileInfo // for os.SameFile: another file may have been put in its place
+
+	named int64 // sizes and times of the files that a definition names, added up
 }
 
 // stampOf is the zero stamp for a file that cannot be seen.
 func stampOf(path string) stamp {
-	info, err := os.Stat(path)
+	info, err := os.Stat(path) //nolint:gosec // as in readDefinition
 	if err != nil {
 		return stamp{}
 	}
-	return stamp{info.Size(), info.ModTime(), info}
+	return stamp{size: info.Size(), at: info.ModTime(), file: info}
 }
+
+// sum is another number after a change.
+func (s stamp) sum() int64 { return s.size + s.at.UnixNano() }
 
 func (s stamp) equal(o stamp) bool {
 	if s.file == nil || o.file == nil {
 		return s.file == nil && o.file == nil
 	}
-	return s.size == o.size && s.at.Equal(o.at) && os.SameFile(s.file, o.file)
+	return s.size == o.size && s.at.Equal(o.at) && s.named == o.named && os.SameFile(s.file, o.file)
 }
 
 // definitionWatch keeps the operator's definitions as their files are. A file that is refused
@@ -261,8 +327,9 @@ type definitionWatch struct {
 	patterns []string
 	taken    map[string]stamp // in force as they were then
 	refused  map[string]stamp
-	last     map[string]stamp  // at the look before
-	from     map[string]string // workflow -> file
+	last     map[string]stamp            // at the look before
+	from     map[string]string           // workflow -> file
+	named    map[string]map[string]stamp // definition -> files that it names, as they were when they were read
 
 	mu      sync.Mutex
 	problem error // why a file is not in force
@@ -271,7 +338,7 @@ type definitionWatch struct {
 func newDefinitionWatch(eng definer, log *slog.Logger, patterns []string) *definitionWatch {
 	return &definitionWatch{
 		engine: eng, log: log, patterns: patterns,
-		taken: map[string]stamp{}, refused: map[string]stamp{}, last: map[string]stamp{}, from: map[string]string{},
+		taken: map[string]stamp{}, refused: map[string]stamp{}, last: map[string]stamp{}, from: map[string]string{}, named: map[string]map[string]stamp{},
 	}
 }
 
@@ -293,7 +360,29 @@ func (w *definitionWatch) start(ctx context.Context) error {
 		w.taken[file] = stampOf(file)
 	}
 	w.last = maps.Clone(w.taken)
-	return defineFiles(ctx, w.log, w.engine, files, w.from)
+	err = defineFiles(ctx, w.log, w.engine, files, w.read, w.from)
+	for _, file := range files {
+		w.taken[file] = w.addNamed(w.taken[file], file)
+	}
+	return err
+}
+
+// read is readDefinition, and notes which files the definition names.
+func (w *definitionWatch) read(file string) (engine.DefineRequest, error) {
+	req, err := readDefinition(file)
+	named := map[string]stamp{}
+	w.named[file] = named
+	noteFiles(&req, func(path string) { named[path] = stampOf(path) })
+	return req, err
+}
+
+// addNamed is a definition's stamp with the files that it names, as they were when they were read.
+func (w *definitionWatch) addNamed(at stamp, file string) stamp {
+	at.named = 0
+	for _, s := range w.named[file] {
+		at.named += s.sum()
+	}
+	return at
 }
 
 // emptyFolder reports whether a pattern is a folder in which there is no definition: one
@@ -346,7 +435,10 @@ func (w *definitionWatch) files() map[string]stamp {
 			continue
 		}
 		for _, file := range files {
-			if at := stampOf(file); at.file != nil {
+			if at := stampOf(file); at.file != nil && !isTestFile(file) {
+				for path := range w.named[file] {
+					at.named += stampOf(path).sum()
+				}
 				now[file] = at
 			}
 		}
@@ -364,12 +456,14 @@ func (w *definitionWatch) forget(now map[string]stamp) {
 	gone := func(file string, _ stamp) bool { _, there := now[file]; return !there }
 	maps.DeleteFunc(w.taken, gone)
 	maps.DeleteFunc(w.refused, gone)
+	maps.DeleteFunc(w.named, func(file string, _ map[string]stamp) bool { _, there := now[file]; return !there })
 }
 
 func (w *definitionWatch) take(ctx context.Context, file string, at stamp) {
 	before := maps.Clone(w.from)
 	maps.DeleteFunc(w.from, func(_, from string) bool { return from == file })
-	result, bad, err := defineFile(ctx, w.log, w.engine, file, w.from)
+	result, bad, err := defineFile(ctx, w.log, w.engine, file, w.read, w.from)
+	at = w.addNamed(at, file)
 	if err != nil {
 		if ctx.Err() != nil {
 			return

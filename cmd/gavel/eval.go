@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -214,7 +215,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		o.Structural = ledger.Results
 	} else {
 		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
-		layer, failed := with.measured()
+		layer, failed := with.measured("")
 		if failed != nil {
 			return m, failed
 		}
@@ -351,10 +352,11 @@ func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply,
 }
 
 // measured is the model as the layer that an evaluation measures. Neither a loop guard
-// nor a principal's budget stands before it: --max-calls and its like bound what is spent.
-func (m *model) measured() (judge.Layer, error) {
+// nor a principal's budget stands before it: --max-calls and its like bound what is spent. It is
+// asked with this edition of the prompt, "" for the usual one.
+func (m *model) measured(prompt string) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
-		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, RefusalLimit: -1, Stable: m.cassette != nil,
+		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: cmp.Or(prompt, m.prompt()), RefusalLimit: -1, Stable: m.cassette != nil,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)

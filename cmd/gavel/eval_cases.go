@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -97,7 +98,7 @@ func printGoldenLint(con *console, r evalLintReport) {
 }
 
 func goldenFiles(paths []string) ([]string, error) {
-	return filesBelow(paths, "golden case file", ".jsonl")
+	return findFiles(paths, "golden case file", ".jsonl")
 }
 
 // definitionCache reads every definition once, however many cases name it.
@@ -160,13 +161,12 @@ func readWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error
 	}
 	path, name, _ := strings.Cut(target, "#")
 	full := filepath.Join(filepath.Dir(file), filepath.FromSlash(path))
-	document, err := readDefinition(full)
+	d, err := parseDefinition(full)
+	if _, bad := errors.AsType[*workflow.ParseError](err); bad {
+		return nil, fmt.Errorf("%s is no workflow definition; run gavel lint on it: %w", full, err)
+	}
 	if err != nil {
 		return nil, err
-	}
-	d, err := workflow.Parse(full, document)
-	if err != nil {
-		return nil, fmt.Errorf("%s is no workflow definition; run gavel lint on it: %w", full, err)
 	}
 	if name != "" && name != d.Name {
 		return nil, fmt.Errorf("%s defines the workflow %q, not %q; change workflow.ref", full, d.Name, name)

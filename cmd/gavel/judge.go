@@ -59,8 +59,12 @@ Exit codes: 0 printed, 1 the definition is bad or the action is not legal there,
 }
 
 func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
-	source, err := readSource(con, c.File)
-	if err != nil {
+	source := engine.DefineRequest{Source: filepath.Base(c.File)}
+	var err error
+	if c.File != "-" {
+		source.Files = filesBelow(filepath.Dir(c.File))
+	}
+	if source.Document, err = readSource(con, c.File); err != nil {
 		return err
 	}
 	data, err := jsonArgument("--data", c.Data)
@@ -71,7 +75,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	question, err := caseFor(filepath.Base(c.File), source, c.State, c.Action, data, state)
+	question, err := caseFor(source, c.State, c.Action, data, state)
 	if err != nil {
 		return err
 	}
@@ -117,13 +121,13 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 
 // caseFor builds the case of an action as the engine would for a fresh instance
 // in that state.
-func caseFor(name string, source []byte, state, action string, data, document json.RawMessage) (judge.Case, error) {
-	def, err := workflow.Parse(name, source)
+func caseFor(source engine.DefineRequest, state, action string, data, document json.RawMessage) (judge.Case, error) {
+	def, err := workflow.ParseWithFiles(source.Source, source.Document, source.Files)
 	if err != nil {
 		return judge.Case{}, &term.ExitError{Code: term.ExitBad, Err: err, Hint: "gavel lint says more"}
 	}
 	if def.States[state] == nil {
-		return judge.Case{}, term.UsageErrorf("", "%s has no state %q", name, state)
+		return judge.Case{}, term.UsageErrorf("", "%s has no state %q", source.Source, state)
 	}
 	c, err := def.Case(workflow.CaseInput{
 		Operation: judge.Advance, Version: 1, Owner: operatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",

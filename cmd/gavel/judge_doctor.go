@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -141,7 +142,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 }
 
 func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expected judge.Outcome) (sampleTest, string, error) {
-	c, err := caseFor("judged-review.json", demo.JudgedReview, "reviewing", "approve", json.RawMessage(data),
+	c, err := caseFor(engine.DefineRequest{Source: "judged-review.json", Document: demo.JudgedReview}, "reviewing", "approve", json.RawMessage(data),
 		json.RawMessage(`{"documentId":"DOC-7","reviewer":"ada@example.com"}`))
 	if err != nil {
 		return sampleTest{}, "", err

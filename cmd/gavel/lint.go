@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -114,19 +113,14 @@ func describePlace(s workflow.SchemaPlace) string {
 // lintOne examines a file; its error is that it could not be examined.
 func lintOne(ctx context.Context, box *sandbox, known []string, file string) (lintFile, error) {
 	out := lintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
-	document, err := readDefinition(file)
-	if err != nil {
-		return out, err
-	}
-	d, err := workflow.Parse(file, document)
-	if err != nil {
-		parse, ok := errors.AsType[*workflow.ParseError](err)
-		if !ok {
-			return out, fmt.Errorf("parse %s: %w", file, err)
-		}
+	d, err := parseDefinition(file)
+	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		out.Issues = parse.Issues
 		sortIssues(out.Issues)
 		return out, nil
+	}
+	if err != nil {
+		return out, err
 	}
 	out.Name, out.Hash, out.definition = d.Name, d.Hash, d
 	out.Schemas = d.ListSchemas(operatorOwner)
@@ -190,11 +184,7 @@ func drawFile(file, format string) (engine.DiagramResult, error) {
 	if !isFile(file) {
 		return out, term.UsageErrorf("", "there is no file %s", file)
 	}
-	document, err := readDefinition(file)
-	if err != nil {
-		return out, err
-	}
-	d, err := workflow.Parse(file, document)
+	d, err := parseDefinition(file)
 	if err != nil {
 		return out, parseError(file, err)
 	}

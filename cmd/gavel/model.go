@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/prompts"
 )
 
 // modelFlags configure the model that judges. The first four are what other
@@ -205,7 +206,7 @@ func (f *modelFlags) key() (string, error) {
 // layer is the model as a layer of the judge; memory may be nil.
 func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
-		Completer: m.client, Memory: memory, Calibrations: m.calibrations,
+		Completer: m.client, Memory: memory, Calibrations: m.calibrations, Prompt: m.prompt(),
 		RefusalLimit: m.flags.Refusals, RefusalWindow: m.flags.Window, Budget: m.flags.Budget,
 		Stable: m.cassette != nil,
 	})
@@ -213,6 +214,20 @@ func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
 	return layer, nil
+}
+
+// prompt is the edition that a cassette to be replayed was recorded with, the newest if there are
+// several; "" for the usual one.
+func (m *model) prompt() string {
+	if m.cassette == nil || m.flags.CassetteFor != string(llm.CassetteReplay) {
+		return ""
+	}
+	for _, id := range prompts.IDs() {
+		if p, err := prompts.Render(id, prompts.Input{}); err == nil && m.cassette.HoldsSystem(p.System) {
+			return id
+		}
+	}
+	return ""
 }
 
 // names are the models that definitions may ask for; the first is the default.

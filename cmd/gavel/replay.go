@@ -28,7 +28,7 @@ type replayCmd struct {
 	Strict      bool     `name:"strict" help:"Judge with strictMode."`
 	Mode        string   `name:"mode" enum:"recorded,replay,record,record-missing,live" default:"recorded" placeholder:"MODE" help:"Where the model's answers come from: recorded (the default; what it answered then), replay (the cassette alone), record, record-missing, or live."`
 	Ask         string   `name:"model" placeholder:"NAME" help:"Ask this model, also where a definition names another one. Default: --llm-model."`
-	Prompt      string   `name:"prompt" placeholder:"ID" help:"Let recorded answers count only if they were asked for with this prompt, as it is today."`
+	Prompt      string   `name:"prompt" placeholder:"ID" help:"Let recorded answers count only if they were asked for with this prompt, as it is today; ask with it where the model is asked."`
 	Tape        string   `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	MaxFlips    *int64   `name:"max-flips" placeholder:"N" help:"Exit with 4 when more decisions than this come out otherwise."`
 	MaxApproved *int64   `name:"max-new-approvals" placeholder:"N" help:"Exit with 4 when more than this are approved now that were not then."`
@@ -277,7 +277,7 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Model, err = m.measured(); err != nil {
+	if cfg.Model, err = m.measured(c.Prompt); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	about.Answers = c.Mode + ", model " + c.Model

@@ -98,6 +98,29 @@ func TestReloadOfDefinitions(t *testing.T) {
 	}
 	s.sees("the workflow stays defined")
 	s.begin(s.agent, "more")
+
+	t.Run("point 15: a file that a definition names", func(t *testing.T) {
+		named := strings.Replace(loose, `"target":"b"`, `"target":"b","validator":{"file":"checks/go.js"}`, 1)
+		if status, answer := s.ask(s.owner, http.MethodPost, "/v1/definitions", named); status != http.StatusUnprocessableEntity || !strings.Contains(fmt.Sprint(answer), "only a definition that an operator loads from disk") {
+			t.Errorf("over REST, as an operator: %d %v", status, answer)
+		}
+		put(t, filepath.Join(dir, "checks", "go.js"), "() => false")
+		put(t, file, named)
+		s.hangUp()
+		if got := s.move(s.begin(s.agent, "guarded")); got != "reject" {
+			t.Errorf("with the file: %s", got)
+		}
+		known := strings.Count(s.stderr.String(), "in force for new instances")
+		put(t, filepath.Join(dir, "checks", "go.js"), "() => true")
+		s.until("the changed file is in force", func() bool { return strings.Count(s.stderr.String(), "in force for new instances") > known })
+		if got := s.move(s.begin(s.agent, "guarded")); got != "approve" {
+			t.Errorf("with the changed file: %s", got)
+		}
+		s.hangUp()
+		if again := strings.Count(s.stderr.String(), "in force for new instances"); again != known+1 {
+			t.Errorf("nothing was changed, and %d definitions are in force anew", again-known-1)
+		}
+	})
 }
 
 // move asks for the move of the workflow guarded, and returns the outcome.

@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/suite"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -99,6 +100,10 @@ func (c *testCmd) fingerprint() string {
 		if doc, err := os.ReadFile(path); err == nil {
 			if f, err := suite.Parse(path, doc); err == nil {
 				paths = append(paths, f.Definition())
+				if req, err := readDefinition(f.Definition()); err == nil {
+					noteFiles(&req, func(named string) { paths = append(paths, named) })
+					_, _ = workflow.ParseWithFiles(req.Source, req.Document, req.Files) // what is wrong is told by the run
+				}
 			}
 		}
 		for _, p := range paths {
@@ -157,7 +162,7 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 		}
 		return suite.Report{}, term.UsageErrorf("", "%w", err)
 	}
-	definition, err := os.ReadFile(f.Definition()) //nolint:gosec // the user's own file names it
+	definition, err := readDefinition(f.Definition())
 	if err != nil {
 		return suite.Report{}, term.UsageErrorf("workflow: is a path, relative to the file of tests", "%s: cannot read its workflow: %w", path, err)
 	}
@@ -238,9 +243,9 @@ func writeJUnit(path string, reports []suite.Report, least float64) error {
 	return nil
 }
 
-// filesBelow are the files that paths name, and below those that are folders the ones whose
+// findFiles are the files that paths name, and below those that are folders the ones whose
 // names end so; noun is what those are.
-func filesBelow(paths []string, noun string, endings ...string) ([]string, error) {
+func findFiles(paths []string, noun string, endings ...string) ([]string, error) {
 	return collectFiles(paths, func(dir string) (files []string, err error) {
 		err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() && slices.ContainsFunc(endings, func(end string) bool { return strings.HasSuffix(name, end) }) {
@@ -268,5 +273,5 @@ func orList(words []string) string {
 }
 
 func testFiles(paths []string) ([]string, error) {
-	return filesBelow(paths, "file of tests", ".test.yaml", ".test.yml", ".test.json")
+	return findFiles(paths, "file of tests", testEndings...)
 }

@@ -63,7 +63,7 @@ var defaultPrincipal = engine.Principal{ID: "test:agent", Role: engine.RoleAgent
 
 // Run runs one file. The error means that it could not be run: the definition is not
 // valid, or the engine could not answer.
-func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, error) {
+func Run(ctx context.Context, f File, definition engine.DefineRequest, open Opener) (Report, error) {
 	world := &stage{}
 	e, shut, err := open(world, scriptedModel{world})
 	if err != nil {
@@ -71,7 +71,7 @@ func Run(ctx context.Context, f File, definition []byte, open Opener) (Report, e
 	}
 	r := Report{Path: f.Path, Tests: []TestReport{}}
 	err = func() error {
-		defined, err := e.Define(ctx, author, engine.DefineRequest{Source: f.Definition(), Document: definition})
+		defined, err := e.Define(ctx, author, definition)
 		if err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func run(t *testing.T, tests string) (suite.Report, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return suite.Run(t.Context(), f, []byte(flow), open)
+	return suite.Run(t.Context(), f, engine.DefineRequest{Document: []byte(flow)}, open)
 }
 
 func TestAll(t *testing.T) {
@@ -141,16 +141,16 @@ func TestRunTellsWhyItCouldNot(t *testing.T) {
 	if err != nil || f.Definition() != "flow.json" {
 		t.Fatalf("%v, %s", err, f.Definition())
 	}
-	if _, err := suite.Run(t.Context(), f, []byte(`{"name":"w"}`), open); engine.CodeOf(err) != engine.CodeInvalidDefinition {
+	if _, err := suite.Run(t.Context(), f, engine.DefineRequest{Document: []byte(`{"name":"w"}`)}, open); engine.CodeOf(err) != engine.CodeInvalidDefinition {
 		t.Errorf("%v", err)
 	}
 	failing := errors.New("no engine")
-	if _, err := suite.Run(t.Context(), f, []byte(flow), func(judge.Fetcher, judge.Layer) (*engine.Engine, func() error, error) { return nil, nil, failing }); !errors.Is(err, failing) {
+	if _, err := suite.Run(t.Context(), f, engine.DefineRequest{Document: []byte(flow)}, func(judge.Fetcher, judge.Layer) (*engine.Engine, func() error, error) { return nil, nil, failing }); !errors.Is(err, failing) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := suite.Run(ctx, f, []byte(flow), open); err == nil {
+	if _, err := suite.Run(ctx, f, engine.DefineRequest{Document: []byte(flow)}, open); err == nil {
 		t.Error("no error although it was cancelled")
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -103,7 +102,7 @@ func TestCaseOfAnAction(t *testing.T) {
 		MaskedData: readPattern(`{"comments":"fine"}`), MaskedContext: readPattern(`{"documentId":"d1"}`), MaskedMerged: readPattern(`{"documentId":"d1","comments":"fine"}`),
 		Rubric: judge.DefaultRubric(), ReviewPath: true, Now: time.Unix(5, 0), Seed: 7,
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(judge.Case{})); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("case (-want +got):\n%s", diff)
 	}
 }
@@ -190,6 +189,7 @@ func TestLegality(t *testing.T) {
 		{"cancelled", func(in *workflow.CaseInput) { in.Ended = "cancelled" }, "instance_ended", []string{"cancelled", "new instance"}},
 		{"unknown action", func(in *workflow.CaseInput) { in.Action = "aprove" }, "illegal_action", []string{`"aprove"`, `possible: "approve", "sort", "reject"`, `Did you mean "approve"?`}},
 		{"action of another state", func(in *workflow.CaseInput) { in.Action = "submit" }, "illegal_action", []string{`possible in state "draft"`}},
+		{"nearly an action of another state", func(in *workflow.CaseInput) { in.Action = "submti" }, "illegal_action", []string{`Did you mean "submit"? It is possible in state "draft".`}},
 		{"actions of other roles are not offered", func(in *workflow.CaseInput) { in.Action, in.Role = "x", "reviewer" }, "illegal_action", []string{`possible: "approve".`}},
 		{"nothing to offer", func(in *workflow.CaseInput) { in.Action, in.Role = "x", "auditor" }, "illegal_action", []string{`possible: nothing.`}},
 		{"hostile action", func(in *workflow.CaseInput) { in.Action = strings.Repeat("\x1b[2Jx\u202e", 500) }, "illegal_action", []string{`"[2Jx[2Jx`, "…"}},
@@ -338,7 +338,7 @@ func TestCaseIsTotalAndDeterministic(t *testing.T) {
 			rt.Fatal("no Scrub")
 		}
 		one.Scrub, two.Scrub, one.Mask, two.Mask, one.Scrubber, two.Scrubber = nil, nil, nil, nil, nil, nil
-		if diff := cmp.Diff(one, two, cmpopts.IgnoreUnexported(judge.Case{})); diff != "" {
+		if diff := cmp.Diff(one, two); diff != "" {
 			rt.Fatalf("the same question twice:\n%s", diff)
 		}
 		switch n := len(one.Candidates); {

@@ -59,8 +59,9 @@ type Definition struct {
 	// Document is the definition as compact JSON, key order kept.
 	Document json.RawMessage
 
-	lines map[string]int // JSON pointer -> line, for Lint
-	masks *maskNode      // Sensitive, compiled; nil when empty or not made by Parse
+	lines map[string]int    // JSON pointer -> line, for Lint
+	files map[string]string // JSON pointer -> name of the file whose text is there
+	masks *maskNode         // Sensitive, compiled; nil when empty or not made by Parse
 }
 
 // State is one state of the machine.

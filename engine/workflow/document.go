@@ -177,7 +177,7 @@ func (d *Definition) Size() int {
 // memory as the rest.
 func (d *Definition) WithoutLines() *Definition {
 	out := *d
-	out.lines = nil
+	out.lines, out.files = nil, nil
 	return &out
 }
 

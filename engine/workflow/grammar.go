@@ -47,6 +47,8 @@ const (
 	aSpan      = `{"type":"string","pattern":"^([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^[0-9]{1,4}d$"}`
 	routeList  = `{"$ref":"#/$defs/routes"}`
 	stateNames = `{"type":"array","items":` + aLabel + `}`
+	aValidator = `{"anyOf":[` + aScript + `,{"$ref":"#/$defs/file"}]}`
+	aCriterion = `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/file"}]}`
 )
 
 var documentObject = objectGrammar{
@@ -61,10 +63,11 @@ var documentObject = objectGrammar{
 		{"states", "The states by name. Their order is the order in listings and diagrams.", `{"type":"object","minProperties":1,"propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/state"}}`},
 		{"judgeConfig", "How the judge decides, for every transition that does not override it.", `{"$ref":"#/$defs/judgeConfig"}`},
 		{"stateValidators", "By state: what must hold of the merged context when an instance enters it (for the initial state: of the start context).", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"$ref":"#/$defs/stateValidator"}}`},
-		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox in addition to the transition's own validator.", `{"type":"object","additionalProperties":` + aScript + `}`},
+		{"transitionValidators", "By action, or by state and action as \"state.action\": a function (data, context) => boolean or {valid, confidence, reason}. It runs in a sandbox in addition to the transition's own validator.", `{"type":"object","additionalProperties":` + aValidator + `}`},
 		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", aPointers},
 		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
 		{"retention", "How long the records of an instance are kept after it has ended. Only in definitions owned by an operator. Absent: forever.", `{"$ref":"#/$defs/retention"}`},
+		{"$schema", "The schema that editors check this document against; nothing reads it.", anyString},
 	},
 	required: []string{"name", "initialState", "states"},
 }
@@ -88,7 +91,7 @@ var transitionObject = objectGrammar{
 		{"description", "What performing the action means.", anyString},
 		{"requiredFields", "Fields of the action's data that must be present, not null and not a blank string: keys, dotted names or JSON pointers.", strList},
 		{"schema", "A JSON Schema of the action's data.", anySchema},
-		{"validator", "A function (data, context) => boolean or {valid, confidence, reason}; context is the one before the merge.", aScript},
+		{"validator", "A function (data, context) => boolean or {valid, confidence, reason}; context is the one before the merge.", aValidator},
 		{"roles", "The roles that may perform the action. Absent: agents and operators.", `{"type":"array","minItems":1,"items":{"enum":["agent","reviewer","operator","auditor"]}}`},
 		{"notBy", "An action, or several, whose performer may not perform this one on the same instance.", `{"anyOf":[` + aLabel + `,{"type":"array","items":` + aLabel + `}]}`},
 		{"writes", "The top-level keys of context that the action may set. Absent: any that is not frozen.", strList},
@@ -151,7 +154,7 @@ var settingKeys = []keyGrammar{
 	{"onJudgeUnavailable", "What happens when the model is needed and cannot answer. Default: escalate with strictMode, structural without.", `{"enum":["escalate","structural","reject"]}`},
 	{"requireAssurance", "The least assurance that an approval needs. Default none.", `{"enum":["none","structural","validators","llm","llm_calibrated","human"]}`},
 	{"risk", "high demands a calibrated model or a person.", `{"enum":["normal","high"]}`},
-	{"criteria", "Sentences that the model judges one by one.", strList},
+	{"criteria", "Sentences that the model judges one by one.", `{"type":"array","items":` + aCriterion + `}`},
 	{"model", "The name of a model that an operator configured. Absent: the default one.", `{"type":"string","minLength":1}`},
 	{"onEvidenceMissing", "What happens when required evidence is unavailable. reject (the default), or escalate: a person may decide without it.", `{"enum":["reject","escalate"]}`},
 	{"review", "How an escalated decision waits for a person.", `{"$ref":"#/$defs/review"}`},
@@ -178,6 +181,15 @@ var stateValidatorObject = objectGrammar{
 	},
 }
 
+var fileObject = objectGrammar{
+	name: "file",
+	doc:  "A file whose text stands for a validator or a criterion. Only in definitions that an operator loads from disk.",
+	keys: []keyGrammar{
+		{"file", "Its path, below the definition's folder, with slashes: checks/release.js.", `{"type":"string","minLength":1}`},
+	},
+	required: []string{"file"},
+}
+
 var retentionObject = objectGrammar{
 	name: "retention",
 	doc:  "How long the records of an instance are kept after it has ended. Nothing is removed until gavel retain runs.",
@@ -187,7 +199,7 @@ var retentionObject = objectGrammar{
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &fileObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{

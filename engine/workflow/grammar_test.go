@@ -73,7 +73,7 @@ func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
 // beyondSchema are cases that a JSON Schema has no words for.
 var beyondSchema = []string{
 	"hidden state name", "evidence twice", "a reference to nothing known", "a reference that is an expression",
-	"a reference that is not closed", "a timeout that is too long", "a review that expires at once", "retention of a day",
+	"a reference that is not closed", "a timeout that is too long", "validator in a file", "a review that expires at once", "retention of a day",
 }
 
 // Every key that the schema describes is one that the parser reads: a value of
@@ -112,6 +112,9 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		}},
 		"/states/a/transitions/go/review": {root.Defs["review"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{"review":{` + p + `}}}}}}`
+		}},
+		"/states/a/transitions/go/validator": {root.Defs["file"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{"validator":{` + p + `}}}}}}`
 		}},
 		"/retention":         {root.Defs["retention"], func(p string) string { return `{"retention":{` + p + `}}` }},
 		"/judgeConfig":       {root.Defs["judgeConfig"], func(p string) string { return `{"judgeConfig":{` + p + `}}` }},

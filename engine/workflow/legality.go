@@ -11,6 +11,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
+// CheckLegality says why an action is impossible for a caller, and in which states it is
+// possible. Nothing is said of what it requires.
+func (d *Definition) CheckLegality(in CaseInput) (illegal []validators.Finding, states []string) {
+	if s := d.States[in.State]; s != nil {
+		illegal = d.findIllegal(s, in)
+	}
+	return illegal, d.statesWith(in.Action)
+}
+
 // findIllegal returns why the action is impossible here, nothing when it is possible.
 // Role and notBy are reported together; an ended instance and an unknown action alone.
 func (d *Definition) findIllegal(s *State, in CaseInput) []validators.Finding {
@@ -53,20 +62,30 @@ func (d *Definition) describeUnknownAction(s *State, in CaseInput) validators.Fi
 		Code:    CodeIllegalAction,
 		Message: fmt.Sprintf("The action %s is not possible in state %s; possible: %s.", quoteName(in.Action), quoteName(s.Name), quoteNames(legal)),
 	}
-	if near := document.Suggest(in.Action, legal); near != "" {
-		f.Hint = fmt.Sprintf("Did you mean %s?", quoteName(near))
-		return f
-	}
-	var elsewhere []string
-	for _, name := range d.StateNames {
-		if d.States[name].Transitions[in.Action] != nil {
-			elsewhere = append(elsewhere, name)
+	near := document.Suggest(in.Action, legal)
+	if states := d.statesWith(in.Action); len(states) > 0 {
+		f.Hint = fmt.Sprintf("It is possible in state %s.", quoteNames(states))
+	} else if near == "" {
+		if near = document.Suggest(in.Action, d.listActions()); near != "" {
+			f.Hint = fmt.Sprintf("Did you mean %s? It is possible in state %s.", quoteName(near), quoteNames(d.statesWith(near)))
+			return f
 		}
 	}
-	if len(elsewhere) > 0 {
-		f.Hint = fmt.Sprintf("It is possible in state %s.", quoteNames(elsewhere))
+	if near != "" {
+		f.Hint = strings.TrimSpace(fmt.Sprintf("Did you mean %s? %s", quoteName(near), f.Hint))
 	}
 	return f
+}
+
+// statesWith are the states in which an action is possible, in the order of the document.
+func (d *Definition) statesWith(action string) []string {
+	var out []string
+	for _, name := range d.StateNames {
+		if s := d.States[name]; !s.Final && s.Transitions[action] != nil {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func describeRoleNotAllowed(t *Transition, role string) validators.Finding {

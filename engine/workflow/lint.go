@@ -58,6 +58,7 @@ func listParseRules() []Rule {
 		{ID: "number", Doc: "A number would change when read as a 64-bit float."},
 		{ID: "depth", Doc: "Objects and arrays are nested too deep."},
 		{ID: "size", Doc: "The definition, one of its scripts or the list of issues is too long."},
+		{ID: "file", Doc: "A file that the definition names cannot be read, or a file is named where only an operator who loads from disk may."},
 		{ID: "unsupported", Doc: "The document uses a part of YAML that JSON cannot express."},
 		{ID: "unknown-key", Doc: "A key is not part of the format."},
 		{ID: "not-supported", Doc: "A key names a feature of other judges that this one does not have."},
@@ -340,7 +341,11 @@ func (d *Definition) compileParts(ctx context.Context, o LintOptions) ([]problem
 			return nil, err
 		}
 		for _, p := range found {
-			out = append(out, part.locateProblem(p))
+			located := part.locateProblem(p)
+			if file := d.files[located.path]; file != "" {
+				located.message = file + ": " + located.message
+			}
+			out = append(out, located)
 		}
 	}
 	return out, nil

@@ -1,15 +1,18 @@
 package workflow
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -23,12 +26,22 @@ import (
 //
 // The error is a *ParseError with everything that is wrong. What parses may still
 // make no sense: see Lint.
-func Parse(source string, doc []byte) (*Definition, error) {
+func Parse(source string, doc []byte) (*Definition, error) { return ParseWithFiles(source, doc, nil) }
+
+// Files reads a file that a definition names, with a slash-separated path below the
+// definition's own folder, as fs.ValidPath says. It must not leave that folder.
+type Files func(name string) ([]byte, error)
+
+// ParseWithFiles is Parse for a definition that an operator loads from disk: {file: NAME} in
+// place of a validator or a criterion is replaced by the text of that file before anything
+// else sees it, so that Document and Hash hold the text. With nil files such a place is
+// refused.
+func ParseWithFiles(source string, doc []byte, files Files) (*Definition, error) {
 	root, err := document.Parse(chooseName(source, doc), doc, document.Limits{Bytes: MaxDefinition})
 	if err != nil {
 		return nil, &ParseError{Source: source, Issues: convertIssues(err)}
 	}
-	p := parser{ObjectReader: document.NewObject(root)}
+	p := parser{ObjectReader: document.NewObject(root), files: files, inlined: map[string]string{}}
 	d := p.parseDocument(root)
 	if issues := append(convertIssues(p.Err()), p.issues...); len(issues) > 0 {
 		sortIssues(issues)
@@ -41,7 +54,7 @@ func Parse(source string, doc []byte) (*Definition, error) {
 			Rule: "size", Severity: SeverityError, Message: fmt.Sprintf("the definition has %d bytes as JSON; at most %d are allowed", len(d.Document), MaxDefinition),
 		}}}
 	}
-	d.lines = root.Lines()
+	d.lines, d.files = root.Lines(), p.inlined
 	d.masks = newMaskTree(d.Sensitive)
 	return d, nil
 }
@@ -95,6 +108,8 @@ type parser struct {
 	*document.ObjectReader
 	issues  []Issue
 	dropped int // issues beyond maxCollected
+	files   Files
+	inlined map[string]string // JSON pointer -> name of the file whose text is there
 }
 
 // maxCollected bounds the issues that are collected: more than are listed, so that
@@ -145,6 +160,7 @@ var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompi
 func (p *parser) parseDocument(root *document.Node) *Definition {
 	o := p.ObjectReader
 	p.checkKeys(o, &documentObject)
+	_ = o.String("$schema") // for editors
 	d := &Definition{
 		Name: o.String("name"), Description: o.String("description"), Comment: o.String("comment"),
 		Tags: o.StringMap("tags"), InitialState: p.parseLabel(o, "initialState"), InputSchema: p.parseSchema(o, "inputSchema"),
@@ -188,7 +204,7 @@ func (p *parser) parseKeyedSections(d *Definition) {
 	}
 	scripts := o.Object("transitionValidators")
 	for _, key := range scripts.Node().Keys() {
-		d.TransitionValidators[key] = p.parseScript(scripts, key)
+		d.TransitionValidators[key] = p.parseValidator(scripts, key)
 	}
 	if o.Has("mustPassThrough") {
 		d.MustPassThrough = map[string][]string{}
@@ -225,7 +241,7 @@ func (p *parser) parseTransition(action string, n *document.Node) *Transition {
 	t.Description = o.String("description")
 	t.RequiredFields = p.parseNames(o, "requiredFields")
 	t.Schema = p.parseSchema(o, "schema")
-	t.Validator = p.parseScript(o, "validator")
+	t.Validator = p.parseValidator(o, "validator")
 	t.Judge = p.parseSettings(o)
 	t.Reference, t.Exemplars = p.parseReference(o), p.parseExemplars(o)
 	t.Roles = p.parseRoles(o)
@@ -304,7 +320,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		OnJudgeUnavailable: parseEnum(o, "onJudgeUnavailable", judge.UnavailableEscalate, judge.UnavailableStructural, judge.UnavailableReject),
 		RequireAssurance:   parseEnum(o, "requireAssurance", Assurances...),
 		Risk:               parseEnum(o, "risk", "normal", judge.RiskHigh),
-		Criteria:           p.parseNames(o, "criteria"),
+		Criteria:           p.parseCriteria(o),
 		Model:              o.StringPtr("model"),
 		Samples:            o.IntPtr("samples"),
 		OnEvidenceMissing:  parseEnum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
@@ -384,6 +400,55 @@ func (p *parser) parseSchema(o *document.ObjectReader, name string) json.RawMess
 		return nil
 	}
 	return o.Raw(name)
+}
+
+// parseValidator reads the source of a validator, which may be in a file.
+func (p *parser) parseValidator(o *document.ObjectReader, name string) string {
+	p.inlineFile(o.Value(name))
+	return p.parseScript(o, name)
+}
+
+// parseCriteria reads a list of criteria, each of which may be in a file.
+func (p *parser) parseCriteria(o *document.ObjectReader) []string {
+	if n := o.Value("criteria"); n != nil && n.Kind == document.Array {
+		for _, item := range n.Items {
+			p.inlineFile(item)
+		}
+	}
+	return p.parseNames(o, "criteria")
+}
+
+// inlineFile replaces {file: NAME} by the text of the file.
+func (p *parser) inlineFile(n *document.Node) {
+	if n == nil || n.Kind != document.Object {
+		return
+	}
+	o := p.Sub(n)
+	p.checkKeys(o, &fileObject)
+	name, text := o.String("file"), ""
+	reject := func(format string, args ...any) { p.addIssue("file", n, n.Line, format, args...) }
+	switch {
+	case name == "":
+		if file := n.Get("file"); file != nil && file.Kind == document.String {
+			reject("\"file\" is empty; name a file, such as checks/release.js")
+		}
+	case p.files == nil:
+		reject("only a definition that an operator loads from disk can name a file; write the text of %s here", quoteName(name))
+	case !fs.ValidPath(name) || strings.Contains(name, `\`):
+		reject("%s is not a path below the definition's folder; write it without \"..\", \".\" and a leading slash, such as checks/release.js", quoteName(name))
+	default:
+		raw, err := p.files(name)
+		switch text = strings.TrimRight(strings.ReplaceAll(string(raw), "\r\n", "\n"), " \t\n"); {
+		case err != nil:
+			reject("cannot read the file %s: %v", quoteName(name), err)
+		case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+			reject("the file %s is not UTF-8 text", quoteName(name))
+		case text == "":
+			reject("the file %s is empty", quoteName(name))
+		}
+	}
+	p.inlined[n.Path()] = name
+	n.Kind, n.Text, n.Members = document.String, cmp.Or(text, "file"), nil // so that nothing else is said of it
 }
 
 // parseScript reads the source of a validator or condition, "" when absent.

@@ -32,6 +32,7 @@ func listLintRules() []Rule {
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", checkPathToFinal},
 		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},
 		{"llm-without-model", w, "The judge needs a model that is not configured.", checkModels},
+		{"model-not-asked", w, "A move without data on an empty context leaves the model nothing to judge, and no criterion applies: the other layers decide alone.", checkBlankMoves},
 		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples are given where no model judges.", checkCriteria},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
@@ -312,6 +313,45 @@ func checkModels(s *linter) {
 			s.addIssue(s.settingPath(from, t, "model"), "the model %s is not configured%s", quoteName(r.Model), s.suggestKnown(r.Model, s.models))
 		}
 	})
+}
+
+// checkBlankMoves follows the moves that need neither data nor context from the start on, to
+// those that a model would be asked about. A validator, of which nothing is known, counts as a need.
+func checkBlankMoves(s *linter) {
+	if s.graph.initial == nowhere || len(listPromisedFields(nil, s.InputSchema)) > 0 || s.needsContext(s.InitialState) {
+		return
+	}
+	reached := map[string]bool{s.InitialState: true}
+	for queue := []string{s.InitialState}; len(queue) > 0; queue = queue[1:] {
+		from := s.States[queue[0]]
+		for _, action := range from.Actions {
+			t := from.Transitions[action]
+			if len(s.collectChecks(from, t).Validators) > 0 || len(listPromisedFields(t.RequiredFields, t.Schema)) > 0 {
+				continue
+			}
+			enters := false
+			for _, target := range t.Targets() {
+				if s.States[target] == nil || s.needsContext(target) {
+					continue
+				}
+				enters = true
+				if !reached[target] {
+					reached[target] = true
+					queue = append(queue, target)
+				}
+			}
+			r := s.resolveRubric(t.Judge, nil)
+			if enters && r.Enabled && r.UseLLM && len(r.Criteria) == 0 && len(t.Evidence) == 0 {
+				s.addIssue(s.settingPath(from, t, "useLLM"), "a move without data on an empty context leaves the model nothing to judge: it is not asked, and the other layers decide; add criteria, requiredFields or an inputSchema with \"required\"")
+			}
+		}
+	}
+}
+
+// needsContext reports whether the context has something in it when a state is entered.
+func (d *Definition) needsContext(state string) bool {
+	v := d.StateValidators[state]
+	return len(listPromisedFields(v.RequiredFields, v.Schema)) > 0
 }
 
 func checkCriteria(s *linter) {

@@ -13,7 +13,7 @@ import (
 // an absent field, and reports nothing where it sees one.
 func checkFieldReads(s *linter) {
 	s.visitTransitions(func(from *State, t *Transition) {
-		promised := listPromisedFields(t)
+		promised := listPromisedFields(t.RequiredFields, t.Schema)
 		check := func(path, source string) {
 			for _, name := range s.findUnguardedReads(source) {
 				if !slices.Contains(promised, name) {
@@ -42,17 +42,17 @@ func (s *linter) findUnguardedReads(source string) []string {
 	return names
 }
 
-// listPromisedFields are the top-level keys that data has when scripts run.
-func listPromisedFields(t *Transition) []string {
+// listPromisedFields are the top-level keys that an object has once these checks have passed.
+func listPromisedFields(required []string, text json.RawMessage) []string {
 	var out []string
-	for _, name := range t.RequiredFields {
+	for _, name := range required {
 		out = append(out, firstField(name))
 	}
 	var schema struct {
 		Required   []string                   `json:"required"`
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	if json.Unmarshal(t.Schema, &schema) == nil {
+	if json.Unmarshal(text, &schema) == nil {
 		out = append(out, schema.Required...)
 	}
 	return out

@@ -203,20 +203,38 @@ func CheckQuery(query url.Values, fields []*Field) error {
 	return rejectUnknown(unknown, fields, Parameter)
 }
 
-// rejectUnknown names the first of the unknown names, if there is one.
+// mostUnknown is how many unknown names one message has.
+const mostUnknown = 8
+
+// rejectUnknown names the unknown names, if there are any. Where the fields have an open
+// object, the names are probably its members: clients send data flat.
 func rejectUnknown(unknown []string, fields []*Field, noun Noun) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	name, known := slices.Min(unknown), namesOf(fields, noun)
+	slices.Sort(unknown)
+	name, known := unknown[0], namesOf(fields, noun)
 	hint := fmt.Sprintf("The %ss are: %s.", noun, strings.Join(known, ", "))
 	if len(known) == 0 {
 		hint = fmt.Sprintf("There are no %ss here.", noun)
 	}
+	message := fmt.Sprintf("There is no %s %s.", noun, quoteText(name))
+	if i := slices.IndexFunc(fields, func(f *Field) bool { return f.Open && noun != Parameter }); i >= 0 {
+		var quoted, members []string
+		for _, u := range unknown[:min(len(unknown), mostUnknown)] {
+			quoted, members = append(quoted, quoteText(u)), append(members, quoteText(u)+": ...")
+		}
+		it := "it"
+		if len(unknown) > 1 {
+			message, it = fmt.Sprintf("There are no %ss %s.", noun, strings.Join(quoted, ", ")), "them"
+		}
+		open := fields[i].nameAs(noun)
+		hint = fmt.Sprintf("Put %s inside %s: %q: {%s}. %s", it, open, open, strings.Join(members, ", "), hint)
+	}
 	if near := document.Suggest(name, known); near != "" {
 		hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
 	}
-	return Wrong(name, fmt.Sprintf("There is no %s %s.", noun, quoteText(name)), hint)
+	return Wrong(name, message, hint)
 }
 
 // isGiven reports whether a member says something: null counts as absent.

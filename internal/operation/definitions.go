@@ -38,7 +38,7 @@ var (
 		HTTPHelp: "The ETag of what was read, or a revision in double quotes; when it is no longer the instance's, nothing happens and the answer is 412.",
 	}
 	fieldAction   = Field{Name: "action", Required: true, Help: "The action to perform; one of nextActions."}
-	fieldData     = Field{Name: "data", Help: "What the action brings: a JSON object, merged into the context by top-level key when the move is approved; null removes a key."}
+	fieldData     = Field{Name: "data", Open: true, Help: "What the action brings: a JSON object, merged into the context by top-level key when the move is approved; null removes a key."}
 	fieldPast     = Field{Name: "revision", Range: &Range{Least: 1}, Help: "Look at the past: as it was at this revision. Leave it out for now."}
 	fieldAt       = Field{Name: "at", Help: "Look at the past: as it was at this time, RFC 3339, such as 2026-03-10T09:30:00Z. Leave it out for now."}
 	fieldWorkflow = Field{Name: "workflow", Help: "Only of this workflow."}

@@ -34,6 +34,9 @@ type Field struct {
 	HTTPName string
 	// HTTPOnly keeps it from the tool.
 	HTTPOnly bool
+	// Open says that it is an object whose members are the caller's: an unknown name beside
+	// it probably belongs inside.
+	Open bool
 
 	index []int
 }

@@ -17,12 +17,6 @@ type StatusRequest struct {
 	engine.When
 }
 
-// CanExecuteRequest asks whether an instance is in one of some states.
-type CanExecuteRequest struct {
-	ID     string
-	States []string
-}
-
 // Prechecked is what the tool workflow.judge.validate answers: what the Generic DFA
 // server answers at the top, the whole decision beside it.
 type Prechecked struct {
@@ -43,7 +37,7 @@ var (
 		Description: "Start an instance of a workflow. Returns its id, the state it is in and nextActions. A start context that the workflow does not accept is refused, and nothing is created.",
 		Fields: []Field{
 			{Name: "type", Required: true, Help: "The workflow's name, from list."},
-			{Name: "context", Help: "The start context: a JSON object."},
+			{Name: "context", Open: true, Help: "The start context: a JSON object."},
 			fieldKey,
 		},
 		Tool: Tool{Name: "workflow.start"},
@@ -88,15 +82,17 @@ var (
 		return c.Engine.StatusAt(ctx, c.Caller.Principal, req.ID, req.When)
 	})
 	CanExecute = addOperation(Operation{
-		ID: "canExecute", Group: "instances", Title: "Check the state before acting", Right: engine.RightRead,
-		Description: "Ask whether an instance is in one of the given states, before you use a tool that belongs to them.",
-		Fields:      []Field{fieldID, {Name: "states", HTTPName: "state", Required: true, Help: "The states in which the tool may be used."}},
-		Tool:        Tool{Name: "workflow.canExecute", ReadOnly: true},
-		Routes:      []Route{{At: "GET /v1/instances/{id}/can-execute"}},
-		Say:         adapt(sayCanExecute),
-	}, func(ctx context.Context, c Call, req CanExecuteRequest) (engine.CanExecuteResult, error) {
-		return c.Engine.CanExecute(ctx, c.Caller.Principal, req.ID, req.States)
-	})
+		ID: "canExecute", Group: "instances", Title: "Check before acting", Right: engine.RightRead,
+		Description: "Ask whether an instance is in one of some states, or whether an action is possible now, before you use a tool that belongs to them. Nothing is judged or recorded.",
+		Fields: []Field{
+			fieldID,
+			{Name: "action", Help: "The action that would be performed."},
+			{Name: "states", HTTPName: "state", Help: "The states in which the tool may be used."},
+		},
+		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both."},
+		Routes: []Route{{At: "GET /v1/instances/{id}/can-execute", Note: "Give `action`, `state` or both."}},
+		Say:    adapt(sayCanExecute),
+	}, callEngine(Engine.CanExecute))
 	Advance = addOperation(Operation{
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
 		Description: "Ask for an action. It is judged first: when approved, the instance moves to the next state and data is merged into its context; when refused, nothing changes and the answer says what is missing. Only an approved advance means that the step is done.",
@@ -156,7 +152,7 @@ var (
 		Fields: []Field{
 			fieldID,
 			{Name: "description", Help: "What this checkpoint is."},
-			{Name: "metadata", Help: "Anything else to keep with it: a JSON object."},
+			{Name: "metadata", Open: true, Help: "Anything else to keep with it: a JSON object."},
 			fieldKey,
 		},
 		Tool:   Tool{Name: "workflow.checkpoint"},

@@ -33,7 +33,7 @@ type Engine interface {
 	Validate(context.Context, engine.Principal, engine.AdvanceRequest) (engine.ValidateResult, error)
 	Decide(context.Context, engine.Principal, engine.DecideRequest) (engine.DecideResult, error)
 	StatusAt(ctx context.Context, p engine.Principal, id string, w engine.When) (engine.StatusResult, error)
-	CanExecute(ctx context.Context, p engine.Principal, id string, states []string) (engine.CanExecuteResult, error)
+	CanExecute(context.Context, engine.Principal, engine.CanExecuteRequest) (engine.CanExecuteResult, error)
 	Cancel(context.Context, engine.Principal, engine.CancelRequest) (engine.CancelResult, error)
 	Undo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
 	Redo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)

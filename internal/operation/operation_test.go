@@ -95,7 +95,7 @@ func TestBindTool(t *testing.T) {
 		},
 		{operation.Reviews.Operation, `{"reviewId":"rev-1"}`, operation.Review.Operation, &operation.IDRequest{ID: "rev-1"}},
 		{operation.Reviews.Operation, `{"workflowId":"wf-1","reviewId":null}`, operation.Reviews.Operation, &engine.ReviewsRequest{WorkflowID: "wf-1"}},
-		{operation.CanExecute.Operation, `{"id":"wf-1","states":["a","b"]}`, operation.CanExecute.Operation, &operation.CanExecuteRequest{ID: "wf-1", States: []string{"a", "b"}}},
+		{operation.CanExecute.Operation, `{"id":"wf-1","states":["a","b"]}`, operation.CanExecute.Operation, &engine.CanExecuteRequest{ID: "wf-1", States: []string{"a", "b"}}},
 		{operation.ConfigureJudge.Operation, `{"name":"x","enabled":true}`, operation.ConfigureJudge.Operation, func() any {
 			req := &engine.JudgeConfigRequest{Name: "x"}
 			req.Settings.Enabled = &yes
@@ -145,6 +145,34 @@ func TestBindToolRefuses(t *testing.T) {
 		_, _, err := c.op.BindTool(json.RawMessage(c.raw))
 		var e *engine.Error
 		if !errors.As(err, &e) || e.Path != c.path || !strings.HasPrefix(e.Message, c.says) || e.Hint == "" {
+			t.Errorf("%s: %+v", c.raw, err)
+		}
+	}
+}
+
+// Arguments that are sent flat belong inside the open object of the operation, and the
+// refusal says into which, and how that is written.
+func TestFlatArgumentsBelongInside(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		op         *operation.Operation
+		raw        string
+		says, hint string
+	}{
+		{
+			operation.Advance.Operation, `{"id":"wf-1","action":"go","reviewer":"ada","documentId":"d"}`,
+			`There are no arguments "documentId", "reviewer".`, `Put them inside data: "data": {"documentId": ..., "reviewer": ...}. The arguments are: id, action, data,`,
+		},
+		{operation.Advance.Operation, `{"id":"wf-1","action":"go","data":{"a":1},"b":2}`, `There is no argument "b".`, `Put it inside data: "data": {"b": ...}.`},
+		{operation.Advance.Operation, `{"id":"wf-1","action":"go","date":"1 May"}`, `There is no argument "date".`, `Did you mean "data"? Put it inside data: "data": {"date": ...}.`},
+		{operation.Validate.Operation, `{"id":"wf-1","action":"go","n":1}`, `There is no argument "n".`, `Put it inside data:`},
+		{operation.Start.Operation, `{"type":"x","n":1}`, `There is no argument "n".`, `Put it inside context: "context": {"n": ...}.`},
+		{operation.Checkpoint.Operation, `{"id":"wf-1","n":1}`, `There is no argument "n".`, `Put it inside metadata:`},
+		{operation.Cancel.Operation, `{"id":"wf-1","n":1}`, `There is no argument "n".`, `The arguments are: id,`},
+	} {
+		_, _, err := c.op.BindTool(json.RawMessage(c.raw))
+		var e *engine.Error
+		if !errors.As(err, &e) || e.Message != c.says || !strings.HasPrefix(e.Hint, c.hint) {
 			t.Errorf("%s: %+v", c.raw, err)
 		}
 	}

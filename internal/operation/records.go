@@ -135,7 +135,7 @@ var (
 			{Name: "definition", Help: "A definition, as a JSON object. It is not stored."},
 			{Name: "state", Required: true, Help: "The state in which the action would be performed."},
 			{Name: "action", Required: true, Help: "An action of that state."},
-			{Name: "data", Help: "What the action brings: a JSON object."},
+			{Name: "data", Open: true, Help: "What the action brings: a JSON object."},
 			{Name: "context", Help: "What an instance would know: a JSON object."},
 		},
 		Routes: []Route{{At: "POST /v1/decide"}},

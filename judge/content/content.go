@@ -42,7 +42,7 @@ type trap struct{ code, path string }
 // and whether it did is for a person to say.
 func Examine(docs shown.Documents) (findings []validators.Finding, certain bool) {
 	var found []trap
-	if isEmpty(docs) {
+	if values, speaks := countValues(docs.Named(shown.Data)); values > 0 && !speaks {
 		found = append(found, trap{code: CodeEmpty})
 	}
 	for _, name := range []string{shown.Data, shown.Context} {
@@ -71,28 +71,24 @@ func Examine(docs shown.Documents) (findings []validators.Finding, certain bool)
 	return findings, certain
 }
 
-// isEmpty reports whether the data has values and none of them says anything, or neither
-// data nor context has any: what is judged may be in the context.
-func isEmpty(docs shown.Documents) bool {
-	values, speaks := countValues(docs.Named(shown.Data))
-	if speaks {
-		return false
-	}
-	_, before := countValues(docs.Named(shown.Context))
-	return values > 0 || !before
+// IsBlank reports whether the data has no values and the context none that says anything. Data
+// with values that say nothing is not blank but a trap.
+func IsBlank(docs shown.Documents) bool {
+	values, _ := countValues(docs.Named(shown.Data))
+	_, speaks := countValues(docs.Named(shown.Context))
+	return values == 0 && !speaks
 }
 
-// countValues counts scalars and reports whether one of them says something: a number, a
-// boolean, a text with a letter or a digit.
+// countValues counts scalars but for null, which removes a key, and reports whether one of them
+// says something: a number, a boolean, a text with a letter or a digit.
 func countValues(docs shown.Documents) (n int, speaks bool) {
 	for _, d := range docs {
 		for l := range d.Leaves() {
-			if l.Name {
+			if l.Name || l.Kind == document.Null {
 				continue
 			}
 			n++
 			switch l.Kind {
-			case document.Null:
 			case document.String:
 				speaks = speaks || shown.HasWord(l.Text) || l.Cut && l.Text == ""
 			default:
@@ -135,7 +131,7 @@ func (t trap) finding() validators.Finding {
 func (t trap) describe() (what, hint string) {
 	switch t.code {
 	case CodeEmpty:
-		return "says nothing that could be judged.", "Say what was done, with names and results."
+		return "says nothing that could be judged.", "Say what was done, with names and results; where there is nothing to say, send no data."
 	case CodeBoilerplate:
 		return "is only the opening of an answer.", "Say what was done, with names and results."
 	case CodeRepetition:

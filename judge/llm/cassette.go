@@ -288,6 +288,15 @@ func (c *Cassette) Unused() []string {
 	return unused
 }
 
+// HoldsSystem reports whether the cassette holds a request whose system message begins with text.
+func (c *Cassette) HoldsSystem(text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.entries, func(e *cassetteEntry) bool {
+		return strings.HasPrefix(document.Known(e.Req.Body).At("messages", "0", "content").Text(), text)
+	})
+}
+
 // Close ends the recording. The cassette answers nothing after it.
 func (c *Cassette) Close() error {
 	c.mu.Lock()

@@ -622,3 +622,17 @@ func FuzzLoadCassette(f *testing.F) {
 		}
 	})
 }
+
+// Which edition of a prompt was recorded is in the requests: the shape may follow it.
+func TestCassetteHoldsSystem(t *testing.T) {
+	t.Parallel()
+	next, _ := numbered()
+	c := openTape(t, tapePath(t), CassetteRecord, next)
+	mustPost(t, c, `{"model":"m","messages":[{"role":"system","content":"Judge this.\n\nAnswer with JSON."},{"role":"user","content":"You audit."}]}`, `200 {"answer":1}`)
+	mustPost(t, c, `not JSON`, `200 {"answer":2}`)
+	for text, want := range map[string]bool{"Judge this.": true, "You audit.": false, "Answer": false} {
+		if c.HoldsSystem(text) != want {
+			t.Errorf("%q: %t", text, !want)
+		}
+	}
+}

@@ -142,7 +142,7 @@ func TestSameAsEngine(t *testing.T) {
 		{agent, ask(operation.Status, operation.StatusRequest{ID: id})},
 		{agent, ask(operation.Status, operation.StatusRequest{ID: id, When: engine.When{Revision: 1}})},
 		{agent, ask(operation.Status, operation.StatusRequest{ID: id, When: engine.When{At: at}})},
-		{agent, ask(operation.CanExecute, operation.CanExecuteRequest{ID: id, States: []string{"draft", "reviewing"}})},
+		{agent, ask(operation.CanExecute, engine.CanExecuteRequest{ID: id, States: []string{"draft", "reviewing"}})},
 		{agent, ask(operation.Instances, engine.InstancesRequest{Workflow: "paper", State: "reviewing", Status: record.Running, Limit: 3})},
 		{agent, ask(operation.History, engine.HistoryRequest{ID: id, AfterSeq: 1, Limit: 2, Until: engine.When{Revision: 2}})},
 		{operator, ask(operation.Timeline, engine.HistoryRequest{ID: id})},

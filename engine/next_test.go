@@ -1,0 +1,87 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// nextOf is what an answer says of what its next actions take.
+func nextOf(p engine.Position) string {
+	var all []string
+	for _, n := range p.Next {
+		text := n.Action
+		for _, r := range n.Requires {
+			text += " " + r
+		}
+		for _, need := range n.Needs {
+			text += " " + strings.ToUpper(string(need))
+		}
+		if n.Description != "" {
+			text += ": " + n.Description
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
+}
+
+// Every answer says what the next actions take, so that nobody has to be refused to find
+// out; only a status says what they are for.
+func TestAnswersSayWhatComesNext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, strings.Replace(documentReview, `"draft": {"transitions": {"submit": "reviewing"}}`,
+		`"draft": {"transitions": {"submit": {"target": "reviewing", "description": "Hand it in."}}}`, 1))
+	start := b.start(agent, "document-review", `{"reviewer":"rob"}`)
+	const before, after = "submit documentId", "approve; reject"
+	expect := func(what string, pos engine.Position, want string) {
+		t.Helper()
+		if got := nextOf(pos); got != want {
+			t.Errorf("%s: next is %q, want %q", what, got, want)
+		}
+	}
+	expect("start", start.Position, before)
+	expect("a refusal", b.refused(agent, start.ID, "submit", `{}`, "required_field").Position, before)
+	question, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: start.ID, Action: "submit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("a question", question.Position, before)
+	status, err := b.Status(t.Context(), agent, start.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("status", status.Position, before+": Hand it in.")
+	expect("a move", b.moved(agent, start.ID, "submit", `{"documentId":"D-1"}`, "reviewing").Position, after)
+	expect("an undo", b.undo(agent, start.ID, "draft").Position, before)
+	useLLM := true
+	b.configure(agent, "document-review", workflow.JudgeSettings{UseLLM: &useLLM})
+	can, err := b.CanExecute(t.Context(), agent, engine.CanExecuteRequest{ID: start.ID, Action: "submit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("after the judge was configured", can.Position, "submit documentId MODEL")
+}
+
+// At most eight actions are described; the rest are counted.
+func TestNextIsShort(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var actions []string
+	for i := range 11 {
+		actions = append(actions, fmt.Sprintf(`"a%d":"a"`, i))
+	}
+	b.define(agent, `{"name":"many","initialState":"a","states":{"a":{"transitions":{`+strings.Join(actions, ",")+`}}}}`)
+	start := b.start(agent, "many", "")
+	if len(start.Next) != 8 || start.MoreActions != 3 || len(start.NextActions) != 11 {
+		t.Errorf("%d described, %d more of %d", len(start.Next), start.MoreActions, len(start.NextActions))
+	}
+	list, err := b.Instances(t.Context(), agent, engine.InstancesRequest{})
+	if err != nil || slices.ContainsFunc(list.Instances, func(i engine.InstanceSummary) bool { return i.Next != nil || i.MoreActions != 0 }) {
+		t.Errorf("a list describes no actions: %+v %v", list, err)
+	}
+}
