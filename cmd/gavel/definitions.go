@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // localCLI is who the command line is: whoever can run it on the store's machine
@@ -186,6 +187,29 @@ func parseError(file string, err error) error {
 		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a workflow definition", file)}
 	}
 	return err
+}
+
+// listMistakes gives an error that tells several mistakes of a document a line for each.
+func listMistakes(err error) error {
+	f, ok := errors.AsType[*term.ExitError](err)
+	if !ok || f.Err == nil || len(f.Lines) > 0 {
+		return err
+	}
+	var lines []string
+	var all error
+	if issues, ok := errors.AsType[document.Errors](err); ok {
+		for _, issue := range issues {
+			lines = append(lines, issue.Error())
+		}
+		all = issues
+	} else if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
+		lines, all = issueLines(parse.Source, parse.Issues), parse
+	}
+	if len(lines) < 2 {
+		return err
+	}
+	text := strings.Replace(f.Err.Error(), all.Error(), fmt.Sprintf("%d mistakes", len(lines)), 1)
+	return &term.ExitError{Code: f.Code, Err: errors.New(text), Hint: f.Hint, Lines: lines}
 }
 
 func issueLines(file string, issues []workflow.Issue) []string {

@@ -117,7 +117,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return demo.RunTests(ctx, demo.ProjectFile, stdout)
 	}
 	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
-		return con.err.PrintError(err)
+		return con.err.PrintError(listMistakes(err))
 	}
 	if con.unsure {
 		return term.ExitUnknown

@@ -50,7 +50,8 @@ would fetch and what a model would say stand in the file, so nothing outside is 
         expect: {outcome: reject, codes: [validator_rejected], state: reviewing}
 
 A step can also have role, principal, precheck, evidence (by name; null: it cannot be
-had) and model ({outcome: approve, confidence: 0.9} or {unavailable: true}). expect
+had) and model ({outcome: approve, confidence: 0.9} or {unavailable: true}). Where a move
+waits for a person, a step review: {by: ada, decision: approve} decides it. expect
 takes outcome, state, complete, codes, says, decidedBy, assurance and context; what is
 not given is not looked at.
 
@@ -169,6 +170,9 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 	r, err := suite.Run(ctx, f, definition, func(fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
 		return openForTests(box, fetcher, model)
 	})
+	if known, ok := errors.AsType[*engine.Error](err); ok && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0 {
+		return r, parseError(definition.Source, &workflow.ParseError{Issues: known.Issues})
+	}
 	if err != nil {
 		log.Debug("tests could not be run", "file", path, "error", err)
 		return r, engineFailure(err)

@@ -138,7 +138,7 @@ func (r *runner) runAll() error {
 		return nil
 	}
 	for i, s := range r.test.Steps {
-		r.at = fmt.Sprintf("%d %s", i+1, s.Action)
+		r.at = fmt.Sprintf("%d %s", i+1, s.name())
 		if err := r.runStep(who, started.ID, s); err != nil {
 			return err
 		}
@@ -154,6 +154,9 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 		who = s.Who
 	}
 	r.stage.step.Store(&s)
+	if s.Review != nil {
+		return r.runReview(id, s)
+	}
 	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: s.Data}
 	if s.Precheck {
 		v, err := r.engine.Validate(r.ctx, who, req)
@@ -168,6 +171,25 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 		return r.refusedRequest(s, err)
 	}
 	r.compareDecision(s.Expect, a.Position, a.Decision)
+	return r.compareContext(s.Expect, id)
+}
+
+// runReview decides the move of the instance that waits for a person.
+func (r *runner) runReview(id string, s Step) error {
+	open, err := r.engine.Reviews(r.ctx, author, engine.ReviewsRequest{WorkflowID: id, Status: "open"})
+	if err != nil {
+		return err
+	}
+	if len(open.Reviews) == 0 {
+		r.addProblem(s.Line, "nothing waits for a person; the step before has to end with the outcome escalate")
+		return nil
+	}
+	by := engine.Principal{ID: s.Review.By, Role: engine.RoleReviewer}
+	done, err := r.engine.Resolve(r.ctx, by, engine.ResolveRequest{ID: open.Reviews[0].ID, Decision: s.Review.Decision, Reason: "The test says so."})
+	if err != nil {
+		return r.refusedRequest(s, err)
+	}
+	r.compareDecision(s.Expect, done.Position, done.Decision)
 	return r.compareContext(s.Expect, id)
 }
 

@@ -62,7 +62,23 @@ type Step struct {
 	Model *Model
 	// Precheck asks without moving.
 	Precheck bool
-	Expect   Expect
+	// Review decides the move that waits for a person; nil for an action.
+	Review *Review
+	Expect Expect
+}
+
+// name is what the step does, for messages.
+func (s Step) name() string {
+	if s.Review != nil {
+		return "review"
+	}
+	return s.Action
+}
+
+// Review is a person's decision.
+type Review struct {
+	By       string
+	Decision judge.Outcome // approve or reject
 }
 
 // Model is a model's answer: to every criterion alike.
@@ -136,9 +152,15 @@ func readTest(o *document.ObjectReader, line int) Test {
 func readStep(o *document.ObjectReader, line int) Step {
 	s := Step{
 		Line: line, Action: o.String("action"), Data: readObject(o, "data"), Who: readWho(o),
-		Precheck: o.Bool("precheck"), Model: readModel(o),
+		Precheck: o.Bool("precheck"), Model: readModel(o), Review: readReview(o),
 	}
-	o.Require("action", "expect")
+	switch {
+	case s.Review == nil:
+		o.Require("action")
+	case o.Has("action"):
+		o.Fail(o.Value("review"), "a step is an action or a review; make them two steps")
+	}
+	o.Require("expect")
 	if o.Has("evidence") {
 		s.Evidence = map[string]json.RawMessage{}
 	}
@@ -172,6 +194,19 @@ func readWho(o *document.ObjectReader) engine.Principal {
 		p.ID = "test:" + role
 	}
 	return p
+}
+
+func readReview(o *document.ObjectReader) *Review {
+	if !o.Has("review") {
+		return nil
+	}
+	r := o.Object("review")
+	out := &Review{By: r.String("by"), Decision: judge.Outcome(r.Enum("decision", "approve", "reject"))}
+	if r.Node() != nil {
+		r.Require("by", "decision")
+	}
+	r.Unknown()
+	return out
 }
 
 func readModel(o *document.ObjectReader) *Model {

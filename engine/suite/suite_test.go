@@ -83,6 +83,44 @@ func TestAll(t *testing.T) {
 	}
 }
 
+// Point 14: a person decides what waits, so that every transition can be made.
+func TestPoint14StepsReview(t *testing.T) {
+	r, err := run(t, `
+- name: the model is away, and a person decides
+  steps:
+  - {action: submit, data: {documentId: D-1}, expect: {state: reviewing}}
+  - {action: approve, data: {comments: Read it all.}, evidence: {ci: 1}, model: {unavailable: true}, expect: {outcome: escalate, state: reviewing}}
+  - {review: {by: ada, decision: reject}, expect: {outcome: reject, state: reviewing}}
+  - {action: approve, data: {comments: Read it twice.}, evidence: {ci: 1}, model: {unavailable: true}, expect: {outcome: escalate}}
+  - {review: {by: ada, decision: approve}, evidence: {ci: 1}, expect: {outcome: approve, state: approved, complete: true, assurance: human}}
+`)
+	if err != nil || r.Failed() != 0 || r.Tests[0].Steps != 5 {
+		t.Errorf("%+v, %v", r.Tests, err)
+	}
+	if missing := strings.Join(r.Coverage.Transitions.Missing, " "); missing != "reviewing.reject" {
+		t.Errorf("not made: %s", missing)
+	}
+	for step, says := range map[string]string{
+		`{review: {by: ada, decision: approve}, expect: {state: draft}}`: "nothing waits for a person",
+	} {
+		if r, err := run(t, "- name: one\n  steps:\n  - "+step+"\n"); err != nil || len(r.Tests[0].Problems) != 1 || !strings.Contains(r.Tests[0].Problems[0].Message, says) || r.Tests[0].Problems[0].Step != "1 review" {
+			t.Errorf("%s: %+v, %v", step, r.Tests, err)
+		}
+	}
+	// Who asked for the move is not who decides it.
+	r, err = run(t, `
+- name: two
+  principal: ada
+  steps:
+  - {action: submit, data: {documentId: D-1}, expect: {state: reviewing}}
+  - {action: approve, data: {comments: Read it all.}, evidence: {ci: 1}, model: {unavailable: true}, expect: {outcome: escalate}}
+  - {review: {by: ada, decision: approve}, evidence: {ci: 1}, expect: {state: approved}}
+`)
+	if err != nil || len(r.Tests[0].Problems) != 1 || !strings.Contains(r.Tests[0].Problems[0].Message, "could not be asked") {
+		t.Errorf("%+v, %v", r.Tests, err)
+	}
+}
+
 // Whatever goes otherwise than the file says is a problem, with its line.
 func TestWhatGoesOtherwise(t *testing.T) {
 	for name, c := range map[string]struct{ step, says string }{
@@ -117,16 +155,20 @@ func TestWhatGoesOtherwise(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ doc, says string }{
-		"unknown key":       {"workflow: w\ntests:\n- name: a\n  stepps: []\n", "did you mean \"steps\""},
-		"no workflow":       {"tests:\n- {name: a, steps: []}\n", "workflow"},
-		"no tests":          {"workflow: w\ntests: []\n", "at least one"},
-		"twice":             {"workflow: w\ntests:\n- {name: a, steps: []}\n- {name: a, steps: []}\n", "two tests"},
-		"no expectation":    {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x}\n", "expect"},
-		"an empty one":      {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {}}\n", "nothing is expected"},
-		"unknown outcome":   {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {outcome: ok}}\n", "approve"},
-		"model of nothing":  {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, model: {}, expect: {state: b}}\n", "outcome"},
-		"too sure a model":  {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, model: {outcome: approve, confidence: 2}, expect: {state: b}}\n", "0 to 1"},
-		"data that is text": {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, data: no, expect: {state: b}}\n", "object"},
+		"unknown key":           {"workflow: w\ntests:\n- name: a\n  stepps: []\n", "did you mean \"steps\""},
+		"no workflow":           {"tests:\n- {name: a, steps: []}\n", "workflow"},
+		"no tests":              {"workflow: w\ntests: []\n", "at least one"},
+		"twice":                 {"workflow: w\ntests:\n- {name: a, steps: []}\n- {name: a, steps: []}\n", "two tests"},
+		"no expectation":        {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x}\n", "expect"},
+		"an empty one":          {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {}}\n", "nothing is expected"},
+		"unknown outcome":       {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, expect: {outcome: ok}}\n", "approve"},
+		"model of nothing":      {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, model: {}, expect: {state: b}}\n", "outcome"},
+		"too sure a model":      {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, model: {outcome: approve, confidence: 2}, expect: {state: b}}\n", "0 to 1"},
+		"a review of nothing":   {"workflow: w\ntests:\n- name: a\n  steps:\n  - {review: {by: x}, expect: {state: b}}\n", "decision"},
+		"a review by nobody":    {"workflow: w\ntests:\n- name: a\n  steps:\n  - {review: {decision: approve}, expect: {state: b}}\n", "by"},
+		"a review that is a no": {"workflow: w\ntests:\n- name: a\n  steps:\n  - {review: {by: x, decision: escalate}, expect: {state: b}}\n", "approve"},
+		"a review and a move":   {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, review: {by: x, decision: approve}, expect: {state: b}}\n", "two steps"},
+		"data that is text":     {"workflow: w\ntests:\n- name: a\n  steps:\n  - {action: x, data: no, expect: {state: b}}\n", "object"},
 	} {
 		_, err := suite.Parse("x.test.yaml", []byte(c.doc))
 		var all document.Errors
