@@ -18,13 +18,15 @@ type lintCmd struct {
 	Schemas bool     `name:"schemas" help:"Say of each schema where it runs, and why."`
 	JSON    bool     `name:"json" help:"Print JSON."`
 	configFlag
+	modelFlags
 }
 
 func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
 they are when a definition is loaded. With --config, evidence from undeclared sources is
-reported too. A schema that an operator loads runs in gavel's own process, or in
+reported too. The model is the one that a server would have with the same variables, flags
+and --config; nothing is sent to it. Files of tests (*.test.yaml) are skipped. A schema that an operator loads runs in gavel's own process, or in
 the sandbox at ten to a hundred times the cost; --schemas says which, and --json always.
 
 Examples:
@@ -66,15 +68,20 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer declared.Close()
+	options := workflow.LintOptions{Owner: operatorOwner, Sources: declared.Names()}
+	if options.Models, err = c.modelFlags.list(con.log); err != nil {
+		return err
+	}
 	box, err := newSandbox(con.log)
 	if err != nil {
 		return err
 	}
 	defer box.Close()
+	options.Compiler = box.compiler
 
 	report := lintReport{Files: []lintFile{}}
 	for _, file := range files {
-		result, err := lintOne(ctx, box, declared.Names(), file)
+		result, err := lintOne(ctx, options, file)
 		if err != nil {
 			return err
 		}
@@ -111,7 +118,7 @@ func describePlace(s workflow.SchemaPlace) string {
 }
 
 // lintOne examines a file; its error is that it could not be examined.
-func lintOne(ctx context.Context, box *sandbox, known []string, file string) (lintFile, error) {
+func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile, error) {
 	out := lintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 	d, err := parseDefinition(file)
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
@@ -124,7 +131,7 @@ func lintOne(ctx context.Context, box *sandbox, known []string, file string) (li
 	}
 	out.Name, out.Hash, out.definition = d.Name, d.Hash, d
 	out.Schemas = d.ListSchemas(operatorOwner)
-	issues, err := d.Lint(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner, Sources: known})
+	issues, err := d.Lint(ctx, o)
 	if err != nil {
 		return out, term.UnknownErrorf("try again", "cannot check %s: %w", file, err)
 	}

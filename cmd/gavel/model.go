@@ -230,6 +230,19 @@ func (m *model) prompt() string {
 	return ""
 }
 
+// list names the models that the flags configure, without opening them; nil when there is none.
+func (f *modelFlags) list(log *slog.Logger) ([]string, error) {
+	if f.Model == "" {
+		return nil, f.withoutModel(log)
+	}
+	names := append([]string{f.Model}, f.Also...)
+	for _, spec := range f.Fallbacks {
+		name, _, _ := cutModel(spec)
+		names = append(names, name)
+	}
+	return names, nil
+}
+
 // names are the models that definitions may ask for; the first is the default.
 func (m *model) names() []string {
 	if m == nil {

@@ -205,7 +205,7 @@ func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Conf
 		return err
 	}
 	for _, file := range files {
-		linted, err := lintOne(ctx, box, nil, file)
+		linted, err := lintOne(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner}, file)
 		if err != nil {
 			return err
 		}

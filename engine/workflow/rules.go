@@ -308,7 +308,7 @@ func checkModels(s *linter) {
 		switch {
 		case !r.Enabled || !r.UseLLM:
 		case len(s.models) == 0:
-			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM needs a model and none is configured: onJudgeUnavailable would settle every decision")
+			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM needs a model and none is configured: without one %s", describeWithoutModel(r))
 		case r.Model != "" && !slices.Contains(s.models, r.Model):
 			s.addIssue(s.settingPath(from, t, "model"), "the model %s is not configured%s", quoteName(r.Model), s.suggestKnown(r.Model, s.models))
 		}
@@ -352,6 +352,21 @@ func checkBlankMoves(s *linter) {
 func (d *Definition) needsContext(state string) bool {
 	v := d.StateValidators[state]
 	return len(listPromisedFields(v.RequiredFields, v.Schema)) > 0
+}
+
+// describeWithoutModel says what becomes of moves that pass the other layers when no model is
+// configured.
+func describeWithoutModel(r judge.Rubric) string {
+	switch {
+	case r.OnJudgeUnavailable == judge.UnavailableReject:
+		return "every such move is refused"
+	case r.OnJudgeUnavailable == judge.UnavailableEscalate:
+		return "every such move waits for a person, or is refused where reviews are off"
+	case r.RequireAssurance.AtLeast(judge.AssuranceLLM) || r.Risk == judge.RiskHigh || r.StrictMode && r.MinConfidence > bestFallback:
+		return "no such move is approved, for the other layers do not reach what is required"
+	default:
+		return "the other layers decide alone, and the criteria are not judged"
+	}
 }
 
 func checkCriteria(s *linter) {
