@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -16,7 +17,8 @@ import (
 // Advance asks for an action. When the judge approves, the instance moves; when
 // it refuses, the refusal is recorded and returned as a result. The error is an
 // *Error: the request was wrong, the instance moved meanwhile (CodeConflict), or
-// nothing could be decided.
+// nothing could be decided. Without ExpectedRevision, a request that another one
+// overtook is judged again on the new state, as long as the action is legal there.
 func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (AdvanceResult, error) {
 	if err := Authorize(p, RightAdvance); err != nil {
 		return AdvanceResult{}, err
@@ -29,12 +31,12 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 		return []string{req.Action, string(data.Canonical()), revisionText(req.ExpectedRevision)}
 	}}
 	return runOnce(ctx, e, p, r, e.replayAdvance, func(ctx context.Context, key *record.Key) (AdvanceResult, error) {
-		return e.advance(ctx, p, req, data, key)
+		return retryOvertaken(ctx, e, p, newRace(req), func(try *race) (AdvanceResult, error) { return e.advance(ctx, p, req, data, key, try) })
 	})
 }
 
-func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, key *record.Key) (AdvanceResult, error) {
-	j, done, err := e.judgeAction(ctx, p, req, data, false)
+func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, key *record.Key, try *race) (AdvanceResult, error) {
+	j, done, err := e.judgeAction(ctx, p, req, data, try, false)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -63,7 +65,7 @@ func (e *Engine) commitMove(ctx context.Context, p Principal, j judgement, ev re
 		return e.joinNewer(ctx, p, j.inst.ID, same.review, ev.Key)
 	}
 	if err != nil {
-		return AdvanceResult{}, e.conflictFor(ctx, p, err)
+		return AdvanceResult{}, err
 	}
 	out := AdvanceResult{
 		Position: newPosition(w.next, j.definition, p), From: w.event.From, Action: w.event.Action, Decision: decisionView(w.event.Decision),
@@ -98,14 +100,18 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	if err != nil {
 		return ValidateResult{}, err
 	}
-	j, done, err := e.judgeAction(ctx, p, req, data, true)
+	return retryOvertaken(ctx, e, p, newRace(req), func(try *race) (ValidateResult, error) { return e.validate(ctx, p, req, data, try) })
+}
+
+func (e *Engine) validate(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, try *race) (ValidateResult, error) {
+	j, done, err := e.judgeAction(ctx, p, req, data, try, true)
 	if err != nil {
 		return ValidateResult{}, err
 	}
 	defer done()
 	w, err := e.commit(ctx, j.inst, change{event: e.decisionEvent(p, j, record.Prechecked, nil), lesson: newLesson(j.question, j.verdict, false)})
 	if err != nil {
-		return ValidateResult{}, e.conflictFor(ctx, p, err)
+		return ValidateResult{}, err
 	}
 	return ValidateResult{
 		Position: newPosition(w.next, j.definition, p), Action: req.Action,
@@ -135,7 +141,7 @@ type judgement struct {
 // judgeAction loads the instance, builds the case and asks the judge. It is the
 // same way for Advance and Validate. done must be called when the decision is
 // recorded, or will not be; it is nil with an error.
-func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, precheck bool) (j judgement, done func(), err error) {
+func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, try *race, precheck bool) (j judgement, done func(), err error) {
 	inst, l, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return judgement{}, nil, err
@@ -159,9 +165,13 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err != nil {
 		return judgement{}, nil, err
 	}
+	if try.lost > 0 && len(c.Illegal) > 0 && !precheck {
+		try.over = true
+		return judgement{}, nil, &conflict{inst.ID}
+	}
 	release, err := e.takeTurn(ctx, inst, c.Guard)
 	if err != nil {
-		return judgement{}, nil, e.conflictFor(ctx, p, err)
+		return judgement{}, nil, err
 	}
 	defer func() {
 		if done == nil { // no decision, or a panic: nobody else will
@@ -171,6 +181,9 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	v, err := e.askJudge(ctx, p, c)
 	if err != nil {
 		return judgement{}, nil, err
+	}
+	if slices.ContainsFunc(v.Opinions, askedModel) {
+		try.asked++
 	}
 	return judgement{inst: inst, definition: l, question: c, verdict: v}, release, nil
 }

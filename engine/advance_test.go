@@ -118,7 +118,7 @@ func TestContextLimit(t *testing.T) {
 	}
 }
 
-func TestOnlyOneOfTwoConcurrentAdvancesWins(t *testing.T) {
+func TestOnlyOneOfTwoThatExpectARevisionWins(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, simple)
@@ -129,7 +129,7 @@ func TestOnlyOneOfTwoConcurrentAdvancesWins(t *testing.T) {
 	errs := make(chan error, 2)
 	for range 2 {
 		go func() {
-			_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go"})
+			_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", ExpectedRevision: new(int64(1))})
 			errs <- err
 		}()
 	}

@@ -39,6 +39,13 @@ type waiter struct {
 
 func newWaiters() *waiters { return &waiters{m: map[string]*waiter{}} }
 
+// hasTurn reports whether a request has the turn of a scope.
+func (w *waiters) hasTurn(scope string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.m[scope] != nil
+}
+
 // acquire takes its turn, or waits for it or for done. The returned release is nil
 // when done came first.
 func (w *waiters) acquire(done <-chan struct{}, scope string) (release func(), waited bool) {

@@ -175,6 +175,7 @@ type Engine struct {
 	examining   *fairshare.Queue // by who brings a definition
 	keys        *waiters         // by idempotency scope
 	guards      *waiters         // by guard key
+	overtaken   *waiters         // by instance and caller
 	counting    *waiters         // by what is counted, and whose it is
 	ledger      *ledger
 	eventCounts *lru.Cache[string, eventCount] // by instance
@@ -193,7 +194,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		cfg: cfg, definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), counting: newWaiters(),
+		cfg: cfg, definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), overtaken: newWaiters(), counting: newWaiters(),
 		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: eventCounts,
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),

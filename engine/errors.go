@@ -70,7 +70,7 @@ var Codes = []CodeInfo{
 	{CodeInvalidData, "A document is not acceptable JSON: invalid UTF-8, duplicate keys, a number that a float64 cannot keep, too deep, or not an object.", "Send a plain JSON object; quote large numbers as strings.", false},
 	{CodeTooLarge, "A document, event or key is larger than its limit.", "Send less; keep large content elsewhere and refer to it.", false},
 	{CodeForbidden, "The caller's role or ownership does not allow this.", "Ask the owner or an operator.", false},
-	{CodeConflict, "The instance is not at the expected revision any more.", "Look at the current state in the answer and decide again.", false},
+	{CodeConflict, "The instance moved: it is not at the expected revision, or the action is no longer legal there.", "Look at the current state in the answer and decide again.", false},
 	{CodeKeyReused, "The idempotency key was used before with another request.", "Use a new key for a new request.", false},
 	{CodeInstanceEnded, "The instance has ended, so this cannot be done to it.", "Start a new instance.", false},
 	{CodeDefinitionTakenOver, "An operator owns the workflow's name now, and the instance has an agent's version of it, so it cannot move.", "Cancel it and start a new one, or ask an operator to migrate it.", false},

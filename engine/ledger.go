@@ -189,7 +189,7 @@ func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case) (judge
 	v, err := e.cfg.Judge.Decide(ctx, c)
 	took := cost{budgetWorker: int64(meter.Worked())} // a caller that leaves has used it as well
 	for _, o := range v.Opinions {
-		if o.Model != nil && !o.Model.CacheHit && !o.Model.Reused {
+		if askedModel(o) {
 			took[budgetTokens] += countOf(o.Model.PromptTokens) + countOf(o.Model.CompletionTokens)
 		}
 	}
@@ -199,6 +199,9 @@ func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case) (judge
 	}
 	return v, nil
 }
+
+// askedModel reports whether a model answered for an opinion, and not what it said before.
+func askedModel(o judge.Opinion) bool { return o.Model != nil && !o.Model.CacheHit && !o.Model.Reused }
 
 // mayDefine refuses a new name to who owns as many as it may, and one that could be taken
 // for an operator's.

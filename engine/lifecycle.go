@@ -21,7 +21,8 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 	}
 	r := keyedRequest{RightCancel, req.ID, req.Key, func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} }}
 	return runOnce(ctx, e, p, r, e.replayCancel, func(ctx context.Context, key *record.Key) (CancelResult, error) {
-		return e.cancel(ctx, p, req, key)
+		r := race{instance: req.ID, expected: req.ExpectedRevision, unjudged: true}
+		return retryOvertaken(ctx, e, p, r, func(*race) (CancelResult, error) { return e.cancel(ctx, p, req, key) })
 	})
 }
 
@@ -40,7 +41,7 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	ev.Reason, ev.Key = maskWords(inst, l).scrubText(req.Reason), key
 	w, err := e.commit(ctx, inst, change{event: ev})
 	if err != nil {
-		return CancelResult{}, e.conflictFor(ctx, p, err)
+		return CancelResult{}, err
 	}
 	pos := newPosition(w.next, l, p)
 	return CancelResult{Position: pos, Message: cancelMessage(pos)}, nil
@@ -78,7 +79,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	}
 	r := keyedRequest{RightCheckpoint, req.ID, req.Key, func() []string { return []string{req.Description, string(metadata.Canonical())} }}
 	return runOnce(ctx, e, p, r, replayCheckpoint, func(ctx context.Context, key *record.Key) (CheckpointResult, error) {
-		return e.checkpoint(ctx, p, req, key)
+		return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (CheckpointResult, error) { return e.checkpoint(ctx, p, req, key) })
 	})
 }
 
@@ -103,7 +104,7 @@ func (e *Engine) checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 	ev.Checkpoint = &record.Checkpoint{ID: "cp-" + e.cfg.NewID(), Description: mask.scrubText(req.Description), Metadata: metadata}
 	w, err := e.commit(ctx, inst, change{event: ev})
 	if err != nil {
-		return CheckpointResult{}, e.conflictFor(ctx, p, err)
+		return CheckpointResult{}, err
 	}
 	return checkpointResult(w.event), nil
 }

@@ -84,10 +84,8 @@ func (e *Engine) takeTurn(ctx context.Context, inst record.Instance, guard strin
 	defer cancel()
 	release, waited := e.guards.acquire(bounded.Done(), guard)
 	switch {
-	case release == nil && ctx.Err() != nil:
-		return nil, judgeError(ctx.Err())
 	case release == nil:
-		return nil, &Error{Code: CodeBusy, Message: "Earlier requests about the same data are still being judged.", Hint: "Try again when they are answered; nothing was recorded."}
+		return nil, turnError(ctx, "the same data")
 	case !waited || inst.Seq == 0: // there is none that could have moved
 		return release, nil
 	}

@@ -28,7 +28,7 @@ func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instan
 			err = &conflict{inst.ID} // nothing is bound: asking again is judged anew
 		}
 		if err != nil {
-			return AdvanceResult{}, e.conflictFor(ctx, p, err)
+			return AdvanceResult{}, err
 		}
 		inst = w.next
 	}
