@@ -54,6 +54,7 @@ type sized struct{ m *testing.M }
 // Run implements testscript.TestingM.
 func (s sized) Run() int {
 	flag.Parse()
+	storetest.UseMemory()
 	unless := func(name, value string) {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
 			if err := f.Value.Set(value); err != nil {

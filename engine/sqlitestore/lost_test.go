@@ -324,6 +324,7 @@ func TestDeletedLogUnderLoadLosesNothing(t *testing.T) {
 // if nothing that was acknowledged is missing. One without the list of tables, which was
 // folded into the database before, is refused by name.
 func TestLogAloneAfterAKill(t *testing.T) {
+	storetest.UseDisk(t) // else the process has folded its log before it is killed
 	whole, refused := 0, 0
 	for round := range max(2, *crashRounds/2) {
 		path, acks := newPath(t), map[string][]acked{}

@@ -399,5 +399,6 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childRole); role != "" {
 		os.Exit(child(role, os.Stdin, os.Stdout))
 	}
+	storetest.UseMemory()
 	os.Exit(m.Run())
 }

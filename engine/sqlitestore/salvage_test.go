@@ -346,20 +346,23 @@ func honest(t *testing.T, what string, r sqlitestore.Salvaged, s *sqlitestore.St
 	if int64(count) != r.Contents.Events {
 		t.Fatalf("%s: %d events are there, %d are said to be", what, count, r.Contents.Events)
 	}
-	kept := hashes(t, s)
+	kept, gone := hashes(t, s), map[string]bool{}
 	for id := range instances {
 		if _, err := s.Load(t.Context(), id); errors.Is(err, store.ErrNotFound) && told[id].Instance == "" {
 			if len(tables) == 0 {
 				t.Fatalf("%s: %s is gone without a word", what, id)
 			}
-			continue // nothing that could be read names it
+			gone[id] = true // nothing that could be read names it
 		}
-		d, damaged := told[id]
-		for hash, e := range events {
-			unknown := damaged && e.Seq > d.Was && slices.ContainsFunc(tables, func(l sqlitestore.Loss) bool { return l.Table == "events" && l.Why == "cannot be read" })
-			if e.Instance == id && !kept[hash] && !isIn(d.Ranges, e.Seq) && !unknown {
-				t.Fatalf("%s: event %d of %s is lost, and nothing is said of it: %+v", what, e.Seq, id, d)
-			}
+	}
+	for hash, e := range events {
+		if kept[hash] || gone[e.Instance] {
+			continue
+		}
+		d, damaged := told[e.Instance]
+		unknown := damaged && e.Seq > d.Was && slices.ContainsFunc(tables, func(l sqlitestore.Loss) bool { return l.Table == "events" && l.Why == "cannot be read" })
+		if !isIn(d.Ranges, e.Seq) && !unknown {
+			t.Fatalf("%s: event %d of %s is lost, and nothing is said of it: %+v", what, e.Seq, e.Instance, d)
 		}
 	}
 }
