@@ -118,7 +118,7 @@ func TestWrongJudgesFailTheGates(t *testing.T) {
 	t.Parallel()
 	for _, w := range wrongJudges() {
 		t.Run(w.name, func(t *testing.T) {
-			if code, _ := runGolden(t.Context(), append(w.part, "--cassette", w.cassette)...); *update && code != term.ExitBad {
+			if *update && exitOf(runGolden(t.Context(), append(w.part, "--cassette", w.cassette)...)) != term.ExitBad {
 				provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), w.brain(t)))
 				defer provider.Close()
 				runGolden(t.Context(), append(w.part, "--mode", "record", "--cassette", w.cassette, "--workers", "1", "--llm-base-url", provider.URL)...)

@@ -85,7 +85,7 @@ func TestAnAgentWithHeavyData(t *testing.T) {
 	defer noise.Wait()
 	defer stop()
 	var heavy atomic.Int64
-	requests, moves := 40, 6
+	requests, moves := 24, 4
 	if storetest.Long() {
 		requests, moves = 80, 12
 	}

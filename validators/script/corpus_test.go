@@ -25,7 +25,7 @@ func TestCorpus(t *testing.T) { //nolint:tparallel // its pieces run side by sid
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	every := 4
+	every := 8
 	if long {
 		every = 1
 	}

@@ -43,7 +43,7 @@ func TestNoisyNeighbour(t *testing.T) {
 					}
 				})
 			}
-			for n := range 12 {
+			for n := range honestCalls() {
 				eventually(t, "the noisy caller fills the line", func() bool { return p.Stats().Waiting == 8 })
 				before := p.Stats().Trips
 				r, err := p.Run(t.Context(), asked("agent:honest", byData, `{}`))
@@ -56,6 +56,14 @@ func TestNoisyNeighbour(t *testing.T) {
 			}
 		})
 	}
+}
+
+// honestCalls is how often an honest caller asks beside a noisy one.
+func honestCalls() int {
+	if long {
+		return 12
+	}
+	return 5
 }
 
 // The same holds for definitions that are checked.
@@ -72,7 +80,7 @@ func TestNoisyNeighbourOfChecks(t *testing.T) {
 			}
 		})
 	}
-	for range 12 {
+	for range honestCalls() {
 		eventually(t, "the noisy caller fills the line", func() bool { return p.Stats().Waiting == 8 })
 		before := p.Stats().Trips
 		if problems, err := p.Check(t.Context(), "agent:honest", operators, validators(yes)); err != nil || len(problems) > 0 {
