@@ -86,4 +86,5 @@ func BenchmarkDecide(b *testing.B) {
 	run("fields, schema and an instant model", pipeline(b, &runner{}, instantModel(b)), newCase(append(structural, ruled(useLLM))...))
 	run("fields, schema and an instant sandbox", pipeline(b, instant{}, nil), newCase(append(structural, validated(approveValidator))...))
 	run("fields, schema and the sandbox", pipeline(b, sandbox(b), nil), newCase(append(structural, validated(approveValidator))...))
+	run("a schema and a script in the sandbox", pipeline(b, sandbox(b), nil), newCase(data(benchData), shaped(`{"$ref":"#/$defs/x","$defs":{"x":`+benchSchema+`}}`), stranger, validated(approveValidator)))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // Operation says what the agent asked for.
@@ -116,6 +117,10 @@ type Case struct {
 	// the same verdict.
 	Now  time.Time
 	Seed int64
+
+	// early is where the schema layer puts what the scripts say, when it asked the sandbox for
+	// both; nil when something comes between the two.
+	early *script.Reply
 }
 
 func (c Case) caller() string { return cmp.Or(c.Caller, c.Principal) }

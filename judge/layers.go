@@ -2,12 +2,14 @@ package judge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/judge/content"
 	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // Layer is one examiner. Weigh looks at the case and says what it thinks; an
@@ -88,7 +90,7 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
-	report, err := set.CheckSchema(ctx, c.caller(), c.Data)
+	report, err := l.check(ctx, c, set)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: look at the data: %w", err)
 	}
@@ -98,6 +100,22 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		op.Reasoning = "The data matches its schema."
 	}
 	return op, nil
+}
+
+// check applies the schema, and where that takes the sandbox and the scripts are next, has it run
+// them behind the schema. What is wrong with them is said when they are asked apart.
+func (l schema) check(ctx context.Context, c Case, set *validators.Set) (validators.SchemaReport, error) {
+	fieldsPassed := len(c.Checks.RequiredFields) == 0 || slices.Contains(c.Passed, LayerFields)
+	if c.early != nil && fieldsPassed && set.IsSandboxed() {
+		if scripts := l.compiler.Recall(c.Owner, c.scriptChecks()); scripts != nil {
+			report, reply, err := set.CheckThenRun(ctx, c.Data, scripts, c.scriptInput())
+			if _, held := errors.AsType[*validators.QuarantineError](err); !held && !errors.Is(err, script.ErrInput) {
+				*c.early = reply
+				return report, err
+			}
+		}
+	}
+	return set.CheckSchema(ctx, c.caller(), c.Data)
 }
 
 // state checks the merged context against the validators of the state to be entered,

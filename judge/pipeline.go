@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // ErrCase reports a Case that cannot be judged because it contradicts itself: a
@@ -118,6 +119,9 @@ func (c *Case) open() (deliberation, error) {
 		return deliberation{}, err
 	}
 	c.Rubric, c.Passed, c.Fetched = c.Rubric.withDefaults(), nil, nil
+	if len(c.Evidence) == 0 && len(c.Checks.Routes)+len(c.Checks.Validators) > 0 {
+		c.early = new(script.Reply)
+	}
 	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target

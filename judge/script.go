@@ -9,13 +9,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// scripts asks the sandbox, in one trip, for the route and for every validator.
+// scripts asks the sandbox, in one trip, for the route and for every validator, unless the schema
+// layer did.
 type scripts struct{ compiler *validators.Compiler }
 
 func (scripts) Name() LayerName { return LayerScript }
 
 func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
-	checks := validators.Checks{Routes: c.Checks.Routes, Validators: c.Checks.Validators}
+	checks := c.scriptChecks()
 	if len(checks.Routes) == 0 && len(checks.Validators) == 0 {
 		return Opinion{}, nil
 	}
@@ -23,16 +24,27 @@ func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
-	// What a stranger wrote does not see what is sensitive.
-	in := validators.Input{Caller: c.caller(), Data: c.MaskedData.Raw(), Context: c.MaskedContext.Raw(), Evidence: joinContents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
-	if c.Owner.Trusted {
-		in.Data, in.Context, in.Evidence = c.Data.Raw(), c.Context.Raw(), joinContents(c.Fetched, true)
+	if c.early != nil && c.early.Schema.Passes() {
+		return readScriptReply(checks, c.Candidates, *c.early)
 	}
-	reply, err := set.RunScripts(ctx, in)
+	reply, err := set.RunScripts(ctx, c.scriptInput())
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: run the scripts: %w", err)
 	}
 	return readScriptReply(checks, c.Candidates, reply)
+}
+
+func (c Case) scriptChecks() validators.Checks {
+	return validators.Checks{Routes: c.Checks.Routes, Validators: c.Checks.Validators}
+}
+
+// scriptInput is what scripts see. What a stranger wrote does not see what is sensitive.
+func (c Case) scriptInput() validators.Input {
+	in := validators.Input{Caller: c.caller(), Data: c.MaskedData.Raw(), Context: c.MaskedContext.Raw(), Evidence: joinContents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
+	if c.Owner.Trusted {
+		in.Data, in.Context, in.Evidence = c.Data.Raw(), c.Context.Raw(), joinContents(c.Fetched, true)
+	}
+	return in
 }
 
 // readScriptReply reads the sandbox's reply. One that does not answer the question counts

@@ -90,10 +90,9 @@ type Compiler struct {
 	cache  cache
 }
 
-// NewCompiler returns a Compiler that sends scripts to runner, and schemas too
-// when it is a script.SchemaRunner. A runner that is not one leaves an operator's
-// schemas to this process, and strangers' only when they are simple. A nil runner
-// is a sandbox that is never available.
+// NewCompiler returns a Compiler that sends scripts to runner, and schemas. A nil runner
+// is a sandbox that is never available: an operator's schemas are left to this process, and
+// strangers' only when they are simple.
 func NewCompiler(runner script.Runner, o Options) *Compiler {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
@@ -133,6 +132,13 @@ func (c *Compiler) Compile(ctx context.Context, caller string, owner Owner, chec
 	return set, append(lasting, passing...), nil
 }
 
+// Recall is the Set of checks that were compiled before and are still kept; nil when they are not,
+// or have problems. It asks no sandbox.
+func (c *Compiler) Recall(owner Owner, checks Checks) *Set {
+	set, _, _ := c.cache.get(c.cache.hashKey(owner, checks), owner, checks)
+	return set
+}
+
 func cloneChecks(c Checks) Checks {
 	return Checks{
 		RequiredFields: slices.Clone(c.RequiredFields),
@@ -161,20 +167,19 @@ func (c *Compiler) compileSchema(ctx context.Context, caller string, set *Set, r
 	if len(raw) == 0 {
 		return nil, nil, nil
 	}
-	runner, sandboxed := c.runner.(script.SchemaRunner)
 	switch why := FindSandboxing(set.owner, raw); {
-	case set.owner.Trusted && (why == "" || !sandboxed), !sandboxed && schema.Simple(raw):
+	case set.owner.Trusted && (why == "" || c.runner == nil), c.runner == nil && schema.Simple(raw):
 		set.schema, err = schema.Compile(raw)
 		return newSchemaProblems(err), nil, nil
-	case !sandboxed:
+	case c.runner == nil:
 		return []Problem{{Part: PartSchema, Message: "this schema needs a sandbox, and none is configured: " + schema.FindCost(raw)}}, nil, nil
 	}
 	source := script.Script{Name: PartSchema, Kind: script.Schema, Source: string(raw)}
-	found, err := runner.Check(ctx, caller, set.owner, []script.Script{source})
+	found, err := c.runner.Check(ctx, caller, set.owner, []script.Script{source})
 	if err != nil {
 		return nil, nil, err
 	}
-	set.schemas, set.remote = runner, source
+	set.remote = &source
 	for _, p := range found {
 		passing = append(passing, Problem{Part: PartSchema, Message: p.Message}.splitPath())
 	}

@@ -21,13 +21,14 @@ var (
 	stranger = validators.Owner{ID: "agent-7"}
 )
 
-// scripted is a sandbox that can run scripts only, and counts what it is asked.
+// scripted is a sandbox that notes what it is asked.
 type scripted struct {
 	mu       sync.Mutex
 	checks   [][]script.Script
-	callers  []string // of checks and schemas
+	callers  []string // of checks
 	owners   []script.Owner
 	problems []script.Problem
+	schema   script.SchemaReply
 	err      error
 	batches  []script.Batch
 }
@@ -45,26 +46,13 @@ func (r *scripted) Run(_ context.Context, b script.Batch) (script.Reply, error) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.batches = append(r.batches, b)
-	return script.Reply{Route: -1, Results: make([]script.Result, len(b.Validators))}, r.err
+	return script.Reply{Schema: r.schema, Route: -1, Results: make([]script.Result, len(b.Validators)), Unhardened: []string{"landlock"}}, r.err
 }
 
 func (r *scripted) asked() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.checks)
-}
-
-// schemed can also apply schemas.
-type schemed struct {
-	scripted
-	reply script.SchemaReply
-	docs  []string
-}
-
-func (r *schemed) Validate(_ context.Context, caller string, _ script.Owner, _ script.Script, doc json.RawMessage) (script.SchemaReply, error) {
-	r.callers = append(r.callers, caller)
-	r.docs = append(r.docs, string(doc))
-	return r.reply, r.err
 }
 
 func validator(source string) []script.Script {
@@ -83,7 +71,7 @@ func TestWhereSchemasRun(t *testing.T) {
 		name    string
 		owner   validators.Owner
 		schema  string
-		sandbox bool // the runner can apply schemas
+		sandbox bool // there is one
 		there   bool
 		problem string
 	}{
@@ -98,10 +86,10 @@ func TestWhereSchemasRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			both := &schemed{reply: script.SchemaReply{Code: script.OK}}
-			var runner script.Runner = both
-			if !c.sandbox {
-				runner = &both.scripted
+			asked := &scripted{schema: script.SchemaReply{Code: script.OK}}
+			var runner script.Runner
+			if c.sandbox {
+				runner = asked
 			}
 			set, problems, err := validators.NewCompiler(runner, validators.Options{}).Compile(t.Context(), "caller", c.owner, validators.Checks{Schema: json.RawMessage(c.schema)})
 			if err != nil {
@@ -119,7 +107,7 @@ func TestWhereSchemasRun(t *testing.T) {
 			if _, err := set.CheckSchema(t.Context(), "caller", document.Known([]byte(`{"a":1}`))); err != nil {
 				t.Fatal(err)
 			}
-			if got := len(both.docs) + both.asked(); (got > 0) != c.there {
+			if got := len(asked.batches) + asked.asked(); (got > 0) != c.there {
 				t.Errorf("the sandbox was asked %d times", got)
 			}
 		})
@@ -141,9 +129,8 @@ func TestSchemaFindings(t *testing.T) {
 		t.Error(diff, err)
 	}
 
-	r := &schemed{reply: script.SchemaReply{
+	r := &scripted{schema: script.SchemaReply{
 		Code: script.OK, Violations: []script.Violation{{Path: "/a", Keyword: "required", Message: `"/a" is required`}},
-		Unhardened: []string{"landlock"},
 	}}
 	want.Unhardened = []string{"landlock"}
 	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
@@ -151,13 +138,13 @@ func TestSchemaFindings(t *testing.T) {
 		t.Error(diff, err)
 	}
 
-	r.reply = script.SchemaReply{Code: script.Timeout, Detail: "it took too long"}
+	r.schema = script.SchemaReply{Code: script.Timeout, Detail: "it took too long"}
 	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
 	if err != nil || !fault.Fault || len(fault.Findings) != 1 || fault.Findings[0].Code != "validator_error" || !strings.Contains(fault.Findings[0].Message, "it took too long") {
 		t.Errorf("a fault of the schema gives %+v, %v", fault, err)
 	}
 
-	r.reply = script.SchemaReply{}
+	r.schema = script.SchemaReply{}
 	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); !errors.Is(err, validators.ErrUnavailable) {
 		t.Errorf("a sandbox that does not answer gives %v", err)
 	}
@@ -166,7 +153,7 @@ func TestSchemaFindings(t *testing.T) {
 		t.Errorf("a sandbox that is down gives %v", err)
 	}
 
-	loop := compile(&scripted{}, operator, `{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`)
+	loop := compile(nil, operator, `{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`)
 	if report, err := loop.CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || !report.Fault {
 		t.Errorf("a schema that recurses without end gives %+v, %v", report, err)
 	}
@@ -177,7 +164,7 @@ func TestSchemaFindings(t *testing.T) {
 
 func TestProblemsSayWhere(t *testing.T) {
 	t.Parallel()
-	r := &schemed{scripted: scripted{problems: []script.Problem{{Name: "schema", Message: "at /properties/a/pattern: this pattern does not compile: x"}}}}
+	r := &scripted{problems: []script.Problem{{Name: "schema", Message: "at /properties/a/pattern: this pattern does not compile: x"}}}
 	c := validators.NewCompiler(r, validators.Options{})
 	set, problems, err := c.Compile(t.Context(), "caller", stranger, validators.Checks{Schema: json.RawMessage(`{"properties":{"a":{"pattern":"("}}}`)})
 	if diff := cmp.Diff([]validators.Problem{{Part: "schema", Path: "/properties/a/pattern", Message: "this pattern does not compile: x"}}, problems); diff != "" || set != nil || err != nil {
@@ -305,11 +292,23 @@ func TestScriptSendsEverythingInOneTrip(t *testing.T) {
 	if b.Owner != stranger || b.Caller != "caller" || len(b.Routes) != 1 || len(b.Validators) != 1 || string(b.Data) != `{"d":1}` || string(b.Context) != `{"c":1}` || b.Seed != 7 {
 		t.Errorf("sent %+v", b)
 	}
+	r.schema.Code = script.OK
+	shaped, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), "caller", stranger, validators.Checks{Schema: json.RawMessage(simple)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report, reply, err := shaped.CheckThenRun(t.Context(), document.Known([]byte(`{"a":1}`)), set, in); err != nil || len(report.Findings) > 0 || len(reply.Results) != 1 {
+		t.Errorf("behind a schema: %+v, %+v, %v", report, reply, err)
+	}
+	b.Schema, b.Document = &script.Script{Name: "schema", Kind: script.Schema, Source: simple}, json.RawMessage(`{"a":1}`)
+	if diff := cmp.Diff(b, r.batches[1]); diff != "" {
+		t.Error(diff)
+	}
 	none, _, err := validators.NewCompiler(r, validators.Options{}).Compile(t.Context(), "caller", stranger, validators.Checks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reply, err := none.RunScripts(t.Context(), in); err != nil || reply.Route != -1 || len(r.batches) != 1 {
+	if reply, err := none.RunScripts(t.Context(), in); err != nil || reply.Route != -1 || len(r.batches) != 2 {
 		t.Errorf("without scripts: %+v, %v, %d trips", reply, err, len(r.batches))
 	}
 }

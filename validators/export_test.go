@@ -1,10 +1,7 @@
 package validators
 
-// IsSandboxed reports whether the schema is applied in the sandbox.
-func (s *Set) IsSandboxed() bool { return s.schemas != nil }
-
 // HasSchema reports whether there is a schema, here or in the sandbox.
-func (s *Set) HasSchema() bool { return s.schema != nil || s.schemas != nil }
+func (s *Set) HasSchema() bool { return s.schema != nil || s.remote != nil }
 
 // HasScripts reports whether there are validators and routes, and nothing else.
 func (s *Set) HasScripts() bool {

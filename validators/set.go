@@ -72,9 +72,8 @@ type Set struct {
 	owner      Owner
 	runner     script.Runner
 	fields     []field
-	schema     *schema.Schema      // one that runs here, or
-	schemas    script.SchemaRunner // where
-	remote     script.Script       // one that does not is sent
+	schema     *schema.Schema // one that runs here, or
+	remote     *script.Script // one that is sent to the sandbox
 	validators []script.Script
 	routes     []script.Script
 }
@@ -97,10 +96,39 @@ func (s *Set) CheckSchema(ctx context.Context, caller string, doc document.JSON)
 	switch {
 	case s.schema != nil:
 		return s.applyLocally(doc)
-	case s.schemas != nil:
-		return s.applyInSandbox(ctx, caller, doc)
+	case s.remote != nil:
+		report, _, err := s.CheckThenRun(ctx, doc, &Set{}, Input{Caller: caller})
+		return report, err
 	}
 	return SchemaReport{}, nil
+}
+
+// IsSandboxed reports that the schema is applied in the sandbox.
+func (s *Set) IsSandboxed() bool { return s.remote != nil }
+
+// CheckThenRun is CheckSchema of a schema that is applied in the sandbox and, unless that finds
+// something, RunScripts of scripts of the same owner, in one round trip. Where it does, the
+// reply is to be ignored.
+func (s *Set) CheckThenRun(ctx context.Context, doc document.JSON, scripts *Set, in Input) (SchemaReport, script.Reply, error) {
+	b := scripts.newBatch(in)
+	b.Owner, b.Schema, b.Document = s.owner, s.remote, doc.Raw()
+	reply, err := s.runner.Run(ctx, b)
+	if err != nil {
+		return SchemaReport{}, reply, fmt.Errorf("apply the schema: %w", err)
+	}
+	report := SchemaReport{Unhardened: reply.Unhardened}
+	switch reply.Schema.Code {
+	case "":
+		return SchemaReport{}, reply, fmt.Errorf("apply the schema: the sandbox did not answer: %w", ErrUnavailable)
+	case script.OK:
+		for _, v := range reply.Schema.Violations {
+			report.Findings = append(report.Findings, newSchemaFinding(v))
+		}
+	default:
+		report = newFaultReport(fmt.Sprintf("%s (%s)", reply.Schema.Detail, reply.Schema.Code))
+		report.Unhardened = reply.Unhardened
+	}
+	return report, reply, nil
 }
 
 func (s *Set) applyLocally(doc document.JSON) (SchemaReport, error) {
@@ -115,26 +143,6 @@ func (s *Set) applyLocally(doc document.JSON) (SchemaReport, error) {
 	for _, v := range violations {
 		r.Findings = append(r.Findings, newSchemaFinding(script.Violation(v)))
 	}
-	return r, nil
-}
-
-func (s *Set) applyInSandbox(ctx context.Context, caller string, doc document.JSON) (SchemaReport, error) {
-	reply, err := s.schemas.Validate(ctx, caller, s.owner, s.remote, doc.Raw())
-	if err != nil {
-		return SchemaReport{}, fmt.Errorf("apply the schema: %w", err)
-	}
-	var r SchemaReport
-	switch reply.Code {
-	case "":
-		return SchemaReport{}, fmt.Errorf("apply the schema: the sandbox did not answer: %w", ErrUnavailable)
-	case script.OK:
-		for _, v := range reply.Violations {
-			r.Findings = append(r.Findings, newSchemaFinding(v))
-		}
-	default:
-		r = newFaultReport(fmt.Sprintf("%s (%s)", reply.Detail, reply.Code))
-	}
-	r.Unhardened = reply.Unhardened
 	return r, nil
 }
 
@@ -166,8 +174,12 @@ func (s *Set) RunScripts(ctx context.Context, in Input) (script.Reply, error) {
 	if len(s.validators) == 0 && len(s.routes) == 0 {
 		return script.Reply{Route: -1}, nil
 	}
-	return s.runner.Run(ctx, script.Batch{
+	return s.runner.Run(ctx, s.newBatch(in))
+}
+
+func (s *Set) newBatch(in Input) script.Batch {
+	return script.Batch{
 		Caller: in.Caller, Owner: s.owner, Now: in.Now, Seed: in.Seed, Routes: s.routes, Validators: s.validators,
 		Data: in.Data, Context: in.Context, Evidence: in.Evidence,
-	})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -102,7 +103,7 @@ func TestCaseOfAnAction(t *testing.T) {
 		MaskedData: readPattern(`{"comments":"fine"}`), MaskedContext: readPattern(`{"documentId":"d1"}`), MaskedMerged: readPattern(`{"documentId":"d1","comments":"fine"}`),
 		Rubric: judge.DefaultRubric(), ReviewPath: true, Now: time.Unix(5, 0), Seed: 7,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(judge.Case{})); diff != "" {
 		t.Errorf("case (-want +got):\n%s", diff)
 	}
 }
@@ -338,7 +339,7 @@ func TestCaseIsTotalAndDeterministic(t *testing.T) {
 			rt.Fatal("no Scrub")
 		}
 		one.Scrub, two.Scrub, one.Mask, two.Mask, one.Scrubber, two.Scrubber = nil, nil, nil, nil, nil, nil
-		if diff := cmp.Diff(one, two); diff != "" {
+		if diff := cmp.Diff(one, two, cmpopts.IgnoreUnexported(judge.Case{})); diff != "" {
 			rt.Fatalf("the same question twice:\n%s", diff)
 		}
 		switch n := len(one.Candidates); {

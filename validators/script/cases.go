@@ -219,11 +219,9 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Result, error) {
 	b := Batch{Caller: owner, Owner: Owner{ID: owner}, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence}
 	if s.Kind == Schema {
-		reply, err := p.Validate(ctx, owner, Owner{ID: owner}, s, c.Data)
-		if err != nil {
-			return Result{}, err
-		}
-		return Result{Name: s.Name, Code: reply.Code, Valid: reply.Code == OK && len(reply.Violations) == 0, Confidence: 1, Detail: reply.Detail}, nil
+		b.Schema, b.Document = &s, c.Data
+		reply, err := p.Run(ctx, b)
+		return Result{Name: s.Name, Code: reply.Schema.Code, Valid: reply.Schema.Passes(), Confidence: 1, Detail: reply.Schema.Detail}, err
 	}
 	if s.Kind != Condition {
 		b.Validators = []Script{s}

@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -13,13 +14,15 @@ type job struct {
 	caller   string
 	offender offender // that answers for lost workers
 	op       Op
-	scripts  []Script // routes, then validators
-	routes   int
+	scripts  []Script      // the schema, routes, then validators
+	schema   int           // where the routes begin: 1 behind a schema,
+	routes   int           // and where they end
 	states   []scriptState // by script
 
 	route     int // index of the route that was true, -1 none yet
 	fault     int // index of the route that failed, -1 none
 	began     time.Time
+	since     time.Time     // the worker began what counts as spent
 	spent     time.Duration // in workers, without waiting for them
 	request   Request
 	asked     []int // indices of the scripts in request, in its order
@@ -38,13 +41,14 @@ type scriptState struct {
 }
 
 // newJob records what needs no worker. The error is a *QuarantineError.
-func (p *Pool) newJob(op Op, caller string, owner Owner, routes, validators []Script) (*job, error) {
-	n := len(routes) + len(validators)
-	j := &job{
-		pool: p, caller: caller, offender: findOffender(caller, owner), op: op, routes: len(routes), route: -1, fault: -1,
-		scripts: make([]Script, 0, n), states: make([]scriptState, n), began: time.Now(),
+func (p *Pool) newJob(op Op, b Batch) (*job, error) {
+	j := &job{pool: p, caller: b.Caller, offender: findOffender(b.Caller, b.Owner), op: op, route: -1, fault: -1, began: time.Now()}
+	if b.Schema != nil {
+		j.scripts, j.schema = []Script{*b.Schema}, 1
 	}
-	j.scripts = append(append(j.scripts, routes...), validators...)
+	j.scripts = slices.Concat(j.scripts, b.Routes, b.Validators)
+	j.routes = j.schema + len(b.Routes)
+	j.states = make([]scriptState, len(j.scripts))
 	for i, s := range j.scripts {
 		if wrong := checkSource(s, p.cfg.MaxSource, p.cfg.MaxSchema); wrong != "" {
 			j.recordResult(i, Result{Code: BadSource, Detail: wrong})
@@ -71,20 +75,18 @@ func (j *job) prepareRequest() bool {
 	j.request = Request{
 		Op: j.op, Sources: j.request.Sources[:0],
 		Now: j.request.Now, Seed: j.request.Seed,
-		Data: j.request.Data, Context: j.request.Context, Evidence: j.request.Evidence,
+		Data: j.request.Data, Context: j.request.Context, Evidence: j.request.Evidence, Document: j.request.Document,
 	}
-	if j.op == OpRun && j.routes > 0 && j.route < 0 {
-		if j.fault >= 0 || !j.addRoutes() {
+	if j.schema > 0 {
+		if j.addScript(0); j.states[0].Code != "" && !j.readSchema().Passes() {
 			return false
 		}
 	}
+	if j.routes > j.schema && j.route < 0 && !j.addRoutes() {
+		return len(j.asked) > 0 // the schema
+	}
 	for i := j.routes; i < len(j.scripts); i++ {
 		j.addScript(i)
-	}
-	if j.op == OpCheck {
-		for i := range j.routes {
-			j.addScript(i)
-		}
 	}
 	return len(j.asked) > 0
 }
@@ -92,28 +94,28 @@ func (j *job) prepareRequest() bool {
 // addRoutes adds the routes that are not known to be false, up to the first
 // that is known to be faulty. False: the routes are at their end.
 func (j *job) addRoutes() bool {
-	for i := range j.routes {
+	before := len(j.asked)
+	for i := j.schema; i < j.routes && j.fault < 0; i++ {
 		switch {
 		case j.states[i].Code == "":
 			j.addScript(i)
+		case j.states[i].Code != OK && len(j.asked) == before:
+			j.fault = i
 		case j.states[i].Code != OK:
-			if len(j.asked) == 0 {
-				j.fault = i
-			}
 			j.request.Routes = len(j.asked)
-			return len(j.asked) > 0
+			return true
 		}
 	}
 	j.request.Routes = len(j.asked)
-	return len(j.asked) > 0
+	return j.request.Routes > before
 }
 
-// maxPerTrip is how many scripts go to a worker at once: as many as end within Total if
-// each uses up its time, so that no caller holds a worker for long.
+// maxPerTrip is how many scripts go to a worker at once, behind a schema: as many as end within
+// Total if each uses up its time, so that no caller holds a worker for long.
 func (p *Pool) maxPerTrip() int { return max(1, int(p.cfg.Total/p.cfg.Soft)) }
 
 func (j *job) addScript(i int) {
-	if j.states[i].Code != "" || len(j.asked) >= j.pool.maxPerTrip() {
+	if j.states[i].Code != "" || len(j.asked) >= j.schema+j.pool.maxPerTrip() {
 		return
 	}
 	j.asked = append(j.asked, i)
@@ -146,12 +148,14 @@ func (j *job) acceptOutcome(o *Outcome) {
 	}
 	j.recordResult(i, o.Result)
 	j.states[i].objections, j.states[i].line, j.states[i].column = o.Objections, o.Line, o.Column
-	if i < j.routes && j.op == OpRun {
-		if o.Code != OK {
-			j.fault = i
-		} else if o.Valid {
-			j.route = i
-		}
+	switch {
+	case i < j.schema: // what it took and lost does not count against the scripts
+		j.since, j.spent, j.lost = time.Now(), 0, 0
+	case i >= j.routes:
+	case o.Code != OK:
+		j.fault = i
+	case o.Valid:
+		j.route = i
 	}
 }
 
@@ -173,8 +177,8 @@ func (j *job) allowRetry(i int, late bool) bool {
 // last outcome, -1 when there is none.
 func (j *job) findRunningScript() int {
 	at := j.reached
-	if at < j.request.Routes && j.route >= 0 {
-		at = j.request.Routes // routes behind the one that was true do not run
+	if j.route >= 0 {
+		at = max(at, j.request.Routes) // routes behind the one that was true do not run
 	}
 	if at >= len(j.asked) {
 		return -1
@@ -214,7 +218,7 @@ func (j *job) recordWorkerDeath(why exitReason, cause error) error {
 	}
 	j.pool.recordStrike(j.offender, j.scripts[i], why.String())
 	j.recordResult(i, Result{Code: code, Detail: j.pool.describeLimit(code, j.scripts[i].Kind, true)})
-	if i < j.routes && j.op == OpRun {
+	if i < j.routes {
 		j.fault = i
 	}
 	return nil
@@ -228,7 +232,7 @@ func (j *job) expireOverdue() bool {
 	for _, i := range j.asked {
 		if j.states[i].Code == "" {
 			j.recordResult(i, Result{Code: Timeout, Detail: j.pool.describeTotal()})
-			if i < j.routes && j.op == OpRun {
+			if i < j.routes {
 				j.fault = i
 				return true
 			}
@@ -237,10 +241,23 @@ func (j *job) expireOverdue() bool {
 	return true
 }
 
+// readSchema is what the schema says, as far as it is known.
+func (j *job) readSchema() SchemaReply {
+	s := j.states[0]
+	return SchemaReply{Code: s.Code, Violations: s.objections, Detail: s.Detail}
+}
+
 // buildReply puts together what the caller asked for.
 func (j *job) buildReply() Reply {
-	r := Reply{Route: j.route}
-	if j.routes > 0 && j.route < 0 {
+	r := Reply{Route: -1}
+	if j.schema > 0 {
+		if r.Schema = j.readSchema(); !r.Schema.Passes() {
+			return r
+		}
+	}
+	if j.route >= 0 {
+		r.Route = j.route - j.schema
+	} else if j.routes > j.schema {
 		if j.fault >= 0 {
 			r.RouteFault = &j.states[j.fault].Result
 		}

@@ -7,7 +7,7 @@ import (
 
 func newJob(t *testing.T, p *Pool, op Op, scripts ...Script) *job {
 	t.Helper()
-	j, err := p.newJob(op, "o", Owner{ID: "o"}, nil, scripts)
+	j, err := p.newJob(op, Batch{Caller: "o", Owner: Owner{ID: "o"}, Validators: scripts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,5 +67,40 @@ func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
 		if want := map[Op]int{OpCheck: 2, OpRun: 1}[op]; tries != want || j.states[0].Code != Timeout {
 			t.Errorf("%v: asked %d times, want %d: %+v", op, tries, want, j.states[0])
 		}
+	}
+}
+
+// The time that a schema takes, and the workers that die meanwhile, do not count against the
+// scripts behind it.
+func TestScriptsBehindASchemaStartAfresh(t *testing.T) {
+	t.Parallel()
+	p, err := NewPool(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	j, err := p.newJob(OpRun, Batch{
+		Schema: &Script{Kind: Schema, Source: "true"}, Routes: []Script{{Kind: Condition, Source: "true"}, {Kind: Condition, Source: "false"}}, Validators: []Script{{Kind: Validator, Source: "() => true"}},
+	})
+	if err != nil || !j.prepareRequest() || len(j.asked) != 4 || j.request.Routes != 3 {
+		t.Fatalf("%v, asked %v, routes until %d", err, j.asked, j.request.Routes)
+	}
+	if err := j.recordWorkerDeath(vanished, errors.New("killed")); err != nil {
+		t.Fatal(err)
+	}
+	j.spent = p.cfg.Total
+	j.acceptOutcome(&Outcome{Index: 0, Result: Result{Code: OK, Valid: true}})
+	if err := j.recordWorkerDeath(vanished, errors.New("killed")); err != nil || j.expireOverdue() {
+		t.Errorf("the route has nothing left: %v, %v spent", err, j.spent)
+	}
+	if !j.prepareRequest() || len(j.asked) != 3 || j.request.Routes != 2 {
+		t.Errorf("then it asked %v, routes until %d", j.asked, j.request.Routes)
+	}
+	j.acceptOutcome(&Outcome{Index: 0, Result: Result{Code: OK, Valid: true}})
+	if err := j.recordWorkerDeath(outOfTime, errors.New("killed")); err != nil || j.states[3].Code != Timeout {
+		t.Errorf("%v, the validator ended with %+v", err, j.states[3])
+	}
+	if r := j.buildReply(); r.Route != 0 || len(r.Results) != 1 || !r.Schema.Passes() {
+		t.Errorf("%+v", r)
 	}
 }

@@ -2,7 +2,6 @@ package script
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-var _ SchemaRunner = (*Pool)(nil)
+var _ Runner = (*Pool)(nil)
 
 // Pool evaluates scripts in worker processes. It is safe for concurrent use. A
 // Pool must be closed.
@@ -59,7 +58,7 @@ func NewPool(cfg Config) (*Pool, error) {
 		setup: Setup{
 			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard, Read: cfg.Read,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
-			MaxRequest: 3*cfg.MaxInput + cfg.MaxScripts*(6*max(cfg.MaxSource, cfg.MaxSchema)+64) + 512, // JSON may need six bytes for one
+			MaxRequest: 4*cfg.MaxInput + (cfg.MaxScripts+1)*(6*max(cfg.MaxSource, cfg.MaxSchema)+64) + 512, // JSON may need six bytes for one
 		},
 	}
 	p.life, p.end = context.WithCancel(context.Background())
@@ -77,21 +76,25 @@ func NewPool(cfg Config) (*Pool, error) {
 // in bursts, when a server starts or somebody writes a definition, and then seldom.
 const checkerStays = time.Second
 
-// Run evaluates a batch: routes in order until one is true, then all validators.
+// Run evaluates a batch: the schema, routes in order until one is true, then all validators.
 // The error wraps ErrUnavailable (retry later), ErrInput (the batch itself is
 // wrong) or is ctx's.
 func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	err := errors.Join(
 		checkInput("data", b.Data, p.cfg.MaxInput),
 		checkInput("context", b.Context, p.cfg.MaxInput),
-		checkInput("evidence", b.Evidence, p.cfg.MaxInput))
+		checkInput("evidence", b.Evidence, p.cfg.MaxInput),
+		checkInput("the document", b.Document, p.cfg.MaxInput))
 	if err != nil {
 		return Reply{}, err
+	}
+	if b.Schema != nil && b.Schema.Kind != Schema {
+		return Reply{}, fmt.Errorf("%w: %s is not a schema", ErrInput, Clean(b.Schema.Name, MaxNote))
 	}
 	if n := len(b.Routes) + len(b.Validators); n > p.cfg.MaxScripts {
 		return Reply{}, fmt.Errorf("%w: %d scripts in one batch, more than the %d allowed", ErrInput, n, p.cfg.MaxScripts)
 	}
-	j, err := p.newJob(OpRun, b.Caller, b.Owner, b.Routes, b.Validators)
+	j, err := p.newJob(OpRun, b)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -99,7 +102,7 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 		b.Now = p.cfg.Now()
 	}
 	j.request.Now, j.request.Seed = b.Now.UnixNano(), b.Seed
-	j.request.Data, j.request.Context, j.request.Evidence = b.Data, b.Context, b.Evidence
+	j.request.Data, j.request.Context, j.request.Evidence, j.request.Document = b.Data, b.Context, b.Evidence, b.Document
 	unhardened, err := p.runJob(ctx, &p.eval, j)
 	if err != nil {
 		return Reply{}, err
@@ -110,35 +113,13 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	return reply, nil
 }
 
-// Validate checks one JSON document against a schema, a Script of kind Schema. The error
-// wraps ErrUnavailable or ErrInput, or is ctx's.
-func (p *Pool) Validate(ctx context.Context, caller string, owner Owner, schema Script, document json.RawMessage) (SchemaReply, error) {
-	if err := checkInput("the document", document, p.cfg.MaxInput); err != nil {
-		return SchemaReply{}, err
-	}
-	if schema.Kind != Schema {
-		return SchemaReply{}, fmt.Errorf("%w: %s is not a schema", ErrInput, Clean(schema.Name, MaxNote))
-	}
-	j, err := p.newJob(OpRun, caller, owner, nil, []Script{schema})
-	if err != nil {
-		return SchemaReply{}, err
-	}
-	j.request.Data = document
-	unhardened, err := p.runJob(ctx, &p.eval, j)
-	if err != nil {
-		return SchemaReply{}, err
-	}
-	r := j.states[0]
-	return SchemaReply{Code: r.Code, Violations: r.objections, Detail: r.Detail, Unhardened: unhardened, Took: time.Since(j.began)}, nil
-}
-
 // Check compiles scripts and calls each once with empty objects, in a worker set
 // apart for it; schemas are compiled. What a script answers to empty input does not matter; that it
 // ends within its limits does. The error wraps ErrUnavailable, ErrInput or is ctx's.
 func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error) {
 	var problems []Problem
 	for part := range slices.Chunk(scripts, p.cfg.MaxScripts) {
-		j, err := p.newJob(OpCheck, caller, owner, nil, part)
+		j, err := p.newJob(OpCheck, Batch{Caller: caller, Owner: owner, Validators: part})
 		if err != nil {
 			return nil, err
 		}
@@ -184,10 +165,10 @@ func (p *Pool) askOnce(ctx context.Context, l *workerSet, j *job) ([]string, err
 	defer release()
 	p.stats.add(&p.stats.Trips, 1)
 	began := time.Now()
+	j.since = began
 	why, cause := w.requestOutcomes(ctx, &j.request, p.cfg.Hard, j.acceptOutcome)
-	took := time.Since(began)
-	j.spent += took
-	MeterOf(ctx).AddWorked(took)
+	j.spent += time.Since(j.since)
+	MeterOf(ctx).AddWorked(time.Since(began))
 	p.stats.add(&p.stats.Scripts, j.reached)
 	if why == alive {
 		p.giveBack(l, w)

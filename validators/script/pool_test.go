@@ -324,9 +324,6 @@ func TestCheck(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	p := newPool(t, script.Config{})
-	schema := func(name, source string) script.Script {
-		return script.Script{Name: name, Kind: script.Schema, Source: source}
-	}
 	exponential := `{"$ref":"#/$defs/d30","$defs":{"d0":{"type":"string"}`
 	for i := range 30 {
 		exponential += fmt.Sprintf(`,"d%d":{"anyOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i+1, i, i)
@@ -334,7 +331,8 @@ func TestValidate(t *testing.T) {
 	exponential += "}}"
 	validate := func(source string, code script.Code, violations int) script.SchemaReply {
 		t.Helper()
-		r, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, schema("s", source), json.RawMessage(`{"n":3}`))
+		reply, err := p.Run(context.Background(), shaped(source, `{"n":3}`))
+		r := reply.Schema
 		if err != nil || r.Code != code || len(r.Violations) != violations {
 			t.Fatalf("%s: %+v, %v", source, r, err)
 		}
@@ -350,11 +348,19 @@ func TestValidate(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	validate(`true`, script.OK, 0)
-	if _, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, validators(yes)[0], nil); !errors.Is(err, script.ErrInput) {
+	if _, err := p.Run(context.Background(), script.Batch{Schema: &validators(yes)[0]}); !errors.Is(err, script.ErrInput) {
 		t.Errorf("a function as schema: %v", err)
 	}
-	if _, err := p.Validate(context.Background(), "o", script.Owner{ID: "o"}, schema("s", "true"), json.RawMessage(`{`)); !errors.Is(err, script.ErrInput) {
+	if _, err := p.Run(context.Background(), shaped(`true`, `{`)); !errors.Is(err, script.ErrInput) {
 		t.Errorf("no JSON: %v", err)
+	}
+}
+
+// shaped is a batch with a schema.
+func shaped(schema, document string) script.Batch {
+	return script.Batch{
+		Caller: "o", Owner: script.Owner{ID: "o"},
+		Schema: &script.Script{Name: "s", Kind: script.Schema, Source: schema}, Document: json.RawMessage(document),
 	}
 }
 

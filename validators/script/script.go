@@ -67,7 +67,7 @@ const (
 	// must be a boolean. It is what routes are made of.
 	Condition Kind = "condition"
 	// Schema is a JSON Schema. It runs here, not as a script, because a small one
-	// can keep a processor busy for minutes. Only Check and Validate take it.
+	// can keep a processor busy for minutes. Only Check and Batch.Schema take it.
 	Schema Kind = "schema"
 )
 
@@ -89,8 +89,9 @@ type Owner struct {
 }
 
 // Batch is everything that one transition asks of the sandbox, in one round
-// trip: the routes, tried in order until one is true, and the validators, all of
-// which run. Every script gets a fresh runtime.
+// trip: the schema, behind which nothing runs unless the document conforms; the
+// routes, tried in order until one is true; and the validators, all of which run.
+// Every script gets a fresh runtime. The schema's time does not count as the scripts'.
 type Batch struct {
 	// Caller is the principal who calls: it waits in its own line for a worker, and
 	// answers for what its data does to a trusted owner's scripts.
@@ -101,12 +102,16 @@ type Batch struct {
 	// the same input gives the same verdict.
 	Now  time.Time
 	Seed int64
+	// Schema is a Schema; nil: none.
+	Schema *Script
 	// Routes are Conditions. May be empty.
 	Routes []Script
 	// Validators are Validators. May be empty.
 	Validators []Script
 	// Data, Context and Evidence are JSON objects; nil is {}.
 	Data, Context, Evidence json.RawMessage
+	// Document is the JSON value that Schema applies to; nil is {}.
+	Document json.RawMessage
 }
 
 // Code classifies how one script ended.
@@ -143,13 +148,15 @@ type Result struct {
 
 // Reply answers a Batch.
 type Reply struct {
+	// Schema is what the schema says. Unless it passes, the rest was not asked.
+	Schema SchemaReply
 	// Route is the index of the first route that was true, -1 when none was, or
 	// when there are no routes. RouteFault is set when a condition failed before
 	// one was true; Route is -1 then.
 	Route      int
 	RouteFault *Result
 	// Results has one entry per validator, in order. It is empty when a route was
-	// asked for and none was chosen.
+	// asked for and none was chosen, or when the schema does not pass.
 	Results []Result
 	// Unhardened lists the protections that the worker could not apply
 	// (for example "landlock", "seccomp"), empty when all are in force.
@@ -169,35 +176,26 @@ type Problem struct {
 
 // Runner is what this package offers to callers; *Pool implements it.
 type Runner interface {
-	// Run evaluates a batch. The error wraps ErrUnavailable, or is ctx's.
+	// Run evaluates a batch. The error wraps ErrUnavailable or ErrInput, or is ctx's.
 	Run(ctx context.Context, b Batch) (Reply, error)
 	// Check compiles scripts without running them on real input (the dry run of
 	// registration). Problems are the scripts' faults; the error is the sandbox's.
 	Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error)
 }
 
-// SchemaRunner is a Runner that also applies JSON Schemas in the sandbox, where
-// those of strangers belong; *Pool implements it.
-type SchemaRunner interface {
-	Runner
-	// Validate checks one JSON document (nil is {}) against a schema, a Script of kind
-	// Schema. The error wraps ErrUnavailable or ErrInput, or is ctx's.
-	Validate(ctx context.Context, caller string, owner Owner, schema Script, document json.RawMessage) (SchemaReply, error)
-}
-
 // SchemaReply is what a schema says about a document.
 type SchemaReply struct {
-	// Code is OK when the schema could be applied, whatever it said. All others are
-	// the schema's own fault and block the transition.
+	// Code is OK when the schema could be applied, whatever it said, and "" when there is
+	// none. All others are the schema's own fault and block the transition.
 	Code Code
 	// Violations is empty when the document conforms.
 	Violations []Violation
 	// Detail explains a Code other than OK, as Result's does.
 	Detail string
-	// Unhardened and Took are those of Reply.
-	Unhardened []string
-	Took       time.Duration
 }
+
+// Passes reports that the document conforms.
+func (r SchemaReply) Passes() bool { return r.Code == OK && len(r.Violations) == 0 }
 
 // Violation is one way in which a document breaks a schema.
 type Violation struct {

@@ -10,7 +10,7 @@ import (
 // Stats counts since the Pool was made. All values only grow, except Waiting and
 // Workers.
 type Stats struct {
-	Calls       uint64        // batches, checks and validations
+	Calls       uint64        // batches and checks
 	Trips       uint64        // requests sent to workers; one for each call that meets no fault
 	Scripts     uint64        // outcomes received
 	Timeouts    uint64        // scripts interrupted at the soft limit

@@ -31,7 +31,7 @@ func IsWorker(args []string) bool {
 }
 
 // Version of the protocol. Both ends must agree, since Config.WorkerPath may name another build.
-const Version = 2
+const Version = 3
 
 // MaxReplyFrame bounds what the host reads from a worker: the violations of a
 // schema, in full length and of the six bytes that JSON may need for a unit.
@@ -85,15 +85,16 @@ type Request struct {
 	Op   Op
 	Now  int64 // the clock that scripts see, in nanoseconds since 1970 UTC
 	Seed int64
-	// The first Routes of Sources are Conditions of one route list: the worker
+	// Of Sources, a Schema may be the first, behind which the worker stops unless it passes.
+	// The Conditions of one route list end before Routes, 0 for none: the worker
 	// stops behind them unless one is true, and at the first fault.
 	Routes  int
 	Sources []Source
 	// Data, Context and Evidence are JSON objects; empty is {}. A Schema applies
-	// to Data, which then is any JSON document. They travel behind the line of JSON, as they
-	// are.
-	Data, Context, Evidence []byte `json:"-"`
-	Sizes                   [3]int // of these, in bytes
+	// to Document, which is any JSON document; empty is {}. They travel behind the line of
+	// JSON, as they are.
+	Data, Context, Evidence, Document []byte `json:"-"`
+	Sizes                             [4]int // of these, in bytes
 }
 
 // Outcome is what a worker found out about one script. It is sent as soon as it
@@ -173,19 +174,19 @@ func decodeHead(content []byte, head any) (rest []byte, err error) {
 
 // AppendTo appends the request to a frame.
 func (q *Request) AppendTo(b []byte) []byte {
-	q.Sizes = [3]int{len(q.Data), len(q.Context), len(q.Evidence)}
+	q.Sizes = [4]int{len(q.Data), len(q.Context), len(q.Evidence), len(q.Document)}
 	b = appendHead(b, q)
-	return append(append(append(b, q.Data...), q.Context...), q.Evidence...)
+	return append(append(append(append(b, q.Data...), q.Context...), q.Evidence...), q.Document...)
 }
 
-// Decode fills the request from a frame's content. Data, Context and Evidence alias it.
+// Decode fills the request from a frame's content. The documents alias it.
 func (q *Request) Decode(content []byte) error {
 	*q = Request{}
 	rest, err := decodeHead(content, q)
 	if err != nil {
 		return err
 	}
-	for i, part := range [...]*[]byte{&q.Data, &q.Context, &q.Evidence} {
+	for i, part := range [...]*[]byte{&q.Data, &q.Context, &q.Evidence, &q.Document} {
 		n := q.Sizes[i]
 		if n < 0 || n > len(rest) {
 			return fmt.Errorf("%w: a request that is cut short", errFrame)

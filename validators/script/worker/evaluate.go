@@ -176,10 +176,10 @@ func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	if q.Op == script.OpCheck {
 		return script.Outcome{Result: script.Result{Code: script.OK, Valid: true, Confidence: 1}}
 	}
-	if len(q.Data) == 0 {
-		q.Data = []byte("{}")
+	if len(q.Document) == 0 {
+		q.Document = []byte("{}")
 	}
-	doc := document.Known(q.Data)
+	doc := document.Known(q.Document)
 	if doc.Kind() == 0 {
 		return newFault(script.BadInput, "the document is not JSON")
 	}

@@ -131,10 +131,15 @@ func (s *server) answerScripts() error {
 		o.ID, o.Index = q.ID, i
 		s.leaving = s.leaving || o.Code == script.Internal || s.eval.mustRecycle()
 		stop := o.Code == script.BadInput
-		if i < q.Routes {
+		schema := q.Op == script.OpRun && q.Sources[i].Kind == script.Schema
+		route := !schema && i < q.Routes
+		switch {
+		case schema:
+			stop = stop || !o.Valid
+		case route:
 			stop = stop || o.Code != script.OK || !o.Valid && i == q.Routes-1
 		}
-		o.Last = stop || i == last || i < q.Routes && o.Valid && q.Routes > last
+		o.Last = stop || i == last || route && o.Valid && q.Routes > last
 		o.Leaving = s.leaving
 		if err := s.writeFrame(o.AppendTo(script.BeginFrame(s.frame))); err != nil {
 			return err
@@ -142,7 +147,7 @@ func (s *server) answerScripts() error {
 		if o.Last || o.Leaving { // after a failure of the interpreter the rest belongs in another process
 			return nil
 		}
-		if i < q.Routes && o.Valid {
+		if route && o.Valid {
 			i = q.Routes - 1 // the routes behind it are not asked
 		}
 	}
