@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 	"github.com/gavel-mcp/gavel/judge"
@@ -27,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if raceDetector { // histories of one goroutine: a sample will do, unless a flag says otherwise
+	if raceDetector || !storetest.Long() { // histories of one goroutine: a sample will do, unless a flag says otherwise
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)
 		}
