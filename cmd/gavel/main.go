@@ -53,8 +53,10 @@ type commands struct {
 	Health     healthCmd     `cmd:"" help:"Ask a server whether it is ready; for health checks."`
 	Config     configCmd     `cmd:"" help:"Look at the settings, and check the file that has them."`
 	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
+	Init       initCmd       `cmd:"" help:"Write a workflow with its tests, settings and the configuration of an MCP client."`
 	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
 	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
+	Try        tryCmd        `cmd:"" help:"Play a workflow by hand, in the terminal."`
 	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
 	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
@@ -64,6 +66,9 @@ type commands struct {
 	Replay     replayCmd     `cmd:"" help:"Judge recorded decisions again, under another definition, threshold or model."`
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
+	Start      startCmd      `cmd:"" help:"Start an instance of a workflow."`
+	Advance    advanceCmd    `cmd:"" help:"Ask for an action of an instance."`
+	Status     statusCmd     `cmd:"" help:"Show where an instance stands, and what can be done next."`
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store, also as they were."`
 	History    historyCmd    `cmd:"" help:"Search, count and export decisions."`
 	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`

@@ -24,6 +24,7 @@ func (commands) Help() string {
 	return `Start with
 
     gavel demo                         see an agent being judged, in seconds
+    gavel init                         write a workflow, its tests and a client's configuration
     gavel mcp --definitions 'flows/*'  serve your workflows to an MCP client
     gavel lint flows/*.json            check them first
 

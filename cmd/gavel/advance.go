@@ -1,0 +1,211 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// judgingFlags are what a command needs that has a move judged: a server, or a store with
+// the model and the sources that the server has.
+type judgingFlags struct {
+	placeFlags
+	configFlag
+	modelFlags
+}
+
+// open is placeFlags.open for moves. A move that needs a person waits: gavel review decides it.
+// With create, the store is made where it is missing.
+func (f *judgingFlags) open(ctx context.Context, con *console, create bool, prepare func(*system) error) (operation.Caller, func(), error) {
+	return f.placeFlags.open(ctx, con, func(ctx context.Context, con *console, flag storeFlag) (*system, error) {
+		if !create {
+			path, err := flag.storePath(con.log, false)
+			if err != nil {
+				return nil, err
+			}
+			flag.Store = path
+		}
+		flags := systemFlags{configFlag: f.configFlag, storeFlag: flag, modelFlags: f.modelFlags}
+		sys, err := flags.openEquipped(ctx, con, equipment{reviews: true})
+		if err == nil && prepare != nil {
+			if err = prepare(sys); err != nil {
+				err = errors.Join(err, sys.Close())
+			}
+		}
+		return sys, err
+	})
+}
+
+type startCmd struct {
+	Workflow    string   `arg:"" name:"workflow" help:"The workflow's name."`
+	Context     string   `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
+	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions first, as the operator's: a file, a folder or a pattern. Repeatable."`
+	Key         string   `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
+	JSON        bool     `name:"json" help:"Print JSON."`
+	judgingFlags
+}
+
+func (startCmd) Help() string {
+	return `On the store's machine you are its operator (local:cli). The definitions are those of the
+store, and of the configuration file where it names some.
+
+Examples:
+
+    gavel start document-review --config gavel.yaml
+    gavel start document-review --context '{"documentId": "DOC-7"}'
+    gavel start release --server https://gavel.example --token-file ~/.gavel-token
+
+Exit codes: 0 started, 1 refused, 2 wrong usage, 3 could not find out.`
+}
+
+func (c *startCmd) Run(ctx context.Context, con *console) error {
+	start, err := jsonArgument("--context", c.Context)
+	if err != nil {
+		return err
+	}
+	var load func(*system) error
+	if len(c.Definitions) > 0 && c.Server == "" {
+		load = func(sys *system) error { return loadDefinitions(ctx, con.log, sys.engine, c.Definitions) }
+	}
+	g, done, err := c.open(ctx, con, load != nil, load)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := operation.Start.Do(ctx, g, engine.StartRequest{Type: c.Workflow, Context: start, Key: c.Key})
+	if err != nil {
+		return engineFailure(err)
+	}
+	err = con.print(c.JSON, r, func() {
+		printDecision(con.out, r.Decision)
+		if r.ID != "" {
+			con.out.Printf("%s\n", r.ID)
+			printPosition(con.out, r.Position)
+		}
+	})
+	return cmp.Or(err, badUnless(r.ID != ""))
+}
+
+type advanceCmd struct {
+	ID       string `arg:"" name:"id" help:"The instance."`
+	Action   string `arg:"" name:"action" help:"The action."`
+	Data     string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
+	Expected *int64 `name:"expected-revision" placeholder:"N" help:"Only if the instance is at this revision."`
+	Key      string `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	judgingFlags
+}
+
+func (advanceCmd) Help() string {
+	return `The move is judged as a server would judge it: give the --config that the server has, and the
+variables of its model. What only a person can decide waits: gavel review list.
+
+Examples:
+
+    gavel advance wf-019bdd0d-1a27-7a14-958a-eb0007d1dfe2 submit --data '{"documentId": "DOC-7", "reviewer": "ada"}'
+    gavel advance wf-019bdd0d-1a27-7a14-958a-eb0007d1dfe2 approve --data @review.json --config gavel.yaml
+
+Exit codes: 0 the move was made, 1 it was refused, or waits for a person, 2 wrong usage,
+3 could not find out.`
+}
+
+func (c *advanceCmd) Run(ctx context.Context, con *console) error {
+	data, err := jsonArgument("--data", c.Data)
+	if err != nil {
+		return err
+	}
+	g, done, err := c.open(ctx, con, false, nil)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := operation.Advance.Do(ctx, g, engine.AdvanceRequest{ID: c.ID, Action: c.Action, Data: data, ExpectedRevision: c.Expected, Key: c.Key})
+	if err != nil {
+		return badEnd(err, engine.CodeConflict, engine.CodeInstanceEnded)
+	}
+	err = con.print(c.JSON, r, func() {
+		printDecision(con.out, r.Decision)
+		if r.Review != nil {
+			con.out.Printf("it waits for a person: gavel review show %s\n", r.Review.ID)
+		}
+		printPosition(con.out, r.Position)
+	})
+	return cmp.Or(err, badUnless(r.Decision.Applied))
+}
+
+type statusCmd struct {
+	ID   string `arg:"" name:"id" help:"The instance."`
+	JSON bool   `name:"json" help:"Print JSON."`
+	placeFlags
+}
+
+func (statusCmd) Help() string {
+	return `gavel instances show tells more, also of the past.
+
+Examples:
+
+    gavel status wf-019bdd0d-1a27-7a14-958a-eb0007d1dfe2
+    gavel status wf-019bdd0d-1a27-7a14-958a-eb0007d1dfe2 --json | jq -r '.nextActions[]'`
+}
+
+func (c *statusCmd) Run(ctx context.Context, con *console) error {
+	r, err := ask(ctx, con, c.placeFlags, operation.Status, operation.StatusRequest{ID: c.ID})
+	if err != nil {
+		return err
+	}
+	return con.print(c.JSON, r, func() {
+		printPosition(con.out, r.Position)
+		for _, review := range r.Reviews {
+			con.out.Printf("%q waits for a person: gavel review show %s\n", review.Action, review.ID)
+		}
+	})
+}
+
+// printDecision says what was decided, by which layer, and what was wrong.
+func printDecision(out *term.Terminal, d engine.Decision) {
+	verdict := map[judge.Outcome]term.Styled{judge.Approve: out.Green("approved"), judge.Reject: out.Red("refused"), judge.Escalate: out.Bold("not decided")}[d.Outcome]
+	out.Printf("%s by %s, confidence %.2f, assurance %s\n", verdict, string(d.DecidedBy), d.Confidence, string(d.Assurance))
+	lines := d.Violations
+	if len(lines) == 0 && d.Outcome != judge.Approve {
+		lines = []string{d.Reasoning}
+	}
+	for _, line := range append(append(lines, d.Suggestions...), d.Warnings...) {
+		out.Printf("  - %s\n", line)
+	}
+}
+
+// printPosition says where an instance stands, and what each next action takes.
+func printPosition(out *term.Terminal, p engine.Position) {
+	state := fmt.Sprintf("in state %s", p.State)
+	if p.Outcome != "" {
+		state += " (" + p.Outcome + ")"
+	}
+	switch {
+	case p.Complete:
+		out.Printf("%s, complete\n", state)
+		return
+	case len(p.NextActions) == 0:
+		out.Printf("%s, %s\n", state, string(p.Status))
+		return
+	}
+	out.Printf("%s; next:\n", state)
+	rows := [][]string{}
+	for _, n := range p.Next {
+		takes, needs := "", ""
+		for _, field := range n.Requires {
+			takes += " " + field + "=..."
+		}
+		for _, need := range n.Needs {
+			needs = strings.TrimPrefix(needs+", asks ", ", ") + map[string]string{"evidence": "for evidence", "model": "a model", "person": "a person"}[string(need)]
+		}
+		rows = append(rows, []string{"  " + n.Action + takes, needs})
+	}
+	out.Table(rows)
+}

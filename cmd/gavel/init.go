@@ -1,0 +1,200 @@
+package main
+
+import (
+	"cmp"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+)
+
+// templates holds a folder for each template of gavel init: what it writes into flows/.
+//
+//go:embed templates
+var templates embed.FS
+
+type initCmd struct {
+	Folder   string `arg:"" optional:"" default:"." name:"folder" help:"Where to write; it is made if missing."`
+	Template string `name:"template" default:"document-review" placeholder:"NAME" help:"The workflow to begin with: document-review (the default), release or answer."`
+	Client   string `name:"client" enum:"claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"claude-code" placeholder:"NAME" help:"The MCP client to write the configuration for: claude-code (the default), claude-desktop, cursor, vscode, windsurf or codex."`
+}
+
+func (initCmd) Help() string {
+	return `Writes a workflow with its tests into flows/, the settings into gavel.yaml, and the
+configuration with which the client starts gavel. Nothing is overwritten.
+
+    document-review   required fields, and a validator in a file
+    release           a validator, and a person who decides
+    answer            criteria that a model judges
+
+Examples:
+
+    gavel init
+    gavel init --template release --client vscode
+    gavel init ~/work/gate && cd ~/work/gate && gavel test flows
+
+Exit codes: 0 written, 2 something is there already or cannot be written.`
+}
+
+// initSettings is gavel.yaml. Paths in it are seen from its folder, wherever the client starts gavel.
+const initSettings = `# The settings of gavel. gavel config check gavel.yaml checks them, gavel config print --config gavel.yaml shows all.
+definitions: flows
+store: .workflows/gavel.db
+mcp:
+  reviews: true # a move that needs a person waits for one: gavel review list --config gavel.yaml
+`
+
+// mcpClient says how an MCP client is told of a server.
+type mcpClient struct {
+	file  string // in the folder
+	where string // what to do with it, "" where the client reads the file itself
+	text  func(program string, args []string) string
+}
+
+func mcpClients() map[string]mcpClient {
+	servers := func(key, kind string) func(string, []string) string {
+		return func(program string, args []string) string {
+			server := struct {
+				Type    string   `json:"type,omitempty"`
+				Command string   `json:"command"`
+				Args    []string `json:"args"`
+			}{kind, program, args}
+			out, _ := json.MarshalIndent(map[string]any{key: map[string]any{"gavel": server}}, "", "  ") // strings always encode
+			return string(out) + "\n"
+		}
+	}
+	toml := func(program string, args []string) string {
+		list, _ := json.Marshal(append(args, "--tool-names", "underscore")) // a basic string of TOML is written like one of JSON
+		name, _ := json.Marshal(program)
+		return fmt.Sprintf("[mcp_servers.gavel]\ncommand = %s\nargs = %s\n", name, list)
+	}
+	return map[string]mcpClient{
+		"claude-code":    {".mcp.json", "", servers("mcpServers", "stdio")},
+		"cursor":         {".cursor/mcp.json", "", servers("mcpServers", "")},
+		"vscode":         {".vscode/mcp.json", "", servers("servers", "stdio")},
+		"claude-desktop": {"claude_desktop_config.json", "copy it to the folder of Claude Desktop's settings (docs/clients.md), or its server into the file there", servers("mcpServers", "")},
+		"windsurf":       {"mcp_config.json", "copy it to ~/.codeium/windsurf/, or its server into the file there", servers("mcpServers", "")},
+		"codex":          {"codex.toml", "add it to ~/.codex/config.toml", toml},
+	}
+}
+
+type newFile struct{ path, text, about string }
+
+func (c *initCmd) Run(con *console) error {
+	flows, err := readTemplate(c.Template)
+	if err != nil {
+		return err
+	}
+	folder, err := filepath.Abs(c.Folder)
+	if err != nil {
+		return term.UsageErrorf("", "cannot tell where %s is: %w", c.Folder, err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return term.UnknownErrorf("", "cannot tell where gavel is: %w", err)
+	}
+	to := mcpClients()[c.Client]
+	snippet := to.text(program, []string{"mcp", "--config", filepath.Join(folder, "gavel.yaml")})
+	about := "how " + c.Client + " starts gavel"
+	if to.where != "" {
+		about += ": " + to.where
+	}
+	files := append(flows, newFile{"gavel.yaml", initSettings, "settings: where the workflows and the store are"})
+	_, missing := os.Lstat(filepath.Join(folder, filepath.FromSlash(to.file)))
+	if missing != nil {
+		files = append(files, newFile{to.file, snippet, about})
+	}
+	if err := writeNewFiles(folder, files); err != nil {
+		return err
+	}
+	rows := [][]string{}
+	for _, f := range files {
+		rows = append(rows, []string{f.path, f.about})
+	}
+	con.out.Table(rows)
+	if missing == nil {
+		con.out.Printf("\n%s is there already; add this to it:\n", to.file)
+		con.out.Text(snippet)
+	}
+	flow := "flows/" + c.Template + ".yaml"
+	con.out.Printf("\nNext, in %s: gavel test flows; gavel try %s; then start the client.\n", folder, flow)
+	return nil
+}
+
+// readTemplate is what a template puts into flows/.
+func readTemplate(name string) (files []newFile, err error) {
+	root := path.Join("templates", name)
+	if !fs.ValidPath(root) || strings.Contains(name, "/") || name == "" {
+		root = "templates/none"
+	}
+	err = fs.WalkDir(templates, root, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := templates.ReadFile(at)
+		about := "a validator"
+		switch {
+		case isTestFile(at):
+			about = "its tests: gavel test flows"
+		case path.Ext(at) == ".yaml":
+			about = "the workflow"
+		}
+		files = append(files, newFile{"flows" + strings.TrimPrefix(at, root), string(text), about})
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		all, _ := templates.ReadDir("templates")
+		names := make([]string, len(all))
+		for i, entry := range all {
+			names[i] = entry.Name()
+		}
+		return nil, term.UsageErrorf("templates are: "+strings.Join(names, ", "), "there is no template %q", name)
+	}
+	slices.SortStableFunc(files, func(a, b newFile) int { // the workflow first
+		return cmp.Or(cmp.Compare(strings.Count(a.path, "/"), strings.Count(b.path, "/")), cmp.Compare(len(a.path), len(b.path)))
+	})
+	return files, err
+}
+
+// writeNewFiles writes files into a folder, or none of them where one is there already.
+func writeNewFiles(folder string, files []newFile) error {
+	var there []string
+	for _, f := range files {
+		if _, err := os.Lstat(filepath.Join(folder, filepath.FromSlash(f.path))); err == nil {
+			there = append(there, f.path)
+		}
+	}
+	if len(there) > 0 {
+		return term.UsageErrorf("choose another folder, or move them away", "nothing was written: %s already in %s", isOrAre(there), folder)
+	}
+	for _, f := range files {
+		to := filepath.Join(folder, filepath.FromSlash(f.path))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // as any folder of a project
+			return term.UsageErrorf("", "cannot make the folder: %w", err)
+		}
+		out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // the user names the folder
+		if err == nil {
+			_, err = out.WriteString(f.text)
+			err = errors.Join(err, out.Close())
+		}
+		if err != nil {
+			return term.UsageErrorf("", "cannot write %s: %w", f.path, err)
+		}
+	}
+	return nil
+}
+
+func isOrAre(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is"
+	}
+	return strings.Join(names, ", ") + " are"
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+type tryCmd struct {
+	File    string `arg:"" name:"flow" help:"The definition's file."`
+	Context string `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
+	Role    string `name:"role" enum:"agent,reviewer,operator" default:"agent" placeholder:"ROLE" help:"Who you are: agent (the default), reviewer or operator."`
+	configFlag
+	modelFlags
+}
+
+func (tryCmd) Help() string {
+	return `Type an action with its data; every move is judged as a server would judge it, and nothing
+is kept. Data are fields, or one JSON object:
+
+    submit documentId=DOC-7 pages=3 title="A long one"
+    submit {"documentId": "DOC-7", "pages": 3}
+
+` + tryWords + `
+Lines are read from stdin, so that a file of moves can be played too.
+
+Examples:
+
+    gavel try flows/document-review.yaml
+    gavel try flows/release.yaml --config gavel.yaml
+    gavel try flows/review.yaml --context '{"documentId": "DOC-7"}' < moves.txt
+
+Exit codes: 0 the input ended, 1 the definition is bad, 2 wrong usage, 3 could not find out.`
+}
+
+const tryWords = `    :approve WHY, :reject WHY   decide what waits, as a person
+    :context, :history          show what the instance knows, and what was decided
+    :start {...}                begin anew, with a start context
+    :as ROLE                    be an agent, a reviewer or an operator
+    :help, :quit
+`
+
+// player plays one workflow in a store that is gone afterwards.
+type player struct {
+	con      *console
+	engine   *engine.Engine
+	workflow string
+	who      engine.Principal
+	id       string // of the instance, "" before the start is approved
+}
+
+func (c *tryCmd) Run(ctx context.Context, con *console) error {
+	start, err := jsonArgument("--context", c.Context)
+	if err != nil {
+		return err
+	}
+	flags := systemFlags{configFlag: c.configFlag, storeFlag: storeFlag{Store: memoryStore}, modelFlags: c.modelFlags}
+	sys, err := flags.openEquipped(ctx, con, equipment{reviews: true})
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if !isFile(c.File) {
+		return term.UsageErrorf("", "there is no file %s", c.File)
+	}
+	defined, bad, err := defineFile(ctx, con.log, sys.engine, c.File, readDefinition, map[string]string{})
+	if err != nil {
+		return err
+	}
+	if len(bad) > 0 {
+		return &term.ExitError{Code: term.ExitBad, Lines: bad, Err: errors.New("the workflow cannot be played")}
+	}
+	for _, w := range defined.Warnings {
+		if w.Rule == ruleNoModel { // the others were logged
+			con.err.Printf("%s\n", issueLine(c.File, w))
+		}
+	}
+	p := &player{con: con, engine: sys.engine, workflow: defined.Name}
+	p.become(engine.Role(c.Role))
+	if err := p.start(ctx, start); err != nil {
+		return err
+	}
+	return p.play(ctx)
+}
+
+func (p *player) become(role engine.Role) {
+	p.who = engine.Principal{ID: "local:" + string(role), Role: role}
+}
+
+// play does what each line of stdin says, to its end.
+func (p *player) play(ctx context.Context) error {
+	lines, failed := make(chan string), make(chan error, 1)
+	go func() {
+		defer close(lines)
+		in := bufio.NewScanner(p.con.stdin)
+		in.Buffer(nil, 1<<20)
+		for in.Scan() {
+			select {
+			case lines <- in.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+		failed <- in.Err()
+	}()
+	for {
+		p.con.out.Printf("> ")
+		select {
+		case <-ctx.Done():
+			return nil
+		case line, more := <-lines:
+			if !more {
+				p.con.out.Printf("\n")
+				if err := <-failed; err != nil {
+					return term.UsageErrorf("", "cannot read the moves: %w", err)
+				}
+				return nil
+			}
+			word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if word == ":quit" {
+				return nil
+			}
+			if err := p.do(ctx, word, strings.TrimSpace(rest)); err != nil {
+				known, ok := errors.AsType[*engine.Error](err)
+				if !ok || ctx.Err() != nil {
+					return engineFailure(err)
+				}
+				p.con.out.Printf("%s\n", known.Error())
+			}
+		}
+	}
+}
+
+// do does what one line says. An engine.Error is the player's mistake.
+func (p *player) do(ctx context.Context, word, rest string) error {
+	switch word {
+	case "":
+		return nil
+	case ":help":
+		p.con.out.Text("    ACTION field=value ...      ask for an action\n" + tryWords)
+		return nil
+	case ":as":
+		if role := engine.Role(rest); role == engine.RoleAgent || role == engine.RoleReviewer || role == engine.RoleOperator {
+			p.become(role)
+			return nil
+		}
+		p.con.out.Printf("you can be agent, reviewer or operator\n")
+		return nil
+	}
+	data, err := readMoveData(rest)
+	if err != nil && word != ":approve" && word != ":reject" {
+		p.con.out.Printf("the data are not understood: %v; write field=value ..., or a JSON object\n", err)
+		return nil
+	}
+	if word == ":start" || p.id == "" && !strings.HasPrefix(word, ":") {
+		if word != ":start" {
+			p.con.out.Printf("the start was refused; begin with :start and a context, such as :start field=value\n")
+			return nil
+		}
+		return p.start(ctx, data)
+	}
+	switch word {
+	case ":approve", ":reject":
+		return p.resolve(ctx, judge.Outcome(word[1:]), rest)
+	case ":context":
+		s, err := p.engine.Status(ctx, p.who, p.id)
+		if err != nil {
+			return err
+		}
+		return p.con.out.JSON(s.Context)
+	case ":history":
+		h, err := p.engine.History(ctx, p.who, engine.HistoryRequest{ID: p.id, Limit: 1000})
+		if err != nil {
+			return err
+		}
+		p.con.out.Table(decisionRows(h.Decisions))
+		return nil
+	}
+	if strings.HasPrefix(word, ":") {
+		p.con.out.Printf("there is no %s; :help lists what there is\n", word)
+		return nil
+	}
+	r, err := p.engine.Advance(ctx, p.who, engine.AdvanceRequest{ID: p.id, Action: word, Data: data})
+	if err != nil {
+		return err
+	}
+	printDecision(p.con.out, r.Decision)
+	if r.Review != nil {
+		p.con.out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
+	}
+	printPosition(p.con.out, r.Position)
+	return nil
+}
+
+func (p *player) start(ctx context.Context, data json.RawMessage) error {
+	r, err := p.engine.Start(ctx, p.who, engine.StartRequest{Type: p.workflow, Context: data})
+	if err != nil {
+		return engineFailure(err)
+	}
+	if p.id = r.ID; p.id == "" {
+		printDecision(p.con.out, r.Decision)
+		return nil
+	}
+	printPosition(p.con.out, r.Position)
+	return nil
+}
+
+// resolve decides the oldest move of the instance that waits.
+func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string) error {
+	open, err := p.engine.Reviews(ctx, localCLI, engine.ReviewsRequest{WorkflowID: p.id, Status: "open"})
+	if err != nil {
+		return err
+	}
+	if len(open.Reviews) == 0 {
+		p.con.out.Printf("nothing waits for a person\n")
+		return nil
+	}
+	r, err := p.engine.Resolve(ctx, engine.Principal{ID: "local:person", Role: engine.RoleReviewer}, engine.ResolveRequest{ID: open.Reviews[0].ID, Decision: decision, Reason: why})
+	if err != nil {
+		return err
+	}
+	p.con.out.Printf("%s\n", r.Message)
+	printPosition(p.con.out, r.Position)
+	return nil
+}
+
+// moveField is one field=value; a value is bare, or a quoted JSON string.
+var moveField = regexp.MustCompile(`^([^\s=]+)=("(?:[^"\\]|\\.)*"|\S*)(?:\s+|$)`)
+
+// readMoveData reads a JSON object, or fields; a bare value that is JSON is taken as such.
+func readMoveData(text string) (json.RawMessage, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if strings.HasPrefix(text, "{") {
+		return workflow.CheckDocument(json.RawMessage(text))
+	}
+	out := "{"
+	for text != "" {
+		m := moveField.FindStringSubmatch(text)
+		if m == nil {
+			return nil, errors.New("expected field=value")
+		}
+		text = text[len(m[0]):]
+		name, _ := json.Marshal(m[1]) // strings always encode
+		value := []byte(m[2])
+		if !json.Valid(value) {
+			value, _ = json.Marshal(m[2])
+		}
+		if out != "{" {
+			out += ","
+		}
+		out += string(name) + ":" + string(value)
+	}
+	return workflow.CheckDocument(json.RawMessage(out + "}"))
+}
