@@ -15,7 +15,7 @@ import (
 )
 
 type tryCmd struct {
-	File    string `arg:"" name:"flow" help:"The definition's file."`
+	File    string `arg:"" name:"file" help:"The definition's file."`
 	Context string `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
 	Role    string `name:"role" enum:"agent,reviewer,operator" default:"agent" placeholder:"ROLE" help:"Who you are: agent (the default), reviewer or operator."`
 	configFlag
