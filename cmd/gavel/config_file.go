@@ -234,7 +234,7 @@ func isPath(f *kong.Flag) bool {
 
 // locatePath is a place as the file writes it, seen from where the program runs.
 func locatePath(dir, place string) string {
-	if place == "" || place == memoryStore || filepath.IsAbs(place) || isKeyText(place) {
+	if place == "" || place == memoryStore || filepath.IsAbs(place) || isKeyText(place) || checkStore(place) != nil {
 		return place
 	}
 	return filepath.Join(dir, place)

@@ -196,6 +196,11 @@ func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, opt
 	case err != nil:
 		return nil, nil, usageError(err, args)
 	}
+	for _, flag := range parsed.Flags() {
+		if place, _ := parsed.FlagValue(flag).(string); flag.Name == "store" && checkStore(place) != nil {
+			return nil, nil, checkStore(place)
+		}
+	}
 	return parsed, settings, nil
 }
 

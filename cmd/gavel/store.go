@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -66,6 +67,19 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 	}
 	log.Warn("the working directory cannot be written; the store is in your data directory", "store", user, "cause", cause)
 	return user, nil
+}
+
+// storeScheme is how the address of a database begins. A letter before a colon is a drive.
+var storeScheme = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]+:|:memory:)`)
+
+// checkStore refuses an address: as a path it would make a local file of that name.
+func checkStore(path string) error {
+	scheme := storeScheme.FindString(path)
+	if scheme == "" {
+		return nil
+	}
+	return term.UsageErrorf("give the path of a file, with ./ before it if its name begins like an address, or \"memory\"",
+		"--store is a file, and %q begins an address; gavel has no other kind of store", scheme)
 }
 
 func explicitStore(path string, create bool) (string, error) {
