@@ -14,13 +14,13 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"runtime"
-	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -73,9 +73,6 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.Gates.Validate(); err != nil {
 		return Report{}, err
 	}
-	if cfg.Workers <= 0 {
-		cfg.Workers = runtime.GOMAXPROCS(0)
-	}
 	t := newTally(cfg)
 	if err := cfg.run(ctx, t.add); err != nil {
 		return Report{}, err
@@ -83,69 +80,24 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return t.report(), nil
 }
 
-// job is one question on its way; what came of it comes in done, once.
-type job struct {
-	q    Question
-	done chan result
-}
-
 // run judges the questions and gives each to take, in their order.
 func (cfg Config) run(ctx context.Context, take func(Question, result)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	todo, order := make(chan job), make(chan job, 4*cfg.Workers)
-	for range cfg.Workers {
-		wg.Go(func() {
-			for j := range todo {
-				j.done <- cfg.judgeAgain(ctx, j.q)
+	questions := func(yield func(Question, error) bool) {
+		for q, err := range Questions(ctx, cfg.From, cfg.Query) {
+			if (err != nil || cfg.matches(q)) && !yield(q, err) {
+				return
 			}
-		})
-	}
-	var read error // set before order is closed
-	wg.Go(func() {
-		defer close(order)
-		defer close(todo)
-		read = cfg.feedQuestions(ctx, todo, order)
-	})
-	var done int64
-	for j := range order {
-		select {
-		case r := <-j.done:
-			if err := ctx.Err(); err != nil {
-				return err // what a worker says after the end says nothing
-			}
-			take(j.q, r)
-		case <-ctx.Done():
-			return ctx.Err()
 		}
+	}
+	var done int64
+	err := eval.InOrder(ctx, cfg.Workers, questions, cfg.judgeAgain, func(q Question, r result) error {
+		take(q, r)
 		if done++; cfg.Progress != nil {
 			cfg.Progress(done)
 		}
-	}
-	return errors.Join(read, ctx.Err())
-}
-
-// feedQuestions hands the questions out: to the workers, and to the one that waits in order.
-func (cfg Config) feedQuestions(ctx context.Context, todo, order chan<- job) error {
-	for q, err := range Questions(ctx, cfg.From, cfg.Query) {
-		if err != nil {
-			return err
-		}
-		if !cfg.matches(q) {
-			continue
-		}
-		j := job{q: q, done: make(chan result, 1)}
-		for _, to := range []chan<- job{order, todo} {
-			select {
-			case to <- j:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	}
-	return nil
+		return nil
+	})
+	return cmp.Or(ctx.Err(), err)
 }
 
 func (cfg Config) matches(q Question) bool {

@@ -50,23 +50,37 @@ const (
 	FailureModel  = "model"
 )
 
-type job struct {
-	c    Case
-	done chan []Result
-}
-
 // Run judges the cases and gives each with its results, in order, to take. The error is
 // that of the stream, of take or of ctx; what was taken before it stands.
 func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func(Case, []Result) error) error {
 	if r.Build == nil || r.Decide == nil {
 		return errors.New("eval: Runner.Build and Runner.Decide are required")
 	}
-	workers := r.Workers
+	purse, done := &spendMeter{budget: r.Budget, began: time.Now()}, 0
+	judgeOne := func(ctx context.Context, c Case) []Result { return r.judgeCase(ctx, c, purse) }
+	return InOrder(ctx, r.Workers, cases, judgeOne, func(c Case, results []Result) error {
+		if err := take(c, results); err != nil {
+			return err
+		}
+		if done++; r.Progress != nil {
+			r.Progress(done)
+		}
+		return nil
+	})
+}
+
+// InOrder has so many workers do the items of a stream, 0 is one for each processor, and
+// gives each item with what came of it to take, in the order of the stream. It holds a window
+// of items. The error is that of the stream, of take or of ctx.
+func InOrder[In, Out any](ctx context.Context, workers int, items iter.Seq2[In, error], do func(context.Context, In) Out, take func(In, Out) error) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
+	type job struct {
+		in   In
+		done chan Out // gets what came of it, once
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	purse := &spendMeter{budget: r.Budget, began: time.Now()}
 	todo, order := make(chan job), make(chan job, 4*workers)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -74,55 +88,43 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 	for range workers {
 		wg.Go(func() {
 			for j := range todo {
-				j.done <- r.judgeCase(ctx, j.c, purse)
+				j.done <- do(ctx, j.in)
 			}
 		})
 	}
-	var streamErr error
+	var streamErr error // set before order is closed
 	wg.Go(func() {
 		defer close(order)
 		defer close(todo)
-		streamErr = feedCases(ctx, cases, todo, order)
+		for in, err := range items {
+			if err != nil {
+				streamErr = err
+				return
+			}
+			j := job{in, make(chan Out, 1)}
+			for _, to := range []chan<- job{order, todo} {
+				select {
+				case to <- j:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
 	})
-	done := 0
 	for j := range order {
-		var results []Result
 		select {
-		case results = <-j.done:
+		case out := <-j.done:
+			if err := ctx.Err(); err != nil {
+				return err // what a worker says after the end is no finding
+			}
+			if err := take(j.in, out); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := ctx.Err(); err != nil {
-			return err // what a worker says after the end is no finding
-		}
-		if err := take(j.c, results); err != nil {
-			return err
-		}
-		if done++; r.Progress != nil {
-			r.Progress(done)
-		}
 	}
-	return errors.Join(streamErr, ctx.Err()) // order is closed after streamErr was set
-}
-
-func feedCases(ctx context.Context, cases iter.Seq2[Case, error], todo, order chan<- job) error {
-	for c, err := range cases {
-		if err != nil {
-			return err
-		}
-		j := job{c: c, done: make(chan []Result, 1)}
-		select {
-		case order <- j:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		select {
-		case todo <- j:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
+	return errors.Join(streamErr, ctx.Err())
 }
 
 func (r Runner) judgeCase(ctx context.Context, c Case, p *spendMeter) []Result {
