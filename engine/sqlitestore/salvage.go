@@ -1,12 +1,19 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
 )
 
 // Salvaged reports what Salvage saved of a damaged store, and what is lost.
@@ -133,4 +140,350 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	}
 	_, err = db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	return err
+}
+
+// salvagedTables are the tables that are copied. Other tables are derived from these.
+var salvagedTables = []string{
+	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors",
+}
+
+const (
+	// maxSplits bounds how many ranges of one table are split.
+	maxSplits = 1 << 20
+	// rowsPerPage is about the most that a page holds of any table.
+	rowsPerPage = 32
+	// maxKey bounds what a key is believed: above the greatest number no row could be added.
+	maxKey = 1 << 53
+)
+
+// copyTables copies what can be read of the tables of old, and says what cannot.
+func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
+	if _, err := checkIdentity(ctx, db, "old"); err != nil {
+		return nil, err
+	}
+	var pages, tables int64
+	const query = `SELECT page_count, (SELECT count(*) FROM old.sqlite_schema WHERE name IN ('instances', 'events')) FROM pragma_page_count('old')`
+	if err := db.QueryRowContext(ctx, query).Scan(&pages, &tables); err != nil {
+		return nil, err
+	}
+	if tables == 0 {
+		return nil, fmt.Errorf("%w (its list of tables cannot be read)", ErrCorrupt)
+	}
+	lost := []Loss{}
+	for _, name := range salvagedTables {
+		t := tableCopy{db: db, name: name}
+		if err := t.run(ctx, pages*rowsPerPage); err != nil {
+			return nil, err
+		}
+		if t.lost.Why != "" {
+			lost = append(lost, t.lost)
+		}
+	}
+	return lost, nil
+}
+
+// tableCopy copies one table. It has no transaction: in one that has met damage, SQLite
+// writes nothing more.
+type tableCopy struct {
+	db     *sql.DB // one connection
+	name   string
+	insert *sql.Stmt
+	splits int
+	lost   Loss
+}
+
+// run copies all at once, or else around what is damaged, which hides at most so many rows.
+func (t *tableCopy) run(ctx context.Context, hidden int64) error {
+	columns, err := queryAll(ctx, t.db, scanOne[string], `SELECT name FROM pragma_table_info(?1)
+		WHERE name IN (SELECT name FROM pragma_table_info(?1, 'old')) ORDER BY cid`, t.name) // an older schema lacks some
+	if err != nil {
+		return err
+	}
+	if len(columns) == 0 {
+		t.lost = Loss{Table: t.name, Why: "there is no such table"}
+		return nil
+	}
+	list := "rowid, " + strings.Join(columns, ", ")
+	query := "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?" //nolint:gosec // names of this program's own tables
+	if t.insert, err = t.db.PrepareContext(ctx, query); err != nil {
+		return err
+	}
+	defer func() { _ = t.insert.Close() }() // with the connection at the latest
+	last, ordered := t.lastInOrder(ctx)
+	if ordered {
+		if copied, err := t.copyRange(ctx, Range{1, maxKey}); copied || err != nil {
+			return err
+		}
+	}
+	var top int64
+	if t.db.QueryRowContext(ctx, "SELECT max(rowid) FROM old."+t.name).Scan(&top) != nil {
+		top = last + hidden
+	}
+	all := Range{1, min(max(top, last), maxKey)}
+	t.lost = Loss{Table: t.name, Why: "cannot be read"}
+	if err := t.split(ctx, all); err != nil {
+		return err
+	}
+	if len(t.lost.Ranges) == 0 {
+		t.lost.Ranges, t.lost.Why = []Range{all}, "its rows are out of order, so that some may be lost"
+	}
+	return nil
+}
+
+// split copies the halves of a range that cannot be copied as one.
+func (t *tableCopy) split(ctx context.Context, in Range) error {
+	if copied, err := t.copyRange(ctx, in); copied || err != nil {
+		return err
+	}
+	last := len(t.lost.Ranges) - 1
+	switch t.splits++; {
+	case in.From < in.To && t.splits < maxSplits:
+		middle := in.From + (in.To-in.From)/2
+		return cmp.Or(t.split(ctx, Range{in.From, middle}), t.split(ctx, Range{middle + 1, in.To}))
+	case last >= 0 && t.lost.Ranges[last].To == in.From-1:
+		t.lost.Ranges[last].To = in.To
+	default:
+		t.lost.Ranges = append(t.lost.Ranges, in)
+	}
+	return nil
+}
+
+// copyRange copies the rows of a range, or none of them: they must be what the range holds seen
+// from either side. An error says that nothing more can be written.
+func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err error) {
+	_, err = t.insert.ExecContext(ctx, in.From, in.To, in.To-in.From+1) // the limit keeps it from reading on behind a range
+	if err == nil {
+		const last = "(SELECT max(rowid) FROM %s WHERE rowid BETWEEN ?1 AND ?2)"
+		query := fmt.Sprintf("SELECT "+last+" IS "+last, "main."+t.name, "old."+t.name)
+		if t.db.QueryRowContext(ctx, query, in.From, in.To).Scan(&copied) == nil && copied {
+			return true, nil
+		}
+		_, err = t.db.ExecContext(ctx, "DELETE FROM main."+t.name+" WHERE rowid BETWEEN ? AND ?", in.From, in.To) //nolint:gosec // names of this program's own tables
+	}
+	if known := classifyError(err); errors.Is(known, ErrDiskFull) || errors.Is(known, ErrReadOnly) || ctx.Err() != nil {
+		return false, err
+	}
+	return false, nil
+}
+
+// lastInOrder is the last key up to which all can be read, each higher than the one before;
+// all reports that none follows.
+func (t *tableCopy) lastInOrder(ctx context.Context) (last int64, all bool) {
+	rows, err := t.db.QueryContext(ctx, "SELECT rowid FROM old."+t.name+" NOT INDEXED ORDER BY rowid") //nolint:gosec // names of this program's own tables
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = rows.Close() }() // where it ends is all that counts
+	for key := int64(0); rows.Next(); last = key {
+		if rows.Scan(&key) != nil || key <= last || key > maxKey {
+			return last, false
+		}
+	}
+	return last, rows.Err() == nil
+}
+
+type salvor struct {
+	inspector
+	lost []Loss
+}
+
+func (s *salvor) exec(ctx context.Context, query string, args ...any) error {
+	_, err := s.ExecContext(ctx, query, args...)
+	return err
+}
+
+// rowChecks read the rows of a table one by one, each behind its key, and find what is damaged.
+var rowChecks = []struct {
+	table, query string
+	check        func(row) error
+}{
+	{"definitions", `SELECT rowid, ` + definitionColumns + ` FROM definitions`, func(r row) error {
+		d, err := scanDefinition(r)
+		return cmp.Or(err, d.CheckDocument())
+	}},
+	{"judge_configs", `SELECT rowid, ` + configColumns + ` FROM judge_configs`, func(r row) error {
+		_, err := scanJudgeConfig(r)
+		return err
+	}},
+	{"instances", `SELECT i.n, ` + instanceColumns + ` FROM instances i LEFT JOIN contexts c ON c.n = i.n`, func(r row) error {
+		_, err := scanInstance(r)
+		return err
+	}},
+	{"contexts", `SELECT n, context FROM contexts`, func(r row) error {
+		doc, err := scanOne[[]byte](r)
+		if err == nil && !json.Valid(doc) {
+			err = errors.New("it is not JSON")
+		}
+		return err
+	}},
+	{"events", `SELECT pos, seq, (SELECT id FROM instances i WHERE i.n = e.n), ` + filedColumns + ` FROM events e`, checkEventRow},
+	{"snapshots", `SELECT rowid, instance, context FROM snapshots`, func(r row) error {
+		var doc, held []byte
+		if err := r.Scan(&doc, &held); err != nil {
+			return err
+		}
+		_, _, err := decodeSnapshot(doc, held)
+		return err
+	}},
+	{"reviews", `SELECT rowid, ` + reviewColumns + ` FROM reviews r`, func(r row) error {
+		review, err := scanReview(r)
+		if err == nil {
+			_, err = review.stored()
+		}
+		return err
+	}},
+}
+
+func checkEventRow(r row) error {
+	var seq int64
+	var instance sql.NullString // NULL where its row is lost
+	e, err := scanFiled(prefixed{r, []any{&seq, &instance}})
+	if err != nil {
+		return err
+	}
+	if seq != e.Seq || instance.Valid && instance.String != e.Instance {
+		return fmt.Errorf("event %d of %s is kept as event %d of %s", e.Seq, e.Instance, seq, instance.String)
+	}
+	return record.VerifyEvent(e)
+}
+
+// checkRows removes the rows that show that they are damaged, and names them.
+func (s *salvor) checkRows(ctx context.Context) error {
+	for _, c := range rowChecks {
+		known := len(s.lost)
+		_, err := queryAll(ctx, s, func(r row) (none struct{}, _ error) {
+			var key int64
+			if err := c.check(prefixed{r, []any{&key}}); err != nil {
+				s.lost = append(s.lost, Loss{Table: c.table, Ranges: []Range{{key, key}}, Why: strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")})
+			}
+			return none, nil
+		}, c.query)
+		if err != nil {
+			return err
+		}
+		for _, l := range s.lost[known:] {
+			if err := s.exec(ctx, "DELETE FROM "+c.table+" WHERE rowid = ?", l.Ranges[0].From); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkInstances makes every instance what its events fold to, up to the first gap. One whose
+// row leads further stays as it is.
+func (s *salvor) checkInstances(ctx context.Context) error {
+	numbers, err := queryAll(ctx, s, scanOne[int64], `SELECT n FROM instances UNION SELECT n FROM events`)
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if err := s.checkInstance(ctx, n); err != nil {
+			return err
+		}
+	}
+	return errors.Join(s.exec(ctx, `DELETE FROM contexts WHERE n NOT IN (SELECT n FROM instances)`),
+		s.exec(ctx, `DELETE FROM snapshots WHERE n NOT IN (SELECT n FROM instances)`))
+}
+
+func (s *salvor) checkInstance(ctx context.Context, n int64) error {
+	row, err := scanInstance(s.QueryRowContext(ctx, `SELECT `+instanceColumns+` FROM instances i LEFT JOIN contexts c ON c.n = i.n WHERE i.n = ?`, n))
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	events, err := queryAll(ctx, s, scanEvent, `SELECT `+eventColumns+` FROM events e WHERE e.n = ? ORDER BY e.seq`, n)
+	if err != nil {
+		return err
+	}
+	floor, err := s.floor(ctx, n)
+	if err != nil {
+		return err
+	}
+	// What was removed on purpose does not come back from a page that was not overwritten.
+	if err := s.exec(ctx, `DELETE FROM events WHERE n = ? AND seq <= ?`, n, floor.Seq); err != nil {
+		return err
+	}
+	events = slices.DeleteFunc(events, func(e record.Event) bool { return e.Seq <= floor.Seq })
+	now, lost := foldUpToGap(floor, events), Loss{Instance: row.ID, Was: row.Seq}
+	if len(events) > 0 {
+		last := events[len(events)-1]
+		lost.Instance, lost.Was = last.Instance, max(lost.Was, last.Seq)
+	}
+	switch {
+	case len(row.Context) > 0 && row.Seq > now.Seq:
+		now, lost.Why = row, "no events prove what it is"
+	case now.Seq == 0:
+		lost.Why = "could not be rebuilt"
+		err = s.exec(ctx, `DELETE FROM instances WHERE n = ?`, n)
+	case record.DigestState(now) != record.DigestState(row):
+		lost.Why = "rebuilt from its events"
+		err = s.replaceInstance(ctx, n, now)
+	}
+	if lost.Was > now.Seq { // another event may come in the place of one that follows a gap
+		lost.Why = cmp.Or(lost.Why, "its last events do not follow")
+		err = errors.Join(err, s.exec(ctx, `DELETE FROM events WHERE n = ? AND seq > ?`, n, now.Seq),
+			s.exec(ctx, `DELETE FROM snapshots WHERE n = ? AND revision >= ?`, n, now.Revision))
+	}
+	for _, open := range now.Facts.Reviews {
+		known, findErr := queryAll(ctx, s, scanOne[int], `SELECT 1 FROM reviews WHERE id = ?`, open.ID)
+		if err = errors.Join(err, findErr); len(known) == 0 {
+			lost.Why = strings.TrimPrefix(lost.Why+"; review "+open.ID+" is lost", "; ")
+		}
+	}
+	if lost.Why != "" {
+		lost.Is, lost.Ranges = now.Seq, listGaps(events, Range{floor.Seq + 1, lost.Was}, now.Seq)
+		s.lost = append(s.lost, lost)
+	}
+	return err
+}
+
+// listGaps lists the events that are missing in a range, where none above the event last was kept.
+func listGaps(events []record.Event, in Range, last int64) (gaps []Range) {
+	for _, e := range events {
+		if e.Seq > last {
+			break
+		}
+		if e.Seq > in.From {
+			gaps = append(gaps, Range{in.From, e.Seq - 1})
+		}
+		in.From = e.Seq + 1
+	}
+	if in.From <= in.To {
+		gaps = append(gaps, in)
+	}
+	return gaps
+}
+
+func (s *salvor) replaceInstance(ctx context.Context, n int64, i record.Instance) error {
+	head, err := hex.DecodeString(i.Head)
+	facts, jsonErr := json.Marshal(i.Facts)
+	if err := errors.Join(err, jsonErr); err != nil {
+		return err
+	}
+	return errors.Join(s.exec(ctx, `INSERT OR REPLACE INTO instances (n, id, workflow, version, definition_hash, owner, created_at,
+		updated_at, seq, revision, state, status, head, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, n, i.ID, i.Workflow, i.Version,
+		i.DefinitionHash, i.Owner, i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), head, facts),
+		s.exec(ctx, `INSERT OR REPLACE INTO contexts (n, context) VALUES (?, ?)`, n, orEmpty(i.Context)))
+}
+
+// foldUpToGap folds a history as far as it has no gap. It is the zero Instance where there is no beginning.
+func foldUpToGap(floor record.Instance, events []record.Event) record.Instance {
+	chain, whole := record.NewChainFrom(floor), 0
+	for whole < len(events) && chain.Add(events[whole]) == nil {
+		whole++
+	}
+	if whole == 0 {
+		return record.Instance{}
+	}
+	now, err := record.FoldFrom(floor, func(yield func(record.Event, error) bool) {
+		for _, e := range events[:whole] {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}, 0)
+	if err != nil { // it goes back to before the floor
+		return record.Instance{}
+	}
+	return now
 }

@@ -1,11 +1,13 @@
 package telemetry
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Redacted stands where a secret was.
@@ -56,3 +58,104 @@ func redactAttr(_ []string, a slog.Attr) slog.Attr {
 
 // Scrub replaces what has the form of a credential.
 func Scrub(text string) string { return secretForms().ReplaceAllString(text, Redacted) }
+
+// repeatWindow is how often at most one line says the same.
+const repeatWindow = time.Second
+
+// mostRepeats bounds for how many causes repetitions are counted at a time.
+const mostRepeats = 256
+
+// causeKeys are the attributes that say why; a line without one is never held back.
+var causeKeys = []string{"cause", "error"}
+
+// variable is what differs between lines that say the same: numbers, ids, hashes.
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9a-f]{8,}(-[0-9a-f]+)*|\d+(\.\d+)?`) })
+
+// repeats writes the first line of each cause at once, and those of the next second as one
+// line with their number: what fails for everybody must not fill the disk too.
+type repeats struct {
+	slog.Handler
+	seen *seenLines
+}
+
+type seenLines struct {
+	mu   sync.Mutex
+	open map[string]*heldLines
+}
+
+// heldLines are the lines of one cause that were held back in the present window.
+type heldLines struct {
+	count int
+	last  slog.Record
+	to    slog.Handler
+}
+
+func newRepeats(h slog.Handler) slog.Handler {
+	return repeats{h, &seenLines{open: map[string]*heldLines{}}}
+}
+
+// Handle implements slog.Handler.
+func (r repeats) Handle(ctx context.Context, line slog.Record) error {
+	key, ok := causeOf(line)
+	if !ok {
+		return r.Handler.Handle(ctx, line)
+	}
+	r.seen.mu.Lock()
+	if _, open := r.seen.open[key]; !open && len(r.seen.open) >= mostRepeats {
+		key = "" // too many at a time: the rest count as one
+	}
+	if held, open := r.seen.open[key]; open {
+		held.count++
+		held.last, held.to = line.Clone(), r.Handler
+		r.seen.mu.Unlock()
+		return nil
+	}
+	r.seen.open[key] = &heldLines{}
+	r.seen.mu.Unlock()
+	time.AfterFunc(repeatWindow, func() { r.seen.endWindow(key) })
+	return r.Handler.Handle(ctx, line)
+}
+
+// endWindow writes what was held back of one cause, if anything was, and then begins
+// another window.
+func (s *seenLines) endWindow(key string) {
+	s.mu.Lock()
+	held := s.open[key]
+	if held.count == 0 {
+		delete(s.open, key)
+		s.mu.Unlock()
+		return
+	}
+	s.open[key] = &heldLines{}
+	s.mu.Unlock()
+	time.AfterFunc(repeatWindow, func() { s.endWindow(key) })
+	held.last.AddAttrs(slog.Int("lines", held.count))
+	_ = held.to.Handle(context.Background(), held.last) // as with every line, no one would hear of it
+}
+
+// WithAttrs implements slog.Handler.
+func (r repeats) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return repeats{r.Handler.WithAttrs(attrs), r.seen}
+}
+
+// WithGroup implements slog.Handler.
+func (r repeats) WithGroup(name string) slog.Handler {
+	return repeats{r.Handler.WithGroup(name), r.seen}
+}
+
+// causeOf is what a line is known by; not ok for lines that do not say why something failed.
+func causeOf(line slog.Record) (key string, ok bool) {
+	if line.Level < slog.LevelWarn {
+		return "", false
+	}
+	line.Attrs(func(a slog.Attr) bool {
+		for _, k := range causeKeys {
+			if a.Key == k {
+				key, ok = line.Message+"\x00"+variable().ReplaceAllString(a.Value.String(), "#"), true
+				return false
+			}
+		}
+		return true
+	})
+	return key, ok
+}
