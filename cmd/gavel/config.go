@@ -74,12 +74,11 @@ const (
 )
 
 func (c *configPrintServerCmd[Server]) Run(con *console) error {
-	list := slices.Clone(con.settings.list)
 	more, err := con.settings.declared()
 	if err != nil {
 		return err
 	}
-	list = append(list, more...)
+	list := slices.Concat(con.settings.list, more)
 	for _, name := range []string{keyVariable, fallbackKeyVariable} {
 		if os.Getenv(name) != "" {
 			list = append(list, effective{Key: name, Value: telemetry.Redacted, Origin: fromEnvironment, Where: name, Variable: name})
@@ -140,7 +139,7 @@ func (s *fileSettings) declared() ([]effective, error) {
 			list = append(list, effective{Key: section + "." + key, Value: names, Origin: fromFile, Where: fmt.Sprintf("%s:%d", s.file.Path(), line)})
 		}
 	}
-	declared, err := auth.ParseConfig(s.file.Section(config.SectionAuth), s.dir())
+	declared, err := auth.ParseConfig(s.file.Section(config.SectionAuth), s.file.Dir())
 	if err != nil {
 		return nil, badConfig(err)
 	}
@@ -151,13 +150,6 @@ func (s *fileSettings) declared() ([]effective, error) {
 	add(config.SectionAuth, "issuers", issuers)
 	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))
 	return list, nil
-}
-
-func (s *fileSettings) dir() string {
-	if s.file == nil {
-		return ""
-	}
-	return s.file.Dir()
 }
 
 // shownValue is a flag's value without secrets, in the form that the file would have it.

@@ -97,17 +97,18 @@ func filesIn(dir string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		switch strings.ToLower(filepath.Ext(e.Name())) {
-		case ".json", ".yaml", ".yml":
-			if path := filepath.Join(dir, e.Name()); isFile(path) && !isTestFile(path) {
-				files = append(files, path)
-			}
+		if path := filepath.Join(dir, e.Name()); hasDefinitionEnding(path) && isFile(path) && !isTestFile(path) {
+			files = append(files, path)
 		}
 	}
 	if len(files) == 0 {
 		return nil, term.UsageErrorf("", "the folder %s has no definition: no .json, .yaml or .yml file", dir)
 	}
 	return files, nil
+}
+
+func hasDefinitionEnding(path string) bool {
+	return slices.Contains([]string{".json", ".yaml", ".yml"}, strings.ToLower(filepath.Ext(path)))
 }
 
 // readDefinition reads a definition's file; the files that it names are read when it is parsed.

@@ -178,12 +178,7 @@ func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult
 // looksLikeFile tells a file that is missing from a workflow's name: names hold
 // no separators, and the usual endings are not names that people choose.
 func looksLikeFile(subject string) bool {
-	for _, ending := range []string{".json", ".yaml", ".yml"} {
-		if strings.HasSuffix(strings.ToLower(subject), ending) {
-			return true
-		}
-	}
-	return strings.ContainsAny(subject, `/\`)
+	return hasDefinitionEnding(subject) || strings.ContainsAny(subject, `/\`)
 }
 
 func drawFile(file, format string) (engine.DiagramResult, error) {

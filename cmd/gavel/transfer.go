@@ -80,7 +80,7 @@ func (c *importCmd) open(ctx context.Context, con *console) (*system, error) {
 	path, err := memoryStore, error(nil)
 	if !c.DryRun {
 		path, err = c.storeAt(con.log, true, func(*slog.Logger, string) {})
-	} else if slices.ContainsFunc(c.places(), isThere) {
+	} else if slices.ContainsFunc(c.places(), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) }) {
 		if path, err = c.storePath(con.log, false); err == nil {
 			return openPathForReading(ctx, con, path)
 		}
@@ -89,11 +89,6 @@ func (c *importCmd) open(ctx context.Context, con *console) (*system, error) {
 		return nil, err
 	}
 	return openSystem(ctx, con.log, path, equipment{})
-}
-
-func isThere(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func printImport(con *console, report transfer.ImportReport) {

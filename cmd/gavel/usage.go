@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -273,10 +274,5 @@ func takesFile(v *kong.Value) bool {
 	if v.Flag == nil {
 		placeholder = strings.ToUpper(v.Name)
 	}
-	for _, word := range []string{"PATH", "FILE", "GLOB"} {
-		if strings.Contains(placeholder, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"PATH", "FILE", "GLOB"}, func(word string) bool { return strings.Contains(placeholder, word) })
 }

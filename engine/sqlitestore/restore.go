@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -215,10 +216,8 @@ func unusedName(path string, now time.Time) string {
 
 // anyOf reports whether a store of this name, or a part of one, is there.
 func anyOf(path string) bool {
-	for _, suffix := range storeFiles {
-		if _, err := os.Lstat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(storeFiles, func(suffix string) bool {
+		_, err := os.Lstat(path + suffix)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }

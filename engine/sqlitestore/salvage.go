@@ -84,10 +84,9 @@ func Salvage(ctx context.Context, path, out string) (result Salvaged, err error)
 	if err != nil {
 		return Salvaged{}, err
 	}
-	if err := result.fill(ctx, damaged, part); err != nil {
-		if log := result.Log; log != nil {
-			err = fmt.Errorf("%w; the log holds %d of %d pages", err, log.Pages-log.MissingPages, log.Pages)
-		}
+	if err := result.fill(ctx, damaged, part); err != nil && logAlone {
+		return Salvaged{}, fmt.Errorf("%w; the log holds %d of %d pages", err, result.Log.Pages-result.Log.MissingPages, result.Log.Pages)
+	} else if err != nil {
 		return Salvaged{}, err
 	}
 	result.Bytes = fileSize(part)
@@ -301,14 +300,8 @@ var rowChecks = []struct {
 		d, err := scanDefinition(r)
 		return cmp.Or(err, d.CheckDocument())
 	}},
-	{"judge_configs", `SELECT rowid, ` + configColumns + ` FROM judge_configs`, func(r row) error {
-		_, err := scanJudgeConfig(r)
-		return err
-	}},
-	{"instances", `SELECT i.n, ` + instanceColumns + ` FROM instances i LEFT JOIN contexts c ON c.n = i.n`, func(r row) error {
-		_, err := scanInstance(r)
-		return err
-	}},
+	{"judge_configs", `SELECT rowid, ` + configColumns + ` FROM judge_configs`, scans(scanJudgeConfig)},
+	{"instances", `SELECT i.n, ` + instanceColumns + ` FROM instances i LEFT JOIN contexts c ON c.n = i.n`, scans(scanInstance)},
 	{"contexts", `SELECT n, context FROM contexts`, func(r row) error {
 		doc, err := scanOne[[]byte](r)
 		if err == nil && !json.Valid(doc) {
@@ -332,6 +325,10 @@ var rowChecks = []struct {
 		}
 		return err
 	}},
+}
+
+func scans[T any](scan func(row) (T, error)) func(row) error {
+	return func(r row) error { _, err := scan(r); return err }
 }
 
 func checkEventRow(r row) error {
@@ -468,21 +465,15 @@ func (s *salvor) replaceInstance(ctx context.Context, n int64, i record.Instance
 
 // foldUpToGap folds a history as far as it has no gap. It is the zero Instance where there is no beginning.
 func foldUpToGap(floor record.Instance, events []record.Event) record.Instance {
-	chain, whole := record.NewChainFrom(floor), 0
-	for whole < len(events) && chain.Add(events[whole]) == nil {
-		whole++
-	}
-	if whole == 0 {
-		return record.Instance{}
-	}
+	chain := record.NewChainFrom(floor)
 	now, err := record.FoldFrom(floor, func(yield func(record.Event, error) bool) {
-		for _, e := range events[:whole] {
-			if !yield(e, nil) {
+		for _, e := range events {
+			if chain.Add(e) != nil || !yield(e, nil) {
 				return
 			}
 		}
 	}, 0)
-	if err != nil { // it goes back to before the floor
+	if err != nil || chain.Seq() == floor.Seq { // it goes back to before the floor, or has no beginning
 		return record.Instance{}
 	}
 	return now

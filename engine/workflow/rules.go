@@ -551,17 +551,10 @@ func listUnguardedReads(source string) []string {
 
 // isTested recognises 'name' in data, and conversions that accept a missing value.
 func isTested(source, name string) bool {
-	for _, call := range [...]string{"Boolean", "Array.isArray", "Number.isFinite", "Number.isInteger", "String"} {
-		if strings.Contains(source, call+"(data."+name+")") {
-			return true
-		}
-	}
-	for _, quote := range [...]string{"'", `"`} {
-		if strings.Contains(source, quote+name+quote+" in data") {
-			return true
-		}
-	}
-	return false
+	return strings.Contains(source, "'"+name+"' in data") || strings.Contains(source, `"`+name+`" in data`) ||
+		slices.ContainsFunc([]string{"Boolean", "Array.isArray", "Number.isFinite", "Number.isInteger", "String"}, func(call string) bool {
+			return strings.Contains(source, call+"(data."+name+")")
+		})
 }
 
 // blankText blanks string literals and comments, so that they are not read as code. Regular expression literals are left as they are. The code in a

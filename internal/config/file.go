@@ -81,8 +81,14 @@ func Load(path string) (*File, error) {
 // Path is what Load was given.
 func (f *File) Path() string { return f.path }
 
-// Dir is the folder that the file lies in: relative paths in the file begin there.
-func (f *File) Dir() string { return filepath.Dir(f.path) }
+// Dir is the folder that the file lies in: relative paths in the file begin there. That of a
+// nil File is "".
+func (f *File) Dir() string {
+	if f == nil {
+		return ""
+	}
+	return filepath.Dir(f.path)
+}
 
 // Section is what the file says under a name, nil when it says nothing. A nil File
 // has no sections.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge"
@@ -216,7 +217,9 @@ func (l *Linter) checkDefinition(g Golden, at spot) {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.Expect.Criteria)) {
-		if !slices.Contains(criteria, id) && !isCriterionID(id, len(criteria)) {
+		n, err := strconv.Atoi(strings.TrimPrefix(id, "c"))
+		isNumbered := err == nil && n >= 1 && n <= len(criteria) && id == "c"+strconv.Itoa(n)
+		if !isNumbered && !slices.Contains(criteria, id) {
 			l.addIssue(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", clipQuote(id), namesOf(criteria))
 		}
 	}
@@ -230,15 +233,6 @@ func namesOf(criteria []string) string {
 		return fmt.Sprintf("one, c1 (%q)", clipQuote(criteria[0]))
 	}
 	return fmt.Sprintf("c1 to c%d; give one of these, or a criterion's whole text", len(criteria))
-}
-
-func isCriterionID(id string, n int) bool {
-	for i := range n {
-		if id == fmt.Sprintf("c%d", i+1) {
-			return true
-		}
-	}
-	return false
 }
 
 // Finish returns every issue, by file and line, and what the set holds. Cases may still

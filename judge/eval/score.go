@@ -103,16 +103,15 @@ func (s *scoredCases) score(o Options) {
 				break
 			}
 		}
-		if !scored {
-			s.lost = append(s.lost, c)
-		}
 		switch {
 		case scored:
+			continue
 		case len(all) == 0:
 			s.counts.Missing++
 		default:
 			s.counts.Failed++
 		}
+		s.lost = append(s.lost, c)
 	}
 	s.counts.Cases = len(s.cases)
 	s.counts.Scored = len(s.rows)

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,14 +49,9 @@ func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
 		add(w, SliceDecidedBy, string(w.r.DecidedBy))
 		add(w, SliceLabel, w.c.Label.Source)
 	}
-	keys := make([]sliceKey, 0, len(tables))
-	for key := range tables {
-		keys = append(keys, key)
-	}
-	bySize := func(a, b sliceKey) int {
+	keys := slices.SortedFunc(maps.Keys(tables), func(a, b sliceKey) int {
 		return cmp.Or(cmp.Compare(tables[b].total(), tables[a].total()), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
-	}
-	slices.SortFunc(keys, bySize)
+	})
 	leftOut = max(len(keys)-o.Slices, 0)
 	keys = keys[:len(keys)-leftOut]
 	slices.SortStableFunc(keys, func(a, b sliceKey) int {

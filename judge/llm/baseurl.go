@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -143,10 +144,8 @@ func isPrivate(host string) bool {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap().IsPrivate()
 	}
-	for _, suffix := range []string{".local", ".internal", ".home.arpa"} {
-		if strings.HasSuffix(host, suffix) {
-			return true
-		}
+	if slices.ContainsFunc([]string{".local", ".internal", ".home.arpa"}, func(suffix string) bool { return strings.HasSuffix(host, suffix) }) {
+		return true
 	}
 	// A label that begins with a digit may be an address in another spelling.
 	return !strings.Contains(host, ".") && host != "" && host[0] >= 'a' && host[0] <= 'z'
