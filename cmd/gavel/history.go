@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -297,14 +296,7 @@ func writeWhole(path string, write func(io.Writer) error) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return term.UsageErrorf("give another --out", "cannot write %s: %w", path, err)
 	}
-	if runtime.GOOS == "windows" {
-		return nil // a directory cannot be synced there
-	}
-	d, err := os.Open(dir)
-	if err == nil {
-		err = errors.Join(d.Sync(), d.Close())
-	}
-	if err != nil {
+	if err := record.SyncDir(dir); err != nil {
 		return fmt.Errorf("make %s last: %w", path, err)
 	}
 	return nil

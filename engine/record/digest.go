@@ -182,11 +182,11 @@ func createKey(path string) error {
 	if err := os.Link(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(dir)
+	return SyncDir(dir)
 }
 
-// syncDir makes a new name in a directory durable.
-func syncDir(dir string) error {
+// SyncDir makes a new name in a directory durable.
+func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil // a directory cannot be synced there
 	}
@@ -261,7 +261,7 @@ func MarkKeySealsRules(path string) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return fmt.Errorf("mark the key file: %w", errors.Join(err, os.Remove(tmp)))
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
 func writeKey(dir string, key []byte) (name string, err error) {

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/gavel-mcp/gavel/engine/record"
 )
 
 // Errors of copies.
@@ -119,7 +121,7 @@ func publishFile(part, to string, replace bool) error {
 	if !replace {
 		switch err := os.Link(part, to); {
 		case err == nil:
-			return syncDir(filepath.Dir(to)) // part goes away with its caller
+			return record.SyncDir(filepath.Dir(to)) // part goes away with its caller
 		case errors.Is(err, fs.ErrExist):
 			return ErrExists
 		}
@@ -131,5 +133,5 @@ func publishFile(part, to string, replace bool) error {
 	if err := os.Rename(part, to); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(to))
+	return record.SyncDir(filepath.Dir(to))
 }

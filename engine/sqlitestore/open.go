@@ -16,6 +16,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
@@ -65,7 +66,7 @@ func prepareFile(cfg Config) (string, error) {
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		return path, errors.Join(f.Sync(), f.Close(), syncDir(dir))
+		return path, errors.Join(f.Sync(), f.Close(), record.SyncDir(dir))
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return "", err
@@ -83,18 +84,6 @@ func prepareFile(cfg Config) (string, error) {
 			"path", path, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
 	}
 	return path, nil
-}
-
-// syncDir makes a new name in a directory durable.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // a directory cannot be synced there
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func dataSourceName(path string, pragmas ...string) string {

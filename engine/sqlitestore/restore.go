@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
 )
 
 // RestoreRequest asks for a store to be put in place of another one.
@@ -76,7 +78,7 @@ func restoreFile(ctx context.Context, req RestoreRequest) (out Restored, err err
 	if err != nil {
 		return Restored{}, err
 	}
-	return out, syncDir(dir)
+	return out, record.SyncDir(dir)
 }
 
 // lockStore makes sure that nobody else has a store open, and that nobody opens it until
@@ -162,7 +164,7 @@ func exchangeFiles(part string, req RestoreRequest) (kept []string, err error) {
 			return nil, err
 		}
 	}
-	if err := step("sync", func() error { return syncDir(filepath.Dir(req.To)) }); err != nil {
+	if err := step("sync", func() error { return record.SyncDir(filepath.Dir(req.To)) }); err != nil {
 		return nil, err
 	}
 	// A write-ahead log would be played into the next file of that name. There is one only
