@@ -120,6 +120,7 @@ func Parse(path string, doc []byte) (File, error) {
 	o := document.NewObject(root)
 	f := File{Path: path, Workflow: o.String("workflow")}
 	o.Require("workflow", "tests")
+	_ = o.String("$schema") // for editors
 	items := o.Items("tests")
 	if n := o.Value("tests"); n != nil && n.Kind == document.Array && len(items) == 0 {
 		o.Fail(n, "a file of tests has at least one")

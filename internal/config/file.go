@@ -39,13 +39,14 @@ const (
 	KeyDefinitions = "definitions"
 	KeyLogFormat   = "logFormat"
 	KeyLogLevel    = "logLevel"
+	KeySchema      = "$schema" // for editors; nothing reads it
 	KeyStore       = "store"
 )
 
 // sectionNames are all that may stand at the top of the file.
 func sectionNames() []string {
 	return []string{
-		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
+		KeySchema, KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
 		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionAnchors,
 	}
 }
@@ -72,6 +73,7 @@ func Load(path string) (*File, error) {
 	}
 	top := document.NewObject(root)
 	top.Unknown(sectionNames()...)
+	_ = top.String(KeySchema)
 	if err := top.Err(); err != nil {
 		return nil, err
 	}

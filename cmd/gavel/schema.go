@@ -1,0 +1,135 @@
+package main
+
+import (
+	"embed"
+	"encoding/json"
+	"io"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/config"
+)
+
+type schemaCmd struct {
+	Name string `arg:"" optional:"" name:"schema" help:"The schema to print; without it, the list of schemas."`
+	JSON bool   `name:"json" help:"Print the list as JSON. A schema is JSON anyhow."`
+}
+
+func (schemaCmd) Help() string {
+	return `The schemas are for editors and other tools: an editor completes and checks the files while
+you write them, where their $schema, or a comment, names one.
+
+Examples:
+
+    gavel schema
+    gavel schema definition > gavel-definition.schema.json
+    gavel schema config > gavel-config.schema.json`
+}
+
+// schemaInfo is one line of the list.
+type schemaInfo struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	print func() (any, error)
+}
+
+// schemaFiles holds the schemas of tests and golden cases, and of the sections of the
+// configuration file that are no settings.
+//
+//go:embed schemas
+var schemaFiles embed.FS
+
+func listSchemas() []schemaInfo {
+	file := func(name string) func() (any, error) {
+		return func() (any, error) {
+			raw, err := schemaFiles.ReadFile("schemas/" + name + ".json")
+			return json.RawMessage(raw), err
+		}
+	}
+	return []schemaInfo{
+		{"definition", "a workflow definition (JSON Schema 2020-12)", func() (any, error) { return workflow.FormatSchema(), nil }},
+		{"config", "the configuration file of --config", configSchema},
+		{"tests", "tests of a workflow, for gavel test", file("tests")},
+		{"golden", "one line of a file of golden cases, for gavel eval", file("golden")},
+	}
+}
+
+func (c *schemaCmd) Run(con *console) error {
+	schemas := listSchemas()
+	for _, s := range schemas {
+		if s.Name == c.Name {
+			schema, err := s.print()
+			if err != nil {
+				return err
+			}
+			return con.out.JSON(schema)
+		}
+	}
+	if c.Name != "" {
+		return term.UsageErrorf("run \"gavel schema\" for the list", "there is no schema %q", c.Name)
+	}
+	return con.print(c.JSON, schemas, func() {
+		for _, s := range schemas {
+			con.out.Printf("%s  %s\n", s.Name, s.About)
+		}
+	})
+}
+
+// configSchema is the schema of the configuration file: the settings are flags, the other
+// sections are in a file.
+func configSchema() (any, error) {
+	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := schemaFiles.ReadFile("schemas/config.json")
+	if err != nil {
+		return nil, err
+	}
+	top := map[string]any{}
+	if err := json.Unmarshal(raw, &top); err != nil {
+		return nil, err
+	}
+	top[config.KeySchema] = map[string]any{"type": "string", "description": "The schema that editors check this document against; nothing reads it."}
+	settings, flags := listSettings(parser.Model)
+	for i, s := range settings {
+		into := top
+		if s.Section != "" {
+			if top[s.Section] == nil {
+				top[s.Section] = objectSchema(map[string]any{})
+			}
+			into = top[s.Section].(map[string]any)["properties"].(map[string]any) //nolint:forcetypeassert // made above
+		}
+		value := schemaOf(s)
+		value["description"] = flags[i].Help
+		into[s.Key] = value
+	}
+	schema := objectSchema(top)
+	schema["$schema"], schema["title"] = "https://json-schema.org/draft/2020-12/schema", "gavel configuration"
+	return schema, nil
+}
+
+func objectSchema(properties map[string]any) map[string]any {
+	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+}
+
+func schemaOf(s config.Setting) map[string]any {
+	switch s.Form {
+	case config.Switch:
+		return map[string]any{"type": "boolean"}
+	case config.Whole:
+		return map[string]any{"type": "integer"}
+	case config.Number:
+		return map[string]any{"type": "number"}
+	case config.Span:
+		return map[string]any{"type": "string", "pattern": "^[-+]?([0-9.]+(ns|us|µs|ms|s|m|h))+$|^0$"}
+	case config.List:
+		text := map[string]any{"type": "string"}
+		return map[string]any{"anyOf": []any{text, map[string]any{"type": "array", "items": text}}}
+	default:
+		if s.Choices != nil {
+			return map[string]any{"enum": s.Choices}
+		}
+		return map[string]any{"type": "string"}
+	}
+}
