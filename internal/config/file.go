@@ -46,8 +46,8 @@ const (
 // sectionNames are all that may stand at the top of the file.
 func sectionNames() []string {
 	return []string{
-		KeySchema, KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionAnchors,
+		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionAnchors, KeySchema,
 	}
 }
 
