@@ -129,8 +129,8 @@ func (e *Engine) showsJudgeOf(ctx context.Context, p Principal, s store.Definiti
 	return err == nil && canGovern(p, newest.stored), err
 }
 
-func definitionView(known bool, l definition, shared bool, overlays []workflow.Overlay) (DefinitionView, error) {
-	out := DefinitionView{DefinitionSummary: summarizeDefinition(l, shared), Definition: l.stored.Document, Judge: rubricView(known, l, overlays)}
+func (e *Engine) definitionView(known bool, l definition, shared bool, overlays []workflow.Overlay) (DefinitionView, error) {
+	out := DefinitionView{DefinitionSummary: summarizeDefinition(l, shared), Definition: l.stored.Document, Judge: e.rubricView(known, l, overlays)}
 	if known {
 		return out, nil
 	}
@@ -145,11 +145,13 @@ func definitionView(known bool, l definition, shared bool, overlays []workflow.O
 	return out, nil
 }
 
-func rubricView(known bool, l definition, overlays []workflow.Overlay) RubricView {
+func (e *Engine) rubricView(known bool, l definition, overlays []workflow.Overlay) RubricView {
 	r := l.def.Rubric(overlays)
+	out := RubricView{Rubric: r, LoopGuard: e.loopGuard(l, overlays)}
 	if known {
-		return RubricView{Rubric: r, MinConfidence: &r.MinConfidence}
+		out.MinConfidence = &r.MinConfidence
+		return out
 	}
-	r.MinConfidence, r.Samples, r.Reference, r.Exemplars = 0, 0, "", nil
-	return RubricView{Rubric: r}
+	out.Rubric.MinConfidence, out.Samples, out.Reference, out.Exemplars = 0, 0, "", nil
+	return out
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
@@ -124,7 +123,7 @@ func TestAccess(t *testing.T) {
 			return err
 		}, [6]engine.Code{ok, hidden, ok, ok, no, no}},
 		{"clear refusals", func(ctx context.Context, x bundle) error {
-			_, err := x.b.ClearRefusals(ctx, x.p, store.RefusalQuery{Principal: agent.ID})
+			_, err := x.b.ClearRefusals(ctx, x.p, engine.ClearRefusalsRequest{Principal: agent.ID})
 			return err
 		}, [6]engine.Code{no, no, no, ok, no, no}},
 	}

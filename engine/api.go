@@ -149,6 +149,9 @@ type RubricView struct {
 	judge.Rubric
 	// MinConfidence is 0..1; it is absent where it is withheld.
 	MinConfidence *float64 `json:"minConfidence,omitempty"`
+	// LoopGuard says after how many refusals a person has to decide, and how that is lifted; it
+	// is absent where no model is asked.
+	LoopGuard string `json:"loopGuard,omitempty"`
 }
 
 // StartRequest starts an instance.

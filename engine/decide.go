@@ -164,7 +164,8 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 	})
 	c.KeyDigests = true
 	e.refusalBinding(&c, "decide:"+p.ID) // another key is no other question
-	c.ReviewPath = false                 // nothing of it could be moved by a person
+	e.guardBinding(&c, "decide:"+string(judge.FingerprintOf(c.Context)))
+	c.ReviewPath = false // nothing of it could be moved by a person
 	return c, err
 }
 

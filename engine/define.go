@@ -161,7 +161,7 @@ func (e *Engine) DescribeAt(ctx context.Context, p Principal, req DescribeReques
 	if err != nil {
 		return DefinitionView{}, err
 	}
-	return definitionView(known, l, shared, overlays)
+	return e.definitionView(known, l, shared, overlays)
 }
 
 func (req DescribeRequest) check() error {

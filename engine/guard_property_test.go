@@ -12,13 +12,13 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // forEvent is a refusal as the test itself remembers it.
 type forEvent struct {
 	guard, note string
+	question    string // the instance and what it is asked, by which a refusal binds the fallback
 	at          time.Time
 	reusable    bool
 }
@@ -27,24 +27,40 @@ type forEvent struct {
 type guarded struct {
 	j    *judged
 	kept []forEvent
+	open map[string]string // by principal: an instance that has not moved
+	// asked makes each idempotency key another one.
+	asked int
 }
 
 // notes are what the walks say; the value is what is left of them without
 // punctuation and case.
 var notes = map[string]string{
 	"did it": "didit", "Did it!": "didit", "did... IT": "didit",
-	"replaced the pump": "replacedthepump", "Replaced - the pump": "replacedthepump",
+	"replaced the pump" + report: "long", "Replaced - the pump" + report: "long", "REPLACED the pump..." + report: "long",
 }
 
-// ask asks for a move on a fresh instance, as a pre-check or not, and compares the
-// answer and the number of calls with what the refusals so far demand.
-func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, precheck bool) {
+// ask asks for a move, on a fresh instance or one that was asked about before, as a pre-check or
+// not, and compares the answer and the number of calls with what the refusals so far demand.
+func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, precheck, another bool) {
 	j := g.j
 	j.model.approve.Store(mood == "approve")
 	j.model.fail.Store(mood == "fail")
+	id := g.open[p.ID]
+	if id == "" || another {
+		started, err := j.Start(context.Background(), p, engine.StartRequest{Type: "judged"})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		id = started.ID
+		g.open[p.ID] = id
+	}
 	guard := p.ID + "/" + notes[note]
+	if notes[note] != "long" {
+		guard += "/" + id
+	}
 	since := j.clock.Add(-24 * time.Hour)
-	n, reuse := 0, false
+	n, reuse, bound := 0, false, false
+	question := id + "/" + notes[note]
 	for _, k := range g.kept {
 		if k.at.Before(since) {
 			continue
@@ -53,28 +69,27 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 			n++
 		}
 		reuse = reuse || k.note == note && k.reusable
+		bound = bound || k.question == question && k.reusable
 	}
-	want, calls, learns := "", int32(1), false
+	want, calls, learns, fresh := "", int32(1), false, false
 	switch {
 	case n >= 3:
 		want, calls = judge.CodeLoopGuard, 0
 	case reuse:
 		want, calls, learns = judge.CodeCriterionNotMet, 0, true
+	case mood == "fail" && bound:
+		want, learns = judge.CodeCriterionNotMet, true
 	case mood == "fail":
 		want = judge.CodeJudgeUnavailable
 	case mood == "refuse":
-		want, learns = judge.CodeCriterionNotMet, true
+		want, learns, fresh = judge.CodeCriterionNotMet, true, true
 	}
 	if learns && n == 2 {
 		want = judge.CodeLoopGuard
 	}
 
-	started, err := j.Start(context.Background(), p, engine.StartRequest{Type: "judged"})
-	if err != nil {
-		rt.Fatal(err)
-	}
 	before := j.model.calls.Load()
-	d, err := g.decide(p, closing(started.ID, note), precheck)
+	d, err := g.decide(p, closing(id, note), precheck)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -84,10 +99,11 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 			p.ID, note, mood, precheck, n, d.Outcome, d.Code, asked, want, calls)
 	}
 	if want == "" && !precheck {
+		delete(g.open, p.ID)
 		g.kept = slices.DeleteFunc(g.kept, func(k forEvent) bool { return k.guard == guard })
 	}
 	if learns {
-		g.kept = append(g.kept, forEvent{guard: guard, note: note, at: j.clock, reusable: calls == 1})
+		g.kept = append(g.kept, forEvent{guard: guard, note: note, question: question, at: j.clock, reusable: fresh})
 	}
 }
 
@@ -96,7 +112,8 @@ func (g *guarded) decide(p engine.Principal, req engine.AdvanceRequest, precheck
 		r, err := g.j.Validate(context.Background(), p, req)
 		return r.Decision, err
 	}
-	req.Key = "once"
+	g.asked++
+	req.Key = fmt.Sprint("once ", g.asked)
 	r, err := g.j.Advance(context.Background(), p, req)
 	if err != nil {
 		return engine.Decision{}, err
@@ -120,18 +137,18 @@ func TestLoopGuardAgainstAPlainList(t *testing.T) {
 	var walks atomic.Int32
 	rapid.Check(t, func(rt *rapid.T) {
 		walks.Add(1)
-		g := &guarded{j: newJudged(t, memstore.New(), "m")}
+		g := &guarded{j: newJudged(t, memstore.New(), "m"), open: map[string]string{}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"ask": func(rt *rapid.T) {
 				p := rapid.SampledFrom([]engine.Principal{agent, other}).Draw(rt, "who")
 				note := rapid.SampledFrom(names).Draw(rt, "note")
 				mood := rapid.SampledFrom([]string{"refuse", "refuse", "approve", "fail"}).Draw(rt, "mood")
-				g.ask(rt, p, note, mood, rapid.Bool().Draw(rt, "precheck"))
+				g.ask(rt, p, note, mood, rapid.Bool().Draw(rt, "precheck"), rapid.Bool().Draw(rt, "another"))
 			},
 			"wait": func(*rapid.T) { g.j.clock = g.j.clock.Add(7 * time.Hour) },
 			"clear": func(rt *rapid.T) {
 				p := rapid.SampledFrom([]engine.Principal{agent, other}).Draw(rt, "whose")
-				if _, err := g.j.ClearRefusals(context.Background(), operator, store.RefusalQuery{Principal: p.ID}); err != nil {
+				if _, err := g.j.ClearRefusals(context.Background(), operator, engine.ClearRefusalsRequest{Principal: p.ID}); err != nil {
 					rt.Fatal(err)
 				}
 				g.kept = slices.DeleteFunc(g.kept, func(k forEvent) bool { return k.guard[:len(p.ID)] == p.ID })

@@ -52,7 +52,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		}
 		in := OverlaysInForce(l.stored, p.ID, append(revisions, c))
 		return JudgeConfigResult{
-			Success: true, Message: configMessage(c), Config: rubricView(showsJudge(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
+			Success: true, Message: configMessage(c), Config: e.rubricView(showsJudge(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
 		}, nil
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -50,8 +52,21 @@ func (e *Engine) setMemoryKeys(c *judge.Case) {
 	}
 	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digestParts(parts...))) }
 	c.Identity = keyed("gavel/case/v1", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash)
-	c.Guard = keyed("gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.FingerprintOf(c.Data)))
+	e.guardBinding(c, c.Instance)
 	e.refusalBinding(c, c.Instance)
+}
+
+// guardBinding says what refusals of the case are counted by: the data alone where they are the
+// question, otherwise the data of one instance. Short data ("squash") are sent to many.
+func (e *Engine) guardBinding(c *judge.Case, instance string) {
+	if c.Identity == "" {
+		return
+	}
+	parts := []string{"gavel/guard/v1", c.Principal, c.Workflow, c.Action, string(judge.FingerprintOf(c.Data))}
+	if !judge.IsQuestion(c.Data) {
+		parts = append(parts, instance)
+	}
+	c.Guard = e.cfg.Digester.Digest([]byte(digestParts(parts...)))
 }
 
 // refusalBinding says what a refusal of the case binds to: the question about an instance, from any
@@ -127,20 +142,52 @@ func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 }
 
 // ClearRefusals forgets what a judge's loop guard counts: an operator's way out
-// for somebody who is held up. It returns how many refusals were forgotten.
-func (e *Engine) ClearRefusals(ctx context.Context, p Principal, q store.RefusalQuery) (int, error) {
+// for somebody who is held up. The model is asked again from then on.
+func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusalsRequest) (ClearRefusalsResult, error) {
 	if err := Authorize(p, RightClear); err != nil {
-		return 0, err
+		return ClearRefusalsResult{}, err
 	}
-	if q.Principal == "" && q.Workflow == "" {
-		return 0, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give a principal, a workflow, or both."}
+	if req.Principal == "" && req.Workflow == "" {
+		return ClearRefusalsResult{}, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give a principal, a workflow, or both."}
 	}
-	if p.Workflows != "" && !p.inScope(q.Workflow) {
-		return 0, e.noWorkflow(ctx, p, q.Workflow, 0)
+	if p.Workflows != "" && !p.inScope(req.Workflow) {
+		return ClearRefusalsResult{}, e.noWorkflow(ctx, p, req.Workflow, 0)
 	}
-	n, err := e.cfg.Store.ClearRefusals(ctx, q)
+	n, err := e.cfg.Store.ClearRefusals(ctx, store.RefusalQuery{Principal: req.Principal, Workflow: req.Workflow, Action: req.Action})
 	if err != nil {
-		return 0, StoreError("forget refusals", err)
+		return ClearRefusalsResult{}, StoreError("forget refusals", err)
 	}
-	return n, nil
+	out := ClearRefusalsResult{Forgotten: n, Message: fmt.Sprintf("%d refusals forgotten; the model may be asked again.", n)}
+	switch n {
+	case 0:
+		out.Message = "There was no refusal to forget."
+	case 1:
+		out.Message = "1 refusal forgotten; the model may be asked again."
+	}
+	return out, nil
+}
+
+// ClearRefusalsRequest selects refusals; an empty Action is all of them.
+type ClearRefusalsRequest struct{ Principal, Workflow, Action string }
+
+// ClearRefusalsResult answers a ClearRefusalsRequest.
+type ClearRefusalsResult struct {
+	// Forgotten is how many refusals no longer count.
+	Forgotten int    `json:"forgotten"`
+	Message   string `json:"message"`
+}
+
+// loopGuard says when the loop guard of a definition steps in and how it is lifted, "" when it
+// never does.
+func (e *Engine) loopGuard(l definition, overlays []workflow.Overlay) string {
+	counts, ok := e.cfg.Judge.(interface{ LoopGuard() (int, time.Duration) })
+	if !ok || len(l.def.RequiredModels(overlays)) == 0 {
+		return ""
+	}
+	limit, window := counts.LoopGuard()
+	if limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf("After %d refusals of the same data on an instance within %s (of long data: on any) a person has to decide; an operator lifts this with workflow.judge.clear.",
+		limit, strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(window.String()))
 }

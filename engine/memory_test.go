@@ -104,28 +104,31 @@ func (j *judged) advance(p engine.Principal, req engine.AdvanceRequest) engine.D
 	return got.Decision
 }
 
-// Refusals count across rewordings, instances, pre-checks and a restart; the third
+// report is so long that it is the question, whatever instance it is sent to.
+const report = " and I compared every figure of the tables one to seven with the ledger of the year"
+
+// Refusals of a long text count across rewordings, instances, pre-checks and a restart; the third
 // goes to a person, and then the model is not asked any more.
 func TestLoopGuard(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	j := newJudged(t, db, "m")
-	if d := j.advance(agent, closing(j.start(), "I fixed everything, really")); d.DecidedBy != judge.LayerModel || d.Outcome != judge.Reject {
+	if d := j.advance(agent, closing(j.start(), "I fixed everything, really"+report)); d.DecidedBy != judge.LayerModel || d.Outcome != judge.Reject {
 		t.Fatalf("%+v", d)
 	}
 	// Another wording of the same, on another instance, as a pre-check, after a restart.
 	j = newJudged(t, db, "m")
-	checked, err := j.Validate(t.Context(), agent, closing(j.start(), "i FIXED everything; really!"))
+	checked, err := j.Validate(t.Context(), agent, closing(j.start(), "i FIXED everything; really!"+report))
 	if err != nil || checked.Approved || checked.Decision.Code == judge.CodeLoopGuard {
 		t.Fatalf("%+v, %v", checked, err)
 	}
-	third := j.advance(agent, closing(j.start(), "I fixed... everything (really)"))
+	third := j.advance(agent, closing(j.start(), "I fixed... everything (really)"+report))
 	if third.Code != judge.CodeLoopGuard || third.Outcome != judge.Reject || third.Applied {
 		t.Errorf("the third: %+v", third)
 	}
 	asked := j.model.calls.Load()
 	j.model.approve.Store(true) // it would give in now
-	if d := j.advance(agent, closing(j.start(), "I fixed everything - really")); d.Code != judge.CodeLoopGuard || j.model.calls.Load() != asked {
+	if d := j.advance(agent, closing(j.start(), "I fixed everything - really"+report)); d.Code != judge.CodeLoopGuard || j.model.calls.Load() != asked {
 		t.Errorf("the fourth: %+v after %d calls", d, j.model.calls.Load()-asked)
 	}
 	// Somebody else, and other data, are other questions.
@@ -135,14 +138,86 @@ func TestLoopGuard(t *testing.T) {
 	}
 }
 
+// Short data are sent to many instances: what was refused of one says nothing of another, and
+// low certainty is no refusal. Without an instance, the context stands for it.
+func TestLoopGuardCountsEachInstance(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "m")
+	held, free := j.start(), j.start()
+	for _, note := range []string{"squash", "squash.", "SQUASH!"} {
+		j.advance(agent, closing(held, note))
+	}
+	asked := j.model.calls.Load()
+	d := j.advance(agent, closing(held, "squash?"))
+	if d.Code != judge.CodeLoopGuard || j.model.calls.Load() != asked {
+		t.Errorf("the same instance: %+v", d)
+	}
+	if hint := d.Findings[0].Hint; !strings.Contains(hint, "workflow.judge.clear") {
+		t.Errorf("the refusal does not say how it is lifted: %q", hint)
+	}
+	j.model.approve.Store(true)
+	if d := j.advance(agent, closing(free, "squash? ")); d.Outcome != judge.Approve {
+		t.Errorf("another instance: %+v", d)
+	}
+	j.model.approve.Store(false)
+
+	decide := func(note, context, key string) string {
+		r, err := j.Decide(t.Context(), agent, engine.DecideRequest{
+			Workflow: "judged", State: "open", Action: "close", Key: key,
+			Data: json.RawMessage(fmt.Sprintf(`{"note":%q}`, note)), Context: json.RawMessage(context),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Decision.Code
+	}
+	for i := range 3 {
+		decide("squash"+strings.Repeat("!", i), `{"pr":1}`, fmt.Sprint("key ", i)) // another key is no other question
+	}
+	if code := decide("squash...", `{"pr":1}`, ""); code != judge.CodeLoopGuard {
+		t.Errorf("the same context: %s", code)
+	}
+	if code := decide("squash...", `{"pr":2}`, ""); code == judge.CodeLoopGuard {
+		t.Error("another context is held up as well")
+	}
+}
+
+// Who configures the judge, or reads the configuration, learns when the loop guard steps in and who lifts it.
+func TestJudgeConfigSaysHowTheLoopGuardIsLifted(t *testing.T) {
+	t.Parallel()
+	j := newJudged(t, memstore.New(), "m")
+	strict := true
+	set, err := j.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "judged", Settings: workflow.JudgeSettings{StrictMode: &strict}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := j.DescribeAt(t.Context(), agent, engine.DescribeRequest{Name: "judged"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{set.Config.LoopGuard, seen.Judge.LoopGuard} {
+		if !strings.Contains(text, "3 refusals") || !strings.Contains(text, "within 24h (") || !strings.Contains(text, "workflow.judge.clear") {
+			t.Errorf("%q", text)
+		}
+	}
+	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(strings.NewReplacer(`"judged"`, `"plain"`, `"useLLM":true,`, ``).Replace(judgedFlow))}); err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := j.DescribeAt(t.Context(), agent, engine.DescribeRequest{Name: "plain"}); err != nil || plain.Judge.LoopGuard != "" {
+		t.Errorf("%q, %v", plain.Judge.LoopGuard, err)
+	}
+}
+
 func TestLoopGuardForgets(t *testing.T) {
 	t.Parallel()
 	refuse := func(j *judged, times int) {
 		for i := range times {
-			j.advance(agent, closing(j.start(), "nothing was done"+strings.Repeat(".", i)))
+			j.advance(agent, closing(j.start(), "nothing was done"+report+strings.Repeat(".", i)))
 		}
 	}
-	last := func(j *judged) engine.Decision { return j.advance(agent, closing(j.start(), "nothing was done?")) }
+	last := func(j *judged) engine.Decision {
+		return j.advance(agent, closing(j.start(), "nothing was done"+report+"?"))
+	}
 
 	t.Run("after its window", func(t *testing.T) {
 		t.Parallel()
@@ -172,7 +247,7 @@ func TestLoopGuardForgets(t *testing.T) {
 		j := newJudged(t, memstore.New(), "m")
 		refuse(j, 2)
 		j.model.approve.Store(true)
-		if checked, err := j.Validate(t.Context(), agent, closing(j.start(), "nothing was done!")); err != nil || !checked.Approved {
+		if checked, err := j.Validate(t.Context(), agent, closing(j.start(), "nothing was done"+report+"!")); err != nil || !checked.Approved {
 			t.Fatalf("%+v, %v", checked, err)
 		}
 		j.model.approve.Store(false)
@@ -185,15 +260,15 @@ func TestLoopGuardForgets(t *testing.T) {
 		j := newJudged(t, memstore.New(), "m")
 		refuse(j, 3)
 		for _, p := range []engine.Principal{agent, reviewer, auditor} {
-			if _, err := j.ClearRefusals(t.Context(), p, store.RefusalQuery{Workflow: "judged"}); engine.CodeOf(err) != engine.CodeForbidden {
+			if _, err := j.ClearRefusals(t.Context(), p, engine.ClearRefusalsRequest{Workflow: "judged"}); engine.CodeOf(err) != engine.CodeForbidden {
 				t.Errorf("%s: %v", p.Role, err)
 			}
 		}
-		if _, err := j.ClearRefusals(t.Context(), operator, store.RefusalQuery{}); engine.CodeOf(err) != engine.CodeInvalidArgument {
+		if _, err := j.ClearRefusals(t.Context(), operator, engine.ClearRefusalsRequest{}); engine.CodeOf(err) != engine.CodeInvalidArgument {
 			t.Errorf("everything of everybody: %v", err)
 		}
-		if n, err := j.ClearRefusals(t.Context(), operator, store.RefusalQuery{Principal: agent.ID}); err != nil || n != 3 {
-			t.Errorf("%d, %v", n, err)
+		if n, err := j.ClearRefusals(t.Context(), operator, engine.ClearRefusalsRequest{Principal: agent.ID}); err != nil || n.Forgotten != 3 {
+			t.Errorf("%+v, %v", n, err)
 		}
 		if d := last(j); d.Code == judge.CodeLoopGuard {
 			t.Errorf("%+v", d)
@@ -265,7 +340,7 @@ func TestParallelAttemptsCount(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, id := range ids {
 		wg.Go(func() {
-			got, err := j.Advance(context.Background(), agent, closing(id, "did it"+strings.Repeat("!", i)))
+			got, err := j.Advance(context.Background(), agent, closing(id, "did it"+report+strings.Repeat("!", i)))
 			if err != nil {
 				t.Errorf("%v", err)
 			} else if got.Decision.Code == judge.CodeLoopGuard {
@@ -394,8 +469,8 @@ func TestARefusalSealedAnewCountsOnce(t *testing.T) {
 	if err != nil || len(h2.Decisions) != len(h.Decisions) {
 		t.Fatalf("%+v, %v", h2, err)
 	}
-	if n, err := j.ClearRefusals(t.Context(), operator, store.RefusalQuery{Workflow: "judged"}); err != nil || n != 2 {
-		t.Errorf("%d refusals are kept, %v; want one for each of two decisions", n, err)
+	if n, err := j.ClearRefusals(t.Context(), operator, engine.ClearRefusalsRequest{Workflow: "judged"}); err != nil || n.Forgotten != 2 {
+		t.Errorf("%+v refusals are kept, %v; want one for each of two decisions", n, err)
 	}
 }
 
@@ -469,7 +544,7 @@ func TestIdentityAndGuard(t *testing.T) {
 		}
 		return seen[len(seen)-1]
 	}
-	one, same, reworded, else1 := ask(agent, "Did it"), ask(agent, "Did it"), ask(agent, "did IT!"), ask(other, "Did it")
+	one, same, reworded, else1 := ask(agent, "Did it"+report), ask(agent, "Did it"+report), ask(agent, "did IT!"+report), ask(other, "Did it"+report)
 	switch {
 	case one.Identity == "" || one.Guard == "" || one.Identity != same.Identity || one.Guard != same.Guard:
 		t.Errorf("the same question on two instances: %q %q, %q %q", one.Identity, one.Guard, same.Identity, same.Guard)

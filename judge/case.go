@@ -103,8 +103,9 @@ type Case struct {
 	// looks different and whoever asks: what the model refused of it is not approved by
 	// the structural fallback within BoundFor. "" binds nothing.
 	Bound string
-	// Guard is a keyed digest of principal, workflow, action and Fingerprint(Data):
-	// what the loop guard counts by. "" means that nothing is counted.
+	// Guard is a keyed digest of principal, workflow, action and Fingerprint(Data), and of the
+	// instance unless the data are the question (IsQuestion): what the loop guard counts by. ""
+	// means that nothing is counted.
 	Guard string
 	// Passed are the layers that have approved so far; the Pipeline fills it in, so
 	// that the model is told what need not be examined again.

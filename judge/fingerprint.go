@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -28,6 +29,29 @@ func Fingerprint(data []byte) []byte {
 // FingerprintOf is Fingerprint of a document that was read.
 func FingerprintOf(doc document.JSON) []byte {
 	return appendPrint(make([]byte, 0, len(doc.Raw())), doc)
+}
+
+// leastQuestion is how many letters and digits data have that are a question of their own.
+const leastQuestion = 64
+
+// IsQuestion reports whether the texts of data say so much that what was refused of them on one
+// instance is refused on every other. "squash" is not, a report of what was done is.
+func IsQuestion(data document.JSON) bool { return countLetters(data) >= leastQuestion }
+
+func countLetters(v document.JSON) (n int) {
+	switch v.Kind() {
+	case document.Object:
+		for _, value := range v.Members() {
+			n += countLetters(value)
+		}
+	case document.Array:
+		for _, item := range v.Elements() {
+			n += countLetters(item)
+		}
+	case document.String:
+		n = utf8.RuneCountInString(fingerprintText(v.Text()))
+	}
+	return n
 }
 
 // appendPrint writes two values alike only if they mean the same.

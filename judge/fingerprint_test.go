@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/prompts"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func TestFingerprint(t *testing.T) {
@@ -146,4 +147,21 @@ func TestFingerprintForgetsOnlyWording(t *testing.T) {
 			t.Fatalf("%q: the gist of %q is %q", text, g, fingerprintText(g))
 		}
 	})
+}
+
+// Short data are sent to many instances; only what is long enough is the question itself.
+func TestIsQuestion(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]bool{
+		`{}`: false, `{"merge_strategy":"squash"}`: false,
+		`{"` + strings.Repeat("k", 100) + `":"squash","n":` + strings.Repeat("1", 90) + `}`: false, // neither names nor numbers
+		`{"c":"` + strings.Repeat("a", 63) + `"}`:                                           false,
+		`{"c":"` + strings.Repeat("a", 64) + `"}`:                                           true,
+		`{"c":"` + strings.Repeat("ä. ", 64) + `"}`:                                         true,
+		`{"a":["` + strings.Repeat("x", 30) + `",{"b":"` + strings.Repeat("y", 34) + `"}]}`: true,
+	} {
+		if got := IsQuestion(document.Known([]byte(data))); got != want {
+			t.Errorf("%s: %t", data, got)
+		}
+	}
 }

@@ -11,7 +11,7 @@ import (
 // and writes it together with the decision (see Verdict.Lesson), so that what it
 // holds is as durable as the decisions themselves.
 type Memory interface {
-	// Recall says how often since a time the model did not approve what has this
+	// Recall says how often since a time the model refused what has this
 	// guard key, and what it said of the identical case. Both keys are the Case's;
 	// an empty one is never found.
 	Recall(ctx context.Context, guard, identity string, since time.Time) (Recollection, error)
@@ -19,7 +19,7 @@ type Memory interface {
 
 // Recollection is what a Memory holds of a case.
 type Recollection struct {
-	// Refusals counts the model's answers that did not end in an approval.
+	// Refusals counts the model's answers that were no approval.
 	Refusals int
 	// Opinion is the model's refusal of the identical case, nil when there is none.
 	// It is never an approval.
@@ -28,7 +28,8 @@ type Recollection struct {
 
 // Lesson is what a Memory has to keep of a verdict.
 type Lesson struct {
-	// Refused counts one more answer that did not end in an approval.
+	// Refused counts one more answer that is no approval. What policy turned down although the
+	// model approved, such as a low confidence, is none.
 	Refused bool
 	// Opinion, when not nil, answers the identical case from now on.
 	Opinion *Opinion
@@ -37,7 +38,8 @@ type Lesson struct {
 	Cleared bool
 }
 
-// Lesson returns what a Memory has to keep of v: nothing when no model answered.
+// Lesson returns what a Memory has to keep of v: nothing when no model answered, or when policy
+// turned its approval down.
 // What was unavailable or unreadable is no answer, nor is the loop guard that
 // stepped in before one. v.Applied must say whether the move is made: of a pre-check
 // it has to be false here.
@@ -49,12 +51,14 @@ func (v Verdict) Lesson() Lesson {
 	if v.Outcome == Approve {
 		return Lesson{Cleared: v.Applied}
 	}
-	lesson := Lesson{Refused: true}
-	// What policy turned down was an approval, and a reused refusal is kept already.
-	if op := v.Opinions[i]; op.Outcome != Approve && !op.isReused() {
-		lesson.Opinion = &op
+	op := v.Opinions[i]
+	switch {
+	case op.Outcome == Approve:
+		return Lesson{}
+	case op.isReused(): // it is kept already
+		return Lesson{Refused: true}
 	}
-	return lesson
+	return Lesson{Refused: true, Opinion: &op}
 }
 
 // isJudgement reports whether a model approved, rejected, or said what it could not

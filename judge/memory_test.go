@@ -17,8 +17,8 @@ func TestLesson(t *testing.T) {
 	}{
 		{"approved", model(0.85), rubric(useLLM, strict), kept{cleared: true}},
 		{"approved, low, not strict", model(0.6), rubric(useLLM), kept{cleared: true}},
-		{"approved, low, strict", model(0.6), rubric(useLLM, strict), kept{refused: true}},
-		{"approved, not enough for the risk", model(0.85), rubric(useLLM, high), kept{refused: true}},
+		{"approved, low, strict: a low confidence is no refusal", model(0.6), rubric(useLLM, strict), kept{}},
+		{"approved, not enough for the risk", model(0.85), rubric(useLLM, high), kept{}},
 		{"rejected", rejected, rubric(useLLM), kept{refused: true, opinion: true}},
 		{"cannot assess", unsure, rubric(useLLM), kept{refused: true, opinion: true}},
 		{"rejected again", again(rejected), rubric(useLLM), kept{refused: true}},

@@ -71,6 +71,17 @@ func New(cfg Config) (*Pipeline, error) {
 	return p, nil
 }
 
+// LoopGuard returns at which refusal of the same question a person has to decide, and how long a
+// refusal counts; 0 where none is counted.
+func (p *Pipeline) LoopGuard() (limit int, window time.Duration) {
+	for _, line := range p.modelled {
+		if m, ok := line[0].(*modelLayer); ok && m.Memory != nil && m.RefusalLimit > 0 {
+			return m.RefusalLimit, m.RefusalWindow
+		}
+	}
+	return 0, 0
+}
+
 // Decide judges a case. The error means that nothing was decided and nothing
 // should be recorded: it wraps script.ErrUnavailable (the sandbox could not
 // answer; try again), ctx's error, or ErrCase. Everything that the case itself can

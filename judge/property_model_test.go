@@ -266,7 +266,7 @@ func checkJudgement(t *rapid.T, c Case, v Verdict, w *wild, ids []string) {
 		t.Fatal("strict, and approved without a judgement")
 	}
 	a := op.Model
-	guarded := op.isJudgement() && a.RefusalLimit > 0 && a.Refusals >= a.RefusalLimit-1 && v.Outcome != Approve
+	guarded := op.isJudgement() && a.RefusalLimit > 0 && a.Refusals >= a.RefusalLimit-1 && op.Outcome != Approve
 	if guarded != (v.Code == CodeLoopGuard && op.Trouble != TroubleLoopGuard) {
 		t.Fatalf("loop guard %v after %d of %d: %s", guarded, a.Refusals, a.RefusalLimit, v.Code)
 	}
@@ -279,7 +279,7 @@ func checkLesson(t *rapid.T, v Verdict) {
 	t.Helper()
 	lesson := v.Lesson()
 	i := slices.IndexFunc(v.Opinions, Opinion.isJudgement)
-	if lesson.Refused != (i >= 0 && v.Outcome != Approve) || lesson.Cleared != (i >= 0 && v.Outcome == Approve && v.Applied) {
+	if lesson.Refused != (i >= 0 && v.Opinions[i].Outcome != Approve) || lesson.Cleared != (i >= 0 && v.Outcome == Approve && v.Applied) {
 		t.Fatalf("lesson %+v of %s %+v", lesson, v.Outcome, v.Opinions)
 	}
 	if op := lesson.Opinion; op != nil && (!lesson.Refused || !isRefusal(op) || op.isReused()) {

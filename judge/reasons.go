@@ -20,6 +20,9 @@ const noObjection = "Nothing objects to this move."
 // withNextSteps adds who decides now, or what to do.
 func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
+		if v.Code == CodeLoopGuard && v.Findings[0].Hint == "" {
+			v.Findings[0].Hint = liftsGuard
+		}
 		v.Reasoning = joinSentences(v.Reasoning, "A person has to decide this; until then the state stays as it is.")
 		return v
 	}
@@ -66,7 +69,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 	case CodeCriterionNotMet:
 		return "Do what the criterion asks for, and perform the action again with data that shows it."
 	case CodeLoopGuard:
-		return "Sending this again or in other words will not help; do what was asked for, or ask a person."
+		return "Sending this again or in other words will not help; do what was asked for, or ask a person. " + liftsGuard
 	case CodeInstructionInData:
 		return "Take out what addresses the judge; leave only what the move is about."
 	case CodeNoRoute:
@@ -74,6 +77,9 @@ func nextStep(code string, retryAfter time.Duration) string {
 	}
 	return ""
 }
+
+// liftsGuard says how the loop guard is lifted.
+const liftsGuard = "An operator lifts this with workflow.judge.clear (gavel judge clear); so does a person who approves the move, and time, because refusals count for a while only."
 
 func retryAdvice(after time.Duration) string {
 	return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", roundUp(after))
@@ -95,7 +101,7 @@ func troubleMessage(t Trouble) string {
 	case TroubleCannotAssess:
 		return "The model could not tell from what it was shown."
 	case TroubleLoopGuard:
-		return "The same data has been refused repeatedly."
+		return "The model has refused this repeatedly and is not asked about it again for now."
 	case TroubleNone, TroubleUnreadable:
 	}
 	return "The model's answer could not be read as a judgement."

@@ -202,10 +202,11 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 
 // applyLoopGuard takes a case that a model answered too often without an approval to a
 // person: a caller that rewords until the judge gives in would succeed eventually. Only
-// answers count; the opinion says how many came before.
+// answers count, and an approval that policy turned down is none; the opinion says how many came
+// before.
 func (h deliberation) applyLoopGuard(v Verdict) Verdict {
 	i := slices.IndexFunc(h.opinions, Opinion.isJudgement)
-	if i < 0 {
+	if i < 0 || h.opinions[i].Outcome == Approve {
 		return v
 	}
 	record := h.opinions[i].Model

@@ -231,7 +231,7 @@ func TestSettle(t *testing.T) {
 		{"the fifth of three", []Opinion{legal(), before(4, 3, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, guarded(Escalate, Reject, 0.7, AssuranceLLM)},
 		{"the first of one", []Opinion{legal(), before(0, 1, objects(LayerModel, 0.7, "criterion_not_met"))}, rubric(useLLM), true, false, guarded(Escalate, Reject, 0.7, AssuranceLLM)},
 		{"the third cannot be assessed", []Opinion{legal(), valid(1), before(2, 3, troubled(TroubleCannotAssess))}, rubric(useLLM), false, false, guarded(Reject, Escalate, 0.5, AssuranceValidators)},
-		{"the third is too unsure", []Opinion{legal(), before(2, 3, model(0.6))}, rubric(useLLM, strict), true, false, guarded(Escalate, Approve, 0.6, AssuranceLLM)},
+		{"the third is too unsure, which is no refusal", []Opinion{legal(), before(2, 3, model(0.6))}, rubric(useLLM, strict), true, false, ruling{Escalate, Approve, CodeLowConfidence, 0.6, AssuranceLLM, ByPolicy, false, false, false, 0, 0}},
 		{"the third is a little unsure, not strict", []Opinion{legal(), before(2, 3, model(0.6))}, rubric(useLLM), true, false, warned(1, yes(0.6, AssuranceLLM, LayerModel))},
 		{"the third is approved", []Opinion{legal(), before(2, 3, model(0.85))}, rubric(useLLM, strict), true, false, yes(0.85, AssuranceLLM, LayerModel)},
 		{"the third is unreadable", []Opinion{legal(), before(2, 3, troubled(TroubleUnreadable))}, rubric(useLLM), true, false, retry(ruling{Escalate, Escalate, CodeJudgeUnreadable, 0.5, AssuranceNone, LayerModel, false, false, false, 0, 0})},
@@ -328,7 +328,7 @@ func TestLoopGuardKeepsTheFindings(t *testing.T) {
 		if len(v.Findings) != 2 || v.Findings[0].Code != CodeLoopGuard || v.Findings[1].Code != CodeCriterionNotMet {
 			t.Errorf("review path %v: findings %+v", review, v.Findings)
 		}
-		if !strings.HasPrefix(v.Reasoning, troubleMessage(TroubleLoopGuard)) || (v.Findings[0].Hint == "") != review {
+		if !strings.HasPrefix(v.Reasoning, troubleMessage(TroubleLoopGuard)) || !strings.Contains(v.Findings[0].Hint, "workflow.judge.clear") {
 			t.Errorf("review path %v: %s, hint %q", review, v.Reasoning, v.Findings[0].Hint)
 		}
 	}

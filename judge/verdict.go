@@ -176,7 +176,7 @@ type ModelRecord struct {
 	// Samples and Agreeing are set when the model was asked several times.
 	Samples  int `json:"samples,omitempty"`
 	Agreeing int `json:"agreeing,omitempty"`
-	// Refusals is how often the same data was not approved before, RefusalLimit the
+	// Refusals is how often the same question was refused before, RefusalLimit the
 	// number at which the loop guard steps in (0: never).
 	Refusals     int `json:"refusals,omitempty"`
 	RefusalLimit int `json:"refusalLimit,omitempty"`

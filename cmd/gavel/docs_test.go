@@ -93,7 +93,7 @@ var refusals = []refusal{
 	{judge.CodeEvidenceNotChecked, "evidence", "A pre-check does not fetch this evidence, because its source is not marked read-only.", "Perform the action to have it fetched."},
 	{judge.CodeReviewRejected, "reviewer", "A person rejected the move.", "Do what the reason says."},
 	{judge.CodeReviewLimit, "policy", "A person would have to decide this, and too much of what was asked for waits already.", "Wait until some of it is resolved."},
-	{judge.CodeLoopGuard, "model, policy", "The same request was refused again and again.", "Do what was asked for, or ask a person."},
+	{judge.CodeLoopGuard, "model, policy", "The model refused the same data on this instance again and again, and is not asked for now.", "Do what was asked for, or ask a person: an operator lifts it with `workflow.judge.clear`, `POST /v1/refusals/clear` or `gavel judge clear`."},
 }
 
 // TestEveryRefusalCodeIsDocumented reads the constants from the source: a new

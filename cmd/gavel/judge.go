@@ -12,8 +12,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -287,13 +287,14 @@ type judgeClearCmd struct {
 	Workflow  string `name:"workflow" placeholder:"NAME" help:"Of which workflow."`
 	Action    string `name:"action" placeholder:"ACTION" help:"Of which action. Default: all."`
 	JSON      bool   `name:"json" help:"Print the number as JSON."`
-	storeFlag
+	placeFlags
 }
 
 func (judgeClearCmd) Help() string {
 	return `After the model has refused the same thing three times, a person has to decide
 (loop_guard). This forgets the refusals, so that the model is asked again; the
-decisions themselves stay on record.
+decisions themselves stay on record. Operators do the same with the tool
+workflow.judge.clear or POST /v1/refusals/clear.
 
 Examples:
 
@@ -307,14 +308,14 @@ func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
 	if c.Principal == "" && c.Workflow == "" {
 		return term.UsageErrorf("", "say whose refusals to forget: --principal, --workflow, or both")
 	}
-	sys, err := openForWriting(ctx, con, c.storeFlag)
+	at, done, err := c.open(ctx, con, openForWriting)
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
-	n, err := sys.engine.ClearRefusals(ctx, localCLI, store.RefusalQuery{Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
+	defer done()
+	cleared, err := operation.ClearRefusals.Do(ctx, at, engine.ClearRefusalsRequest{Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
 	if err != nil {
 		return engineFailure(err)
 	}
-	return con.print(c.JSON, map[string]int{"forgotten": n}, func() { con.out.Printf("%d refusals forgotten\n", n) })
+	return con.print(c.JSON, cleared, func() { con.out.Printf("%s\n", cleared.Message) })
 }

@@ -80,6 +80,7 @@ func matrixRows() []matrixRow {
 		{"disable the judge", "patchJudge", "", `{"enabled":false}`, "workflow.judge.config", `{"name":"$WF","enabled":false}`, false},
 		{"loosen the judge", "patchJudge", "", `{"minConfidence":0.1}`, "workflow.judge.config", `{"name":"$WF","minConfidence":0.1}`, false},
 		{"tighten the judge", "patchJudge", "", `{"strictMode":true}`, "workflow.judge.config", `{"name":"$WF","strictMode":true}`, false},
+		{"lift the loop guard", "clearRefusals", "", `{"workflow":"$WF"}`, "workflow.judge.clear", `{"workflow":"$WF"}`, false},
 		{"start", "start", "", `{"type":"$WF"}`, "workflow.start", `{"type":"$WF"}`, false},
 		{"list instances", "listInstances", "", "", "workflow.instances", `{}`, false},
 		{"status", "getInstance", "", "", "workflow.status", `{"id":"$ID"}`, false},

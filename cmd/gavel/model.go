@@ -31,7 +31,7 @@ type modelFlags struct {
 	Budget      int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
 	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"The most requests to the model's endpoint in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 60."`
 	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"The most tokens, read and written, in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 100000."`
-	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"The number of refusals of the same data after which a person has to decide; -1 is never. Default: 3."`
+	Refusals    int           `name:"llm-refusals" default:"3" placeholder:"N" help:"The number of refusals of the same data on an instance (of long data: on any) after which a person has to decide; -1 is never. Default: 3."`
 	Window      time.Duration `name:"llm-refusal-window" default:"24h" placeholder:"TIME" help:"How long a refusal counts for --llm-refusals, at most 168h. Default: 24h."`
 
 	Calibration string   `name:"llm-calibration" placeholder:"FILE" help:"Calibrations of the model's confidence; without one that fits, it is shrunk."`

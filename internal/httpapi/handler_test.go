@@ -76,6 +76,7 @@ func TestEveryOperation(t *testing.T) {
 		{agent, "GET /v1/definitions/paper/diagram?format=dot", ""},
 		{agent, "GET /v1/definitions/paper/judge", ""},
 		{operator, "PATCH /v1/definitions/paper/judge", `{"minConfidence":0.7,"enabled":true}`},
+		{operator, "POST /v1/refusals/clear", `{"workflow":"paper"}`},
 		{agent, "POST /v1/decide", `{"workflow":"paper","state":"draft","action":"submit","data":{"title":"T"}}`},
 		{agent, "POST " + at + "/advance", `{"action":"submit"}`},
 		{agent, "POST " + at + "/advance", `{"action":"submit","data":{"title":"T","secret":"s3cr3t"}}`},

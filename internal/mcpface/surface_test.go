@@ -23,7 +23,7 @@ import (
 // what clients see is a change that somebody read. What reviews add is shown apart.
 func TestSurface(t *testing.T) {
 	names := map[string]bool{}
-	for rest, options := range map[string][]option{"server.txt": nil, "server.reviews.txt": {asReviewer}} {
+	for rest, options := range map[string][]option{"server.txt": nil, "server.reviews.txt": {withReviewTools, as("operator")}} {
 		w := serve(t, newEngine(t, withReviews), options...)
 		var all bytes.Buffer
 		for _, request := range []string{
@@ -95,9 +95,10 @@ func documented(except ...string) []string {
 }
 
 func TestInventory(t *testing.T) {
-	inventory(t, documented("workflow.review.list", "workflow.review.resolve"))
-	inventory(t, documented("workflow.review.resolve"), withReviewTools)
-	inventory(t, documented(), asReviewer)
+	inventory(t, documented("workflow.review.list", "workflow.review.resolve", "workflow.judge.clear"))
+	inventory(t, documented("workflow.review.resolve", "workflow.judge.clear"), withReviewTools)
+	inventory(t, documented("workflow.judge.clear"), asReviewer)
+	inventory(t, documented(), withReviewTools, as("operator"))
 	if len(documented()) < 21 {
 		t.Errorf("only %d tools are documented", len(documented()))
 	}

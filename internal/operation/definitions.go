@@ -171,4 +171,15 @@ var (
 		Tool:   Tool{Name: "workflow.judge.config"},
 		Routes: []Route{{At: "PATCH /v1/definitions/{name}/judge"}},
 	}, callEngine(Engine.ConfigureJudge))
+	ClearRefusals = addOperation(Operation{
+		ID: "clearRefusals", Group: "judge", Title: "Lift the loop guard", Right: engine.RightClear,
+		Description: "Forget the model's refusals that the loop guard counts (loop_guard), so that the model is asked again. The decisions themselves stay on record.",
+		Fields: []Field{
+			{Name: "workflow", Help: "Of which workflow. Give this, principal, or both."},
+			{Name: "principal", Help: "Whose refusals, such as local:agent."},
+			{Name: "action", Help: "Of which action; of all when left out."},
+		},
+		Tool:   Tool{Name: "workflow.judge.clear", Idempotent: true, Restricted: true},
+		Routes: []Route{{At: "POST /v1/refusals/clear"}},
+	}, callEngine(Engine.ClearRefusals))
 )

@@ -27,6 +27,7 @@ type Engine interface {
 	List(context.Context, engine.Principal) ([]engine.DefinitionSummary, error)
 	DescribeAt(context.Context, engine.Principal, engine.DescribeRequest) (engine.DefinitionView, error)
 	ConfigureJudge(context.Context, engine.Principal, engine.JudgeConfigRequest) (engine.JudgeConfigResult, error)
+	ClearRefusals(context.Context, engine.Principal, engine.ClearRefusalsRequest) (engine.ClearRefusalsResult, error)
 	Diagram(context.Context, engine.Principal, engine.DiagramRequest) (engine.DiagramResult, error)
 	Start(context.Context, engine.Principal, engine.StartRequest) (engine.StartResult, error)
 	Advance(context.Context, engine.Principal, engine.AdvanceRequest) (engine.AdvanceResult, error)
