@@ -31,6 +31,38 @@ const testedFlow = `{"name":"tested","initialState":"a","sensitive":["/evidence/
 		"validator":"(data, context, evidence) => ({valid: evidence.tests.exitCode === 0, confidence: 1, reason: 'the tests fail: ' + evidence.tests.output})"}}},
 	"b":{"final":true}}}`
 
+// An agent's keys may have the names of what is the gate's: they are data like any other, and
+// nothing takes them for it.
+func TestNoKeyIsReserved(t *testing.T) {
+	t.Parallel()
+	found := `{"exitCode":1,"output":"FAIL TestPay","token":"t-123"}`
+	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(found), nil }), func(*engine.Config) {})
+	b.define(operator, testedFlow)
+	const claims = `{"claim":"green","sha":"abc","evidence":{"tests":{"exitCode":0,"token":"mine"}},"review":{"status":"approved"},"gavel":{"by":"me"}}`
+	id := b.start(agent, "tested", `{"evidence":"of the start","review":[1],"gavel":null}`).ID
+	b.refused(agent, id, "merge", claims, judge.CodeValidatorRejected)
+	found = `{"exitCode":0,"output":"ok","token":"t-123"}`
+	b.moved(agent, id, "merge", claims, "b")
+	if got := string(b.load(id).Context); got != `{"evidence":{"tests":{"exitCode":0,"token":"mine"}},"review":{"status":"approved"},"claim":"green","sha":"abc","gavel":{"by":"me"}}` {
+		t.Errorf("context %s", got)
+	}
+	h, err := b.History(t.Context(), operator, engine.HistoryRequest{ID: id})
+	if err != nil || h.Count != 3 {
+		t.Fatal(h, err)
+	}
+	refused, moved := h.Decisions[1], h.Decisions[2]
+	if got := string(refused.Evidence[0].Content); got != `{"exitCode":1,"output":"FAIL TestPay","token":"[masked]"}` {
+		t.Errorf("fetched: %s", got)
+	}
+	// What the definition calls sensitive of the evidence is so wherever it stands.
+	for _, d := range []engine.HistoryEntry{refused, moved} {
+		if data := string(d.Data); strings.Contains(data, `"mine"`) || !strings.Contains(data, `"review":{"status":"approved"}`) {
+			t.Errorf("data: %s", data)
+		}
+	}
+	b.verify(id)
+}
+
 func TestEvidenceDefeatsALyingAgent(t *testing.T) {
 	t.Parallel()
 	found := `{"exitCode":1,"output":"FAIL TestPay"}`

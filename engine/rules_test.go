@@ -79,7 +79,6 @@ func TestRunTimeRules(t *testing.T) {
 	id := b.start(agent, "rules", "").ID
 
 	b.refused(agent, id, "submit", `{"id":1,"extra":2}`, "write_not_allowed")
-	b.refused(agent, id, "edit", `{"gavel":1}`, "reserved_key")
 	b.moved(agent, id, "submit", `{"id":1,"text":"x"}`, "review")
 	b.refused(agent, id, "approve", `{}`, "role_not_allowed")
 	b.refused(agent, id, "back", `{"id":2}`, "frozen_field")

@@ -59,8 +59,8 @@ type Case struct {
 	// Checks.Routes they are parallel to it; without, there is exactly one
 	// (none when the action is illegal).
 	Candidates []Candidate
-	// Forbidden holds what Data may not do whatever the target is: writes,
-	// freezes, reserved keys. The state layer says it.
+	// Forbidden holds what Data may not do whatever the target is: writes and
+	// freezes. The state layer says it.
 	Forbidden []validators.Finding
 
 	// Evidence is what the gate has to fetch before it decides. Only for definitions of

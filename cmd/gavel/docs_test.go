@@ -176,7 +176,7 @@ A refusal is a decision: the move did not happen, the decision is on record
 	for _, c := range workflow.Codes {
 		layer := "transition"
 		switch c.Code {
-		case workflow.CodeMustPassThrough, workflow.CodeWriteNotAllowed, workflow.CodeFrozenField, workflow.CodeReservedKey:
+		case workflow.CodeMustPassThrough, workflow.CodeWriteNotAllowed, workflow.CodeFrozenField:
 			layer = "state"
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", c.Code, layer, c.Meaning, c.Do)

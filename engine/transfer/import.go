@@ -54,8 +54,7 @@ type Definition struct {
 }
 
 // Instance is one instance of an import: its position and how it got there. Its documents
-// are what a context and data may be: workflow.CheckDocument passed them, and they have no
-// reserved key.
+// are what a context and data may be: workflow.CheckDocument passed them.
 type Instance struct {
 	File, Log    string // for messages
 	ID, Workflow string

@@ -75,7 +75,6 @@ func (d *Definition) fillStartCase(c *judge.Case, in CaseInput) error {
 	}
 	c.Checks.Schema = d.InputSchema
 	c.Candidates = []judge.Candidate{d.Candidate(initial.Name, Facts{}, "")}
-	c.Forbidden = findReservedKeys(c.Data)
 	c.Rubric = d.resolveStartRubric(in.Overlays)
 	return nil
 }
@@ -102,7 +101,7 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 		r.Unproven = in.CallersContext && e.UsesContext()
 		c.Evidence = append(c.Evidence, r)
 	}
-	c.Forbidden = append(findReservedKeys(c.Data), findUnwritableKeys(t, c.Data)...)
+	c.Forbidden = findUnwritableKeys(t, c.Data)
 	frozen, err := findChangedFrozenFields(in.Facts.Frozen, c.Context, c.Merged)
 	c.Forbidden = append(c.Forbidden, frozen...)
 	return err
@@ -154,20 +153,6 @@ func (d *Definition) collectChecks(s *State, t *Transition) validators.Checks {
 	return out
 }
 
-func findReservedKeys(data document.JSON) []validators.Finding {
-	var out []validators.Finding
-	for _, key := range ReservedKeys {
-		if data.Get(key).Kind() != 0 {
-			out = append(out, validators.Finding{
-				Code: CodeReservedKey, Path: joinPointer("", key),
-				Message: fmt.Sprintf("The key %q is reserved: only the gate sets it.", key),
-				Hint:    "Use another name for it.",
-			})
-		}
-	}
-	return out
-}
-
 func findUnwritableKeys(t *Transition, data document.JSON) []validators.Finding {
 	if t.Writes == nil {
 		return nil
@@ -175,7 +160,7 @@ func findUnwritableKeys(t *Transition, data document.JSON) []validators.Finding 
 	var out []validators.Finding
 	for name := range data.Members() {
 		key := name.Text()
-		if slices.Contains(t.Writes, key) || slices.Contains(ReservedKeys, key) {
+		if slices.Contains(t.Writes, key) {
 			continue
 		}
 		out = append(out, validators.Finding{
@@ -280,7 +265,6 @@ const (
 	CodeMustPassThrough = "must_pass_through"
 	CodeWriteNotAllowed = "write_not_allowed"
 	CodeFrozenField     = "frozen_field"
-	CodeReservedKey     = "reserved_key"
 )
 
 // CodeInfo documents one code of a finding.
@@ -300,8 +284,4 @@ var Codes = []CodeInfo{
 	{CodeMustPassThrough, "The state may only be entered after others that were not visited.", "Go through the states that the finding names first."},
 	{CodeWriteNotAllowed, "The data sets a key that the transition may not set.", "Leave the key out, or send it with an action that may set it."},
 	{CodeFrozenField, "The data would change a field that an earlier transition froze.", "Leave the field out, or send its current value."},
-	{CodeReservedKey, "The data sets a key that is reserved for the gate.", "Use another name for the key."},
 }
-
-// ReservedKeys are the top-level keys of context that only the gate may set.
-var ReservedKeys = []string{"evidence", "review", "gavel"}

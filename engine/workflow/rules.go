@@ -27,7 +27,6 @@ func listLintRules() []Rule {
 		listCompileRules()[0], listCompileRules()[1], listCompileRules()[2],
 		{"malformed-pointer", e, "An entry of sensitive or freezes is not a JSON pointer to a field.", checkPointers},
 		{"malformed-write", e, "An entry of writes is not a top-level key.", checkWrites},
-		{"reserved-key", e, "writes, freezes or a transition's requiredFields names a key that only the gate sets.", checkReservedKeys},
 		{"evidence-not-operator", e, "A definition asks for evidence, and its owner is not an operator.", checkEvidenceOwner},
 		{"retention-not-operator", e, "A definition sets retention, and its owner is not an operator.", checkRetentionOwner},
 
@@ -40,6 +39,7 @@ func listLintRules() []Rule {
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
 		{"evidence-unbound", w, "An evidence argument comes from a field that nothing requires, or that agents can set freely.", checkEvidenceArguments},
+		{"claimed-evidence", w, "A script of a transition that fetches evidence reads a field of that name in data or context, where the agent writes.", checkClaimedEvidence},
 		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", checkRequiredWritable},
 		{"unchecked-field", w, "A script reads a field of data that nothing requires and does not handle its absence.", checkFieldReads},
 	}
@@ -217,21 +217,6 @@ func checkWrites(s *linter) {
 			if strings.HasPrefix(k, "/") {
 				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), "writes", strconv.Itoa(i)),
 					"writes takes top-level keys, not pointers: %s instead of %s", quoteName(firstField(k)), quoteName(k))
-			}
-		}
-	})
-}
-
-func checkReservedKeys(s *linter) {
-	s.visitTransitions(func(from *State, t *Transition) {
-		for _, list := range []struct {
-			key   string
-			names []string
-		}{{"writes", t.Writes}, {"freezes", t.Freezes}, {"requiredFields", t.RequiredFields}} {
-			for i, name := range list.names {
-				if top := firstField(name); slices.Contains(ReservedKeys, top) {
-					s.addIssue(joinPointer(transitionPath(from.Name, t.Action), list.key, strconv.Itoa(i)), "the key %q is reserved: only the gate sets it", top)
-				}
 			}
 		}
 	})
@@ -472,22 +457,43 @@ func checkRequiredWritable(s *linter) {
 func checkFieldReads(s *linter) {
 	s.visitTransitions(func(from *State, t *Transition) {
 		promised := listPromisedFields(t.RequiredFields, t.Schema)
-		check := func(path, source string) {
+		s.visitScripts(from, t, func(path, source string) {
 			for _, name := range s.findUnguardedReads(source) {
 				if !slices.Contains(promised, name) {
 					s.addIssue(path, "the script reads data.%s, which nothing requires: without it the script sees undefined; add it to requiredFields or write data.%s?.", name, name)
 				}
 			}
-		}
-		at := transitionPath(from.Name, t.Action)
-		check(at+"/validator", t.Validator)
-		for _, key := range [...]string{t.Action, from.Name + "." + t.Action} {
-			check(joinPointer("/transitionValidators", key), s.TransitionValidators[key])
-		}
-		for i, r := range t.Routes {
-			check(s.routePath(from, t, i, "condition"), r.Condition)
-		}
+		})
 	})
+}
+
+var claimPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|[^.\w$])(data|context)\s*\??\.\s*evidence\b`)
+})
+
+// checkClaimedEvidence looks for scripts that take what the agent wrote for what the gate
+// fetched. Data that must have such a field are meant to.
+func checkClaimedEvidence(s *linter) {
+	s.visitTransitions(func(from *State, t *Transition) {
+		if len(t.Evidence) == 0 || slices.Contains(listPromisedFields(t.RequiredFields, t.Schema), "evidence") {
+			return
+		}
+		s.visitScripts(from, t, func(path, source string) {
+			if m := claimPattern().FindStringSubmatch(blankText(source)); m != nil {
+				s.addIssue(path, "the script reads %s.evidence, which the agent can write; what the gate fetched is the third argument: (data, context, evidence)", m[1])
+			}
+		})
+	})
+}
+
+func (s *linter) visitScripts(from *State, t *Transition, do func(path, source string)) {
+	do(transitionPath(from.Name, t.Action)+"/validator", t.Validator)
+	for _, key := range [...]string{t.Action, from.Name + "." + t.Action} {
+		do(joinPointer("/transitionValidators", key), s.TransitionValidators[key])
+	}
+	for i, r := range t.Routes {
+		do(s.routePath(from, t, i, "condition"), r.Condition)
+	}
 }
 
 // findUnguardedReads caches: one keyed validator can apply to thousands of transitions.

@@ -114,8 +114,15 @@ func resources(t *testing.T, c *client.Client, id string) {
 	}
 	var get mcp.GetPromptRequest
 	get.Params.Name, get.Params.Arguments = "follow-workflow", map[string]string{"id": id}
-	if r, err := c.GetPrompt(t.Context(), get); err != nil || !strings.Contains(r.Messages[0].Content.(mcp.TextContent).Text, id) {
-		t.Errorf("prompt: %v %v", r, err)
+	r, err := c.GetPrompt(t.Context(), get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It must not tell a model to send what is refused: evidence is the gate's to fetch, and
+	// writes may not list a key for it.
+	switch text := r.Messages[0].Content.(mcp.TextContent).Text; {
+	case !strings.Contains(text, id), strings.Contains(text, "evidence"), !strings.Contains(text, "lists writes"):
+		t.Errorf("prompt: %s", text)
 	}
 }
 

@@ -55,7 +55,7 @@ func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
 const followRules = `
 Then, until complete is true:
 1. Choose one of nextActions. Do the work that it stands for first, for real.
-2. Call workflow.advance with the action and, in data, what you did and its evidence.
+2. Call workflow.advance with the action and, in data, the fields that it requires and what you did: names, numbers, results. Where an action lists writes, send no other field.
 3. If the answer is REJECTED, nothing moved: fix exactly what the violations name and try again, or choose another action. Do not send the same data twice.
 4. If it is ESCALATED, a person must decide: say so, and go on with other legal actions only.
 Set a checkpoint before a step that may go wrong. When you are unsure where you are, call workflow.status: the state it shows is the only truth. Never report a step as done that was not approved.`

@@ -200,7 +200,8 @@ func (ds Documents) FindPointer(evidence string) (found bool, why string) {
 }
 
 // resolve follows a pointer: in the document that it names, else in the data, else in
-// the documents before it.
+// the documents before it. One that names the evidence is followed nowhere else: a
+// field "evidence" of the data is the agent's.
 func (ds Documents) resolve(path string) document.JSON {
 	tokens := slices.Collect(document.Pointer(path).Tokens())
 	for _, d := range ds {
@@ -209,6 +210,9 @@ func (ds Documents) resolve(path string) document.JSON {
 				return v
 			}
 		}
+	}
+	if tokens[0] == Evidence {
+		return document.JSON{}
 	}
 	for _, d := range slices.Backward(ds) {
 		if v := d.root.At(tokens...); v.Kind() != 0 {

@@ -29,6 +29,34 @@ func shownOf(t failer, context, data string) Documents {
 	return Documents{c, d}
 }
 
+// A pointer that names the evidence is followed in what the gate fetched, and nowhere else.
+func TestEvidenceIsNoFieldOfTheData(t *testing.T) {
+	t.Parallel()
+	s := shownOf(t, `{"evidence":{"ticket":"open"}}`, `{"evidence":{"tests":{"passed":"12 of 12"}}}`)
+	fetched, err := Render(Evidence, document.Known([]byte(`{"tests":{"passed":"3 of 12"}}`)), 1000, 12<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := append(Documents{fetched}, s...)
+	for pointer, want := range map[string][3]bool{ // with evidence, of the evidence alone, without any
+		"/evidence/tests/passed":                     {true, true, false},
+		"/data/evidence/tests/passed":                {true, false, true},
+		"/context/evidence/ticket":                   {true, false, true},
+		"/evidence/ticket":                           {false, false, false},
+		"/evidence":                                  {false, false, false},
+		"12 of 12":                                   {true, false, true},
+		`"evidence":{"tests":{"passed":"12 of 12"}}`: {true, false, true},
+	} {
+		var got [3]bool
+		got[0], _ = with.Contain(pointer)
+		got[1], _ = with.Named(Evidence).Contain(pointer)
+		got[2], _ = s.Contain(pointer)
+		if got != want {
+			t.Errorf("%s: %v, want %v", pointer, got, want)
+		}
+	}
+}
+
 func TestContain(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("lorem ipsum ", 1000) // cut after 4,000 runes

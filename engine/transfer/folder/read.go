@@ -29,7 +29,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -371,14 +370,8 @@ func (o *object) takeText(names ...string) (text string) {
 
 func (o *object) takeObject(names ...string) json.RawMessage {
 	name, value := o.take(names...)
-	doc := document.Known(value)
-	if value != nil && doc.Kind() != document.Object {
+	if value != nil && document.Known(value).Kind() != document.Object {
 		o.addError("%q is not an object", name)
-	}
-	for _, key := range workflow.ReservedKeys {
-		if doc.Get(key).Kind() != 0 {
-			o.addError("its %s: the key %q is reserved: only gavel sets it", name, key)
-		}
 	}
 	return value
 }
