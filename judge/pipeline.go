@@ -133,7 +133,7 @@ func (c *Case) open() (deliberation, error) {
 	if len(c.Evidence) == 0 && len(c.Checks.Routes)+len(c.Checks.Validators) > 0 {
 		c.early = new(script.Reply)
 	}
-	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath}
+	h := deliberation{rubric: c.Rubric, reviewPath: c.ReviewPath, opinions: make([]Opinion, 0, 4)} // as many as most cases get
 	if len(c.Illegal) == 0 && len(c.Checks.Routes) == 0 {
 		h.target = c.Candidates[0].Target
 	}
