@@ -74,7 +74,6 @@ type Manager struct {
 	warnings []string
 
 	permits *fairshare.Queue
-	wait    time.Duration
 	watcher *watcher
 	public  *egress.Guard
 	private *egress.Guard
@@ -101,8 +100,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	}
 	m := &Manager{
 		sources: map[string]*source{},
-		permits: fairshare.New(fairshare.Config{Permits: cmp.Or(opts.Concurrent, 16)}),
-		wait:    cmp.Or(opts.Wait, 5*time.Second),
+		permits: fairshare.New(fairshare.Config{Permits: cmp.Or(opts.Concurrent, 16), Wait: cmp.Or(opts.Wait, 5*time.Second)}),
 		watcher: newWatcher(opts.Watcher),
 		public:  egress.NewGuard(false),
 		private: egress.NewGuard(true),
@@ -265,9 +263,7 @@ func (m *Manager) acquire(ctx context.Context, caller string) (fctx context.Cont
 		m.mu.Unlock()
 		m.ended.Done()
 	}
-	waiting, stop := context.WithTimeout(fctx, m.wait)
-	defer stop()
-	release, err := m.permits.Acquire(waiting, caller)
+	release, err := m.permits.Acquire(fctx, caller)
 	if err == nil {
 		return fctx, func() { release(); leave() }, nil
 	}

@@ -21,6 +21,8 @@ import (
 var (
 	// ErrBusy says that too many calls of this caller are waiting. The call may be repeated.
 	ErrBusy = errors.New("too many calls are waiting")
+	// ErrLate says that Config.Wait passed. The call may be repeated.
+	ErrLate = errors.New("no place became free in time")
 	// ErrClosed says that the queue is closed.
 	ErrClosed = errors.New("the queue is closed")
 )
@@ -45,12 +47,15 @@ type Config struct {
 	PerCaller int
 	// Waiting is how many calls may wait, of all callers together; 0 is DefaultWaiting.
 	Waiting int
+	// Wait is how long a call may wait, before it gets ErrLate; 0 is as long as its context.
+	Wait time.Duration
 }
 
 // Queue hands out permits. It is safe for concurrent use.
 type Queue struct {
 	perCaller  int
 	maxWaiting int
+	wait       time.Duration
 
 	mu      sync.Mutex
 	free    int
@@ -93,13 +98,13 @@ func New(c Config) *Queue {
 		c.Waiting = DefaultWaiting
 	}
 	return &Queue{
-		perCaller: min(c.PerCaller, c.Permits), maxWaiting: c.Waiting,
+		perCaller: min(c.PerCaller, c.Permits), maxWaiting: c.Waiting, wait: c.Wait,
 		free: c.Permits, permits: c.Permits, epoch: time.Now(), callers: map[string]*account{},
 	}
 }
 
 // Acquire waits for a permit. release gives it back; calling it again does nothing.
-// Errors: ErrBusy, ErrClosed, and the cause of ctx.
+// Errors: ErrBusy, ErrLate, ErrClosed, and the cause of ctx.
 func (q *Queue) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -121,6 +126,11 @@ func (q *Queue) Acquire(ctx context.Context, caller string) (release func(), err
 		return nil, ErrBusy
 	}
 
+	if q.wait > 0 {
+		bounded, stop := context.WithTimeoutCause(ctx, q.wait, ErrLate)
+		defer stop()
+		ctx = bounded
+	}
 	select {
 	case <-t.settled:
 	case <-ctx.Done():

@@ -42,6 +42,22 @@ func TestCallerHoldsAtMostItsShare(t *testing.T) {
 	}
 }
 
+// Who waits longer than the queue lets it is told so, and leaves nothing behind.
+func TestWaitsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := fairshare.New(fairshare.Config{Permits: 1, Wait: time.Second})
+		release, began := acquire(t, q, "a"), time.Now()
+		if _, err := q.Acquire(t.Context(), "b"); !errors.Is(err, fairshare.ErrLate) || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if got := q.Stats(); got != (fairshare.Stats{Held: 1}) {
+			t.Errorf("stats = %+v", got)
+		}
+		release()
+		acquire(t, q, "b")()
+	})
+}
+
 // A caller with a hundred calls waiting delays another by the permits that it already
 // holds, not by its line.
 func TestNewCallerIsServedNext(t *testing.T) {

@@ -68,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg: cfg, tls: secure, listener: &counted{Listener: inner, conns: newCrowd(int64(cfg.MaxConns)), spare: newCrowd(int64(cfg.MaxConns))}, addr: inner.Addr(),
 		hosts: map[string]bool{}, origins: map[string]bool{},
 		arriving: newCrowd(int64(cfg.MaxRequests)), bodies: newCrowd(bodiesHeld * cfg.MaxBody),
-		requests: fairshare.New(fairshare.Config{Permits: cfg.MaxRequests, Waiting: cfg.MaxRequests}),
+		requests: fairshare.New(fairshare.Config{Permits: cfg.MaxRequests, Waiting: cfg.MaxRequests, Wait: slotWait}),
 		streams:  fairshare.New(fairshare.Config{Permits: cfg.MaxStreams}),
 		draining: make(chan struct{}),
 	}

@@ -84,9 +84,7 @@ func (a *answer) admit(ctx context.Context) (io.ReadCloser, *problem) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	wait, stop := context.WithTimeout(ctx, slotWait)
-	defer stop()
-	release, err := a.server.requests.Acquire(wait, a.key)
+	release, err := a.server.requests.Acquire(ctx, a.key)
 	if err != nil {
 		return nil, &tooMany // nobody reads it when the caller is gone
 	}

@@ -62,8 +62,8 @@ func NewPool(cfg Config) (*Pool, error) {
 		},
 	}
 	p.life, p.end = context.WithCancel(context.Background())
-	p.eval.queue = fairshare.New(fairshare.Config{Permits: cfg.Workers, PerCaller: cfg.PerCaller, Waiting: cfg.Queue})
-	p.check.queue = fairshare.New(fairshare.Config{Permits: 1, Waiting: cfg.Queue})
+	p.eval.queue = fairshare.New(fairshare.Config{Permits: cfg.Workers, PerCaller: cfg.PerCaller, Waiting: cfg.Queue, Wait: cfg.Wait})
+	p.check.queue = fairshare.New(fairshare.Config{Permits: 1, Waiting: cfg.Queue, Wait: cfg.Wait})
 	p.eval.name, p.eval.size, p.eval.stays, p.eval.last = WorkerName, cfg.Workers, cfg.IdleTime, cfg.LastIdleTime
 	p.check.name, p.check.size, p.check.stays, p.check.last = CheckerName, 1, checkerStays, checkerStays
 	if cfg.Warm {

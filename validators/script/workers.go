@@ -62,9 +62,6 @@ func (p *Pool) takeWorker(ctx context.Context, l *workerSet) (*process, error) {
 	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// errWaitTimeout ends a wait that took as long as Config.Wait.
-var errWaitTimeout = errors.New("no worker became free in time")
-
 // waitTurn waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
 func (p *Pool) waitTurn(ctx context.Context, l *workerSet, caller string) (release func(), err error) {
 	if ctx.Err() != nil {
@@ -74,16 +71,14 @@ func (p *Pool) waitTurn(ctx context.Context, l *workerSet, caller string) (relea
 		return release, nil
 	}
 	began := time.Now()
-	bounded, cancel := context.WithTimeoutCause(ctx, p.cfg.Wait, errWaitTimeout)
-	defer cancel()
-	release, err = l.queue.Acquire(bounded, caller)
+	release, err = l.queue.Acquire(ctx, caller)
 	waited := time.Since(began)
 	p.stats.addQueueTime(waited)
 	MeterOf(ctx).addWaited(waited)
 	switch {
 	case err == nil:
 		return release, nil
-	case errors.Is(err, fairshare.ErrBusy), errors.Is(err, errWaitTimeout):
+	case errors.Is(err, fairshare.ErrBusy), errors.Is(err, fairshare.ErrLate):
 		p.stats.add(&p.stats.Refused, 1)
 		return nil, fmt.Errorf("%w: %w; try again in a moment", ErrUnavailable, err)
 	case errors.Is(err, fairshare.ErrClosed):
