@@ -17,7 +17,6 @@ import (
 // the model and the sources that the server has.
 type judgingFlags struct {
 	placeFlags
-	configFlag
 	modelFlags
 }
 
@@ -32,7 +31,7 @@ func (f *judgingFlags) open(ctx context.Context, con *console, create bool, prep
 			}
 			flag.Store = path
 		}
-		flags := systemFlags{configFlag: f.configFlag, storeFlag: flag, modelFlags: f.modelFlags}
+		flags := systemFlags{storeFlag: flag, modelFlags: f.modelFlags}
 		sys, err := flags.openEquipped(ctx, con, equipment{reviews: true})
 		if err == nil && prepare != nil {
 			if err = prepare(sys); err != nil {

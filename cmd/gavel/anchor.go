@@ -194,12 +194,19 @@ func (f anchorFlags) signer(log *slog.Logger, store string) (*record.Signer, err
 		return nil, term.UsageErrorf("make a key with gavel anchor keygen, and give it with --anchor-key", "--anchor-file needs anchors to keep, and without a key there are none")
 	case f.AnchorKey == "":
 		return nil, nil //nolint:nilnil // no key is an answer
-	case f.AnchorEvery < time.Second:
-		return nil, term.UsageErrorf("", "--anchor-every is at least 1s, not %s", f.AnchorEvery)
+	case f.check() != nil:
+		return nil, f.check()
 	case store == memoryStore:
 		return nil, term.UsageErrorf("give --store a file", "a store in memory is gone before anybody could verify it; there is nothing to anchor")
 	}
 	return readSigner(log, f.AnchorKey, store)
+}
+
+func (f anchorFlags) check() error {
+	if f.AnchorEvery < time.Second {
+		return term.UsageErrorf("", "--anchor-every is at least 1s, not %s", f.AnchorEvery)
+	}
+	return nil
 }
 
 // lastAnchorLimit bounds the anchor at the end, so that a server ends in time. What it

@@ -247,7 +247,7 @@ func issuesOf(err error) []string {
 	case ok && len(f.Lines) > 0:
 		return f.Lines
 	default:
-		return []string{err.Error()}
+		return strings.Split(err.Error(), "\n")
 	}
 }
 
@@ -258,22 +258,48 @@ func checkConfig(path string) error {
 	if err != nil {
 		return badConfig(err)
 	}
-	if _, err := auth.ParseConfig(file.Section(config.SectionAuth), file.Dir()); err != nil {
-		return badConfig(err)
-	}
 	manager, err := openEvidence(file)
-	if err != nil {
-		return err
+	if err == nil {
+		manager.Close()
 	}
-	manager.Close()
+	found := []error{err}
 	var cmds commands
 	for _, server := range servers {
-		if _, _, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment)); err != nil {
-			return err
-		}
+		_, _, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
+		found = append(found, err)
 	}
 	f := cmds.Serve
-	return errors.Join(f.issuerFlags.check(), f.rateFlags.check(), f.quotaFlags.check())
+	if f.Rate == nil { // kong did not get to the end
+		return joinMistakes(found)
+	}
+	_, err = configFlag{Config: path}.issuersFor(f.Auth)
+	found = append(found, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.modelFlags.check(),
+		f.anchorFlags.check(), cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
+	return joinMistakes(found)
+}
+
+// joinMistakes is one error for all mistakes of a configuration file, each of them once; nil
+// where there is none.
+func joinMistakes(found []error) error {
+	var lines []string
+	for i := 0; i < len(found); i++ {
+		if joined, ok := found[i].(interface{ Unwrap() []error }); ok {
+			found = slices.Insert(found, i+1, joined.Unwrap()...)
+			continue
+		}
+		for _, line := range issuesOf(found[i]) {
+			if !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	switch len(lines) {
+	case 0:
+		return nil
+	case 1:
+		return found[slices.IndexFunc(found, func(err error) bool { return slices.Equal(issuesOf(err), lines) })]
+	}
+	return &term.ExitError{Code: term.ExitUsage, Err: errors.New("the configuration file has mistakes"), Lines: lines}
 }
 
 func ignoreEnvironment(parser *kong.Kong) error {

@@ -14,9 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
-// configVariable names the configuration file for commands without --config too.
-const configVariable = "GAVEL_CONFIG"
-
 // fileSettings gives flags the values that the configuration file has for them, where
 // neither the command line nor the environment does. It implements kong.Resolver.
 type fileSettings struct {
@@ -24,7 +21,7 @@ type fileSettings struct {
 	values map[string]config.Value
 	list   []effective // the settings of the command, wherever they are from
 	read   bool
-	err    error // why the file is refused
+	err    error // why the file is refused; what it has right counts all the same, to find what else is wrong
 }
 
 func (*fileSettings) Validate(*kong.Application) error { return nil }
@@ -32,9 +29,7 @@ func (*fileSettings) Validate(*kong.Application) error { return nil }
 func (s *fileSettings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if !s.read {
 		s.read = true
-		if s.err = s.load(ctx); s.err != nil {
-			return nil, s.err
-		}
+		s.err = s.load(ctx)
 	}
 	v, ok := s.valueOf(ctx, flag)
 	if !ok || variableOf(flag) != "" {
@@ -65,20 +60,14 @@ func (s *fileSettings) valueOf(ctx *kong.Context, flag *kong.Flag) (config.Value
 	return v, ok
 }
 
-// load reads the file that the command line or the environment names, for commands that
-// something in it could be for.
+// load reads the file that --config or its variable names.
 func (s *fileSettings) load(ctx *kong.Context) error {
-	path := ""
 	for _, f := range ctx.Flags() {
-		switch f.Name {
-		case "config":
-			path, _ = ctx.FlagValue(f).(string)
+		if path, _ := ctx.FlagValue(f).(string); f.Name == "config" {
 			return s.open(path)
-		case "store":
-			path = os.Getenv(configVariable)
 		}
 	}
-	return s.open(path)
+	return nil
 }
 
 func (s *fileSettings) open(path string) error {
@@ -94,20 +83,42 @@ func (s *fileSettings) open(path string) error {
 		return badConfig(err)
 	}
 	known, _ := listSettings(all.Model)
+	s.file = file
 	if s.values, err = file.Values(known); err != nil {
 		return badConfig(err)
 	}
-	s.file = file
 	return nil
 }
 
-func commandOf(ctx *kong.Context) string {
+func commandOf(ctx *kong.Context) string { return commandName(ctx.Selected()) }
+
+func commandName(node *kong.Node) string {
 	var words []string
-	for node := ctx.Selected(); node != nil && node.Type == kong.CommandNode; node = node.Parent {
+	for ; node != nil && node.Type == kong.CommandNode; node = node.Parent {
 		words = append(words, node.Name)
 	}
 	slices.Reverse(words)
 	return strings.Join(words, " ")
+}
+
+// keepVariablesForSettings leaves variables to what says where and how gavel runs: flags with a
+// key in the configuration file, the file itself and the server. What one command is to do, why,
+// and for whom, only its caller says.
+func keepVariablesForSettings(parser *kong.Kong) error {
+	var visit func(node *kong.Node)
+	visit = func(node *kong.Node) {
+		for _, f := range node.Flags {
+			_, hasKey := settingOf(commandName(node), f)
+			if len(f.Envs) == 0 && !hasKey && f.Name != "config" && f.Name != "server" {
+				f.Envs = []string{"-"}
+			}
+		}
+		for _, child := range node.Children {
+			visit(child)
+		}
+	}
+	visit(parser.Model.Node)
+	return nil
 }
 
 // variableOf is the environment variable that a flag has its value from, "" for none.

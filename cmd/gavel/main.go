@@ -10,6 +10,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -169,6 +170,7 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 	return kong.New(grammar, append([]kong.Option{
 		kong.Name("gavel"),
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
+		kong.PostBuild(keepVariablesForSettings),
 		kong.DefaultEnvars("GAVEL"),
 		kong.Writers(stdout, stderr),
 		kong.Exit(exit),
@@ -187,19 +189,15 @@ func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, opt
 	if err != nil {
 		return nil, nil, fmt.Errorf("build the command line: %w", err)
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(joinNegatives(args))
 	switch {
 	case ended:
 		return nil, nil, nil
-	case settings.err != nil:
-		return nil, nil, settings.err
 	case err != nil:
-		return nil, nil, usageError(err, args)
+		return nil, nil, cmp.Or(settings.err, usageError(err, args))
 	}
-	for _, flag := range parsed.Flags() {
-		if place, _ := parsed.FlagValue(flag).(string); flag.Name == "store" && checkStore(place) != nil {
-			return nil, nil, checkStore(place)
-		}
+	if err := errors.Join(settings.err, checkFlags(parsed)); err != nil {
+		return nil, nil, err
 	}
 	return parsed, settings, nil
 }

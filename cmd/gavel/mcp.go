@@ -88,13 +88,20 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 }
 
 func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
-	if c.Elicit && !c.Reviews {
-		return nil, term.UsageErrorf("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
+	if err := c.checkReviews(); err != nil {
+		return nil, err
 	}
 	if c.Store == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Warn("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file")
 	}
 	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit})
+}
+
+func (c *mcpCmd) checkReviews() error {
+	if c.Elicit && !c.Reviews {
+		return term.UsageErrorf("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
+	}
+	return nil
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {

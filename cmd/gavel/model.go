@@ -61,8 +61,8 @@ type model struct {
 // open makes the client of the configured models; nil when none is configured.
 // Nothing is called.
 func (f *modelFlags) open(log *slog.Logger) (*model, error) {
-	if err := llm.ValidThinking(f.Thinking); err != nil {
-		return nil, term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
+	if err := f.check(); err != nil {
+		return nil, err
 	}
 	if f.Model == "" {
 		return nil, f.withoutModel(log)
@@ -93,6 +93,17 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 	return m, nil
 }
 
+func (f *modelFlags) check() error {
+	var thinking, window error
+	if err := llm.ValidThinking(f.Thinking); err != nil {
+		thinking = term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
+	}
+	if f.Window <= 0 || f.Window > store.MaxRefusalAge {
+		window = term.UsageErrorf("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
+	}
+	return errors.Join(thinking, window)
+}
+
 // modeLive asks the model and touches no cassette.
 const modeLive = "live"
 
@@ -121,9 +132,6 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 	key, err := f.key()
 	if err != nil {
 		return llm.Config{}, err
-	}
-	if f.Window <= 0 || f.Window > store.MaxRefusalAge {
-		return llm.Config{}, term.UsageErrorf("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
 	}
 	unlimited := func(n int) int { // 0 means the default to package llm
 		if n == 0 {

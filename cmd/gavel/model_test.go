@@ -88,11 +88,11 @@ func TestHalfConfiguredModel(t *testing.T) {
 	t.Setenv(keyVariable, "k")
 	t.Setenv("LLM_BASE_URL", "")
 	var out bytes.Buffer
-	m, err := (&modelFlags{Thinking: "auto", Structured: "auto"}).open(slog.New(slog.NewTextHandler(&out, nil)))
+	m, err := (&modelFlags{Window: time.Hour, Thinking: "auto", Structured: "auto"}).open(slog.New(slog.NewTextHandler(&out, nil)))
 	if m != nil || err != nil || !strings.Contains(out.String(), "LLM_JUDGE_MODEL is not set") {
 		t.Errorf("%v, %v, %s", m, err, out.String())
 	}
-	if _, err := (&modelFlags{Thinking: "auto", Fallbacks: []string{"x"}}).open(slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := (&modelFlags{Window: time.Hour, Thinking: "auto", Fallbacks: []string{"x"}}).open(slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a fallback without a first model")
 	}
 }

@@ -119,10 +119,7 @@ type resolving struct {
 	placeFlags
 }
 
-type reviewApproveCmd struct {
-	resolving
-	configFlag
-}
+type reviewApproveCmd struct{ resolving }
 
 func (reviewApproveCmd) Help() string {
 	return `The rules of the workflow are asked again first: fields, schemas, scripts and evidence

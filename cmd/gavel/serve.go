@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -73,13 +73,15 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 }
 
 func (c *serveCmd) check(ctx context.Context) error {
+	_, err := c.issuersFor(c.Auth)
+	return cmp.Or(err, c.checkReviews(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
+}
+
+func (c *serveCmd) checkReviews() error {
 	if c.Elicit && !c.Reviews {
 		return term.UsageErrorf("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
 	}
-	if _, err := c.issuersFor(c.Auth); err != nil {
-		return err
-	}
-	return errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.quotaFlags.check(), c.listenFlags.check(ctx, c.Auth))
+	return nil
 }
 
 // serve answers until ctx ends, and returns when what was begun is finished.
@@ -208,15 +210,25 @@ func (f listenFlags) config(log *slog.Logger) listen.Config {
 	}
 }
 
+// checkForm is what can be told of the listener without this machine: addresses, limits, and
+// certificates without a key.
+func (f listenFlags) checkForm() error {
+	var address error
+	if _, _, err := net.SplitHostPort(f.Listen); err != nil {
+		address = term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285", "--listen: %w", err)
+	}
+	if err := f.config(nil).Validate(); err != nil {
+		return errors.Join(address, term.UsageErrorf("", "%w", err))
+	}
+	return address
+}
+
 // check refuses what would leave an open door: no authentication, or tokens in plain
 // text, on an address that other machines reach.
 func (f listenFlags) check(ctx context.Context, auth string) error {
 	host, _, err := net.SplitHostPort(f.Listen)
-	if err != nil {
-		return term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285", "--listen: %w", err)
-	}
-	if loopbackOnly(ctx, host) {
-		return nil
+	if err != nil || loopbackOnly(ctx, host) {
+		return nil //nolint:nilerr // checkForm reports it
 	}
 	if auth == authNone {
 		return term.UsageErrorf("use tokens (--auth token), or --listen 127.0.0.1:4285",
@@ -244,19 +256,6 @@ type quotaFlags struct {
 	Bytes       int64         `name:"quota-bytes" default:"268435456" placeholder:"BYTES" help:"The most that is recorded for one principal in an hour; 0 is no limit. Default: 268435456 (256 MiB)."`
 	WorkerTime  time.Duration `name:"quota-worker-time" default:"30m" placeholder:"TIME" help:"How long scripts may run for one principal in an hour; 0 is no limit. Default: 30m."`
 	ModelTokens int64         `name:"quota-model-tokens" default:"2000000" placeholder:"N" help:"The most tokens that models read and write for one principal in an hour; 0 is no limit. Default: 2000000."`
-}
-
-func (f quotaFlags) check() error {
-	for name, n := range map[string]int64{
-		"definitions": int64(f.Definitions), "instances": int64(f.Instances), "bytes": f.Bytes,
-		"states": int64(f.States), "transitions": int64(f.Transitions), "schema-bytes": int64(f.Schemas),
-		"worker-time": int64(f.WorkerTime), "model-tokens": f.ModelTokens,
-	} {
-		if n < 0 {
-			return term.UsageErrorf("", "--quota-%s is nothing (0, no limit) or more", name)
-		}
-	}
-	return nil
 }
 
 func (f quotaFlags) quotas() engine.Quotas {
@@ -287,9 +286,6 @@ func (c *serveCmd) AfterApply() error { //nolint:unparam // the form that kong c
 }
 
 func (f rateFlags) check() error {
-	if *f.Rate < 0 || math.IsNaN(*f.Rate) || math.IsInf(*f.Rate, 0) {
-		return term.UsageErrorf("", "--rate is nothing (0, no limit) or more")
-	}
 	if *f.Rate > 0 && f.Burst < 1 {
 		return term.UsageErrorf("", "--rate-burst is 1 or more, not %d", f.Burst)
 	}

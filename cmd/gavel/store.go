@@ -24,6 +24,7 @@ const (
 )
 
 type storeFlag struct {
+	configFlag
 	Store string `name:"store" placeholder:"PATH" help:"Store file, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
 }
 

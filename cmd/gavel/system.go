@@ -79,7 +79,6 @@ func (s *system) Close() error {
 }
 
 type systemFlags struct {
-	configFlag
 	storeFlag
 	modelFlags
 	anchorFlags

@@ -62,7 +62,7 @@ func (c *tryCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	flags := systemFlags{configFlag: c.configFlag, storeFlag: storeFlag{Store: memoryStore}, modelFlags: c.modelFlags}
+	flags := systemFlags{storeFlag: storeFlag{configFlag: c.configFlag, Store: memoryStore}, modelFlags: c.modelFlags}
 	sys, err := flags.openEquipped(ctx, con, equipment{reviews: true})
 	if err != nil {
 		return err

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,9 +32,41 @@ func (commands) Help() string {
     gavel mcp --definitions 'flows/*'  serve your workflows to an MCP client
     gavel lint flows/*.json            check them first
 
-Every flag can also be set in the environment: --log-level is GAVEL_LOG_LEVEL.
+Settings can also come from the environment (--log-level is GAVEL_LOG_LEVEL) and from a file (--config).
 Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
 3 could not find out.`
+}
+
+// negative is what kong would take for short flags.
+var negative = regexp.MustCompile(`^-[.\d]`)
+
+// joinNegatives writes "--rate -1" as "--rate=-1".
+func joinNegatives(args []string) (joined []string) {
+	for i, arg := range args {
+		if i > 0 && negative.MatchString(arg) && strings.HasPrefix(args[i-1], "--") && len(args[i-1]) > 2 && !strings.Contains(args[i-1], "=") {
+			joined[len(joined)-1] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
+}
+
+// checkFlags refuses what no command can use: a negative number, and a store that is no file.
+func checkFlags(parsed *kong.Context) error {
+	var wrong []error
+	for _, flag := range parsed.Flags() {
+		value := parsed.FlagValue(flag)
+		place, _ := value.(string)
+		switch number := reflect.Indirect(reflect.ValueOf(value)); {
+		case flag.Name == "store":
+			wrong = append(wrong, checkStore(place))
+		case flag.Name == "llm-refusals": // -1 is never
+		case number.CanInt() && number.Int() < 0, number.CanFloat() && !(number.Float() >= 0 && number.Float() <= math.MaxFloat64):
+			wrong = append(wrong, term.UsageErrorf("", "--%s is 0 or more, not %v", flag.Name, number))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 func usageError(err error, args []string) error {

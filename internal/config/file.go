@@ -57,7 +57,7 @@ type File struct {
 	root *document.Node
 }
 
-// Load reads a YAML or JSON file. The extension says which it is (see
+// Load reads a YAML or JSON file, whose keys Values checks. The extension says which it is (see
 // document.Parse). What is wrong with the document is said as
 // "gavel.yaml:7:3: ..." for every line at once. A file that is not regular or
 // longer than MaxBytes is refused; one that cannot be opened is the system's
@@ -71,10 +71,7 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	top := document.NewObject(root)
-	top.Unknown(sectionNames()...)
-	_ = top.String(KeySchema)
-	if err := top.Err(); err != nil {
+	if err := document.NewObject(root).Err(); err != nil {
 		return nil, err
 	}
 	return &File{path: path, root: root}, nil

@@ -47,13 +47,16 @@ type Value struct {
 
 // Values reads all settings by their names, strictly: in the sections that they stand in, a
 // key that is none of them is an error, as is a value in another form. Every mistake is
-// told at once, with its line, as document.Errors. A nil File says nothing.
+// reported at once, with its line, as document.Errors, next to the values that have none. A
+// nil File says nothing.
 func (f *File) Values(all []Setting) (map[string]Value, error) {
 	found := map[string]Value{}
 	if f == nil {
 		return found, nil
 	}
 	top := document.NewObject(f.root)
+	top.Unknown(sectionNames()...)
+	_ = top.String(KeySchema)
 	sections := map[string]*document.ObjectReader{"": top}
 	for _, s := range all {
 		o, seen := sections[s.Section]
@@ -65,19 +68,19 @@ func (f *File) Values(all []Setting) (map[string]Value, error) {
 		if n == nil {
 			continue
 		}
+		before := o.Err()
 		v := valueOf(o, n, s)
 		v.Line = f.Line(s.Section, s.Key)
-		found[s.Name()] = v
+		if o.Err() == nil || before != nil && before.Error() == o.Err().Error() {
+			found[s.Name()] = v
+		}
 	}
 	for name, o := range sections {
 		if name != "" {
 			o.Unknown()
 		}
 	}
-	if err := top.Err(); err != nil {
-		return nil, err
-	}
-	return found, nil
+	return found, top.Err()
 }
 
 // Line is where a key of a section stands, or of the top of the file when that is ""; 0 when

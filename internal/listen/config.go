@@ -80,14 +80,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+// Validate reports every mistake that can be seen without listening or reading a file.
+func (c Config) Validate() error {
+	c = c.withDefaults()
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf("listen: "+format, args...))
 		}
 	}
-	check(c.Handler != nil && c.Logger != nil, "config needs Handler and Logger")
 	check((c.CertFile == "") == (c.KeyFile == ""), "a certificate and its key go together")
 	check(c.ClientCAFile == "" || c.CertFile != "", "certificates of clients need TLS, so a certificate and a key")
 	check(c.MaxBody > 0 && c.MaxConns > 0 && c.MaxRequests > 0 && c.MaxStreams > 0, "limits are positive")

@@ -51,8 +51,11 @@ type Server struct {
 // wait until Serve. An error names what cannot be used.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if cfg.Handler == nil || cfg.Logger == nil {
+		return nil, errors.New("listen: config needs Handler and Logger")
 	}
 	secure, err := newTLS(cfg)
 	if err != nil {
