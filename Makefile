@@ -116,6 +116,11 @@ hostile: ## Run the hostile scripts long: 10,000 calls, the full time limits
 clients: ## Play the checks with foreign MCP clients (needs Node and npm)
 	.ci/run build seed-walk inspector
 
+.PHONY: bench-tokens
+bench-tokens: build ## Count what the tools and answers cost a model, in tokens (Node and npm; BEFORE=program)
+	@.ci/run clients >/dev/null
+	@node .tmp/clients/tokens.mjs $(if $(BEFORE),--before $(BEFORE)) -- $(CURDIR)/gavel
+
 .PHONY: eval
 eval: ## Measure the judge of the golden set from recorded answers (authored ones, no model's)
 	@$(GO) run ./cmd/gavel eval run --llm-base-url http://localhost --llm-model authored --llm-structured json_schema --cassette testdata/golden/authored.cassette --gates testdata/golden/gates.yaml --max-errors 0 --remark 'The answers in the cassette were authored with the cases: they are evidence about the machinery, not about any judge.' testdata/golden

@@ -201,10 +201,19 @@ func suggestionsOf(v judge.Verdict) []string {
 		}
 	}
 	if len(out) == 0 && v.Outcome == judge.Escalate {
-		return append(out, "Wait for the person who decides this, or choose another action; asking again with the same data changes nothing.")
+		return append(out, waitForPerson)
 	}
 	if len(out) == 0 {
-		out = append(out, "Correct what the violations name and ask again, or choose another action.")
+		out = append(out, correctViolations)
 	}
 	return out
 }
+
+// The suggestions of decisions that have none of their own.
+const (
+	waitForPerson     = "Wait for the person who decides this, or choose another action; asking again with the same data changes nothing."
+	correctViolations = "Correct what the violations name and ask again, or choose another action."
+)
+
+// IsUsualSuggestion reports whether a suggestion is one that a decision has for want of its own.
+func IsUsualSuggestion(s string) bool { return s == waitForPerson || s == correctViolations }

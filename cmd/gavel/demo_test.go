@@ -54,7 +54,7 @@ func TestDemoChecksItself(t *testing.T) {
 		"another state":       {set("state", "elsewhere"), func(a demoAnswer) bool { return a.has("state") }},
 		"another outcome":     {decide("outcome", "escalate"), advances},
 		"not complete":        {set("complete", "maybe"), func(a demoAnswer) bool { return advances(a) && !a.IsError }},
-		"nameless violations": {decide("violations", []any{"something is wrong"}), func(a demoAnswer) bool { return a.IsError && judged(a) }},
+		"nameless findings":   {decide("findings", []any{map[string]any{"message": "something is wrong"}}), func(a demoAnswer) bool { return a.IsError && judged(a) }},
 		"another layer":       {decide("decidedBy", "nobody"), func(a demoAnswer) bool { return a.IsError && judged(a) }},
 		"a short history":     {set("decisions", []any{}), func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
 	}

@@ -170,7 +170,7 @@ func TestTwoServersOneInstance(t *testing.T) {
 		if code := lost.code(); code != "conflict" {
 			t.Fatalf("round %d: the loser got %q: %s", round, code, lost.Raw)
 		}
-		if won.field("state") != state || lost.current("state") != state || lost.current("revision") != fmt.Sprint(round+2) {
+		if won.field("state") != state || lost.field("state") != state || lost.field("revision") != fmt.Sprint(round+2) {
 			t.Fatalf("round %d: winner %s, loser %s", round, won.Raw, lost.Raw)
 		}
 	}

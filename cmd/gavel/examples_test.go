@@ -139,8 +139,8 @@ func refusedFor(t *testing.T, r toolResult, layer string, words ...string) {
 		t.Errorf("not refused by the layer %s: %s", layer, r.text())
 	}
 	for _, word := range words {
-		if !strings.Contains(fmt.Sprint(decision["violations"]), word) {
-			t.Errorf("the violations do not name %q: %v", word, decision["violations"])
+		if !strings.Contains(fmt.Sprint(decision["findings"]), word) {
+			t.Errorf("the findings do not name %q: %v", word, decision["findings"])
 		}
 	}
 }
@@ -255,7 +255,7 @@ func (s *shop) release(agent, reviewer *server, id string) {
 	release := object{"id": id, "action": "release", "data": object{}}
 	parked := agent.call("workflow.advance", release)
 	review, _ := parked.Body["review"].(object)
-	if !parked.IsError || !strings.HasPrefix(parked.text(), "ESCALATED") || review["priority"] != "high" {
+	if !parked.IsError || parked.outcome() != "escalate" || review["priority"] != "high" {
 		s.t.Fatalf("not parked: %s", parked.text())
 	}
 	name := fmt.Sprint(review["reviewId"])
@@ -379,7 +379,7 @@ func TestExampleIncident(t *testing.T) {
 	// The system is down: a person may decide, the agent not.
 	tickets.set("OPS-1", "down")
 	parked := act("close", done)
-	if !parked.IsError || !strings.HasPrefix(parked.text(), "ESCALATED") {
+	if !parked.IsError || parked.outcome() != "escalate" {
 		t.Errorf("not parked: %s", parked.text())
 	}
 	tickets.set("OPS-1", "resolved")

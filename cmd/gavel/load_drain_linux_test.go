@@ -211,7 +211,7 @@ func TestDrainAnswersWhatIsInside(t *testing.T) {
 	all, wait := l.inside(b)
 	l.term()
 	l.drains()
-	if got := asking.rest(); !strings.Contains(got, `"id":18`) || !strings.Contains(got, "ESCALATED") {
+	if got := asking.rest(); !strings.Contains(got, `"id":18`) || !strings.Contains(got, "escalate") {
 		t.Errorf("a call that waited for a person ends with %.500q", got)
 	}
 	listening.rest()

@@ -181,7 +181,7 @@ func (c *loadClient) do(kind, method, path, body, tool, arguments string) (objec
 		return nil, err
 	}
 	result, _ := answer["result"].(object)
-	content, _ := result["structuredContent"].(object)
+	content := answerOf(result)
 	if isError, _ := result["isError"].(bool); isError || content == nil {
 		c.failed("%s %s: %v", c.face, kind, answer)
 		return nil, errors.New("refused")

@@ -460,10 +460,24 @@ func (s *served) mcp(token, tool, arguments string) engine.Code {
 		return engine.Code("protocol: " + code)
 	}
 	result, _ := answer["result"].(object)
-	content, _ := result["structuredContent"].(object)
+	content := answerOf(result)
 	failed, _ := content["error"].(object)
 	code, _ := failed["code"].(string)
 	return engine.Code(code)
+}
+
+// answerOf is what a tool answered: its text, read as JSON.
+func answerOf(result object) object {
+	content, _ := result["content"].([]any)
+	if len(content) != 1 {
+		return nil
+	}
+	text, _ := content[0].(object)["text"].(string)
+	var out object
+	if json.Unmarshal([]byte(text), &out) != nil {
+		return nil
+	}
+	return out
 }
 
 // modern sends a request of the protocol without sessions; params begin with a comma.

@@ -18,13 +18,28 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
+// toolFlags are what MCP clients are shown, and how they are answered.
+type toolFlags struct {
+	ToolNames     string `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
+	Toolset       string `name:"toolset" enum:"core,seed,all" default:"all" placeholder:"SET" help:"Which tools are offered: core (list, describe, start, advance, status, judge.validate), seed (the eleven of the Generic DFA server) or all, the default."`
+	OutputSchemas bool   `name:"output-schemas" help:"List each tool with the schema of its answers, and answer with structured content next to the text."`
+	ResultText    string `name:"result-text" enum:"json,short" default:"json" placeholder:"FORM" help:"What the text of an answer holds: json, the whole answer, the default; or short, one line, with the answer as structured content."`
+}
+
+// configure sets them in the configuration of a face.
+func (f *toolFlags) configure(cfg mcpface.Config) mcpface.Config {
+	cfg.ToolNames, cfg.Toolset, cfg.ResultText = mcpface.ToolNames(f.ToolNames), mcpface.Toolset(f.Toolset), mcpface.ResultText(f.ResultText)
+	cfg.OutputSchemas = f.OutputSchemas
+	return cfg
+}
+
 type mcpCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
 	Role        string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the client may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record. Default: local: and the role."`
-	ToolNames   string   `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
 	Reviews     bool     `name:"reviews" help:"Let moves that need a person wait for one: gavel review shows and decides them. Without it they are refused."`
 	Elicit      bool     `name:"elicit" help:"With --reviews: let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+	toolFlags
 	systemFlags
 }
 
@@ -128,10 +143,9 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.engine)()
 	}
-	face, err := mcpface.New(mcpface.Config{
-		Engine: sys.engine, Principal: principal, ToolNames: mcpface.ToolNames(c.ToolNames),
-		Version: readBuild().Version, Logger: con.log, Reviews: c.Reviews, Elicit: c.Elicit,
-	})
+	face, err := mcpface.New(c.configure(mcpface.Config{
+		Engine: sys.engine, Principal: principal, Version: readBuild().Version, Logger: con.log, Reviews: c.Reviews, Elicit: c.Elicit,
+	}))
 	if err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}

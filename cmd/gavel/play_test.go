@@ -111,8 +111,8 @@ func (s *session) ask(method, params string) json.RawMessage {
 
 func (s *session) call(tool, arguments string) map[string]any {
 	var result struct {
-		IsError bool            `json:"isError"`
-		Body    json.RawMessage `json:"structuredContent"`
+		IsError bool `json:"isError"`
+		Content []struct{ Text string }
 	}
 	raw := s.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments))
 	if err := json.Unmarshal(raw, &result); err != nil {
@@ -122,9 +122,9 @@ func (s *session) call(tool, arguments string) map[string]any {
 	if result.IsError {
 		outcome = "error"
 	}
-	fmt.Printf("%s %s %s\n", outcome, tool, result.Body)
+	fmt.Printf("%s %s %s\n", outcome, tool, result.Content[0].Text)
 	var body map[string]any
-	if err := json.Unmarshal(result.Body, &body); err != nil {
+	if err := json.Unmarshal([]byte(result.Content[0].Text), &body); err != nil {
 		fail(err)
 	}
 	return body

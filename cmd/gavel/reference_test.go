@@ -228,7 +228,7 @@ func (e toolEntry) hints() string {
 // The reference of the tools is what a server tells its clients.
 func TestToolsPage(t *testing.T) {
 	t.Parallel()
-	answer := launch(t, "--role", "operator", "--reviews", "--store", memoryStore).rpc("tools/list", object{})
+	answer := launch(t, "--role", "operator", "--reviews", "--output-schemas", "--store", memoryStore).rpc("tools/list", object{})
 	var listed struct{ Tools []toolEntry }
 	if err := json.Unmarshal(answer.Result, &listed); err != nil {
 		t.Fatal(err)
@@ -242,6 +242,9 @@ accepted in both styles ([clients](../clients.md#names-with-dots)). REST has the
 The roles are those that may ask at all; what belongs to whom is looked at after that ([threat model](../threat-model.md)). A refused or parked
 move is an answer with ` + "`isError`" + `, and its codes, like those of errors, are in [codes](error-codes.md). Which actions a role may perform is
 the definition's affair (` + "`roles`, `notBy`" + `).
+
+The text of an answer is the JSON that the tables describe; with ` + "`--result-text short`" + ` it is one line, and the JSON is structured content. What is absent is
+false, empty or as usual ([clients](../clients.md#what-an-answer-holds)). ` + "`--toolset core`" + ` and ` + "`seed`" + ` offer fewer tools ([clients](../clients.md#what-tools-cost)).
 
 | tool | for | roles |
 |---|---|---|

@@ -19,9 +19,9 @@ import (
 
 type serveCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
-	ToolNames   string   `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
 	Reviews     bool     `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for one; reviewers decide them over MCP, over REST, or here with gavel review. --no-reviews refuses such moves. Default: on."`
 	Elicit      bool     `name:"elicit" help:"Let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+	toolFlags
 	authFlags
 	issuerFlags
 	listenFlags

@@ -23,7 +23,7 @@ func (s *served) call(token, tool, arguments string) (isError bool, text string)
 		s.t.Fatalf("%s: %d %v", tool, status, answer)
 	}
 	isError, _ = result["isError"].(bool)
-	return isError, fmt.Sprint(result["structuredContent"], result["content"])
+	return isError, fmt.Sprint(answerOf(result))
 }
 
 func (s *served) stateless(token, tool, arguments string) (int, object) {

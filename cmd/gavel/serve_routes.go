@@ -51,11 +51,10 @@ type routes struct {
 // mount makes the faces. Until then every request is told that the server is not ready.
 // With --auth none everybody is the local agent, and reads the figures.
 func (r *routes) mount(who *callers) error {
-	face, err := mcpface.New(mcpface.Config{
-		Engine: r.sys.engine, ToolNames: mcpface.ToolNames(r.flags.ToolNames),
-		Version: readBuild().Version, Logger: r.log, Reviews: r.flags.Reviews, Elicit: r.flags.Elicit,
+	face, err := mcpface.New(r.flags.configure(mcpface.Config{
+		Engine: r.sys.engine, Version: readBuild().Version, Logger: r.log, Reviews: r.flags.Reviews, Elicit: r.flags.Elicit,
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
-	})
+	}))
 	if err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}

@@ -65,7 +65,7 @@ func (r toolResult) text() string {
 	for _, c := range r.Content {
 		b.WriteString(c.Text)
 	}
-	return b.String()
+	return strings.ReplaceAll(b.String(), `\"`, `"`)
 }
 
 func (r toolResult) field(name string) string {
@@ -233,6 +233,11 @@ func decodeTool(t *testing.T, r reply) toolResult {
 		t.Fatalf("the tool's result does not decode: %v\n%s", err, r.Result)
 	}
 	out.Raw = r.Result
+	if out.Body == nil && len(out.Content) == 1 { // the text is the answer
+		if err := json.Unmarshal([]byte(out.Content[0].Text), &out.Body); err != nil {
+			t.Fatalf("the tool's answer does not decode: %v\n%s", err, r.Result)
+		}
+	}
 	return out
 }
 
@@ -302,11 +307,10 @@ func (r toolResult) code() string {
 	return ""
 }
 
-// current is a field of where the instance is, in an error that says so.
-func (r toolResult) current(name string) string {
-	inner, _ := r.Body["error"].(object)
-	position, _ := inner["current"].(object)
-	return fmt.Sprint(position[name])
+// outcome is that of the decision in the answer.
+func (r toolResult) outcome() any {
+	decision, _ := r.Body["decision"].(object)
+	return decision["outcome"]
 }
 
 // runGavel runs a command that has to succeed and returns its stdout.

@@ -17,6 +17,8 @@ type NextAction struct {
 	// what the state that it leads to requires and the context lacks. Where there are
 	// several such states, only what each of them requires.
 	Requires []string `json:"requires,omitempty"`
+	// Writes are the only top-level fields that the data may have; absent where it may have any.
+	Writes []string `json:"writes,omitzero"`
 	// Needs says who is asked apart from the workflow's own rules.
 	Needs []Need `json:"needs,omitempty"`
 }
@@ -51,7 +53,7 @@ func (d *Definition) DescribeActions(state string, actions []string, context jso
 				requires = append(requires, field)
 			}
 		}
-		out = append(out, NextAction{Action: a, Requires: requires, Needs: t.listNeeds(d.resolveRubric(t.Judge, overlays))})
+		out = append(out, NextAction{Action: a, Requires: requires, Writes: t.Writes, Needs: t.listNeeds(d.resolveRubric(t.Judge, overlays))})
 	}
 	return out
 }

@@ -29,6 +29,8 @@ states:
       risky: { target: done, useLLM: true, risk: high }
       human: { target: done, requireAssurance: human }
       unreachable: { target: done, requireAssurance: llm }
+      guarded: { target: done, writes: [note] }
+      silent: { target: done, writes: [] }
       shadowed: { target: done, requireAssurance: human, mode: shadow }
   review: { transitions: { finish: done } }
   signed: { transitions: { finish: done } }
@@ -61,6 +63,8 @@ stateValidators:
 		{action: "risky", want: `{"action":"risky","needs":["model","person"]}`},
 		{action: "human", want: `{"action":"human","needs":["person"]}`},
 		{action: "unreachable", want: `{"action":"unreachable","needs":["person"]}`},
+		{action: "guarded", want: `{"action":"guarded","writes":["note"]}`},
+		{action: "silent", want: `{"action":"silent","writes":[]}`},
 		{action: "shadowed", want: `{"action":"shadowed"}`},
 	} {
 		got, err := json.Marshal(d.DescribeActions("open", []string{c.action, "no such action"}, json.RawMessage(c.context), c.overlays))

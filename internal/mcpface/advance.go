@@ -39,46 +39,54 @@ func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.Multi
 	}
 }
 
-// answerAdvance tells what became of a move.
+// answerAdvance tells what became of a move, with a note on the question to a person.
 func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note string) answer {
+	content := operation.ShowAdvance(r)
+	if content.Note = note; content.Review != nil {
+		content.Review.Next = f.styleNames(ctx, content.Review.Next)
+	}
 	if r.Review == nil {
-		var res any = r
-		return answer{line: operation.Advance.Say(res), content: res, refused: operation.Advance.Refused(res)}
-	}
-	what := fmt.Sprintf("%q in %q", r.Action, r.From)
-	line, moved := f.describeReview(ctx, what, *r.Review)
-	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
-		line += " " + f.styleNames(ctx, "It has ended; workflow.status shows where the instance is now.")
-		return answer{line: line, content: r, refused: !moved}
-	}
-	for _, more := range []string{note, r.Progress} {
-		if more != "" {
-			line += " " + more
+		out := answer{content: content, refused: operation.Advance.Refused(r)}
+		if f.short() {
+			out.line = operation.SayPosition(operation.Advance.Say(r), r)
 		}
+		return out
 	}
-	if r.Review.Status == record.ReviewOpen {
-		line += " Why a person: " + operation.Objections(r.Decision)
+	moved := r.Review.Status == record.ReviewResolved && r.Review.Resolution == judge.Approve
+	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
+		content.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
 	}
-	return answer{line: line + operation.SayBasis(r.Decision), content: r, refused: !moved}
+	out := answer{content: content, refused: !moved}
+	if f.short() {
+		line := f.describeReview(ctx, fmt.Sprintf("%q in %q", r.Action, r.From), r)
+		out.line = operation.SayPosition(strings.TrimSpace(line+" "+content.Note), r)
+	}
+	return out
 }
 
-// describeReview describes a parked move, and reports whether it was made.
-func (f *Face) describeReview(ctx context.Context, what string, r engine.ReviewSummary) (line string, moved bool) {
+// describeReview describes a parked move.
+func (f *Face) describeReview(ctx context.Context, what string, a engine.AdvanceResult) string {
+	r := a.Review
 	switch {
 	case r.Status == record.ReviewOpen:
-		look := "workflow.status"
-		if f.cfg.Reviews {
-			look = "workflow.status or workflow.review.list"
-		}
-		return fmt.Sprintf("ESCALATED %s: nothing moved; a person has to decide it, and it waits as review %s. %s", what, r.ID,
-			f.styleNames(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", look))), false
+		return fmt.Sprintf("ESCALATED %s: nothing moved; a person has to decide it, and it waits as review %s. %s Why a person: %s", what, r.ID,
+			f.styleNames(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", f.whereToLook())),
+			operation.Objections(a.Decision))
 	case r.Status == record.ReviewResolved && r.Resolution == judge.Approve:
-		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(r), operation.Sentence(r.Reason)), true
+		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(*r), operation.Sentence(r.Reason))
 	case r.Status == record.ReviewResolved:
-		return fmt.Sprintf("REJECTED %s by %s: %s", what, byWhom(r), operation.Sentence(r.Reason)), false
+		return fmt.Sprintf("REJECTED %s by %s: %s", what, byWhom(*r), operation.Sentence(r.Reason))
 	default:
-		return fmt.Sprintf("ESCALATED %s: nothing moved, and review %s is %s. %s", what, r.ID, r.Status, strings.TrimSpace(operation.Sentence(r.Reason)+" "+r.Next)), false
+		return fmt.Sprintf("ESCALATED %s: nothing moved, and review %s is %s. %s", what, r.ID, r.Status, strings.TrimSpace(operation.Sentence(r.Reason)+" "+r.Next))
 	}
+}
+
+// whereToLook names the tools that show what became of a review.
+func (f *Face) whereToLook() string {
+	if f.tools.named[operation.Reviews.Tool.Name] != nil {
+		return operation.Status.Tool.Name + " or " + operation.Reviews.Tool.Name
+	}
+	return operation.Status.Tool.Name
 }
 
 func byWhom(r engine.ReviewSummary) string {

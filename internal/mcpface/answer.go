@@ -17,9 +17,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// answer is what a tool says: one line for a reader, everything for a program.
+// answer is what a tool says: everything, and where texts are short, one line for a reader.
 type answer struct {
-	line    string
+	line    string // "" unless texts are short
 	content any
 	// refused marks a move that did not happen.
 	refused bool
@@ -34,7 +34,7 @@ type errorContent struct {
 	Success *bool       `json:"success,omitempty"`
 	Message string      `json:"message,omitempty"`
 	Error   errorAnswer `json:"error"`
-	*engine.Position
+	*operation.PositionView
 }
 
 type errorAnswer struct {
@@ -44,17 +44,19 @@ type errorAnswer struct {
 	Path    string      `json:"path,omitempty"`
 	// Retryable: the same call may succeed later.
 	Retryable bool             `json:"retryable"`
-	Current   *engine.Position `json:"current,omitempty"`
 	Issues    []workflow.Issue `json:"issues,omitempty"`
 }
 
-// maxCopy is how much of an answer, in bytes, its text repeats. No model reads
-// more, and programs have the structured content.
-const maxCopy = 1 << 20
+// maxText is how long, in bytes, a text may be that holds an answer. No model reads more, and
+// some clients end where a message is several times as long.
+const maxText = 1 << 20
 
-// result encodes an answer. The text says it in one line and then holds the
-// structured content as it is, for clients that read only text.
-func (a answer) result() (*mcp.CallToolResult, error) {
+func (f *Face) short() bool { return f.cfg.ResultText == ShortText }
+
+// encode encodes an answer. It holds the JSON once: as text, or as structured content beside a
+// short text; in both places only where the tool is listed with an output schema, for which the
+// protocol demands structured content.
+func (f *Face) encode(a answer) (*mcp.CallToolResult, error) {
 	if a.asks != nil {
 		return a.asks, nil
 	}
@@ -62,19 +64,21 @@ func (a answer) result() (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
-	text := string(doc)
-	if len(text) > maxCopy {
-		text = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text))
+	text, structured := string(doc), f.cfg.OutputSchemas
+	switch {
+	case f.short():
+		text, structured = oneLine(a.line), true
+	case len(text) > maxText:
+		text, structured = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text)), true
 	}
-	return &mcp.CallToolResult{
-		Content:           []mcp.Content{mcp.NewTextContent(oneLine(a.line)), mcp.NewTextContent(text)},
-		StructuredContent: json.RawMessage(doc),
-		IsError:           a.refused,
-	}, nil
+	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: a.refused}
+	if structured {
+		result.StructuredContent = json.RawMessage(doc)
+	}
+	return result, nil
 }
 
-// oneLine keeps a line one line, and of a length that is read: what workflows and
-// scripts say is in it.
+// oneLine keeps a line one line, and of bounded length: what workflows and scripts say is in it.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -82,7 +86,7 @@ func oneLine(s string) string {
 		}
 		return r
 	}, s)
-	const most = 2000
+	const most = 1 << 16
 	if len(s) <= most {
 		return s
 	}
@@ -104,14 +108,24 @@ func recoverError(err *error) {
 // answerError is what a tool answers for an error.
 func (f *Face) answerError(ctx context.Context, op *operation.Operation, err error) answer {
 	e := f.explain(ctx, op.Tool.Name, err)
-	content := errorContent{Position: e.Current, Error: errorAnswer{
-		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path,
-		Retryable: operation.CodeInfo(e.Code).Retryable, Current: e.Current, Issues: e.Issues,
+	content := errorContent{Error: errorAnswer{
+		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path, Retryable: operation.CodeInfo(e.Code).Retryable, Issues: e.Issues,
 	}}
+	line := fmt.Sprintf("ERROR %s: %s", e.Code, e.Error())
+	if e.Current != nil {
+		at := operation.ViewPosition(*e.Current)
+		content.PositionView, line = &at, operation.SayPosition(line, e.Current)
+	}
+	if len(e.Issues) > 0 { // they say it
+		content.Error.Message, content.Error.Path = "The definition is not valid; the issues say why.", ""
+		for _, issue := range e.Issues[1:] {
+			line += " " + operation.Sentence(issue.String())
+		}
+	}
 	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()
 	}
-	return answer{line: fmt.Sprintf("ERROR %s: %s", e.Code, e.Error()), content: content, refused: true}
+	return answer{line: line, content: content, refused: true}
 }
 
 // explain is an error as clients see it. A defect is logged here.

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 // scripted answers every advance, start and question with one decision, or fails
@@ -47,7 +48,9 @@ func (s scripted) ConfigureJudge(context.Context, engine.Principal, engine.Judge
 func decided(o judge.Outcome, applied bool) engine.Decision {
 	return engine.Decision{
 		Outcome: o, Proposed: o, Applied: applied, Code: "c", Confidence: 0.5, Assurance: judge.AssuranceStructural, DecidedBy: judge.LayerScript,
-		Mode: judge.Enforce, Reasoning: "The plan is thin. Say more.", Violations: []string{"The plan is thin", "No date is given"}, Suggestions: []string{"Add a date."},
+		Mode: judge.Enforce, Reasoning: "The plan is thin. Say more.", Violations: []string{"The plan is thin", "No date is given"},
+		Findings:    []validators.Finding{{Code: "c", Message: "The plan is thin"}, {Code: "d", Path: "/date", Message: "No date is given", Hint: "Add a date."}},
+		Suggestions: []string{"Add a date."},
 	}
 }
 
@@ -63,13 +66,13 @@ func TestDecisionsAsAnswers(t *testing.T) {
 		begins   string
 		asked    string
 	}{
-		{"approve", decided(judge.Approve, true), false, `APPROVED "go" in "a". In "a".`, "WOULD PASS: "},
-		{"reject", decided(judge.Reject, false), true, `REJECTED "go" in "a": The plan is thin. Say more. No date is given. In "a".`, `WOULD BE REJECTED: "go" in "a": The plan is thin.`},
+		{"approve", decided(judge.Approve, true), false, `APPROVED "go" in "a". In "a". wf-1`, "WOULD PASS: "},
+		{"reject", decided(judge.Reject, false), true, `REJECTED "go" in "a": The plan is thin. Say more. The plan is thin. No date is given. Add a date. In "a". wf-1`, `WOULD BE REJECTED: "go" in "a": The plan is thin.`},
 		{"escalate", decided(judge.Escalate, false), true, `ESCALATED "go" in "a": The plan is thin.`, "WOULD BE ESCALATED: "},
-		{"shadow", shadow, false, `MOVED "go" in "a", because the mode is shadow; enforced, the answer would be reject: The plan is thin. Say more. No date is given. In "a".`, "WOULD BE REJECTED: "},
+		{"shadow", shadow, false, `MOVED "go" in "a", because the mode is shadow; enforced, the answer would be reject: The plan is thin. Say more. The plan is thin. No date is given. Add a date. In "a". wf-1`, "WOULD BE REJECTED: "},
 		{"control characters", shouting, true, `REJECTED "go" in "a": Two lines [31m and a bell .`, "WOULD BE REJECTED: "},
 	} {
-		w := serve(t, scripted{Engine: newEngine(t), decision: c.decision})
+		w := serve(t, scripted{Engine: newEngine(t), decision: c.decision}, shortTexts)
 		w.hello("test")
 		advance := w.call("workflow.advance", `{"id":"wf-1","action":"go"}`)
 		if advance.IsError != c.refused || !strings.HasPrefix(advance.text(), c.begins) {
@@ -97,7 +100,7 @@ func TestEveryErrorCode(t *testing.T) {
 		current := &engine.Position{ID: "wf-1", State: "b", NextActions: []string{}, Progress: "In \"b\"."}
 		w := serve(t, scripted{Engine: newEngine(t), err: fmt.Errorf("wrapped: %w", &engine.Error{
 			Code: info.Code, Message: info.Meaning, Hint: info.Do, Path: "/x", Current: current, Err: errors.New("secret cause"),
-		})})
+		})}, shortTexts)
 		w.hello("test")
 		r := w.call("workflow.advance", `{"id":"wf-1","action":"go"}`)
 		e, _ := r.StructuredContent["error"].(map[string]any)

@@ -2,6 +2,7 @@ package mcpface_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"slices"
@@ -85,7 +86,11 @@ func TestClientOfEitherEra(t *testing.T) {
 				if err != nil || r.IsError {
 					t.Fatalf("%s: %v %+v", tool, err, r)
 				}
-				return r.StructuredContent.(map[string]any)
+				var answer map[string]any
+				if err := json.Unmarshal([]byte(r.Content[0].(mcp.TextContent).Text), &answer); err != nil {
+					t.Fatalf("%s: %v", tool, err)
+				}
+				return answer
 			}
 			call("workflow.define", map[string]any{
 				"name": "simple", "initialState": "a",

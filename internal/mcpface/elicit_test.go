@@ -16,7 +16,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 )
 
-func withForms(c *mcpface.Config) { c.Reviews, c.Elicit = true, true }
+func withForms(c *mcpface.Config) {
+	c.Reviews, c.Elicit, c.ResultText = true, true, mcpface.ShortText
+}
 
 // helloWith initializes with capabilities.
 func (w *wire) helloWith(capabilities string) {
@@ -68,7 +70,7 @@ func (w *wire) shipped() result {
 	if err := json.Unmarshal(line, &m); err != nil || m.ID != "ship" {
 		w.t.Fatalf("no answer: %s", line)
 	}
-	conforms(w.t, "workflow.advance", m.Result)
+	conforms(w.t, "workflow.advance", &m.Result)
 	return m.Result
 }
 
@@ -175,11 +177,11 @@ func TestWhoIsNotAsked(t *testing.T) {
 		"high risk":      {shows, risky, withForms, withReviews},
 		"no elicitation": {`{"elicitation":null}`, release, withForms, withReviews},
 	} {
-		w := serve(t, newEngine(t, c.engine), c.configure)
+		w := serve(t, newEngine(t, c.engine), c.configure, shortTexts)
 		w.helloWith(c.capabilities)
 		id := w.started(c.definition, "release")
 		w.ship(id)
-		if r := w.shipped(); !strings.HasPrefix(r.text(), "ESCALATED") || r.review()["status"] != "open" {
+		if r := w.shipped(); r.outcome() != "escalate" || r.review()["status"] != "open" {
 			t.Errorf("%s: %s", name, r.text())
 		}
 		w.end()
@@ -209,7 +211,7 @@ func TestFormsWithoutAnswers(t *testing.T) {
 	if m := w.next(); m["method"] != "notifications/cancelled" || m["params"].(map[string]any)["requestId"] != f.ID {
 		t.Errorf("the form was not cancelled: %v", m)
 	}
-	if r := w.shipped(); !strings.HasPrefix(r.text(), "ESCALATED") || r.review()["status"] != "open" {
+	if r := w.shipped(); r.outcome() != "escalate" || r.review()["status"] != "open" {
 		t.Errorf("got %s", r.text())
 	}
 	for _, id := range []string{`"` + f.ID + `"`, `"gavel-7"`, `1`} {
@@ -236,7 +238,7 @@ func TestAskedOnlySoOften(t *testing.T) {
 		w.shipped()
 	}
 	w.ship(id)
-	if r := w.shipped(); !strings.HasPrefix(r.text(), "ESCALATED") {
+	if r := w.shipped(); r.outcome() != "escalate" {
 		t.Errorf("got %s", r.text())
 	}
 }

@@ -10,8 +10,8 @@ import (
 // OutputSchemas are the declared output schemas by canonical tool name.
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, op := range newCatalog(true).tools {
-		out[op.Tool.Name] = declareTool(op).RawOutputSchema
+	for _, op := range newCatalog(Config{Reviews: true, Toolset: AllTools}).tools {
+		out[op.Tool.Name] = outputSchema(op)
 	}
 	return out
 }

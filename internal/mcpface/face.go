@@ -36,8 +36,14 @@ type Config struct {
 	Engine    operation.Engine
 	Principal engine.Principal // who the client is over stdio; over HTTP each request says
 	ToolNames ToolNames        // Auto when empty
-	Version   string           // of the program, for serverInfo
-	Logger    *slog.Logger
+	Toolset   Toolset          // AllTools when empty
+	// ResultText is what the text of an answer holds; JSONText when empty.
+	ResultText ResultText
+	// OutputSchemas lists each tool with the schema of its answers, and answers with
+	// structured content, which that demands.
+	OutputSchemas bool
+	Version       string // of the program, for serverInfo
+	Logger        *slog.Logger
 	// Limits and StillValid are as in mcpwire.Config.
 	Limits     mcpwire.Limits
 	StillValid func(context.Context, auth.Identity) bool
@@ -57,6 +63,12 @@ func (c Config) validate() error {
 	}
 	if !c.ToolNames.isKnown() {
 		errs = append(errs, fmt.Errorf("no style of tool names %q (auto, dotted, underscore)", c.ToolNames))
+	}
+	if !c.Toolset.isKnown() {
+		errs = append(errs, fmt.Errorf("no toolset %q (core, seed, all)", c.Toolset))
+	}
+	if !c.ResultText.isKnown() {
+		errs = append(errs, fmt.Errorf("no text of results %q (json, short)", c.ResultText))
 	}
 	if c.ElicitTimeout < 0 {
 		errs = append(errs, errors.New("a negative ElicitTimeout"))
@@ -79,11 +91,12 @@ type Face struct {
 // New returns a Face with every tool, resource and prompt registered.
 func New(cfg Config) (*Face, error) {
 	cfg.ToolNames, cfg.ElicitTimeout = cmp.Or(cfg.ToolNames, Auto), cmp.Or(cfg.ElicitTimeout, 2*time.Minute)
-	f := &Face{cfg: cfg, tools: newCatalog(cfg.Reviews), tickets: newTickets(cfg.ElicitTimeout)}
+	cfg.Toolset, cfg.ResultText = cmp.Or(cfg.Toolset, AllTools), cmp.Or(cfg.ResultText, JSONText)
+	f := &Face{cfg: cfg, tools: newCatalog(cfg), tickets: newTickets(cfg.ElicitTimeout)}
 	f.rewriter = f.tools.rewriter()
 	told := instructions
 	if cfg.Reviews {
-		told += reviewInstructions
+		told += fmt.Sprintf(reviewInstructions, f.whereToLook())
 	}
 	wire := mcpwire.Config{
 		Info: mcp.Implementation{Name: "gavel", Title: "gavel", Version: cfg.Version},
@@ -123,13 +136,13 @@ func (f *Face) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 func (f *Face) Handler() *mcpwire.Endpoint { return f.wire.Handler() }
 
 // instructions are what a client may put before its model.
-const instructions = `gavel holds your process as a state machine. Start an instance with workflow.start, look at nextActions, and perform one of them with workflow.advance; every advance is judged before it happens.
+const instructions = `gavel holds your process as a state machine. Start an instance with workflow.start and perform one of nextActions with workflow.advance; next says which fields data must bring, and whether evidence, a model or a person is involved. Every advance is judged before it happens.
 A refused advance says what is missing: fix exactly that and try again, or choose another action. Only the state that an answer shows is true: never report a step as done that was not approved.
 workflow.judge.validate asks whether an action would pass, without moving.`
 
 // reviewInstructions are added where a person can be asked.
 const reviewInstructions = `
-An ESCALATED advance has not happened: it waits for a person as a review. Tell your user its id and look again with workflow.status or workflow.review.list; do not send the same data again, and do not decide it yourself. Other legal actions are possible meanwhile, but they void the review.`
+An advance whose outcome is escalate has not happened: it waits for a person as a review. Tell your user its id and look again with %s; do not send the same data again, and do not decide it yourself. Other legal actions are possible meanwhile, but they void the review.`
 
 // callerOf is on whose behalf the engine is asked.
 func callerOf(ctx context.Context) engine.Principal { return mcpwire.CallerOf(ctx) }

@@ -163,7 +163,7 @@ func (v visitor) call(tool, arguments string) result {
 	if err := json.Unmarshal(a.body, &m); err != nil || a.status != http.StatusOK {
 		v.t.Fatalf("%s: %d %s", tool, a.status, a.body)
 	}
-	conforms(v.t, tool, m.Result)
+	conforms(v.t, tool, &m.Result)
 	return m.Result
 }
 

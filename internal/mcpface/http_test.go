@@ -21,14 +21,14 @@ func TestHTTPWalk(t *testing.T) {
 	if !strings.HasPrefix(string(raw.body), `{"jsonrpc":"2.0","id":90071992547409931234,"result":`) || raw.status != http.StatusOK {
 		t.Errorf("%d %.200s", raw.status, raw.body)
 	}
-	if got := ann.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.status","arguments":{"id":"` + id + `"}}}`); !strings.Contains(string(got.body), `"price":1.50`) || !strings.Contains(string(got.body), `12345678901234567000`) {
+	if got := ann.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.status","arguments":{"id":"` + id + `"}}}`); !strings.Contains(string(got.body), `\"price\":1.50`) || !strings.Contains(string(got.body), `12345678901234567000`) {
 		t.Errorf("literals changed: %s", got.body)
 	}
 	if r := s.hello("Who", "bob").call("workflow.status", `{"id":"`+id+`"}`); r.code() != "unknown_instance" {
 		t.Errorf("bob sees ann's instance: %v", r.StructuredContent)
 	}
 	a := s.do(s.modernRequest("7", "tools/call", "workflow.status", `,"name":"workflow.status","arguments":{"id":"`+id+`"}`))
-	if a.status != http.StatusOK || !strings.Contains(string(a.body), `"complete":true`) || a.header.Get("Mcp-Session-Id") != "" {
+	if a.status != http.StatusOK || !strings.Contains(string(a.body), `\"complete\":true`) || a.header.Get("Mcp-Session-Id") != "" {
 		t.Errorf("%d %.300s", a.status, a.body)
 	}
 	if got := ann.do(ann.request(http.MethodDelete, "", ann.headers...)); got.status != http.StatusOK {

@@ -38,15 +38,15 @@ func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
-		return fmt.Sprintf(f.styleNames(ctx, "Go on with the instance %q of the workflow %q. %s Call workflow.describe with name %q to see what each action demands."),
-			s.ID, s.Workflow, s.Progress, s.Workflow), nil
+		return fmt.Sprintf(f.styleNames(ctx, "Go on with the instance %q of the workflow %q. %s Call workflow.status to see what each action takes."),
+			s.ID, s.Workflow, s.Progress), nil
 	case workflow != "":
 		d, err := f.cfg.Engine.DescribeAt(ctx, callerOf(ctx), engine.DescribeRequest{Name: workflow})
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
-		return fmt.Sprintf(f.styleNames(ctx, "Follow the workflow %q. %s\nCall workflow.describe with name %q to see what each action demands, then workflow.start with type %q."),
-			d.Name, d.Description, d.Name, d.Name), nil
+		return fmt.Sprintf(f.styleNames(ctx, "Follow the workflow %q. %s\nStart it: call workflow.start with type %q."),
+			d.Name, d.Description, d.Name), nil
 	default:
 		return f.styleNames(ctx, "Call workflow.list, choose the workflow that fits the task, and start it with workflow.start."), nil
 	}
@@ -55,7 +55,7 @@ func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
 const followRules = `
 Then, until complete is true:
 1. Choose one of nextActions. Do the work that it stands for first, for real.
-2. Call workflow.advance with the action and, in data, the fields that it requires and what you did: names, numbers, results. Where an action lists writes, send no other field.
-3. If the answer is REJECTED, nothing moved: fix exactly what the violations name and try again, or choose another action. Do not send the same data twice.
-4. If it is ESCALATED, a person must decide: say so, and go on with other legal actions only.
+2. Call workflow.advance with the action and, in data, the fields that next requires and what you did: names, numbers, results. Where next lists writes, send no other field.
+3. If the outcome is reject, nothing moved: fix exactly what the findings name and try again, or choose another action. Do not send the same data twice.
+4. If it is escalate, a person must decide: say so, and go on with other legal actions only.
 Set a checkpoint before a step that may go wrong. When you are unsure where you are, call workflow.status: the state it shows is the only truth. Never report a step as done that was not approved.`

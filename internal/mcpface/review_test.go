@@ -55,7 +55,7 @@ func (w *wire) started(definition, name string) string {
 func (w *wire) parked(id string) string {
 	w.t.Helper()
 	r := w.call("workflow.advance", `{"id":"`+id+`","action":"ship","data":{"to":"all"}}`)
-	if !r.IsError || !strings.HasPrefix(r.text(), "ESCALATED") {
+	if !r.IsError || r.outcome() != "escalate" {
 		w.t.Fatal(r.text())
 	}
 	return r.review()["reviewId"].(string)
@@ -68,7 +68,7 @@ func (r result) review() map[string]any {
 
 func TestParkedMoves(t *testing.T) {
 	e := newEngine(t, withReviews)
-	w := serve(t, e, withReviewTools)
+	w := serve(t, e, withReviewTools, shortTexts)
 	w.hello("test")
 	id := w.started(release, "release")
 	r := w.call("workflow.advance", `{"id":"`+id+`","action":"ship","data":{"to":"all"},"idempotencyKey":"k"}`)
@@ -112,7 +112,7 @@ func TestParkedMoves(t *testing.T) {
 	}
 	w.end()
 
-	boss := serve(t, e, asReviewer)
+	boss := serve(t, e, asReviewer, shortTexts)
 	boss.hello("test")
 	if r := boss.call("workflow.review.resolve", `{"reviewId":"`+review+`","decision":"approve","reason":"checked"}`); r.IsError || !strings.HasPrefix(r.text(), "APPROVED") || r.StructuredContent["state"] != "shipped" {
 		t.Errorf("resolve: %s", r.text())
@@ -122,7 +122,7 @@ func TestParkedMoves(t *testing.T) {
 	}
 	boss.end()
 
-	w = serve(t, e, withReviewTools)
+	w = serve(t, e, withReviewTools, shortTexts)
 	w.hello("test")
 	replay := w.call("workflow.advance", `{"id":"`+id+`","action":"ship","data":{"to":"all"},"idempotencyKey":"k"}`)
 	if replay.IsError || !strings.HasPrefix(replay.text(), `APPROVED "ship" in "built" by local:reviewer: checked.`) || replay.StructuredContent["replayed"] != true {
@@ -142,7 +142,7 @@ func TestResolving(t *testing.T) {
 		}},
 	} {
 		e := newEngine(t, withReviews)
-		w := serve(t, e, withReviewTools)
+		w := serve(t, e, withReviewTools, shortTexts)
 		w.hello("test")
 		id := w.started(release, "release")
 		review := w.parked(id)
@@ -150,7 +150,7 @@ func TestResolving(t *testing.T) {
 			c.before(w, id)
 		}
 		w.end()
-		boss := serve(t, e, asReviewer)
+		boss := serve(t, e, asReviewer, shortTexts)
 		boss.hello("test")
 		r := boss.call("workflow.review.resolve", `{"reviewId":"`+review+`","decision":"`+c.decision+`","reason":"not on a Friday"}`)
 		if r.IsError != c.refused || !strings.HasPrefix(r.text(), c.begins) {
@@ -167,7 +167,7 @@ func TestApprovalThatCannotBeCarriedOut(t *testing.T) {
 		Review:   engine.ReviewSummary{ID: "rev-1", Status: record.ReviewStale, Action: "go", From: "a", Instance: "wf-1", Reason: "The rules do not allow it any more"},
 		Decision: decided("reject", false),
 	}
-	w := serve(t, resolves{newEngine(t), r}, asReviewer)
+	w := serve(t, resolves{newEngine(t), r}, asReviewer, shortTexts)
 	w.hello("test")
 	got := w.call("workflow.review.resolve", `{"reviewId":"rev-1","decision":"approve","reason":"x"}`)
 	if !got.IsError || !strings.HasPrefix(got.text(), `NOT APPROVED: The rules do not allow it any more. "go" in "a" of wf-1 (rev-1) was not performed, and its review is stale.`) {
@@ -193,21 +193,21 @@ func TestAgentsDoNotResolve(t *testing.T) {
 
 // Without reviews there are no such tools, and an agent's client is not told of any.
 func TestReviewToolsAreOptional(t *testing.T) {
-	w := serve(t, newEngine(t))
+	w := serve(t, newEngine(t), shortTexts)
 	w.hello("test")
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.review.list","arguments":{}}}`)
 	if m := w.next(); !strings.Contains(fmt.Sprint(m["error"]), "unknown_tool") {
 		t.Errorf("got %v", m)
 	}
 	id := w.started(release, "release")
-	if r := w.call("workflow.advance", `{"id":"`+id+`","action":"ship","data":{"to":"all"}}`); !strings.HasPrefix(r.text(), "REJECTED") {
+	if r := w.call("workflow.advance", `{"id":"`+id+`","action":"ship","data":{"to":"all"}}`); r.outcome() != "reject" {
 		t.Errorf("without a review path: %s", r.text())
 	}
 }
 
 // The names in the text of a parked move are in the client's style.
 func TestParkedMovesInStyle(t *testing.T) {
-	c := dial(t, newEngine(t, withReviews), "claude-ai", true, withReviewTools)
+	c := dial(t, newEngine(t, withReviews), "claude-ai", true, withReviewTools, shortTexts)
 	for _, step := range []struct {
 		tool string
 		args map[string]any

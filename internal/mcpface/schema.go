@@ -2,7 +2,6 @@ package mcpface
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -60,38 +59,19 @@ var fieldHelp = sync.OnceValue(func() map[string]string {
 	return help
 })
 
-// outputSchema is the JSON Schema of what a tool answers, from the Go types. No
-// field is required and "error" is always admitted: a refused or failed call
-// answers with less.
+// outputSchema is the JSON Schema of what a tool answers, from the Go types: what is at its
+// top, without what is inside. No field is required and "error" is always admitted: a refused
+// or failed call answers with less.
 func outputSchema(op *operation.Operation) json.RawMessage {
 	properties := map[string]any{}
 	for _, shown := range op.Shown() {
 		addFields(properties, reflect.TypeOf(shown))
 	}
-	properties["error"] = errorSchema(op.Document)
+	properties["error"] = map[string]any{"type": "object", "description": fieldHelp()["error"]}
 	return encodeJSON(map[string]any{"type": "object", "properties": properties})
 }
 
-// errorSchema is part of every tool, so it says in words what other fields of the
-// answer say in full. Only a definition has issues.
-func errorSchema(issues bool) map[string]any {
-	s := objectSchema(reflect.TypeFor[errorAnswer]())
-	s["description"] = fieldHelp()["error"]
-	fields := s["properties"].(map[string]any)
-	fields["current"] = map[string]any{"type": "object", "description": "Where the instance is now: id, state, nextActions, progress, complete, status, revision, seq."}
-	if !issues {
-		delete(fields, "issues")
-	}
-	return s
-}
-
-// objectSchema describes a struct as encoding/json writes it.
-func objectSchema(t reflect.Type) map[string]any {
-	properties := map[string]any{}
-	addFields(properties, t)
-	return map[string]any{"type": "object", "properties": properties}
-}
-
+// addFields describes the fields of a struct as encoding/json writes them.
 func addFields(properties map[string]any, t reflect.Type) {
 	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -100,42 +80,33 @@ func addFields(properties map[string]any, t reflect.Type) {
 		case field.Anonymous && name == "":
 			addFields(properties, field.Type)
 		default:
-			name = cmp.Or(name, field.Name)
-			s := typeSchema(field.Type)
-			if name == "content" { // of evidence: whatever the source says
-				delete(s, "type")
-			}
-			s["description"] = fieldHelp()[name]
-			properties[name] = s
+			properties[name] = map[string]any{"type": jsonType(field.Type), "description": fieldHelp()[name]}
 		}
 	}
 }
 
-// freeForm are the Go types whose JSON is any object.
-var freeForm = reflect.TypeFor[json.RawMessage]()
-
-func typeSchema(t reflect.Type) map[string]any {
+func jsonType(t reflect.Type) string {
 	switch {
-	case t == freeForm:
-		return map[string]any{"type": "object"}
+	case t == reflect.TypeFor[json.RawMessage](): // any object
+		return "object"
 	case t == reflect.TypeFor[time.Time]():
-		return map[string]any{"type": "string", "format": "date-time"}
+		return "string"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return typeSchema(t.Elem())
+		return jsonType(t.Elem())
 	case reflect.String:
-		return map[string]any{"type": "string"}
+		return "string"
 	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
+		return "boolean"
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		return map[string]any{"type": "integer"}
+		return "integer"
 	case reflect.Float64:
-		return map[string]any{"type": "number"}
+		return "number"
 	case reflect.Slice:
-		return map[string]any{"type": "array", "items": typeSchema(t.Elem())}
+		return "array"
 	case reflect.Struct:
-		return objectSchema(t)
+		return "object"
 	default:
 		panic(fmt.Sprintf("mcpface: no schema for %s", t)) // a mistake of this program, met by its first test
 	}

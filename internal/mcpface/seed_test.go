@@ -34,7 +34,7 @@ var seed = []seedTool{
 }
 
 func TestSeedSchemas(t *testing.T) {
-	w := serve(t, newEngine(t))
+	w := serve(t, newEngine(t), withSchemas)
 	w.hello("test")
 	listed := map[string]map[string]any{}
 	for _, tool := range w.list() {

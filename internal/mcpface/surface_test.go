@@ -23,7 +23,7 @@ import (
 // what clients see is a change that somebody read. What reviews add is shown apart.
 func TestSurface(t *testing.T) {
 	names := map[string]bool{}
-	for rest, options := range map[string][]option{"server.txt": nil, "server.reviews.txt": {withReviewTools, as("operator")}} {
+	for rest, options := range map[string][]option{"server.txt": {withSchemas}, "server.reviews.txt": {withReviewTools, as("operator"), withSchemas}} {
 		w := serve(t, newEngine(t, withReviews), options...)
 		var all bytes.Buffer
 		for _, request := range []string{
@@ -99,10 +99,20 @@ func TestInventory(t *testing.T) {
 	inventory(t, documented("workflow.review.resolve", "workflow.judge.clear"), withReviewTools)
 	inventory(t, documented("workflow.judge.clear"), asReviewer)
 	inventory(t, documented(), withReviewTools, as("operator"))
+	inventory(t, documented(), withReviewTools, as("operator"), withSchemas)
+	var eleven []string
+	for _, s := range seed {
+		eleven = append(eleven, s.tool)
+	}
+	inventory(t, eleven, asReviewer, func(c *mcpface.Config) { c.Toolset = mcpface.SeedTools })
+	inventory(t, []string{"workflow.list", "workflow.describe", "workflow.start", "workflow.advance", "workflow.status", "workflow.judge.validate"},
+		asReviewer, func(c *mcpface.Config) { c.Toolset = mcpface.CoreTools })
 	if len(documented()) < 21 {
 		t.Errorf("only %d tools are documented", len(documented()))
 	}
 }
+
+func withSchemas(c *mcpface.Config) { c.OutputSchemas = true }
 
 func inventory(t *testing.T, documented []string, options ...option) {
 	t.Helper()
@@ -125,11 +135,8 @@ func inventory(t *testing.T, documented []string, options ...option) {
 		if len(tool["description"].(string)) < 30 || tool["title"] == "" {
 			t.Errorf("%s: needs a title and a description", name)
 		}
-		hints := tool["annotations"].(map[string]any)
-		for _, h := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
-			if _, ok := hints[h].(bool); !ok {
-				t.Errorf("%s: %s is not set", name, h)
-			}
+		if hints := tool["annotations"].(map[string]any); hints["openWorldHint"] != false {
+			t.Errorf("%s: it reaches nothing outside: %v", name, hints)
 		}
 		input := tool["inputSchema"].(map[string]any)
 		if input["type"] != "object" || input["additionalProperties"] != false {
@@ -141,7 +148,13 @@ func inventory(t *testing.T, documented []string, options ...option) {
 			}
 		}
 		described(t, name+" input", input)
-		output := tool["outputSchema"].(map[string]any)
+		output, listed := tool["outputSchema"].(map[string]any)
+		if want := slices.ContainsFunc(options, func(o option) bool { var c mcpface.Config; o(&c); return c.OutputSchemas }); listed != want {
+			t.Errorf("%s: an output schema is listed: %v, want %v", name, listed, want)
+		}
+		if !listed {
+			continue
+		}
 		described(t, name+" output", output)
 		if output["required"] != nil || output["properties"].(map[string]any)["error"] == nil {
 			t.Errorf("%s: the output schema must admit refusals and errors", name)
@@ -279,8 +292,8 @@ func TestListRightAfterInitialize(t *testing.T) {
 
 func TestNewRefusesBadConfig(t *testing.T) {
 	t.Parallel()
-	if _, err := mcpface.New(mcpface.Config{ToolNames: "camel", Limits: mcpwire.Limits{MaxLine: 1}}); err == nil ||
-		!strings.Contains(err.Error(), "Engine") || !strings.Contains(err.Error(), "camel") || !strings.Contains(err.Error(), "MaxLine") {
+	if _, err := mcpface.New(mcpface.Config{ToolNames: "camel", Toolset: "some", ResultText: "long", Limits: mcpwire.Limits{MaxLine: 1}}); err == nil ||
+		!strings.Contains(err.Error(), "Engine") || !strings.Contains(err.Error(), "camel") || !strings.Contains(err.Error(), "some") || !strings.Contains(err.Error(), "long") || !strings.Contains(err.Error(), "MaxLine") {
 		t.Errorf("every mistake is named: %v", err)
 	}
 }

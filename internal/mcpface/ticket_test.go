@@ -45,7 +45,7 @@ func (w *wire) advance(arguments, more string) asking {
 		w.t.Fatalf("advance: %s", line)
 	}
 	if m.Result.ResultType != "input_required" {
-		conforms(w.t, "workflow.advance", m.Result.result)
+		conforms(w.t, "workflow.advance", &m.Result.result)
 	}
 	return m.Result
 }
@@ -96,7 +96,7 @@ func TestModernClientWithoutForms(t *testing.T) {
 		t.Errorf("got %s", r.text())
 	}
 	risky := strings.NewReplacer(`"requireAssurance":"human"`, `"risk":"high"`, `"name":"release"`, `"name":"risky"`).Replace(release)
-	if a := w.advance(shipData(w.started(risky, "risky")), ""); !strings.HasPrefix(a.text(), "ESCALATED") {
+	if a := w.advance(shipData(w.started(risky, "risky")), ""); a.outcome() != "escalate" {
 		t.Errorf("high risk: %+v", a)
 	}
 }
@@ -141,7 +141,7 @@ func TestForgedStates(t *testing.T) {
 		if data != "" {
 			arguments = strings.Replace(arguments, `{"to":"all"}`, data, 1)
 		}
-		if a := w.advance(arguments, answered(state, approves("x"))); !strings.HasPrefix(a.text(), "ESCALATED") || a.review()["status"] != "open" || a.StructuredContent["state"] != "built" {
+		if a := w.advance(arguments, answered(state, approves("x"))); a.outcome() != "escalate" || a.review()["status"] != "open" || a.StructuredContent["state"] != "built" {
 			t.Errorf("%s: %+v", name, a)
 		}
 		skew.Store(0)
@@ -216,7 +216,7 @@ func TestThreeTimesWhateverTheData(t *testing.T) {
 	id := w.started(release, "release")
 	ask := func(to int) bool {
 		a := w.advance(fmt.Sprintf(`{"id":%q,"action":"ship","data":{"to":"all %d"}}`, id, to), "")
-		if a.ResultType != "input_required" && !strings.HasPrefix(a.text(), "ESCALATED") {
+		if a.ResultType != "input_required" && a.outcome() != "escalate" {
 			t.Fatalf("got %+v", a)
 		}
 		return a.ResultType == "input_required"
@@ -274,7 +274,7 @@ func TestTooManyQuestions(t *testing.T) {
 		id := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
 		if a := w.advance(shipData(id), ""); a.ResultType == "input_required" {
 			asked++
-		} else if !strings.HasPrefix(a.text(), "ESCALATED") {
+		} else if a.outcome() != "escalate" {
 			t.Errorf("got %+v", a)
 		}
 	}

@@ -18,22 +18,23 @@ import (
 
 // catalog are the operations that are tools of one face.
 type catalog struct {
+	set      Toolset
 	tools    []*operation.Operation
 	named    map[string]*operation.Operation // by their names in both styles
 	declared map[string]mcp.Tool             // by their canonical names
 }
 
-// newCatalog are all tools, those of reviews if somebody can resolve them.
-func newCatalog(reviews bool) catalog {
-	c := catalog{named: map[string]*operation.Operation{}, declared: map[string]mcp.Tool{}}
+// newCatalog are the tools of the configured set, those of reviews if somebody can resolve them.
+func newCatalog(cfg Config) catalog {
+	c := catalog{set: cfg.Toolset, named: map[string]*operation.Operation{}, declared: map[string]mcp.Tool{}}
 	for _, op := range operation.All() {
 		name := op.Tool.Name
-		if name == "" || !reviews && op.Group == "reviews" {
+		if name == "" || !cfg.Reviews && op.Group == "reviews" || !cfg.Toolset.has(op) {
 			continue
 		}
 		c.tools = append(c.tools, op)
 		c.named[name], c.named[underscoreName(name)] = op, op
-		c.declared[name] = declareTool(op)
+		c.declared[name] = declareTool(op, cfg.OutputSchemas)
 	}
 	return c
 }
@@ -50,6 +51,11 @@ func (c catalog) unknown(name string, role engine.Role) *mcpwire.Error {
 	message := fmt.Sprintf("There is no tool %s.", mcpwire.Quote(name))
 	if near := document.Suggest(name, names); near != "" {
 		message = fmt.Sprintf("There is no tool %s; did you mean %q?", mcpwire.Quote(name), near)
+	}
+	if dotted := strings.ReplaceAll(name, "_", "."); slices.ContainsFunc(operation.All(), func(op *operation.Operation) bool {
+		return op.Tool.Name == dotted && !c.set.has(op)
+	}) {
+		message = fmt.Sprintf("The tool %s is not in the toolset %q, which the operator chose.", mcpwire.Quote(name), c.set)
 	}
 	return rpcError(mcp.INVALID_PARAMS, "unknown_tool", message, "The tools: "+strings.Join(names, ", ")+".")
 }
@@ -76,17 +82,29 @@ func (c catalog) rewriter() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// declareTool is an operation as it is listed.
-func declareTool(op *operation.Operation) mcp.Tool {
-	again, no := op.Tool.Idempotent || op.Tool.ReadOnly, false
-	return mcp.Tool{
+// declareTool is an operation as it is listed. Hints that are as the protocol takes them
+// without are left out.
+func declareTool(op *operation.Operation, schemas bool) mcp.Tool {
+	yes, no := true, false
+	t := mcp.Tool{
 		Name: op.Tool.Name, Title: op.Title, Description: strings.TrimSpace(op.Description + " " + op.Tool.Note),
-		RawInputSchema: inputSchema(op.ToolFields()), RawOutputSchema: outputSchema(op),
-		Annotations: mcp.ToolAnnotation{
-			Title: op.Title, ReadOnlyHint: &op.Tool.ReadOnly, DestructiveHint: &op.Tool.Destructive,
-			IdempotentHint: &again, OpenWorldHint: &no,
-		},
+		RawInputSchema: inputSchema(op.ToolFields()), Annotations: mcp.ToolAnnotation{OpenWorldHint: &no},
 	}
+	switch {
+	case op.Tool.ReadOnly:
+		t.Annotations.ReadOnlyHint = &yes
+	default:
+		if !op.Tool.Destructive {
+			t.Annotations.DestructiveHint = &no
+		}
+		if op.Tool.Idempotent {
+			t.Annotations.IdempotentHint = &yes
+		}
+	}
+	if schemas {
+		t.RawOutputSchema = outputSchema(op)
+	}
+	return t
 }
 
 // List returns the tools that a role sees, with names in the client's style.
@@ -116,7 +134,7 @@ func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*m
 	if err != nil {
 		out = f.answerError(ctx, op, err)
 	}
-	return out.result()
+	return f.encode(out)
 }
 
 func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call) (out answer, err error) {
@@ -134,5 +152,9 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call)
 	if err != nil {
 		return answer{}, err //nolint:wrapcheck // an *engine.Error
 	}
-	return answer{line: op.Say(res), content: op.Show(res), refused: op.Refused != nil && op.Refused(res)}, nil
+	out = answer{content: op.Show(res), refused: op.Refused != nil && op.Refused(res)}
+	if f.short() {
+		out.line = operation.SayPosition(op.Say(res), res)
+	}
+	return out, nil
 }

@@ -95,6 +95,7 @@ var (
 		Tool:        Tool{Name: "workflow.list", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/definitions"}},
 		Say:         adapt(sayList),
+		Show:        adapt(showList),
 	}, func(ctx context.Context, c Call, _ Empty) (DefinitionList, error) {
 		all, err := c.Engine.List(ctx, c.Caller.Principal)
 		return DefinitionList{Workflows: all, Count: len(all)}, err //nolint:wrapcheck // an *engine.Error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -15,19 +16,6 @@ type IDRequest struct{ ID string }
 type StatusRequest struct {
 	ID string
 	engine.When
-}
-
-// Prechecked is what the tool workflow.judge.validate answers: what the Generic DFA
-// server answers at the top, the whole decision beside it.
-type Prechecked struct {
-	Approved    bool     `json:"approved"`
-	Confidence  float64  `json:"confidence"`
-	Reasoning   string   `json:"reasoning"`
-	Violations  []string `json:"violations"`
-	Suggestions []string `json:"suggestions"`
-	Action      string   `json:"action"`
-	engine.Position
-	Decision engine.Decision `json:"decision"`
 }
 
 // The operations on instances.
@@ -45,7 +33,7 @@ var (
 			At: "POST /v1/instances", Created: true, Tagged: true,
 			Note: "Answers 201 with the instance, or 200 with the decision that refused it.",
 		}},
-		Say: adapt(sayStart), Refused: adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
+		Say: adapt(sayStart), Show: adapt(showStart), Refused: adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
 		Location: adapt(func(r engine.StartResult) string {
 			if r.ID == "" {
 				return ""
@@ -65,7 +53,9 @@ var (
 		Tool:   Tool{Name: "workflow.instances", ReadOnly: true},
 		Routes: []Route{{At: "GET /v1/instances", Note: "Reviewers, operators and auditors see those of all callers."}},
 		Say: adapt(func(r engine.InstancesResult) string {
-			return sayPage(r.Count, "instance", ", newest first", "cursor %q", r.NextCursor)
+			return sayPage(r.Count, "instance", ", newest first", "cursor %q", r.NextCursor) + sayEach(r.Instances, func(i engine.InstanceSummary) string {
+				return fmt.Sprintf("%s: %s", i.ID, strings.TrimSuffix(i.Progress, "."))
+			})
 		}),
 	}, callEngine(Engine.Instances))
 	Status = addOperation(Operation{
@@ -92,6 +82,9 @@ var (
 		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both."},
 		Routes: []Route{{At: "GET /v1/instances/{id}/can-execute", Note: "Give `action`, `state` or both."}},
 		Say:    adapt(sayCanExecute),
+		Show: adapt(func(r engine.CanExecuteResult) any {
+			return CanExecuteAnswer{Allowed: r.Allowed, Required: r.Required, Reason: r.Reason, PositionView: ViewPosition(r.Position)}
+		}),
 	}, callEngine(Engine.CanExecute))
 	Advance = addOperation(Operation{
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
@@ -103,8 +96,9 @@ var (
 			Note: "A refused or parked move is answered with 200: decision.applied says whether it happened, decision why not, and review whose decision it waits for.",
 		}},
 		Say: adapt(func(r engine.AdvanceResult) string {
-			return SayVerdict(fmt.Sprintf("%q in %q", r.Action, r.From), r.Decision, r.Position)
+			return SayVerdict(fmt.Sprintf("%q in %q", r.Action, r.From), r.Decision)
 		}),
+		Show:    adapt(func(r engine.AdvanceResult) any { return ShowAdvance(r) }),
 		Refused: adapt(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
 	}, callEngine(Engine.Advance))
 	Validate = addOperation(Operation{
@@ -116,13 +110,8 @@ var (
 			At: "POST /v1/instances/{id}/validate", Tagged: true,
 			Description: "Judges as advance does and moves nothing. The question is recorded.",
 		}},
-		Say: adapt(sayValidate),
-		Show: adapt(func(r engine.ValidateResult) any {
-			return Prechecked{
-				Approved: r.Approved, Confidence: r.Decision.Confidence, Reasoning: r.Decision.Reasoning, Violations: r.Decision.Violations,
-				Suggestions: r.Decision.Suggestions, Action: r.Action, Position: r.Position, Decision: r.Decision,
-			}
-		}),
+		Say:  adapt(sayValidate),
+		Show: adapt(showValidate),
 	}, callEngine(Engine.Validate))
 	Cancel = addOperation(Operation{
 		ID: "cancel", Group: "instances", Title: "Cancel an instance", Right: engine.RightCancel,
@@ -131,6 +120,9 @@ var (
 		Tool:        Tool{Name: "workflow.cancel", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/cancel", Tagged: true}},
 		Say:         adapt(func(r engine.CancelResult) string { return r.Message }),
+		Show: adapt(func(r engine.CancelResult) any {
+			return MovedAnswer{PositionView: ViewPosition(r.Position), Message: r.Message, Replayed: r.Replayed}
+		}),
 	}, callEngine(Engine.Cancel))
 	Undo = addOperation(Operation{
 		ID: "undo", Group: "instances", Title: "Undo the last move", Right: engine.RightUndo,
@@ -138,6 +130,7 @@ var (
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.undo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/undo", Tagged: true}},
+		Show:        adapt(showUndo),
 	}, callEngine(Engine.Undo))
 	Redo = addOperation(Operation{
 		ID: "redo", Group: "instances", Title: "Redo the last undone move", Right: engine.RightRedo,
@@ -145,6 +138,7 @@ var (
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.redo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/redo", Tagged: true}},
+		Show:        adapt(showUndo),
 	}, callEngine(Engine.Redo))
 	Checkpoint = addOperation(Operation{
 		ID: "checkpoint", Group: "instances", Title: "Set a checkpoint", Right: engine.RightCheckpoint,
@@ -158,7 +152,7 @@ var (
 		Tool:   Tool{Name: "workflow.checkpoint"},
 		Routes: []Route{{At: "POST /v1/instances/{id}/checkpoints"}},
 		Say: adapt(func(r engine.CheckpointResult) string {
-			return fmt.Sprintf("Checkpoint %s names %q at revision %d.", r.CheckpointID, r.State, r.Revision)
+			return fmt.Sprintf("Checkpoint %s names %q at revision %d of %s.", r.CheckpointID, r.State, r.Revision, r.WorkflowID)
 		}),
 	}, callEngine(Engine.Checkpoint))
 	ListCheckpoints = addOperation(Operation{
@@ -168,7 +162,9 @@ var (
 		Tool:        Tool{Name: "workflow.listCheckpoints", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/instances/{id}/checkpoints"}},
 		Say: adapt(func(r engine.CheckpointsResult) string {
-			return countNoun(r.Count, "checkpoint") + ", newest first."
+			return countNoun(r.Count, "checkpoint") + " of " + r.WorkflowID + ", newest first." + sayEach(r.Checkpoints, func(c engine.CheckpointResult) string {
+				return fmt.Sprintf("%s: %q at revision %d", c.CheckpointID, c.State, c.Revision)
+			})
 		}),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.CheckpointsResult, error) {
 		return c.Engine.ListCheckpoints(ctx, c.Caller.Principal, req.ID)
@@ -179,5 +175,8 @@ var (
 		Fields:      []Field{fieldID, {Name: "checkpointId", Required: true, Help: "The checkpoint's id (cp-...)."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.rollback", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},
+		Show: adapt(func(r engine.RollbackResult) any {
+			return MovedAnswer{PositionView: ViewPosition(r.Position), Context: r.Context, Message: r.Message, Replayed: r.Replayed}
+		}),
 	}, callEngine(Engine.Rollback))
 )

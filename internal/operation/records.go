@@ -55,8 +55,9 @@ var (
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/history"}},
 		Say: adapt(func(r engine.HistoryResult) string {
-			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter)
+			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter) + " Of " + r.WorkflowID + "." + sayEach(r.Decisions, sayEntry)
 		}),
+		Show: adapt(showHistory),
 	}, callEngine(Engine.History))
 	Timeline = addOperation(Operation{
 		ID: "timeline", Group: "history", Title: "Read all that happened to an instance", Right: engine.RightRead,
@@ -112,8 +113,11 @@ var (
 		},
 		Routes: []Route{{At: "GET /v1/decisions"}},
 		Say: adapt(func(r engine.DecisionsResult) string {
-			return sayPage(r.Count, "decision", ", newest first", "cursor %q", r.NextCursor)
+			return sayPage(r.Count, "decision", ", newest first", "cursor %q", r.NextCursor) + sayEach(r.Decisions, func(d engine.FoundDecision) string {
+				return d.WorkflowID + " " + sayEntry(d.HistoryEntry)
+			})
 		}),
+		Show: adapt(showDecisions),
 	}, callEngine(Engine.Decisions))
 	Statistics = addOperation(Operation{
 		ID: "statistics", Group: "history", Title: "Count the decisions", Right: engine.RightRead,

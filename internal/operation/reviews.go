@@ -48,7 +48,7 @@ type WhoAmI struct {
 var (
 	Reviews = addOperation(Operation{
 		ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
-		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an ESCALATED advance to see whether somebody has decided.",
+		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an escalated advance to see whether somebody has decided.",
 		Fields: []Field{
 			{Name: "status", Enum: []string{"open", "resolved", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out."},
 			{Name: "workflowId", HTTPName: "instance", Help: "Only of this instance (wf-...)."},
@@ -90,7 +90,12 @@ var (
 			At:   "POST /v1/reviews/{id}/resolve",
 			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
 		}},
-		Say:     adapt(sayResolve),
+		Say: adapt(sayResolve),
+		Show: adapt(func(r engine.ResolveResult) any {
+			return ResolveAnswer{
+				PositionView: ViewPosition(r.Position), Review: r.Review, Applied: r.Applied, Decision: ViewDecision(r.Decision), Message: r.Message, Replayed: r.Replayed,
+			}
+		}),
 		Refused: adapt(func(r engine.ResolveResult) bool { return !r.Applied && r.Review.Status != record.ReviewResolved }),
 	}, func(ctx context.Context, c Call, req engine.ResolveRequest) (engine.ResolveResult, error) {
 		req.Channel = cmp.Or(req.Channel, c.Channel)

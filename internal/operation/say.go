@@ -81,7 +81,7 @@ func sayStart(r engine.StartResult) string {
 	if r.ID != "" {
 		what += " as " + r.ID
 	}
-	return SayVerdict(what, r.Decision, r.Position)
+	return SayVerdict(what, r.Decision)
 }
 
 // sayValidate is never a refusal: it was a question.
@@ -91,9 +91,9 @@ func sayValidate(r engine.ValidateResult) string {
 	switch {
 	case r.Approved:
 	case r.Decision.Outcome == judge.Escalate:
-		line = fmt.Sprintf("WOULD BE ESCALATED: %s: %s", what, Objections(r.Decision))
+		line = fmt.Sprintf("WOULD BE ESCALATED: %s: %s", what, sayFindings(r.Decision))
 	default:
-		line = fmt.Sprintf("WOULD BE REJECTED: %s: %s", what, Objections(r.Decision))
+		line = fmt.Sprintf("WOULD BE REJECTED: %s: %s", what, sayFindings(r.Decision))
 	}
 	return line + " Nothing moved."
 }
@@ -119,12 +119,7 @@ func sayCanExecute(r engine.CanExecuteResult) string {
 func sayReviews(r engine.ReviewsResult) string {
 	var line strings.Builder
 	line.WriteString(countNoun(r.Count, "review") + ", the most urgent first.")
-	const named = 5
-	for i, one := range r.Reviews {
-		if i == named {
-			line.WriteString(" ...")
-			break
-		}
+	for _, one := range r.Reviews {
 		fmt.Fprintf(&line, " %s.", reviewLabel(one))
 	}
 	if r.NextCursor != "" {
@@ -138,7 +133,7 @@ func sayReview(r engine.ReviewView) string {
 	if r.Reason != "" {
 		line += " Reason: " + Sentence(r.Reason)
 	}
-	return line
+	return line + " Why a person: " + sayFindings(r.Decision.Decision)
 }
 
 // reviewLabel names a review and what it is about.
@@ -152,36 +147,51 @@ func sayResolve(r engine.ResolveResult) string {
 	case r.Applied:
 		return fmt.Sprintf("APPROVED %s. %s", what, r.Progress)
 	case r.Review.Status == record.ReviewResolved:
-		return fmt.Sprintf("REJECTED %s: %s Nothing moved. %s", what, Sentence(r.Review.Reason), r.Progress)
+		return fmt.Sprintf("REJECTED %s: %s Nothing moved. %s", what, sayFindings(r.Decision), r.Progress)
 	default:
 		return fmt.Sprintf("NOT APPROVED: %s %s was not performed, and its review is %s. %s", Sentence(r.Review.Reason), what, r.Review.Status, r.Progress)
 	}
 }
 
 // SayVerdict tells a decision in one line: what was asked, what came of it, and when
-// refused what is wrong and what to do.
-func SayVerdict(what string, d engine.Decision, pos engine.Position) string {
+// refused what is wrong and what to do. Where the instance is, SayPosition adds.
+func SayVerdict(what string, d engine.Decision) string {
 	var b strings.Builder
 	switch {
 	case d.Outcome == judge.Approve:
 		fmt.Fprintf(&b, "APPROVED %s.", what)
 	case d.Applied: // shadow mode
-		fmt.Fprintf(&b, "MOVED %s, because the mode is shadow; enforced, the answer would be %s: %s", what, d.Outcome, Objections(d))
+		fmt.Fprintf(&b, "MOVED %s, because the mode is shadow; enforced, the answer would be %s: %s", what, d.Outcome, sayFindings(d))
 	case d.Outcome == judge.Escalate:
-		fmt.Fprintf(&b, "ESCALATED %s: %s", what, Objections(d))
+		fmt.Fprintf(&b, "ESCALATED %s: %s", what, sayFindings(d))
 	default:
-		fmt.Fprintf(&b, "REJECTED %s: %s", what, Objections(d))
+		fmt.Fprintf(&b, "REJECTED %s: %s", what, sayFindings(d))
 	}
-	b.WriteString(" " + pos.Progress)
 	for _, w := range d.Warnings {
 		b.WriteString(" Warning: " + Sentence(w))
 	}
-	return b.String() + SayBasis(d)
+	return b.String()
 }
 
-// SayBasis ends a line with what a decision rests on.
-func SayBasis(d engine.Decision) string {
-	return fmt.Sprintf(" (decided by %s, confidence %.2f, assurance %s)", d.DecidedBy, d.Confidence, d.Assurance)
+// sayEach tells the entries of a list.
+func sayEach[T any](all []T, say func(T) string) string {
+	var b strings.Builder
+	for _, one := range all {
+		b.WriteString(" " + Sentence(say(one)))
+	}
+	return b.String()
+}
+
+// sayEntry tells one decision of a history.
+func sayEntry(h engine.HistoryEntry) string {
+	line := fmt.Sprintf("%d: %s %s", h.Seq, h.Kind, h.Outcome)
+	if h.Action != "" {
+		line = fmt.Sprintf("%d: %q in %q %s %s", h.Seq, h.Action, h.From, h.Kind, h.Outcome)
+	}
+	if h.Outcome != judge.Approve {
+		line += ": " + sayFindings(h.Decision)
+	}
+	return line
 }
 
 // Objections are the reasoning, which says what is wrong and what to do, and the

@@ -43,14 +43,15 @@ async function disconnect() {
   return performance.now() - began;
 }
 
-// call answers a tool call's structured content, which must agree with its text.
+// call answers a tool call: the JSON in its text, as clients of the Generic DFA server read it. Structured
+// content, where there is any, must be the same.
 async function call(name, input, { refused = false } = {}) {
   const answer = await client.callTool({ name, arguments: input });
   const text = (answer.content ?? []).filter((c) => c.type === 'text').map((c) => c.text).join('\n');
   assert.equal(answer.isError ?? false, refused, `isError is ${answer.isError}: ${text}`);
-  assert.ok(text.length > 0, 'an answer has text for clients that read no structured content');
-  assert.equal(typeof answer.structuredContent, 'object', 'an answer has structured content');
-  return { ...answer.structuredContent, text };
+  const json = JSON.parse(answer.content[0].text);
+  if (answer.structuredContent !== undefined) assert.deepEqual(answer.structuredContent, json);
+  return { ...json, text };
 }
 
 const refused = { refused: true };
@@ -83,7 +84,7 @@ function isJudgement(r, approved) {
 
 function isRefusal(r, state, nextActions, pattern) {
   isMove(r, state, nextActions);
-  assert.match(r.text, /^REJECTED/);
+  assert.equal(r.decision.outcome, 'reject');
   assert.match(r.text, pattern);
 }
 
@@ -201,7 +202,7 @@ async function codeReviewWalk() {
   await step('code-review: a finished instance refuses', async () => {
     const r = await call('workflow.advance', { id, action: 'reject' }, refused);
     isMove(r, 'approved', [], true);
-    assert.match(r.text, /^REJECTED/);
+    assert.equal(r.decision.outcome, 'reject');
   });
   await step('code-review: history', async () => {
     const r = await call('workflow.judge.history', { id });

@@ -15,7 +15,7 @@ await client.connect(new StdioClientTransport({ command, args, stderr: 'inherit'
 async function call(name, input) {
   const answer = await client.callTool({ name, arguments: input });
   if (answer.isError) throw new Error(answer.content[0].text);
-  return answer.structuredContent;
+  return JSON.parse(answer.content[0].text);
 }
 
 // Counting, because the sandbox's clock stands still during a call.

@@ -90,6 +90,9 @@ func (a *agent) call(ctx context.Context, tool string, arguments any) (answer, e
 			e.Text += text.Text
 		}
 	}
+	if len(e.Answer) == 0 { // the text is the answer
+		e.Answer = json.RawMessage(e.Text)
+	}
 	return newAnswer(e)
 }
 
@@ -97,7 +100,7 @@ func newAnswer(e Exchange) (answer, error) {
 	a := answer{Exchange: e}
 	if len(e.Answer) > 0 {
 		if err := json.Unmarshal(e.Answer, &a.fields); err != nil {
-			return a, fmt.Errorf("%s: structured content that is no object: %w", e.Tool, err)
+			return a, fmt.Errorf("%s: an answer that is no object: %w", e.Tool, err)
 		}
 	}
 	return a, nil
@@ -119,6 +122,18 @@ func (a answer) at(path ...string) any {
 func (a answer) text(path ...string) string {
 	s, _ := a.at(path...).(string)
 	return s
+}
+
+// objections are the messages of the decision's findings.
+func (a answer) objections() []string {
+	findings, _ := a.at("decision", "findings").([]any)
+	var out []string
+	for _, f := range findings {
+		if finding, ok := f.(map[string]any); ok {
+			out = append(out, fmt.Sprint(finding["message"]))
+		}
+	}
+	return out
 }
 
 func (a answer) list(path ...string) []string {

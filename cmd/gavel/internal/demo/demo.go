@@ -147,7 +147,7 @@ func (t *transcript) printAnswer(a answer) {
 	case a.IsError:
 		out.Printf("    %s %s by %s, confidence %s, assurance %s\n", out.Dim("<"), out.Red("REJECTED"),
 			describeDecider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))
-		for _, v := range a.list("decision", "violations") {
+		for _, v := range a.objections() {
 			out.Printf("        - %s\n", v)
 		}
 		out.Printf("      still in state %s; next: %s\n", a.text("state"), strings.Join(a.list("nextActions"), ", "))

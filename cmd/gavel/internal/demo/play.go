@@ -253,16 +253,16 @@ func failed(code string) check {
 	}
 }
 
-// rejected checks that a layer refused a move, and that the violations name every word.
+// rejected checks that a layer refused a move, and that the findings name every word.
 func rejected(state, layer string, words ...string) check {
 	return func(a answer) error {
-		if !a.IsError || !strings.HasPrefix(a.Text, "REJECTED") {
+		if !a.IsError {
 			return fmt.Errorf("not rejected, and should be: %s", a.Text)
 		}
-		said := strings.Join(a.list("decision", "violations"), "; ")
+		said := strings.Join(a.objections(), "; ")
 		for _, word := range words {
 			if !strings.Contains(said, word) {
-				return fmt.Errorf("the violations do not name %q: %q", word, said)
+				return fmt.Errorf("the findings do not name %q: %q", word, said)
 			}
 		}
 		return all(is("decision.outcome", "reject"), is("decision.decidedBy", layer), is("state", state))(a)

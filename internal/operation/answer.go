@@ -1,0 +1,386 @@
+package operation
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// The answers of tools are read by models, which pay for every word: they say a thing once
+// and leave out what is as nearly always. REST answers with the whole result, and
+// workflow.status and workflow.judge.history show what is left out here.
+
+// PositionView is where an instance is.
+type PositionView struct {
+	ID string `json:"id,omitempty"`
+	// DefinitionOwner is absent where the definition is the caller's own.
+	DefinitionOwner engine.DefinitionOwner `json:"definitionOwner,omitempty"`
+	State           string                 `json:"state"`
+	NextActions     []string               `json:"nextActions"`
+	Next            []workflow.NextAction  `json:"next,omitempty"`
+	MoreActions     int                    `json:"moreActions,omitempty"`
+	Progress        string                 `json:"progress"` // without what nextActions says
+	Complete        bool                   `json:"complete"`
+	Status          record.Status          `json:"status,omitempty"` // where it is cancelled
+	Outcome         string                 `json:"outcome,omitempty"`
+	Revision        int64                  `json:"revision,omitempty"`
+}
+
+// ViewPosition is a position as tools show it.
+func ViewPosition(p engine.Position) PositionView {
+	v := PositionView{
+		ID: p.ID, DefinitionOwner: p.DefinitionOwner, State: p.State, NextActions: p.NextActions, Next: p.Next, MoreActions: p.MoreActions,
+		Progress: strings.TrimSuffix(p.Progress, " Next: "+strings.Join(p.NextActions, ", ")+"."), Complete: p.Complete, Outcome: p.Outcome, Revision: p.Revision,
+	}
+	if p.DefinitionOwner == engine.OwnedByCaller {
+		v.DefinitionOwner = ""
+	}
+	if p.Status == record.Cancelled {
+		v.Status = p.Status
+	}
+	return v
+}
+
+// DecisionView is a decision. What is absent is false, empty, or as usual: proposed is the
+// outcome, the mode is enforce, and the findings say all of the reasoning.
+type DecisionView struct {
+	Outcome     judge.Outcome    `json:"outcome"`
+	Proposed    judge.Outcome    `json:"proposed,omitempty"`
+	Applied     bool             `json:"applied,omitempty"`
+	Code        string           `json:"code,omitempty"`
+	Target      string           `json:"target,omitempty"`
+	Confidence  *float64         `json:"confidence,omitempty"` // not where the answer has it beside
+	Assurance   judge.Assurance  `json:"assurance"`
+	DecidedBy   judge.LayerName  `json:"decidedBy"`
+	Degraded    bool             `json:"degraded,omitempty"`
+	Fault       bool             `json:"fault,omitempty"`
+	Mode        judge.Mode       `json:"mode,omitempty"`
+	Reasoning   string           `json:"reasoning,omitempty"`
+	Findings    []FindingView    `json:"findings,omitempty"`
+	Suggestions []string         `json:"suggestions,omitempty"`
+	Warnings    []string         `json:"warnings,omitempty"`
+	RetryAfter  int64            `json:"retryAfterMs,omitempty"`
+	Evidence    []judge.Evidence `json:"evidence,omitempty"`
+}
+
+// FindingView is a finding. The code is absent where it is the decision's; the message where
+// the answer has it among its violations, in the same place.
+type FindingView struct {
+	Code    string `json:"code,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Keyword string `json:"keyword,omitempty"`
+	Message string `json:"message,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// ViewDecision is a decision as tools show it.
+func ViewDecision(d engine.Decision) DecisionView {
+	v := DecisionView{
+		Outcome: d.Outcome, Applied: d.Applied, Code: d.Code, Confidence: &d.Confidence, Assurance: d.Assurance,
+		DecidedBy: d.DecidedBy, Degraded: d.Degraded, Fault: d.Fault, Reasoning: ownReasoning(d), Suggestions: ownSuggestions(d),
+		Warnings: d.Warnings, RetryAfter: d.RetryAfterMs, Evidence: d.Evidence,
+	}
+	if d.Proposed != d.Outcome {
+		v.Proposed = d.Proposed
+	}
+	if d.Mode != judge.Enforce {
+		v.Mode = d.Mode
+	}
+	for _, f := range d.Findings {
+		v.Findings = append(v.Findings, viewFinding(f, d.Code))
+	}
+	return v
+}
+
+func viewFinding(f validators.Finding, usual string) FindingView {
+	v := FindingView{Code: f.Code, Path: f.Path, Keyword: f.Keyword, Message: f.Message, Hint: f.Hint}
+	if v.Code == usual {
+		v.Code = ""
+	}
+	return v
+}
+
+// mostRepeated is how many findings a reasoning repeats at most.
+const mostRepeated = 3
+
+// ownReasoning is what a reasoning says beyond the findings: nothing of an approval, and
+// nothing where it only repeats them.
+func ownReasoning(d engine.Decision) string {
+	if d.Outcome == judge.Approve {
+		return ""
+	}
+	for _, f := range d.Findings[:min(len(d.Findings), mostRepeated)] {
+		if !strings.Contains(d.Reasoning, strings.TrimRight(f.Message, ".")) {
+			return d.Reasoning
+		}
+	}
+	if len(d.Findings) == 0 {
+		return d.Reasoning
+	}
+	return ""
+}
+
+// ownSuggestions are the suggestions that are no finding's hint. What always helps is left out.
+func ownSuggestions(d engine.Decision) []string {
+	return slices.DeleteFunc(slices.Clone(d.Suggestions), func(s string) bool {
+		return engine.IsUsualSuggestion(s) || slices.ContainsFunc(d.Findings, func(f validators.Finding) bool { return f.Hint == s })
+	})
+}
+
+// StartAnswer answers workflow.start.
+type StartAnswer struct {
+	PositionView
+	Workflow string       `json:"workflow"`
+	Version  int          `json:"version"`
+	Decision DecisionView `json:"decision"`
+	Replayed bool         `json:"replayed,omitempty"`
+}
+
+func showStart(r engine.StartResult) any {
+	return StartAnswer{PositionView: ViewPosition(r.Position), Workflow: r.Workflow, Version: r.Version, Decision: ViewDecision(r.Decision), Replayed: r.Replayed}
+}
+
+// AdvanceAnswer answers workflow.advance.
+type AdvanceAnswer struct {
+	PositionView
+	Decision DecisionView `json:"decision"`
+	Review   *ParkedView  `json:"review,omitempty"`
+	// Note says what became of a question to a person.
+	Note     string `json:"note,omitempty"`
+	Replayed bool   `json:"replayed,omitempty"`
+}
+
+// ParkedView is the review of the move that was asked for.
+type ParkedView struct {
+	ID         string              `json:"reviewId"`
+	Status     record.ReviewStatus `json:"status"`
+	Priority   record.Priority     `json:"priority"`
+	ExpiresAt  time.Time           `json:"expiresAt,omitzero"`
+	Resolution judge.Outcome       `json:"resolution,omitempty"`
+	By         string              `json:"by,omitempty"`
+	Channel    record.Channel      `json:"channel,omitempty"`
+	Reason     string              `json:"reason,omitempty"`
+	Next       string              `json:"next"`
+}
+
+// ShowAdvance is what workflow.advance answers.
+func ShowAdvance(r engine.AdvanceResult) AdvanceAnswer {
+	a := AdvanceAnswer{PositionView: ViewPosition(r.Position), Decision: ViewDecision(r.Decision), Replayed: r.Replayed}
+	if v := r.Review; v != nil {
+		a.Review = &ParkedView{
+			ID: v.ID, Status: v.Status, Priority: v.Priority, ExpiresAt: v.ExpiresAt, Resolution: v.Resolution, By: v.By, Channel: v.Channel, Reason: v.Reason, Next: v.Next,
+		}
+	}
+	return a
+}
+
+// Prechecked is what the tool workflow.judge.validate answers: what the Generic DFA
+// server answers at the top, and what else the decision says beside it. The findings say
+// where the violations are, in the same order.
+type Prechecked struct {
+	Approved    bool     `json:"approved"`
+	Confidence  float64  `json:"confidence"`
+	Reasoning   string   `json:"reasoning"`
+	Violations  []string `json:"violations"`
+	Suggestions []string `json:"suggestions"`
+	PositionView
+	Decision DecisionView `json:"decision"`
+}
+
+func showValidate(r engine.ValidateResult) any {
+	d := r.Decision
+	out := Prechecked{
+		Approved: r.Approved, Confidence: d.Confidence, Reasoning: d.Reasoning, Violations: d.Violations, Suggestions: d.Suggestions,
+		PositionView: ViewPosition(r.Position), Decision: ViewDecision(d),
+	}
+	v := &out.Decision
+	if !r.Approved && v.Reasoning == "" {
+		out.Reasoning = fmt.Sprintf("The %s layer objects; the violations say to what.", d.DecidedBy)
+	}
+	v.Confidence, v.Reasoning, v.Suggestions, v.Target = nil, "", nil, d.Target
+	for i := range v.Findings {
+		v.Findings[i].Message, v.Findings[i].Hint = "", ""
+	}
+	if !slices.ContainsFunc(v.Findings, func(f FindingView) bool { return f != FindingView{} }) {
+		v.Findings = nil
+	}
+	return out
+}
+
+// MovedAnswer answers what puts an instance into another state without judging it:
+// workflow.rollback, workflow.undo, workflow.redo and workflow.cancel.
+type MovedAnswer struct {
+	PositionView
+	Action   string          `json:"action,omitempty"`
+	Context  json.RawMessage `json:"context,omitempty"`
+	Message  string          `json:"message"`
+	Replayed bool            `json:"replayed,omitempty"`
+}
+
+func showUndo(r engine.UndoResult) any {
+	return MovedAnswer{PositionView: ViewPosition(r.Position), Action: r.Action, Context: r.Context, Message: r.Message, Replayed: r.Replayed}
+}
+
+// CanExecuteAnswer answers workflow.canExecute.
+type CanExecuteAnswer struct {
+	Allowed  bool     `json:"allowed"`
+	Required []string `json:"requiredStates"`
+	Reason   string   `json:"reason"`
+	PositionView
+}
+
+// ResolveAnswer answers workflow.review.resolve.
+type ResolveAnswer struct {
+	PositionView
+	Review   engine.ReviewSummary `json:"review"`
+	Applied  bool                 `json:"applied"`
+	Decision DecisionView         `json:"decision"`
+	Message  string               `json:"message"`
+	Replayed bool                 `json:"replayed,omitempty"`
+}
+
+// ListedDefinition is one workflow of workflow.list.
+type ListedDefinition struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Version     int    `json:"version"`
+	Operator    bool   `json:"operatorOwned,omitempty"`
+	Shared      bool   `json:"shared,omitempty"`
+	States      int    `json:"states"`
+}
+
+// ListAnswer answers workflow.list.
+type ListAnswer struct {
+	Workflows []ListedDefinition `json:"workflows"`
+	Count     int                `json:"count"`
+}
+
+func showList(r DefinitionList) any {
+	out := ListAnswer{Workflows: []ListedDefinition{}, Count: r.Count}
+	for _, d := range r.Workflows {
+		out.Workflows = append(out.Workflows, ListedDefinition{
+			Name: d.Name, Description: d.Description, Version: d.Version, Operator: d.Operator, Shared: d.Shared, States: d.States,
+		})
+	}
+	return out
+}
+
+// HistoryAnswer answers workflow.judge.history.
+type HistoryAnswer struct {
+	WorkflowID string        `json:"workflowId"`
+	Decisions  []HistoryView `json:"decisions"`
+	Count      int           `json:"count"`
+	NextAfter  int64         `json:"nextAfter,omitempty"`
+}
+
+// HistoryView is one decision of a history.
+type HistoryView struct {
+	Seq       int64           `json:"seq"`
+	Time      time.Time       `json:"time"`
+	Kind      record.Kind     `json:"kind"`
+	Precheck  bool            `json:"precheck,omitempty"`
+	Principal string          `json:"principal"`
+	Role      string          `json:"role"`
+	Action    string          `json:"action,omitempty"`
+	From      string          `json:"from,omitempty"`
+	To        string          `json:"to,omitempty"`
+	Data      json.RawMessage `json:"data,omitempty"`
+	ID        string          `json:"decisionId,omitempty"`
+	DecisionView
+	Opinions []judge.Opinion `json:"opinions,omitempty"`
+	Sandbox  []string        `json:"sandbox,omitempty"`
+	ReviewID string          `json:"reviewId,omitempty"`
+	Hash     string          `json:"hash"`
+}
+
+func showHistory(r engine.HistoryResult) any {
+	out := HistoryAnswer{WorkflowID: r.WorkflowID, Decisions: []HistoryView{}, Count: r.Count, NextAfter: r.NextAfter}
+	for i := range r.Decisions {
+		out.Decisions = append(out.Decisions, viewEntry(&r.Decisions[i]))
+	}
+	return out
+}
+
+// FoundAnswer answers a search with workflow.judge.history.
+type FoundAnswer struct {
+	Decisions  []FoundView `json:"decisions"`
+	Count      int         `json:"count"`
+	NextCursor string      `json:"nextCursor,omitempty"`
+}
+
+// FoundView is one decision that a search found.
+type FoundView struct {
+	WorkflowID string `json:"workflowId"`
+	Workflow   string `json:"workflow"`
+	Version    int    `json:"version"`
+	HistoryView
+}
+
+func showDecisions(r engine.DecisionsResult) any {
+	out := FoundAnswer{Decisions: []FoundView{}, Count: r.Count, NextCursor: r.NextCursor}
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		out.Decisions = append(out.Decisions, FoundView{d.WorkflowID, d.Workflow, d.Version, viewEntry(&d.HistoryEntry)})
+	}
+	return out
+}
+
+func viewEntry(h *engine.HistoryEntry) HistoryView {
+	v := HistoryView{
+		Seq: h.Seq, Time: h.Time, Kind: h.Kind, Precheck: h.Precheck, Principal: h.Principal, Role: h.Role, Action: h.Action, From: h.From, To: h.To,
+		Data: h.Data, ID: h.Decision.ID, DecisionView: ViewDecision(h.Decision), Opinions: slices.Clone(h.Opinions), Sandbox: h.Sandbox, ReviewID: h.ReviewID, Hash: h.Hash,
+	}
+	v.Target = h.Target
+	if h.Outcome == judge.Approve { // the record of what somebody relied on
+		v.Reasoning = h.Reasoning
+	}
+	for i := range v.Opinions { // what the decision says for them all
+		o := &v.Opinions[i]
+		if strings.Contains(h.Reasoning, o.Reasoning) {
+			o.Reasoning = ""
+		}
+		o.Findings = slices.DeleteFunc(slices.Clone(o.Findings), func(f validators.Finding) bool { return slices.Contains(h.Findings, f) })
+		o.Suggestions = slices.DeleteFunc(slices.Clone(o.Suggestions), func(s string) bool { return slices.Contains(h.Suggestions, s) })
+		o.Sandbox = nil
+	}
+	return v
+}
+
+// SayPosition adds to a line what it does not say of where the instance is, if the result
+// is about one: its id, its state and its next actions.
+func SayPosition(line string, res any) string {
+	r, ok := res.(interface{ Place() engine.Position })
+	if !ok {
+		return line
+	}
+	p := r.Place()
+	for _, part := range []string{p.Progress, p.ID} {
+		if part != "" && !strings.Contains(line, part) {
+			line = strings.TrimSpace(line + " " + part)
+		}
+	}
+	return line
+}
+
+// sayFindings are the objections of a decision in one line: what the reasoning says beyond
+// the findings, and each of them with its hint.
+func sayFindings(d engine.Decision) string {
+	parts := []string{Sentence(ownReasoning(d))}
+	for _, f := range d.Findings {
+		parts = append(parts, Sentence(f.Message), Sentence(f.Hint))
+	}
+	for _, s := range ownSuggestions(d) {
+		parts = append(parts, Sentence(s))
+	}
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	return cmp.Or(strings.Join(parts, " "), Sentence(d.Reasoning))
+}
