@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,6 +20,64 @@ func TestDocumentIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh(t, "openapi.json", append(made, '\n'))
+}
+
+// TestDocumentIsForClients holds what generators of clients need, and readers who know no Go.
+func TestDocumentIsForClients(t *testing.T) {
+	var doc object
+	if err := json.Unmarshal(openapi, &doc); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("servers", func(t *testing.T) {
+		if list, _ := doc["servers"].([]any); len(list) == 0 || str(list[0].(object)["url"]) != "/" {
+			t.Errorf("servers: %v, not / first", doc["servers"])
+		}
+	})
+	goName := regexp.MustCompile(`\b(nil|[A-Z][a-z]+([A-Z][a-z]+)+)\b`) // GitHub and such would need a row
+	operations := 0
+	eachObject(doc, "", func(at string, o object) {
+		text, speaks := o["description"].(string)
+		if named := goName.FindString(text); speaks && named != "" {
+			t.Errorf("%s: %q is a word of Go: %s", at, named, text)
+		}
+		for name, one := range members(o["properties"]) {
+			if str(members(one)["description"]) == "" {
+				t.Errorf("%s/%s: without a description", at, name)
+			}
+		}
+		if o["type"] == "object" && o["properties"] == nil && o["additionalProperties"] == nil {
+			t.Errorf("%s: an object that takes nothing: additionalProperties says what it takes", at)
+		}
+		if o["operationId"] != nil {
+			operations++
+			if members(o["responses"])["4XX"] == nil {
+				t.Errorf("%s: no 4XX response", at)
+			}
+		}
+	})
+	if operations == 0 {
+		t.Error("no operation was looked at")
+	}
+}
+
+// eachObject calls do with every object of a document and its place.
+func eachObject(v any, at string, do func(at string, o object)) {
+	switch v := v.(type) {
+	case object:
+		do(at, v)
+		for name, one := range v {
+			eachObject(one, at+"/"+name, do)
+		}
+	case []any:
+		for _, one := range v {
+			eachObject(one, at, do)
+		}
+	}
+}
+
+func members(v any) object {
+	o, _ := v.(object)
+	return o
 }
 
 // fresh compares a generated file with what it should be.
@@ -41,7 +100,7 @@ func fresh(t *testing.T, file string, want []byte) {
 
 // describeTable is the OpenAPI document of the table.
 func describeTable(t testing.TB) object {
-	s := &schemas{source: &source{t: t, packages: map[string]*words{}}, components: object{}, types: map[string]reflect.Type{}}
+	s := &schemas{words: readWords(t), components: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	for _, op := range operation.All() {
 		for i := range op.Routes {
@@ -53,6 +112,9 @@ func describeTable(t testing.TB) object {
 		}
 	}
 	problem := s.of(reflect.TypeFor[Problem]())
+	if unused := s.words.unused(); len(unused) > 0 {
+		t.Errorf("%s has lines that nothing needs: %q", wordsFile, unused)
+	}
 	return object{
 		"openapi":           "3.1.0",
 		"jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
@@ -62,6 +124,7 @@ func describeTable(t testing.TB) object {
 			"description": "A refused or parked move is an answer: 200 with the decision. What could not be decided is a problem (RFC 9457) whose code is stable. New members may appear in answers at any time; requests with members or parameters that nobody reads are refused.",
 			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
 		},
+		"servers":  servers,
 		"paths":    paths,
 		"tags":     tags,
 		"security": []any{object{"bearer": []string{}}},
@@ -76,6 +139,11 @@ func describeTable(t testing.TB) object {
 			}},
 		},
 	}
+}
+
+var servers = []object{
+	{"url": "/", "description": "The server that this document came from."},
+	{"url": "http://127.0.0.1:4285", "description": "gavel serve as it listens by default."},
 }
 
 // tags are the groups of operations, in the order of the reference.
@@ -101,10 +169,12 @@ var responseHeaders = object{
 
 func headerRef(name string) object { return object{"$ref": "#/components/headers/" + name} }
 
+func problemRef() object { return object{"$ref": "#/components/responses/Problem"} }
+
 // operation is one operation object.
 func (s *schemas) operation(op *operation.Operation, about *operation.Route) object {
 	ok := s.success(about, op.Result)
-	responses := object{"200": ok, "default": object{"$ref": "#/components/responses/Problem"}}
+	responses := object{"200": ok, "4XX": problemRef(), "default": problemRef()}
 	if about.Created {
 		created := maps.Clone(ok)
 		created["description"] = "It was created."
@@ -116,7 +186,7 @@ func (s *schemas) operation(op *operation.Operation, about *operation.Route) obj
 		responses["304"] = object{"description": "What If-None-Match names is still what it is."}
 	}
 	if about.Has(operation.InHeader, headerIfMatch) {
-		responses["412"] = object{"$ref": "#/components/responses/Problem"}
+		responses["412"] = problemRef()
 	}
 	out := object{
 		"operationId": about.ID, "summary": about.Title, "description": about.Description, "tags": []string{op.Group},
@@ -173,7 +243,7 @@ func parameters(about *operation.Route) []object {
 
 func body(op *operation.Operation, about *operation.Route) object {
 	if op.Document {
-		content := object{jsonType: object{"schema": object{"type": "object", "description": "A definition; see the reference of definitions."}}}
+		content := object{jsonType: object{"schema": described(freeObject(), "A definition; see the reference of definitions.")}}
 		if about.YAML {
 			content[yamlType] = object{"schema": object{"type": "string", "description": "The same as YAML."}}
 		}
@@ -184,7 +254,11 @@ func body(op *operation.Operation, about *operation.Route) object {
 	}
 	properties, required := object{}, []string{}
 	for _, f := range about.Fields(operation.InBody) {
-		properties[f.HTTP()] = described(f.Schema(), f.About())
+		schema := f.Schema()
+		if f.Kind == operation.Object {
+			schema = freeObject()
+		}
+		properties[f.HTTP()] = described(schema, f.About())
 		if f.Required {
 			required = append(required, f.HTTP())
 		}

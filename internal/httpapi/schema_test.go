@@ -17,7 +17,7 @@ type object = map[string]any
 
 // schemas collects the schemas of named types.
 type schemas struct {
-	source     *source
+	words      *words
 	components object
 	types      map[string]reflect.Type
 }
@@ -27,11 +27,11 @@ type schemas struct {
 func (s *schemas) of(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[json.RawMessage]():
-		return object{"type": "object"}
+		return freeObject()
 	case t == reflect.TypeFor[time.Time]():
 		return object{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[time.Duration]():
-		return object{"type": "integer", "description": "In nanoseconds."}
+		return object{"type": "integer"}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -56,6 +56,10 @@ func (s *schemas) of(t reflect.Type) object {
 	}
 	panic(fmt.Sprintf("no schema for %s", t))
 }
+
+// freeObject is the schema of an object whose members are the caller's. It says so: to
+// generators an object that names no members has none.
+func freeObject() object { return object{"type": "object", "additionalProperties": true} }
 
 // component is a reference to the schema of a named type.
 func (s *schemas) component(t reflect.Type) object {
@@ -82,26 +86,22 @@ func (s *schemas) component(t reflect.Type) object {
 				made["required"] = required
 			}
 		}
-		made["description"] = s.describe(t)
+		made["description"] = s.describe(name, t)
 	}
 	return object{"$ref": "#/components/schemas/" + name}
 }
 
 // describe says what a type is. The values of a string are listed in words: more may come,
 // and a client must not fail then.
-func (s *schemas) describe(t reflect.Type) string {
-	text := s.source.aboutType(t)
-	if t.Kind() != reflect.String {
-		return text
+func (s *schemas) describe(name string, t reflect.Type) string {
+	text := s.words.find(name)
+	if t.Kind() != reflect.String || t == reflect.TypeFor[engine.Code]() {
+		return text // codes are in the reference of errors
 	}
-	values := s.source.valuesOf(t)
-	if t == reflect.TypeFor[engine.Code]() {
-		values = nil // those are in the reference of errors
-	}
-	if len(values) > 0 {
+	if values := s.words.valuesOf(t); len(values) > 0 {
 		text += " Known values: " + strings.Join(values, ", ") + "."
 	}
-	return strings.TrimSpace(text)
+	return text
 }
 
 func (s *schemas) fields(t reflect.Type, properties object, required *[]string) {
@@ -119,7 +119,7 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 		if name == "" {
 			panic(fmt.Sprintf("%s.%s has no name in JSON", t, f.Name))
 		}
-		properties[name] = described(s.freed(t, f, s.of(f.Type)), s.source.aboutField(t, f, name))
+		properties[name] = described(s.freed(t, f, s.of(f.Type)), s.words.find(t.Name()+"."+name, name))
 		*required = slices.DeleteFunc(*required, func(further string) bool { return further == name })
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			*required = append(*required, name)
@@ -137,9 +137,7 @@ func (s *schemas) freed(t reflect.Type, f reflect.StructField, schema object) ob
 
 // described adds a description. It stands beside a reference, as OpenAPI 3.1 allows.
 func described(schema object, text string) object {
-	if text != "" {
-		schema["description"] = strings.TrimSpace(text + " " + str(schema["description"]))
-	}
+	schema["description"] = text
 	return schema
 }
 
