@@ -160,6 +160,9 @@ func readWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error
 		return nil, fmt.Errorf(`workflow.ref is "FILE#NAME" and has no other key; or give the definition itself`)
 	}
 	path, name, _ := strings.Cut(target, "#")
+	if filepath.IsAbs(path) {
+		return nil, fmt.Errorf("workflow.ref %q is absolute; write it relative to the folder of the case", path)
+	}
 	full := filepath.Join(filepath.Dir(file), filepath.FromSlash(path))
 	d, err := parseDefinition(full)
 	if _, bad := errors.AsType[*workflow.ParseError](err); bad {

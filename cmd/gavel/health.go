@@ -120,6 +120,9 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
+		if hint := client.HintCertificate(err); hint != "" {
+			return readiness{}, term.UnknownErrorf(hint, "the certificate of %s is not trusted: %w", server, err)
+		}
 		return readiness{}, term.UnknownErrorf("check that the server runs, and its address", "%s could not be reached: %w", server, err)
 	}
 	defer func() { _ = answer.Body.Close() }() // it was only read

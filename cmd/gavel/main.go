@@ -152,7 +152,11 @@ func dropEmptySettings() {
 // execute parses and dispatches. Its error is what the user is told.
 func execute(ctx context.Context, con *console, args []string, stderr io.Writer) error {
 	var cmds commands
-	parsed, settings, err := parseArguments(&cmds, helpWhenAsked(args), con.out, con.err)
+	var options []kong.Option
+	if len(args) > 0 && args[0] == "help" {
+		options = append(options, kong.Help(printFullHelp))
+	}
+	parsed, settings, err := parseArguments(&cmds, helpWhenAsked(args), con.out, con.err, options...)
 	if err != nil || parsed == nil {
 		return err
 	}
@@ -223,6 +227,8 @@ func helpWhenAsked(args []string) []string {
 	switch {
 	case len(args) == 0:
 		return []string{"--help"}
+	case args[0] == "--version" || args[0] == "-v":
+		return append([]string{"version"}, args[1:]...)
 	case args[0] == "help":
 		return append(append([]string{}, args[1:]...), "--help")
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -102,6 +103,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited = sys.metered.metrics.Instrument(r), r.drain, healthPaths
 	server, err := listen.New(ctx, cfg)
 	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return term.UsageErrorf("end that program, or give another --listen (port 0 takes a free one)", "cannot serve on %s: another program listens there", c.Listen)
+		}
 		return term.UsageErrorf("", "cannot serve: %w", err)
 	}
 	sys.metered.listener.Store(server)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -259,6 +260,11 @@ func TestAuthNone(t *testing.T) {
 // TestServeRefusesOpenDoors: what would let everybody in, or tokens out, is not served.
 func TestServeRefusesOpenDoors(t *testing.T) {
 	t.Parallel()
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
 	for name, tt := range map[string]struct {
 		args []string
 		want string
@@ -273,6 +279,7 @@ func TestServeRefusesOpenDoors(t *testing.T) {
 		"no port":                   {[]string{"--listen", "127.0.0.1"}, "HOST:PORT"},
 		"elicit without reviews":    {[]string{"--no-reviews", "--elicit"}, "--elicit"},
 		"origin":                    {[]string{"--allow-origin", "*"}, "no origin"},
+		"point 22, port in use":     {[]string{"--listen", taken.Addr().String()}, "another program listens there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

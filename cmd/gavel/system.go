@@ -327,7 +327,7 @@ func storeFailure(err error, hint string) error {
 	switch {
 	case errors.Is(err, store.ErrNewerSchema):
 		return term.UsageErrorf("use a newer gavel, or another --store", "%w", err)
-	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog):
+	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, store.ErrDamaged):
 		hint = "" // the error says what to do
 	}
 	return term.UnknownErrorf(hint, "cannot %w", err)
@@ -380,6 +380,9 @@ func engineFailure(err error) error {
 		f.Code = term.ExitUnknown
 		if known.Err != nil {
 			f.Err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}
+		}
+		if errors.Is(err, store.ErrDamaged) {
+			f.Hint = "" // the error says what to do
 		}
 	case engine.CodeInvalidDefinition:
 		f.Code = term.ExitBad

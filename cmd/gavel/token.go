@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -83,7 +84,7 @@ type tokenCreateCmd struct {
 	Role      string `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What its bearer may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal string `name:"principal" placeholder:"ID" help:"Who its bearer is, for ownership and the record. Default: token: and the name."`
 	Workflows string `name:"workflows" placeholder:"NAMES" help:"The only workflows that it is for: names separated by spaces, with * for any run of characters. Default: all."`
-	Expires   string `name:"expires" placeholder:"WHEN" help:"When it ends: a time such as 2027-01-31T00:00:00Z, or how long from now, such as 720h. Default: never."`
+	Expires   string `name:"expires" placeholder:"WHEN" help:"When it ends: a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h. Default: never."`
 	JSON      bool   `name:"json" help:"Print JSON."`
 	tokensFlag
 	storeFlag
@@ -134,8 +135,13 @@ func tokenEnd(text string, now time.Time) (time.Time, error) {
 		return at, nil
 	}
 	span, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		span = time.Duration(n) * 24 * time.Hour
+	}
 	if err != nil || span <= 0 {
-		return time.Time{}, term.UsageErrorf("give a time such as 2027-01-31T00:00:00Z, or how long from now, such as 720h", "--expires %q is neither", text)
+		return time.Time{}, term.UsageErrorf("give a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h", "--expires %q is neither a time to come nor a span", text)
 	}
 	return now.Add(span), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
@@ -14,14 +15,50 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// printHelp is kong's printer; the overview lists commands and not their
+// printFullHelp is kong's printer; the overview lists commands and not their
 // subcommands.
-func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+func printFullHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	options.NoExpandSubcommands = ctx.Selected() == nil
 	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+const (
+	helpWidth     = 100
+	mostFullFlags = 20 // a command with more has short help
+)
+
+// printHelp prints a command's help so that it fits a screen: where there are many flags, one line
+// for each of its own and only the names of the others. gavel help COMMAND prints all.
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	node := ctx.Selected()
+	if node == nil || len(slices.Concat(node.AllFlags(true)...)) <= mostFullFlags {
+		return printFullHelp(options, ctx)
+	}
+	about, examples, _ := strings.Cut(node.Detail, "Examples:")
+	about, _, _ = strings.Cut(about, "\n\n")
+	page := fmt.Sprintf("Usage: gavel %s\n\n%s\n\n%s\n\nExamples:%s\n\nFlags:\n", node.Summary(), node.Help, about, examples)
+	groups := map[string]string{}
+	for _, f := range slices.Concat(node.AllFlags(true)...) {
+		section, _, _ := keyOf(commandName(node), f)
+		if section == config.SectionServe && (strings.HasPrefix(f.Name, "max-") || strings.HasPrefix(f.Name, "rate") || strings.HasSuffix(f.Name, "-timeout")) {
+			section = "limits"
+		}
+		if slices.Contains([]string{"limits", config.SectionQuotas, config.SectionModel, config.SectionAnchors}, section) {
+			groups[section] += " --" + f.Name
+			continue
+		}
+		first, _, _ := strings.Cut(strings.TrimSuffix(f.Help, "."), ". ")
+		page += term.Fit(fmt.Sprintf("  %-28s %s", f.String(), first), helpWidth) + "\n"
+	}
+	for _, section := range slices.Sorted(maps.Keys(groups)) {
+		page += "\n" + term.Wrap(strings.ToUpper(section[:1])+section[1:]+":"+groups[section], helpWidth) + "\n"
+	}
+	_, err := fmt.Fprintf(ctx.Stdout, "%s\n%q says what each is for.\n", page, "gavel help "+strings.TrimPrefix(node.FullPath(), "gavel "))
+	return err
 }
 
 func (commands) Help() string {
@@ -32,7 +69,7 @@ func (commands) Help() string {
     gavel mcp --definitions 'flows/*'  serve your workflows to an MCP client
     gavel lint flows/*.json            check them first
 
-Settings can also come from the environment (--log-level is GAVEL_LOG_LEVEL) and from a file (--config).
+gavel help COMMAND says all of a command. Settings can also come from the environment (--log-level is GAVEL_LOG_LEVEL) and from a file (--config).
 Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
 3 could not find out.`
 }
@@ -93,6 +130,10 @@ func usageError(err error, args []string) error {
 		if node.Name == "mcp" && strings.Contains(strings.Join(args, " "), "--definitions") {
 			f.Hint = "quote the pattern, so that your shell does not expand it: --definitions 'flows/*.json'"
 		}
+		return f
+	}
+	if flag, rest, ok := strings.Cut(message, ": expected "); ok && (strings.HasSuffix(rest, `"EOL" (<EOL>)`) || strings.Contains(rest, " flag); perhaps try")) {
+		f.Err = fmt.Errorf("%s needs a value", flag)
 		return f
 	}
 	if rest, ok := strings.CutPrefix(message, "expected one of "); ok {

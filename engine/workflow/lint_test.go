@@ -34,7 +34,7 @@ var lintCases = []struct {
 }{
 	{name: "sound", doc: machine("", "", "", "", "")},
 	{name: "unknown initial state", doc: strings.Replace(machine("", "", "", "", ""), `"initialState":"a"`, `"initialState":"A"`, 1), issues: "unknown-initial-state /initialState 1", says: `unknown state "A"; did you mean "a"?`},
-	{name: "unknown target", doc: machine("", "", "", "", `"c":{"transitions":{"stop":"bb","go":"c","end":"b"}},"d":{"transitions":{"go":"a"}}`), issues: "unknown-target /states/c/transitions/stop 6, unreachable-state /states/c 6, unreachable-state /states/d 6", says: `leads to the unknown state "bb"`},
+	{name: "unknown target", doc: machine("", "", "", "", `"c":{"transitions":{"stop":"bb","go":"c","end":"b"}},"d":{"transitions":{"go":"a"}}`), issues: "unknown-target /states/c/transitions/stop 6", says: `leads to the unknown state "bb"`},
 	{name: "unknown target alone", doc: strings.Replace(machine("", "", "", "", ""), `"go":{"target":"b"}`, `"go":{"target":"b"},"stop":{"target":"bee"}`, 1), issues: "unknown-target /states/a/transitions/stop/target 4", says: `known are "a", "b"`},
 	{name: "unknown target of a route", doc: strings.Replace(machine("", "", "", "", ""), `"go":{"target":"b"}`, `"go":[{"condition":"true","target":"b"},{"condition":"true","target":"d"}]`, 1), issues: "unknown-target /states/a/transitions/go/1/target 4", says: `"d"`},
 	{name: "unknown target of a route list in target", doc: strings.Replace(machine("", "", "", "", ""), `"target":"b"`, `"target":[{"condition":"true","target":"b"},{"condition":"true","target":"d"}]`, 1), issues: "unknown-target /states/a/transitions/go/target/1/target 4", says: `"d"`},

@@ -222,8 +222,18 @@ func checkWrites(s *linter) {
 	})
 }
 
+// leadsNowhere reports an unknown target: what cannot be reached then says nothing of its own.
+func (s *linter) leadsNowhere() (unknown bool) {
+	s.visitTransitions(func(_ *State, t *Transition) {
+		for _, r := range t.Routes {
+			unknown = unknown || s.States[r.Target] == nil
+		}
+	})
+	return unknown
+}
+
 func checkReachable(s *linter) {
-	if s.graph.initial == nowhere {
+	if s.graph.initial == nowhere || s.leadsNowhere() {
 		return
 	}
 	for i, reached := range s.graph.findReachable() {
@@ -240,7 +250,7 @@ func checkPathToFinal(s *linter) {
 			finals = append(finals, i)
 		}
 	}
-	if len(finals) == 0 {
+	if len(finals) == 0 || s.leadsNowhere() {
 		return // a machine that is meant to run on
 	}
 	leads := s.graph.findStatesLeadingTo(finals)

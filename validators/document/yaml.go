@@ -43,12 +43,12 @@ func parseYAML(src []byte, limits Limits) (n *Node, issue *Issue) {
 	if err := loader.Load(&doc); errors.Is(err, io.EOF) {
 		return nil, &Issue{Rule: RuleSyntax, Line: 1, Column: 1, Message: "the document is empty"}
 	} else if err != nil {
-		return nil, describeSyntax(err, tooDeep, limits)
+		return nil, describeSyntax(src, err, tooDeep, limits)
 	}
 	if err := loader.Load(&second); err == nil {
 		return nil, &Issue{Rule: RuleUnsupported, Line: second.Line, Column: second.Column, Message: "there is a second document; one file holds one"}
 	} else if !errors.Is(err, io.EOF) {
-		return nil, describeSyntax(err, tooDeep, limits)
+		return nil, describeSyntax(src, err, tooDeep, limits)
 	}
 	f := flattener{src: src, line: 1, column: 1}
 	f.writeValue(doc.Content[0])
@@ -82,7 +82,7 @@ func refuseDirectives(src []byte) *Issue {
 var errDepth = errors.New("nested too deep")
 
 // describeSyntax words an error of the library.
-func describeSyntax(err error, tooDeep bool, limits Limits) *Issue {
+func describeSyntax(src []byte, err error, tooDeep bool, limits Limits) *Issue {
 	var known *yaml.LoadError
 	if !errors.As(err, &known) {
 		return &Issue{Rule: RuleSyntax, Message: "this is not well-formed YAML"}
@@ -96,10 +96,22 @@ func describeSyntax(err error, tooDeep bool, limits Limits) *Issue {
 	case tooDeep:
 		issue.Rule, issue.Message = RuleDepth, depthMessage(limits.Depth)
 		issue.Line, issue.Column = known.Mark.Line, known.Mark.Column
+	case isIndentedByTab(src, known.Mark.Line):
+		issue.Message = "a tab cannot indent YAML; use spaces"
+		issue.Line, issue.Column = known.Mark.Line, known.Mark.Column
 	case known.Stage == yaml.ComposerStage: // the only thing that it looks up
 		issue.Rule, issue.Message = RuleUnsupported, aliasMessage
 	}
 	return issue
+}
+
+func isIndentedByTab(src []byte, line int) bool {
+	lines := bytes.Split(src, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	text := lines[line-1]
+	return bytes.ContainsRune(text[:len(text)-len(bytes.TrimLeft(text, " \t"))], '\t')
 }
 
 // What JSON cannot express.

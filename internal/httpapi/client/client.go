@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -196,10 +197,27 @@ func unreachableError(host string, err error) error {
 	if errors.As(err, &op) {
 		cause = op.Err
 	}
-	return &engine.Error{
+	failed := &engine.Error{
 		Code: engine.CodeUnavailable, Message: fmt.Sprintf("The server at %s could not be reached.", host),
 		Hint: "Look whether it runs, and at its address.", RetryAfter: after, Err: cause,
 	}
+	if hint := HintCertificate(err); hint != "" {
+		failed.Message, failed.Hint = fmt.Sprintf("The certificate of %s is not trusted.", host), hint
+	}
+	return failed
+}
+
+// HintCertificate says what to do where err is about a server's certificate, and "" elsewhere.
+func HintCertificate(err error) string {
+	var failed *tls.CertificateVerificationError
+	var unsigned x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &unsigned):
+		return "If it is yours, trust it with --ca-file FILE (the certificate, or the one that signed it)."
+	case errors.As(err, &failed):
+		return "Call the server by a name that is in its certificate, and look at the certificate's dates."
+	}
+	return ""
 }
 
 // responseError turns an answer that is no success into the error that it was.

@@ -77,6 +77,12 @@ func wrapColumns(widths []int, width int) (configs []table.ColumnConfig) {
 	return configs
 }
 
+// Fit cuts a line that is longer than width.
+func Fit(line string, width int) string { return text.Snip(line, width, "...") }
+
+// Wrap breaks a line between words where it is longer than width.
+func Wrap(line string, width int) string { return text.WrapSoft(line, width) }
+
 // Count returns a number with its noun: "1 history", "2 histories".
 func Count[N int | int64](n N, noun string) string {
 	if n == 1 {
