@@ -17,7 +17,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	if err := Authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
 	}
-	d, warnings, err := e.ExamineDefinition(ctx, p, req)
+	d, warnings, err := e.examineDefinition(ctx, p, req, true)
 	if err != nil {
 		return DefineResult{}, err
 	}

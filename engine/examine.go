@@ -15,6 +15,11 @@ import (
 // *Error with every issue. Callers share the few places where that is done, and the time
 // counts for them while it passes.
 func (e *Engine) ExamineDefinition(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
+	return e.examineDefinition(ctx, p, req, false)
+}
+
+// examineDefinition is ExamineDefinition; try has the scripts run once, too.
+func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineRequest, try bool) (*workflow.Definition, []workflow.Issue, error) {
 	if req.Name != "" && !p.inScope(req.Name) {
 		return nil, nil, outOfScope(p, req.Name)
 	}
@@ -31,7 +36,7 @@ func (e *Engine) ExamineDefinition(ctx context.Context, p Principal, req DefineR
 		return nil, nil, err
 	}
 	defer stop()
-	d, issues, err := e.lintDefinition(ctx, p, req)
+	d, issues, err := e.lintDefinition(ctx, p, req, try)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,9 +57,9 @@ func (e *Engine) ExamineDefinition(ctx context.Context, p Principal, req DefineR
 
 // lintDefinition parses a definition and finds what is wrong with it. One that no operator brought
 // is read by the Reader, where there is one.
-func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
+func (e *Engine) lintDefinition(ctx context.Context, p Principal, req DefineRequest, try bool) (*workflow.Definition, []workflow.Issue, error) {
 	options := workflow.LintOptions{
-		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources,
+		Compiler: e.cfg.Compiler, Owner: validators.Owner{ID: p.ID, Trusted: p.Role == RoleOperator}, Models: e.cfg.Models, Sources: e.cfg.Sources, Try: try,
 	}
 	d, issues, err := e.readElsewhere(ctx, p, req, options)
 	elsewhere := err == nil

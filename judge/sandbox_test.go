@@ -104,7 +104,7 @@ func TestSandbox(t *testing.T) {
 			seen{judge.Reject, judge.CodeValidatorError, 1, judge.AssuranceNone, judge.LayerScript, "approved", nil},
 		},
 		{
-			"a validator that returns no boolean", newCase(validated("() => ({ valid: 1 })")),
+			"a validator that gives no answer", newCase(validated("() => 1")),
 			seen{judge.Reject, judge.CodeValidatorError, 1, judge.AssuranceNone, judge.LayerScript, "approved", nil},
 		},
 		{

@@ -195,6 +195,19 @@ func FindSandboxing(owner Owner, raw json.RawMessage) string {
 	return schema.FindCost(raw)
 }
 
+// Try runs scripts once, each alone, on a batch's data and context, and returns those that give no
+// answer: that throw, or return what is none. Where the sandbox cannot try, there are none.
+func (c *Compiler) Try(ctx context.Context, b script.Batch) ([]Problem, error) {
+	runner, ok := c.runner.(interface {
+		Try(ctx context.Context, b script.Batch) ([]script.Problem, error)
+	})
+	if !ok {
+		return nil, nil
+	}
+	found, err := runner.Try(ctx, b)
+	return convertProblems(found), err
+}
+
 func newSchemaProblems(err error) []Problem {
 	if err == nil {
 		return nil
@@ -229,11 +242,15 @@ func (c *Compiler) checkScripts(ctx context.Context, caller string, owner Owner,
 	if err != nil {
 		return nil, err
 	}
+	return convertProblems(found), nil
+}
+
+func convertProblems(found []script.Problem) []Problem {
 	out := make([]Problem, 0, len(found))
 	for _, p := range found {
 		out = append(out, Problem{Part: p.Name, Line: p.Line, Column: p.Column, Message: p.Message})
 	}
-	return out, nil
+	return out
 }
 
 // cache keeps compiled checks. Layers compile on every decision, so a hit must cost

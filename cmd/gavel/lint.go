@@ -68,7 +68,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer declared.Close()
-	options := workflow.LintOptions{Owner: operatorOwner, Sources: declared.Names()}
+	options := workflow.LintOptions{Owner: operatorOwner, Sources: declared.Names(), Try: true}
 	if options.Models, err = c.modelFlags.list(con.log); err != nil {
 		return err
 	}

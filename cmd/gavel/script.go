@@ -72,7 +72,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer func() { _ = box.Close() }() // its workers hold nothing
 	reply, err := box.pool.Run(ctx, script.Batch{
-		Caller: localCLI.ID, Owner: operatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched,
+		Caller: localCLI.ID, Owner: operatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched, Console: true,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
 	})
 	if err != nil {
@@ -90,6 +90,9 @@ type scriptVerdict struct {
 }
 
 func printVerdict(con *console, r script.Result) {
+	for _, line := range r.Console {
+		con.out.Printf("console: %s\n", line)
+	}
 	switch {
 	case r.Code != script.OK:
 		con.out.Printf("failed (%s): %s\n", r.Code, r.Detail)

@@ -28,6 +28,8 @@ type LintOptions struct {
 	// Models are the names of the models that an operator configured. None means
 	// that useLLM cannot be served.
 	Models []string
+	// Try has each script run once in the sandbox, on what the definition requires.
+	Try bool
 	// Sources are the names of the configured sources of evidence; nil when unknown, which
 	// skips their rule.
 	Sources []string
@@ -83,7 +85,7 @@ func (d *Definition) Lint(ctx context.Context, o LintOptions) ([]Issue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
-	return d.lintProblems(ctx, o, problems)
+	return d.lintProblems(ctx, o, append(problems, d.tryScripts(ctx, o, problems)...))
 }
 
 // lintProblems is Lint after, or without, compiling.
@@ -312,6 +314,7 @@ func (d *Definition) FinishLint(ctx context.Context, o LintOptions, known []Issu
 		return nil, fmt.Errorf("lint workflow %q: %w", d.Name, err)
 	}
 	rules := listCompileRules()
+	problems = append(problems, d.tryScripts(ctx, o, problems)...)
 	s := &linter{Definition: d, problems: problems, issues: known, ended: ctx.Err}
 	return s.runRules(ctx, rules[:])
 }
@@ -329,6 +332,7 @@ const (
 	badField problemKind = iota
 	badSchema
 	badScript
+	throwingScript
 )
 
 // compileParts compiles all scripts in one call, and each pair of schema and required fields

@@ -41,15 +41,17 @@ func listLintRules() []Rule {
 		{"evidence-unbound", w, "An evidence argument comes from a field that nothing requires, or that agents can set freely.", checkEvidenceArguments},
 		{"claimed-evidence", w, "A script of a transition that fetches evidence reads a field of that name in data or context, where the agent writes.", checkClaimedEvidence},
 		{"required-not-writable", w, "A transition requires a field that its writes do not allow.", checkRequiredWritable},
+		listCompileRules()[3],
 		{"unchecked-field", w, "A script reads a field of data that nothing requires and does not handle its absence.", checkFieldReads},
 	}
 }
 
-func listCompileRules() [3]Rule {
+func listCompileRules() [4]Rule {
 	return [...]Rule{
 		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", reportProblems(badSchema)},
 		{"script-invalid", SeverityError, "A validator or condition does not compile.", reportProblems(badScript)},
 		{"field-invalid", SeverityError, "A required field is not a key, dotted name or JSON pointer.", reportProblems(badField)},
+		{"script-throws", SeverityWarning, "A script gives no answer on data with the required fields alone, or on {} where none is required.", reportProblems(throwingScript)},
 	}
 }
 

@@ -74,7 +74,7 @@ func (j *job) prepareRequest() bool {
 	j.asked, j.reached = j.asked[:0], 0
 	j.request = Request{
 		Op: j.op, Sources: j.request.Sources[:0],
-		Now: j.request.Now, Seed: j.request.Seed,
+		Now: j.request.Now, Seed: j.request.Seed, Console: j.request.Console,
 		Data: j.request.Data, Context: j.request.Context, Evidence: j.request.Evidence, Document: j.request.Document,
 	}
 	if j.schema > 0 {

@@ -101,7 +101,7 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 	if b.Now.IsZero() {
 		b.Now = p.cfg.Now()
 	}
-	j.request.Now, j.request.Seed = b.Now.UnixNano(), b.Seed
+	j.request.Now, j.request.Seed, j.request.Console = b.Now.UnixNano(), b.Seed, b.Console
 	j.request.Data, j.request.Context, j.request.Evidence, j.request.Document = b.Data, b.Context, b.Evidence, b.Document
 	unhardened, err := p.runJob(ctx, &p.eval, j)
 	if err != nil {
@@ -117,17 +117,29 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 // apart for it; schemas are compiled. What a script answers to empty input does not matter; that it
 // ends within its limits does. The error wraps ErrUnavailable, ErrInput or is ctx's.
 func (p *Pool) Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error) {
+	return p.examine(ctx, Batch{Caller: caller, Owner: owner, Validators: scripts}, Threw, BadResult)
+}
+
+// Try is Check on the data, context and evidence of a batch, whose routes and validators
+// must give an answer.
+func (p *Pool) Try(ctx context.Context, b Batch) ([]Problem, error) { return p.examine(ctx, b) }
+
+// examine has each script run alone, in the worker for checks. Problems are those that do not
+// end well, or in a way that is accepted.
+func (p *Pool) examine(ctx context.Context, b Batch, accepted ...Code) ([]Problem, error) {
 	var problems []Problem
-	for part := range slices.Chunk(scripts, p.cfg.MaxScripts) {
-		j, err := p.newJob(OpCheck, Batch{Caller: caller, Owner: owner, Validators: part})
+	for part := range slices.Chunk(b.Validators, p.cfg.MaxScripts) {
+		b.Validators = part
+		j, err := p.newJob(OpCheck, b)
 		if err != nil {
 			return nil, err
 		}
+		j.request.Data, j.request.Context, j.request.Evidence = b.Data, b.Context, b.Evidence
 		if _, err := p.runJob(ctx, &p.check, j); err != nil {
 			return nil, err
 		}
 		for _, r := range j.states {
-			if r.Code != OK && r.Code != Threw && r.Code != BadResult {
+			if r.Code != OK && !slices.Contains(accepted, r.Code) {
 				problems = append(problems, Problem{Name: r.Name, Line: r.line, Column: r.column, Message: r.Detail})
 			}
 		}

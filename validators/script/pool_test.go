@@ -98,7 +98,7 @@ func TestResultsOfAScript(t *testing.T) {
 		{"(d) => {\n  throw new Error('no\\u001b[0m')\n}", script.Result{Code: script.Threw, Detail: "it threw Error: no[0m (line 2)"}},
 		{"() => { throw 'text' }", script.Result{Code: script.Threw, Detail: "it threw text (line 1)"}},
 		{"(d) => d.comments", script.Result{Code: script.BadResult, Detail: "it returned undefined"}},
-		{"(d) => ({ valid: d.comments && true })", script.Result{Code: script.BadResult, Detail: "use !!(...)"}},
+		{"(d) => ({ valid: d.comments && true })", script.Result{Code: script.OK, Confidence: 1}},
 		{"() => ({ valid: true, confidence: 2 })", script.Result{Code: script.BadResult, Detail: "confidence must be a number from 0 to 1"}},
 		{"async () => true", script.Result{Code: script.BadSource, Detail: "must be synchronous"}},
 		{"data.n > 2", script.Result{Code: script.BadSource, Detail: "write one function"}},

@@ -112,6 +112,8 @@ type Batch struct {
 	Data, Context, Evidence json.RawMessage
 	// Document is the JSON value that Schema applies to; nil is {}.
 	Document json.RawMessage
+	// Console asks for what scripts write to console, which otherwise goes nowhere.
+	Console bool
 }
 
 // Code classifies how one script ended.
@@ -144,6 +146,9 @@ type Result struct {
 	// Detail explains a Code other than OK in one sentence that a model can act on:
 	// which limit was hit or which rule was broken, and how to write it instead.
 	Detail string `json:"detail,omitempty"`
+	// Console are the lines that it wrote to console, where the Batch asked for them: at most
+	// MaxNotes of MaxNote.
+	Console []string `json:"console,omitempty"`
 }
 
 // Reply answers a Batch.

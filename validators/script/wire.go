@@ -90,6 +90,8 @@ type Request struct {
 	// stops behind them unless one is true, and at the first fault.
 	Routes  int
 	Sources []Source
+	// Console has what scripts write to console come back with their outcomes.
+	Console bool `json:",omitempty"`
 	// Data, Context and Evidence are JSON objects; empty is {}. A Schema applies
 	// to Document, which is any JSON document; empty is {}. They travel behind the line of
 	// JSON, as they are.
@@ -212,13 +214,16 @@ func (o *Outcome) Decode(content []byte) error {
 		return err
 	}
 	if len(rest) > 0 || !slices.Contains(codes, o.Code) || o.Index < 0 || o.Line < 0 || o.Column < 0 || o.Confidence < 0 || o.Confidence > 1 ||
-		max(len(o.Violations), len(o.Suggestions)) > MaxNotes || len(o.Objections) > maxViolations {
+		max(len(o.Violations), len(o.Suggestions), len(o.Console)) > MaxNotes || len(o.Objections) > maxViolations {
 		return fmt.Errorf("%w: not an outcome", errFrame)
 	}
 	o.Name, o.Detail = "", Clean(o.Detail, maxMessage)
 	o.Late = o.Late && o.Code == Timeout
+	for i := range o.Console {
+		o.Console[i] = Clean(o.Console[i], MaxNote)
+	}
 	if o.Code != OK {
-		o.Result = Result{Code: o.Code, Detail: o.Detail}
+		o.Result = Result{Code: o.Code, Detail: o.Detail, Console: o.Console}
 		o.Objections = nil
 		return nil
 	}

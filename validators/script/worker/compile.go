@@ -21,6 +21,7 @@ type program struct {
 	// params is how many of (data, context, evidence) the function can see; the
 	// others need not be built.
 	params int
+	logs   bool            // it may write to console
 	schema *schema.Schema  // instead of code, for a schema
 	fault  *script.Outcome // instead of code: it does not compile
 }
@@ -55,7 +56,7 @@ func compileScript(s script.Source) *program {
 	if err != nil {
 		return &program{fault: syntaxFault(s, err)}
 	}
-	p.code = code
+	p.code, p.logs = code, strings.Contains(s.Text, "console")
 	return p
 }
 

@@ -24,10 +24,10 @@ func newFault(code script.Code, detail string) script.Outcome {
 func newBadResult(detail string) script.Outcome { return newFault(script.BadResult, detail) }
 
 const (
-	detailBoolean    = "valid must be true or false; use !!(...)"
+	detailBoolean    = "valid must be true or false, or a value that counts as one, such as 1 or undefined; use !!(...)"
 	detailShape      = "it must return true, false or { valid, confidence, reason }; it returned "
 	detailConfidence = "confidence must be a number from 0 to 1, or absent"
-	detailReason     = "reason must be a string, or absent"
+	detailReason     = "reason must be a string, or absent" // false and the like are absent: cond && 'text'
 )
 
 var (
@@ -61,7 +61,7 @@ func (r *resultReader) readObject(object *goja.Object) script.Outcome {
 	if then, ok := goja.AssertFunction(r.getOwn(object, "then")); ok && then != nil {
 		return newBadResult(wantSync)
 	}
-	valid, ok := readBool(r.getOwn(object, "valid"))
+	valid, ok := readTruth(r.getOwn(object, "valid"))
 	if !ok {
 		return newBadResult(detailBoolean)
 	}
@@ -69,7 +69,7 @@ func (r *resultReader) readObject(object *goja.Object) script.Outcome {
 	if o.Confidence, ok = readConfidence(r.getOwn(object, "confidence")); !ok {
 		return newBadResult(detailConfidence)
 	}
-	if reason := r.getOwn(object, "reason"); !isAbsent(reason) {
+	if reason := r.getOwn(object, "reason"); !isUnsaid(reason) {
 		text, ok := reason.(goja.String)
 		if !ok {
 			return newBadResult(detailReason)
@@ -88,7 +88,7 @@ func (r *resultReader) readObject(object *goja.Object) script.Outcome {
 // readNotes reads an optional array of strings; entries beyond MaxNotes are dropped.
 func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bool) {
 	v := r.getOwn(object, name)
-	if isAbsent(v) {
+	if isUnsaid(v) {
 		return nil, true
 	}
 	array, ok := v.(*goja.Object)
@@ -101,7 +101,11 @@ func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bo
 	}
 	var list []string
 	for i := range int(min(length.ToInteger(), script.MaxNotes)) {
-		text, ok := array.Get(formatInt(i)).(goja.String)
+		entry := array.Get(formatInt(i))
+		if isUnsaid(entry) {
+			continue
+		}
+		text, ok := entry.(goja.String)
 		if !ok {
 			return nil, false
 		}
@@ -137,6 +141,29 @@ func readBool(v goja.Value) (value, ok bool) {
 		return false, false
 	}
 	return v.ToBoolean(), true
+}
+
+// readTruth reads valid as JavaScript's conditions do, without running code of the script:
+// scripts say data.x && data.x.length > 3, and data.mail.match(/@/). What cannot be meant as
+// an answer is none: nothing at all, a symbol, a function that was not called, a promise.
+func readTruth(v goja.Value) (value, ok bool) {
+	switch v := v.(type) {
+	case nil, *goja.Symbol:
+		return false, false
+	case *goja.Object:
+		class := v.ClassName()
+		return true, (class == "Object" || class == "Array") && v.ExportType() != promiseType
+	}
+	return v.ToBoolean(), true
+}
+
+// isUnsaid reports that nothing was said: a value that is absent, false, empty or a bare true,
+// as cond && 'text' and ok || 'text' leave it.
+func isUnsaid(v goja.Value) bool {
+	if _, isObject := v.(*goja.Object); isObject {
+		return false
+	}
+	return isAbsent(v) || v.ExportType() == boolType || !v.ToBoolean()
 }
 
 func isAbsent(v goja.Value) bool {

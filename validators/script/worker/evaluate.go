@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dlclark/regexp2/v2"
@@ -92,6 +93,11 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	if err != nil {
 		return newFault(script.BadInput, err.Error())
 	}
+	var lines []string
+	if p.logs {
+		lines = make([]string, 0, script.MaxNotes)
+		addConsole(vm, q.Console, &lines)
+	}
 	used, began := processorTime(), time.Now()
 	run.start(vm, began)
 	o = e.callScript(vm, p, s.Kind, args)
@@ -99,7 +105,43 @@ func (e *evaluator) evaluate(q *script.Request, s script.Source) (o script.Outco
 	if time.Since(began) > e.setup.Soft && o.Code != script.Memory {
 		o = script.Outcome{Late: isStarved(processorTime()-used, e.setup.Soft), Result: script.Result{Code: script.Timeout}}
 	}
+	o.Console = lines
 	return o
+}
+
+// addConsole gives scripts a console, which people leave in them. What is written there goes
+// nowhere, unless it is kept.
+func addConsole(vm *goja.Runtime, keep bool, lines *[]string) {
+	stringify, _ := goja.AssertFunction(vm.Get("JSON").ToObject(vm).Get("stringify")) // as it is before the script runs
+	write := func(call goja.FunctionCall) goja.Value {
+		if keep && len(*lines) < script.MaxNotes {
+			*lines = append(*lines, describeArguments(stringify, call.Arguments))
+		}
+		return goja.Undefined()
+	}
+	console := vm.NewObject()
+	for _, name := range []string{"log", "info", "warn", "error", "debug", "trace", "dir", "table", "assert", "group", "groupEnd", "time", "timeEnd"} {
+		_ = console.Set(name, write) // a plain object takes it
+	}
+	_ = vm.Set("console", console)
+}
+
+// describeArguments is a line of console: texts as they are, all else as JSON. It runs code of
+// the script, within its time.
+func describeArguments(stringify goja.Callable, args []goja.Value) string {
+	words := make([]string, len(args))
+	for i, v := range args {
+		text, isText := v.(goja.String)
+		if !isText {
+			words[i] = describeValue(v)
+			written, err := stringify(goja.Undefined(), v)
+			if text, isText = written.(goja.String); err != nil || !isText {
+				continue
+			}
+		}
+		words[i] = copyText(text, script.MaxNote)
+	}
+	return script.Clean(strings.Join(words, " "), script.MaxNote)
 }
 
 // decodeArguments decodes as many of data, context and evidence as the script can see.

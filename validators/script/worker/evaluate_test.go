@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,22 @@ func TestContract(t *testing.T) {
 		{"({get valid() { return true }})", true, 1, ""},
 		{"new Proxy({valid: true, confidence: 0.5}, {})", true, 0.5, ""},
 		{"(() => { class V { constructor() { this.valid = true } } return new V() })()", true, 1, ""},
+		// Point 7: valid counts as in a condition of JavaScript, and a reason that is false is none.
+		{"({valid: data.x && data.x.length > 3})", false, 1, ""},
+		{"({valid: undefined})", false, 1, ""},
+		{"({valid: null, reason: 'r'})", false, 1, ""},
+		{"({valid: 0})", false, 1, ""},
+		{"({valid: NaN})", false, 1, ""},
+		{"({valid: ''})", false, 1, ""},
+		{"({valid: 0n})", false, 1, ""},
+		{"({valid: 1})", true, 1, ""},
+		{"({valid: 'false', confidence: 0.5})", true, 0.5, ""},
+		{"({valid: 'a@b'.match(/@/)})", true, 1, ""},
+		{"({valid: 'ab'.match(/@/)})", false, 1, ""},
+		{"({valid: {valueOf: () => false}})", true, 1, ""},
+		{"({valid: true, reason: false, violations: false, suggestions: ''})", true, 1, ""},
+		{"({valid: true, reason: true || 'text'})", true, 1, ""},
+		{"({valid: false, violations: [data.x && 'x', undefined, null, 'y'], suggestions: [false]})", false, 1, ""},
 		{"undefined", false, 0, "returned undefined"},
 		{"null", false, 0, "returned null"},
 		{"1", false, 0, "returned a number"},
@@ -62,12 +79,12 @@ func TestContract(t *testing.T) {
 		{"Object.assign(Promise.resolve(), {valid: true})", false, 0, "must be synchronous"},
 		{"Promise.resolve(true)", false, 0, "must be synchronous"},
 		{"({valid: true, then() {}})", false, 0, "must be synchronous"},
-		{"({})", false, 0, "valid must be true or false; use !!"},
-		{"({valid: undefined})", false, 0, "use !!"},
-		{"({valid: 1})", false, 0, "use !!"},
-		{"({valid: 'false'})", false, 0, "use !!"},
+		{"({})", false, 0, "valid must be true or false, or a value that counts as one"},
 		{"({valid: new Boolean(true)})", false, 0, "use !!"},
-		{"({valid: {valueOf: () => true}})", false, 0, "use !!"},
+		{"({valid: Promise.resolve(false)})", false, 0, "use !!"},
+		{"({valid: () => false})", false, 0, "use !!"},
+		{"({valid: Symbol('x')})", false, 0, "use !!"},
+		{"({valid: new Date()})", false, 0, "use !!"},
 		{"Object.create({valid: true})", false, 0, "use !!"},
 		{"(Object.prototype.valid = true, {})", false, 0, "use !!"},
 		{"new (class { get valid() { return true } })()", false, 0, "use !!"},
@@ -81,7 +98,7 @@ func TestContract(t *testing.T) {
 		{"({valid: false, violations: 'x'})", false, 0, "violations must be an array"},
 		{"({valid: false, violations: [1]})", false, 0, "violations must be an array"},
 		{"({valid: false, violations: {length: 1}})", false, 0, "violations must be an array"},
-		{"({valid: false, suggestions: [null]})", false, 0, "suggestions must be an array"},
+		{"({valid: false, suggestions: [{}]})", false, 0, "suggestions must be an array"},
 		{"({get valid() { throw new Error('no') }})", false, 0, "it threw Error: no"},
 		{"(() => { throw {message: 'own'} })()", false, 0, "it threw own"},
 		{"(() => { throw Object.create({message: 'inherited'}) })()", false, 0, "it threw (line 1)"},
@@ -97,6 +114,31 @@ func TestContract(t *testing.T) {
 		}
 		if o.Code != script.OK || o.Valid != c.valid || o.Confidence != c.conf || math.Signbit(o.Confidence) {
 			t.Errorf("%s: %+v", c.returns, o)
+		}
+	}
+}
+
+// Point 7: console is there and changes nothing; what is written to it is kept where it is asked
+// for, in bounds.
+func TestPoint7Console(t *testing.T) {
+	p := worker.NewInProcess()
+	for text, want := range map[string][]string{
+		`(d) => { console.log("n is", d.n, {a: [1]}, undefined, null, true); return true }`:                    {`n is 3 {"a":[1]} undefined null true`},
+		`(d) => { console.warn(1); console.error("two\n"); return console.table([]) === undefined }`:           {"1", "two ", "[]"},
+		`(d) => { delete globalThis.JSON; console.log({a: 1}, {toJSON() { throw 1 }}, () => 1); return true }`: {`{"a":1} an object an object`},
+		`(d) => { for (let i = 0; i < 100; i++) console.debug("x".repeat(1e3)); return true }`:                 slices.Repeat([]string{strings.Repeat("x", script.MaxNote)}, script.MaxNotes),
+		`(d) => { const console = {log() {}}; console.log(1); return true }`:                                   nil,
+		`(d) => { console.log("before"); return d.a.b }`:                                                       {"before"},
+	} {
+		for _, keep := range []bool{true, false} {
+			q := script.Request{Op: script.OpRun, Data: []byte(`{"n":3}`), Console: keep}
+			o := p.Evaluate(&q, script.Source{Kind: script.Validator, Text: text})
+			if fails := strings.Contains(text, "d.a.b"); (o.Code == script.OK) == fails || o.Valid == fails {
+				t.Errorf("%s: %+v", text, o)
+			}
+			if keep && !slices.Equal(o.Console, want) || !keep && len(o.Console) > 0 {
+				t.Errorf("%s: %q, want %q", text, o.Console, want)
+			}
 		}
 	}
 }
@@ -195,11 +237,13 @@ func FuzzContract(f *testing.F) {
 		text := fmt.Sprintf("() => ({ valid: %s, confidence: %v, reason: String.fromCharCode(%s), violations: Array(%d).fill('v') })",
 			values[uint(valid)%uint(len(values))], number(confidence), units(reason), notes)
 		o := p.Evaluate(&q, script.Source{Kind: script.Validator, Text: text})
-		ok := uint(valid)%uint(len(values)) < 2 && confidence >= 0 && confidence <= 1
+		says := values[uint(valid)%uint(len(values))]
+		ok := says != "new Boolean(true)" && confidence >= 0 && confidence <= 1
+		yes := !slices.Contains([]string{"false", "null", "undefined", "NaN"}, says)
 		if (o.Code == script.OK) != ok {
 			t.Fatalf("%s: %+v", text, o)
 		}
-		if ok && (o.Valid != (uint(valid)%uint(len(values)) == 0) || o.Confidence != confidence || o.Reason != script.Clean(o.Reason, script.MaxReason) || len(o.Violations) != min(notes, script.MaxNotes)) {
+		if ok && (o.Valid != yes || o.Confidence != confidence || o.Reason != script.Clean(o.Reason, script.MaxReason) || len(o.Violations) != min(notes, script.MaxNotes)) {
 			t.Fatalf("%s: %+v", text, o)
 		}
 	})
