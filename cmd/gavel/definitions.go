@@ -210,7 +210,7 @@ func listMistakes(err error) error {
 		return err
 	}
 	text := strings.Replace(f.Err.Error(), all.Error(), fmt.Sprintf("%d mistakes", len(lines)), 1)
-	return &term.ExitError{Code: f.Code, Err: errors.New(text), Hint: f.Hint, Lines: lines}
+	return &term.ExitError{Code: f.Code, Err: errors.New(text), Hint: f.Hint, Lines: lines, Reason: f.Reason}
 }
 
 func issueLines(file string, issues []workflow.Issue) []string {

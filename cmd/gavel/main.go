@@ -123,12 +123,23 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return demo.RunTests(ctx, demo.ProjectFile, stdout)
 	}
 	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
+		if asksForJSON(args) {
+			return con.err.PrintErrorJSON(listMistakes(err))
+		}
 		return con.err.PrintError(listMistakes(err))
 	}
 	if con.unsure {
 		return term.ExitUnknown
 	}
 	return term.ExitOK
+}
+
+// asksForJSON reports whether args have --json, also where they could not be understood.
+func asksForJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
 func withoutSettings(environ []string) []string {

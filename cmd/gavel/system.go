@@ -374,7 +374,7 @@ func engineFailure(err error) error {
 	if !ok {
 		return term.UnknownErrorf("", "%w", err)
 	}
-	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint}
+	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint, Reason: string(known.Code)}
 	switch known.Code {
 	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
 		f.Code = term.ExitUnknown

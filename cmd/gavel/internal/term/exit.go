@@ -1,8 +1,10 @@
 package term
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -22,6 +24,8 @@ type ExitError struct {
 	Hint string
 	// Lines are printed before the error: one for each mistake, where there can be many.
 	Lines []string
+	// Reason is the stable code of what went wrong, where there is one; for programs.
+	Reason string
 }
 
 // ErrBad ends a check that has printed what is bad.
@@ -63,6 +67,30 @@ func (t *Terminal) PrintError(err error) int {
 	if f.Hint != "" {
 		t.Printf("%s %s\n", t.Dim("  hint:"), f.Hint)
 	}
+	return f.Code
+}
+
+// PrintErrorJSON prints what PrintError does for a program: as one line of JSON.
+func (t *Terminal) PrintErrorJSON(err error) int {
+	f, ok := errors.AsType[*ExitError](err)
+	if !ok {
+		f = &ExitError{Code: ExitUnknown, Err: err}
+	}
+	if f.Err == nil {
+		return f.Code
+	}
+	type failure struct {
+		Code     string   `json:"code,omitempty"`
+		Message  string   `json:"message"`
+		Hint     string   `json:"hint,omitempty"`
+		Mistakes []string `json:"mistakes,omitempty"`
+		Exit     int      `json:"exit"`
+	}
+	var line strings.Builder
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(map[string]failure{"error": {f.Reason, strings.TrimSpace(f.Err.Error()), f.Hint, f.Lines, f.Code}}) // strings and a number always encode
+	_, _ = io.WriteString(t.w, EscapeJSON(line.String()))
 	return f.Code
 }
 
