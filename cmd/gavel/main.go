@@ -176,6 +176,9 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	con.level = new(slog.LevelVar)
 	con.level.Set(logLevel(cmds.LogLevel))
 	con.log = telemetry.NewLogger(stderr, con.level, cmds.LogFormat == "json")
+	if cmds.LogFormat == "json" {
+		con.err = term.New(logLines{telemetry.NewLogger(stderr, slog.LevelInfo, true)})
+	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(con)
 }
@@ -244,6 +247,19 @@ func helpWhenAsked(args []string) []string {
 		return append(append([]string{}, args[1:]...), "--help")
 	}
 	return args
+}
+
+// logLines makes each line that is for a person a message of a log: where programs read stderr,
+// all of it has their form.
+type logLines struct{ log *slog.Logger }
+
+func (l logLines) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if line = strings.TrimSpace(line); line != "" {
+			l.log.Info(line)
+		}
+	}
+	return len(p), nil
 }
 
 func logLevel(name string) (level slog.Level) {

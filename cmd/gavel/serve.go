@@ -134,7 +134,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	defer forgiveOnHangup(con.log, sys.pool)()
 	defer newReloader(con, c, r, known, watch).run(ctx)()
 	con.err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
-	con.log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "models", strings.Join(sys.model.names(), ", "))
+	con.log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "tls", c.TLSCert != "",
+		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
+	defer func() { con.log.Info("ended", "address", server.URL()) }()
 	if err := server.Serve(ctx); err != nil {
 		return term.UnknownErrorf("", "the listener failed: %w", err)
 	}
