@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -30,6 +31,28 @@ func (f compilerFunc) Compile(ctx context.Context, caller string, _ validators.O
 func scripted(name string) engine.DefineRequest {
 	return engine.DefineRequest{Document: []byte(fmt.Sprintf(
 		`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","validator":"() => true"}}},"b":{"final":true}}}`, name))}
+}
+
+// Point 7: define warns of a script that throws, whoever defines it; a stateless decision, which
+// brings a definition with every call, does not try it.
+func TestPoint7DefineTriesScripts(t *testing.T) {
+	b := newBench(t)
+	req := scripted("throws")
+	req.Document = []byte(strings.Replace(string(req.Document), "() => true", "(data) => data.customer.zip.length === 5", 1))
+	throws := func(issues []workflow.Issue) bool {
+		return slices.ContainsFunc(issues, func(i workflow.Issue) bool {
+			return i.Rule == "script-throws" && i.Line == 1 && strings.Contains(i.Message, "on the data {}")
+		})
+	}
+	for _, p := range []engine.Principal{agent, operator} {
+		made, err := b.Define(t.Context(), p, req)
+		if err != nil || !throws(made.Warnings) {
+			t.Errorf("%s: %+v, %v", p.Role, made.Warnings, err)
+		}
+		if _, issues, err := b.ExamineDefinition(t.Context(), p, req); err != nil || throws(issues) {
+			t.Errorf("%s: it was tried without being defined: %+v, %v", p.Role, issues, err)
+		}
+	}
 }
 
 // Point 15: whoever passes a reader of files, an agent's definition cannot name one; an

@@ -105,6 +105,7 @@ func TestReloadOfDefinitions(t *testing.T) {
 			t.Errorf("over REST, as an operator: %d %v", status, answer)
 		}
 		put(t, filepath.Join(dir, "checks", "go.js"), "() => false")
+		put(t, filepath.Join(dir, "guarded.test.yaml"), "workflow: guarded.json\ntests: []\n") // point 14: it is no definition
 		put(t, file, named)
 		s.hangUp()
 		if got := s.move(s.begin(s.agent, "guarded")); got != "reject" {
@@ -119,6 +120,9 @@ func TestReloadOfDefinitions(t *testing.T) {
 		s.hangUp()
 		if again := strings.Count(s.stderr.String(), "in force for new instances"); again != known+1 {
 			t.Errorf("nothing was changed, and %d definitions are in force anew", again-known-1)
+		}
+		if strings.Contains(s.stderr.String(), "guarded.test.yaml") {
+			t.Error("a file of tests was taken for a definition")
 		}
 	})
 }
