@@ -256,7 +256,7 @@ type logLines struct{ log *slog.Logger }
 func (l logLines) Write(p []byte) (int, error) {
 	for line := range strings.Lines(string(p)) {
 		if line = strings.TrimSpace(line); line != "" {
-			l.log.Info(line)
+			l.log.Info(line) //nolint:sloglint // the line is the message
 		}
 	}
 	return len(p), nil

@@ -41,6 +41,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	about, examples, _ := strings.Cut(node.Detail, "Examples:")
 	about, _, _ = strings.Cut(about, "\n\n")
 	page := fmt.Sprintf("Usage: gavel %s\n\n%s\n\n%s\n\nExamples:%s\n\nFlags:\n", node.Summary(), node.Help, about, examples)
+	var rows []string
 	groups := map[string]string{}
 	for _, f := range slices.Concat(node.AllFlags(true)...) {
 		section, _, _ := keyOf(commandName(node), f)
@@ -52,8 +53,9 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 			continue
 		}
 		first, _, _ := strings.Cut(strings.TrimSuffix(f.Help, "."), ". ")
-		page += term.Fit(fmt.Sprintf("  %-28s %s", f.String(), first), helpWidth) + "\n"
+		rows = append(rows, term.Fit(fmt.Sprintf("  %-28s %s", f.String(), first), helpWidth))
 	}
+	page += strings.Join(rows, "\n") + "\n"
 	for _, section := range slices.Sorted(maps.Keys(groups)) {
 		page += "\n" + term.Wrap(strings.ToUpper(section[:1])+section[1:]+":"+groups[section], helpWidth) + "\n"
 	}
