@@ -27,6 +27,7 @@ const (
 type question struct {
 	prompt   prompts.Prompt
 	criteria []prompts.Criterion
+	stated   bool // the criteria are the definition's, not the general ones
 	shown    shown.Documents
 	marker   string
 	nonce    string
@@ -39,7 +40,7 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	if len(c.Candidates) == 0 {
 		return question{}, errors.New("judge: the case has no target to ask about")
 	}
-	q := question{criteria: criteriaOf(c.Rubric), marker: marker, nonce: nonce}
+	q := question{criteria: criteriaOf(c.Rubric), stated: len(c.Rubric.Criteria) > 0, marker: marker, nonce: nonce}
 	to := c.Candidates[0]
 	in := prompts.Input{
 		Workflow: c.Workflow, About: c.About.Workflow,

@@ -318,6 +318,12 @@ func shrinkConfidence(stated float64) float64 {
 	return roundConfidence(noEvidence + (min(clampUnit(stated), mostStated)-noEvidence)*shrinkage)
 }
 
+// StatedFor writes the least confidence that an uncalibrated model has to state, so that it counts
+// as c after it was shrunk; rounded up to three decimals.
+func StatedFor(c float64) string {
+	return strconv.FormatFloat(math.Ceil((noEvidence+(c-noEvidence)/shrinkage)*1000-1e-6)/1000, 'f', -1, 64)
+}
+
 func roundConfidence(c float64) float64 { return math.Round(clampUnit(c)*1e6) / 1e6 }
 
 // LeastStated and its complement limit a stated confidence: its log-odds have no value at

@@ -220,7 +220,7 @@ func TestDecide(t *testing.T) {
 			"an unsure validator under strict", newCase(validated(ok), ruled(strict)), replies(agrees(0.6)), nil,
 			seen{
 				judge.Reject, judge.CodeLowConfidence, 0.6, judge.AssuranceValidators, judge.ByPolicy, "approved",
-				[]string{"Nothing objects, but the confidence of 0.6 is lower than this workflow requires."},
+				[]string{"Nothing objects, but the confidence of 0.60 is lower than this workflow requires."},
 			},
 		},
 		{

@@ -68,6 +68,9 @@ func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
 // weighAnswer turns a consistent answer into an opinion. The model only answers
 // criteria; code derives the outcome.
 func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Opinion {
+	if a.NoCriteria {
+		return q.weighWhole(a, model)
+	}
 	verdicts := make([]CriterionVerdict, 0, len(q.criteria))
 	for _, c := range q.criteria {
 		verdicts = append(verdicts, q.verdictOn(c, a.Criteria))
@@ -76,9 +79,7 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	unmet := withStatus(verdicts, llm.StatusNotMet)
 	open := withStatus(verdicts, llm.StatusCannotAssess)
 	if len(open) > 0 && len(unmet) == 0 && !a.InjectionSuspected {
-		op := noJudgement(TroubleCannotAssess, "", model)
-		op.Findings, op.Suggestions = q.findingsOn(CodeCriterionNotAssessable, open, nil), q.cleanRemarks(a.Suggestions)
-		return op
+		return q.unsureOpinion(a, open, model)
 	}
 	op := Opinion{
 		Layer: LayerModel, Outcome: Approve, Confidence: noEvidence, Assurance: AssuranceLLM,
@@ -95,6 +96,46 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	}
 	if model.Calibration != "" {
 		op.Assurance = AssuranceLLMCalibrated
+	}
+	op.Model = &model
+	return op
+}
+
+// unsureOpinion says which criteria cannot be assessed. A model that refused says why, too.
+func (q question) unsureOpinion(a llm.Answer, open []CriterionVerdict, model ModelRecord) Opinion {
+	reasoning := troubleMessage(TroubleCannotAssess)
+	findings := q.findingsOn(CodeCriterionNotAssessable, open, nil)
+	if !a.Approved {
+		reasoning = joinSentences(reasoning, q.clean(a.Reasoning, maxWords))
+		findings = append(findings, q.objectionFindings(a.Violations)...)
+	}
+	op := noJudgement(TroubleCannotAssess, reasoning, model)
+	op.Findings, op.Suggestions = findings, q.cleanRemarks(a.Suggestions)
+	return op
+}
+
+// noQuotes is why criteria are not assessed by an answer that approves without them.
+const noQuotes = "no_quotes: the model approved the move as a whole, without saying which criteria are met and what shows it"
+
+// weighWhole turns an answer without criteria into an opinion: the form of the Generic DFA
+// server's judges. It refuses with its reasons. It cannot meet criteria that the definition
+// states; where there are none it approves, if it says why. Calibrations are fitted on answers
+// with criteria, so none applies.
+func (q question) weighWhole(a llm.Answer, model ModelRecord) Opinion {
+	op := Opinion{
+		Layer: LayerModel, Outcome: Approve, Confidence: shrinkConfidence(a.Confidence), Assurance: AssuranceLLM,
+		Reasoning: q.clean(a.Reasoning, maxWords), Suggestions: q.cleanRemarks(a.Suggestions),
+	}
+	switch {
+	case a.InjectionSuspected || !a.Approved:
+		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, nil)
+	case q.stated || op.Reasoning == "":
+		for _, c := range q.criteria {
+			model.Criteria = append(model.Criteria, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: llm.StatusCannotAssess, Why: noQuotes})
+		}
+		open := model.Criteria
+		model.Criteria = open[:min(len(open), maxRecorded)]
+		return q.unsureOpinion(a, open, model)
 	}
 	op.Model = &model
 	return op
@@ -176,11 +217,18 @@ func (q question) rejectionFindings(a llm.Answer, unmet []CriterionVerdict) []va
 	} else {
 		out = append(out, q.findingsOn(CodeCriterionNotMet, unmet, nil)...)
 	}
-	for _, objection := range objections {
-		out = append(out, validators.Finding{Code: CodeModelObjection, Message: objection})
-	}
+	out = append(out, q.objectionFindings(objections)...)
 	if len(out) == 0 {
-		out = append(out, validators.Finding{Code: CodeModelObjection, Message: "The model objects without saying why."})
+		why := cmp.Or(q.clean(a.Reasoning, maxPhrase), "The model objects without saying why.")
+		out = append(out, validators.Finding{Code: CodeModelObjection, Message: why})
+	}
+	return out
+}
+
+func (q question) objectionFindings(objections []string) []validators.Finding {
+	var out []validators.Finding
+	for _, objection := range q.cleanRemarks(objections) {
+		out = append(out, validators.Finding{Code: CodeModelObjection, Message: objection})
 	}
 	return out
 }

@@ -198,7 +198,7 @@ func decide(t *rapid.T, p *Pipeline, c Case) Verdict {
 	}
 	// A confidence may happen to be the number; texts may not show it.
 	told := strings.Join(slices.Concat([]string{v.Reasoning}, v.Violations(), v.Warnings, v.Suggestions), "\n")
-	if formatConfidence(v.Confidence) != formatConfidence(telltale) && strings.Contains(told, formatConfidence(telltale)) {
+	if FormatConfidence(v.Confidence) != FormatConfidence(telltale) && strings.Contains(told, FormatConfidence(telltale)) {
 		t.Fatalf("the threshold is told: %s", text)
 	}
 	return v

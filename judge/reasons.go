@@ -1,7 +1,9 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +29,9 @@ func (v Verdict) withNextSteps() Verdict {
 		return v
 	}
 	advice := nextStep(v.Code, v.RetryAfter)
+	if v.DecidedBy == ByPolicy { // which may know better
+		advice = cmp.Or(v.Findings[0].Hint, advice)
+	}
 	if advice != "" && v.Findings[0].Hint == "" {
 		v.Findings[0].Hint = advice
 	}
@@ -125,15 +130,30 @@ func assuranceFinding(have, need Assurance) validators.Finding {
 	}
 }
 
-func confidenceFinding(c float64) validators.Finding {
-	return validators.Finding{
+// confidenceFinding says whose certainty lacks: better data are no help against a judge that is
+// never sure.
+func confidenceFinding(v Verdict) validators.Finding {
+	f := validators.Finding{
 		Code:    CodeLowConfidence,
-		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow requires.", formatConfidence(c)),
+		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow requires.", FormatConfidence(v.Confidence)),
 	}
+	switch {
+	case v.DecidedBy == LayerModel:
+		shrunk := ""
+		if v.Assurance == AssuranceLLM {
+			shrunk = ", shrunk because the model is not calibrated"
+		}
+		f.Message = fmt.Sprintf("The model approves. What lacks is the judge's certainty, not the data: it is %s%s, and lower than this workflow requires.", FormatConfidence(v.Confidence), shrunk)
+		f.Hint = "The same data can be right; ask a person, or the owner of the workflow for a calibrated model or a lower minConfidence."
+	case v.DecidedBy == ByFallback:
+		f.Message = fmt.Sprintf("Nothing objects. What lacks is the judge's certainty, not the data: without the model it is %s, and lower than this workflow requires.", FormatConfidence(v.Confidence))
+		f.Hint = "Leave the data as it is and perform the action again later, or ask a person."
+	}
+	return f
 }
 
 func confidenceWarning(c float64) string {
-	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", formatConfidence(c))
+	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; it passed because strictMode is off.", FormatConfidence(c))
 }
 
 // What is said of a move that left a model nothing to judge.
@@ -150,7 +170,11 @@ func shadowWarning(o Outcome) string {
 	return fmt.Sprintf("Shadow mode: the judge would have answered %s; the move happens anyway.", o)
 }
 
-func formatConfidence(c float64) string { return strconv.FormatFloat(c, 'g', 4, 64) }
+// FormatConfidence writes a confidence with two decimals, cut and not rounded: what is below a
+// threshold must not read as if it reached it.
+func FormatConfidence(c float64) string {
+	return strconv.FormatFloat(math.Floor(roundConfidence(c)*100+1e-7)/100, 'f', 2, 64)
+}
 
 // joinSentences joins the texts that are not empty and ends each with a full stop.
 func joinSentences(texts ...string) string {

@@ -70,10 +70,10 @@ func combineSamples(ops []Opinion) Opinion {
 	}
 	// Whoever does not approve says why.
 	op := slices.Concat(reject, unsure)[0]
-	reasoning := troubleMessage(TroubleCannotAssess)
+	reasoning := op.Reasoning
 	if len(unsure) < len(ops) {
-		reasoning = fmt.Sprintf("The model was asked %d times and did not agree with itself: %d for, %d against, %d undecided.",
-			len(ops), len(approve), len(reject), len(ops)-len(approve)-len(reject))
+		reasoning = joinSentences(fmt.Sprintf("The model was asked %d times and did not agree with itself: %d for, %d against, %d undecided.",
+			len(ops), len(approve), len(reject), len(ops)-len(approve)-len(reject)), reasoning)
 	}
 	open := noJudgement(TroubleCannotAssess, reasoning, *op.Model)
 	open.Model.Calibration = ""

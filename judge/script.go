@@ -162,9 +162,9 @@ func describeAgreement(n int, c float64) string {
 	case n == 1 && c == 1:
 		return "The validator agrees."
 	case n == 1:
-		return fmt.Sprintf("The validator agrees with a confidence of %s.", formatConfidence(c))
+		return fmt.Sprintf("The validator agrees with a confidence of %s.", FormatConfidence(c))
 	case c == 1:
 		return fmt.Sprintf("All %d validators agree.", n)
 	}
-	return fmt.Sprintf("All %d validators agree, the least sure with a confidence of %s.", n, formatConfidence(c))
+	return fmt.Sprintf("All %d validators agree, the least sure with a confidence of %s.", n, FormatConfidence(c))
 }

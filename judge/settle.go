@@ -78,7 +78,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 		if op.Outcome == "" || op.Trouble.isExternal() {
 			continue
 		}
-		op.Confidence = clampUnit(op.Confidence)
+		op.Confidence = roundConfidence(op.Confidence) // 0.1 + 0.7 is 0.8
 		spoke = append(spoke, op)
 		if op.Layer != LayerContent { // who finds no trap has examined nothing else
 			v.Assurance = strongerAssurance(v.Assurance, op.Assurance)
@@ -186,7 +186,7 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 	}
 	if h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence {
 		if h.rubric.StrictMode {
-			missing = append(missing, confidenceFinding(v.Confidence))
+			missing = append(missing, confidenceFinding(v))
 		} else {
 			v.Warnings = append(v.Warnings, confidenceWarning(v.Confidence))
 		}

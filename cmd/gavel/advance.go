@@ -170,7 +170,7 @@ func (c *statusCmd) Run(ctx context.Context, con *console) error {
 // printDecision says what was decided, by which layer, and what was wrong.
 func printDecision(out *term.Terminal, d engine.Decision) {
 	verdict := map[judge.Outcome]term.Styled{judge.Approve: out.Green("approved"), judge.Reject: out.Red("refused"), judge.Escalate: out.Bold("not decided")}[d.Outcome]
-	out.Printf("%s by %s, confidence %.2f, assurance %s\n", verdict, string(d.DecidedBy), d.Confidence, string(d.Assurance))
+	out.Printf("%s by %s, confidence %s, assurance %s\n", verdict, string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance))
 	lines := d.Violations
 	if len(lines) == 0 && d.Outcome != judge.Approve {
 		lines = []string{d.Reasoning}

@@ -70,7 +70,7 @@ var refusals = []refusal{
 	{judge.CodeNoRoute, "script", "None of the action's conditions holds.", "Send data that one of the conditions accepts."},
 	{judge.CodeValidatorRejected, "script", "A validator says no.", "Do what its reason says."},
 	{judge.CodeValidatorError, "script", "A validator failed: it threw, took too long or too much, or gave no clean answer. `fault` is true.", "Fix the validator; other data helps only if it cannot cope with this."},
-	{judge.CodeLowConfidence, "policy", "Nothing objects, and the certainty is below what strictMode asks for.", "Add what makes the data more convincing, or ask a person."},
+	{judge.CodeLowConfidence, "policy", "Nothing objects, and the certainty is below what strictMode asks for: that of the judge or that of a validator, as the message says.", "Ask a person; where a validator is unsure, add what makes the data more convincing."},
 	{judge.CodeAssuranceTooLow, "policy", "What was examined is less than the transition requires.", "Ask a person or the owner of the workflow; other data will not help."},
 	{judge.CodeJudgeNotConfigured, "policy", "The transition asks a model, and none is configured.", "Ask the operator to configure one."},
 	{judge.CodeJudgeUnavailable, "policy", "The model could not be reached.", "Try the same again after retryAfterMs."},
@@ -205,7 +205,7 @@ func writeLintRules(b *bytes.Buffer) {
 	fmt.Fprint(b, `# Lint rules
 
 `+"`gavel lint`"+` and `+"`workflow.define`"+` look for these. An error keeps a definition from
-being loaded; a warning does not, but `+"`gavel lint --strict`"+` fails on it.
+being loaded; a warning does not, but `+"`gavel lint --strict`"+` fails on it. Where there is a note, nothing is wrong.
 
 | rule | severity | what it finds |
 |---|---|---|

@@ -142,7 +142,7 @@ func foundRows(decisions []engine.FoundDecision) [][]string {
 	for _, d := range decisions {
 		rows = append(rows, []string{
 			formatTime(d.Time), d.WorkflowID, fmt.Sprintf("%s v%d", d.Workflow, d.Version), actionOf(d.HistoryEntry), orNone(d.From), string(d.Outcome),
-			string(d.DecidedBy), fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), truncateText(reasonOf(d.HistoryEntry), 60),
+			string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance), truncateText(reasonOf(d.HistoryEntry), 60),
 		})
 	}
 	return rows
@@ -195,7 +195,7 @@ func statsRows(all []engine.TransitionStatistics) [][]string {
 			t.Workflow, orNone(t.State), orNone(action), fmt.Sprint(t.Decisions), fmt.Sprint(t.Approved), fmt.Sprint(t.Rejected),
 			fmt.Sprint(t.Escalated), fmt.Sprint(t.Degraded), fmt.Sprint(t.Prechecks),
 			shortMs(t.TookMedianMs), shortMs(t.TookP95Ms),
-			fmt.Sprintf("%.2f %.2f %.2f", t.ConfidenceLower, t.ConfidenceMedian, t.ConfidenceUpper),
+			fmt.Sprintf("%s %s %s", judge.FormatConfidence(t.ConfidenceLower), judge.FormatConfidence(t.ConfidenceMedian), judge.FormatConfidence(t.ConfidenceUpper)),
 			joinCounts(t.DecidedBy), joinCounts(t.Codes),
 		})
 	}

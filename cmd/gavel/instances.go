@@ -190,7 +190,7 @@ func decisionRows(decisions []engine.HistoryEntry) [][]string {
 		}
 		rows = append(rows, []string{
 			fmt.Sprint(d.Seq), actionOf(d), orNone(d.From), orNone(to), string(d.Outcome), string(d.DecidedBy),
-			fmt.Sprintf("%.2f", d.Confidence), string(d.Assurance), truncateText(reasonOf(d), 60),
+			judge.FormatConfidence(d.Confidence), string(d.Assurance), truncateText(reasonOf(d), 60),
 		})
 	}
 	return rows

@@ -226,9 +226,9 @@ func (s sampleTest) line() string {
 	if s.Outcome == "" {
 		return fmt.Sprintf("%s: no judgement, %d ms", s.Sample, s.TookMs)
 	}
-	text := fmt.Sprintf("%s: %s, confidence %.2f", s.Sample, s.Outcome, s.Confidence)
+	text := fmt.Sprintf("%s: %s, confidence %s", s.Sample, s.Outcome, judge.FormatConfidence(s.Confidence))
 	if a := s.Asked; a != nil {
-		text += fmt.Sprintf(" (stated %.2f), %d ms, %d calls", a.Stated, s.TookMs, a.Calls)
+		text += fmt.Sprintf(" (stated %s), %d ms, %d calls", judge.FormatConfidence(a.Stated), s.TookMs, a.Calls)
 		if a.PromptTokens != nil && a.CompletionTokens != nil {
 			text += fmt.Sprintf(", %d + %d tokens", *a.PromptTokens, *a.CompletionTokens)
 		}

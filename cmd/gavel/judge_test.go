@@ -42,7 +42,7 @@ func TestDoctor(t *testing.T) {
 	}
 	defer model.Close()
 	code, out := doctor(t, model.URL)
-	for _, want := range []string{"scripted (default)", model.URL + "/v1/chat/completions", "json_schema", "approve, confidence 0.88 (stated 0.97)", "reject", "640 + 90 tokens", "works"} {
+	for _, want := range []string{"scripted (default)", model.URL + "/v1/chat/completions", "json_schema", "approve, confidence 0.87 (stated 0.97)", "reject", "640 + 90 tokens", "works"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing", want)
 		}

@@ -44,6 +44,7 @@ type lintReport struct {
 	OK       bool       `json:"ok"`
 	Errors   int        `json:"errors"`
 	Warnings int        `json:"warnings"`
+	Notes    int        `json:"notes"`
 	Files    []lintFile `json:"files"`
 }
 
@@ -86,10 +87,13 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 			return err
 		}
 		for _, issue := range result.Issues {
-			if issue.Severity == workflow.SeverityError {
+			switch issue.Severity {
+			case workflow.SeverityError:
 				report.Errors++
-			} else {
+			case workflow.SeverityWarning:
 				report.Warnings++
+			case workflow.SeverityNote:
+				report.Notes++
 			}
 		}
 		report.Files = append(report.Files, result)

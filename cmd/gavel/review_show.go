@@ -115,7 +115,7 @@ func (p reviewPage) reasons() {
 	p.out.Table([][]string{
 		{"decided by", string(d.DecidedBy)},
 		{"code", orNone(d.Code)},
-		{"confidence", fmt.Sprintf("%.2f", d.Confidence)},
+		{"confidence", judge.FormatConfidence(d.Confidence)},
 		{"assurance", string(d.Assurance)},
 		{"without policy", string(d.Proposed)},
 	})
@@ -143,7 +143,7 @@ func (p reviewPage) layers() {
 			continue // it had nothing to check
 		}
 		rows = append(rows, []string{
-			string(op.Layer), string(op.Outcome), fmt.Sprintf("%.2f", op.Confidence), string(op.Assurance), shortDuration(op.Took),
+			string(op.Layer), string(op.Outcome), judge.FormatConfidence(op.Confidence), string(op.Assurance), shortDuration(op.Took),
 		})
 		if op.Reasoning != "" { // on one line, so that no layer can speak for another
 			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(truncateText(op.Reasoning, 200))))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -98,9 +99,9 @@ func printVerdict(con *console, r script.Result) {
 		con.out.Printf("failed (%s): %s\n", r.Code, r.Detail)
 		return
 	case r.Valid:
-		con.out.Printf("valid, confidence %.2f\n", r.Confidence)
+		con.out.Printf("valid, confidence %s\n", judge.FormatConfidence(r.Confidence))
 	default:
-		con.out.Printf("invalid, confidence %.2f\n", r.Confidence)
+		con.out.Printf("invalid, confidence %s\n", judge.FormatConfidence(r.Confidence))
 	}
 	if r.Reason != "" {
 		con.out.Printf("reason: %s\n", r.Reason)

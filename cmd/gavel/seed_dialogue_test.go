@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/judge/llmtest"
@@ -68,6 +70,50 @@ func TestMovesWithoutDataPlayWithAModel(t *testing.T) {
 			}
 			if status := s.must("workflow.status", object{"id": id}); status.Body["complete"] != true || provider.Count()-before != start.asked {
 				t.Errorf("%s: %v after %d questions", name, status.Body, provider.Count()-before)
+			}
+		}
+	}
+}
+
+// The page of the Generic DFA server shows `approve {}` twice: its structural judge refuses with the
+// validator's reason, its model with richer words and suggestions. Both play, the second with an
+// endpoint that answers in the form of that server.
+func TestApproveDialoguesPlay(t *testing.T) {
+	t.Parallel()
+	_, args := seedModel(t, llmtest.Says(`{"approved": false, "confidence": 0.95,
+		"reasoning": "Approval without comments lacks accountability. In document review workflows, approvals should include: 1) What was reviewed, 2) Key findings, 3) Any conditions. This creates an audit trail.",
+		"violations": ["The approval has no comments"],
+		"suggestions": ["Add detailed approval comments", "Include review findings", "Mention any follow-up requirements"]}`))
+	s := launch(t, args...)
+	asWritten, err := testdata.Workflows.ReadFile("workflows/document-review.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	withModel := withModelBlock(t, "document-review")
+	withModel["name"] = "document-review-model"
+	// The model would refuse this step, too; the dialogue is about the next one.
+	withModel["states"].(object)["draft"] = object{"transitions": object{"submit": object{"target": "reviewing", "useLLM": false}}}
+	s.define(string(asWritten))
+	s.must("workflow.define", withModel)
+	for workflow, want := range map[string]struct {
+		decidedBy string
+		says      []string
+	}{
+		"document-review":       {"script", []string{"Detailed comments required"}},
+		"document-review-model": {"model", []string{"lacks accountability", "This creates an audit trail", "Add detailed approval comments", "Mention any follow-up requirements"}},
+	} {
+		id := s.must("workflow.start", object{"type": workflow, "context": object{"documentId": "DOC-7", "reviewer": "ann"}}).field("id")
+		s.must("workflow.advance", object{"id": id, "action": "submit"})
+		for _, tool := range []string{"workflow.judge.validate", "workflow.advance"} {
+			r := s.call(tool, object{"id": id, "action": "approve", "data": object{}})
+			decision, _ := r.Body["decision"].(object)
+			if r.IsError != (tool == "workflow.advance") || decision["outcome"] != "reject" || decision["decidedBy"] != want.decidedBy {
+				t.Errorf("%s, %s: %s", workflow, tool, r.Raw)
+			}
+			for _, text := range want.says {
+				if !strings.Contains(fmt.Sprint(r.Body), text) {
+					t.Errorf("%s, %s: %q is not in %v", workflow, tool, text, r.Body)
+				}
 			}
 		}
 	}

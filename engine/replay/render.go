@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
@@ -128,7 +129,7 @@ func (f Flip) line() string {
 }
 
 func (s Side) line() string {
-	return fmt.Sprintf("%s (%.2f): %s", s.reason(), s.Confidence, cmp.Or(s.Reasoning, none))
+	return fmt.Sprintf("%s (%s): %s", s.reason(), judge.FormatConfidence(s.Confidence), cmp.Or(s.Reasoning, none))
 }
 
 // Page is a report as it is rendered.

@@ -143,10 +143,12 @@ type JudgeSettings struct {
 // Severity of an Issue.
 type Severity string
 
-// Errors block define and load; warnings are returned with the definition.
+// Errors block define and load; warnings and notes are returned with the definition. Nothing is
+// wrong where there is a note: no check fails because of it.
 const (
 	SeverityError   Severity = "error"
 	SeverityWarning Severity = "warning"
+	SeverityNote    Severity = "note"
 )
 
 // Issue is one thing that Parse or Lint found wrong.

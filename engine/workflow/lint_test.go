@@ -77,16 +77,17 @@ var lintCases = []struct {
 	{name: "assurance, none configured", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"requireAssurance":"llm"}`, "", "", "", ""), issues: "llm-without-model /judgeConfig/useLLM 2", says: "no such move is approved"},
 	{name: "model asked for by a transition", doc: machine("", "", `"useLLM":true,"criteria":["c"]`, "", ""), issues: "llm-without-model /states/a/transitions/go/useLLM 4"},
 	{name: "another model configured", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"model":"smal"}`, "", "", "", ""), models: []string{"small"}, issues: "llm-without-model /judgeConfig/model 2", says: `did you mean "small"?`},
-	{name: "model configured", doc: machine(`"judgeConfig":{"useLLM":true,"strictMode":true,"criteria":["c"],"model":"small"}`, "", "", "", ""), models: []string{"small"}},
+	{name: "model configured", doc: machine(`"judgeConfig":{"useLLM":true,"strictMode":true,"criteria":["c"],"model":"small"}`, "", "", "", ""), models: []string{"small"}, issues: "shrunk-confidence /judgeConfig/minConfidence 2"},
 	{name: "model not asked while disabled", doc: machine(`"judgeConfig":{"useLLM":true,"enabled":false}`, "", "", "", "")},
 	{name: "criteria of a transition", doc: machine("", "", `"criteria":["c"]`, "", ""), issues: "criteria-without-llm /states/a/transitions/go/criteria 4"},
 	{name: "reference, exemplars and samples of a transition", doc: machine("", "", `"reference":"r","exemplars":[{"data":{},"outcome":"reject"}],"samples":3`, "", ""), issues: "criteria-without-llm /states/a/transitions/go/reference 4, criteria-without-llm /states/a/transitions/go/exemplars 4, criteria-without-llm /states/a/transitions/go/samples 4"},
 	{name: "criteria of all", doc: machine(`"judgeConfig":{"criteria":["c"]}`, "", "", "", ""), issues: "criteria-without-llm /judgeConfig/criteria 2"},
 	{name: "criteria of all, asked by one", doc: machine(`"judgeConfig":{"criteria":["c"]}`, "", `"useLLM":true`, "", ""), models: []string{"m"}},
 	{name: "bar above an uncalibrated model", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true,"minConfidence":0.9}`, "", "", "", ""), models: []string{"m"}, issues: "never-approves /judgeConfig/minConfidence 2", says: "0.892"},
-	{name: "bar at an uncalibrated model", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true,"minConfidence":0.892}`, "", "", "", ""), models: []string{"m"}},
+	{name: "bar at an uncalibrated model", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true,"minConfidence":0.892}`, "", "", "", ""), models: []string{"m"}, issues: "shrunk-confidence /judgeConfig/minConfidence 2", says: "at least 0.99"},
+	{name: "the usual bar of a strict judge", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true}`, "", `"minConfidence":0.8`, "", ""), models: []string{"m"}, issues: "shrunk-confidence /states/a/transitions/go/minConfidence 4", says: "has to state at least 0.875"},
 	{name: "high bar without strictMode", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"minConfidence":1}`, "", "", "", ""), models: []string{"m"}},
-	{name: "structural under strict", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true}`, "", `"onJudgeUnavailable":"structural"`, "", ""), models: []string{"m"}, issues: "never-approves /states/a/transitions/go/onJudgeUnavailable 4", says: "0.5"},
+	{name: "structural under strict", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true}`, "", `"onJudgeUnavailable":"structural"`, "", ""), models: []string{"m"}, issues: "shrunk-confidence /judgeConfig/minConfidence 2, never-approves /states/a/transitions/go/onJudgeUnavailable 4", says: "0.5"},
 	{name: "structural under a low bar", doc: machine(`"judgeConfig":{"useLLM":true,"criteria":["c"],"strictMode":true,"minConfidence":0.5,"onJudgeUnavailable":"structural"}`, "", "", "", ""), models: []string{"m"}},
 	{name: "assurance of a model that is not asked", doc: machine(`"judgeConfig":{"requireAssurance":"llm"}`, "", `"validator":"()=>true"`, "", ""), issues: "never-approves /judgeConfig/requireAssurance 2", says: `needs assurance "llm" and can reach at most "validators"`},
 	{name: "assurance while disabled", doc: machine(`"judgeConfig":{"useLLM":true,"enabled":false,"requireAssurance":"llm"}`, "", "", "", ""), models: []string{"m"}, issues: "never-approves /judgeConfig/requireAssurance 2", says: `"enabled": false`},
@@ -171,7 +172,7 @@ func TestEveryRuleIsTested(t *testing.T) {
 			t.Errorf("rule %s stands twice", r.ID)
 		case !alone[r.ID]:
 			t.Errorf("no test triggers %s alone", r.ID)
-		case r.Doc == "" || !strings.HasSuffix(r.Doc, "."), r.Severity != workflow.SeverityError && r.Severity != workflow.SeverityWarning:
+		case r.Doc == "" || !strings.HasSuffix(r.Doc, "."), !slices.Contains([]workflow.Severity{workflow.SeverityError, workflow.SeverityWarning, workflow.SeverityNote}, r.Severity):
 			t.Errorf("rule %+v", r)
 		}
 		seen[r.ID] = true

@@ -14,7 +14,7 @@ import (
 
 // listLintRules returns the rules of Lint. Each check looks for one thing only.
 func listLintRules() []Rule {
-	const e, w = SeverityError, SeverityWarning
+	const e, w, n = SeverityError, SeverityWarning, SeverityNote
 	return []Rule{
 		{"unknown-initial-state", e, "initialState names a state that does not exist.", checkInitialState},
 		{"unknown-target", e, "A transition or route leads to a state that does not exist.", checkTargets},
@@ -37,6 +37,7 @@ func listLintRules() []Rule {
 		{"model-not-asked", w, "A move without data on an empty context leaves the model nothing to judge, and no criterion applies: the other layers decide alone.", checkBlankMoves},
 		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples are given where no model judges.", checkCriteria},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
+		{"shrunk-confidence", n, "With strictMode an uncalibrated model has to state more confidence than minConfidence says, because what it states is shrunk.", checkShrunk},
 		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
 		{"evidence-unbound", w, "An evidence argument comes from a field that nothing requires, or that agents can set freely.", checkEvidenceArguments},
 		{"claimed-evidence", w, "A script of a transition that fetches evidence reads a field of that name in data or context, where the agent writes.", checkClaimedEvidence},
@@ -394,6 +395,16 @@ func checkCriteria(s *linter) {
 	if s.Judge != nil && len(s.Judge.Criteria) > 0 && !asked {
 		s.addIssue("/judgeConfig/criteria", "criteria are judged by a model, and no transition uses one; add \"useLLM\": true")
 	}
+}
+
+// checkShrunk says which confidence an uncalibrated model has to state.
+func checkShrunk(s *linter) {
+	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
+		if len(s.models) > 0 && r.Enabled && r.UseLLM && r.StrictMode && r.MinConfidence > 0.5 && r.MinConfidence <= bestUncalibrated {
+			s.addIssue(s.settingPath(from, t, "minConfidence"),
+				"with strictMode nothing is approved below %v, and what an uncalibrated model states is shrunk: it has to state at least %s; calibrate it, or lower minConfidence", r.MinConfidence, judge.StatedFor(r.MinConfidence))
+		}
+	})
 }
 
 func checkApprovable(s *linter) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // Align lays rows out in columns, a line each. The program that shows a report has one
@@ -73,7 +75,7 @@ func textWorst(b *strings.Builder, worst []WorstCase) {
 
 // describe omits the judge's words.
 func (w WorstCase) describe() string {
-	text := fmt.Sprintf("%s, right is %s (confidence %.2f", w.Got, w.Expected, w.Confidence)
+	text := fmt.Sprintf("%s, right is %s (confidence %s", w.Got, w.Expected, judge.FormatConfidence(w.Confidence))
 	if w.DecidedBy != "" {
 		text += ", decided by " + string(w.DecidedBy)
 	}

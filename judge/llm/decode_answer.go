@@ -36,7 +36,7 @@ func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	a.Violations = r.readTexts("violations", true)
 	a.Suggestions = r.readTexts("suggestions", false)
 	a.Reasoning = r.readText("reasoning")
-	a.Criteria = r.readCriteria()
+	a.Criteria, a.NoCriteria = r.readCriteria(), !hasMember(o, "criteria")
 	if r.wrong != "" {
 		return Answer{}, false, malformedError("the verdict cannot be read: " + r.wrong)
 	}

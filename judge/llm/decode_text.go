@@ -156,7 +156,7 @@ func (f *candidates) add(text, nonce string) {
 			v, f.lenient = v.At("0"), true
 		}
 		if v.Kind() == document.Object {
-			if !f.addVerdict(v, nonce) && f.fault == nil {
+			if !f.addVerdict(v, nonce, true) && f.fault == nil {
 				f.fault = malformedError("the answer is JSON without a verdict")
 			}
 			return
@@ -176,7 +176,7 @@ func (f *candidates) add(text, nonce string) {
 			f.fault = malformedError("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
 			return
 		}
-		taken = f.addVerdict(v, nonce) || taken
+		taken = f.addVerdict(v, nonce, false) || taken
 	}
 	if !taken && f.fault == nil {
 		f.fault = malformedError("the answer holds no verdict")
@@ -184,8 +184,10 @@ func (f *candidates) add(text, nonce string) {
 }
 
 // addVerdict reports whether an object is a verdict. With a nonce, only one that
-// repeats it is ours.
-func (f *candidates) addVerdict(o document.JSON, nonce string) bool {
+// repeats it is ours, but for a refusal without criteria that is the whole answer: whose
+// endpoint answers in a form of its own is not asked to repeat anything, and a refusal opens
+// nothing.
+func (f *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool {
 	if !looksLikeVerdict(o) {
 		var in document.JSON
 		for _, in = range o.Members() {
@@ -195,12 +197,15 @@ func (f *candidates) addVerdict(o document.JSON, nonce string) bool {
 		}
 		o, f.lenient = in, true // wrapped once, often under the schema's name
 	}
+	answer, lenient, fail := readAnswer(o)
 	if nonce != "" {
-		if got, err := getMember(o, "nonce"); err != nil || !got.Is(nonce) {
+		got, err := getMember(o, "nonce")
+		refuses := whole && got.Kind() == 0 && fail == nil && !answer.Approved && answer.NoCriteria
+		if err != nil || !got.Is(nonce) && !refuses {
 			return false
 		}
+		lenient = lenient || refuses
 	}
-	answer, lenient, fail := readAnswer(o)
 	if fail != nil {
 		if f.fault == nil {
 			f.fault = fail

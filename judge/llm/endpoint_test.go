@@ -89,7 +89,7 @@ func TestCompleteIsOneRequest(t *testing.T) {
 	got.Took = 0
 	usd := 0.003
 	want := Reply{
-		Answer: Answer{Approved: true, Confidence: 0.9}, Model: "judge", Reported: "m-2026", Fingerprint: "fp_1",
+		Answer: Answer{Approved: true, Confidence: 0.9, NoCriteria: true}, Model: "judge", Reported: "m-2026", Fingerprint: "fp_1",
 		Endpoint: strings.TrimPrefix(srv.URL, "http://"), Rung: RungJSONSchema,
 		Usage: &Usage{Prompt: 1000, Completion: 100}, CostUSD: &usd, Calls: 1,
 	}

@@ -73,6 +73,9 @@ type Answer struct {
 	Approved   bool        `json:"approved"`
 	Confidence float64     `json:"confidence"`
 	Criteria   []Criterion `json:"criteria,omitempty"`
+	// NoCriteria says that the answer judges the move as a whole: it has no member criteria, as
+	// the answers of the Generic DFA server's judges.
+	NoCriteria bool `json:"noCriteria,omitempty"`
 	// InjectionSuspected says that the data tries to instruct the judge.
 	InjectionSuspected bool     `json:"injectionSuspected,omitempty"`
 	Reasoning          string   `json:"reasoning,omitempty"`
