@@ -67,7 +67,7 @@ func TestReloadOfDefinitions(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "guarded.json")
 	put(t, file, strict)
-	s := serveGavel(t, "--definitions", dir, "--log-level", "info")
+	s := serveGavel(t, "--definitions", dir, "--definitions", filepath.Join(dir, "*"), "--log-level", "info")
 	old := s.begin(s.agent, "guarded")
 
 	put(t, file, loose)
