@@ -245,7 +245,7 @@ func TestMemoryIsWhatTheFileSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if own, err := s.Load(t.Context(), storetest.ID(1)); err == nil {
-			clear(own.Context) // what a caller does to its own is not kept
+			clear(own.Facts.Visited) // what a caller does to its own is not kept
 		}
 		next := []func() store.Commit{
 			func() store.Commit { return storetest.Advance(t, inst, "reviewing", `{"n":1}`) },

@@ -60,12 +60,18 @@ func (d *Definition) fillDocuments(c *judge.Case, in CaseInput) error {
 	if c.Context, err = readObject(in.Context); err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
-	c.Merged = mergeObjects(c.Context, c.Data)
-	c.MaskedData, c.MaskedContext, c.MaskedMerged = d.MaskJSON(c.Data, nil), d.MaskJSON(c.Context, nil), d.MaskJSON(c.Merged, nil)
+	c.MaskedData, c.MaskedContext = d.MaskJSON(c.Data, nil), d.MaskJSON(c.Context, nil)
+	c.Merged, c.MaskedMerged = c.Context, c.MaskedContext
 	c.Scrub = d.newScrubber(slices.Values([]document.JSON{c.Context, c.Data}))
 	c.Scrubber = func(doc json.RawMessage) func(string) string { return d.Scrubber(doc) }
 	c.Mask = func(doc json.RawMessage) (json.RawMessage, error) { return d.Mask(doc, nil) }
 	return nil
+}
+
+// merge makes the context that the action would lead to. What is illegal leads to none.
+func (d *Definition) merge(c *judge.Case) {
+	c.Merged = mergeObjects(c.Context, c.Data)
+	c.MaskedMerged = d.MaskJSON(c.Merged, nil)
 }
 
 func (d *Definition) fillStartCase(c *judge.Case, in CaseInput) error {
@@ -73,6 +79,7 @@ func (d *Definition) fillStartCase(c *judge.Case, in CaseInput) error {
 	if initial == nil {
 		return fmt.Errorf("unknown initial state %q", d.InitialState)
 	}
+	d.merge(c)
 	c.Checks.Schema = d.InputSchema
 	c.Candidates = []judge.Candidate{d.Candidate(initial.Name, Facts{}, "")}
 	c.Rubric = d.resolveStartRubric(in.Overlays)
@@ -88,6 +95,7 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 		c.Rubric = d.Rubric(in.Overlays)
 		return nil
 	}
+	d.merge(c)
 	t := s.Transitions[in.Action]
 	c.Checks = d.collectChecks(s, t)
 	for _, r := range t.Routes {
