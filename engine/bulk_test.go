@@ -51,6 +51,10 @@ func (s *slowStore) Decisions(ctx context.Context, q store.DecisionQuery) iter.S
 	return slowly(ctx, s, s.Store.Decisions(ctx, q), &s.hits)
 }
 
+func (s *slowStore) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.Figures, error] {
+	return slowly(ctx, s, s.Store.Figures(ctx, q), &s.hits)
+}
+
 func (s *slowStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
 	return slowly(ctx, s, s.Store.Events(ctx, q), new(atomic.Int64))
 }

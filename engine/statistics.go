@@ -5,75 +5,40 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 
-	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // What bounds the memory of statistics, however many decisions there are.
 const (
 	mostTransitions = 1000
-	mostCodes       = 100 // kept of one transition
 	shownCodes      = 5
 )
 
-type tally map[transitionKey]*counts
+type tally struct{ store.Tally }
 
-type transitionKey struct{ workflow, state, action string }
-
-type counts struct {
-	decisions, prechecks, degraded int64
-	outcomes                       map[judge.Outcome]int64
-	deciders                       map[judge.LayerName]int64
-	codes                          map[string]int64
-	took, confidence               histogram
-}
-
-// count adds a decision, unless there is no room for its transition.
-func (t tally) count(e record.Event) bool {
-	key := transitionKey{e.Workflow, e.From, e.Action}
-	c := t[key]
-	if c == nil {
-		if len(t) == mostTransitions {
-			return false
-		}
-		c = &counts{
-			outcomes: map[judge.Outcome]int64{}, deciders: map[judge.LayerName]int64{}, codes: map[string]int64{},
-			took: histogram{}, confidence: histogram{},
-		}
-		t[key] = c
+// add adds figures, unless there is no room for their transition.
+func (t tally) add(f store.Figures) bool {
+	f.Owner = ""
+	if t.Tally[f.Transition] == nil && len(t.Tally) == mostTransitions {
+		return false
 	}
-	if e.Kind == record.Prechecked {
-		c.prechecks++
-		return true
-	}
-	d := e.Decision
-	c.decisions++
-	c.outcomes[d.Outcome]++
-	c.deciders[d.DecidedBy]++
-	if d.Degraded {
-		c.degraded++
-	}
-	if _, known := c.codes[d.Code]; d.Code != "" && (known || len(c.codes) < mostCodes) {
-		c.codes[d.Code]++
-	}
-	c.took[tookBucket(d.Took)]++
-	c.confidence[int(math.Round(d.Confidence*1000))]++
+	t.Add(f)
 	return true
 }
 
 func (t tally) listTransitions() []TransitionStatistics {
-	out := make([]TransitionStatistics, 0, len(t))
-	for key, c := range t {
-		confidence := func(part float64) float64 { return float64(c.confidence.quantile(part)) / 1000 }
-		codes := rankCounts(c.codes)
+	out := make([]TransitionStatistics, 0, len(t.Tally))
+	for key, c := range t.Tally {
+		confidence := func(part float64) float64 { return float64(histogram(c.Confidence).quantile(part)) / 1000 }
+		codes, took := rankCounts(c.Codes), histogram(c.Took)
 		out = append(out, TransitionStatistics{
-			Workflow: key.workflow, State: key.state, Action: key.action,
-			Decisions: c.decisions, Prechecks: c.prechecks, Degraded: c.degraded,
-			Approved: c.outcomes[judge.Approve], Rejected: c.outcomes[judge.Reject], Escalated: c.outcomes[judge.Escalate],
-			DecidedBy: rankCounts(c.deciders), Codes: codes[:min(len(codes), shownCodes)],
-			TookMedianMs: tookOf(c.took.quantile(0.5)), TookP95Ms: tookOf(c.took.quantile(0.95)),
+			Workflow: key.Workflow, State: key.State, Action: key.Action,
+			Decisions: c.Decisions, Prechecks: c.Prechecks, Degraded: c.Degraded,
+			Approved: c.Outcomes[judge.Approve], Rejected: c.Outcomes[judge.Reject], Escalated: c.Outcomes[judge.Escalate],
+			DecidedBy: rankCounts(c.DecidedBy), Codes: codes[:min(len(codes), shownCodes)],
+			TookMedianMs: store.TookOf(took.quantile(0.5)), TookP95Ms: store.TookOf(took.quantile(0.95)),
 			ConfidenceLower: confidence(0.25), ConfidenceMedian: confidence(0.5), ConfidenceUpper: confidence(0.75),
 		})
 	}
@@ -109,24 +74,4 @@ func (h histogram) quantile(part float64) int {
 		}
 	}
 	return 0
-}
-
-// bucketsPerDoubling makes a bucket of durations about 2 percent wide.
-const bucketsPerDoubling = 32
-
-// tookBucket is the bucket of a duration; 0 is for none at all.
-func tookBucket(d time.Duration) int {
-	if d <= 0 {
-		return 0
-	}
-	return 1 + int(math.Log2(float64(d))*bucketsPerDoubling)
-}
-
-// tookOf is the middle of a bucket in milliseconds, to the microsecond.
-func tookOf(bucket int) float64 {
-	if bucket == 0 {
-		return 0
-	}
-	ns := math.Exp2((float64(bucket-1) + 0.5) / bucketsPerDoubling)
-	return math.Round(ns/1e3) / 1e3
 }

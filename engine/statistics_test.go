@@ -10,12 +10,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-func measured(action, code string, took time.Duration, confidence float64) record.Event {
+func figuresOf(action, code string, took time.Duration, confidence float64) store.Figures {
 	e := record.Event{Kind: record.Refused, Workflow: "w", From: "s", Action: action, Decision: &record.Decision{Took: took}}
 	e.Decision.Confidence, e.Decision.Code = confidence, code
-	return e
+	return store.FiguresOf(e, "owner")
 }
 
 // nearest is the quantile by the nearest rank, over all values.
@@ -28,9 +29,9 @@ func TestQuantiles(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		took := rapid.SliceOfN(rapid.Float64Range(1e4, 6e10), 1, 200).Draw(r, "took")
 		confidence := rapid.SliceOfN(rapid.Float64Range(0, 1), len(took), len(took)).Draw(r, "confidence")
-		all := tally{}
+		all := tally{store.Tally{}}
 		for i, ns := range took {
-			all.count(measured("a", "", time.Duration(ns), confidence[i]))
+			all.add(figuresOf("a", "", time.Duration(ns), confidence[i]))
 		}
 		got := all.listTransitions()[0]
 		for what, v := range map[string][2]float64{
@@ -53,20 +54,20 @@ func TestQuantiles(t *testing.T) {
 
 // However many actions and codes somebody invents, little is kept.
 func TestStatisticsAreBounded(t *testing.T) {
-	all := tally{}
+	all := tally{store.Tally{}}
 	beyond := 0
 	for i := range 3 * mostTransitions {
-		if !all.count(measured(fmt.Sprint("action ", i), "", 0, 1)) {
+		if !all.add(figuresOf(fmt.Sprint("action ", i), "", 0, 1)) {
 			beyond++
 		}
-		all.count(measured("action 1", fmt.Sprint("code ", i%500), 0, 1))
+		all.add(figuresOf("action 1", fmt.Sprint("code ", i%500), 0, 1))
 	}
-	if len(all) != mostTransitions || beyond != 2*mostTransitions {
-		t.Errorf("%d transitions are kept, %d decisions are beyond", len(all), beyond)
+	if len(all.Tally) != mostTransitions || beyond != 2*mostTransitions {
+		t.Errorf("%d transitions are kept, %d decisions are beyond", len(all.Tally), beyond)
 	}
-	one := all[transitionKey{"w", "s", "action 1"}]
-	if len(one.codes) != mostCodes || one.decisions != 3*mostTransitions+1 {
-		t.Errorf("%d codes of %d decisions", len(one.codes), one.decisions)
+	one := all.Tally[store.Transition{Workflow: "w", State: "s", Action: "action 1"}]
+	if len(one.Codes) != store.MostCodes || one.Decisions != 3*mostTransitions+1 {
+		t.Errorf("%d codes of %d decisions", len(one.Codes), one.Decisions)
 	}
 	for _, s := range all.listTransitions() {
 		if s.Action == "action 1" && len(s.Codes) != shownCodes {

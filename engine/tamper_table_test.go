@@ -29,7 +29,7 @@ var unseen = map[string]string{
 	"refusals":                  "counters of the loop guard; no hash covers them",
 	"reviews":                   "rows of open reviews; no hash covers them, the events say what was asked and decided",
 	"decision_terms":            "an index for searches, derived from the events",
-	"decision_times":            "an index for searches, derived from the events",
+	"decision_times":            "an index for searches and statistics, derived from the events",
 	"decision_index":            "an index for searches, derived from the events",
 	"events.seq":                "it only finds the event: the number that counts is in its body, and the order is the same",
 	"events.pos":                "the order of events of different instances; within a history the hashes say it",

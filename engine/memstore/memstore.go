@@ -368,6 +368,12 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 // lookedEvery is how many events lie between two calls of DecisionQuery.Looked.
 const lookedEvery = 64
 
+// Figures implements store.Store.
+func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.Figures, error] {
+	q.Limit = 0
+	return store.CountDecisions(s.Decisions(ctx, q))
+}
+
 // Decisions implements store.Store.
 func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {

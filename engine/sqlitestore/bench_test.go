@@ -46,7 +46,10 @@ type opener func(tb testing.TB, path string, l load) contender
 // grouped is the store as it is.
 func grouped(tb testing.TB, path string, _ load) contender {
 	tb.Helper()
-	s := openAt(tb, path)
+	s, err := sqlitestore.Open(tb.Context(), sqlitestore.Config{Path: path}) // with all that runs beside the writers
+	if err != nil {
+		tb.Fatal(err)
+	}
 	tb.Cleanup(func() { s.Close() })
 	return contender{"grouped", s, s.Commit}
 }

@@ -48,8 +48,8 @@ func (s span) below(pos int64) span { return span{s.from, min(s.to, pos)} }
 func (s span) above(pos int64) span { return span{max(s.from, pos), s.to} }
 
 // Decisions implements store.Store. One instance's are read along its history. All
-// others come in two parts: what was written since the last indexing is looked through,
-// and what is older is found by its terms.
+// others come in two parts: what is not indexed is looked through, the newest first, and what
+// is older is found by its terms.
 func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {
 		given, matches := 0, q.Matcher()
@@ -72,15 +72,26 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 			s.searchPages(ctx, q, all, page, more)
 			return
 		}
-		indexed, err := s.updateIndex(ctx)
+		reached, last, err := s.indexPosition(ctx)
 		if err != nil {
 			more(placed{}, err)
 			return
 		}
-		if !s.searchPages(ctx, q, all.above(indexed+1), alongPositions, more) {
+		newest := max(reached, last-unindexed)
+		if !s.searchPages(ctx, q, all.above(newest+1), alongPositions, more) { // most searches end here, whatever is not indexed
 			return
 		}
-		old, err := s.narrowByTime(ctx, q, all.below(indexed+1))
+		all = all.below(newest + 1)
+		if len(q.Terms()) > 0 || !q.Since.IsZero() || !q.Until.IsZero() {
+			if reached, err = s.updateIndex(ctx); err != nil {
+				more(placed{}, err)
+				return
+			}
+		}
+		if !s.searchPages(ctx, q, all.above(reached+1), alongPositions, more) {
+			return
+		}
+		old, err := s.narrowByTime(ctx, q, all.below(reached+1))
 		if err != nil {
 			more(placed{}, err)
 			return

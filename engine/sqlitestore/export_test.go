@@ -124,13 +124,19 @@ func (s *Store) Queries() []Query {
 		{Workflow: "w", BeforeID: "id"},
 		{Owner: "o", BeforeID: "id"},
 		{Workflow: "w", Owner: "o", State: "s", Status: record.Running, BeforeID: "id"},
+		{Workflow: "w", State: "s"},
+		{Status: record.Complete},
+		{State: "s", BeforeID: "id"},
 	} {
-		add(instancesPage(q, nil, pageSize))
+		add(instancesPage(q, true, nil, pageSize))
+		if q.State != "" || q.Status != "" {
+			add(instancesPage(q, false, nil, pageSize))
+		}
 	}
 	add(tailPage(store.TailQuery{After: 7}, pageSize))
 	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Owner: "o", Workflow: "w"}, pageSize))
 	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Instance: "id", Owner: "o"}, pageSize))
-	add(instancesPage(store.InstanceQuery{Owner: "o", Status: record.Running, Heads: true}, nil, pageSize))
+	add(instancesPage(store.InstanceQuery{Owner: "o", Status: record.Running, Heads: true}, false, nil, pageSize))
 	for _, q := range []store.ReviewQuery{{}, {ID: "id"}, {Workflow: "w"}, {Limit: 5, After: &store.ReviewCursor{Rank: 1, ID: "id"}}} {
 		out = append(out, ReviewsQuery(q))
 	}
@@ -202,10 +208,25 @@ func OpenCheckpointing(ctx context.Context, cfg Config, background, inCommit int
 }
 
 // OpenIndexing opens a store each search of which indexes for so long, and one batch at
-// the least.
+// the least. Nothing is indexed in the background.
 func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Store, error) {
-	cfg.indexFor = indexFor
+	cfg.indexFor, cfg.indexPause = indexFor, -1
 	return Open(ctx, cfg)
+}
+
+// IndexOnce indexes a batch or, where all is indexed, counts a block, as the indexer does; what
+// happens between reading and writing comes before the latter.
+func (s *Store) IndexOnce(ctx context.Context, between func()) (more bool, err error) {
+	reached, last, err := s.indexPosition(ctx)
+	if err != nil {
+		return false, err
+	}
+	step, err := s.nextStep(ctx, reached, last)
+	if err != nil || step == nil {
+		return false, err
+	}
+	between()
+	return true, s.applyStep(ctx, step)
 }
 
 // Log returns how many pages the write-ahead log has and how many are folded.

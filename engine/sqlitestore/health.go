@@ -130,6 +130,8 @@ type Stats struct {
 	Bytes, LogBytes int64
 	// LogBlocked counts how often the log could not begin anew because readers used it.
 	LogBlocked uint64
+	// Unindexed are the events that searches look through, as far as this process knows.
+	Unindexed int64
 	// Failures counts the calls that failed, by why: disk_full, read_only, locked, gone,
 	// damaged, too_many_files, read_error, write_error, other.
 	Failures map[string]uint64
@@ -141,6 +143,9 @@ func (s *Store) Stats() Stats {
 	if w := s.writer; w != nil {
 		stats.Batches, stats.Writes, stats.Queued = w.batches.Load(), w.writes.Load(), len(w.queue)
 		stats.LogBlocked = w.long.blocked.Load()
+	}
+	if s.indexer != nil {
+		stats.Unindexed = s.indexer.behind.Load()
 	}
 	return stats
 }

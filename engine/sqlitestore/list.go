@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -125,7 +126,11 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	}
 	return yieldPages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
-			query, args := instancesPage(q, after, n)
+			narrow, err := s.isNarrow(ctx, q)
+			if err != nil {
+				return err
+			}
+			query, args := instancesPage(q, narrow, after, n)
 			page, err = queryAll(ctx, s.poolFor(ctx), scan, query, args...)
 			return err
 		})
@@ -133,25 +138,68 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	})
 }
 
-func instancesPage(q store.InstanceQuery, after *record.Instance, n int) (string, []any) {
+// fewInstances is how many instances are looked at one by one.
+const fewInstances = 1000
+
+// isNarrow reports whether a list is found along what never changes of an instance: where
+// nothing else is asked for, and where its owner or workflow has few.
+func (s *Store) isNarrow(ctx context.Context, q store.InstanceQuery) (narrow bool, err error) {
+	if q.State == "" && q.Status == "" || q.Owner == "" && q.Workflow == "" {
+		return q.State == "" && q.Status == "", nil
+	}
+	column, value := "owner", q.Owner
+	if value == "" {
+		column, value = "workflow", q.Workflow
+	}
+	query := `SELECT count(*) < ?1 FROM (SELECT 1 FROM instances WHERE ` + column + ` = ?2 LIMIT ?1)`
+	return narrow, s.poolFor(ctx).QueryRowContext(ctx, query, fewInstances, value).Scan(&narrow)
+}
+
+func instancesPage(q store.InstanceQuery, narrow bool, after *record.Instance, n int) (string, []any) {
 	var w where
 	before := q.BeforeID
 	if after != nil {
 		before = after.ID
 	}
 	w.addText("i.id < ?", before)
-	w.addText("i.workflow = ?", q.Workflow)
+	if q.Owner != "" {
+		w.addText("+i.workflow = ?", q.Workflow) // the owner is what isNarrow looked at
+	} else {
+		w.addText("i.workflow = ?", q.Workflow)
+	}
 	w.addText("i.owner = ?", q.Owner)
 	w.addText("i.state = ?", q.State)
-	w.addText("i.status = ?", string(q.Status))
 	if q.MovedAfter > 0 {
 		w.add("i.n IN (SELECT n FROM events WHERE pos > ?)", q.MovedAfter)
 	}
-	columns, from := instanceColumns, "instances i JOIN contexts c ON c.n = i.n"
+	columns, joined := instanceColumns, " JOIN contexts c ON c.n = i.n"
 	if q.Heads {
-		columns, from = "i.id, i.seq, i.head", "instances i"
+		columns, joined = "i.id, i.seq, i.head", ""
 	}
-	return `SELECT ` + columns + ` FROM ` + from + w.String() + ` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
+	if narrow {
+		w.addText("i.status = ?", string(q.Status))
+		return `SELECT ` + columns + ` FROM instances i` + joined + w.String() + ` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
+	}
+	query, args := byStatus(q.Status, w, n)
+	return `SELECT ` + columns + ` FROM (` + query + `) p CROSS JOIN instances i ON i.n = p.n` + joined + ` ORDER BY p.id DESC`, args
+}
+
+// byStatus finds instances along the index of what changes of them, in which all that a list
+// asks for is, so that others are passed over without a look at them: one status after the
+// other is merged, where any will do.
+func byStatus(status record.Status, w where, n int) (query string, args []any) {
+	statuses := []record.Status{record.Running, record.Complete, record.Cancelled}
+	if status != "" {
+		statuses = []record.Status{status}
+	}
+	var parts []string
+	for _, status := range statuses {
+		of := where{slices.Clone(w.conditions), slices.Clone(w.args)}
+		of.add("i.status = ?", string(status))
+		parts = append(parts, `SELECT i.n, i.id FROM instances i INDEXED BY instances_status`+of.String())
+		args = append(args, of.args...)
+	}
+	return strings.Join(parts, " UNION ALL ") + ` ORDER BY id DESC LIMIT ?`, append(args, n)
 }
 
 func scanHead(r row) (i record.Instance, err error) {

@@ -306,6 +306,7 @@ func checkAcks(t *testing.T, path string, acks map[string][]acked) {
 			t.Fatalf("the snapshot of %s at event %d is of another history", id, snapshot.Seq)
 		}
 	}
+	storetest.RequireFigures(t, s, store.DecisionQuery{})
 	var verdict string
 	if err := s.ReaderDB().QueryRow("PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
 		t.Fatalf("integrity: %s, %v", verdict, err)

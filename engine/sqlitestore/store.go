@@ -7,7 +7,7 @@
 // conflicting write never harms another. Writes of one process go through one
 // goroutine, which commits whatever queued up during the previous commit as one
 // transaction: no artificial delay, one fsync for many. Another goroutine folds the
-// write-ahead log into the file meanwhile. A store whose files are moved or deleted
+// write-ahead log into the file meanwhile, and one indexes and counts decisions. A store whose files are moved or deleted
 // while it is open acknowledges nothing any more, and folds a log that has lost its name;
 // a database that is missing or empty next to a log is refused, never made anew.
 //
@@ -50,6 +50,9 @@ type Config struct {
 	autocheckpoint int
 	// indexFor bounds how long one search indexes; 0 is the constant.
 	indexFor time.Duration
+	// indexPause is how long little waits to be indexed; 0 is the constant, less is for ever:
+	// only searches index.
+	indexPause time.Duration
 }
 
 // Store is a store.Store in a SQLite file.
@@ -65,6 +68,7 @@ type Store struct {
 	release func() error // closes readers; nil for their own Close
 	// indexFor bounds how long one search indexes.
 	indexFor   time.Duration
+	indexer    *indexer     // nil where nothing is indexed in the background
 	indexAfter atomic.Int64 // when something may be indexed again, in nanoseconds since 1970
 
 	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
@@ -88,6 +92,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	cfg.checkpointEvery = cmp.Or(cfg.checkpointEvery, checkpointEvery)
 	cfg.indexFor = cmp.Or(cfg.indexFor, indexFor)
+	cfg.indexPause = cmp.Or(cfg.indexPause, indexPause)
 	s, err := openStore(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", cfg.Path, classifyError(err))
@@ -124,6 +129,9 @@ func openStore(ctx context.Context, cfg Config) (*Store, error) {
 		}
 	}
 	w.start()
+	if cfg.indexPause > 0 {
+		s.startIndexer(cfg.indexPause)
+	}
 	return s, nil
 }
 
@@ -168,6 +176,7 @@ func (s *Store) Close() error {
 		if s.writer != nil {
 			s.writer.once.Do(func() { close(s.writer.hurrying) })
 		}
+		s.indexer.stop()
 		s.inside.Wait()
 		err := s.closeReaders()
 		if s.writer != nil {

@@ -19,13 +19,13 @@ type statements struct {
 	begin, commit, rollback                    *sql.Stmt
 	probe                                      *sql.Stmt
 	keyTaken                                   *sql.Stmt
-	addInstance, moveInstance                  *sql.Stmt
+	addInstance, moveInstance, keepInstance    *sql.Stmt
 	addContext, setContext                     *sql.Stmt
 	addEvent, addSnapshot                      *sql.Stmt
 	addDefinition, addJudgeConfig              *sql.Stmt
 	addRefusal, pruneRefusals                  *sql.Stmt
 	forgetRefusals, forgetBound, clearRefusals *sql.Stmt
-	moveIndex, addTerms, addTimes              *sql.Stmt
+	moveIndex, addTerms, addTimes, setFigures  *sql.Stmt
 	putReview, addAnchor                       *sql.Stmt
 	anyAnchor                                  *sql.Stmt
 	cutEvents, cutSnapshots                    *sql.Stmt
@@ -46,6 +46,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 		&s.moveInstance: `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?, state = ?,
 			status = ?, head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`,
+		&s.keepInstance: `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?,
+			head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`,
 		&s.addContext: `INSERT INTO contexts (n, context) SELECT n, ? FROM instances WHERE id = ?`,
 		&s.setContext: `UPDATE contexts SET context = ? WHERE n = (SELECT n FROM instances WHERE id = ?)`,
 		&s.addEvent: `INSERT INTO events (n, seq, revision, kind, at, key_scope, prev_hash, hash, body)
@@ -76,8 +78,11 @@ func (s *statements) all() map[**sql.Stmt]string {
 				workflow = excluded.workflow, principal = excluded.principal, body = excluded.body, data = excluded.data`,
 		&s.moveIndex: `UPDATE decision_index SET pos = ?1 WHERE pos = ?2 AND ?3 = (SELECT count(*) FROM events WHERE pos > ?2 AND pos <= ?1)`,
 		&s.addTerms:  `INSERT INTO decision_terms (rowid, terms) VALUES (?, ?)`,
-		&s.addTimes: `INSERT INTO decision_times (block, first, last) VALUES (?, ?, ?)
-			ON CONFLICT (block) DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last)`,
+		&s.addTimes: `INSERT INTO decision_times (block, first, last, figures) VALUES (?1, ?2, ?3, ?4)
+			ON CONFLICT (block) DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last),
+				figures = CASE WHEN figures IS ?5 THEN excluded.figures END`,
+		&s.setFigures: `UPDATE decision_times SET figures = ?1 WHERE block = ?2 AND ?6 = (SELECT pos FROM decision_index)
+			AND ?3 = (SELECT count(*) FROM events WHERE pos >= ?4 AND pos < ?5)`,
 	}
 	maps.Copy(all, s.sealStatements.all())
 	return all
@@ -179,7 +184,11 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, p.size, "commit", p.apply)
+	if err := s.write(ctx, p.size, "commit", p.apply); err != nil {
+		return err
+	}
+	s.indexer.tell(len(c.Events))
+	return nil
 }
 
 // pending is a commit in the form in which it is written, made by the caller's
@@ -352,12 +361,28 @@ func (p *pending) applyInstance(st *statements) error {
 		}
 		return st.exec(st.addContext, orEmpty(p.Next.Context), i.ID)
 	}
-	if err := st.execOne(moved, st.moveInstance, i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State,
-		string(i.Status), p.head, p.facts, i.ID, p.Expect, p.from); err != nil {
+	move, values := st.moveInstance, []any{i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision}
+	if p.stays() {
+		move = st.keepInstance
+	} else {
+		values = append(values, i.State, string(i.Status))
+	}
+	if err := st.execOne(moved, move, append(values, p.head, p.facts, i.ID, p.Expect, p.from)...); err != nil {
 		return err
 	}
 	if p.context == nil {
 		return nil
 	}
 	return st.exec(st.setContext, p.context, i.ID)
+}
+
+// stays reports whether state and status are as they were: the index of lists that has them
+// would else be written although nothing in it changes.
+func (p *pending) stays() bool {
+	for _, e := range p.Events {
+		if e.Kind.Revises() && (e.Kind != record.Advanced || e.From != e.To || e.Status != record.Running) {
+			return false
+		}
+	}
+	return true
 }

@@ -62,7 +62,7 @@ type Store interface {
 	// at was, or there are other rules by now.
 	SealRules(ctx context.Context, was RuleHead, all []Rule) error
 
-	// Load returns an instance. ErrNotFound.
+	// Load returns an instance, into whose Context nobody may write. ErrNotFound.
 	Load(ctx context.Context, id string) (record.Instance, error)
 	// Commit is the one write of instances: all of it or nothing. ErrConflict when
 	// the stored Seq is not c.Expect, ErrKeyTaken when an event's key scope exists
@@ -92,6 +92,10 @@ type Store interface {
 	// Decisions lists decisions as the query says, the newest first. The iterator sees a
 	// consistent prefix of all events; what is committed meanwhile may or may not appear.
 	Decisions(ctx context.Context, q DecisionQuery) iter.Seq2[PlacedEvent, error]
+
+	// Figures counts the decisions that the query selects, whatever its Limit. Those of one
+	// transition come in any number of parts, which add up.
+	Figures(ctx context.Context, q DecisionQuery) iter.Seq2[Figures, error]
 
 	// EventsAfter lists events as the query says, oldest first. What one process committed
 	// another one finds as soon as it is durable.

@@ -23,6 +23,7 @@ var decisionPromises = []promise{
 	{"decisions by several conditions", decisionsCombined, always},
 	{"decisions page by page under writes", decisionsWalk, always},
 	{"decisions by text", decisionsText, always},
+	{"decisions are counted", decisionsCounted, always},
 	{"decisions of reviews", decisionsOfReviews, always},
 	{"decisions of what is left of a history", decisionsOfWhatIsLeft, always},
 	{"decisions for a caller who has gone", decisionsCancelled, always},

@@ -108,6 +108,7 @@ func decisionsReopened(t *testing.T, s store.Store) func(store.Store) {
 		for _, q := range singleFilters(all) {
 			wantDecisions(t, s, all, q)
 		}
+		RequireFigures(t, s, store.DecisionQuery{})
 		if after := positions(findDecisions(t, s, store.DecisionQuery{})); !slices.Equal(after, before) {
 			t.Fatalf("decisions were at %v and are at %v", before, after)
 		}
@@ -142,6 +143,7 @@ func decisionsBeside(t *testing.T, d Driver, s store.Store) {
 	}
 	wg.Wait()
 	for what, at := range map[string]store.Store{"first": s, "second": other} {
+		RequireFigures(t, at, store.DecisionQuery{})
 		for _, q := range []store.DecisionQuery{{}, {Kinds: []record.Kind{record.Started}}} {
 			seen := map[string]int{}
 			for _, h := range findDecisions(t, at, q) {
@@ -193,4 +195,5 @@ func decisionsOfWhatIsLeft(t *testing.T, _ Driver, s store.Store) {
 	if got := findDecisions(t, s, all); len(want) == 0 || !slices.Equal(of(got), of(want)) {
 		t.Errorf("got %v\nwant %v", of(got), of(want))
 	}
+	RequireFigures(t, s, store.DecisionQuery{})
 }

@@ -51,6 +51,7 @@ type StoreStats struct {
 	Queued          int               // writes that wait now
 	Bytes, LogBytes int64             // the file, and the log beside it
 	LogBlocked      uint64            // times the log could not begin anew because of readers
+	Unindexed       int64             // events that are not indexed for searches yet
 	Failures        map[string]uint64 // calls that failed, by class
 }
 

@@ -122,6 +122,7 @@ func tellStore(tell telling, s StoreStats) {
 	tell("store_bytes", "Size of the store.", now, float64(s.Bytes), "part", "file")
 	tell("store_bytes", "Size of the store.", now, float64(s.LogBytes), "part", "log")
 	tell("store_log_blocked_total", "Times the log could not begin anew because of readers.", counts, float64(s.LogBlocked))
+	tell("store_unindexed_events", "Events that searches and statistics still read one by one.", now, float64(s.Unindexed))
 	for _, class := range slices.Sorted(maps.Keys(s.Failures)) {
 		tell("store_failures_total", "Reads and writes of the store that failed, by class.", counts, float64(s.Failures[class]), "class", class)
 	}

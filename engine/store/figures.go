@@ -1,0 +1,130 @@
+package store
+
+import (
+	"iter"
+	"math"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// Transition is what decisions are counted by. State and Action are empty for starts.
+type Transition struct {
+	Owner    string `json:"owner,omitempty"`
+	Workflow string `json:"workflow"`
+	State    string `json:"state,omitempty"`
+	Action   string `json:"action,omitempty"`
+}
+
+// Figures count the decisions about a transition. Questions are Prechecks and in no other
+// figure.
+type Figures struct {
+	Transition
+	Decisions int64                     `json:"decisions,omitempty"`
+	Prechecks int64                     `json:"prechecks,omitempty"`
+	Degraded  int64                     `json:"degraded,omitempty"`
+	Outcomes  map[judge.Outcome]int64   `json:"outcomes,omitempty"`
+	DecidedBy map[judge.LayerName]int64 `json:"decidedBy,omitempty"`
+	Codes     map[string]int64          `json:"codes,omitempty"` // no more than MostCodes
+	// Took counts durations by their bucket (TookOf), Confidence by thousandths.
+	Took       map[int]int64 `json:"took,omitempty"`
+	Confidence map[int]int64 `json:"confidence,omitempty"`
+}
+
+// MostCodes bounds how many codes are counted of one transition.
+const MostCodes = 100
+
+// Add adds what others count of the same transition.
+func (f *Figures) Add(g Figures) {
+	f.Decisions += g.Decisions
+	f.Prechecks += g.Prechecks
+	f.Degraded += g.Degraded
+	addCounts(&f.Outcomes, g.Outcomes, math.MaxInt)
+	addCounts(&f.DecidedBy, g.DecidedBy, math.MaxInt)
+	addCounts(&f.Codes, g.Codes, MostCodes)
+	addCounts(&f.Took, g.Took, math.MaxInt)
+	addCounts(&f.Confidence, g.Confidence, math.MaxInt)
+}
+
+func addCounts[K comparable](to *map[K]int64, from map[K]int64, most int) {
+	if *to == nil {
+		*to = make(map[K]int64, len(from))
+	}
+	for k, n := range from {
+		if _, known := (*to)[k]; known || len(*to) < most {
+			(*to)[k] += n
+		}
+	}
+}
+
+// Tally adds up figures by transition.
+type Tally map[Transition]*Figures
+
+// Add adds figures.
+func (t Tally) Add(g Figures) {
+	if t[g.Transition] == nil {
+		t[g.Transition] = &Figures{Transition: g.Transition}
+	}
+	t[g.Transition].Add(g)
+}
+
+// CountDecisions makes figures of each decision.
+func CountDecisions(decisions iter.Seq2[PlacedEvent, error]) iter.Seq2[Figures, error] {
+	return func(yield func(Figures, error) bool) {
+		for p, err := range decisions {
+			if err != nil {
+				yield(Figures{}, err)
+				return
+			}
+			if !yield(FiguresOf(p.Event, p.Owner), nil) {
+				return
+			}
+		}
+	}
+}
+
+// FiguresOf are the figures of an event of an instance with this owner; none where it has no
+// decision.
+func FiguresOf(e record.Event, owner string) Figures {
+	f := Figures{Transition: Transition{Owner: owner, Workflow: e.Workflow, State: e.From, Action: e.Action}}
+	d := e.Decision
+	switch {
+	case d == nil:
+		return f
+	case e.Kind == record.Prechecked:
+		f.Prechecks = 1
+		return f
+	case d.Degraded:
+		f.Degraded = 1
+	}
+	f.Decisions = 1
+	f.Outcomes = map[judge.Outcome]int64{d.Outcome: 1}
+	f.DecidedBy = map[judge.LayerName]int64{d.DecidedBy: 1}
+	if d.Code != "" {
+		f.Codes = map[string]int64{d.Code: 1}
+	}
+	f.Took = map[int]int64{tookBucket(d.Took): 1}
+	f.Confidence = map[int]int64{int(math.Round(d.Confidence * 1000)): 1}
+	return f
+}
+
+// bucketsPerDoubling makes a bucket of durations about 2 percent wide.
+const bucketsPerDoubling = 32
+
+// tookBucket is the bucket of a duration; 0 is for none at all.
+func tookBucket(d time.Duration) int {
+	if d <= 0 {
+		return 0
+	}
+	return 1 + int(math.Log2(float64(d))*bucketsPerDoubling)
+}
+
+// TookOf is the middle of a bucket in milliseconds, to the microsecond.
+func TookOf(bucket int) float64 {
+	if bucket == 0 {
+		return 0
+	}
+	ns := math.Exp2((float64(bucket-1) + 0.5) / bucketsPerDoubling)
+	return math.Round(ns/1e3) / 1e3
+}
