@@ -44,6 +44,9 @@ func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, d
 	if j.waits != nil {
 		return e.joinReview(ctx, p, j.inst, j.definition, *j.waits, key)
 	}
+	if j.rejected != nil && j.verdict.DecidedBy == judge.ByReviewer {
+		return e.repeatRejection(ctx, p, j, key)
+	}
 	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
 		return e.parkMove(ctx, p, j, key)
 	}
@@ -79,14 +82,18 @@ func (e *Engine) commitMove(ctx context.Context, p Principal, j judgement, ev re
 // replayAdvance rebuilds the answer that was given when ev was committed. A move that was
 // parked is answered with what became of it.
 func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event) (AdvanceResult, error) {
-	if ev.Review != nil {
+	if ev.Review != nil && ev.Kind != record.Refused {
 		return e.replayParked(ctx, p, ev)
 	}
 	pos, err := e.positionAt(ctx, p, ev)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	return AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(ev.Decision), Replayed: true}, nil
+	out := AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(ev.Decision), Replayed: true}
+	if ev.Review != nil {
+		out.Review, err = e.findReviewView(ctx, p, ev.Review.ID)
+	}
+	return out, err
 }
 
 // Validate asks what Advance would say, without moving. The answer is recorded
@@ -136,6 +143,9 @@ type judgement struct {
 	verdict  judge.Verdict
 	// waits is set instead of a verdict when exactly this waits for a person already.
 	waits *store.Review
+	// rejected is the review in which a person rejected what is asked, if the evidence is
+	// still the same.
+	rejected *store.Review
 }
 
 // judgeAction loads the instance, builds the case and asks the judge. It is the
@@ -169,6 +179,10 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 		try.over = true
 		return judgement{}, nil, &conflict{inst.ID}
 	}
+	rejected, err := e.findRejected(ctx, p, inst, l, &c)
+	if err != nil {
+		return judgement{}, nil, err
+	}
 	release, err := e.takeTurn(ctx, inst, c.Guard)
 	if err != nil {
 		return judgement{}, nil, err
@@ -185,7 +199,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if slices.ContainsFunc(v.Opinions, askedModel) {
 		try.asked++
 	}
-	return judgement{inst: inst, definition: l, question: c, verdict: v}, release, nil
+	return judgement{inst: inst, definition: l, question: c, verdict: v, rejected: rejected}, release, nil
 }
 
 // newCase is the case of an action that p asks for; in holds the action, its data, and what

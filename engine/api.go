@@ -212,7 +212,7 @@ type StatusResult struct {
 	UpdatedAt time.Time       `json:"updatedAt"`
 	// Warnings tell of what keeps moves from being judged as the definition wants.
 	Warnings []string `json:"warnings,omitempty"`
-	// Reviews are the moves that wait for a person.
+	// Reviews are the moves that wait for a person, and those that one rejected in this state.
 	Reviews []ReviewSummary `json:"reviews,omitempty"`
 	// Past is set when this is how it was, and not how it is.
 	Past *Past `json:"past,omitempty"`

@@ -19,6 +19,7 @@ type change struct {
 	lesson   *store.Lesson    // what a judgement taught
 	opens    *store.Review    // the review that an escalated event opens
 	resolves *store.Review    // the review that the event, or the move, resolves
+	reopens  *store.Review    // the rejected review that the event reopens
 	end      record.Review    // how it ends by that
 	joins    string           // the open review that the event binds a key to
 	next     record.Instance  // once it is written
@@ -87,6 +88,9 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 		c.Events = append(c.Events, do.event)
 	}
 	do.next = c.Next
+	if do.reopens != nil {
+		c.Reviews = append(c.Reviews, closeRow(*do.reopens, do.end, do.event))
+	}
 	if do.opens != nil {
 		row := *do.opens
 		row.Seq, row.Revision = do.event.Seq, do.event.Revision
@@ -163,7 +167,7 @@ func closeRow(row store.Review, how record.Review, cause record.Event) store.Rev
 		return row
 	}
 	row.Status, row.Data, row.Evidence = how.Status, nil, forEvent(row.Evidence)
-	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason
+	row.Resolution, row.By, row.Channel, row.Reason = how.Resolution, how.By, how.Channel, how.Reason // of a reopened one, who reopened it
 	row.ClosedAt = cause.Time
 	return row
 }

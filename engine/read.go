@@ -23,7 +23,10 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	if err != nil {
 		return StatusResult{}, err
 	}
-	waiting, err := e.newView(p).withInstance(inst, l).renderReviews(ctx, inst)
+	reviews, err := e.newView(p).withInstance(inst, l).renderReviews(ctx, inst)
+	if err == nil {
+		reviews, err = e.appendRejections(ctx, p, inst, l, reviews)
+	}
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -34,7 +37,7 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	return StatusResult{
 		Position: pos, Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
 		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(l.def, l.overlays),
-		Reviews: waiting,
+		Reviews: reviews,
 	}, nil
 }
 

@@ -19,7 +19,7 @@ import (
 // ResolveRequest decides a review.
 type ResolveRequest struct {
 	ID string // the review's
-	// Decision is approve or reject.
+	// Decision is approve or reject, or Reopen for a review that was rejected.
 	Decision judge.Outcome
 	// Reason is required.
 	Reason string
@@ -27,6 +27,9 @@ type ResolveRequest struct {
 	Channel record.Channel
 	Key     string // idempotency key, "" for none
 }
+
+// Reopen takes a rejection back: the same may be asked for again.
+const Reopen judge.Outcome = "reopen"
 
 // ResolveResult answers a ResolveRequest. An approval that could not be carried out is
 // a result too: Applied is false, and Review and Decision say why.
@@ -65,8 +68,8 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	}
 	req.Reason = strings.TrimSpace(req.Reason)
 	switch {
-	case req.Decision != judge.Approve && req.Decision != judge.Reject:
-		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
+	case req.Decision != judge.Approve && req.Decision != judge.Reject && req.Decision != Reopen:
+		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, or by reopen where it was rejected, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
 	case req.Reason == "":
 		return MissingField("reason", "One sentence: it is recorded, and the caller that asked for the move reads it.")
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
@@ -100,7 +103,10 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 			return ResolveResult{}, err
 		}
 	}
-	if r.row.Status != record.ReviewOpen {
+	switch reopens := req.Decision == Reopen; {
+	case reopens && r.row.Status == record.ReviewOpen:
+		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is open.", Hint: "Approve or reject it."}
+	case reopens != isRejected(r.row), !reopens && r.row.Status != record.ReviewOpen:
 		return ResolveResult{}, e.reviewClosed(ctx, p, r)
 	}
 	r.by, r.req, r.key = p, req, key
@@ -111,6 +117,9 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		return ResolveResult{}, err
 	}
 	r.req.Reason = maskWords(r.inst, r.definition, r.row.Data).scrubText(req.Reason)
+	if req.Decision == Reopen {
+		return e.reopenReview(ctx, r)
+	}
 	if !e.isBound(r) {
 		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
@@ -350,16 +359,12 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	row, err := store.FindReview(ctx, e.cfg.Store, ev.Review.ID)
-	if err != nil {
-		return ResolveResult{}, StoreError("read the review", err)
-	}
-	review, err := e.newView(p).renderReview(ctx, row)
+	review, err := e.findReviewView(ctx, p, ev.Review.ID)
 	if err != nil {
 		return ResolveResult{}, err
 	}
 	out := ResolveResult{
-		Position: pos, Review: review, Applied: ev.Kind == record.Advanced, Decision: decisionView(ev.Decision), Message: "This was resolved before.", Replayed: true,
+		Position: pos, Review: *review, Applied: ev.Kind == record.Advanced, Decision: decisionView(ev.Decision), Message: "This was resolved before.", Replayed: true,
 	}
 	if ev.Review.Status == record.ReviewStale {
 		out.Message = "Not approved: " + review.Reason

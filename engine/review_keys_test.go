@@ -126,7 +126,7 @@ func TestKeyOfAReviewThatEndsMeanwhile(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r := b.goWith("k2", `{"x":1}`); r.Replayed || r.Review == nil || r.Review.ID == opened.Review.ID {
+	if r := b.goWith("k2", `{"x":1}`); r.Replayed || r.Review == nil || r.Review.ID != opened.Review.ID || r.Decision.Code != judge.CodeReviewRejected {
 		t.Errorf("%+v, review %+v", r, r.Review)
 	}
 	b.verify(id)

@@ -77,7 +77,9 @@ func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
 			case !known:
 				shown[r.Review.ID] = now
 				order = append(order, r.Review.ID)
-			case old.action != now.action || old.data != now.data || old.context != now.context || old.revision != now.revision:
+			case old.action != now.action || old.data != now.data || old.context != now.context,
+				old.revision != now.revision && r.Decision.Code != judge.CodeReviewRejected, // a rejection holds for later revisions
+				r.Decision.Code == judge.CodeReviewRejected && now.watched && old.evidence != now.evidence:
 				rt.Fatalf("the review of %+v was returned for %+v", old, now)
 			}
 		}

@@ -17,7 +17,8 @@ import (
 // ReviewsRequest lists reviews that the caller may see: those of what it asked for
 // itself, or all for reviewers, operators and auditors.
 type ReviewsRequest struct {
-	// Status is open when empty; "all" is every one.
+	// Status is one of a review, "rejected" those that a person rejected, and "all" every one.
+	// Empty is open, and for agents also what a person rejected where its instance still is.
 	Status     string
 	WorkflowID string // an instance's id
 	Workflow   string // a workflow's name
@@ -70,11 +71,16 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if q.After, err = reviewCursor(req.Cursor); err != nil {
 		return ReviewsResult{}, err
 	}
-	status := q.Status
-	if status == record.ReviewExpired { // those whose end is not recorded yet are open in the store
+	status, rejected := q.Status, req.Status == reviewRejected
+	// Those whose end is not recorded yet are open in the store.
+	own := !seesAll(p.Role)
+	if status == record.ReviewExpired || own && req.Status == "" {
 		q.Status, q.Limit = "", 0
 	}
-	if !seesAll(p.Role) {
+	if rejected {
+		q.Limit = 0
+	}
+	if own {
 		q.Principal = p.ID
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
@@ -90,7 +96,22 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		if err != nil {
 			return ReviewsResult{}, StoreError("list the reviews", err)
 		}
-		if !p.inScope(row.Workflow) || status == record.ReviewExpired && e.summarizeReview(row).Status != status {
+		wanted := p.inScope(row.Workflow)
+		switch {
+		case !wanted:
+		case rejected:
+			wanted = isRejected(row)
+		case own && req.Status == "":
+			if wanted = row.Status == record.ReviewOpen; !wanted {
+				wanted, err = e.isAtIssue(ctx, row)
+			}
+		case status == record.ReviewExpired:
+			wanted = e.summarizeReview(row).Status == status
+		}
+		if err != nil {
+			return ReviewsResult{}, err
+		}
+		if !wanted {
 			continue
 		}
 		if rows = append(rows, row); len(rows) > limit {
@@ -108,7 +129,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		if err != nil {
 			return ReviewsResult{}, err
 		}
-		if status == "" || s.Status == status {
+		if status == "" || s.Status == status || own && req.Status == "" && s.Status == record.ReviewResolved {
 			out.Reviews = append(out.Reviews, s)
 		}
 	}
@@ -116,16 +137,21 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	return out, nil
 }
 
+// reviewRejected lists those that a person rejected.
+const reviewRejected = "rejected"
+
 func reviewStatus(text string) (record.ReviewStatus, error) {
 	switch s := record.ReviewStatus(text); s {
 	case "":
 		return record.ReviewOpen, nil
 	case "all":
 		return "", nil
-	case record.ReviewOpen, record.ReviewResolved, record.ReviewStale, record.ReviewExpired, record.ReviewSuperseded:
+	case reviewRejected:
+		return record.ReviewResolved, nil
+	case record.ReviewOpen, record.ReviewResolved, record.ReviewStale, record.ReviewExpired, record.ReviewSuperseded, record.ReviewReopened:
 		return s, nil
 	}
-	return "", &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %.80q of a review.", text), Hint: "Statuses: open, resolved, stale, expired, superseded, all."}
+	return "", &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %.80q of a review.", text), Hint: "Statuses: open, resolved, rejected, reopened, stale, expired, superseded, all."}
 }
 
 func cursorOf(row store.Review) string { return strconv.Itoa(row.Priority.Rank()) + "." + row.ID }

@@ -142,10 +142,6 @@ func TestReviewRejected(t *testing.T) {
 	if err != nil || history.Count != 3 || history.Decisions[2].DecidedBy != judge.ByReviewer || history.Decisions[2].ReviewID != parked.ID {
 		t.Errorf("history: %+v, %v", history, err)
 	}
-	// Asked again, it is a new question.
-	if again := b.parked(agent, id, "release", `{"why":"it is time"}`); again.ID == parked.ID {
-		t.Error("a review that was rejected waits again")
-	}
 	b.verify(id)
 }
 

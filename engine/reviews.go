@@ -226,7 +226,9 @@ func nextStepOfReview(s ReviewSummary) string {
 	case s.Status == record.ReviewResolved && s.Resolution == judge.Approve:
 		return "It was approved, and the move was made."
 	case s.Status == record.ReviewResolved:
-		return "It was rejected. Correct what the reason names before you ask again, with a new idempotency key if you use one."
+		return "It was rejected. Correct what the reason names before you ask again, with a new idempotency key if you use one; exactly the same is not put to a person again until one reopens the review."
+	case s.Status == record.ReviewReopened:
+		return "It was rejected, and then reopened: ask for the action again, with a new idempotency key if you use one."
 	case s.Status == record.ReviewExpired:
 		return "Nobody decided it in time. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
 	case s.Status == record.ReviewSuperseded:

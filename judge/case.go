@@ -87,6 +87,8 @@ type Case struct {
 	// Scrubber is Scrub for the sensitive values of another document, such as evidence in
 	// the form that Mask takes. nil means that nothing is sensitive.
 	Scrubber func(json.RawMessage) func(string) string
+	// Rejected is what a person rejected of exactly this question, nil for nothing.
+	Rejected *Rejection
 	// Digest makes the keyed digest of a document that holds sensitive values; nil
 	// leaves out what it would be.
 	Digest func([]byte) string
@@ -129,6 +131,14 @@ func (c Case) caller() string { return cmp.Or(c.Caller, c.Principal) }
 // About is what the definition says of the things that a case names; each may be
 // empty.
 type About struct{ Workflow, State, Action string }
+
+// Rejection is a person's word on a question that is asked again. It holds as long as the
+// evidence is the same.
+type Rejection struct {
+	// Review is the id of the review, By who rejected it, Reason why.
+	Review, By, Reason string
+	Evidence           []Evidence
+}
 
 // Candidate is one state that the action can lead to.
 type Candidate struct {
@@ -211,6 +221,11 @@ const (
 	MaxExemplars = 3
 	MaxSamples   = 9
 )
+
+// MayEscalate reports whether policy can take a move to a person.
+func (r Rubric) MayEscalate() bool {
+	return r.OnEvidenceMissing == Escalate || !AssuranceNone.AtLeast(r.RequiredAssurance()) || r.Enabled && (r.UseLLM || r.StrictMode)
+}
 
 // Exemplar is a case that has been decided before.
 type Exemplar struct {

@@ -42,6 +42,29 @@ func (transition) Weigh(_ context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
+// rejection repeats a person's word, so that nobody is asked about the same again: neither a
+// model, which might say otherwise, nor another person.
+type rejection struct{}
+
+func (rejection) Name() LayerName { return ByReviewer }
+
+func (rejection) Weigh(_ context.Context, c Case) (Opinion, error) {
+	r := c.Rejected
+	if r == nil || c.Rubric.Mode == Shadow || !slices.EqualFunc(r.Evidence, c.Fetched, func(a, b Evidence) bool {
+		return a.Name == b.Name && a.Sameness() == b.Sameness()
+	}) {
+		return Opinion{}, nil
+	}
+	return Opinion{
+		Layer: ByReviewer, Outcome: Reject, Confidence: 1, Assurance: AssuranceHuman, Reasoning: r.Reason,
+		Findings: []validators.Finding{{
+			Code:    CodeReviewRejected,
+			Message: fmt.Sprintf("%s rejected exactly this in review %s: %s", r.By, r.Review, r.Reason),
+			Hint:    "Change the data, or ask a person to reopen the review.",
+		}},
+	}, nil
+}
+
 type fields struct{ compiler *validators.Compiler }
 
 func (fields) Name() LayerName { return LayerFields }

@@ -64,6 +64,7 @@ func New(cfg Config) (*Pipeline, error) {
 		{fields{cfg.Compiler}, schema{cfg.Compiler}},
 		// Fetched only for data that has its shape, and before the scripts, which see it.
 		{evidence{cfg.Fetcher, cfg.Clock}},
+		{rejection{}},
 		{p.scripts},
 		{state{cfg.Compiler}},
 	}

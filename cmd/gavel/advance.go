@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -162,6 +163,10 @@ func (c *statusCmd) Run(ctx context.Context, con *console) error {
 	return con.print(c.JSON, r, func() {
 		printPosition(con.out, r.Position)
 		for _, review := range r.Reviews {
+			if review.Status == record.ReviewResolved {
+				con.out.Printf("%q was rejected by %s: %s (gavel review show %s)\n", review.Action, review.By, review.Reason, review.ID)
+				continue
+			}
 			con.out.Printf("%q waits for a person: gavel review show %s\n", review.Action, review.ID)
 		}
 	})

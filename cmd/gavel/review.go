@@ -21,6 +21,7 @@ type reviewCmd struct {
 	Show    reviewShowCmd    `cmd:"" help:"Show all that is needed to decide one."`
 	Approve reviewApproveCmd `cmd:"" help:"Let a move happen."`
 	Reject  reviewRejectCmd  `cmd:"" help:"Refuse a move."`
+	Reopen  reviewReopenCmd  `cmd:"" help:"Take a rejection back, so that the same may be asked for again."`
 }
 
 func (reviewCmd) Help() string {
@@ -34,7 +35,7 @@ With --server the server decides for the principal of your token.`
 }
 
 type reviewListCmd struct {
-	Status   string `name:"status" enum:"open,resolved,stale,expired,superseded,all" default:"open" placeholder:"STATUS" help:"open (the default), resolved, stale, expired, superseded or all."`
+	Status   string `name:"status" enum:"open,resolved,rejected,reopened,stale,expired,superseded,all" default:"open" placeholder:"STATUS" help:"open (the default), resolved, rejected, reopened, stale, expired, superseded or all."`
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only reviews of this workflow."`
 	Instance string `name:"instance" placeholder:"ID" help:"Only reviews of this instance."`
 	Limit    int    `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 500."`
@@ -93,11 +94,10 @@ func howEnded(r engine.ReviewSummary) string {
 	if r.Status != record.ReviewResolved {
 		return string(r.Status)
 	}
-	verb := "approved"
-	if r.Resolution != "approve" {
-		verb = "rejected"
+	if r.Resolution != judge.Approve {
+		return "rejected by " + r.By + ": " + r.Reason
 	}
-	return verb + " by " + r.By
+	return "approved by " + r.By
 }
 
 func describeExpiry(r engine.ReviewSummary) string {
@@ -156,6 +156,24 @@ func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
 	return c.resolve(ctx, con, judge.Reject, configFlag{})
 }
 
+type reviewReopenCmd struct{ resolving }
+
+func (reviewReopenCmd) Help() string {
+	return `Exactly the same request is not put to a person again after a rejection, until its data,
+the context or the evidence has changed. Reopening lifts that: nothing moves, and the
+agent may ask again.
+
+Examples:
+
+    gavel review reopen rev-019bf900-4506-7b52-99fb-7e1e2e698315 --reason 'The invoice came by mail.'
+
+Exit codes: 0 reopened, 1 the review was not rejected, 2 wrong usage, 3 could not find out.`
+}
+
+func (c *reviewReopenCmd) Run(ctx context.Context, con *console) error {
+	return c.resolve(ctx, con, engine.Reopen, configFlag{})
+}
+
 // resolve decides the review. A decision that could not be carried out is a bad end.
 func (r resolving) resolve(ctx context.Context, con *console, decision judge.Outcome, config configFlag) error {
 	if strings.TrimSpace(r.Reason) == "" {
@@ -174,7 +192,8 @@ func (r resolving) resolve(ctx context.Context, con *console, decision judge.Out
 		return reviewFailure(err)
 	}
 	err = con.print(r.JSON, result, func() { con.out.Printf("%s\n%s is in state %s\n", result.Message, result.ID, result.State) })
-	return cmp.Or(err, badUnless(result.Review.Status == record.ReviewResolved && result.Review.Resolution == decision))
+	carriedOut := result.Review.Status == record.ReviewResolved && result.Review.Resolution == decision || decision == engine.Reopen && result.Review.Status == record.ReviewReopened
+	return cmp.Or(err, badUnless(carriedOut))
 }
 
 // open returns what decides: a server, which has the sources and knows who asks, or the

@@ -9,7 +9,7 @@ import (
 )
 
 // ReviewStatus is where a review is in its life: open, then one of the others for
-// good.
+// good, but that a rejected one can be reopened.
 type ReviewStatus string
 
 // The statuses of a review.
@@ -24,6 +24,8 @@ const (
 	ReviewExpired ReviewStatus = "expired"
 	// ReviewSuperseded gave way to a newer one of the same action with other data.
 	ReviewSuperseded ReviewStatus = "superseded"
+	// ReviewReopened was rejected, and a person lets the same be asked for again.
+	ReviewReopened ReviewStatus = "reopened"
 )
 
 // Priority orders reviews for those who resolve them.
@@ -68,8 +70,8 @@ const (
 )
 
 // Review is what an event says of a review: that it was opened (an escalated
-// event), how it ended or that it was raised (a reviewed event), or which one let a
-// move happen (an advanced event).
+// event), how it ended, that it was raised or reopened (a reviewed event), which one let
+// a move happen (an advanced event), or whose rejection was repeated (a refused event).
 type Review struct {
 	ID     string       `json:"id"` // "rev-" and a UUIDv7
 	Status ReviewStatus `json:"status"`
@@ -126,11 +128,19 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 		if e.Review.Status != ReviewOpen || e.Review.Digest == "" {
 			return newIllegalStep("event %d opens a review that is %s, or bound to nothing", e.Seq, e.Review.Status)
 		}
+	case e.Kind == Reviewed && e.Review.Status == ReviewReopened:
+		if at >= 0 || e.Review.By == "" || e.Review.Resolution != "" {
+			return newIllegalStep("event %d reopens review %s, which is open, or by nobody", e.Seq, e.Review.ID)
+		}
 	case e.Kind == Reviewed:
 		if at < 0 || open[at].Action != e.Action {
 			return newIllegalStep("event %d is about review %s of %q, which is not open", e.Seq, e.Review.ID, e.Action)
 		}
 		return checkReviewEnd(e)
+	case e.Kind == Refused:
+		if at >= 0 || e.Review.Status != ReviewResolved || e.Review.Resolution != judge.Reject || e.Review.By == "" {
+			return newIllegalStep("event %d repeats a rejection of review %s, which was not rejected", e.Seq, e.Review.ID)
+		}
 	case e.Kind == Advanced:
 		if e.Review.Status != ReviewResolved || e.Review.Resolution != judge.Approve || e.Review.By == "" {
 			return newIllegalStep("event %d moves by a review that was not approved", e.Seq)

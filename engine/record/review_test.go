@@ -44,7 +44,14 @@ func TestReviewsAreFolded(t *testing.T) {
 	if got := h.last(); len(got.Facts.Reviews) != 2 || got.Status != record.Running {
 		t.Errorf("raised: %+v", got.Facts)
 	}
-	h.seal(reviewed("run", "r2", record.Review{Status: record.ReviewStale}), nil)
+	h.seal(reviewed("run", "r2", resolved(judge.Reject)), nil)
+	repeated, rejected := refused("run", `{}`), resolved(judge.Reject)
+	rejected.ID, repeated.Review = "r2", &rejected
+	h.seal(repeated, nil)
+	h.seal(reviewed("run", "r2", record.Review{Status: record.ReviewReopened, By: "rita", Reason: "wrong"}), nil)
+	if got := h.last(); len(got.Facts.Reviews) != 1 || got.Revision != 1 {
+		t.Errorf("reopened: %+v", got.Facts)
+	}
 	h.seal(reviewed("go", "r1", resolved(judge.Approve)), nil)
 	if got := h.last(); got.Facts.Reviews != nil || got.Revision != 1 {
 		t.Errorf("%+v", got)
@@ -72,33 +79,41 @@ func TestReviewsAreFolded(t *testing.T) {
 
 func TestReviewsThatCannotBe(t *testing.T) {
 	t.Parallel()
+	const malformed = "text that is no text in a reason"
 	with := func(e record.Event, change func(*record.Event)) record.Event { change(&e); return e }
 	for name, e := range map[string]record.Event{
-		"a second one of the same action":  escalated("go", "r9"),
-		"the same one again":               escalated("run", "r1"),
-		"bound to nothing":                 with(escalated("run", "r2"), func(e *record.Event) { e.Review.Digest = "" }),
-		"opened as resolved":               with(escalated("run", "r2"), func(e *record.Event) { e.Review.Status = record.ReviewResolved }),
-		"escalated without one":            with(escalated("run", "r2"), func(e *record.Event) { e.Review = nil }),
-		"escalated although it was a no":   with(escalated("run", "r2"), func(e *record.Event) { e.Decision.Outcome = judge.Reject }),
-		"escalated although applied":       with(escalated("run", "r2"), func(e *record.Event) { e.Decision.Applied = true }),
-		"a refusal with a review":          with(refused("run", `{}`), func(e *record.Event) { e.Review = &record.Review{ID: "r1"} }),
-		"a move past one":                  advanced("run", "done", `{}`),
-		"a cancel past one":                {Kind: record.Cancelling},
-		"the end of one that is not open":  reviewed("go", "r7", resolved(judge.Reject)),
-		"the end of another action's":      reviewed("run", "r1", resolved(judge.Reject)),
-		"the end of none":                  {Kind: record.Reviewed, Action: "go"},
-		"a resolution by nobody":           reviewed("go", "r1", record.Review{Status: record.ReviewResolved, Resolution: judge.Approve}),
-		"a resolution that is none":        reviewed("go", "r1", record.Review{Status: record.ReviewResolved, By: "rita", Resolution: judge.Escalate}),
-		"stale and approved":               reviewed("go", "r1", record.Review{Status: record.ReviewStale, By: "rita", Resolution: judge.Approve}),
-		"an unknown status":                reviewed("go", "r1", record.Review{Status: "lost"}),
-		"an end that changes the state":    with(reviewed("go", "r1", resolved(judge.Reject)), func(e *record.Event) { e.To = "done" }),
-		"an end that changes the context":  with(reviewed("go", "r1", resolved(judge.Reject)), func(e *record.Event) { e.Patch = []byte(`{}`) }),
-		"text that is no text in a reason": with(reviewed("go", "r1", resolved(judge.Reject)), func(e *record.Event) { e.Review.Reason = "\xff" }),
+		"a second one of the same action": escalated("go", "r9"),
+		"the same one again":              escalated("run", "r1"),
+		"bound to nothing":                with(escalated("run", "r2"), func(e *record.Event) { e.Review.Digest = "" }),
+		"reopened while it is open":       reviewed("go", "r1", record.Review{Status: record.ReviewReopened, By: "rita"}),
+		"reopened by nobody":              reviewed("run", "r0", record.Review{Status: record.ReviewReopened}),
+		"reopened and resolved":           reviewed("run", "r0", record.Review{Status: record.ReviewReopened, By: "rita", Resolution: judge.Reject}),
+		"a refusal by an open one":        with(refused("run", `{}`), func(e *record.Event) { how := resolved(judge.Reject); how.ID = "r1"; e.Review = &how }),
+		"a refusal by an approved one":    with(refused("run", `{}`), func(e *record.Event) { how := resolved(judge.Approve); how.ID = "r0"; e.Review = &how }),
+		"opened as resolved":              with(escalated("run", "r2"), func(e *record.Event) { e.Review.Status = record.ReviewResolved }),
+		"escalated without one":           with(escalated("run", "r2"), func(e *record.Event) { e.Review = nil }),
+		"escalated although it was a no":  with(escalated("run", "r2"), func(e *record.Event) { e.Decision.Outcome = judge.Reject }),
+		"escalated although applied":      with(escalated("run", "r2"), func(e *record.Event) { e.Decision.Applied = true }),
+		"a refusal with a review":         with(refused("run", `{}`), func(e *record.Event) { e.Review = &record.Review{ID: "r1"} }),
+		"a move past one":                 advanced("run", "done", `{}`),
+		"a cancel past one":               {Kind: record.Cancelling},
+		"the end of one that is not open": reviewed("go", "r7", resolved(judge.Reject)),
+		"the end of another action's":     reviewed("run", "r1", resolved(judge.Reject)),
+		"the end of none":                 {Kind: record.Reviewed, Action: "go"},
+		"a resolution by nobody":          reviewed("go", "r1", record.Review{Status: record.ReviewResolved, Resolution: judge.Approve}),
+		"a resolution that is none":       reviewed("go", "r1", record.Review{Status: record.ReviewResolved, By: "rita", Resolution: judge.Escalate}),
+		"stale and approved":              reviewed("go", "r1", record.Review{Status: record.ReviewStale, By: "rita", Resolution: judge.Approve}),
+		"an unknown status":               reviewed("go", "r1", record.Review{Status: "lost"}),
+		"an end that changes the state":   with(reviewed("go", "r1", resolved(judge.Reject)), func(e *record.Event) { e.To = "done" }),
+		"an end that changes the context": with(reviewed("go", "r1", resolved(judge.Reject)), func(e *record.Event) { e.Patch = []byte(`{}`) }),
+		malformed:                         with(reviewed("go", "r1", resolved(judge.Reject)), func(e *record.Event) { e.Review.Reason = "\xff" }),
 	} {
 		h := &history{tb: t}
 		h.seal(started(`{}`), nil)
 		h.seal(escalated("go", "r1"), nil)
-		if _, _, err := record.Seal(h.last(), e, nil); !errors.Is(err, record.ErrIllegalStep) && !errors.Is(err, record.ErrMalformed) {
+		e.Time, e.Principal, e.Role = epoch, "local:agent", "agent"
+		_, _, err := record.Seal(h.last(), e, nil)
+		if !errors.Is(err, record.ErrIllegalStep) && (name != malformed || !errors.Is(err, record.ErrMalformed)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -110,6 +125,7 @@ func TestReviewsThatCannotBe(t *testing.T) {
 		"by nobody": {ID: "r1", Status: record.ReviewResolved, Resolution: judge.Approve},
 	} {
 		e := advanced("go", "done", `{}`)
+		e.Time, e.Principal, e.Role = epoch, "local:agent", "agent"
 		e.Review = &r
 		if _, _, err := record.Seal(h.last(), e, nil); !errors.Is(err, record.ErrIllegalStep) {
 			t.Errorf("a move by a review that is %s: %v", name, err)

@@ -183,7 +183,7 @@ func (a *asker) loadFloor(first record.Event) (record.Instance, error) {
 // buildQuestion rebuilds one. The error is of the store.
 func (a *asker) buildQuestion(at record.Instance, ev record.Event, lost bool) (Question, error) {
 	q := Question{Event: ev}
-	if ev.Kind == record.Reviewed {
+	if ev.Kind == record.Reviewed || ev.Kind != record.Advanced && ev.Decision.DecidedBy == judge.ByReviewer { // perhaps again
 		q.Missing = MissingPerson
 		return q, nil
 	}

@@ -201,13 +201,17 @@ func TestPersons(t *testing.T) {
 	b := newBench(t, true)
 	b.define(flow(`{target: b, risk: high}`, ""))
 	for _, word := range []judge.Outcome{judge.Approve, judge.Reject} {
-		id := b.advance(agent, b.start(agent, "flow", `{}`), "do", `{}`).Review.ID
+		instance := b.start(agent, "flow", `{}`)
+		id := b.advance(agent, instance, "do", `{}`).Review.ID
 		if _, err := b.Resolve(t.Context(), reviewer, engine.ResolveRequest{ID: id, Decision: word, Reason: "I looked."}); err != nil {
 			t.Fatal(err)
 		}
+		if word == judge.Reject { // the rejection is repeated
+			b.advance(agent, instance, "do", `{}`)
+		}
 	}
 	r := b.run(func(*replay.Config) {})
-	if r.Flips != 0 || r.Replayed != 5 || reasons(r)[string(replay.MissingPerson)] != 1 {
+	if r.Flips != 0 || r.Replayed != 5 || reasons(r)[string(replay.MissingPerson)] != 2 {
 		t.Errorf("%+v", r)
 	}
 	r = b.run(func(cfg *replay.Config) {

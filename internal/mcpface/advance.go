@@ -75,7 +75,7 @@ func (f *Face) describeReview(ctx context.Context, what string, a engine.Advance
 	case r.Status == record.ReviewResolved && r.Resolution == judge.Approve:
 		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(*r), operation.Sentence(r.Reason))
 	case r.Status == record.ReviewResolved:
-		return fmt.Sprintf("REJECTED %s by %s: %s", what, byWhom(*r), operation.Sentence(r.Reason))
+		return fmt.Sprintf("REJECTED %s by %s: %s %s", what, byWhom(*r), operation.Sentence(r.Reason), r.Next)
 	default:
 		return fmt.Sprintf("ESCALATED %s: nothing moved, and review %s is %s. %s", what, r.ID, r.Status, strings.TrimSpace(operation.Sentence(r.Reason)+" "+r.Next))
 	}

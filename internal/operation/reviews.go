@@ -50,7 +50,7 @@ var (
 		ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
 		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an escalated advance to see whether somebody has decided.",
 		Fields: []Field{
-			{Name: "status", Enum: []string{"open", "resolved", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out."},
+			{Name: "status", Enum: []string{"open", "resolved", "rejected", "reopened", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out, for agents also what was rejected where the instance still is."},
 			{Name: "workflowId", HTTPName: "instance", Help: "Only of this instance (wf-...)."},
 			fieldWorkflow, fieldCursor, pageLimit("reviews", 500),
 		},
@@ -78,7 +78,7 @@ var (
 		Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
 		Fields: []Field{
 			{Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
-			{Name: "decision", Required: true, Enum: []string{"approve", "reject"}, Help: "approve or reject; there is no default."},
+			{Name: "decision", Required: true, Enum: []string{"approve", "reject", "reopen"}, Help: "approve or reject, there is no default; or reopen, which lets a rejected request be made again."},
 			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded and shown to the caller that asked for the move."},
 			fieldKey,
 		},
@@ -96,7 +96,9 @@ var (
 				PositionView: ViewPosition(r.Position), Review: r.Review, Applied: r.Applied, Decision: ViewDecision(r.Decision), Message: r.Message, Replayed: r.Replayed,
 			}
 		}),
-		Refused: adapt(func(r engine.ResolveResult) bool { return !r.Applied && r.Review.Status != record.ReviewResolved }),
+		Refused: adapt(func(r engine.ResolveResult) bool {
+			return !r.Applied && r.Review.Status != record.ReviewResolved && r.Review.Status != record.ReviewReopened
+		}),
 	}, func(ctx context.Context, c Call, req engine.ResolveRequest) (engine.ResolveResult, error) {
 		req.Channel = cmp.Or(req.Channel, c.Channel)
 		return c.Engine.Resolve(ctx, c.Caller.Principal, req)

@@ -102,7 +102,11 @@ func sayStatus(r engine.StatusResult) string {
 	var line strings.Builder
 	line.WriteString(r.Progress)
 	for _, review := range r.Reviews {
-		if r.Past == nil { // those of the past need no longer wait
+		switch {
+		case r.Past != nil: // those of the past need no longer wait
+		case review.Status == record.ReviewResolved:
+			fmt.Fprintf(&line, " %q was rejected by %s (review %s): %s", review.Action, review.By, review.ID, Sentence(review.Reason))
+		default:
 			fmt.Fprintf(&line, " %q waits for a person as review %s.", review.Action, review.ID)
 		}
 	}
@@ -138,7 +142,11 @@ func sayReview(r engine.ReviewView) string {
 
 // reviewLabel names a review and what it is about.
 func reviewLabel(r engine.ReviewSummary) string {
-	return fmt.Sprintf("%s (%s, %s): %q in %q of %s (%s)", r.ID, r.Status, r.Priority, r.Action, r.From, r.Instance, r.Workflow)
+	label := fmt.Sprintf("%s (%s, %s): %q in %q of %s (%s)", r.ID, r.Status, r.Priority, r.Action, r.From, r.Instance, r.Workflow)
+	if r.Resolution == judge.Reject && r.Status == record.ReviewResolved {
+		label += ", rejected by " + r.By + ": " + strings.TrimSuffix(Sentence(r.Reason), ".")
+	}
+	return label
 }
 
 func sayResolve(r engine.ResolveResult) string {
@@ -146,6 +154,8 @@ func sayResolve(r engine.ResolveResult) string {
 	switch {
 	case r.Applied:
 		return fmt.Sprintf("APPROVED %s. %s", what, r.Progress)
+	case r.Review.Status == record.ReviewReopened:
+		return fmt.Sprintf("REOPENED %s. %s", what, r.Message)
 	case r.Review.Status == record.ReviewResolved:
 		return fmt.Sprintf("REJECTED %s: %s Nothing moved. %s", what, sayFindings(r.Decision), r.Progress)
 	default:

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// mostRejections bounds how many rejected reviews of an instance are compared with a
+// request, the newest first: each costs a look at the event that opened it.
+const mostRejections = 10
+
+func isRejected(row store.Review) bool {
+	return row.Status == record.ReviewResolved && row.Resolution == judge.Reject
+}
+
+// findRejections are the reviews of an instance that a person rejected where it still is,
+// the newest first.
+func (e *Engine) findRejections(ctx context.Context, inst record.Instance) ([]store.Review, error) {
+	if inst.Seq < 3 || inst.Status != record.Running { // started, escalated, reviewed
+		return nil, nil
+	}
+	var out []store.Review
+	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Instance: inst.ID, Status: record.ReviewResolved}) {
+		if err != nil {
+			return nil, StoreError("list the reviews", err)
+		}
+		if isRejected(row) && row.From == inst.State {
+			out = append(out, row)
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Review) int { return int(b.Seq - a.Seq) })
+	return out, nil
+}
+
+// findRejected finds the review in which a person rejected exactly what a case asks: the same
+// principal, action and state, data, context and rules. It tells the case, which compares
+// the evidence once that is fetched.
+func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Instance, l definition, c *judge.Case) (*store.Review, error) {
+	if len(c.Illegal) > 0 || !c.Rubric.MayEscalate() {
+		return nil, nil //nolint:nilnil // nothing was rejected
+	}
+	rows, err := e.findRejections(ctx, inst)
+	if err != nil {
+		return nil, err
+	}
+	rows = slices.DeleteFunc(rows, func(row store.Review) bool {
+		return row.Principal != p.ID || row.Action != c.Action || row.DefinitionHash != inst.DefinitionHash
+	})
+	for _, row := range rows[:min(len(rows), mostRejections)] {
+		asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
+		switch {
+		case CodeOf(err) == CodeUnknownReview: // its beginning was removed
+			continue
+		case err != nil:
+			return nil, err
+		}
+		scope := ContextScope(inst.Owner, inst.Workflow)
+		if canonicalText(asked.Decision.Data) != canonicalText(e.maskForRecord(inst.Owner, l.def, c.Data)) ||
+			!e.cfg.Digester.Matches(asked.Decision.ContextDigest, scope, c.Context.Raw()) {
+			continue
+		}
+		c.Rejected = &judge.Rejection{Review: row.ID, By: row.By, Reason: row.Reason, Evidence: asked.Decision.Evidence}
+		return &row, nil
+	}
+	return nil, nil //nolint:nilnil // nothing was rejected
+}
+
+// appendRejections adds what a person rejected where an instance is: of each action that does not
+// wait, the newest.
+func (e *Engine) appendRejections(ctx context.Context, p Principal, inst record.Instance, l definition, reviews []ReviewSummary) ([]ReviewSummary, error) {
+	rows, err := e.findRejections(ctx, inst)
+	if err != nil {
+		return nil, err
+	}
+	show := e.newView(p).withInstance(inst, l)
+	for _, row := range rows {
+		if slices.ContainsFunc(reviews, func(s ReviewSummary) bool { return s.Action == row.Action }) {
+			continue
+		}
+		s, err := show.renderReview(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		reviews = append(reviews, s)
+	}
+	return reviews, nil
+}
+
+// isAtIssue reports whether a review is one that was rejected where its instance still is.
+func (e *Engine) isAtIssue(ctx context.Context, row store.Review) (bool, error) {
+	if !isRejected(row) {
+		return false, nil
+	}
+	inst, err := e.cfg.Store.Load(ctx, row.Instance)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, StoreError("load the instance", err)
+	}
+	return inst.Status == record.Running && inst.State == row.From, nil
+}
+
+// repeatRejection records a refusal that repeats a person's word, and shows the review.
+func (e *Engine) repeatRejection(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
+	ev := e.decisionEvent(p, j, record.Refused, key)
+	ev.Review = &record.Review{ID: j.rejected.ID, Status: record.ReviewResolved, Resolution: judge.Reject, By: j.rejected.By}
+	out, err := e.commitMove(ctx, p, j, ev, nil)
+	if err != nil {
+		return AdvanceResult{}, err
+	}
+	review, err := e.newView(p).withInstance(j.inst, j.definition).renderReview(ctx, *j.rejected)
+	out.Review = &review
+	return out, err
+}
+
+// findReviewView is a review as a caller sees it.
+func (e *Engine) findReviewView(ctx context.Context, p Principal, id string) (*ReviewSummary, error) {
+	row, err := store.FindReview(ctx, e.cfg.Store, id)
+	if err != nil {
+		return nil, StoreError("read the review", err)
+	}
+	s, err := e.newView(p).renderReview(ctx, row)
+	return &s, err
+}
+
+// reopenReview takes a rejection back. What was asked is gone from the review, so that it has to
+// be asked again; nothing else changes.
+func (e *Engine) reopenReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
+	end := record.Review{ID: r.row.ID, Status: record.ReviewReopened, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
+	ev := e.reviewEvent(r.by, r.row, end)
+	ev.Key = r.key
+	w, err := e.commit(ctx, r.inst, change{event: ev, reopens: &r.row, end: end})
+	if err != nil {
+		return ResolveResult{}, e.resolveError(ctx, r, err)
+	}
+	return ResolveResult{
+		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(r.row, end, w.event)),
+		Decision: decisionView(nil), Message: "Reopened; the same may be asked for again, and a person decides it anew.",
+	}, nil
+}
