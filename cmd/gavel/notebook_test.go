@@ -29,8 +29,10 @@ func TestConcurrentAdvancesAreServed(t *testing.T) {
 		processes int
 		inTurn    bool // each thread waits for its answers, as the notebook's do
 	}{
-		{"one process", 1, true}, {"one process, all at once", 1, false},
-		{"three processes", 3, true}, {"three processes, all at once", 3, false},
+		{"one process", 1, true},
+		{"one process, all at once", 1, false},
+		{"three processes", 3, true},
+		{"three processes, all at once", 3, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -40,7 +40,8 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	}
 	about, examples, _ := strings.Cut(node.Detail, "Examples:")
 	about, _, _ = strings.Cut(about, "\n\n")
-	page := fmt.Sprintf("Usage: gavel %s\n\n%s\n\n%s\n\nExamples:%s\n\nFlags:\n", node.Summary(), node.Help, about, examples)
+	var page strings.Builder
+	fmt.Fprintf(&page, "Usage: gavel %s\n\n%s\n\n%s\n\nExamples:%s\n\nFlags:\n", node.Summary(), node.Help, about, examples)
 	var rows []string
 	groups := map[string]string{}
 	for _, f := range slices.Concat(node.AllFlags(true)...) {
@@ -55,11 +56,11 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 		first, _, _ := strings.Cut(strings.TrimSuffix(f.Help, "."), ". ")
 		rows = append(rows, term.Fit(fmt.Sprintf("  %-28s %s", f.String(), first), helpWidth))
 	}
-	page += strings.Join(rows, "\n") + "\n"
+	page.WriteString(strings.Join(rows, "\n") + "\n")
 	for _, section := range slices.Sorted(maps.Keys(groups)) {
-		page += "\n" + term.Wrap(strings.ToUpper(section[:1])+section[1:]+":"+groups[section], helpWidth) + "\n"
+		page.WriteString("\n" + term.Wrap(strings.ToUpper(section[:1])+section[1:]+":"+groups[section], helpWidth) + "\n")
 	}
-	_, err := fmt.Fprintf(ctx.Stdout, "%s\n%q says what each is for.\n", page, "gavel help "+strings.TrimPrefix(node.FullPath(), "gavel "))
+	_, err := fmt.Fprintf(ctx.Stdout, "%s\n%q says what each is for.\n", page.String(), "gavel help "+strings.TrimPrefix(node.FullPath(), "gavel "))
 	return err
 }
 

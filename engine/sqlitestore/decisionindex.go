@@ -31,7 +31,7 @@ const (
 	// indexPause is how long less than indexedAtOnce events wait to be indexed.
 	indexPause = 2 * time.Second
 	// indexRests is how many times as long as a step took the next one waits while others write.
-	indexRests = 3
+	indexRests = 15
 )
 
 // indexer is the goroutine that indexes, and what it is told.
