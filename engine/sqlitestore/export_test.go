@@ -210,8 +210,14 @@ func OpenCheckpointing(ctx context.Context, cfg Config, background, inCommit int
 // OpenIndexing opens a store each search of which indexes for so long, and one batch at
 // the least. Nothing is indexed in the background.
 func OpenIndexing(ctx context.Context, cfg Config, indexFor time.Duration) (*Store, error) {
-	cfg.indexFor, cfg.indexPause = indexFor, -1
-	return Open(ctx, cfg)
+	cfg.indexFor = indexFor
+	return Open(ctx, Foreground(cfg))
+}
+
+// Foreground is a configuration with which nothing is indexed in the background.
+func Foreground(cfg Config) Config {
+	cfg.indexPause = -1
+	return cfg
 }
 
 // IndexOnce indexes a batch or, where all is indexed, counts a block, as the indexer does; what
