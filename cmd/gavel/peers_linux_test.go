@@ -65,7 +65,8 @@ func TestBenchPeers(t *testing.T) {
 	}
 	t.Logf("before: %s", machineLoad())
 	comparison := exec.CommandContext(t.Context(), "./run.sh", strconv.Itoa(*peersRounds)) //nolint:gosec // what PEERS names is run
-	comparison.Dir, comparison.Env = work, append(withoutSettings(os.Environ()), "GAVEL_SRC="+root, "GAVEL_OUTPUT_SCHEMAS=true") // its client reads structured content
+	// Its client of MCP reads structured content.
+	comparison.Dir, comparison.Env = work, append(withoutSettings(os.Environ()), "GAVEL_SRC="+root, "GAVEL_OUTPUT_SCHEMAS=true")
 	if out, err := comparison.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
