@@ -104,6 +104,30 @@ func canGovern(p Principal, s store.Definition) bool {
 	return p.Role == RoleOperator || (!s.Operator && s.Owner == p.ID)
 }
 
+// loadAgentRights are what the newest version that an operator made of a workflow lets
+// agents do, and that version; without one, nothing.
+func (e *Engine) loadAgentRights(ctx context.Context, name string) (workflow.AgentRights, definition, error) {
+	version, err := e.rules.newestOfOperator(ctx, name)
+	if err != nil || version == 0 {
+		return workflow.AgentRights{}, definition{}, err
+	}
+	l, err := e.loadDefinition(ctx, name, version)
+	if err != nil {
+		return workflow.AgentRights{}, definition{}, err
+	}
+	return l.def.Agents, l, nil
+}
+
+// mayTakeBack reports whether an agent may take moves of its own instance of an operator's
+// workflow back. The version that the instance has and the operator's newest one both count.
+func (e *Engine) mayTakeBack(ctx context.Context, p Principal, inst record.Instance, l definition) (bool, error) {
+	if inst.Owner != p.ID || l.stored.Operator && !l.def.Agents.Rollback {
+		return false, nil
+	}
+	rights, _, err := e.loadAgentRights(ctx, inst.Workflow)
+	return rights.Rollback, err
+}
+
 func joinWords[T ~string](words []T) string {
 	texts := make([]string, len(words))
 	for i, w := range words {

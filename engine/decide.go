@@ -146,7 +146,7 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 	var hash string
 	if l.stored.Version != 0 {
 		var err error
-		if overlays, hash, err = e.loadOverlays(ctx, l.stored, p.ID, time.Time{}); err != nil {
+		if overlays, hash, err = e.loadOverlays(ctx, l, p.ID, time.Time{}); err != nil {
 			return judge.Case{}, err
 		}
 	}

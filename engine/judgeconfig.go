@@ -50,7 +50,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, StoreError("store the judge configuration", err)
 		}
-		in := OverlaysInForce(l.stored, p.ID, append(revisions, c))
+		in := OverlaysInForce(l.stored, l.def.Agents, p.ID, append(revisions, c))
 		return JudgeConfigResult{
 			Success: true, Message: configMessage(c), Config: e.rubricView(showsJudge(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
 		}, nil
@@ -69,7 +69,7 @@ func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.Jud
 	switch {
 	case p.Role == RoleOperator:
 	case l.stored.Operator:
-		if err := onlyTightens(s, l.def.Rubric(OverlaysInForce(l.stored, p.ID, revisions))); err != nil {
+		if err := l.checkAgentSettings(p, s, revisions); err != nil {
 			return store.JudgeConfig{}, err
 		}
 		c.Scope = p.ID
@@ -77,7 +77,7 @@ func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.Jud
 		return store.JudgeConfig{}, newError(CodeForbidden, "", "The workflow %q belongs to another principal; you may not configure its judge.", c.Workflow).
 			hint("Ask its owner or an operator.")
 	default:
-		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(OverlaysInForce(l.stored, p.ID, revisions))); err != nil {
+		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(OverlaysInForce(l.stored, l.def.Agents, p.ID, revisions))); err != nil {
 			return store.JudgeConfig{}, err
 		}
 	}
@@ -166,6 +166,21 @@ func unknownModel(name string, models []string) *Error {
 	return newError(CodeInvalidArgument, "/model", "No model %.80q is configured%s", name, suggestNearest(name, models)).hint(hint)
 }
 
+// checkAgentSettings is what agents may do to the judge of an operator's definition.
+func (l definition) checkAgentSettings(p Principal, s workflow.JudgeSettings, revisions []store.JudgeConfig) error {
+	switch l.def.Agents.Judge {
+	case workflow.JudgeKeep:
+		return &Error{Code: CodeForbidden, Message: "This definition belongs to an operator, who configures its judge.", Hint: "Ask an operator."}
+	case workflow.JudgeSet:
+		if s.Model != nil {
+			return &Error{Code: CodeForbidden, Path: "/model", Message: "Which model judges an operator's definition is the operator's to say.", Hint: "Leave model out."}
+		}
+		return nil
+	case workflow.JudgeTighten:
+	}
+	return onlyTightens(s, l.def.Rubric(OverlaysInForce(l.stored, l.def.Agents, p.ID, revisions)))
+}
+
 // onlyTightens is what an agent may do to an operator's definition: exactly
 // enabled true, strictMode true, or a minConfidence that is not below the present one.
 func onlyTightens(s workflow.JudgeSettings, now judge.Rubric) error {
@@ -199,8 +214,8 @@ func keepsOperatorKeys(s workflow.JudgeSettings, revisions []store.JudgeConfig, 
 
 // loadOverlays are the judge-config revisions in force for an owner's instances, at a time
 // (zero is now), with the digest that identifies them; "" when there are none.
-func (e *Engine) loadOverlays(ctx context.Context, s store.Definition, owner string, at time.Time) ([]workflow.Overlay, string, error) {
-	revisions, err := e.rules.listConfigs(ctx, s.Name)
+func (e *Engine) loadOverlays(ctx context.Context, l definition, owner string, at time.Time) ([]workflow.Overlay, string, error) {
+	revisions, err := e.rules.listConfigs(ctx, l.stored.Name)
 	if err != nil {
 		return nil, "", StoreError("read the judge configuration", err)
 	}
@@ -210,7 +225,7 @@ func (e *Engine) loadOverlays(ctx context.Context, s store.Definition, owner str
 	if len(revisions) == 0 { // nearly always
 		return nil, "", nil
 	}
-	return OverlaysInForce(s, owner, revisions), HashJudgeConfigs(owner, revisions), nil
+	return OverlaysInForce(l.stored, l.def.Agents, owner, revisions), HashJudgeConfigs(owner, revisions), nil
 }
 
 // HashJudgeConfigs names the judge-config revisions that bind an owner's instances; "" when
@@ -229,10 +244,10 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 }
 
 // OverlaysInForce are the settings that bind an owner's instances. It is pure: revisions that bind everybody in their order, then the
-// owner's own tightenings. An operator's later revision of a key lifts the
+// owner's own tightenings, or settings where agents may have some. An operator's later revision of a key lifts the
 // tightenings of that key made before it. On a definition that an operator took
 // over, revisions that agents made for everybody no longer count.
-func OverlaysInForce(s store.Definition, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
+func OverlaysInForce(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {
 		operator := Role(r.Role) == RoleOperator
@@ -246,7 +261,7 @@ func OverlaysInForce(s store.Definition, owner string, revisions []store.JudgeCo
 					left = left.Without(later.Settings)
 				}
 			}
-			tight = append(tight, workflow.Overlay{Settings: left, TightenOnly: true})
+			tight = append(tight, workflow.Overlay{Settings: left, TightenOnly: agents.Judge != workflow.JudgeSet})
 		}
 	}
 	return append(out, tight...)

@@ -186,7 +186,13 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 		return RollbackResult{}, StoreError("read the definition", err)
 	}
 	// Both count: an agent may not roll back what an operator has taken over.
-	if !canGovern(p, l.stored) || !canGovern(p, newest) {
+	may := canGovern(p, l.stored) && canGovern(p, newest)
+	if !may {
+		if may, err = e.mayTakeBack(ctx, p, inst, l); err != nil {
+			return RollbackResult{}, err
+		}
+	}
+	if !may {
 		return RollbackResult{}, newError(CodeForbidden, "", "The workflow %q belongs to an operator; rolling back is the operator's.", inst.Workflow).
 			hint("Ask an operator, or go on with one of nextActions.")
 	}

@@ -28,7 +28,7 @@ func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (reco
 	}
 	l, err := e.loadPinned(ctx, inst)
 	if err == nil {
-		l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l.stored, inst.Owner, time.Time{})
+		l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, inst.Owner, time.Time{})
 	}
 	return inst, l, err
 }
@@ -42,7 +42,7 @@ func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (definiti
 		return l, err
 	}
 	newest, err := e.loadDefinition(ctx, inst.Workflow, 0)
-	l.takenOver = newest.stored.Operator
+	l.takenOver = newest.stored.Operator && !newest.def.Agents.Redefine
 	return l, err
 }
 
@@ -148,7 +148,7 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 		return Position{}, StoreError("load the instance", err)
 	}
 	then.Context = inst.Context
-	if l.overlays, _, err = e.loadOverlays(ctx, l.stored, inst.Owner, ev.Time); err != nil {
+	if l.overlays, _, err = e.loadOverlays(ctx, l, inst.Owner, ev.Time); err != nil {
 		return Position{}, err
 	}
 	return newPosition(then, l, p), nil

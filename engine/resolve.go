@@ -193,7 +193,7 @@ func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decisi
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	inst, asked := r.inst, r.asked
 	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	overlays, hash, err := e.loadOverlays(ctx, r.definition.stored, inst.Owner, time.Time{})
+	overlays, hash, err := e.loadOverlays(ctx, r.definition, inst.Owner, time.Time{})
 	if err != nil {
 		return ResolveResult{}, err
 	}

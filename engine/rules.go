@@ -36,6 +36,7 @@ type rules struct {
 // ruleCounts is what the chain holds of a workflow.
 type ruleCounts struct {
 	version  int // the newest of its definition, 0 for none
+	operator int // the newest that an operator defined, 0 for none
 	revision int // the newest of its judge configuration
 	configs  int // how many revisions there are
 }
@@ -143,6 +144,9 @@ func (r *rules) followRule(rule store.Rule) error {
 		return untrustedRule("%s is behind %d in the chain", rule, *newest)
 	}
 	*newest = rule.Number()
+	if rule.Definition != nil && rule.Definition.Operator {
+		of.operator = rule.Number()
+	}
 	r.counts[name] = of
 	r.end = store.RuleHead{Place: seal.Place, Hash: seal.Hash}
 	return nil
@@ -235,6 +239,15 @@ func (r *rules) newestVersion(ctx context.Context, name string) int {
 	}
 	known, _ := r.countRules(name)
 	return known.version
+}
+
+// newestOfOperator is the newest version of a definition that an operator made, 0 for none.
+func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) {
+	if err := r.refresh(ctx); err != nil {
+		return 0, err
+	}
+	known, err := r.countRules(name)
+	return known.operator, err
 }
 
 func (r *rules) checkDefinition(d store.Definition, name string) error {

@@ -68,7 +68,8 @@ func canUse(p Principal, s store.Definition) bool {
 	return s.Operator || s.Owner == p.ID || seesAll(p.Role)
 }
 
-// mayUse refuses a version that belongs to another agent, unless an operator shared it.
+// mayUse refuses a version that belongs to another agent, unless an operator shared it, or let
+// agents redefine its workflow.
 func (e *Engine) mayUse(ctx context.Context, p Principal, s store.Definition) error {
 	if canUse(p, s) {
 		return nil
@@ -88,7 +89,11 @@ func (e *Engine) isShared(ctx context.Context, s store.Definition) (bool, error)
 	if err != nil {
 		return false, StoreError("read the judge configuration", err)
 	}
-	shared := false
+	rights, _, err := e.loadAgentRights(ctx, s.Name)
+	if err != nil {
+		return false, err
+	}
+	shared := rights.Redefine // it is a version of an operator's workflow
 	for _, r := range revisions {
 		if r.Settings.Shared != nil && Role(r.Role) == RoleOperator {
 			shared = *r.Settings.Shared

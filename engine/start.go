@@ -36,7 +36,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if err != nil {
 		return StartResult{}, err
 	}
-	l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l.stored, p.ID, time.Time{})
+	l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, p.ID, time.Time{})
 	if err != nil {
 		return StartResult{}, err
 	}

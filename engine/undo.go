@@ -143,7 +143,8 @@ func (e *Engine) replayUndo(ctx context.Context, p Principal, ev record.Event) (
 }
 
 // mayUndo is who may undo and redo at all: an operator, and the instance's owner when
-// neither the version it is pinned to nor the newest is an operator's.
+// neither the version it is pinned to nor the newest is an operator's, or where that lets
+// agents.
 func (e *Engine) mayUndo(ctx context.Context, p Principal, inst record.Instance, l definition, op Right) error {
 	if p.Role == RoleOperator {
 		return nil
@@ -153,6 +154,9 @@ func (e *Engine) mayUndo(ctx context.Context, p Principal, inst record.Instance,
 	case err != nil:
 		return StoreError("read the definition", err)
 	case l.stored.Operator || newest.Operator:
+		if may, err := e.mayTakeBack(ctx, p, inst, l); err != nil || may {
+			return err
+		}
 		return newError(CodeForbidden, "", "The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()).
 			hint("Ask an operator, or go on with one of nextActions.")
 	case inst.Owner != p.ID && !canGovern(p, l.stored):

@@ -23,13 +23,14 @@ type importCmd struct {
 	Rename string `name:"rename" placeholder:"PREFIX" help:"Put a prefix before the ids of instances and the names of definitions."`
 	Counts bool   `name:"counts" help:"Let imported visits of states count toward mustPassThrough."`
 	Owner  string `name:"owner" default:"local:agent" placeholder:"ID" help:"Principal that owns the instances. Default: local:agent, the one of gavel mcp."`
+	Rules  string `name:"definitions-owner" placeholder:"ID" help:"Agent that owns the definitions, such as local:agent: it may redefine and loosen them, and roll back. Default: the operator."`
 	JSON   bool   `name:"json" help:"Print JSON."`
 	storeFlag
 }
 
 func (importCmd) Help() string {
 	return `Imports a folder that the Generic DFA server keeps or that gavel export wrote: first the
-definitions, which become the operator's, then every instance with its history and its
+definitions, which become the operator's (or --definitions-owner's), then every instance with its history and its
 checkpoints. The folder is only read. An instance is imported whole or not at all, and
 refused if the store has its id already; --rename imports it under another id.
 
@@ -40,6 +41,7 @@ Examples:
 
     gavel import .workflows --dry-run
     gavel import .workflows
+    gavel import .workflows --definitions-owner local:agent
     gavel import backup/.workflows --rename backup- --owner local:ada --json
 
 Exit codes: 0 all was imported, 1 something was refused or differs, 2 wrong usage, 3 could
@@ -65,7 +67,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer sys.Close()
 	report, err := transfer.Import(ctx, sys.engine, sys.store, localCLI, transfer.ImportRequest{
-		Source: c.Dir, Owner: c.Owner, Rename: c.Rename, Counts: c.Counts, DryRun: c.DryRun,
+		Source: c.Dir, Owner: c.Owner, DefinitionsOwner: c.Rules, Rename: c.Rename, Counts: c.Counts, DryRun: c.DryRun,
 		Definitions: from.Definitions(), Instances: from.Instances(),
 	})
 	if err != nil {

@@ -204,7 +204,7 @@ func (a *asker) buildQuestion(at record.Instance, ev record.Event, lost bool) (Q
 	if ev.Kind == record.Started {
 		owner = ev.Principal
 	}
-	overlays, known, err := a.loadOverlays(l.stored, owner, ev.JudgeConfigHash)
+	overlays, known, err := a.loadOverlays(l, owner, ev.JudgeConfigHash)
 	if err != nil {
 		return q, err
 	}
@@ -250,7 +250,8 @@ func (a *asker) loadDefinition(ev record.Event) (l definition, known bool, err e
 }
 
 // loadOverlays are the judge-config revisions that a hash names.
-func (a *asker) loadOverlays(s store.Definition, owner, hash string) ([]workflow.Overlay, bool, error) {
+func (a *asker) loadOverlays(l definition, owner, hash string) ([]workflow.Overlay, bool, error) {
+	s := l.stored
 	if hash == "" {
 		return nil, true, nil
 	}
@@ -267,7 +268,7 @@ func (a *asker) loadOverlays(s store.Definition, owner, hash string) ([]workflow
 	}
 	for n := len(revisions); n > 0; n-- {
 		if engine.HashJudgeConfigs(owner, revisions[:n]) == hash {
-			return engine.OverlaysInForce(s, owner, revisions[:n]), true, nil
+			return engine.OverlaysInForce(s, l.def.Agents, owner, revisions[:n]), true, nil
 		}
 	}
 	delete(a.configs, s.Name) // a revision may have been made since

@@ -32,6 +32,8 @@ type ImportRequest struct {
 	// Owner is the principal that owns the instances and performed their steps; "" is the
 	// caller.
 	Owner string
+	// DefinitionsOwner is the agent that owns the definitions; "" is the caller, an operator.
+	DefinitionsOwner string
 	// Rename is put before the ids of instances and the names of definitions.
 	Rename string
 	// Counts lets imported visits of states count toward mustPassThrough.
@@ -164,11 +166,13 @@ type InstanceReport struct {
 const MaxBytes = 64 << 20
 
 type importer struct {
-	e   *engine.Engine
-	db  store.Store
-	p   engine.Principal
-	req ImportRequest
-	at  time.Time
+	e  *engine.Engine
+	db store.Store
+	p  engine.Principal
+	// owner of the definitions: p, or an agent
+	owner engine.Principal
+	req   ImportRequest
+	at    time.Time
 	// versions are the definitions of the import.
 	versions map[versionKey]version
 }
@@ -185,7 +189,7 @@ type version struct {
 }
 
 // Import adds definitions and instances that were kept elsewhere. Definitions become the
-// caller's, an operator's. An instance is imported whole or not at all, and only when the
+// caller's, an operator's, or an agent's where the request says whose. An instance is imported whole or not at all, and only when the
 // store has none with its id: each line of its history becomes an imported event, and where
 // the history does not lead to the instance's state and context, a reconciled event does.
 // db is the store of the engine.
@@ -200,10 +204,14 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 		return ImportReport{}, engine.MissingField("source", "Name the folder or program that the histories come from.")
 	}
 	req.Owner = cmp.Or(req.Owner, p.ID)
-	if err := e.CheckText("owner", req.Owner); err != nil {
+	owner := p
+	if req.DefinitionsOwner != "" {
+		owner = engine.Principal{ID: req.DefinitionsOwner, Role: engine.RoleAgent}
+	}
+	if err := cmp.Or(e.CheckText("owner", req.Owner), e.CheckText("definitionsOwner", owner.ID)); err != nil {
 		return ImportReport{}, err
 	}
-	im := &importer{e: e, db: db, p: p, req: req, at: e.Now(), versions: map[versionKey]version{}}
+	im := &importer{e: e, db: db, p: p, owner: owner, req: req, at: e.Now(), versions: map[versionKey]version{}}
 	report := ImportReport{
 		Source: req.Source, Owner: req.Owner, DryRun: req.DryRun, Counts: req.Counts,
 		Definitions: []DefinitionReport{}, Instances: []InstanceReport{},
@@ -258,7 +266,7 @@ func (im *importer) importDefinition(ctx context.Context, in Definition, out *De
 		return in.Err
 	}
 	req := engine.DefineRequest{Source: in.File, Document: in.Document}
-	d, _, err := im.e.ExamineDefinition(ctx, im.p, req)
+	d, _, err := im.e.ExamineDefinition(ctx, im.owner, req)
 	if invalid, ok := errors.AsType[*engine.Error](err); ok && invalid.Code == engine.CodeInvalidDefinition {
 		out.Issues = invalid.Issues
 		return errors.New(invalid.Message)
@@ -283,7 +291,7 @@ func (im *importer) importDefinition(ctx context.Context, in Definition, out *De
 	if v.def == nil {
 		out.Status, v = Imported, version{def: d, stored: store.Definition{Name: d.Name, Hash: d.Hash}}
 		if !im.req.DryRun {
-			made, err := im.e.Define(ctx, im.p, req)
+			made, err := im.e.Define(ctx, im.owner, req)
 			if err != nil {
 				return err
 			}
@@ -303,7 +311,7 @@ func (im *importer) findVersion(ctx context.Context, name, hash string) (version
 		if engine.CodeOf(err) == engine.CodeUnknownWorkflow {
 			return version{}, nil
 		}
-		if err != nil || hash == "" || stored.Hash == hash && stored.Operator {
+		if err != nil || hash == "" || stored.Hash == hash && (stored.Operator || stored.Owner == im.owner.ID) {
 			return version{stored: stored, def: def}, err
 		}
 		if number = stored.Version - 1; number == 0 {

@@ -52,6 +52,8 @@ type Definition struct {
 	MustPassThrough map[string][]string
 	// Retention says how long records of ended instances are kept.
 	Retention Retention
+	// Agents are the rights that an operator's definition gives to agents.
+	Agents AgentRights
 
 	// Hash is "sha256:" and the hex digest of the canonical document: the same
 	// definition has the same hash whether written as JSON or YAML, in any key order.
@@ -239,5 +241,52 @@ func (p *parser) parseRetention(o *document.ObjectReader) Retention {
 func checkRetentionOwner(s *linter) {
 	if !s.trusted && s.Retention != (Retention{}) {
 		s.addIssue("/retention", "only an operator may set retention; remove it, or have an operator define the workflow")
+	}
+}
+
+// AgentRights are what agents may do with an operator's definition, beyond following it. The
+// zero value is what an absent "agents" means.
+type AgentRights struct {
+	// Rollback lets them take moves of their own instances back: rollback, undo and redo.
+	Rollback bool
+	// Redefine lets them define new versions of it, for everybody.
+	Redefine bool
+	// Judge is what they may do to the judge of their own instances.
+	Judge JudgeRight
+}
+
+// JudgeRight is what an agent may do to the judge of its instances of an operator's definition.
+type JudgeRight string
+
+// The rights.
+const (
+	// JudgeTighten is the default: enabled true, strictMode true, a higher minConfidence.
+	JudgeTighten JudgeRight = ""
+	// JudgeKeep leaves it as it is.
+	JudgeKeep JudgeRight = "none"
+	// JudgeSet sets enabled, strictMode, minConfidence and useLLM as the agent likes.
+	JudgeSet JudgeRight = "set"
+)
+
+func (p *parser) parseAgents(o *document.ObjectReader) AgentRights {
+	if !o.Has("agents") {
+		return AgentRights{}
+	}
+	c := o.Object("agents")
+	p.checkKeys(c, &agentsObject)
+	if c.Node() == nil {
+		return AgentRights{}
+	}
+	r := AgentRights{Rollback: c.Bool("rollback"), Redefine: c.Bool("redefine"), Judge: JudgeRight(c.Enum("configureJudge", "tighten", "none", "set"))}
+	if r.Judge == "tighten" {
+		r.Judge = JudgeTighten
+	}
+	return r
+}
+
+// checkAgentsOwner: what the owner of a definition may do with it needs no leave.
+func checkAgentsOwner(s *linter) {
+	if !s.trusted && s.Agents != (AgentRights{}) {
+		s.addIssue("/agents", "agents says what agents may do with an operator's definition, and this one is none: it has no effect")
 	}
 }

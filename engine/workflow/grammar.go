@@ -67,6 +67,7 @@ var documentObject = objectGrammar{
 		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", aPointers},
 		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
 		{"retention", "How long the records of an instance are kept after it has ended. Only in definitions owned by an operator. Absent: forever.", `{"$ref":"#/$defs/retention"}`},
+		{"agents", "What agents may do with this definition, if an operator owns it, beyond following it.", `{"$ref":"#/$defs/agents"}`},
 		{"$schema", "The schema that editors check this document against; nothing reads it.", anyString},
 	},
 	required: []string{"name", "initialState", "states"},
@@ -190,6 +191,16 @@ var fileObject = objectGrammar{
 	required: []string{"file"},
 }
 
+var agentsObject = objectGrammar{
+	name: "agents",
+	doc:  "What agents may do with an operator's definition. Moves with an effect outside stay the operator's to take back.",
+	keys: []keyGrammar{
+		{"rollback", "They may roll back, undo and redo moves of their own instances. Default: false.", aBoolean},
+		{"redefine", "They may define new versions, which everybody's new instances follow. Default: false.", aBoolean},
+		{"configureJudge", "What they may do to the judge of their own instances: tighten (the default), set (enabled, strictMode, minConfidence and useLLM as they like), or none.", `{"enum":["none","set","tighten"]}`},
+	},
+}
+
 var retentionObject = objectGrammar{
 	name: "retention",
 	doc:  "How long the records of an instance are kept after it has ended. Nothing is removed until gavel retain runs.",
@@ -199,7 +210,7 @@ var retentionObject = objectGrammar{
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &fileObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &fileObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{

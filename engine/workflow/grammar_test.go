@@ -116,6 +116,7 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		"/states/a/transitions/go/validator": {root.Defs["file"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{"validator":{` + p + `}}}}}}`
 		}},
+		"/agents":            {root.Defs["agents"], func(p string) string { return `{"agents":{` + p + `}}` }},
 		"/retention":         {root.Defs["retention"], func(p string) string { return `{"retention":{` + p + `}}` }},
 		"/judgeConfig":       {root.Defs["judgeConfig"], func(p string) string { return `{"judgeConfig":{` + p + `}}` }},
 		"/stateValidators/a": {root.Defs["stateValidator"], func(p string) string { return `{"stateValidators":{"a":{` + p + `}}}` }},

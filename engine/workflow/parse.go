@@ -186,6 +186,7 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 	}
 	p.parseKeyedSections(d)
 	d.Retention = p.parseRetention(o)
+	d.Agents = p.parseAgents(o)
 	return d
 }
 

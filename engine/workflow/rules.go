@@ -30,6 +30,7 @@ func listLintRules() []Rule {
 		{"evidence-not-operator", e, "A definition asks for evidence, and its owner is not an operator.", checkEvidenceOwner},
 		{"retention-not-operator", e, "A definition sets retention, and its owner is not an operator.", checkRetentionOwner},
 
+		{"agents-not-operator", w, "A definition says what agents may do with it, and its owner is not an operator.", checkAgentsOwner},
 		{"unreachable-state", w, "No path leads from the initial state to this one.", checkReachable},
 		{"no-path-to-final", w, "From this state no final state can be reached, though the definition has one.", checkPathToFinal},
 		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},

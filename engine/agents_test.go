@@ -1,0 +1,189 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// given is an operator's workflow that says what agents may do with it; "" is nothing.
+func given(agents, more string) string {
+	if agents != "" {
+		agents = `"agents":` + agents + `,`
+	}
+	return `{"name":"given",` + agents + more + `"initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"back":"a"}}}}`
+}
+
+func TestAgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
+	t.Parallel()
+	for agents, may := range map[string]bool{"": false, `{}`: false, `{"rollback":false,"redefine":true,"configureJudge":"set"}`: false, `{"rollback":true}`: true} {
+		t.Run(agents, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.define(operator, given(agents, ""))
+			id := b.start(agent, "given", "").ID
+			cp := b.checkpoint(agent, id)
+			takeBack := func(p engine.Principal) []error {
+				b.moved(agent, id, "go", `{}`, "b")
+				_, err1 := b.Undo(t.Context(), p, engine.UndoRequest{ID: id})
+				_, err2 := b.Redo(t.Context(), p, engine.UndoRequest{ID: id})
+				_, err3 := b.Rollback(t.Context(), p, engine.RollbackRequest{ID: id, CheckpointID: cp})
+				if b.load(id).State == "b" {
+					b.moved(agent, id, "back", `{}`, "a")
+				}
+				return []error{err1, err2, err3}
+			}
+			for i, err := range takeBack(agent) {
+				if may && err != nil || !may && engine.CodeOf(err) != engine.CodeForbidden {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+			if !may {
+				return
+			}
+			// Another's instance is not theirs, and what the operator takes back is taken back, for
+			// instances of the version that allowed it as well.
+			for i, err := range takeBack(engine.Principal{ID: "rev:rob", Role: engine.RoleReviewer}) {
+				if engine.CodeOf(err) != engine.CodeForbidden {
+					t.Errorf("another: %d: %v", i, err)
+				}
+			}
+			b.define(operator, given("", ""))
+			for i, err := range takeBack(agent) {
+				if engine.CodeOf(err) != engine.CodeForbidden {
+					t.Errorf("taken back: %d: %v", i, err)
+				}
+			}
+			b.verify(id)
+		})
+	}
+}
+
+// An agent's version of an operator's workflow is everybody's, no more trusted than its author,
+// and the operator has the last word.
+func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	define := func(p engine.Principal, doc string) (engine.DefineResult, error) {
+		return b.Define(t.Context(), p, engine.DefineRequest{Source: "test", Document: []byte(doc)})
+	}
+	mine := given("", `"comment":"mine",`)
+	b.define(operator, given(`{"rollback":true,"configureJudge":"set"}`, ""))
+	_, err := define(agent, mine)
+	wantCode(t, err, engine.CodeForbidden)
+	shared := given(`{"redefine":true,"rollback":true}`, "")
+	b.define(operator, shared)
+	first := b.start(agent, "given", "").ID
+	if r, err := define(agent, mine); err != nil || !r.Created || r.Version != 3 || r.Owner != agent.ID {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	_, err = define(agent, strings.Replace(mine, `"go":"b"`, `"go":{"target":"b","evidence":[{"name":"e","source":"s"}]}`, 1))
+	wantCode(t, err, engine.CodeInvalidDefinition) // evidence is for operators
+	// Everybody starts it, and may go on with it; the rights are the operator's document's.
+	started := b.start(other, "given", "")
+	if started.Version != 3 {
+		t.Errorf("%+v", started.Position)
+	}
+	b.moved(other, started.ID, "go", `{}`, "b")
+	if _, err := b.Undo(t.Context(), other, engine.UndoRequest{ID: started.ID}); err != nil {
+		t.Errorf("undo: %v", err)
+	}
+	if list, err := b.List(t.Context(), other); err != nil || len(list) != 1 || list[0].Version != 3 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if r, err := define(other, given("", `"comment":"theirs",`)); err != nil || r.Version != 4 {
+		t.Errorf("another agent: %+v, %v", r, err)
+	}
+	// A restart brings the operator's document again: it changes nothing.
+	if r, err := define(operator, shared); err != nil || r.Created || r.Version != 2 || b.start(agent, "given", "").Version != 4 {
+		t.Errorf("the same again: %+v, %v", r, err)
+	}
+	b.moved(agent, first, "go", `{}`, "b")
+	// Another document of the operator's that lets agents redefine stops no instance; one that
+	// does not takes the name back.
+	b.define(operator, given(`{"redefine":true}`, `"comment":"newer",`))
+	b.moved(other, started.ID, "go", `{}`, "b")
+	b.define(operator, given("", ""))
+	_, err = b.Advance(t.Context(), other, engine.AdvanceRequest{ID: started.ID, Action: "back"})
+	wantCode(t, err, engine.CodeDefinitionTakenOver)
+	_, err = define(agent, mine)
+	wantCode(t, err, engine.CodeForbidden)
+	b.verify(first)
+}
+
+func TestAgentsConfigureTheJudgeAsTheOperatorLetsThem(t *testing.T) {
+	t.Parallel()
+	settings := map[string]workflow.JudgeSettings{
+		"tighten": {MinConfidence: new(0.95)}, "loosen": {StrictMode: new(false)}, "disable": {Enabled: new(false)}, "model": {Model: new("m")},
+	}
+	for right, allowed := range map[string]string{"tighten": "tighten", "none": "", "set": "tighten loosen disable"} {
+		for what, s := range settings {
+			t.Run(right+" "+what, func(t *testing.T) {
+				t.Parallel()
+				b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) { c.Models = []string{"m"} })
+				b.define(operator, given(fmt.Sprintf(`{"configureJudge":%q}`, right), `"judgeConfig":{"strictMode":true,"minConfidence":0.9},"transitionValidators":{"go":"(data) => ({valid: true, confidence: data.c})"},`))
+				id := b.start(agent, "given", "").ID
+				_, err := b.ConfigureJudge(t.Context(), agent, engine.JudgeConfigRequest{Name: "given", Settings: s})
+				if may := strings.Contains(allowed, what); may != (err == nil) || !may && engine.CodeOf(err) != engine.CodeForbidden {
+					t.Fatalf("%v", err)
+				}
+				if err != nil {
+					return
+				}
+				// It counts for the agent's own instances, and not for another's.
+				sure := map[string]string{"tighten": `{"c":0.92}`, "loosen": `{"c":0.85}`, "disable": `{"c":0.85}`}[what]
+				if d := b.advance(agent, id, "go", sure).Decision; d.Applied != (what != "tighten") {
+					t.Errorf("the agent's: %+v", d)
+				}
+				if d := b.advance(other, b.start(other, "given", "").ID, "go", sure).Decision; d.Applied != (what == "tighten") {
+					t.Errorf("another's: %+v", d)
+				}
+				b.verify(id)
+			})
+		}
+	}
+}
+
+// An import can leave the definitions to an agent, which then has of them what it had before.
+func TestImportForAnOwnerOfTheDefinitions(t *testing.T) {
+	t.Parallel()
+	for _, owner := range []string{"", agent.ID} {
+		t.Run("owner "+owner, func(t *testing.T) {
+			t.Parallel()
+			db := memstore.New()
+			b := newBenchOn(t, db)
+			req := transfer.ImportRequest{
+				Source: "dfa", Owner: agent.ID, DefinitionsOwner: owner,
+				Definitions: []transfer.Definition{{File: "given.json", Document: json.RawMessage(given("", ""))}},
+			}
+			report, err := transfer.Import(t.Context(), b.Engine, db, operator, req)
+			if err != nil || report.Refused != 0 || len(report.Definitions) != 1 {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			if again, err := transfer.Import(t.Context(), b.Engine, db, operator, req); err != nil || again.Definitions[0].Status != transfer.Present || again.Definitions[0].Version != 1 {
+				t.Errorf("again: %+v, %v", again, err)
+			}
+			id := b.start(agent, "given", "").ID
+			cp := b.checkpoint(agent, id)
+			_, err1 := b.Rollback(t.Context(), agent, engine.RollbackRequest{ID: id, CheckpointID: cp})
+			_, err2 := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(given("", `"comment":"mine",`))})
+			_, err3 := b.ConfigureJudge(t.Context(), agent, engine.JudgeConfigRequest{Name: "given", Settings: workflow.JudgeSettings{Enabled: new(false)}})
+			for i, err := range []error{err1, err2, err3} {
+				if owner != "" && err != nil || owner == "" && engine.CodeOf(err) != engine.CodeForbidden {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+			if err := record.Verify(db.Events(t.Context(), store.EventQuery{Instance: id})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
