@@ -39,7 +39,7 @@ Examples:
 
     gavel init
     gavel init --template release --client vscode
-    gavel init ~/work/gate && cd ~/work/gate && gavel test flows
+    gavel init ~/gate && cd ~/gate && gavel test flows
 
 Exit codes: 0 written, 2 something is there already or cannot be written.`
 }

@@ -89,14 +89,14 @@ func (x *indexer) tell(events int) {
 	if x == nil || events == 0 {
 		return
 	}
-	fill(x.due)
+	signalOnce(x.due)
 	if x.behind.Add(int64(events)) >= indexedAtOnce {
-		fill(x.many)
+		signalOnce(x.many)
 	}
 }
 
-// fill fills the one place of a channel.
-func fill(c chan<- struct{}) {
+// signalOnce fills the one place of a channel, unless it is full.
+func signalOnce(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -110,7 +110,7 @@ func (s *Store) runStep(ctx context.Context, few bool) bool {
 	reached, last, err := s.indexPosition(ctx)
 	s.indexer.behind.Store(last - reached)
 	if behind := last - reached; err == nil && !few && behind > 0 && behind < indexedAtOnce { // in a while
-		fill(s.indexer.due)
+		signalOnce(s.indexer.due)
 		return false
 	}
 	var step *indexStep

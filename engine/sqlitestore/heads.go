@@ -97,19 +97,19 @@ func (h *heads) loadInstance(id string, load func() (record.Instance, error)) (r
 	var ok bool
 	generation := h.read(func() { inst, ok = h.instances.Get(id) })
 	if ok {
-		return detach(inst), nil
+		return detachInstance(inst), nil
 	}
 	inst, err := load()
 	if err == nil && generation != 0 {
-		own := detach(inst)
+		own := detachInstance(inst)
 		h.keep(generation, func() { h.putInstance(own) })
 	}
 	return inst, err
 }
 
-// detach returns a copy that shares the context alone, which nobody writes into: it can be
+// detachInstance returns a copy that shares the context alone, which nobody writes into: it can be
 // large, and most moves leave it as it is.
-func detach(i record.Instance) record.Instance {
+func detachInstance(i record.Instance) record.Instance {
 	context := i.Context
 	i.Context = nil
 	i = i.Clone()

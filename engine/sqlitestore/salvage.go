@@ -300,8 +300,8 @@ var rowChecks = []struct {
 		d, err := scanDefinition(r)
 		return cmp.Or(err, d.CheckDocument())
 	}},
-	{"judge_configs", `SELECT rowid, ` + configColumns + ` FROM judge_configs`, scans(scanJudgeConfig)},
-	{"instances", `SELECT i.n, ` + instanceColumns + ` FROM instances i LEFT JOIN contexts c ON c.n = i.n`, scans(scanInstance)},
+	{"judge_configs", `SELECT rowid, ` + configColumns + ` FROM judge_configs`, checkScan(scanJudgeConfig)},
+	{"instances", `SELECT i.n, ` + instanceColumns + ` FROM instances i LEFT JOIN contexts c ON c.n = i.n`, checkScan(scanInstance)},
 	{"contexts", `SELECT n, context FROM contexts`, func(r row) error {
 		doc, err := scanOne[[]byte](r)
 		if err == nil && !json.Valid(doc) {
@@ -327,7 +327,7 @@ var rowChecks = []struct {
 	}},
 }
 
-func scans[T any](scan func(row) (T, error)) func(row) error {
+func checkScan[T any](scan func(row) (T, error)) func(row) error {
 	return func(r row) error { _, err := scan(r); return err }
 }
 
