@@ -188,7 +188,7 @@ func (n *Naive) Commit(ctx context.Context, c store.Commit) error {
 		return err
 	}
 	bound := statements{
-		keyTaken: tx.Stmt(n.stmts.keyTaken), moveInstance: tx.Stmt(n.stmts.moveInstance),
+		keyTaken: tx.Stmt(n.stmts.keyTaken), moveInstance: tx.Stmt(n.stmts.moveInstance), keepInstance: tx.Stmt(n.stmts.keepInstance),
 		setContext: tx.Stmt(n.stmts.setContext), addEvent: tx.Stmt(n.stmts.addEvent), addSnapshot: tx.Stmt(n.stmts.addSnapshot),
 	}
 	if err := p.apply(&bound); err != nil {
