@@ -55,7 +55,7 @@ func ViewPosition(p engine.Position) PositionView {
 type DecisionView struct {
 	Outcome     judge.Outcome    `json:"outcome"`
 	Proposed    judge.Outcome    `json:"proposed,omitempty"`
-	Applied     bool             `json:"applied,omitempty"`
+	Applied     bool             `json:"applied"`
 	Code        string           `json:"code,omitempty"`
 	Target      string           `json:"target,omitempty"`
 	Confidence  *float64         `json:"confidence,omitempty"` // not where the answer has it beside
