@@ -45,11 +45,18 @@ func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.I
 // last move. Where a move is among the last Limits.Events events, it is only known to be
 // fewer than that, and 0 is returned.
 func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principal string) (int, error) {
-	known, ok := e.eventCounts.Get(inst.ID)
-	if !ok {
+	known, _ := e.eventCounts.Get(inst.ID)
+	if known.reset > 0 && inst.Seq-known.reset < int64(e.cfg.Limits.Events) {
+		return 0, nil
+	}
+	if known.of == nil {
 		from, near, err := e.lastReset(ctx, inst)
-		if err != nil || near {
+		if err != nil {
 			return 0, err
+		}
+		if near {
+			e.eventCounts.Add(inst.ID, eventCount{reset: from})
+			return 0, nil
 		}
 		known.seq = from
 	}
@@ -67,8 +74,9 @@ func (e *Engine) countEvents(ctx context.Context, inst record.Instance, principa
 // it is among the last Limits.Events events; then it need not be the last one.
 func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64, near bool, err error) {
 	window := int64(e.cfg.Limits.Events)
-	lately := store.EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window), Kinds: resetKinds, Limit: 1}
-	for ev, err := range e.cfg.Store.Events(ctx, lately) { // nearly always it is a move: spare the page
+	// Nearly always a move is in the newer half: then the page is spared now, and this for the next half.
+	lately := store.EventQuery{Instance: inst.ID, AfterSeq: max(0, inst.Seq-window/2), Kinds: resetKinds, Limit: 1}
+	for ev, err := range e.cfg.Store.Events(ctx, lately) {
 		if err == nil && ev.Seq <= inst.Seq && resetsQuota(ev) {
 			return ev.Seq, true, nil
 		}
@@ -98,7 +106,7 @@ func (e *Engine) lastReset(ctx context.Context, inst record.Instance) (seq int64
 
 // countOn adds the events behind those that were counted before.
 func (e *Engine) countOn(ctx context.Context, inst record.Instance, known eventCount) (eventCount, error) {
-	out := eventCount{seq: inst.Seq, of: maps.Clone(known.of)}
+	out := eventCount{reset: known.reset, seq: inst.Seq, of: maps.Clone(known.of)}
 	if out.of == nil {
 		out.of = map[string]int{}
 	}
@@ -110,6 +118,7 @@ func (e *Engine) countOn(ctx context.Context, inst record.Instance, known eventC
 			return out, nil
 		case ev.Kind.Revises() && ev.Kind != record.Cancelling && resetsQuota(ev):
 			clear(out.of)
+			out.reset = ev.Seq
 		default:
 			out.of[ev.Principal]++
 		}
@@ -120,8 +129,9 @@ func (e *Engine) countOn(ctx context.Context, inst record.Instance, known eventC
 // eventCount is how many events each principal has of an instance, up to a seq, since the
 // last event that reset the quotas.
 type eventCount struct {
-	seq int64
-	of  map[string]int // never written once it is cached
+	reset int64 // the seq of an event that reset them, 0 where none is known
+	seq   int64
+	of    map[string]int // never written once it is cached, nil where nothing was counted
 }
 
 // mostEventCounts bounds for how many instances with many events since their last move
