@@ -83,6 +83,9 @@ func nextStep(code string, retryAfter time.Duration) string {
 	return ""
 }
 
+// ReviewsAreOff is a suggestion of each refusal that would have been a review.
+const ReviewsAreOff = "A person could decide this, but reviews are off. The operator turns them on by starting gavel without --no-reviews, and without reviews: false in its configuration file."
+
 // liftsGuard says how the loop guard is lifted.
 const liftsGuard = "An operator lifts this with workflow.judge.clear (gavel judge clear); so does a person who approves the move, and time, because refusals count for a while only."
 

@@ -42,6 +42,7 @@ func settle(h deliberation) Verdict {
 	}
 	if v.Outcome == Escalate && !h.reviewPath {
 		v.Outcome = Reject
+		v.Suggestions = appendMissing(v.Suggestions, []string{ReviewsAreOff})
 	}
 	if v.Outcome != Approve {
 		v.Code = v.Findings[0].Code

@@ -260,6 +260,11 @@ func TestSettle(t *testing.T) {
 				t.Errorf("ruling (-want +got):\n%s", diff)
 			}
 			checkCoherent(t, v)
+			h.reviewPath = true // a refusal that would have been a review says how to switch those on
+			could := !tt.review && settle(h).Outcome == Escalate
+			if said := slices.Contains(v.Suggestions, ReviewsAreOff); said != could {
+				t.Errorf("says that reviews are off: %v, want %v", said, could)
+			}
 		})
 	}
 }

@@ -84,7 +84,7 @@ func (s *shop) definition() string {
 // serve starts a server for a role.
 func (s *shop) serve(role, principal string) *server {
 	s.t.Helper()
-	return launch(s.t, append(s.config(), "--store", s.store, "--definitions", s.definition(), "--reviews", "--role", role, "--principal", principal)...)
+	return launch(s.t, append(s.config(), "--store", s.store, "--definitions", s.definition(), "--role", role, "--principal", principal)...)
 }
 
 // git runs git in the repository and returns what it says.

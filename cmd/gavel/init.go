@@ -48,8 +48,7 @@ Exit codes: 0 written, 2 something is there already or cannot be written.`
 const initSettings = `# The settings of gavel. gavel config check gavel.yaml checks them, gavel config print --config gavel.yaml shows all.
 definitions: flows
 store: .workflows/gavel.db
-mcp:
-  reviews: true # a move that needs a person waits for one: gavel review list --config gavel.yaml
+# A move that needs a person waits for one: gavel review list --config gavel.yaml shows it.
 `
 
 // mcpClient says how an MCP client is told of a server.

@@ -126,3 +126,38 @@ func parsesStrict(t *testing.T, args []string) {
 	}
 	parses(t, append([]string{"mcp"}, args[3:]...))
 }
+
+// TestPoint16SnippetOfReadme starts what README tells clients to start: a move that needs a
+// person waits for one, and the settings of that snippet find it.
+func TestPoint16SnippetOfReadme(t *testing.T) {
+	t.Parallel()
+	needsProgram(t)
+	folder := t.TempDir()
+	var snippet clientConfig
+	if err := json.Unmarshal([]byte(blocks(t, "../../README.md", "json")[0]), &snippet); err != nil {
+		t.Fatal(err)
+	}
+	settings := filepath.Join(folder, "gavel.yaml")
+	args := strings.Fields(strings.ReplaceAll(strings.Join(snippet.MCPServers["gavel"].Args, " "), "/path/to/gavel.yaml", settings))
+	put(t, filepath.Join(folder, "calls"), `workflow.start {"type":"release"}
+workflow.advance {"id":"$ID","action":"check","data":{"version":"1.2.0","changes":"Fixes the login."}}
+workflow.advance {"id":"$ID","action":"release"}
+`)
+	run := func(program string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(program, args...)
+		cmd.Dir, cmd.Env = folder, withoutSettings(os.Environ())
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	run("gavel", "init", "--template", "release")
+	if out := run("play", append([]string{"calls"}, args[1:]...)...); !strings.Contains(out, `"outcome":"escalate"`) {
+		t.Errorf("the move does not wait for a person:\n%s", out)
+	}
+	if out := run("gavel", "review", "list", "--config", settings); !strings.Contains(out, "checked -> released") {
+		t.Errorf("the review is not listed:\n%s", out)
+	}
+}

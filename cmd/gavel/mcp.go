@@ -33,12 +33,24 @@ func (f *toolFlags) configure(cfg mcpface.Config) mcpface.Config {
 	return cfg
 }
 
+// reviewFlags say whether moves wait for a person, and who may ask that person.
+type reviewFlags struct {
+	Reviews bool `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for one; reviewers decide them with gavel review, over MCP or over REST. --no-reviews refuses such moves. Default: on."`
+	Elicit  bool `name:"elicit" help:"Let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+}
+
+func (f reviewFlags) checkReviews() error {
+	if f.Elicit && !f.Reviews {
+		return term.UsageErrorf("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
+	}
+	return nil
+}
+
 type mcpCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
 	Role        string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the client may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record. Default: local: and the role."`
-	Reviews     bool     `name:"reviews" help:"Let moves that need a person wait for one: gavel review shows and decides them. Without it they are refused."`
-	Elicit      bool     `name:"elicit" help:"With --reviews: let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+	reviewFlags
 	toolFlags
 	systemFlags
 }
@@ -58,10 +70,10 @@ LLM_BASE_URL and LLM_API_KEY say where it is. gavel judge doctor tries the setti
 Where definitions ask for evidence, the gate fetches it from the sources that --config
 declares; gavel evidence tries them. Evidence from an undeclared source is missing.
 
-With --reviews a move that only a person can decide is parked: the state stays, the agent
-gets a review id, and a reviewer decides on this machine with gavel review, or through a
-second server on the same store: gavel mcp --reviews --role reviewer, with the same
---config. With --elicit a client that can show forms may ask its user as well; what it
+A move that only a person can decide is parked: the state stays, the agent gets a review
+id, and a reviewer decides on this machine with gavel review, or through a second server
+on the same store: gavel mcp --role reviewer, with the same --config. --no-reviews refuses
+such moves instead. With --elicit a client that can show forms may ask its user as well; what it
 answers is only as honest as the client, so that the record tells it apart.
 
 With --anchor-key it regularly signs the position of all instances, so that changes made
@@ -72,12 +84,12 @@ Examples:
     gavel mcp --definitions 'flows/*.json'
     gavel mcp --store /var/lib/gavel/gavel.db --definitions /etc/gavel/flows
     gavel mcp --store memory --role operator
-    gavel mcp --definitions 'flows/*.yaml' --config gavel.yaml --reviews
+    gavel mcp --config gavel.yaml
 
 In a client's configuration:
 
     {"mcpServers": {"gavel": {"command": "gavel",
-      "args": ["mcp", "--definitions", "/home/me/flows"]}}}`
+      "args": ["mcp", "--config", "/home/me/gavel.yaml"]}}}`
 }
 
 // closeLimit bounds what comes after the last answer, so that all of it stays
@@ -107,16 +119,9 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 		return nil, err
 	}
 	if c.Store == memoryStore && c.Reviews && !c.Elicit {
-		con.log.Warn("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file")
+		con.log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
 	}
 	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit})
-}
-
-func (c *mcpCmd) checkReviews() error {
-	if c.Elicit && !c.Reviews {
-		return term.UsageErrorf("add --reviews", "--elicit is a way to decide reviews, and without --reviews there are none")
-	}
-	return nil
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {

@@ -228,7 +228,7 @@ func (e toolEntry) hints() string {
 // The reference of the tools is what a server tells its clients.
 func TestToolsPage(t *testing.T) {
 	t.Parallel()
-	answer := launch(t, "--role", "operator", "--reviews", "--output-schemas", "--store", memoryStore).rpc("tools/list", object{})
+	answer := launch(t, "--role", "operator", "--output-schemas", "--store", memoryStore).rpc("tools/list", object{})
 	var listed struct{ Tools []toolEntry }
 	if err := json.Unmarshal(answer.Result, &listed); err != nil {
 		t.Fatal(err)

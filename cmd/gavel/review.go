@@ -29,7 +29,7 @@ func (reviewCmd) Help() string {
 asked: data, context, evidence, definition and revision. It is decided once. When the
 instance moves on, or what was fetched has changed, the review is void.
 
-Servers park such moves when they were started with gavel mcp --reviews. On the
+Servers park such moves unless they were started with --no-reviews. On the
 store's machine you decide as its operator; a server may have the store open meanwhile.
 With --server the server decides for the principal of your token.`
 }

@@ -23,7 +23,7 @@ const lobbying = `{"name":"lobbying","initialState":"a","states":{
 func TestReviewShowsWhoseWordsTheyAre(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
-	s := launch(t, "--store", store, "--tool-names", "dotted", "--reviews", "--principal", "agent:mallory")
+	s := launch(t, "--store", store, "--tool-names", "dotted", "--principal", "agent:mallory")
 	s.define(fmt.Sprintf(lobbying, boast))
 	id := s.must("workflow.start", object{"type": "lobbying"}).field("id")
 	s.call("workflow.advance", object{"id": id, "action": "leap", "data": object{"note": boast + " (data)"}})

@@ -55,7 +55,7 @@ func listed(t *testing.T, store string, args ...string) []engine.ReviewSummary {
 func TestReviewSurvivesKill(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
-	s := launch(t, "--store", store, "--tool-names", "dotted", "--reviews")
+	s := launch(t, "--store", store, "--tool-names", "dotted")
 	s.define(stakes)
 	one, approved := parked(t, s, store, object{"n": 1})
 	two, rejected := parked(t, s, store, object{"n": 2})
@@ -64,7 +64,7 @@ func TestReviewSurvivesKill(t *testing.T) {
 
 	runGavel(t, "review", "approve", approved, "--reason", "looked", "--store", store)
 	runGavel(t, "review", "reject", rejected, "--reason", "looked", "--store", store)
-	after := launch(t, "--store", store, "--tool-names", "dotted", "--reviews")
+	after := launch(t, "--store", store, "--tool-names", "dotted")
 	for id, state := range map[string]string{one: "b", two: "a", three: "a"} {
 		if got := after.must("workflow.status", object{"id": id}).field("state"); got != state {
 			t.Errorf("%s is in %s, not in %s", id, got, state)
@@ -88,7 +88,7 @@ func TestReviewSurvivesKill(t *testing.T) {
 func TestTwoReviewersAtOnce(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
-	s := launch(t, "--store", store, "--tool-names", "dotted", "--reviews")
+	s := launch(t, "--store", store, "--tool-names", "dotted")
 	s.define(stakes)
 	for round := range 3 {
 		instance, review := parked(t, s, store, object{"n": round})

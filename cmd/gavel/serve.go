@@ -20,8 +20,7 @@ import (
 
 type serveCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
-	Reviews     bool     `name:"reviews" default:"true" negatable:"" help:"Let moves that need a person wait for one; reviewers decide them over MCP, over REST, or here with gavel review. --no-reviews refuses such moves. Default: on."`
-	Elicit      bool     `name:"elicit" help:"Let the agent's own client ask its user too. Never for moves of high risk; recorded as human_via_client."`
+	reviewFlags
 	toolFlags
 	authFlags
 	issuerFlags
@@ -76,13 +75,6 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 func (c *serveCmd) check(ctx context.Context) error {
 	_, err := c.issuersFor(c.Auth)
 	return cmp.Or(err, c.checkReviews(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
-}
-
-func (c *serveCmd) checkReviews() error {
-	if c.Elicit && !c.Reviews {
-		return term.UsageErrorf("drop --no-reviews", "--elicit is a way to decide reviews, and without reviews there are none")
-	}
-	return nil
 }
 
 // serve answers until ctx ends, and returns when what was begun is finished.

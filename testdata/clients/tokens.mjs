@@ -47,7 +47,7 @@ const structured = (answer) => (answer.structuredContent ? countTokens(JSON.stri
 // connect starts a server whose client sees every tool: reviews are on, and it may resolve them. Definitions are an
 // operator's, as those of --definitions.
 async function connect(command, flags) {
-  const transport = new StdioClientTransport({ command, args: ['mcp', '--store', 'memory', '--reviews', '--role', 'operator', ...flags], stderr: 'ignore' });
+  const transport = new StdioClientTransport({ command, args: ['mcp', '--store', 'memory', '--role', 'operator', ...flags], stderr: 'ignore' });
   const client = new Client({ name: 'tokens', version: '1.0.0' });
   await client.connect(transport);
   return client;

@@ -39,7 +39,7 @@ func startServer(ctx context.Context, o Options, set stage) (*agent, error) {
 	}
 	a := &agent{log: &lockedBuffer{}}
 	arguments, environment := set.settings()
-	arguments = append([]string{"mcp", "--store", o.Store, "--tool-names", "dotted"}, arguments...)
+	arguments = append([]string{"mcp", "--store", o.Store, "--tool-names", "dotted", "--no-reviews"}, arguments...)
 	stdio := transport.NewStdioWithOptions(program, nil, arguments,
 		transport.WithCommandFunc(func(ctx context.Context, program string, _, args []string) (*exec.Cmd, error) {
 			cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this very program
