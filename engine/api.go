@@ -321,6 +321,8 @@ type HistoryResult struct {
 	WorkflowID string         `json:"workflowId"`
 	Decisions  []HistoryEntry `json:"decisions"` // never nil
 	Count      int            `json:"count"`     // of this page
+	// Total is how many there are on all pages; absent beyond 10,000.
+	Total *int `json:"total,omitempty"`
 	// NextAfter continues the listing; 0 at the end.
 	NextAfter int64 `json:"nextAfter,omitempty"`
 }

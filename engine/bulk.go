@@ -116,6 +116,26 @@ func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[
 	return page, false, nil
 }
 
+// maxCounted bounds the work of counting.
+const maxCounted = 10_000
+
+// countEvents counts the events of a list; nil where there are more than maxCounted.
+func (b *BulkRead) countEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error]) (*int, error) {
+	n := 0
+	for _, err := range list {
+		if err == nil {
+			err = b.yield(ctx)
+		}
+		if err != nil {
+			return nil, StoreError(op, err)
+		}
+		if n++; n > maxCounted {
+			return nil, nil
+		}
+	}
+	return &n, nil
+}
+
 // showEvents renders a page, or as much of it as there is time for: at least one event. The
 // page was collected before, because rendering reads the store, too.
 func showEvents[V any](ctx context.Context, b *BulkRead, page []store.PlacedEvent, render func(store.PlacedEvent) (V, error)) ([]V, error) {

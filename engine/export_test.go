@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // Waiting counts the scopes in which somebody has a turn or waits for one.
@@ -38,3 +39,14 @@ func (f *Feed) Forget() { f.dropAll() }
 
 // LagOf is how far behind a follower is that has everything up to a position.
 func (f *Feed) LagOf(position int64) FeedLag { return f.lagOf(position) }
+
+// Count counts so many events.
+func (b *BulkRead) Count(ctx context.Context, n int) (*int, error) {
+	return b.countEvents(ctx, "count", func(yield func(store.PlacedEvent, error) bool) {
+		for range n {
+			if !yield(store.PlacedEvent{}, nil) {
+				return
+			}
+		}
+	})
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -123,67 +124,82 @@ const (
 // flagged. Sensitive values in data are masked for everybody, and texts are without
 // them: what the version of then calls sensitive, and what the present one does.
 func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (HistoryResult, error) {
-	entries, next, err := showPast(ctx, e, p, req, decisionKinds, func(ctx context.Context, show *view, ev record.Event) (HistoryEntry, error) {
+	past, err := showPast(ctx, e, p, req, decisionKinds, func(ctx context.Context, show *view, ev record.Event) (HistoryEntry, error) {
 		return show.renderEntry(ctx, ev)
 	})
 	if err != nil {
 		return HistoryResult{}, err
 	}
-	return HistoryResult{WorkflowID: req.ID, Decisions: entries, Count: len(entries), NextAfter: next}, nil
+	return HistoryResult{WorkflowID: req.ID, Decisions: past.shown, Count: len(past.shown), Total: past.total, NextAfter: past.next}, nil
+}
+
+// pastPage is a page of the past of an instance.
+type pastPage[V any] struct {
+	shown []V
+	total *int  // of all pages; nil where that was not counted
+	next  int64 // the event that the following page begins behind, 0 at the end
 }
 
 // showPast is a page of the past of an instance: of all events, or of those with decisions
-// where kinds are given. next is the event that the following page begins behind, 0 at the end.
+// where kinds are given.
 func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryRequest, kinds []record.Kind,
 	render func(context.Context, *view, record.Event) (V, error),
-) (shown []V, next int64, _ error) {
+) (out pastPage[V], _ error) {
 	if err := Authorize(p, RightRead); err != nil {
-		return nil, 0, err
+		return out, err
 	}
 	limit, err := pageSize(req.Limit, historyPage, historyMost)
 	if err != nil {
-		return nil, 0, err
+		return out, err
 	}
 	inst, now, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
-		return nil, 0, err
+		return out, err
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
-		return nil, 0, err
+		return out, err
 	}
 	defer read.End()
 	until, err := e.foldPast(ctx, inst, req.Until)
 	if err != nil {
-		return nil, 0, err
+		return out, err
 	}
-	past := func(yield func(store.PlacedEvent, error) bool) {
-		q := store.EventQuery{Instance: inst.ID, AfterSeq: req.AfterSeq, Kinds: kinds, MaxRevision: until.Revision}
-		if kinds == nil {
-			q.Limit = limit + 1
-		}
-		for ev, err := range e.cfg.Store.Events(ctx, q) {
-			if err == nil && kinds != nil && ev.Decision == nil {
-				continue // a review that ended without one
+	past := func(after int64) iter.Seq2[store.PlacedEvent, error] {
+		return func(yield func(store.PlacedEvent, error) bool) {
+			q := store.EventQuery{Instance: inst.ID, AfterSeq: after, Kinds: kinds, MaxRevision: until.Revision}
+			if kinds == nil {
+				q.Limit = limit + 1
 			}
-			if err == nil && ev.Seq > until.Seq || !yield(store.PlacedEvent{Event: ev}, err) {
-				return
+			for ev, err := range e.cfg.Store.Events(ctx, q) {
+				if err == nil && kinds != nil && ev.Decision == nil {
+					continue // a review that ended without one
+				}
+				if err == nil && ev.Seq > until.Seq || !yield(store.PlacedEvent{Event: ev}, err) {
+					return
+				}
 			}
 		}
 	}
-	page, more, err := read.collectEvents(ctx, "read the history", past, limit)
+	page, more, err := read.collectEvents(ctx, "read the history", past(req.AfterSeq), limit)
 	if err != nil {
-		return nil, 0, err
+		return out, err
 	}
 	show := e.newView(p).withInstance(inst, now)
-	shown, err = showEvents(ctx, read, page, func(ev store.PlacedEvent) (V, error) { return render(ctx, show, ev.Event) })
+	out.shown, err = showEvents(ctx, read, page, func(ev store.PlacedEvent) (V, error) { return render(ctx, show, ev.Event) })
 	if err != nil {
-		return nil, 0, err
+		return out, err
 	}
-	if n := len(shown); more || n < len(page) {
-		next = page[n-1].Event.Seq
+	if n := len(out.shown); more || n < len(page) {
+		out.next = page[n-1].Event.Seq
 	}
-	return shown, next, nil
+	if !more && req.AfterSeq == 0 {
+		n := len(page)
+		out.total = &n
+	} else if kinds != nil {
+		out.total, err = read.countEvents(ctx, "read the history", past(0))
+	}
+	return out, err
 }
 
 // opinionsFor are a decision's opinions as a caller may see them. How a model is

@@ -48,7 +48,7 @@ type TimelineResult struct {
 // says of decisions, and checkpoints, rollbacks, undos, migrations and all the rest
 // beside it.
 func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) (TimelineResult, error) {
-	entries, next, err := showPast(ctx, e, p, req, nil, func(ctx context.Context, show *view, ev record.Event) (TimelineEntry, error) {
+	past, err := showPast(ctx, e, p, req, nil, func(ctx context.Context, show *view, ev record.Event) (TimelineEntry, error) {
 		entry := timelineEntry(ev)
 		var err error
 		entry.Action, entry.Reason, err = show.renderWords(ctx, ev, entry.Reason)
@@ -57,7 +57,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	if err != nil {
 		return TimelineResult{}, err
 	}
-	return TimelineResult{WorkflowID: req.ID, Events: entries, Count: len(entries), NextAfter: next}, nil
+	return TimelineResult{WorkflowID: req.ID, Events: past.shown, Count: len(past.shown), NextAfter: past.next}, nil
 }
 
 func timelineEntry(ev record.Event) TimelineEntry {

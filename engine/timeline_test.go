@@ -70,5 +70,33 @@ func TestTimeline(t *testing.T) {
 		}
 		_, err := l.Timeline(t.Context(), other, engine.HistoryRequest{ID: l.id})
 		wantCode(t, err, engine.CodeUnknownInstance)
+
+		// Point 8: a page of decisions says how many there are on all pages.
+		for _, tt := range []struct {
+			req          engine.HistoryRequest
+			count, total int
+		}{
+			{engine.HistoryRequest{}, 7, 7},
+			{engine.HistoryRequest{Limit: 2}, 2, 7},
+			{engine.HistoryRequest{AfterSeq: 5, Limit: 2}, 2, 7},
+			{engine.HistoryRequest{AfterSeq: 100}, 0, 7},
+			{engine.HistoryRequest{Limit: 1, Until: engine.When{At: r.Events[3].Time}}, 1, 3},
+		} {
+			tt.req.ID = l.id
+			h, err := l.History(t.Context(), agent, tt.req)
+			if err != nil || h.Count != tt.count || h.Total == nil || *h.Total != tt.total {
+				t.Errorf("%+v: %d of %v, %v", tt.req, h.Count, h.Total, err)
+			}
+		}
+		_, read, err := l.BeginBulkRead(t.Context(), agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer read.End()
+		for n, want := range map[int]bool{10_000: true, 10_001: false} {
+			if got, err := read.Count(t.Context(), n); err != nil || (got != nil) != want || want && *got != n {
+				t.Errorf("of %d: %v, %v", n, got, err)
+			}
+		}
 	})
 }

@@ -101,6 +101,7 @@ type console struct {
 	unsure bool
 
 	args     []string      // of the program
+	implied  bool          // args, because there were none
 	settings *fileSettings // what the configuration file had for them
 }
 
@@ -115,6 +116,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	con := &console{
 		stdin: term.BlockingReader(stdin), rawOut: term.BlockingWriter(stdout),
 		out: term.New(stdout), err: term.New(stderr),
+	}
+	if len(args) == 0 && isProgram(stdin) {
+		args, con.implied = []string{"mcp"}, true
 	}
 	if len(args) > 0 && args[0] == completeCommand {
 		return printCandidates(con, args[1:])
@@ -132,6 +136,17 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return term.ExitUnknown
 	}
 	return term.ExitOK
+}
+
+// isProgram reports whether a program is at the other end of stdin: not a terminal, nor the null
+// device that services and schedulers give.
+func isProgram(stdin io.Reader) bool {
+	file, ok := stdin.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0
 }
 
 // asksForJSON reports whether args have --json, also where they could not be understood.
@@ -178,6 +193,9 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	con.log = telemetry.NewLogger(stderr, con.level, cmds.LogFormat == "json")
 	if cmds.LogFormat == "json" {
 		con.err = term.New(logLines{telemetry.NewLogger(stderr, slog.LevelInfo, true)})
+	}
+	if con.implied {
+		con.err.Printf("gavel: no command, and stdin is no terminal: this is gavel mcp; gavel --help lists the commands\n")
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(con)

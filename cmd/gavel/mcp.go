@@ -58,6 +58,8 @@ type mcpCmd struct {
 func (mcpCmd) Help() string {
 	return `Stdin and stdout belong to the protocol; messages go to stderr. The server ends
 when its stdin does, or with SIGINT or SIGTERM. Several servers may use one store.
+Without any arguments gavel is gavel mcp, unless stdin is a terminal: the settings are
+those of variables, such as GAVEL_DEFINITIONS, and of the file that GAVEL_CONFIG names.
 A script that killed its worker again and again is quarantined; SIGHUP lets every
 such script run again, and so does a new start.
 

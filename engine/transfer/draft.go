@@ -34,7 +34,7 @@ type draft struct {
 const maxNotes = 40
 
 func (d *draft) fillReport(out *InstanceReport) {
-	out.Version, out.Events, out.Checkpoints, out.Notes, out.Status = d.stored.Version, len(d.events), d.placed, d.notes, Imported
+	out.Workflow, out.Version, out.Events, out.Checkpoints, out.Notes, out.Status = d.stored.Name, d.stored.Version, len(d.events), d.placed, d.notes, Imported
 	if d.differs {
 		out.Status = Differs
 	}

@@ -173,8 +173,10 @@ type importer struct {
 	owner engine.Principal
 	req   ImportRequest
 	at    time.Time
-	// versions are the definitions of the import.
+	// versions are the definitions of the import, by the names that they had.
 	versions map[versionKey]version
+	// taken are the names that definitions have here, with those that they had.
+	taken map[string]string
 }
 
 // versionKey is a version's name and hash in the source; the newest one is there without its
@@ -211,7 +213,11 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 	if err := cmp.Or(e.CheckText("owner", req.Owner), e.CheckText("definitionsOwner", owner.ID)); err != nil {
 		return ImportReport{}, err
 	}
-	im := &importer{e: e, db: db, p: p, owner: owner, req: req, at: e.Now(), versions: map[versionKey]version{}}
+	im := &importer{e: e, db: db, p: p, owner: owner, req: req, at: e.Now(), versions: map[versionKey]version{}, taken: map[string]string{}}
+	for _, in := range req.Definitions {
+		name := nameOf(in)
+		im.taken[name] = name
+	}
 	report := ImportReport{
 		Source: req.Source, Owner: req.Owner, DryRun: req.DryRun, Counts: req.Counts,
 		Definitions: []DefinitionReport{}, Instances: []InstanceReport{},
@@ -256,29 +262,25 @@ func splitReason(err error) (reason string, fatal error) {
 	return err.Error(), nil
 }
 
+// nameOf is the name that a definition has in the source.
+func nameOf(in Definition) string { return document.Known(in.Document).Get("name").Text() }
+
 // importDefinition stores a definition as the caller's, unless the store has the same one
 // of an operator, and fills in what came of it.
 func (im *importer) importDefinition(ctx context.Context, in Definition, out *DefinitionReport) error {
-	out.Name = document.Known(in.Document).Get("name").Text()
+	out.Name = nameOf(in)
 	newest := versionKey{name: out.Name}
 	im.versions[newest] = version{refused: in.File}
 	if in.Err != nil {
 		return in.Err
 	}
-	req := engine.DefineRequest{Source: in.File, Document: in.Document}
-	d, _, err := im.e.ExamineDefinition(ctx, im.owner, req)
-	if invalid, ok := errors.AsType[*engine.Error](err); ok && invalid.Code == engine.CodeInvalidDefinition {
-		out.Issues = invalid.Issues
-		return errors.New(invalid.Message)
-	}
+	req, d, err := im.examine(ctx, in, out)
 	if err != nil {
 		return err
 	}
-	key := versionKey{d.Name, d.Hash}
+	key := versionKey{newest.name, d.Hash}
 	if im.req.Rename != "" {
-		fields := membersOf(d.Document)
-		fields["name"] = quoteJSON(im.req.Rename + d.Name)
-		req.Document = encodeObject(fields)
+		req.Document = withName(req.Document, im.req.Rename+d.Name)
 		if d, err = workflow.Parse(in.File, req.Document); err != nil {
 			return err
 		}

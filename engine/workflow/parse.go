@@ -168,7 +168,7 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 		States:    map[string]*State{},
 	}
 	if n := o.Value("name"); n != nil && n.Kind == document.String && !namePattern().MatchString(d.Name) {
-		p.rejectValue(n, "the name must be 1 to %d letters, digits, dots, underscores or hyphens", MaxName)
+		p.rejectValue(n, "the name must be 1 to %d letters, digits, dots, underscores or hyphens; for example %q", MaxName, SuggestNames(d.Name)[0])
 	}
 	for _, m := range o.Entries("states") {
 		p.checkLabel(m.Key, m.Value, "the state name")

@@ -279,6 +279,7 @@ type HistoryAnswer struct {
 	WorkflowID string        `json:"workflowId"`
 	Decisions  []HistoryView `json:"decisions"`
 	Count      int           `json:"count"`
+	Total      *int          `json:"total,omitempty"`
 	NextAfter  int64         `json:"nextAfter,omitempty"`
 }
 
@@ -303,7 +304,7 @@ type HistoryView struct {
 }
 
 func showHistory(r engine.HistoryResult) any {
-	out := HistoryAnswer{WorkflowID: r.WorkflowID, Decisions: []HistoryView{}, Count: r.Count, NextAfter: r.NextAfter}
+	out := HistoryAnswer{WorkflowID: r.WorkflowID, Decisions: []HistoryView{}, Count: r.Count, Total: r.Total, NextAfter: r.NextAfter}
 	for i := range r.Decisions {
 		out.Decisions = append(out.Decisions, viewEntry(&r.Decisions[i]))
 	}

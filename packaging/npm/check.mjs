@@ -48,10 +48,10 @@ async function same(...args) {
   check(`gavel ${args.join(' ')}`, through.stdout === direct.stdout && through.code === direct.code, { through, direct });
 }
 
-// A client's first exchange, as npx in a client's configuration has it.
+// A client's first exchange, as npx in a client's configuration has it: without arguments.
 async function handshake() {
-  const [command, args] = npx('gavel-mcp', 'mcp', '--store', 'memory');
-  const server = spawn(command, args, { cwd: dir, env, stdio: ['pipe', 'pipe', 'inherit'], ...bounded });
+  const [command, args] = npx('gavel-mcp');
+  const server = spawn(command, args, { cwd: dir, env: { ...env, GAVEL_STORE: 'memory' }, stdio: ['pipe', 'pipe', 'inherit'], ...bounded });
   started.push(server);
   const lines = createInterface({ input: server.stdout })[Symbol.asyncIterator]();
   const send = (message) => server.stdin.write(JSON.stringify({ jsonrpc: '2.0', ...message }) + '\n');

@@ -43,7 +43,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-var folders = []string{"documented", "older", "torn", "hostile"}
+var folders = []string{"documented", "older", "torn", "hostile", "careless"}
 
 // The report of each of the shared folders; importing it again changes nothing.
 func TestImportReport(t *testing.T) {
@@ -210,6 +210,58 @@ func TestRename(t *testing.T) {
 	}
 	if got := b.bring(before.fs(), func(r *transfer.ImportRequest) { r.Rename = "../" }); got.Refused != 4 {
 		t.Errorf("a prefix that no name can have: %s", text(got))
+	}
+}
+
+// Point 8: what would lose instances is changed with a warning, and they go on here.
+func TestCarelessDefinitionsGoOn(t *testing.T) {
+	h := newHouse(t, "a")
+	h.bring(dfa(t, "careless").fs(), nil)
+	if r := h.advance("wf-1f6c", "approve", `{"comments":"Checked sections 1 to 4."}`); r.State != "approved" {
+		t.Errorf("got %+v", r)
+	}
+	if r := h.advance("wf-3b77", "批准", `{}`); r.State != "已批准" {
+		t.Errorf("got %+v", r)
+	}
+	if inst := h.load("wf-2a01"); inst.Status != record.Complete {
+		t.Errorf("where nothing leads on it is %s", inst.Status)
+	}
+	if d, err := h.Describe(t.Context(), operator, "workflow-02e1bbea", 0); err != nil || d.Description != "审批流程" {
+		t.Errorf("nobody finds it: %+v, %v", d.DefinitionSummary, err)
+	}
+}
+
+// A name that is made up here takes no other definition's place, and is the same the next time.
+func TestNamesThatAreMadeUp(t *testing.T) {
+	const spaced = `{"name":"guarded flow","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"final":true}}}`
+	names := func(r transfer.ImportReport) (out []string) {
+		for _, d := range r.Definitions {
+			out = append(out, string(d.Status)+" "+d.Name)
+		}
+		return out
+	}
+	h := newHouse(t, "a")
+	if got := names(h.bring(files{"definitions/a.json": spaced}.fs(), nil)); !slices.Equal(got, []string{"imported guarded-flow"}) {
+		t.Errorf("got %q", got)
+	}
+	if got := names(h.bring(files{"definitions/a.json": spaced}.fs(), nil)); !slices.Equal(got, []string{"present guarded-flow"}) {
+		t.Errorf("again: %q", got)
+	}
+	b := newHouse(t, "b")
+	taken := strings.Replace(guarded, `"guarded"`, `"guarded-flow"`, 1)
+	b.bring(files{"definitions/g.json": taken}.fs(), nil)
+	for range 2 {
+		b.bring(files{"definitions/a.json": spaced}.fs(), nil)
+	}
+	if d, err := b.Describe(t.Context(), operator, "guarded-flow", 0); err != nil || d.Version != 1 {
+		t.Errorf("the store's own has version %d, %v", d.Version, err)
+	}
+	both := files{"definitions/a.json": spaced, "definitions/b.json": strings.Replace(spaced, "guarded flow", "guarded/flow", 1), "definitions/g.json": taken}
+	if got := names(newHouse(t, "c").bring(both.fs(), nil)); len(slices.Compact(slices.Sorted(slices.Values(got)))) != 3 || !slices.Contains(got, "imported guarded-flow") {
+		t.Errorf("in one folder: %q", got)
+	}
+	if got := names(h.bring(files{"definitions/a.json": spaced}.fs(), func(r *transfer.ImportRequest) { r.Rename = "old-" })); !slices.Equal(got, []string{"imported old-guarded-flow"}) {
+		t.Errorf("renamed: %q", got)
 	}
 }
 

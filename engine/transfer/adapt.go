@@ -1,0 +1,110 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// examine reads a definition as it will be defined. One that is not valid here is adapted, if
+// that makes it valid: the warnings of out say how.
+func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionReport) (engine.DefineRequest, *workflow.Definition, error) {
+	req := engine.DefineRequest{Source: in.File, Document: in.Document}
+	d, invalid, err := im.examineDocument(ctx, req)
+	if d != nil || err != nil {
+		return req, d, err
+	}
+	adapted, changes := workflow.Adapt(in.File, in.Document)
+	names := []string{out.Name}
+	if out.Name != "" && !workflow.IsName(out.Name) {
+		names = workflow.SuggestNames(out.Name)
+	}
+	if len(changes) == 0 && len(names) == 1 && names[0] == out.Name {
+		out.Issues = invalid
+		return req, nil, refusal(invalid)
+	}
+	for i, name := range names {
+		if name == out.Name {
+			req.Document = adapted
+		} else {
+			req.Document = describe(withName(adapted, name), out.Name)
+		}
+		if d, invalid, err = im.examineDocument(ctx, req); err != nil {
+			return req, nil, err
+		}
+		if d == nil {
+			workflow.Relocate(invalid, in.File, in.Document)
+			out.Issues = invalid
+			return req, nil, refusal(invalid)
+		}
+		isFree, err := im.isFree(ctx, d, out.Name)
+		if err != nil {
+			return req, nil, err
+		}
+		if isFree || i == len(names)-1 {
+			break
+		}
+	}
+	if d.Name != out.Name {
+		renamed := []workflow.Issue{{
+			Rule: "value", Severity: workflow.SeverityWarning, Path: "/name",
+			Message: fmt.Sprintf("a workflow cannot be called %.200q here: it is imported as %q", out.Name, d.Name),
+		}}
+		workflow.Relocate(renamed, in.File, in.Document)
+		changes = append(renamed, changes...)
+	}
+	im.taken[d.Name] = out.Name
+	out.Issues = changes
+	return req, d, nil
+}
+
+// examineDocument returns the definition, or what is wrong with it.
+func (im *importer) examineDocument(ctx context.Context, req engine.DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
+	d, _, err := im.e.ExamineDefinition(ctx, im.owner, req)
+	if invalid, ok := errors.AsType[*engine.Error](err); ok && invalid.Code == engine.CodeInvalidDefinition {
+		return nil, invalid.Issues, nil
+	}
+	return d, nil, err
+}
+
+func refusal(issues []workflow.Issue) error {
+	return fmt.Errorf("the definition is not valid: %s", issues[0])
+}
+
+// isFree reports whether a definition can have its name, which it had not: no other one has it,
+// in the folder or in the store.
+func (im *importer) isFree(ctx context.Context, d *workflow.Definition, was string) (bool, error) {
+	if other, taken := im.taken[d.Name]; taken {
+		return other == was, nil
+	}
+	if im.req.Rename != "" {
+		return true, nil
+	}
+	v, err := im.findVersion(ctx, d.Name, "")
+	return v.def == nil || v.stored.Hash == d.Hash, err
+}
+
+func withName(doc []byte, name string) []byte {
+	fields := membersOf(doc)
+	fields["name"] = quoteJSON(name)
+	return encodeObject(fields)
+}
+
+// describe puts the name that a workflow had where those who look for it find it.
+func describe(doc []byte, name string) []byte {
+	fields := membersOf(doc)
+	description := document.Known(fields["description"]).Text()
+	switch {
+	case description == "":
+		description = name
+	case !strings.Contains(description, name):
+		description = name + ": " + description
+	}
+	fields["description"] = quoteJSON(description)
+	return encodeObject(fields)
+}
