@@ -178,6 +178,9 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	if c.MaxCost > 0 && (c.PriceIn == nil || c.PriceOut == nil) {
 		return nil, term.UsageErrorf("", "--max-cost cannot be kept without prices: give --llm-price-in and --llm-price-out")
 	}
+	if c.Parallel == 0 {
+		c.Parallel = max(8, c.Workers) // no worker waits for another
+	}
 	return c.openMeasured(con.log, c.Mode, c.Tape)
 }
 

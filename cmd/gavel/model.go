@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,8 +28,10 @@ type modelFlags struct {
 	Thinking    string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
 	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first is unavailable. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
 	Also        []string      `name:"llm-also" placeholder:"NAME" help:"A further model at the same URL that definitions may name. Repeatable."`
+	For         []string      `name:"llm-for" placeholder:"SETTINGS" help:"What differs for one model: its name, then timeout=TIME (of one request), thinking=MODE, structured=RUNG, price-in=USD, price-out=USD, as in 'qwen3:8b timeout=45s thinking=low'. Repeatable."`
 	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
 	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
+	Parallel    int           `name:"llm-parallel" placeholder:"N" help:"The most requests under way at one endpoint, half of them for one principal; others wait in line until their deadline. Default: 8."`
 	Budget      int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
 	ModelRate   int           `name:"llm-rate" default:"60" placeholder:"N" help:"The most requests to the model's endpoint in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 60."`
 	ModelTokens int           `name:"llm-token-rate" default:"100000" placeholder:"N" help:"The most tokens, read and written, in a minute for one principal; at most half of what the provider allows. 0 is no limit. Default: 100000."`
@@ -139,14 +143,10 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 		}
 		return n
 	}
-	cfg := llm.Config{Deadline: f.Deadline, Private: f.AllowHTTP, CallerRequests: unlimited(f.ModelRate), CallerTokens: unlimited(f.ModelTokens)}
+	cfg := llm.Config{Deadline: f.Deadline, Parallel: f.Parallel, Private: f.AllowHTTP, CallerRequests: unlimited(f.ModelRate), CallerTokens: unlimited(f.ModelTokens)}
 	add := func(name, base, key string) string {
-		rung := llm.Rung(f.Structured)
-		if f.Structured == "auto" {
-			rung = ""
-		}
 		cfg.Models = append(cfg.Models, llm.Model{
-			Name: name, ID: name, BaseURL: base, APIKey: key, Rung: rung, Thinking: f.Thinking,
+			Name: name, ID: name, BaseURL: base, APIKey: key, Rung: rungOf(f.Structured), Thinking: f.Thinking,
 			PromptUSD: f.PriceIn, CompletionUSD: f.PriceOut,
 		})
 		return name
@@ -165,10 +165,68 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 		}
 		cfg.Fallbacks = append(cfg.Fallbacks, add(name, base, use))
 	}
+	for _, settings := range f.For {
+		if err := applySettings(cfg.Models, settings); err != nil {
+			return llm.Config{}, term.UsageErrorf("gavel help mcp has an example", "--llm-for %q: %w", settings, err)
+		}
+	}
 	if key == "" && !localURL(f.BaseURL) {
 		log.Warn("the model's endpoint gets no key: LLM_API_KEY is not set", "endpoint", f.BaseURL)
 	}
 	return cfg, nil
+}
+
+// rungOf is the rung to fix, "" for none.
+func rungOf(structured string) llm.Rung {
+	if structured == "auto" {
+		return ""
+	}
+	return llm.Rung(structured)
+}
+
+// applySettings sets what differs for the model that the settings begin with.
+func applySettings(models []llm.Model, settings string) error {
+	words := strings.Fields(settings)
+	if len(words) < 2 {
+		return errors.New("give the name of a model, then settings such as timeout=45s")
+	}
+	i := slices.IndexFunc(models, func(m llm.Model) bool { return m.Name == words[0] })
+	if i < 0 {
+		return fmt.Errorf("no model %q is configured", words[0])
+	}
+	m := &models[i]
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		var err error
+		switch key {
+		case "timeout":
+			if m.Timeout, err = time.ParseDuration(value); err == nil && m.Timeout <= 0 {
+				err = errors.New("must be more than 0")
+			}
+		case "thinking":
+			m.Thinking, err = value, llm.ValidThinking(value)
+		case "structured":
+			m.Rung = rungOf(value) // llm.New knows them
+		case "price-in":
+			m.PromptUSD, err = parsePrice(value)
+		case "price-out":
+			m.CompletionUSD, err = parsePrice(value)
+		default:
+			err = errors.New("unknown; use timeout, thinking, structured, price-in or price-out")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func parsePrice(value string) (*float64, error) {
+	usd, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(usd >= 0) {
+		return nil, fmt.Errorf("%q is no price in USD", value)
+	}
+	return &usd, nil
 }
 
 // cutModel takes NAME@URL apart. Names may contain @ themselves (some registries

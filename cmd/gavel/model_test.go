@@ -66,6 +66,33 @@ func TestKeysStayWithTheirEndpoints(t *testing.T) {
 	}
 }
 
+// What differs for a model is set for it alone.
+func TestSettingsOfAModel(t *testing.T) {
+	t.Parallel()
+	f := func(settings ...string) modelFlags {
+		return modelFlags{Model: "qwen3:8b", BaseURL: "http://localhost:1", Also: []string{"b"}, Thinking: "low", Structured: "tool", Parallel: 3, For: settings}
+	}
+	one := f("qwen3:8b timeout=45s  thinking=high structured=auto price-in=0.5", "b timeout=5s price-out=2")
+	cfg, err := one.config(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := cfg.Models[0], cfg.Models[1]
+	if a.Timeout != 45*time.Second || a.Thinking != "high" || a.Rung != "" || *a.PromptUSD != 0.5 || a.CompletionUSD != nil ||
+		b.Timeout != 5*time.Second || b.Thinking != "low" || b.Rung != llm.RungTool || *b.CompletionUSD != 2 || cfg.Parallel != 3 {
+		t.Errorf("%+v", cfg)
+	}
+	for settings, says := range map[string]string{
+		"": "give the name", "b": "give the name", "c timeout=5s": `no model "c"`, "b timeout=5": "timeout: ", "b timeout=-5s": "more than 0", "b timeout": "timeout: ",
+		"b thinking=hard": "thinking mode", "b price-in=free": "no price", "b price-out=-1": "no price", "b time=5s": "time: unknown; use timeout",
+	} {
+		wrong := f(settings)
+		if _, err := wrong.config(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", settings, err, says)
+		}
+	}
+}
+
 func TestKeyFile(t *testing.T) {
 	t.Setenv(keyVariable, "from the environment")
 	path := filepath.Join(t.TempDir(), "key")

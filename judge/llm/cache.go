@@ -70,32 +70,38 @@ type sharedCall struct {
 
 // withSharing lets callers with the same question at the same time wait for one call.
 // The call belongs to none of them: it continues when the one that began it leaves,
-// until a deadline of its own. That is slightly before the callers' own, so that they
-// learn what happened to the call and not only that their time is over.
+// until that one's time is over, or slightly before, so that it learns what happened to
+// the call. Those that joined later have time left then, and ask again.
 func withSharing(next Completer, limit time.Duration) Completer {
 	var calls singleflight.Group
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if req.Key == "" {
 			return next.Complete(ctx, req)
 		}
-		began := false
-		done := calls.DoChan(keyOf(req, ""), func() (any, error) {
-			began = true
-			return runShared(context.WithoutCancel(ctx), next, req, limit-limit/100), nil
-		})
-		var result singleflight.Result
-		select {
-		case result = <-done:
-		case <-ctx.Done():
-			return Reply{}, contextError(ctx)
+		for end := time.Now().Add(limit - limit/100); ; {
+			began := false
+			done := calls.DoChan(keyOf(req, ""), func() (any, error) {
+				began = true
+				return runShared(context.WithoutCancel(ctx), next, req, time.Until(end)), nil
+			})
+			var result singleflight.Result
+			select {
+			case result = <-done:
+			case <-ctx.Done():
+				return Reply{}, contextError(ctx)
+			}
+			call := result.Val.(*sharedCall) //nolint:forcetypeassert // the function returns nothing else
+			if call.panicked != nil {
+				panic(call.panicked) // where somebody can recover from it, as without sharing
+			}
+			lacksTime := ClassOf(call.err) == ClassTimeout || ClassOf(call.err) == ClassBusy
+			if !began && lacksTime && time.Now().Before(end) {
+				continue
+			}
+			reply := call.reply.clone()
+			reply.Shared = !began && call.err == nil
+			return reply, call.err
 		}
-		call := result.Val.(*sharedCall) //nolint:forcetypeassert // the function returns nothing else
-		if call.panicked != nil {
-			panic(call.panicked) // where somebody can recover from it, as without sharing
-		}
-		reply := call.reply.clone()
-		reply.Shared = !began && call.err == nil
-		return reply, call.err
 	})
 }
 

@@ -48,15 +48,14 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 }
 
 // completeWithin leaves time for the models behind: one that hangs gets its share of
-// what is left. Where a share is too short for one attempt it gets more, up to three
-// quarters, or a slow model could never answer because another stands behind it.
+// what is left, and up to three quarters where its timeout is longer than that.
 func (b *backend) completeWithin(parent context.Context, req Request, models int) (Reply, error) {
 	deadline, ok := parent.Deadline()
 	if !ok || models < 2 {
 		return b.stack.Complete(parent, req)
 	}
 	left := time.Until(deadline)
-	share := max(left/time.Duration(models), min(b.attempt, left*3/4))
+	share := max(left/time.Duration(models), min(b.Timeout, left*3/4))
 	late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v, its share of the time", share.Round(time.Millisecond))}
 	return completeBefore(parent, b.stack, req, share, late)
 }
@@ -131,12 +130,20 @@ func deadlineError(limit time.Duration) *Error {
 	return &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v", limit), Advice: "use a faster model, let it think less, or allow more time"}
 }
 
-func withAttempt(next Completer, limit time.Duration) Completer {
-	return CompleterFunc(func(parent context.Context, req Request) (Reply, error) {
-		late := &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", limit), Advice: "use a faster model, or let it think less", whole: true}
-		reply, err := completeBefore(parent, next, req, limit, late)
-		if err == error(late) { //nolint:errorlint // only this one, made here, has no call counted yet
-			return Reply{}, late.afterCalls(1)
+// withAttempt limits one request to a timeout, 0 being the time that the question has.
+// One that waited in vain for whole is late.
+func withAttempt(next Completer, timeout, whole time.Duration) Completer {
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		began := time.Now()
+		var reply Reply
+		var err error
+		if timeout > 0 {
+			reply, err = completeBefore(ctx, next, req, timeout, &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", timeout), Advice: "use a faster model, let it think less, or allow it more time"})
+		} else {
+			reply, err = next.Complete(ctx, req)
+		}
+		if fail := asError(err); fail != nil && fail.Class == ClassTimeout && fail.Status == 0 {
+			return Reply{}, fail.withChange(func(e *Error) { e.Calls, e.whole = 1, time.Since(began) >= whole })
 		}
 		return reply, err
 	})

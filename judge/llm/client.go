@@ -13,11 +13,11 @@ import (
 // of decorators, from the outside in:
 //
 //	deadline > cache > shared calls > chain of models >
-//	  attribution > quality latch > latches > lateness > retry > re-ask > negotiation >
-//	  not-before gate > breaker > allowance of the caller > place > attempt timeout > endpoint
+//	  attribution > quality latch > latches > breaker > lateness > retry > re-ask > negotiation >
+//	  not-before gate > allowance of the caller > place > attempt timeout > endpoint
 //
-// Retrying stands outside of the breaker, so that every attempt is one of its
-// samples and an open breaker ends the retries. It is safe for concurrent use.
+// The breaker counts questions: one that a retry answered is a success. It is safe for
+// concurrent use.
 type Client struct {
 	cfg    Config
 	models []*backend
@@ -27,7 +27,6 @@ type Client struct {
 
 type backend struct {
 	Model
-	attempt time.Duration // of one HTTP request
 	inner   innermost
 	breaker *breaker
 	gate    *notBefore
@@ -74,7 +73,7 @@ func newClient(cfg Config, inner func(Model, Config) (innermost, error)) (*Clien
 			hosts[in.host] = &hostLimits{places: fairshare.New(fairshare.Config{Permits: cfg.Parallel}), allowances: newAllowances(cfg.CallerRequests, cfg.CallerTokens), demand: newDemand()}
 		}
 		b := &backend{
-			Model: m, attempt: cfg.Attempt, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: &latch{},
+			Model: m, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: &latch{},
 			quality: newQuality(), seen: &requestLog{}, late: newLateness(hosts[in.host].demand.isIdle),
 		}
 		b.stack = b.buildCompleter(cfg, hosts[in.host], retries, c.count)
@@ -92,19 +91,19 @@ func newClient(cfg Config, inner func(Model, Config) (innermost, error)) (*Clien
 }
 
 func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget, count *counters) Completer {
-	next := withAttempt(b.inner, cfg.Attempt)
+	next := withAttempt(b.inner, b.Timeout, cfg.wholeTime(b.Model))
 	next = b.seen.wrapObserve(next, b.Model, count)
 	next = h.demand.wrapWatch(next)
 	next = withSecondLook(next, b.breaker, b.gate)
 	next = withPlace(next, h.places)
 	next = withAllowance(next, h.allowances)
-	next = withBreaker(next, b.breaker)
 	next = withNotBefore(next, b.gate)
 	next = b.inner.negotiated(next)
 	once := next
 	next = withReask(next, cfg, count)
 	next = withRetry(next, cfg, retries, count)
 	next = withLateness(next, once, b.late)
+	next = withBreaker(next, b.breaker)
 	next = withLatch(next, b.latch)
 	next = withQuality(next, b.quality)
 	next = h.demand.wrapAttribute(next)

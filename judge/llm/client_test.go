@@ -48,13 +48,19 @@ func hanging(ctx context.Context, _ int, _ Request) (Reply, error) {
 	return Reply{}, contextError(ctx)
 }
 
-// clientOver is a client whose models are fakes, the first one the default.
+// clientOver is a client whose models are fakes, the first one the default. Of cfg.Models it
+// takes the timeouts.
 func clientOver(t testing.TB, cfg Config, fakes ...*fake) *Client {
 	t.Helper()
-	byName := map[string]*fake{}
+	byName, preset := map[string]*fake{}, cfg.Models
+	cfg.Models = nil
 	for i, f := range fakes {
 		name := fmt.Sprintf("m%d", i)
-		cfg.Models = append(cfg.Models, Model{Name: name, ID: name})
+		m := Model{Name: name, ID: name}
+		if i < len(preset) {
+			m.Timeout = preset[i].Timeout
+		}
+		cfg.Models = append(cfg.Models, m)
 		byName[name] = f
 		if i > 0 {
 			cfg.Fallbacks = append(cfg.Fallbacks, name)
@@ -148,7 +154,7 @@ func driveClass(t *testing.T, class Class, behind bool) {
 	b := c.models[0]
 	counts := b.breaker.two.Counts()
 	switch {
-	case traits.Failure && counts.TotalFailures != 3, traits.Success && int(counts.TotalSuccesses) != wantCalls,
+	case traits.Failure && counts.TotalFailures != 1, traits.Success && counts.TotalSuccesses != 1, // a question, whatever it took
 		!traits.Failure && !traits.Success && counts.TotalFailures+counts.TotalSuccesses != 0:
 		t.Errorf("the breaker counted %+v", counts)
 	}

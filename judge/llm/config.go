@@ -31,6 +31,9 @@ type Model struct {
 	// Thinking is off, none, minimal, low, medium, high, xhigh, max, or auto ("" is
 	// auto: nothing is sent).
 	Thinking string
+	// Timeout limits one HTTP request; 0: it may take all the time that its question has.
+	// With less, a request that hangs leaves time for another one.
+	Timeout time.Duration
 	// PromptUSD and CompletionUSD are the prices of a million tokens; nil: unknown.
 	PromptUSD, CompletionUSD *float64
 }
@@ -44,7 +47,6 @@ type Config struct {
 	Fallbacks []string
 
 	Deadline  time.Duration // of one Complete, whatever happens: 20 s, thinking 60 s
-	Attempt   time.Duration // of one HTTP request: 10 s, thinking 45 s; at most nine tenths of Deadline
 	MaxCalls  int           // HTTP requests of one Complete that ask for a judgement: 3; at most 4 more per model negotiate
 	MaxTokens int           // of one answer: 1024, thinking 8192
 	MaxBody   int64         // of one HTTP answer: 1 MiB
@@ -76,8 +78,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	thinks := slices.ContainsFunc(c.Models, Model.isThinking)
 	setDefault(&c.Deadline, chooseDefault(thinks, time.Minute, 20*time.Second))
-	setDefault(&c.Attempt, chooseDefault(thinks, 45*time.Second, 10*time.Second))
-	c.Attempt = min(c.Attempt, c.Deadline/10*9) // else no request ever has its whole time
 	setDefault(&c.MaxCalls, 3)
 	setDefault(&c.MaxBody, 1<<20)
 	setDefault(&c.Retries, 2)
@@ -101,6 +101,16 @@ func (c Config) withDefaults() Config {
 	}
 	c.Models = models
 	return c
+}
+
+// wholeTime is how long a request must have waited in vain to be called late: half of the
+// time that a question leaves its model, where the model has no timeout that is shorter.
+func (c Config) wholeTime(m Model) time.Duration {
+	whole := c.Deadline / time.Duration(2*(1+len(c.Fallbacks)))
+	if m.Timeout > 0 {
+		whole = min(whole, m.Timeout)
+	}
+	return whole
 }
 
 // tokensFor is how long an answer of a model may be.
@@ -135,11 +145,12 @@ func (c Config) validate() error {
 	for _, m := range c.Models {
 		need(!seen[m.Name], "two models are named %q", m.Name)
 		seen[m.Name] = true
+		need(m.Timeout >= 0, "model %q: Timeout is %v, must not be negative", m.Name, m.Timeout)
 	}
 	for _, name := range c.Fallbacks {
 		need(seen[name], "the fallback %q is not one of the models", name)
 	}
-	for name, is := range map[string]time.Duration{"Deadline": c.Deadline, "Attempt": c.Attempt, "Backoff": c.Backoff} {
+	for name, is := range map[string]time.Duration{"Deadline": c.Deadline, "Backoff": c.Backoff} {
 		need(is > 0, "%s is %v, must be greater than 0", name, is)
 	}
 	for name, is := range map[string]int{

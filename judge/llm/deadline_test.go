@@ -38,7 +38,7 @@ func TestDeadlines(t *testing.T) {
 func TestAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := withAttempt(CompleterFunc(func(ctx context.Context, req Request) (Reply, error) { return hanging(ctx, 0, req) }), 10*time.Second)
+		c := withAttempt(CompleterFunc(func(ctx context.Context, req Request) (Reply, error) { return hanging(ctx, 0, req) }), 10*time.Second, time.Second)
 		began := time.Now()
 		_, err := c.Complete(t.Context(), Request{})
 		if ClassOf(err) != ClassTimeout || time.Since(began) != 10*time.Second {
@@ -52,7 +52,7 @@ func TestAttempt(t *testing.T) {
 		deaf := withAttempt(CompleterFunc(func(ctx context.Context, _ Request) (Reply, error) {
 			<-ctx.Done()
 			return Reply{}, ctx.Err() // does not know of causes
-		}), time.Second)
+		}), time.Second, time.Second)
 		if _, err := deaf.Complete(t.Context(), Request{}); ClassOf(err) != ClassTimeout || asError(err).Calls != 1 {
 			t.Errorf("without the cause: %v", err)
 		}

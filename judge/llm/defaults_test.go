@@ -26,8 +26,8 @@ func TestDefaults(t *testing.T) {
 	t.Parallel()
 	plain := Config{Models: []Model{{ID: "a"}}}.withDefaults()
 	thinks := Config{Models: []Model{{ID: "a"}, {ID: "b", Thinking: "high"}}}.withDefaults()
-	if plain.Deadline != 20*time.Second || plain.Attempt != 10*time.Second || thinks.Deadline != time.Minute || thinks.Attempt != 45*time.Second {
-		t.Errorf("%v %v, thinking %v %v", plain.Deadline, plain.Attempt, thinks.Deadline, thinks.Attempt)
+	if plain.Deadline != 20*time.Second || thinks.Deadline != time.Minute {
+		t.Errorf("%v, thinking %v", plain.Deadline, thinks.Deadline)
 	}
 	if plain.Models[0].Name != "a" || plain.Doer == nil || plain.Jitter == nil {
 		t.Errorf("%+v", plain)

@@ -326,7 +326,7 @@ func TestAllowance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: answering}
-		c := clientOver(t, Config{CallerRequests: 20, CallerTokens: -1}, f)
+		c := clientOver(t, Config{CallerRequests: 20, CallerTokens: -1, Deadline: 5 * time.Second}, f)
 		ask := func(caller string) error {
 			_, err := c.Complete(t.Context(), Request{Caller: caller})
 			return err

@@ -160,9 +160,9 @@ func (l *ladder) noteAnswer(version int, err error) {
 }
 
 // wrapNegotiate finds out by asking how the endpoint can be asked: a refused parameter
-// is left out, or the question asked one rung lower. It wraps breaker, places and
-// attempt timeout, so that each call has its own; refusals never count as failures
-// there.
+// is left out, or the question asked one rung lower; so it is when the endpoint ignores
+// the rung and wraps its verdict in prose or thinking. It wraps places and attempt
+// timeout, so that each call has its own.
 //
 // One caller negotiates while the others wait for the result. Slow and failing
 // endpoints change nothing.
@@ -191,6 +191,9 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 				return reply, err
 			}
 			calls += fail.Calls
+			if _, now := e.ladder.current(); errors.Is(err, errNotHeld) && now != version && again < maxNegotiation {
+				continue // one rung lower, where the verdict is tied to the question
+			}
 			if fail.Class != ClassCapability {
 				return Reply{}, fail.afterCalls(calls)
 			}

@@ -106,8 +106,13 @@ func withAllowance(next Completer, a *allowances) Completer {
 		}
 		expected := (len(req.System) + len(req.User) + len(req.Shape)) / bytesPerToken
 		c := a.allowanceOf(req.Caller)
-		if wait := c.spendRequest(time.Now(), expected); wait > 0 {
-			return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has reached its limit per minute at the endpoint", RetryAfter: wait}
+		for wait := c.spendRequest(time.Now(), expected); wait > 0; wait = c.spendRequest(time.Now(), expected) {
+			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
+				return Reply{}, &Error{Class: ClassShareSpent, Message: "this caller has reached its limit per minute at the endpoint", RetryAfter: wait}
+			}
+			if err := sleepContext(ctx, wait); err != nil {
+				return Reply{}, err
+			}
 		}
 		reply, err := next.Complete(ctx, req)
 		used := reply.Usage

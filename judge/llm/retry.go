@@ -11,37 +11,45 @@ import (
 // withRetry retries failures that waiting can fix, with exponential backoff and full
 // jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), or after the time
 // that the endpoint asks for; never past the deadline. All callers share a budget of
-// retries, so that a failing endpoint does not get several times the load of a working
-// one.
+// retries that no endpoint asked for, so that a failing one does not get several times
+// the load of a working one. A pause that another call was asked for is waited for, too,
+// and is no try.
 func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		calls := &callBudget{left: cfg.MaxCalls}
 		ctx = context.WithValue(ctx, callBudgetKey{}, calls)
 		budget.call()
-		made, late := 0, false
-		for try := 0; ; try++ {
+		made, retries, late := 0, 0, false
+		for {
 			reply, err := next.Complete(ctx, req)
 			reply.Calls += made
 			fail := asError(err)
 			if fail == nil {
 				return reply, err
 			}
+			paused := fail.Class == ClassNotBefore && fail.Calls == 0 && fail.RetryAfter > 0
+			if paused {
+				calls.left++ // no request was made
+			}
 			made += fail.Calls
 			fail = fail.afterCalls(made)
 			// The last try may have been cut short where another one had its whole time.
 			late = late || fail.whole
 			fail.whole = late && fail.Class == ClassTimeout
-			if try >= cfg.Retries || calls.left <= 0 || !fail.Class.Traits().Retry {
+			if !paused && (retries >= cfg.Retries || calls.left <= 0 || !fail.Class.Traits().Retry) {
 				return Reply{}, fail
 			}
 			wait := fail.RetryAfter
 			if wait <= 0 {
-				wait = time.Duration(float64(backoffFor(cfg.Backoff, try)) * cfg.Jitter())
+				wait = time.Duration(float64(backoffFor(cfg.Backoff, retries)) * cfg.Jitter())
 			}
-			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || !budget.take() {
+			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || fail.RetryAfter <= 0 && !budget.take() {
 				return Reply{}, fail
 			}
-			count.add(func(s *Stats) { s.Retries++ })
+			if !paused {
+				retries++
+				count.add(func(s *Stats) { s.Retries++ })
+			}
 			if err := sleepContext(ctx, wait); err != nil {
 				if isContext(err) {
 					return Reply{}, err

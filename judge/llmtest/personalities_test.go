@@ -11,10 +11,7 @@ import (
 type Working struct {
 	Name        string
 	Personality Personality
-	// Unreadable is how many questions fail before the provider is understood.
-	Unreadable int
-	// Rung and Dropped are what one ends up with; Requests how many the questions take up
-	// to the first that is answered.
+	// Rung and Dropped are what one ends up with; Requests how many the first question takes.
 	Rung     llm.Rung
 	Dropped  []string
 	Requests int
@@ -29,7 +26,7 @@ func Providers() []Working {
 		{Name: "Anthropic compat", Personality: AnthropicCompat(), Rung: llm.RungTool, Requests: 2},
 		{Name: "Gemini compat", Personality: Gemini(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "Ollama thinking", Personality: Ollama(), Rung: llm.RungJSONSchema, Requests: 1},
-		{Name: "vLLM without a reasoning parser", Personality: VLLM(), Rung: llm.RungJSONObject, Requests: 3, Unreadable: 1},
+		{Name: "vLLM without a reasoning parser", Personality: VLLM(), Rung: llm.RungJSONObject, Requests: 3},
 		{Name: "LM Studio", Personality: LMStudio(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "llama.cpp", Personality: LlamaCpp(), Rung: llm.RungJSONSchema, Requests: 2},
 		{Name: "DeepSeek", Personality: DeepSeek(), Rung: llm.RungJSONObject, Requests: 3},
@@ -118,13 +115,6 @@ func Ollama() Personality {
 	}
 }
 
-// VLLM without a reasoning parser leaves the thinking in the content.
-func VLLM() Personality {
-	return func(q Question, think func() Thought) Response {
-		return completionResponse("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q.Nonce), "stop", nil)
-	}
-}
-
 // LMStudio takes json_schema and text only, and answers a wrong path with 200.
 func LMStudio() Personality {
 	return func(q Question, think func() Thought) Response {
@@ -181,28 +171,5 @@ func Mistral() Personality {
 			return jsonResponse(422, map[string]any{"detail": []any{map[string]any{"type": "extra_forbidden", "loc": []any{"body", "seed"}, "msg": "Extra inputs are not permitted", "input": 0}}})
 		}
 		return formResponse(q, think())
-	}
-}
-
-// PromptOnly knows neither formats nor tools.
-func PromptOnly() Personality {
-	return func(q Question, think func() Thought) Response {
-		switch {
-		case q.has("response_format"):
-			return errorResponse(400, "Unrecognized request argument supplied: response_format", "invalid_request_error", "", "")
-		case q.has("tools"):
-			return errorResponse(400, "Unrecognized request argument supplied: tools", "invalid_request_error", "", "")
-		}
-		return completionResponse("Sure! "+think().text(q.Nonce), "stop", nil)
-	}
-}
-
-// Then is a for the first n requests, and b after that.
-func Then(n int, a, b Personality) Personality {
-	return func(q Question, think func() Thought) Response {
-		if q.N < n {
-			return a(q, think)
-		}
-		return b(q, think)
 	}
 }

@@ -283,3 +283,33 @@ func OpenAI() Personality {
 		return formResponse(q, think())
 	}
 }
+
+// VLLM without a reasoning parser leaves the thinking in the content.
+func VLLM() Personality {
+	return func(q Question, think func() Thought) Response {
+		return completionResponse("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q.Nonce), "stop", nil)
+	}
+}
+
+// PromptOnly knows neither formats nor tools.
+func PromptOnly() Personality {
+	return func(q Question, think func() Thought) Response {
+		switch {
+		case q.has("response_format"):
+			return errorResponse(400, "Unrecognized request argument supplied: response_format", "invalid_request_error", "", "")
+		case q.has("tools"):
+			return errorResponse(400, "Unrecognized request argument supplied: tools", "invalid_request_error", "", "")
+		}
+		return completionResponse("Sure! "+think().text(q.Nonce), "stop", nil)
+	}
+}
+
+// Then is a for the first n requests, and b after that.
+func Then(n int, a, b Personality) Personality {
+	return func(q Question, think func() Thought) Response {
+		if q.N < n {
+			return a(q, think)
+		}
+		return b(q, think)
+	}
+}

@@ -46,15 +46,6 @@ func TestProvidersThroughTheClient(t *testing.T) {
 				for _, brain := range []llmtest.Brain{llmtest.Approver, llmtest.Rejecter} {
 					provider := llmtest.New(p.Personality, brain)
 					c := client(t, provider)
-					before := 0
-					for range p.Unreadable {
-						_, err := c.Complete(t.Context(), request(t))
-						var fail *llm.Error
-						if !errors.As(err, &fail) || !fail.Class.Traits().FromCase {
-							t.Fatalf("not understood yet: %v", err)
-						}
-						before += fail.Calls
-					}
 					reply, err := c.Complete(t.Context(), request(t))
 					if err != nil {
 						t.Fatal(err)
@@ -63,7 +54,7 @@ func TestProvidersThroughTheClient(t *testing.T) {
 					if reply.Answer.Approved != want.Approved || reply.Answer.Confidence != want.Confidence || !slices.Equal(reply.Answer.Criteria, want.Criteria) {
 						t.Errorf("got %+v, the model said %+v", reply.Answer, want)
 					}
-					if provider.Count() != p.Requests || reply.Calls != p.Requests-before || reply.Rung != p.Rung {
+					if provider.Count() != p.Requests || reply.Calls != p.Requests || reply.Rung != p.Rung {
 						t.Errorf("%d requests (%d said), answered by %s; want %d, %s", provider.Count(), reply.Calls, reply.Rung, p.Requests, p.Rung)
 					}
 					found := c.Stats().Models[0].Capabilities
