@@ -93,7 +93,7 @@ type Decision struct {
 	Sandbox      []string `json:"sandbox,omitempty"`
 	// Evidence is what the gate fetched itself. What it holds is shown to operators,
 	// reviewers and auditors only.
-	Evidence []judge.Evidence `json:"evidence,omitempty"`
+	Evidence []Evidence `json:"evidence,omitempty"`
 }
 
 // DefineRequest registers a definition.
@@ -241,7 +241,7 @@ type CheckpointRequest struct {
 // CheckpointResult is one checkpoint.
 type CheckpointResult struct {
 	CheckpointID string          `json:"checkpointId"`
-	WorkflowID   string          `json:"workflowId"`
+	Instance     string          `json:"id"`
 	State        string          `json:"state"`
 	Revision     int64           `json:"revision"`
 	Timestamp    time.Time       `json:"timestamp"`
@@ -266,7 +266,7 @@ type RollbackResult struct {
 
 // CheckpointsResult lists checkpoints, newest first.
 type CheckpointsResult struct {
-	WorkflowID  string             `json:"workflowId"`
+	Instance    string             `json:"id"`
 	Checkpoints []CheckpointResult `json:"checkpoints"` // never nil
 	Count       int                `json:"count"`
 }
@@ -310,7 +310,7 @@ type HistoryEntry struct {
 	Data      json.RawMessage `json:"data,omitempty"` // sensitive values masked
 	Decision
 	// Opinions of the layers that spoke, with their times.
-	Opinions []judge.Opinion `json:"opinions"`
+	Opinions []Opinion `json:"opinions"`
 	// ReviewID is the review that the decision opened, or that resolved it.
 	ReviewID string `json:"reviewId,omitempty"`
 	Hash     string `json:"hash"`
@@ -318,9 +318,9 @@ type HistoryEntry struct {
 
 // HistoryResult answers a HistoryRequest.
 type HistoryResult struct {
-	WorkflowID string         `json:"workflowId"`
-	Decisions  []HistoryEntry `json:"decisions"` // never nil
-	Count      int            `json:"count"`     // of this page
+	Instance  string         `json:"id"`
+	Decisions []HistoryEntry `json:"decisions"` // never nil
+	Count     int            `json:"count"`     // of this page
 	// Total is how many there are on all pages; absent beyond 10,000.
 	Total *int `json:"total,omitempty"`
 	// NextAfter continues the listing; 0 at the end.

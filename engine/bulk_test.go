@@ -240,7 +240,7 @@ func (b *bench) lists(id string) map[string]func(cursor string) ([]string, strin
 			r, err := b.Decisions(ctx, agent, engine.DecisionsRequest{Cursor: cursor, Limit: 1000})
 			fail(err)
 			for _, d := range r.Decisions {
-				ids = append(ids, d.WorkflowID+fmt.Sprint(d.Seq))
+				ids = append(ids, d.Instance+fmt.Sprint(d.Seq))
 			}
 			return ids, r.NextCursor
 		},

@@ -175,8 +175,8 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 	case !ok:
 		return f.readPage(ctx, p, req)
 	}
-	if req.WorkflowID != "" && len(held) > 0 {
-		if _, _, err := f.e.loadInstance(ctx, p, req.WorkflowID); err != nil {
+	if req.Instance != "" && len(held) > 0 {
+		if _, _, err := f.e.loadInstance(ctx, p, req.Instance); err != nil {
 			return FeedPage{}, err
 		}
 	}

@@ -107,8 +107,8 @@ func (g *followers) announce() {
 
 // Change says that something happened to an instance.
 type Change struct {
-	WorkflowID string
-	Seq        int64
+	Instance string
+	Seq      int64
 	// ReviewID is the review that it is about, if any. ReviewUntil is when that one, still
 	// open, expires; zero when it does not.
 	ReviewID    string
@@ -134,7 +134,7 @@ func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, 
 		if !f.e.showsEvent(p, TailRequest{}, ev.PlacedEvent) {
 			continue
 		}
-		c := Change{WorkflowID: ev.Event.Instance, Seq: ev.Event.Seq}
+		c := Change{Instance: ev.Event.Instance, Seq: ev.Event.Seq}
 		if r := ev.Event.Review; r != nil {
 			c.ReviewID = r.ID
 			if r.Status == record.ReviewOpen {

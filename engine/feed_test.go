@@ -130,7 +130,7 @@ func TestAFeedShowsWhatTailShows(t *testing.T) {
 			for _, p := range []engine.Principal{agent, other, operator, reviewer, auditor, narrow} {
 				for id := range ids {
 					for _, workflow := range []string{"", "secret"} {
-						req := engine.TailRequest{After: from, WorkflowID: id, Workflow: workflow, Limit: 1000}
+						req := engine.TailRequest{After: from, Instance: id, Workflow: workflow, Limit: 1000}
 						want, err := b.Tail(t.Context(), p, req)
 						page, ferr := f.Page(t.Context(), p, req)
 						if (err == nil) != (ferr == nil) && len(page.Items) > 0 {

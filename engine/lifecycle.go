@@ -118,7 +118,7 @@ func replayCheckpoint(_ context.Context, _ Principal, ev record.Event) (Checkpoi
 func checkpointResult(ev record.Event) CheckpointResult {
 	c := ev.Checkpoint
 	return CheckpointResult{
-		CheckpointID: c.ID, WorkflowID: ev.Instance, State: c.State, Revision: c.Revision,
+		CheckpointID: c.ID, Instance: ev.Instance, State: c.State, Revision: c.Revision,
 		Timestamp: ev.Time, Description: c.Description, Metadata: c.Metadata,
 	}
 }
@@ -137,7 +137,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 		return CheckpointsResult{}, err
 	}
 	defer read.End()
-	out := CheckpointsResult{WorkflowID: inst.ID, Checkpoints: []CheckpointResult{}}
+	out := CheckpointsResult{Instance: inst.ID, Checkpoints: []CheckpointResult{}}
 	var found []record.Event
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {
 		if err == nil {

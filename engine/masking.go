@@ -61,7 +61,7 @@ func (m masking) scrubText(text string) string {
 	return m.scrub(text)
 }
 
-func (m masking) maskEvidence(all []judge.Evidence) []judge.Evidence {
+func (m masking) maskEvidence(all []Evidence) []Evidence {
 	out := slices.Clone(all)
 	for i := range out {
 		ev := &out[i]

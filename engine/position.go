@@ -164,13 +164,13 @@ func decisionView(d *record.Decision) Decision {
 		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,
 		Fault: d.Fault, Mode: d.Mode, Reasoning: d.Reasoning, Violations: d.Violations(), Findings: d.Findings,
 		Suggestions: suggestionsOf(d.Verdict), Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
-		Evidence: withoutPlainDigests(withoutContent(d.Evidence)),
+		Evidence: withoutPlainDigests(withoutContent(ViewEvidence(d.Evidence))),
 	}
 }
 
 // withoutPlainDigests removes digests without a key: who may not see a content could have guesses
 // at it digested.
-func withoutPlainDigests(all []judge.Evidence) []judge.Evidence {
+func withoutPlainDigests(all []Evidence) []Evidence {
 	for i := range all {
 		if ev := &all[i]; strings.HasPrefix(ev.Digest, "sha256:") {
 			ev.Digest, ev.SameDigest = "", ""
@@ -180,7 +180,7 @@ func withoutPlainDigests(all []judge.Evidence) []judge.Evidence {
 }
 
 // withoutContent is evidence without what it holds: that it was fetched, when, and its digest.
-func withoutContent(all []judge.Evidence) []judge.Evidence {
+func withoutContent(all []Evidence) []Evidence {
 	out := slices.Clone(all)
 	for i := range out {
 		out[i].Content, out[i].Arguments = nil, nil

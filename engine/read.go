@@ -130,7 +130,7 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	if err != nil {
 		return HistoryResult{}, err
 	}
-	return HistoryResult{WorkflowID: req.ID, Decisions: past.shown, Count: len(past.shown), Total: past.total, NextAfter: past.next}, nil
+	return HistoryResult{Instance: req.ID, Decisions: past.shown, Count: len(past.shown), Total: past.total, NextAfter: past.next}, nil
 }
 
 // pastPage is a page of the past of an instance.
@@ -207,9 +207,13 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 // nothing for those who are judged by somebody else's definition: who knows the
 // rubric writes for the rubric. What is shown is listed, so that a new field is
 // hidden until somebody decides otherwise.
-func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []judge.Opinion {
-	out := slices.Clone(opinions)
-	for i, op := range out {
+func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []Opinion {
+	if opinions == nil {
+		return nil
+	}
+	out := make([]Opinion, len(opinions))
+	for i, op := range opinions {
+		out[i] = viewOpinion(op)
 		if op.Model == nil || seesAll(p.Role) {
 			continue
 		}

@@ -182,7 +182,7 @@ func TestARejectedReviewIsSeen(t *testing.T) {
 		var ids []string
 		for _, r := range got {
 			ids = append(ids, r.ID)
-			if r.ID == first.ID && r.Status == record.ReviewResolved && (r.Reason != "looked at it" || r.By != rita.ID || r.Resolution != judge.Reject || !strings.Contains(r.Next, "reopens")) {
+			if r.ID == first.ID && r.Status == record.ReviewResolved && (r.Reason != "looked at it" || r.By != rita.ID || r.Decision != judge.Reject || !strings.Contains(r.Next, "reopens")) {
 				t.Errorf("%s: %+v", what, r)
 			}
 		}

@@ -329,7 +329,7 @@ func TestResolveIsReplayed(t *testing.T) {
 			t.Fatalf("%+v, %v", first, err)
 		}
 		again, err := b.Resolve(t.Context(), rita, req)
-		if err != nil || !again.Replayed || again.Applied != first.Applied || again.State != first.State || again.Review.Resolution != how {
+		if err != nil || !again.Replayed || again.Applied != first.Applied || again.State != first.State || again.Review.Decision != how {
 			t.Errorf("%+v, %v", again, err)
 		}
 		req.Reason = "another"
@@ -351,7 +351,7 @@ func TestParkedIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := b.Advance(t.Context(), agent, req)
-	if err != nil || !again.Replayed || again.Review == nil || again.Review.Resolution != judge.Reject || again.Review.Reason != "looked at it" {
+	if err != nil || !again.Replayed || again.Review == nil || again.Review.Decision != judge.Reject || again.Review.Reason != "looked at it" {
 		t.Errorf("%+v, %v", again.Review, err)
 	}
 }

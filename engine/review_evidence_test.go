@@ -196,8 +196,8 @@ func TestEvidenceIsMasked(t *testing.T) {
 	id := b.start(agent, "tested", `{}`).ID
 	parked := b.parked(agent, id, "merge", `{"claim":"x","sha":"y"}`)
 	v, err := b.Review(t.Context(), operator, parked.ID)
-	if err != nil || string(v.Decision.Evidence[0].Content) != `{"exitCode":0,"token":"[masked]"}` || !strings.HasPrefix(v.Decision.Evidence[0].Digest, "hmac-sha256-v2:") {
-		t.Errorf("%s, %v", v.Decision.Evidence[0].Content, err)
+	if err != nil || string(v.Escalation.Evidence[0].Content) != `{"exitCode":0,"token":"[masked]"}` || !strings.HasPrefix(v.Escalation.Evidence[0].Digest, "hmac-sha256-v2:") {
+		t.Errorf("%s, %v", v.Escalation.Evidence[0].Content, err)
 	}
 	for _, ev := range b.events(id) {
 		if strings.Contains(string(ev.Body()), "tok-123456") {

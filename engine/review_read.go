@@ -19,11 +19,11 @@ import (
 type ReviewsRequest struct {
 	// Status is one of a review, "rejected" those that a person rejected, and "all" every one.
 	// Empty is open, and for agents also what a person rejected where its instance still is.
-	Status     string
-	WorkflowID string // an instance's id
-	Workflow   string // a workflow's name
-	Cursor     string // NextCursor of the page before
-	Limit      int    // 0 is 50; at most 500
+	Status   string
+	Instance string // an instance's id
+	Workflow string // a workflow's name
+	Cursor   string // NextCursor of the page before
+	Limit    int    // 0 is 50; at most 500
 }
 
 // ReviewsResult answers a ReviewsRequest: the most urgent first, then the oldest.
@@ -42,9 +42,9 @@ type ReviewView struct {
 	// digests but for operators and the owner.
 	Data    json.RawMessage `json:"data"`
 	Context json.RawMessage `json:"context"`
-	// Decision is the one that was escalated, with every opinion; Evidence in it is
-	// whole, masked.
-	Decision HistoryEntry `json:"decision"`
+	// Escalation is the decision that a person is asked about, with every opinion; Evidence
+	// in it is whole, masked.
+	Escalation HistoryEntry `json:"escalation"`
 	// Description of the action and Criteria of its judgement, from the definition.
 	Description string   `json:"description,omitempty"`
 	Criteria    []string `json:"criteria,omitempty"`
@@ -61,7 +61,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if err != nil {
 		return ReviewsResult{}, err
 	}
-	q := store.ReviewQuery{Instance: req.WorkflowID, Workflow: req.Workflow, Limit: limit + 1}
+	q := store.ReviewQuery{Instance: req.Instance, Workflow: req.Workflow, Limit: limit + 1}
 	if p.Workflows != "" {
 		q.Limit = 0 // what is out of scope is left out of what the store lists
 	}
@@ -191,10 +191,10 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err != nil {
 		return ReviewView{}, err
 	}
-	out := ReviewView{ReviewSummary: summary, Position: newPosition(inst, l, p), Decision: entry}
+	out := ReviewView{ReviewSummary: summary, Position: newPosition(inst, l, p), Escalation: entry}
 	// What the history says counts, whatever the row does.
 	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
-	out.Data = out.Decision.Data
+	out.Data = entry.Data
 	if row.Data != nil && seesPlain(p, inst) {
 		out.Data = row.Data
 	}
@@ -206,7 +206,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		if err != nil {
 			return ReviewView{}, err
 		}
-		out.Decision.Evidence = mask.maskEvidence(row.Evidence)
+		out.Escalation.Evidence = mask.maskEvidence(ViewEvidence(row.Evidence))
 	}
 	out.Risk = ev.Decision.Rubric.Risk
 	if s := l.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {

@@ -132,7 +132,7 @@ func TestReviewRejected(t *testing.T) {
 	b, id := parkable(t)
 	parked := b.parked(agent, id, "release", `{"why":"it is time"}`)
 	got, err := b.resolve(rita, parked.ID, judge.Reject)
-	if err != nil || got.Applied || got.State != "ready" || got.Review.Resolution != judge.Reject || got.Decision.Code != judge.CodeReviewRejected {
+	if err != nil || got.Applied || got.State != "ready" || got.Review.Decision != judge.Reject || got.Decision.Code != judge.CodeReviewRejected {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if got.Revision != 1 {
@@ -384,8 +384,8 @@ func TestReviewsAreListed(t *testing.T) {
 		{agent, engine.ReviewsRequest{}, "102"},
 		{other, engine.ReviewsRequest{}, "3"},
 		{operator, engine.ReviewsRequest{Workflow: "hot"}, "1"},
-		{rita, engine.ReviewsRequest{WorkflowID: bob}, "3"},
-		{agent, engine.ReviewsRequest{WorkflowID: bob}, ""},
+		{rita, engine.ReviewsRequest{Instance: bob}, "3"},
+		{agent, engine.ReviewsRequest{Instance: bob}, ""},
 		{rita, engine.ReviewsRequest{Limit: 3}, "102+"},
 		{rita, engine.ReviewsRequest{Status: "resolved"}, ""},
 		{rita, engine.ReviewsRequest{Status: "all"}, "1023"},
@@ -406,7 +406,7 @@ func TestReviewIsShownWhole(t *testing.T) {
 	parked := b.parked(agent, id, "release", `{"why":"it is time","token":"very-secret"}`)
 	for _, p := range []engine.Principal{agent, operator} {
 		v, err := b.Review(t.Context(), p, parked.ID)
-		if err != nil || string(v.Data) != `{"why":"it is time","token":"very-secret"}` || v.Decision.Code != judge.CodeAssuranceTooLow || len(v.Decision.Opinions) == 0 || string(v.Context) != `{"n":1}` {
+		if err != nil || string(v.Data) != `{"why":"it is time","token":"very-secret"}` || v.Escalation.Code != judge.CodeAssuranceTooLow || len(v.Escalation.Opinions) == 0 || string(v.Context) != `{"n":1}` {
 			t.Errorf("%s: %+v, %v", p.ID, v, err)
 		}
 	}

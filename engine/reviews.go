@@ -21,7 +21,7 @@ type ReviewSummary struct {
 	ID     string              `json:"reviewId"`
 	Status record.ReviewStatus `json:"status"`
 	// Instance is the instance's id.
-	Instance string `json:"workflowId"`
+	Instance string `json:"id"`
 	Workflow string `json:"workflow"`
 	Action   string `json:"action"`
 	From     string `json:"from"`
@@ -33,11 +33,11 @@ type ReviewSummary struct {
 	ExpiresAt   time.Time       `json:"expiresAt,omitzero"`
 	Revision    int64           `json:"revision"`
 	// How it ended; empty while it is open.
-	Resolution judge.Outcome  `json:"resolution,omitempty"`
-	By         string         `json:"by,omitempty"`
-	Channel    record.Channel `json:"channel,omitempty"`
-	Reason     string         `json:"reason,omitempty"`
-	ClosedAt   time.Time      `json:"closedAt,omitzero"`
+	Decision judge.Outcome  `json:"decision,omitempty"`
+	By       string         `json:"by,omitempty"`
+	Channel  record.Channel `json:"channel,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
+	ClosedAt time.Time      `json:"closedAt,omitzero"`
 	// Next says in one sentence what that means for the caller that asked.
 	Next string `json:"next"`
 }
@@ -206,7 +206,7 @@ func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,
 		From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,
 		ParkedAt: row.ParkedAt, ExpiresAt: row.ExpiresAt, Revision: row.Revision,
-		Resolution: row.Resolution, By: row.By, Channel: row.Channel, Reason: row.Reason, ClosedAt: row.ClosedAt,
+		Decision: row.Resolution, By: row.By, Channel: row.Channel, Reason: row.Reason, ClosedAt: row.ClosedAt,
 	}
 	if e.isOverdue(row) {
 		if row.OnExpire == workflow.ExpireRaise {
@@ -223,7 +223,7 @@ func nextStepOfReview(s ReviewSummary) string {
 	switch {
 	case s.Status == record.ReviewOpen:
 		return "A person decides this; look again with workflow.status. Other actions are possible meanwhile, but they void this review."
-	case s.Status == record.ReviewResolved && s.Resolution == judge.Approve:
+	case s.Status == record.ReviewResolved && s.Decision == judge.Approve:
 		return "It was approved, and the move was made."
 	case s.Status == record.ReviewResolved:
 		return "It was rejected. Correct what the reason names before you ask again, with a new idempotency key if you use one; exactly the same is not put to a person again until one reopens the review."

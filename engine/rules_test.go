@@ -244,7 +244,7 @@ func TestCheckpointsNewestFirst(t *testing.T) {
 	var ids []string
 	for _, d := range []string{"one", "two"} {
 		c, err := b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id, Description: d, Metadata: json.RawMessage(`{"by": "x"}`)})
-		if err != nil || c.State != "a" || c.WorkflowID != id || c.Description != d || string(c.Metadata) != `{"by":"x"}` {
+		if err != nil || c.State != "a" || c.Instance != id || c.Description != d || string(c.Metadata) != `{"by":"x"}` {
 			t.Fatalf("checkpoint: %+v %v", c, err)
 		}
 		ids = append(ids, c.CheckpointID)

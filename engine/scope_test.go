@@ -38,7 +38,7 @@ func TestScope(t *testing.T) {
 		"undo":       func() error { _, err := b.Undo(ctx, narrow, engine.UndoRequest{ID: whole.ID}); return err },
 		"checkpoint": func() error { _, err := b.Checkpoint(ctx, narrow, engine.CheckpointRequest{ID: whole.ID}); return err },
 		"history":    func() error { _, err := b.History(ctx, narrow, engine.HistoryRequest{ID: whole.ID}); return err },
-		"tail":       func() error { _, err := b.Tail(ctx, narrow, engine.TailRequest{WorkflowID: whole.ID}); return err },
+		"tail":       func() error { _, err := b.Tail(ctx, narrow, engine.TailRequest{Instance: whole.ID}); return err },
 		"diagram":    func() error { _, err := b.Diagram(ctx, narrow, engine.DiagramRequest{ID: whole.ID}); return err },
 	} {
 		if got, want := engine.CodeOf(call()), engine.CodeUnknownInstance; got != want {

@@ -27,9 +27,9 @@ type DecisionsRequest struct {
 
 // FoundDecision is a decision with the instance that it was about.
 type FoundDecision struct {
-	WorkflowID string `json:"workflowId"`
-	Workflow   string `json:"workflow"`
-	Version    int    `json:"version"`
+	Instance string `json:"id"`
+	Workflow string `json:"workflow"`
+	Version  int    `json:"version"`
 	HistoryEntry
 }
 
@@ -102,7 +102,7 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 			entry.Evidence = withoutContent(entry.Evidence)
 		}
 		out.Decisions = append(out.Decisions, FoundDecision{
-			WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, HistoryEntry: entry,
+			Instance: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, HistoryEntry: entry,
 		})
 	}
 	out.Count = len(out.Decisions)

@@ -56,8 +56,8 @@ func TestDecisionsShowWhatHistoryShows(t *testing.T) {
 		}
 		for i, d := range r.Decisions {
 			got, want := encoded(t, d.HistoryEntry), encoded(t, h.Decisions[i])
-			if got != want || d.WorkflowID != id || d.Workflow != "demanding" || d.Version != 1 {
-				t.Errorf("%s, decision %d of %s:\n got %s\nwant %s", p.Role, i, d.WorkflowID, got, want)
+			if got != want || d.Instance != id || d.Workflow != "demanding" || d.Version != 1 {
+				t.Errorf("%s, decision %d of %s:\n got %s\nwant %s", p.Role, i, d.Instance, got, want)
 			}
 		}
 		if all := encoded(t, r); strings.Contains(all, secret) || !strings.Contains(all, `"ssn"`) {
@@ -87,8 +87,8 @@ func TestDecisionsOfOthers(t *testing.T) {
 		"nothing asked": {}, "the action": {Action: "go"}, "the text": {Text: "comments"}, "as owner": {Owner: other.ID}, "as principal": {Principal: other.ID},
 	} {
 		for _, d := range b.find(agent, engine.DecisionsRequest{Query: q}).Decisions {
-			if d.WorkflowID != mine {
-				t.Errorf("%s: an agent finds a decision about %s", name, d.WorkflowID)
+			if d.Instance != mine {
+				t.Errorf("%s: an agent finds a decision about %s", name, d.Instance)
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func TestDecisionsAcrossVersions(t *testing.T) {
 	later := b.start(agent, "demanding", `{}`).ID
 	versions := map[string]int{}
 	for _, d := range b.find(agent, engine.DecisionsRequest{}).Decisions {
-		versions[d.WorkflowID] = d.Version
+		versions[d.Instance] = d.Version
 	}
 	if versions[id] != 1 || versions[later] != 2 {
 		t.Errorf("versions %v", versions)

@@ -9,7 +9,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -106,7 +105,7 @@ func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 	}
 	shown, opinions := decisionView(ev.Decision), opinionsFor(s.p, governed, ev.Decision.Opinions)
 	if seesAll(s.p.Role) {
-		shown.Evidence = slices.Clone(ev.Decision.Evidence)
+		shown.Evidence = ViewEvidence(ev.Decision.Evidence)
 	}
 	if mask.scrub != nil {
 		shown, opinions = scrubDecision(shown, mask.scrub), scrubOpinions(opinions, mask.scrub)
@@ -245,7 +244,7 @@ func scrubDecision(d Decision, scrub func(string) string) Decision {
 	return d
 }
 
-func scrubOpinions(opinions []judge.Opinion, scrub func(string) string) []judge.Opinion {
+func scrubOpinions(opinions []Opinion, scrub func(string) string) []Opinion {
 	out := slices.Clone(opinions)
 	for i := range out {
 		op := &out[i]

@@ -103,7 +103,7 @@ func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 	tell("owner's page of the history", h.Decisions, err)
 	found, err := b.Decisions(t.Context(), operator, engine.DecisionsRequest{})
 	tell("search", found.Decisions, err)
-	tail, err := b.Tail(t.Context(), operator, engine.TailRequest{WorkflowID: id})
+	tail, err := b.Tail(t.Context(), operator, engine.TailRequest{Instance: id})
 	tell("stream of events", tail.Events, err)
 	timeline, err := b.Timeline(t.Context(), operator, engine.HistoryRequest{ID: id})
 	tell("timeline", timeline.Events, err)

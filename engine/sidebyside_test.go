@@ -285,7 +285,7 @@ func observe(rt *rapid.T, both [2]*side, p engine.Principal, id string, then int
 		for {
 			r, err := s.Decisions(ctx, p, req)
 			for _, d := range r.Decisions { // positions, and so cursors, are the driver's own
-				fmt.Fprintf(&b, "%s %d %s\n", d.WorkflowID, d.Seq, d.Code)
+				fmt.Fprintf(&b, "%s %d %s\n", d.Instance, d.Seq, d.Code)
 			}
 			if req.Cursor = r.NextCursor; err != nil || req.Cursor == "" {
 				return b.String(), err

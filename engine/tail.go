@@ -12,20 +12,20 @@ import (
 // and data.
 type EventView struct {
 	// Position orders all events of a store; it never changes.
-	Position   int64         `json:"position"`
-	WorkflowID string        `json:"workflowId"`
-	Workflow   string        `json:"workflow"`
-	Version    int           `json:"version"`
-	Seq        int64         `json:"seq"`
-	Revision   int64         `json:"revision"`
-	Time       time.Time     `json:"time"`
-	Kind       record.Kind   `json:"kind"`
-	Principal  string        `json:"principal"`
-	Role       string        `json:"role"`
-	Action     string        `json:"action,omitempty"`
-	From       string        `json:"from,omitempty"`
-	To         string        `json:"to,omitempty"`
-	Status     record.Status `json:"status"`
+	Position  int64         `json:"position"`
+	Instance  string        `json:"id"`
+	Workflow  string        `json:"workflow"`
+	Version   int           `json:"version"`
+	Seq       int64         `json:"seq"`
+	Revision  int64         `json:"revision"`
+	Time      time.Time     `json:"time"`
+	Kind      record.Kind   `json:"kind"`
+	Principal string        `json:"principal"`
+	Role      string        `json:"role"`
+	Action    string        `json:"action,omitempty"`
+	From      string        `json:"from,omitempty"`
+	To        string        `json:"to,omitempty"`
+	Status    record.Status `json:"status"`
 	// Decision goes with events that carry one.
 	Decision *Decision `json:"decision,omitempty"`
 	// ReviewID is the review that the event opened or ended, ReviewStatus what it is then.
@@ -40,9 +40,9 @@ type TailRequest struct {
 	// is kept. Negative is from the end: none of what was committed before.
 	After int64
 	Limit int // 0 is 100; at most 1000
-	// WorkflowID, when not "", leaves only the events of one instance, Workflow those of
+	// Instance, when not "", leaves only the events of one instance, Workflow those of
 	// one workflow.
-	WorkflowID, Workflow string
+	Instance, Workflow string
 }
 
 // TailResult answers a TailRequest.
@@ -70,8 +70,8 @@ func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, mos
 	if err != nil {
 		return TailResult{}, err
 	}
-	if req.WorkflowID != "" {
-		if _, _, err := e.loadInstance(ctx, p, req.WorkflowID); err != nil {
+	if req.Instance != "" {
+		if _, _, err := e.loadInstance(ctx, p, req.Instance); err != nil {
 			return TailResult{}, err
 		}
 	}
@@ -96,7 +96,7 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 		return TailResult{}, err
 	}
 	defer read.End()
-	q := store.TailQuery{After: req.After, UpTo: last, Instance: req.WorkflowID, Workflow: req.Workflow}
+	q := store.TailQuery{After: req.After, UpTo: last, Instance: req.Instance, Workflow: req.Workflow}
 	if q.Instance == "" {
 		q.UpTo = min(last, req.After+mostTailed)
 	}
@@ -139,13 +139,13 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 
 func (e *Engine) showsEvent(p Principal, req TailRequest, ev store.PlacedEvent) bool {
 	return (seesAll(p.Role) || ev.Owner == p.ID) && p.inScope(ev.Event.Workflow) &&
-		(req.WorkflowID == "" || ev.Event.Instance == req.WorkflowID) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
+		(req.Instance == "" || ev.Event.Instance == req.Instance) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
 }
 
 func eventView(ctx context.Context, show *view, at store.PlacedEvent) (EventView, error) {
 	ev := at.Event
 	out := EventView{
-		Position: at.Position, WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, Seq: ev.Seq, Revision: ev.Revision,
+		Position: at.Position, Instance: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, Seq: ev.Seq, Revision: ev.Revision,
 		Time: ev.Time, Kind: ev.Kind, Principal: ev.Principal, Role: ev.Role, Action: ev.Action, From: ev.From, To: ev.To, Status: ev.Status, Hash: ev.Hash,
 	}
 	if ev.Review != nil {

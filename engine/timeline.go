@@ -37,9 +37,9 @@ type TimelineEntry struct {
 
 // TimelineResult answers Timeline.
 type TimelineResult struct {
-	WorkflowID string          `json:"workflowId"`
-	Events     []TimelineEntry `json:"events"` // never nil
-	Count      int             `json:"count"`  // of this page
+	Instance string          `json:"id"`
+	Events   []TimelineEntry `json:"events"` // never nil
+	Count    int             `json:"count"`  // of this page
 	// NextAfter continues the listing; 0 at the end.
 	NextAfter int64 `json:"nextAfter,omitempty"`
 }
@@ -57,7 +57,7 @@ func (e *Engine) Timeline(ctx context.Context, p Principal, req HistoryRequest) 
 	if err != nil {
 		return TimelineResult{}, err
 	}
-	return TimelineResult{WorkflowID: req.ID, Events: past.shown, Count: len(past.shown), NextAfter: past.next}, nil
+	return TimelineResult{Instance: req.ID, Events: past.shown, Count: len(past.shown), NextAfter: past.next}, nil
 }
 
 func timelineEntry(ev record.Event) TimelineEntry {

@@ -68,7 +68,7 @@ func TestDemoChecksItself(t *testing.T) {
 		},
 		"evidence": {
 			"evidence untold":          {decide("evidence", nil), advances},
-			"other evidence":           {decide("evidence", []any{map[string]any{"name": "moon", "at": "now", "tookNs": 1.0}}), advances},
+			"other evidence":           {decide("evidence", []any{map[string]any{"name": "moon", "at": "now", "tookMs": 1.0}}), advances},
 			"evidence without history": {dropEvidence, func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
 		},
 	} {

@@ -66,7 +66,7 @@ func TestEarlierEvaluation(t *testing.T) {
 func dropVarying(v any) {
 	switch v := v.(type) {
 	case map[string]any:
-		for _, key := range []string{"tookNs", "latency", "deterministic", "reasoning", "notes"} {
+		for _, key := range []string{"tookNs", "tookMs", "latency", "deterministic", "reasoning", "notes"} {
 			delete(v, key)
 		}
 		for _, inner := range v {

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type evidenceCmd struct {
@@ -52,7 +53,7 @@ func (c *evidenceListCmd) Run(con *console) error {
 	infos := append([]evidence.Info{}, declared.List()...)
 	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
 	for _, i := range infos {
-		rows = append(rows, []string{i.Name, i.Kind, yesNo(i.ReadOnly), i.Timeout.String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
+		rows = append(rows, []string{i.Name, i.Kind, yesNo(i.ReadOnly), i.Timeout.Duration().String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
 	}
 	return con.printList(c.JSON, map[string]any{"sources": infos, "count": len(infos)}, rows, c.Config+" declares no sources of evidence", "")
 }
@@ -105,7 +106,7 @@ type fetchReport struct {
 	Truncated bool                  `json:"truncated,omitempty"`
 	Content   json.RawMessage       `json:"content,omitempty"`
 	At        time.Time             `json:"at"`
-	Took      time.Duration         `json:"tookNs"`
+	Took      document.Milliseconds `json:"tookMs"`
 }
 
 func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
@@ -128,7 +129,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return term.UnknownErrorf("try again", "nothing can be said of %s: %w", c.Source, err)
 	}
-	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, At: began.UTC(), Took: time.Since(began)}
+	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, At: began.UTC(), Took: document.Milliseconds(time.Since(began))}
 	if got.Failure == "" {
 		if r.Content, err = json.Marshal(got.Content); err != nil { // in the form that is recorded
 			return term.UnknownErrorf("", "what %s gave is no JSON: %w", c.Source, err)
@@ -161,7 +162,7 @@ func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 }
 
 func printFetched(con *console, r fetchReport) {
-	rows := [][]string{{"source", r.Source}, {"took", shortDuration(r.Took)}}
+	rows := [][]string{{"source", r.Source}, {"took", shortDuration(r.Took.Duration())}}
 	if r.Failure != "" {
 		con.out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
 		return

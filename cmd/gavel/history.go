@@ -141,7 +141,7 @@ func foundRows(decisions []engine.FoundDecision) [][]string {
 	rows := [][]string{{"TIME", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
 		rows = append(rows, []string{
-			formatTime(d.Time), d.WorkflowID, fmt.Sprintf("%s v%d", d.Workflow, d.Version), actionOf(d.HistoryEntry), orNone(d.From), string(d.Outcome),
+			formatTime(d.Time), d.Instance, fmt.Sprintf("%s v%d", d.Workflow, d.Version), actionOf(d.HistoryEntry), orNone(d.From), string(d.Outcome),
 			string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance), truncateText(reasonOf(d.HistoryEntry), 60),
 		})
 	}
@@ -260,7 +260,7 @@ func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuer
 		for _, d := range page.Decisions {
 			line, err := document.Marshal(d)
 			if err != nil {
-				return term.UnknownErrorf("", "cannot encode decision %d of %s: %w", d.Seq, d.WorkflowID, err)
+				return term.UnknownErrorf("", "cannot encode decision %d of %s: %w", d.Seq, d.Instance, err)
 			}
 			if _, err := out.WriteString(term.EscapeJSON(string(line)) + "\n"); err != nil {
 				return term.UnknownErrorf("", "cannot write the export: %w", err)

@@ -246,7 +246,7 @@ type instanceMore struct {
 type fetchedFor struct {
 	Seq    int64  `json:"seq"`
 	Action string `json:"action"`
-	judge.Evidence
+	engine.Evidence
 }
 
 // more reads all of an instance's history and reviews, as far as the status goes.
@@ -262,7 +262,7 @@ func (c *instancesShowCmd) more(ctx context.Context, g operation.Caller, until e
 			break
 		}
 	}
-	for page := (engine.ReviewsRequest{WorkflowID: c.ID, Status: "all", Limit: 500}); ; {
+	for page := (engine.ReviewsRequest{Instance: c.ID, Status: "all", Limit: 500}); ; {
 		r, err := operation.Reviews.Do(ctx, g, page)
 		if err != nil {
 			return out, engineFailure(err)
@@ -295,7 +295,7 @@ func fetchedRows(all []fetchedFor) [][]string {
 		if e.Failure != "" {
 			size, digest = "-", truncateText(fmt.Sprintf("failed (%s): %s", e.Failure, e.Detail), 100)
 		}
-		rows = append(rows, []string{fmt.Sprint(e.Seq), e.Action, e.Name, e.Source, formatTime(e.At), shortDuration(e.Took), size, digest})
+		rows = append(rows, []string{fmt.Sprint(e.Seq), e.Action, e.Name, e.Source, formatTime(e.At), shortDuration(e.Took.Duration()), size, digest})
 	}
 	return rows
 }

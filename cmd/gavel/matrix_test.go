@@ -99,7 +99,7 @@ func matrixRows() []matrixRow {
 		{"events of an instance", "instanceEvents", "", "", "", "", false},
 		{"events", "events", "", "", "", "", false},
 		{"search", "decisions", "", "", "workflow.judge.history", `{"outcome":"approve"}`, false},
-		{"search one instance", "decisions", "?instance=$ID", "", "", "", false},
+		{"search one instance", "decisions", "?id=$ID", "", "", "", false},
 		{"statistics", "statistics", "", "", "workflow.judge.statistics", `{}`, false},
 		{"decide", "decide", "", `{"workflow":"$WF","state":"a","action":"go"}`, "", "", false},
 		{"decide by a definition of one's own", "decide", "", `{"definition":{"name":"$WF","initialState":"a","states":{"a":{"transitions":{"go":"a"}}}},"state":"a","action":"go"}`, "", "", true},
@@ -256,7 +256,7 @@ func (s *served) cancelReviews(token string) {
 	s.t.Helper()
 	waiting, _ := s.must(token, http.MethodGet, "/v1/reviews?status=open", "")["reviews"].([]any)
 	for _, one := range waiting {
-		id, _ := one.(object)["workflowId"].(string)
+		id, _ := one.(object)["id"].(string)
 		s.must(s.owner, http.MethodPost, "/v1/instances/"+id+"/cancel", `{}`)
 	}
 }
@@ -427,7 +427,7 @@ func (s *served) rest(token string, route restRoute, scene matrixScene, row matr
 	if strings.HasPrefix(route.path, "/v1/reviews") {
 		id = scene.review
 	}
-	path := strings.NewReplacer("{id}", id, "{name}", scene.workflow).Replace(route.path) + scene.fill(row.query)
+	path := strings.NewReplacer("{id}", id, "{reviewId}", id, "{name}", scene.workflow).Replace(route.path) + scene.fill(row.query)
 	status, answer := s.ask(token, route.method, path, scene.fill(row.body))
 	code, _ := answer["code"].(string)
 	switch {

@@ -57,7 +57,7 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	result, err := ask(ctx, con, c.placeFlags, operation.Reviews, engine.ReviewsRequest{
-		Status: c.Status, Workflow: c.Workflow, WorkflowID: c.Instance, Cursor: c.After, Limit: c.Limit,
+		Status: c.Status, Workflow: c.Workflow, Instance: c.Instance, Cursor: c.After, Limit: c.Limit,
 	})
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func howEnded(r engine.ReviewSummary) string {
 	if r.Status != record.ReviewResolved {
 		return string(r.Status)
 	}
-	if r.Resolution != judge.Approve {
+	if r.Decision != judge.Approve {
 		return "rejected by " + r.By + ": " + r.Reason
 	}
 	return "approved by " + r.By
@@ -192,7 +192,7 @@ func (r resolving) resolve(ctx context.Context, con *console, decision judge.Out
 		return reviewFailure(err)
 	}
 	err = con.print(r.JSON, result, func() { con.out.Printf("%s\n%s is in state %s\n", result.Message, result.ID, result.State) })
-	carriedOut := result.Review.Status == record.ReviewResolved && result.Review.Resolution == decision || decision == engine.Reopen && result.Review.Status == record.ReviewReopened
+	carriedOut := result.Review.Status == record.ReviewResolved && result.Review.Decision == decision || decision == engine.Reopen && result.Review.Status == record.ReviewReopened
 	return cmp.Or(err, badUnless(carriedOut))
 }
 
@@ -237,7 +237,7 @@ func canFetch(ctx context.Context, sys *system, who engine.Principal, id string)
 	if view.Status != record.ReviewOpen {
 		return nil // the engine tells it
 	}
-	for _, e := range view.Decision.Evidence {
+	for _, e := range view.Escalation.Evidence {
 		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.sources.Names(), e.Source) {
 			return term.UsageErrorf("give the file that the server has: --config FILE",
 				"the evidence %q has to be fetched again from %q, and no such source is configured here; the review stays open", e.Name, e.Source)

@@ -75,7 +75,7 @@ func (p reviewPage) asked() {
 		{"review", p.ID},
 		{"status", howEnded(p.ReviewSummary)},
 		{"asked", fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))},
-		{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Decision.Role)},
+		{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Escalation.Role)},
 		{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
 		{"instance", p.Instance},
 		{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
@@ -110,7 +110,7 @@ func (p reviewPage) words(name, text string) {
 }
 
 func (p reviewPage) reasons() {
-	d := p.Decision
+	d := p.Escalation
 	p.title("why a person is asked")
 	p.out.Table([][]string{
 		{"decided by", string(d.DecidedBy)},
@@ -138,12 +138,12 @@ func (p reviewPage) reasons() {
 func (p reviewPage) layers() {
 	rows := [][]string{{"LAYER", "SAYS", "CONFIDENCE", "ASSURANCE", "TOOK"}}
 	var because []string
-	for _, op := range p.Decision.Opinions {
+	for _, op := range p.Escalation.Opinions {
 		if op.Outcome == "" {
 			continue // it had nothing to check
 		}
 		rows = append(rows, []string{
-			string(op.Layer), string(op.Outcome), judge.FormatConfidence(op.Confidence), string(op.Assurance), shortDuration(op.Took),
+			string(op.Layer), string(op.Outcome), judge.FormatConfidence(op.Confidence), string(op.Assurance), shortDuration(op.Took.Duration()),
 		})
 		if op.Reasoning != "" { // on one line, so that no layer can speak for another
 			because = append(because, fmt.Sprintf("%s: %s", op.Layer, term.Clean(truncateText(op.Reasoning, 200))))
@@ -160,7 +160,7 @@ func (p reviewPage) layers() {
 // no model said anything.
 func (p reviewPage) criteria() {
 	judged := false
-	for _, op := range p.Decision.Opinions {
+	for _, op := range p.Escalation.Opinions {
 		if op.Model == nil || len(op.Model.Criteria) == 0 {
 			continue
 		}
@@ -218,13 +218,13 @@ func (p reviewPage) document(title string, raw json.RawMessage) {
 }
 
 func (p reviewPage) evidence() {
-	for _, e := range p.Decision.Evidence {
+	for _, e := range p.Escalation.Evidence {
 		p.title("evidence " + e.Name + ", fetched by the gate")
 		rows := [][]string{{"source", e.Source}}
 		if len(e.Arguments) > 0 && string(e.Arguments) != "{}" {
 			rows = append(rows, []string{"arguments", string(e.Arguments)})
 		}
-		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", formatTime(e.At), shortDuration(e.Took))})
+		rows = append(rows, []string{"required", yesNo(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", formatTime(e.At), shortDuration(e.Took.Duration()))})
 		if e.Failure != "" {
 			p.out.Table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
 			continue
@@ -254,7 +254,7 @@ func (p reviewPage) decide(place placeFlags) {
 	}
 	more := place.again()
 	config := ""
-	if len(p.Decision.Evidence) > 0 && place.Server == "" {
+	if len(p.Escalation.Evidence) > 0 && place.Server == "" {
 		config = " --config FILE"
 	}
 	p.title("to decide")

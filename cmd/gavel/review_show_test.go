@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -59,7 +60,7 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	p := reviewPage{out: term.New(&b)}
-	p.Decision.Opinions = []judge.Opinion{
+	p.Escalation.Opinions = []engine.Opinion{
 		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
 		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
 			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Basis: judge.BasisClaim}},

@@ -168,7 +168,7 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf("try again", "cannot run the cases: %w", err)
 	}
 	err = con.print(c.JSON, scriptReport{Cases: reports, CaseSummary: sum}, func() {
-		con.out.Printf("%d ms", sum.Took.Milliseconds())
+		con.out.Printf("%d ms", sum.Took.Duration().Milliseconds())
 		if sum.PeakMemory > 0 {
 			con.out.Printf(", a worker's memory at most %d MiB", (sum.PeakMemory+1<<20-1)>>20)
 		}
@@ -184,7 +184,7 @@ type scriptReport struct {
 
 func printCase(con *console, r script.CaseReport) {
 	if r.Pass {
-		con.out.Printf("%s  %s: %s (%d ms)\n", con.out.Green("ok  "), r.Name, r.Got, r.Took.Milliseconds())
+		con.out.Printf("%s  %s: %s (%d ms)\n", con.out.Green("ok  "), r.Name, r.Got, r.Took.Duration().Milliseconds())
 		return
 	}
 	con.out.Printf("%s  %s: %s\n", con.out.Red("FAIL"), r.Name, r.Miss)

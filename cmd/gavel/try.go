@@ -215,7 +215,7 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 
 // resolve decides the oldest move of the instance that waits.
 func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string) error {
-	open, err := p.engine.Reviews(ctx, localCLI, engine.ReviewsRequest{WorkflowID: p.id, Status: "open"})
+	open, err := p.engine.Reviews(ctx, localCLI, engine.ReviewsRequest{Instance: p.id, Status: "open"})
 	if err != nil {
 		return err
 	}

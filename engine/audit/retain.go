@@ -41,7 +41,7 @@ type RetainResult struct {
 
 // Retained is one history whose beginning was removed.
 type Retained struct {
-	ID       string    `json:"workflowId"`
+	ID       string    `json:"id"`
 	Workflow string    `json:"workflow"`
 	EndedAt  time.Time `json:"endedAt"`
 	// UpTo is the last event that was removed, Events how many were, Left how many are left.

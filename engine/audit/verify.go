@@ -56,7 +56,7 @@ const (
 
 // Problem is one break.
 type Problem struct {
-	Instance string `json:"instance,omitempty"`
+	Instance string `json:"id,omitempty"`
 	// Seq is the event at which it breaks, 0 where it is about the whole instance.
 	Seq int64 `json:"seq,omitempty"`
 	// Anchor is the number of the anchor that shows it, 0 where none is needed.

@@ -89,7 +89,7 @@ type Side struct {
 
 // Flip is a decision that comes out otherwise.
 type Flip struct {
-	Instance string    `json:"instance"`
+	Instance string    `json:"id"`
 	Seq      int64     `json:"seq"`
 	Time     time.Time `json:"time"`
 	Workflow string    `json:"workflow"`

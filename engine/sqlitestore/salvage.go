@@ -31,7 +31,7 @@ func (s Salvaged) Whole() bool { return len(s.Lost) == 0 && (s.Log == nil || s.L
 // Loss is what is lost or not proven of a table, or of an instance.
 type Loss struct {
 	Table    string `json:"table,omitempty"`
-	Instance string `json:"workflowId,omitempty"`
+	Instance string `json:"id,omitempty"`
 	// Ranges are keys of the table, or events of the instance. Keys that cannot be read may
 	// include removed rows, and go beyond the last one.
 	Ranges []Range `json:"ranges,omitempty"`

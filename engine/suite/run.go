@@ -42,11 +42,11 @@ func (r Report) Failed() int {
 
 // TestReport is what came of one test.
 type TestReport struct {
-	Name     string        `json:"name"`
-	Line     int           `json:"line"`
-	Steps    int           `json:"steps"` // that were run
-	Problems []Problem     `json:"problems"`
-	Took     time.Duration `json:"tookNs"`
+	Name     string                `json:"name"`
+	Line     int                   `json:"line"`
+	Steps    int                   `json:"steps"` // that were run
+	Problems []Problem             `json:"problems"`
+	Took     document.Milliseconds `json:"tookMs"`
 }
 
 // Problem is one thing that went otherwise.
@@ -116,7 +116,7 @@ type runner struct {
 func (r *runner) runAll() error {
 	begun := time.Now()
 	r.report = TestReport{Name: r.test.Name, Line: r.test.Line, Problems: []Problem{}}
-	defer func() { r.report.Took = time.Since(begun) }()
+	defer func() { r.report.Took = document.Milliseconds(time.Since(begun)) }()
 	who := r.test.Who
 	if who.ID == "" {
 		who = defaultPrincipal
@@ -177,7 +177,7 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 
 // runReview decides the move of the instance that waits for a person.
 func (r *runner) runReview(id string, s Step) error {
-	open, err := r.engine.Reviews(r.ctx, author, engine.ReviewsRequest{WorkflowID: id, Status: "open"})
+	open, err := r.engine.Reviews(r.ctx, author, engine.ReviewsRequest{Instance: id, Status: "open"})
 	if err != nil {
 		return err
 	}

@@ -256,8 +256,8 @@ func WriteJUnit(w io.Writer, reports []Report, least float64) error {
 		s := junit.Suite{Name: r.Workflow, File: r.Path}
 		var took time.Duration
 		for _, t := range r.Tests {
-			took += t.Took
-			c := junit.Case{Name: t.Name, Class: r.Workflow, File: r.Path, Line: t.Line, Time: formatSeconds(t.Took)}
+			took += t.Took.Duration()
+			c := junit.Case{Name: t.Name, Class: r.Workflow, File: r.Path, Line: t.Line, Time: formatSeconds(t.Took.Duration())}
 			if len(t.Problems) > 0 {
 				var b strings.Builder
 				for _, p := range t.Problems {

@@ -81,9 +81,9 @@ evidence:
 		t.Errorf("names %q", got)
 	}
 	list := []evidence.Info{
-		{Name: "plain", Kind: "command", Timeout: 30 * time.Second},
-		{Name: "tests", Kind: "command", Description: "whether the tests pass", ReadOnly: true, Arguments: want.Sources["tests"].Arguments, Timeout: 2 * time.Minute},
-		{Name: "ticket", Kind: "http", ReadOnly: true, Arguments: want.Sources["ticket"].Arguments, Timeout: 30 * time.Second},
+		{Name: "plain", Kind: "command", Timeout: document.Milliseconds(30 * time.Second)},
+		{Name: "tests", Kind: "command", Description: "whether the tests pass", ReadOnly: true, Arguments: want.Sources["tests"].Arguments, Timeout: document.Milliseconds(2 * time.Minute)},
+		{Name: "ticket", Kind: "http", ReadOnly: true, Arguments: want.Sources["ticket"].Arguments, Timeout: document.Milliseconds(30 * time.Second)},
 	}
 	if diff := cmp.Diff(list, m.List()); diff != "" {
 		t.Error(diff)

@@ -59,12 +59,12 @@ const (
 
 // Info describes a source without its address, headers or command.
 type Info struct {
-	Name        string              `json:"name"`
-	Kind        string              `json:"kind"`
-	Description string              `json:"description,omitempty"`
-	ReadOnly    bool                `json:"readOnly"`
-	Arguments   map[string]Argument `json:"arguments,omitempty"`
-	Timeout     time.Duration       `json:"timeoutNs"`
+	Name        string                `json:"name"`
+	Kind        string                `json:"kind"`
+	Description string                `json:"description,omitempty"`
+	ReadOnly    bool                  `json:"readOnly"`
+	Arguments   map[string]Argument   `json:"arguments,omitempty"`
+	Timeout     document.Milliseconds `json:"timeoutMs"`
 }
 
 // Manager fetches evidence from declared sources. It is safe for concurrent use.
@@ -127,7 +127,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 func (m *Manager) add(name string, s Source, compiled *source) {
 	i := Info{
 		Name: name, Kind: KindCommand, Description: s.Description,
-		ReadOnly: compiled.readOnly, Arguments: maps.Clone(s.Arguments), Timeout: compiled.timeout,
+		ReadOnly: compiled.readOnly, Arguments: maps.Clone(s.Arguments), Timeout: document.Milliseconds(compiled.timeout),
 	}
 	if a, ok := compiled.kind.(*address); ok {
 		i.Kind = KindHTTP

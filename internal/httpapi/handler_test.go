@@ -424,7 +424,7 @@ func TestOthers(t *testing.T) {
 	before := a.ask(agent, "GET "+at, "").body
 	for _, what := range []string{
 		"GET " + at, "GET " + at + "?revision=1", "GET " + at + "/definition", "GET " + at + "/diagram", "GET " + at + "/can-execute?state=draft",
-		"GET " + at + "/history", "GET " + at + "/timeline", "GET " + at + "/events", "GET " + at + "/checkpoints", "GET /v1/decisions?instance=" + id,
+		"GET " + at + "/history", "GET " + at + "/timeline", "GET " + at + "/events", "GET " + at + "/checkpoints", "GET /v1/decisions?id=" + id,
 		"POST " + at + "/cancel", "POST " + at + "/undo", "POST " + at + "/redo", "POST " + at + "/checkpoints",
 	} {
 		a.ask(stranger, what, "").is(http.StatusNotFound).problem(engine.CodeUnknownInstance)

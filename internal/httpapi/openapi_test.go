@@ -233,6 +233,11 @@ func parameters(about *operation.Route) []object {
 				one["required"] = true
 			}
 			out = append(out, one)
+			for old, name := range oldParameters[about.ID] {
+				if name == f.HTTP() {
+					out = append(out, object{"name": old, "in": string(at), "schema": schema, "deprecated": true, "description": oldNameHelp(name)})
+				}
+			}
 		}
 	}
 	if about.Tagged && about.Reads() {

@@ -51,7 +51,7 @@ func TestStreamOfOthers(t *testing.T) {
 	}
 	events, _ := stream.events(t, len(want))
 	for _, ev := range events {
-		got = append(got, ev.WorkflowID)
+		got = append(got, ev.Instance)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("told %v, committed %v", got, want)

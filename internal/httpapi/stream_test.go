@@ -141,15 +141,15 @@ func TestStream(t *testing.T) {
 	a.ask(agent, "POST /v1/instances/"+first+"/advance", `{"action":"submit","data":{"title":"T","secret":"s3cr3t"}}`).is(http.StatusOK)
 
 	got, _ := mine.events(t, 2)
-	if got[0].WorkflowID != second || got[1].WorkflowID != first || got[1].Kind != "advanced" || got[1].Decision == nil {
+	if got[0].Instance != second || got[1].Instance != first || got[1].Kind != "advanced" || got[1].Decision == nil {
 		t.Errorf("the agent's: %+v", got)
 	}
 	got, _ = one.events(t, 2)
-	if got[0].WorkflowID != first || got[0].Kind != "started" || got[1].WorkflowID != first {
+	if got[0].Instance != first || got[0].Kind != "started" || got[1].Instance != first {
 		t.Errorf("the instance's: %+v", got)
 	}
 	got, _ = all.events(t, 4)
-	if got[0].WorkflowID != first || got[1].WorkflowID != other || got[2].WorkflowID != second || got[3].WorkflowID != first {
+	if got[0].Instance != first || got[1].Instance != other || got[2].Instance != second || got[3].Instance != first {
 		t.Errorf("all: %+v", got)
 	}
 	if told, _ := json.Marshal(got); strings.Contains(string(told), "s3cr3t") {
@@ -196,7 +196,7 @@ func TestStreamResumes(t *testing.T) {
 			defer stream.close()
 			events, at := stream.events(t, n)
 			for _, ev := range events {
-				got = append(got, ev.WorkflowID)
+				got = append(got, ev.Instance)
 			}
 			last = at
 		}
@@ -329,7 +329,7 @@ func TestStreamEnds(t *testing.T) {
 		stream := listenTo(t, s, agent, "/v1/events", "")
 		defer stream.close()
 		id := a.start(agent)
-		if got, _ := stream.events(t, 1); got[0].WorkflowID != id {
+		if got, _ := stream.events(t, 1); got[0].Instance != id {
 			t.Errorf("%+v", got)
 		}
 		close(draining)

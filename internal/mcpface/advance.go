@@ -52,7 +52,7 @@ func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note s
 		}
 		return out
 	}
-	moved := r.Review.Status == record.ReviewResolved && r.Review.Resolution == judge.Approve
+	moved := r.Review.Status == record.ReviewResolved && r.Review.Decision == judge.Approve
 	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
 		content.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
 	}
@@ -72,7 +72,7 @@ func (f *Face) describeReview(ctx context.Context, what string, a engine.Advance
 		return fmt.Sprintf("ESCALATED %s: nothing moved; a person has to decide it, and it waits as review %s. %s Why a person: %s", what, r.ID,
 			f.styleNames(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", f.whereToLook())),
 			operation.Objections(a.Decision))
-	case r.Status == record.ReviewResolved && r.Resolution == judge.Approve:
+	case r.Status == record.ReviewResolved && r.Decision == judge.Approve:
 		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(*r), operation.Sentence(r.Reason))
 	case r.Status == record.ReviewResolved:
 		return fmt.Sprintf("REJECTED %s by %s: %s %s", what, byWhom(*r), operation.Sentence(r.Reason), r.Next)
@@ -133,7 +133,7 @@ func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputRespon
 		return answer{}, err
 	}
 	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.revision {
-		return f.answerReview(ctx, view, view.Decision.Decision, "")
+		return f.answerReview(ctx, view, view.Escalation.Decision, "")
 	}
 	raw, err := json.Marshal(replies[formKey])
 	if err != nil {
@@ -147,19 +147,19 @@ func (f *Face) resolveReply(ctx context.Context, view engine.ReviewView, raw jso
 	word, err := readForm(raw)
 	switch {
 	case err != nil:
-		return f.answerReview(ctx, view, view.Decision.Decision, "The client sent no answer that the form allows.")
+		return f.answerReview(ctx, view, view.Escalation.Decision, "The client sent no answer that the form allows.")
 	case word.decision == "":
-		return f.answerReview(ctx, view, view.Decision.Decision, "The person who was asked through the client did not decide it.")
+		return f.answerReview(ctx, view, view.Escalation.Decision, "The person who was asked through the client did not decide it.")
 	}
 	person := engine.Principal{ID: string(record.ChannelClient) + ":" + callerOf(ctx).ID, Role: engine.RoleReviewer}
 	r, err := f.cfg.Engine.Resolve(ctx, person, engine.ResolveRequest{
 		ID: view.ID, Decision: word.decision, Reason: word.reason, Channel: record.ChannelClient,
 	})
 	if err != nil {
-		return f.answerReview(ctx, view, view.Decision.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
+		return f.answerReview(ctx, view, view.Escalation.Decision, "What the person decided could not be carried out: "+f.explain(ctx, "workflow.advance", err).Message)
 	}
 	if r.Decision.Outcome == "" { // it was void before it came to a judgement
-		return f.answerReview(ctx, view, view.Decision.Decision, "")
+		return f.answerReview(ctx, view, view.Escalation.Decision, "")
 	}
 	return f.answerReview(ctx, view, r.Decision, "")
 }

@@ -44,7 +44,7 @@ func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 	if v.Description != "" {
 		fmt.Fprintf(&b, "What the action is for: %s\n", truncateText(v.Description, mostWords))
 	}
-	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", truncateText(operation.Objections(v.Decision.Decision), mostWords))
+	fmt.Fprintf(&b, "What keeps the judge from approving it: %s\n", truncateText(operation.Objections(v.Escalation.Decision), mostWords))
 	fmt.Fprintf(&b, "The whole review: gavel review show %s\n", v.ID)
 	fmt.Fprintf(&b, "The agent's data: %s", truncateText(string(v.Data), mostData))
 	return mcp.ElicitationParams{Message: b.String(), RequestedSchema: formSchema}

@@ -88,7 +88,7 @@ func TestParkedMoves(t *testing.T) {
 	if s := w.call("workflow.status", `{"id":"`+id+`"}`); !strings.Contains(s.text(), review) {
 		t.Errorf("status does not show the review: %s", s.text())
 	}
-	if l := w.call("workflow.review.list", `{"workflowId":"`+id+`"}`); l.StructuredContent["count"] != 1.0 || !strings.Contains(l.text(), review) {
+	if l := w.call("workflow.review.list", `{"id":"`+id+`"}`); l.StructuredContent["count"] != 1.0 || !strings.Contains(l.text(), review) {
 		t.Errorf("list: %s", l.text())
 	}
 	v := w.call("workflow.review.list", `{"reviewId":"`+review+`"}`)

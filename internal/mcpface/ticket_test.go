@@ -204,7 +204,7 @@ func TestReviewEndsWhileAFormIsOpen(t *testing.T) {
 	if _, err := e.Resolve(t.Context(), engine.Principal{ID: "ann", Role: engine.RoleReviewer}, engine.ResolveRequest{ID: open.Reviews[0].ID, Decision: "reject", Reason: "no"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.advance(shipData(id), answered(state, approves("x"))); !strings.HasPrefix(got.text(), `REJECTED "ship" in "built" by ann: no.`) || got.review()["resolution"] != "reject" {
+	if got := w.advance(shipData(id), answered(state, approves("x"))); !strings.HasPrefix(got.text(), `REJECTED "ship" in "built" by ann: no.`) || got.review()["decision"] != "reject" {
 		t.Errorf("decided otherwise: %+v", got)
 	}
 }

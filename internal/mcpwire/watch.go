@@ -189,7 +189,7 @@ func (w *watch) follow(ctx context.Context) {
 func (w *watch) note(changes []engine.Change) {
 	by := map[string][]engine.Change{}
 	for _, c := range changes {
-		by[c.WorkflowID] = append(by[c.WorkflowID], c)
+		by[c.Instance] = append(by[c.Instance], c)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

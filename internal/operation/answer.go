@@ -53,23 +53,23 @@ func ViewPosition(p engine.Position) PositionView {
 // DecisionView is a decision. What is absent is false, empty, or as usual: proposed is the
 // outcome, the mode is enforce, and the findings say all of the reasoning.
 type DecisionView struct {
-	Outcome     judge.Outcome    `json:"outcome"`
-	Proposed    judge.Outcome    `json:"proposed,omitempty"`
-	Applied     bool             `json:"applied"`
-	Code        string           `json:"code,omitempty"`
-	Target      string           `json:"target,omitempty"`
-	Confidence  *float64         `json:"confidence,omitempty"` // not where the answer has it beside
-	Assurance   judge.Assurance  `json:"assurance"`
-	DecidedBy   judge.LayerName  `json:"decidedBy"`
-	Degraded    bool             `json:"degraded,omitempty"`
-	Fault       bool             `json:"fault,omitempty"`
-	Mode        judge.Mode       `json:"mode,omitempty"`
-	Reasoning   string           `json:"reasoning,omitempty"`
-	Findings    []FindingView    `json:"findings,omitempty"`
-	Suggestions []string         `json:"suggestions,omitempty"`
-	Warnings    []string         `json:"warnings,omitempty"`
-	RetryAfter  int64            `json:"retryAfterMs,omitempty"`
-	Evidence    []judge.Evidence `json:"evidence,omitempty"`
+	Outcome     judge.Outcome     `json:"outcome"`
+	Proposed    judge.Outcome     `json:"proposed,omitempty"`
+	Applied     bool              `json:"applied"`
+	Code        string            `json:"code,omitempty"`
+	Target      string            `json:"target,omitempty"`
+	Confidence  *float64          `json:"confidence,omitempty"` // not where the answer has it beside
+	Assurance   judge.Assurance   `json:"assurance"`
+	DecidedBy   judge.LayerName   `json:"decidedBy"`
+	Degraded    bool              `json:"degraded,omitempty"`
+	Fault       bool              `json:"fault,omitempty"`
+	Mode        judge.Mode        `json:"mode,omitempty"`
+	Reasoning   string            `json:"reasoning,omitempty"`
+	Findings    []FindingView     `json:"findings,omitempty"`
+	Suggestions []string          `json:"suggestions,omitempty"`
+	Warnings    []string          `json:"warnings,omitempty"`
+	RetryAfter  int64             `json:"retryAfterMs,omitempty"`
+	Evidence    []engine.Evidence `json:"evidence,omitempty"`
 }
 
 // FindingView is a finding. The code is absent where it is the decision's; the message where
@@ -161,15 +161,15 @@ type AdvanceAnswer struct {
 
 // ParkedView is the review of the move that was asked for.
 type ParkedView struct {
-	ID         string              `json:"reviewId"`
-	Status     record.ReviewStatus `json:"status"`
-	Priority   record.Priority     `json:"priority"`
-	ExpiresAt  time.Time           `json:"expiresAt,omitzero"`
-	Resolution judge.Outcome       `json:"resolution,omitempty"`
-	By         string              `json:"by,omitempty"`
-	Channel    record.Channel      `json:"channel,omitempty"`
-	Reason     string              `json:"reason,omitempty"`
-	Next       string              `json:"next"`
+	ID        string              `json:"reviewId"`
+	Status    record.ReviewStatus `json:"status"`
+	Priority  record.Priority     `json:"priority"`
+	ExpiresAt time.Time           `json:"expiresAt,omitzero"`
+	Decision  judge.Outcome       `json:"decision,omitempty"`
+	By        string              `json:"by,omitempty"`
+	Channel   record.Channel      `json:"channel,omitempty"`
+	Reason    string              `json:"reason,omitempty"`
+	Next      string              `json:"next"`
 }
 
 // ShowAdvance is what workflow.advance answers.
@@ -177,7 +177,7 @@ func ShowAdvance(r engine.AdvanceResult) AdvanceAnswer {
 	a := AdvanceAnswer{PositionView: ViewPosition(r.Position), Decision: ViewDecision(r.Decision), Replayed: r.Replayed}
 	if v := r.Review; v != nil {
 		a.Review = &ParkedView{
-			ID: v.ID, Status: v.Status, Priority: v.Priority, ExpiresAt: v.ExpiresAt, Resolution: v.Resolution, By: v.By, Channel: v.Channel, Reason: v.Reason, Next: v.Next,
+			ID: v.ID, Status: v.Status, Priority: v.Priority, ExpiresAt: v.ExpiresAt, Decision: v.Decision, By: v.By, Channel: v.Channel, Reason: v.Reason, Next: v.Next,
 		}
 	}
 	return a
@@ -230,6 +230,36 @@ func showUndo(r engine.UndoResult) any {
 	return MovedAnswer{PositionView: ViewPosition(r.Position), Action: r.Action, Context: r.Context, Message: r.Message, Replayed: r.Replayed}
 }
 
+// CheckpointAnswer answers workflow.checkpoint. This tool, workflow.listCheckpoints and
+// workflow.judge.history name the instance as those of the Generic DFA server do.
+type CheckpointAnswer struct {
+	CheckpointID string          `json:"checkpointId"`
+	Instance     string          `json:"workflowId"`
+	State        string          `json:"state"`
+	Revision     int64           `json:"revision"`
+	Timestamp    time.Time       `json:"timestamp"`
+	Description  string          `json:"description"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	Replayed     bool            `json:"replayed,omitempty"`
+}
+
+func showCheckpoint(r engine.CheckpointResult) any { return CheckpointAnswer(r) }
+
+// CheckpointsAnswer answers workflow.listCheckpoints.
+type CheckpointsAnswer struct {
+	Instance    string             `json:"workflowId"`
+	Checkpoints []CheckpointAnswer `json:"checkpoints"`
+	Count       int                `json:"count"`
+}
+
+func showCheckpoints(r engine.CheckpointsResult) any {
+	out := CheckpointsAnswer{Instance: r.Instance, Checkpoints: make([]CheckpointAnswer, len(r.Checkpoints)), Count: r.Count}
+	for i, c := range r.Checkpoints {
+		out.Checkpoints[i] = CheckpointAnswer(c)
+	}
+	return out
+}
+
 // CanExecuteAnswer answers workflow.canExecute.
 type CanExecuteAnswer struct {
 	Allowed  bool     `json:"allowed"`
@@ -276,11 +306,11 @@ func showList(r DefinitionList) any {
 
 // HistoryAnswer answers workflow.judge.history.
 type HistoryAnswer struct {
-	WorkflowID string        `json:"workflowId"`
-	Decisions  []HistoryView `json:"decisions"`
-	Count      int           `json:"count"`
-	Total      *int          `json:"total,omitempty"`
-	NextAfter  int64         `json:"nextAfter,omitempty"`
+	Instance  string        `json:"workflowId"`
+	Decisions []HistoryView `json:"decisions"`
+	Count     int           `json:"count"`
+	Total     *int          `json:"total,omitempty"`
+	NextAfter int64         `json:"nextAfter,omitempty"`
 }
 
 // HistoryView is one decision of a history.
@@ -297,14 +327,14 @@ type HistoryView struct {
 	Data      json.RawMessage `json:"data,omitempty"`
 	ID        string          `json:"decisionId,omitempty"`
 	DecisionView
-	Opinions []judge.Opinion `json:"opinions,omitempty"`
-	Sandbox  []string        `json:"sandbox,omitempty"`
-	ReviewID string          `json:"reviewId,omitempty"`
-	Hash     string          `json:"hash"`
+	Opinions []engine.Opinion `json:"opinions,omitempty"`
+	Sandbox  []string         `json:"sandbox,omitempty"`
+	ReviewID string           `json:"reviewId,omitempty"`
+	Hash     string           `json:"hash"`
 }
 
 func showHistory(r engine.HistoryResult) any {
-	out := HistoryAnswer{WorkflowID: r.WorkflowID, Decisions: []HistoryView{}, Count: r.Count, Total: r.Total, NextAfter: r.NextAfter}
+	out := HistoryAnswer{Instance: r.Instance, Decisions: []HistoryView{}, Count: r.Count, Total: r.Total, NextAfter: r.NextAfter}
 	for i := range r.Decisions {
 		out.Decisions = append(out.Decisions, viewEntry(&r.Decisions[i]))
 	}
@@ -320,9 +350,9 @@ type FoundAnswer struct {
 
 // FoundView is one decision that a search found.
 type FoundView struct {
-	WorkflowID string `json:"workflowId"`
-	Workflow   string `json:"workflow"`
-	Version    int    `json:"version"`
+	Instance string `json:"id"`
+	Workflow string `json:"workflow"`
+	Version  int    `json:"version"`
 	HistoryView
 }
 
@@ -330,7 +360,7 @@ func showDecisions(r engine.DecisionsResult) any {
 	out := FoundAnswer{Decisions: []FoundView{}, Count: r.Count, NextCursor: r.NextCursor}
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		out.Decisions = append(out.Decisions, FoundView{d.WorkflowID, d.Workflow, d.Version, viewEntry(&d.HistoryEntry)})
+		out.Decisions = append(out.Decisions, FoundView{d.Instance, d.Workflow, d.Version, viewEntry(&d.HistoryEntry)})
 	}
 	return out
 }

@@ -152,8 +152,9 @@ var (
 		Tool:   Tool{Name: "workflow.checkpoint"},
 		Routes: []Route{{At: "POST /v1/instances/{id}/checkpoints"}},
 		Say: adapt(func(r engine.CheckpointResult) string {
-			return fmt.Sprintf("Checkpoint %s names %q at revision %d of %s.", r.CheckpointID, r.State, r.Revision, r.WorkflowID)
+			return fmt.Sprintf("Checkpoint %s names %q at revision %d of %s.", r.CheckpointID, r.State, r.Revision, r.Instance)
 		}),
+		Show: adapt(showCheckpoint),
 	}, callEngine(Engine.Checkpoint))
 	ListCheckpoints = addOperation(Operation{
 		ID: "listCheckpoints", Group: "instances", Title: "List checkpoints", Right: engine.RightRead,
@@ -162,10 +163,11 @@ var (
 		Tool:        Tool{Name: "workflow.listCheckpoints", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/instances/{id}/checkpoints"}},
 		Say: adapt(func(r engine.CheckpointsResult) string {
-			return countNoun(r.Count, "checkpoint") + " of " + r.WorkflowID + ", newest first." + sayEach(r.Checkpoints, func(c engine.CheckpointResult) string {
+			return countNoun(r.Count, "checkpoint") + " of " + r.Instance + ", newest first." + sayEach(r.Checkpoints, func(c engine.CheckpointResult) string {
 				return fmt.Sprintf("%s: %q at revision %d", c.CheckpointID, c.State, c.Revision)
 			})
 		}),
+		Show: adapt(showCheckpoints),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.CheckpointsResult, error) {
 		return c.Engine.ListCheckpoints(ctx, c.Caller.Principal, req.ID)
 	})

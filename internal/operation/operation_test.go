@@ -94,7 +94,7 @@ func TestBindTool(t *testing.T) {
 			&engine.DecisionsRequest{Limit: 5, Query: store.DecisionQuery{Instance: "wf-1", MinConfidence: &half, Degraded: &yes, Outcome: judge.Reject, Since: at}},
 		},
 		{operation.Reviews.Operation, `{"reviewId":"rev-1"}`, operation.Review.Operation, &operation.IDRequest{ID: "rev-1"}},
-		{operation.Reviews.Operation, `{"workflowId":"wf-1","reviewId":null}`, operation.Reviews.Operation, &engine.ReviewsRequest{WorkflowID: "wf-1"}},
+		{operation.Reviews.Operation, `{"id":"wf-1","reviewId":null}`, operation.Reviews.Operation, &engine.ReviewsRequest{Instance: "wf-1"}},
 		{operation.CanExecute.Operation, `{"id":"wf-1","states":["a","b"]}`, operation.CanExecute.Operation, &engine.CanExecuteRequest{ID: "wf-1", States: []string{"a", "b"}}},
 		{operation.ConfigureJudge.Operation, `{"name":"x","enabled":true}`, operation.ConfigureJudge.Operation, func() any {
 			req := &engine.JudgeConfigRequest{Name: "x"}
@@ -192,7 +192,7 @@ func TestBindQuery(t *testing.T) {
 		return *req.(*engine.DecisionsRequest), err
 	}
 	no, most := false, 0.25
-	got, err := bind("instance=wf-1&kind=started&kind=refused&degraded=false&maxConfidence=0.25&limit=7&outcome=")
+	got, err := bind("id=wf-1&kind=started&kind=refused&degraded=false&maxConfidence=0.25&limit=7&outcome=")
 	want := engine.DecisionsRequest{Limit: 7, Query: store.DecisionQuery{Instance: "wf-1", Kinds: got.Query.Kinds, Degraded: &no, MaxConfidence: &most}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" || len(got.Query.Kinds) != 2 || got.Query.Kinds[1] != "refused" {
 		t.Errorf("%v %s %v", err, diff, got.Query.Kinds)
@@ -252,7 +252,7 @@ func TestToolFields(t *testing.T) {
 		}
 		return list
 	}
-	if got := names(operation.Reviews.Operation); !slices.Equal(got, []string{"reviewId", "status", "workflowId", "workflow", "cursor", "limit"}) {
+	if got := names(operation.Reviews.Operation); !slices.Equal(got, []string{"reviewId", "status", "id", "workflow", "cursor", "limit"}) {
 		t.Error(got)
 	}
 	if got := names(operation.History.Operation); got[0] != "id" || !slices.Contains(got, "outcome") || slices.Contains(got, "owner") {

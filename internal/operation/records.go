@@ -24,7 +24,7 @@ func (r EventsRequest) Tail(from int64) engine.TailRequest {
 	case r.After != nil:
 		from = max(*r.After, -1)
 	}
-	return engine.TailRequest{After: from, Limit: r.Limit, Workflow: r.Workflow, WorkflowID: r.ID}
+	return engine.TailRequest{After: from, Limit: r.Limit, Workflow: r.Workflow, Instance: r.ID}
 }
 
 func asStrings[T ~string](values []T) []string {
@@ -55,7 +55,7 @@ var (
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/history"}},
 		Say: adapt(func(r engine.HistoryResult) string {
-			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter) + " Of " + r.WorkflowID + "." + sayEach(r.Decisions, sayEntry)
+			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter) + " Of " + r.Instance + "." + sayEach(r.Decisions, sayEntry)
 		}),
 		Show: adapt(showHistory),
 	}, callEngine(Engine.History))
@@ -94,7 +94,7 @@ var (
 		Description: "Search the decisions that the caller may see, newest first, page by page.",
 		Fields: []Field{
 			fieldWorkflow,
-			{Name: "id", HTTPName: "instance", Go: "Instance", Help: "Only about this instance."},
+			{Name: "id", Go: "Instance", Help: "Only about this instance."},
 			{Name: "owner", HTTPOnly: true, Help: "Only about instances that this principal started."},
 			{Name: "principal", Help: "Only what this principal asked for."},
 			{Name: "action", Help: "Only about this action."},
@@ -114,7 +114,7 @@ var (
 		Routes: []Route{{At: "GET /v1/decisions"}},
 		Say: adapt(func(r engine.DecisionsResult) string {
 			return sayPage(r.Count, "decision", ", newest first", "cursor %q", r.NextCursor) + sayEach(r.Decisions, func(d engine.FoundDecision) string {
-				return d.WorkflowID + " " + sayEntry(d.HistoryEntry)
+				return d.Instance + " " + sayEntry(d.HistoryEntry)
 			})
 		}),
 		Show: adapt(showDecisions),

@@ -51,7 +51,7 @@ var (
 		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an escalated advance to see whether somebody has decided.",
 		Fields: []Field{
 			{Name: "status", Enum: []string{"open", "resolved", "rejected", "reopened", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out, for agents also what was rejected where the instance still is."},
-			{Name: "workflowId", HTTPName: "instance", Help: "Only of this instance (wf-...)."},
+			{Name: "id", Go: "Instance", Help: "Only of this instance (wf-...)."},
 			fieldWorkflow, fieldCursor, pageLimit("reviews", 500),
 		},
 		Tool: Tool{
@@ -65,10 +65,10 @@ var (
 		ID: "getReview", Group: "reviews", Title: "Show a review", Right: engine.RightRead,
 		Description: "All that a person needs to decide it.",
 		Fields: []Field{{
-			Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, HTTPHelp: "The review's id (rev-...).",
+			Name: "reviewId", Go: "ID", Required: true, HTTPHelp: "The review's id (rev-...).",
 			Help: "Show this review in full (rev-...), instead of a list; goes without the other arguments.",
 		}},
-		Routes: []Route{{At: "GET /v1/reviews/{id}"}},
+		Routes: []Route{{At: "GET /v1/reviews/{reviewId}"}},
 		Say:    adapt(sayReview),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.ReviewView, error) {
 		return c.Engine.Review(ctx, c.Caller.Principal, req.ID)
@@ -77,7 +77,7 @@ var (
 		ID: "resolve", Group: "reviews", Title: "Decide a review", Right: engine.RightResolve,
 		Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
 		Fields: []Field{
-			{Name: "reviewId", HTTPName: "id", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
+			{Name: "reviewId", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
 			{Name: "decision", Required: true, Enum: []string{"approve", "reject", "reopen"}, Help: "approve or reject, there is no default; or reopen, which lets a rejected request be made again."},
 			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded and shown to the caller that asked for the move."},
 			fieldKey,
@@ -87,7 +87,7 @@ var (
 			Note: "Read the whole review first, with workflow.review.list and its reviewId. This is for a person's decision: never decide on your own.",
 		},
 		Routes: []Route{{
-			At:   "POST /v1/reviews/{id}/resolve",
+			At:   "POST /v1/reviews/{reviewId}/resolve",
 			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
 		}},
 		Say: adapt(sayResolve),

@@ -137,13 +137,13 @@ func sayReview(r engine.ReviewView) string {
 	if r.Reason != "" {
 		line += " Reason: " + Sentence(r.Reason)
 	}
-	return line + " Why a person: " + sayFindings(r.Decision.Decision)
+	return line + " Why a person: " + sayFindings(r.Escalation.Decision)
 }
 
 // reviewLabel names a review and what it is about.
 func reviewLabel(r engine.ReviewSummary) string {
 	label := fmt.Sprintf("%s (%s, %s): %q in %q of %s (%s)", r.ID, r.Status, r.Priority, r.Action, r.From, r.Instance, r.Workflow)
-	if r.Resolution == judge.Reject && r.Status == record.ReviewResolved {
+	if r.Decision == judge.Reject && r.Status == record.ReviewResolved {
 		label += ", rejected by " + r.By + ": " + strings.TrimSuffix(Sentence(r.Reason), ".")
 	}
 	return label

@@ -14,9 +14,9 @@ package eval
 import (
 	"cmp"
 	"encoding/json"
-	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Split says what a case may be used for.
@@ -123,10 +123,10 @@ type Result struct {
 	Calls          int    `json:"calls,omitempty"`
 	CacheHit       bool   `json:"cacheHit,omitempty"`
 	// PromptTokens and the like are nil when the endpoint did not say: unknown is not 0.
-	PromptTokens     *int          `json:"promptTokens,omitempty"`
-	CompletionTokens *int          `json:"completionTokens,omitempty"`
-	CostUSD          *float64      `json:"costUSD,omitempty"`
-	Took             time.Duration `json:"tookNs"`
+	PromptTokens     *int                  `json:"promptTokens,omitempty"`
+	CompletionTokens *int                  `json:"completionTokens,omitempty"`
+	CostUSD          *float64              `json:"costUSD,omitempty"`
+	Took             document.Milliseconds `json:"tookMs"`
 }
 
 // ResultOf is what a verdict says of a case. A model that could not be asked (no

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Evaluate compares results with cases. Options out of range count as absent; ask
@@ -302,7 +302,7 @@ func newBaseline(name, about string, t table, confidence float64) Baseline {
 
 func (s *scoredCases) sumCosts() Cost {
 	var c Cost
-	var asked, deterministic []time.Duration
+	var asked, deterministic []document.Milliseconds
 	rungs, models, deciders, assurances, codes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for _, of := range s.cases {
 		for _, r := range s.by[of.ID] {
@@ -371,12 +371,12 @@ func (s *Sum) add(v *float64) {
 	s.Total += *v
 }
 
-func measureLatency(all []time.Duration) Latency {
+func measureLatency(all []document.Milliseconds) Latency {
 	if len(all) == 0 {
 		return Latency{}
 	}
 	slices.Sort(all)
 	// The smallest value that at least p percent do not exceed.
-	at := func(p int) time.Duration { return all[max((len(all)*p+99)/100, 1)-1] }
+	at := func(p int) document.Milliseconds { return all[max((len(all)*p+99)/100, 1)-1] }
 	return Latency{N: len(all), P50: at(50), P95: at(95), Max: all[len(all)-1]}
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // golden is a case of the split test.
@@ -181,7 +182,8 @@ func TestSlicesCriteriaReasonsCost(t *testing.T) {
 	ra, rb := answer("a", judge.Reject, 0.8), answer("b", judge.Approve, 0.7)
 	ra.Codes, ra.Criteria = []string{"missing"}, []judge.CriterionVerdict{{ID: "C1", Status: "met"}}
 	rb.Criteria = []judge.CriterionVerdict{{ID: "c1", Text: "names the reviewer", Status: "met"}}
-	ra.PromptTokens, ra.CostUSD, ra.Took, rb.Took = new(100), new(0.5), time.Second, 3*time.Second
+	const second = document.Milliseconds(time.Second)
+	ra.PromptTokens, ra.CostUSD, ra.Took, rb.Took = new(100), new(0.5), second, 3*second
 	ra.Rung = "json_schema"
 	r := Evaluate([]Case{a, b}, []Result{ra, rb}, Options{})
 	tag := r.Slices[slices.IndexFunc(r.Slices, func(s Slice) bool { return s.Kind == SliceTag })]
@@ -200,7 +202,7 @@ func TestSlicesCriteriaReasonsCost(t *testing.T) {
 	if c := r.Cost; c.PromptTokens != (Sum{100, 1, 1}) || c.CostUSD != (Sum{0.5, 1, 1}) || c.CompletionTokens != (Sum{0, 0, 2}) {
 		t.Errorf("unknown is not 0: %+v", c)
 	}
-	if c := r.Cost; c.Latency != (Latency{2, time.Second, 3 * time.Second, 3 * time.Second}) || c.Deterministic.N != 0 {
+	if c := r.Cost; c.Latency != (Latency{2, second, 3 * second, 3 * second}) || c.Deterministic.N != 0 {
 		t.Errorf("latency: %+v %+v", c.Latency, c.Deterministic)
 	}
 	small := Evaluate([]Case{a, b}, []Result{ra, rb}, Options{Slices: 1})

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"text/template"
 	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // The renderers are pure functions of a Measurement. They compute no statistics, and
@@ -148,7 +150,8 @@ func (l Latency) format() string {
 	if l.N == 0 {
 		return ""
 	}
-	round := func(d time.Duration) time.Duration {
+	round := func(m document.Milliseconds) time.Duration {
+		d := m.Duration()
 		switch {
 		case d >= time.Second:
 			return d.Round(10 * time.Millisecond)

@@ -55,7 +55,7 @@ func junitCaseOf(c Case, r *Result) junit.Case {
 		out.Error = &junit.Words{Message: "there is no result"}
 		return out
 	}
-	out.Time = fmt.Sprintf("%.6f", r.Took.Seconds())
+	out.Time = fmt.Sprintf("%.6f", r.Took.Duration().Seconds())
 	words := &junit.Words{Text: visibleText(r.Reasoning)}
 	switch {
 	case isFailed(r):

@@ -1,9 +1,8 @@
 package eval
 
 import (
-	"time"
-
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Report is everything that Evaluate found out: numbers and words, nothing that still
@@ -313,12 +312,12 @@ type Cost struct {
 	Codes            []Tally `json:"codes,omitempty"`
 }
 
-// Latency in nanoseconds; percentiles are nearest-rank.
+// Latency of results; percentiles are nearest-rank.
 type Latency struct {
-	N   int           `json:"n"`
-	P50 time.Duration `json:"p50Ns"`
-	P95 time.Duration `json:"p95Ns"`
-	Max time.Duration `json:"maxNs"`
+	N   int                   `json:"n"`
+	P50 document.Milliseconds `json:"p50Ms"`
+	P95 document.Milliseconds `json:"p95Ms"`
+	Max document.Milliseconds `json:"maxMs"`
 }
 
 // Sum is what is known of an amount. Unknown amounts are not 0: Total is then a lower

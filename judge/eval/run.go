@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Runner puts cases to a judge. It keeps only a window of cases at a time, so that a
@@ -149,7 +150,7 @@ func (r Runner) judgeCase(ctx context.Context, c Case, p *spendMeter) []Result {
 		} else {
 			result = ResultOf(c.ID, i, v)
 		}
-		result.Took = time.Since(began)
+		result.Took = document.Milliseconds(time.Since(began))
 		p.spend(result)
 		results = append(results, result)
 	}

@@ -129,7 +129,7 @@ type Reply struct {
 	Shared   bool `json:"shared,omitempty"`
 	// Breaker is the state of the circuit breaker before the call: closed or half-open.
 	Breaker string        `json:"breaker,omitempty"`
-	Took    time.Duration `json:"tookNs"`
+	Took    time.Duration `json:"-"`
 }
 
 // Usage counts tokens.

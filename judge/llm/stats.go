@@ -43,8 +43,8 @@ type ModelStats struct {
 	// Muted counts callers whose answers were mostly unusable.
 	Muted int `json:"muted,omitempty"`
 	// P50 and P95 are of the last 128 HTTP requests, failures included.
-	P50 time.Duration `json:"p50Ns"`
-	P95 time.Duration `json:"p95Ns"`
+	P50 time.Duration `json:"-"`
+	P95 time.Duration `json:"-"`
 	// LastError is the newest failure, nil when there was none.
 	LastError *LastError `json:"lastError,omitempty"`
 }

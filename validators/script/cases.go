@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Case is one row of a table test of validators, as `gavel script test` reads it.
@@ -83,16 +85,16 @@ type CaseReport struct {
 	Got   string `json:"got"` // ok, reject, error or timeout
 	Pass  bool   `json:"pass"`
 	// Miss says what was not as required, "" when Pass.
-	Miss   string        `json:"miss,omitempty"`
-	Result Result        `json:"result"`
-	Took   time.Duration `json:"took"`
+	Miss   string                `json:"miss,omitempty"`
+	Result Result                `json:"result"`
+	Took   document.Milliseconds `json:"tookMs"`
 }
 
 // CaseSummary closes a table test.
 type CaseSummary struct {
-	Passed int           `json:"passed"`
-	Failed int           `json:"failed"`
-	Took   time.Duration `json:"took"`
+	Passed int                   `json:"passed"`
+	Failed int                   `json:"failed"`
+	Took   document.Milliseconds `json:"tookMs"`
 	// PeakMemory is the greatest resident size of a worker in bytes, 0 where the
 	// platform does not tell.
 	PeakMemory int64 `json:"peakMemory"`
@@ -186,7 +188,7 @@ func (p *Pool) RunCases(ctx context.Context, cases []Case, each func(CaseReport)
 			each(report)
 		}
 	}
-	sum.Took, sum.PeakMemory = time.Since(began), p.Stats().PeakMemory
+	sum.Took, sum.PeakMemory = document.Milliseconds(time.Since(began)), p.Stats().PeakMemory
 	return sum, nil
 }
 
@@ -195,7 +197,7 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 	s := Script{Name: c.Name, Kind: c.Kind, Source: c.Text()} // putting 50 MB together is not the sandbox's time
 	began := time.Now()
 	r, err := p.runOne(ctx, c, owner, s)
-	report.Took = time.Since(began)
+	report.Took = document.Milliseconds(time.Since(began))
 	if err != nil {
 		return report, err
 	}

@@ -125,7 +125,7 @@ func TestSameAsEngine(t *testing.T) {
 		{operator, ask(operation.Undo, engine.UndoRequest{ID: id})},
 		{operator, ask(operation.Redo, engine.UndoRequest{ID: id})},
 		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "publish"})},
-		{reviewer, ask(operation.Reviews, engine.ReviewsRequest{Status: "all", Workflow: "paper", WorkflowID: id, Limit: 5})},
+		{reviewer, ask(operation.Reviews, engine.ReviewsRequest{Status: "all", Workflow: "paper", Instance: id, Limit: 5})},
 		{reviewer, func(ctx context.Context, at operation.Caller) (any, error) {
 			all, err := operation.Reviews.Do(ctx, at, engine.ReviewsRequest{})
 			if err != nil || len(all.Reviews) != 1 {
@@ -229,7 +229,7 @@ func TestRetries(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"workflowId":"x"}`))
+		_, _ = w.Write([]byte(`{"id":"x"}`))
 	}))
 	defer s.Close()
 	c := newClient(t, client.Config{Server: s.URL, Token: "t"})

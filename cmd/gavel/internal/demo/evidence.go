@@ -85,7 +85,7 @@ func checkEvidence(entries []any, failure judge.EvidenceFailure) error {
 	}
 	fields, _ := entries[0].(map[string]any)
 	entry := answer{fields: fields}
-	took, timed := entry.at("tookNs").(float64)
+	took, timed := entry.at("tookMs").(float64)
 	size, _ := entry.at("size").(float64)
 	if !timed || took < 0 || entry.text("at") == "" || (size > 0) != (failure == "") || entry.text("name") != "tests" || entry.text("failure") != string(failure) {
 		return fmt.Errorf("not the evidence %q with the failure %q, its time and its size: %v", "tests", failure, fields)

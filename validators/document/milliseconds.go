@@ -1,0 +1,35 @@
+package document
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Milliseconds is a duration that JSON shows as a number of milliseconds, to the microsecond.
+// The names of such members end in Ms.
+type Milliseconds time.Duration
+
+// Duration is the duration itself.
+func (m Milliseconds) Duration() time.Duration { return time.Duration(m) }
+
+func (m Milliseconds) String() string { return m.Duration().String() }
+
+// MarshalJSON writes it.
+func (m Milliseconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, float64(m.Duration().Round(time.Microsecond).Microseconds())/1000, 'f', -1, 64), nil
+}
+
+// UnmarshalJSON reads it.
+func (m *Milliseconds) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		return nil
+	}
+	n, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return fmt.Errorf("milliseconds must be a number: %w", err)
+	}
+	*m = Milliseconds(math.Round(n*1000) * float64(time.Microsecond))
+	return nil
+}
