@@ -91,8 +91,8 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	if err != nil {
 		return startFailure(err)
 	}
-	if ext := strings.ToLower(filepath.Ext(path)); runtime.GOOS == "windows" && (ext == ".bat" || ext == ".cmd") {
-		return failedFetch(judge.FailureUnavailable, "the command is a batch file, whose arguments a shell would read; use a program")
+	if isBatch(path) {
+		return failedFetch(judge.FailureUnavailable, batchFile)
 	}
 	var killed atomic.Bool
 	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it; arguments are arguments, whatever they hold
@@ -125,6 +125,13 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 		return failedFetch(judge.FailureTimeout, "")
 	}
 	return c.result(cmd.ProcessState, sink)
+}
+
+const batchFile = "the command is a batch file, whose arguments a shell would read; use a program"
+
+func isBatch(path string) bool {
+	ext := strings.ToLower(filepath.Ext(path))
+	return runtime.GOOS == "windows" && (ext == ".bat" || ext == ".cmd")
 }
 
 // start starts a command and says when it has ended and everything that it wrote is
