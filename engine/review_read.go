@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -245,6 +246,30 @@ func unknownReview(id string) error {
 
 func (e *Engine) isOverdue(row store.Review) bool {
 	return row.Status == record.ReviewOpen && !row.ExpiresAt.IsZero() && !e.Now().Before(row.ExpiresAt)
+}
+
+// Waiting is how much waits for a person.
+type Waiting struct {
+	Count int
+	Since time.Time // when the oldest was opened; zero when there is none
+}
+
+// WaitingReviews counts the reviews that are open, of all principals. Those whose time is over
+// count where they wait on.
+func (e *Engine) WaitingReviews(ctx context.Context) (Waiting, error) {
+	var w Waiting
+	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {
+		if err != nil {
+			return Waiting{}, StoreError("count the reviews", err)
+		}
+		if e.isOverdue(row) && row.OnExpire != workflow.ExpireRaise {
+			continue
+		}
+		if w.Count++; w.Since.IsZero() || row.ParkedAt.Before(w.Since) {
+			w.Since = row.ParkedAt
+		}
+	}
+	return w, nil
 }
 
 func (e *Engine) expireReview(ctx context.Context, row store.Review) error {

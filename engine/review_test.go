@@ -290,6 +290,9 @@ func TestReviewsExpire(t *testing.T) {
 		if s, err := b.Status(t.Context(), agent, id); err != nil || s.Reviews[0].Status != record.ReviewExpired {
 			t.Errorf("shown as %+v, %v, before anybody has written it down", s.Reviews, err)
 		}
+		if w, err := b.WaitingReviews(t.Context()); w != (engine.Waiting{}) || err != nil {
+			t.Errorf("it counts: %+v, %v", w, err)
+		}
 		_, err := b.resolve(rita, parked.ID, judge.Approve)
 		if e := wantCode(t, err, engine.CodeReviewClosed); !strings.Contains(e.Message, "expired") {
 			t.Error(e.Message)
@@ -315,11 +318,17 @@ func TestReviewsExpire(t *testing.T) {
 		t.Parallel()
 		b, id, parked := start(t, `{"expiresAfter":"1h","onExpire":"raise"}`)
 		later(b, 2*time.Hour)
+		if w, err := b.WaitingReviews(t.Context()); w.Count != 1 || !w.Since.Equal(parked.ParkedAt) || err != nil {
+			t.Errorf("before it is raised: %+v, %v", w, err)
+		}
 		if n, err := b.ExpireReviews(t.Context()); n != 1 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
 		if n, err := b.ExpireReviews(t.Context()); n != 0 || err != nil {
 			t.Fatalf("again: %d, %v", n, err)
+		}
+		if w, err := b.WaitingReviews(t.Context()); w.Count != 1 || !w.Since.Equal(parked.ParkedAt) || err != nil {
+			t.Errorf("raised: %+v, %v", w, err)
 		}
 		if row := b.review(parked.ID); row.Priority != record.PriorityUrgent || row.Status != record.ReviewOpen || row.Data == nil {
 			t.Errorf("%+v", row)

@@ -210,7 +210,7 @@ func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 	}
 	if e.isOverdue(row) {
 		if row.OnExpire == workflow.ExpireRaise {
-			s.Priority = record.PriorityUrgent
+			s.Priority, s.ExpiresAt = record.PriorityUrgent, time.Time{} // as it will be recorded
 		} else {
 			s.Status = record.ReviewExpired
 		}

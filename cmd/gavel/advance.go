@@ -84,17 +84,18 @@ func (c *startCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	err = con.print(c.JSON, r, func() {
-		printDecision(con.out, r.Decision)
 		if r.ID != "" {
 			con.out.Printf("%s\n", r.ID)
 			printPosition(con.out, r.Position)
 		}
+		printReasons(con.out, r.Decision)
+		printOutcome(con.out, r.Decision)
 	})
 	return cmp.Or(err, badUnless(r.ID != ""))
 }
 
 type advanceCmd struct {
-	ID       string `arg:"" name:"id" help:"The instance."`
+	ID       string `arg:"" name:"id" help:"The instance: its id, or the beginning of it."`
 	Action   string `arg:"" name:"action" help:"The action."`
 	Data     string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
 	Expected *int64 `name:"expected-revision" placeholder:"N" help:"Only if the instance is at this revision."`
@@ -131,17 +132,18 @@ func (c *advanceCmd) Run(ctx context.Context, con *console) error {
 		return badEnd(err, engine.CodeConflict, engine.CodeInstanceEnded)
 	}
 	err = con.print(c.JSON, r, func() {
-		printDecision(con.out, r.Decision)
+		printPosition(con.out, r.Position)
 		if r.Review != nil {
 			con.out.Printf("it waits for a person: gavel review show %s\n", r.Review.ID)
 		}
-		printPosition(con.out, r.Position)
+		printReasons(con.out, r.Decision)
+		printOutcome(con.out, r.Decision)
 	})
 	return cmp.Or(err, badUnless(r.Decision.Applied))
 }
 
 type statusCmd struct {
-	ID   string `arg:"" name:"id" help:"The instance."`
+	ID   string `arg:"" name:"id" help:"The instance: its id, or the beginning of it."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	placeFlags
 }
@@ -172,10 +174,8 @@ func (c *statusCmd) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// printDecision says what was decided, by which layer, and what was wrong.
-func printDecision(out *term.Terminal, d engine.Decision) {
-	verdict := map[judge.Outcome]term.Styled{judge.Approve: out.Green("approved"), judge.Reject: out.Red("refused"), judge.Escalate: out.Bold("not decided")}[d.Outcome]
-	out.Printf("%s by %s, confidence %s, assurance %s\n", verdict, string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance))
+// printReasons says what was wrong, and what to do.
+func printReasons(out *term.Terminal, d engine.Decision) {
 	lines := d.Violations
 	if len(lines) == 0 && d.Outcome != judge.Approve {
 		lines = []string{d.Reasoning}
@@ -183,6 +183,12 @@ func printDecision(out *term.Terminal, d engine.Decision) {
 	for _, line := range append(append(lines, d.Suggestions...), d.Warnings...) {
 		out.Printf("  - %s\n", line)
 	}
+}
+
+// printOutcome says what was decided, by which layer.
+func printOutcome(out *term.Terminal, d engine.Decision) {
+	verdict := map[judge.Outcome]string{judge.Approve: "approved", judge.Reject: "refused", judge.Escalate: "not decided"}[d.Outcome]
+	out.Printf("%s by %s, confidence %s, assurance %s\n", out.Outcome(verdict), string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance))
 }
 
 // printPosition says where an instance stands, and what each next action takes.

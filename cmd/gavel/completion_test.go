@@ -41,7 +41,7 @@ func TestComplete(t *testing.T) {
 		{line: "graph --format m", want: []string{"mermaid"}},
 		{line: "graph ", files: true},
 		{line: "instances show "},
-		{line: "review ", want: []string{"list", "show", "approve", "reject", "reopen"}},
+		{line: "review ", want: []string{"list", "watch", "show", "approve", "reject", "reopen"}},
 		{line: "review list --status s", want: []string{"stale", "superseded"}},
 		{line: "evidence list --config ", files: true},
 		{line: "nonsense "},

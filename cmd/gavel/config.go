@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,7 +100,7 @@ func (s *fileSettings) effective(ctx *kong.Context) []effective {
 		if !ok {
 			continue
 		}
-		e := effective{Key: setting.Name(), Value: shownValue(ctx.FlagValue(flag)), Flag: "--" + flag.Name, Variable: flag.Envs[0]}
+		e := effective{Key: setting.Name(), Value: shownSetting(flag.Name, ctx.FlagValue(flag)), Flag: "--" + flag.Name, Variable: flag.Envs[0]}
 		e.Origin, e.Where = s.origin(ctx, flag)
 		list = append(list, e)
 	}
@@ -112,7 +113,7 @@ func sectionRank(key string) int {
 	if !inside {
 		return -1
 	}
-	return slices.Index([]string{config.SectionServe, config.SectionMCP, config.SectionQuotas, config.SectionModel, config.SectionAnchors}, section)
+	return slices.Index([]string{config.SectionServe, config.SectionMCP, config.SectionQuotas, config.SectionModel, config.SectionNotify, config.SectionAnchors}, section)
 }
 
 func (s *fileSettings) origin(ctx *kong.Context, flag *kong.Flag) (origin, where string) {
@@ -150,6 +151,18 @@ func (s *fileSettings) declared() ([]effective, error) {
 	add(config.SectionAuth, "issuers", issuers)
 	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))
 	return list, nil
+}
+
+// shownSetting is shownValue, but of an address to notify only the host: whoever knows the rest
+// can write there.
+func shownSetting(flag string, v any) any {
+	if text, ok := v.(string); ok && flag == "notify-url" && text != "" {
+		if at, err := url.Parse(text); err == nil && at.Host != "" {
+			return at.Scheme + "://" + at.Host + "/..."
+		}
+		return telemetry.Redacted
+	}
+	return shownValue(v)
 }
 
 // shownValue is a flag's value without secrets, in the form that the file would have it.
@@ -274,7 +287,7 @@ func checkConfig(path string) error {
 	}
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	found = append(found, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.modelFlags.check(),
-		f.anchorFlags.check(), cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
+		f.notifyFlags.check(), f.anchorFlags.check(), cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
 	return joinMistakes(found)
 }
 

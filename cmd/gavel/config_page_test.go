@@ -18,6 +18,7 @@ var sectionWords = []struct{ section, words string }{
 	{config.SectionMCP, "What only `gavel mcp` has."},
 	{config.SectionQuotas, "What one principal may take from `gavel serve`."},
 	{config.SectionModel, "The model that judges. Its key is never in the file: it is in `LLM_API_KEY`, or in the file that `keyFile` names."},
+	{config.SectionNotify, "Who is told that a move waits for a person: [reviews](../reviews.md#know-that-one-waits)."},
 	{config.SectionAnchors, "Signing what was recorded."},
 }
 

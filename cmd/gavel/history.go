@@ -241,6 +241,9 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
+	if err := sys.completeInstance(ctx, &q.Instance); err != nil {
+		return err
+	}
 	export := func(w io.Writer) error { return exportDecisions(ctx, sys.engine, q, w) }
 	if c.Out == "" {
 		return export(con.rawOut)

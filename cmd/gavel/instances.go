@@ -69,7 +69,7 @@ func (c *instancesListCmd) Run(ctx context.Context, con *console) error {
 }
 
 type instancesShowCmd struct {
-	ID   string `arg:"" name:"id" help:"The instance."`
+	ID   string `arg:"" name:"id" help:"The instance: its id, or the beginning of it."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	pastFlags
 	placeFlags
@@ -138,13 +138,13 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 	}
 	if len(more.AllReviews) > 0 {
 		con.out.Printf("\nreviews\n")
-		con.out.Table(reviewRows(more.AllReviews, true))
+		con.out.Table(forPerson(con.out, reviewRows(more.AllReviews, true)))
 	}
 	return nil
 }
 
 type eventFlags struct {
-	ID    string `arg:"" name:"id" help:"The instance."`
+	ID    string `arg:"" name:"id" help:"The instance: its id, or the beginning of it."`
 	After int64  `name:"after-seq" default:"0" placeholder:"SEQ" help:"Only events after this number."`
 	Limit int    `name:"limit" default:"100" placeholder:"N" help:"At most this many, 1 to 1000."`
 	JSON  bool   `name:"json" help:"Print JSON, with everything that is recorded of each event."`
@@ -373,7 +373,7 @@ func eventNote(e engine.TimelineEntry) string {
 
 // turning is what undo and redo have in common.
 type turning struct {
-	ID       string `arg:"" name:"id" help:"The instance."`
+	ID       string `arg:"" name:"id" help:"The instance: its id, or the beginning of it."`
 	Expected *int64 `name:"expected-revision" placeholder:"N" help:"Only if the instance is at this revision."`
 	Key      string `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
 	JSON     bool   `name:"json" help:"Print JSON."`

@@ -111,7 +111,19 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 			}
 		}
 	})
+	if err == nil && !report.OK && !c.JSON {
+		return report.verdict()
+	}
 	return cmp.Or(err, badUnless(report.OK))
+}
+
+// verdict says how much is wrong, behind all that is.
+func (r lintReport) verdict() error {
+	found := term.Count(r.Warnings, "warning")
+	if r.Errors > 0 {
+		found = term.Count(r.Errors, "error") + ", " + found
+	}
+	return &term.ExitError{Code: term.ExitBad, Err: errors.New(found)}
 }
 
 func describePlace(s workflow.SchemaPlace) string {

@@ -55,6 +55,9 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
+	if err := sys.completeInstances(ctx, c.Instance); err != nil {
+		return err
+	}
 	r, err := sys.engine.Migrate(ctx, localCLI, engine.MigrateRequest{
 		Workflow: c.Workflow, FromVersion: c.From, ToVersion: c.To, States: c.State, Instances: c.Instance, DryRun: c.DryRun,
 	})

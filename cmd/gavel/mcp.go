@@ -52,6 +52,7 @@ type mcpCmd struct {
 	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record. Default: local: and the role."`
 	reviewFlags
 	toolFlags
+	notifyFlags
 	systemFlags
 }
 
@@ -113,6 +114,7 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // told to stop, perhaps in the middle of the start
 	}
+	sys.notifier.Close()
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
@@ -123,7 +125,11 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if c.Store == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
 	}
-	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit})
+	notifier, err := c.notifyFlags.open(con.log, c.Reviews)
+	if err != nil {
+		return nil, err
+	}
+	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, notifier: notifier})
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -52,13 +51,13 @@ func (f placeFlags) open(ctx context.Context, con *console, local func(context.C
 		if err != nil {
 			return nil, nil, err
 		}
-		return c, c.Close, nil
+		return completing{c}, c.Close, nil
 	}
 	sys, err := local(ctx, con, f.storeFlag)
 	if err != nil {
 		return nil, nil, err
 	}
-	return operation.Call{Engine: sys.engine, Caller: auth.Identity{Principal: localCLI}}, func() { sys.Close() }, nil
+	return completing{sys.asOperator()}, func() { sys.Close() }, nil
 }
 
 // ask performs one operation where the flags say. A store is opened to be read.
@@ -88,7 +87,7 @@ func (con *console) printList(asJSON bool, result any, rows [][]string, none, mo
 	case asJSON:
 		return con.out.JSON(result)
 	case len(rows) > 1:
-		con.out.Table(rows)
+		con.out.Table(forPerson(con.out, rows))
 	default:
 		con.err.Printf("%s\n", none)
 	}

@@ -104,6 +104,7 @@ func printSaved(con *console, file string, s sqlitestore.Salvaged) {
 	if n > mostShown {
 		con.out.Printf("and %d more; --json lists them\n", n-mostShown)
 	}
+	con.out.Printf("%s\n", con.out.Red(term.Count(n, "loss")))
 }
 
 // joinRanges are numbers as a person writes them: 3-5, 9.

@@ -18,6 +18,7 @@ import (
 
 type reviewCmd struct {
 	List    reviewListCmd    `cmd:"" help:"List the moves that wait for a person, the most urgent first."`
+	Watch   reviewWatchCmd   `cmd:"" help:"Show what waits for a person, and then what comes and goes."`
 	Show    reviewShowCmd    `cmd:"" help:"Show all that is needed to decide one."`
 	Approve reviewApproveCmd `cmd:"" help:"Let a move happen."`
 	Reject  reviewRejectCmd  `cmd:"" help:"Refuse a move."`
@@ -111,7 +112,7 @@ func formatTime(t time.Time) string { return t.Format(time.RFC3339) }
 
 // resolving is what approve and reject have in common.
 type resolving struct {
-	ID        string `arg:"" name:"id" help:"The review."`
+	ID        string `arg:"" name:"id" help:"The review: its id, or the beginning of it."`
 	Reason    string `name:"reason" placeholder:"TEXT" help:"Why, in a sentence. It is recorded and shown to the caller that asked for the move."`
 	Principal string `name:"principal" env:"GAVEL_REVIEWER" default:"local:cli" placeholder:"ID" help:"Who decides, for the record. Default: local:cli."`
 	Key       string `name:"idempotency-key" placeholder:"KEY" help:"The same decision with the same key is answered and not repeated."`
@@ -191,7 +192,9 @@ func (r resolving) resolve(ctx context.Context, con *console, decision judge.Out
 	if err != nil {
 		return reviewFailure(err)
 	}
-	err = con.print(r.JSON, result, func() { con.out.Printf("%s\n%s is in state %s\n", result.Message, result.ID, result.State) })
+	err = con.print(r.JSON, result, func() {
+		con.out.Printf("%s is in state %s\n%s\n", result.ID, result.State, result.Message)
+	})
 	carriedOut := result.Review.Status == record.ReviewResolved && result.Review.Decision == decision || decision == engine.Reopen && result.Review.Status == record.ReviewReopened
 	return cmp.Or(err, badUnless(carriedOut))
 }
@@ -219,18 +222,19 @@ func (r resolving) open(ctx context.Context, con *console, decision judge.Outcom
 		return nil, nil, errors.Join(err, with.Close())
 	}
 	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
+	at := completing{operation.Call{Engine: sys.engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
 	if decision == judge.Approve {
-		if err := canFetch(ctx, sys, who, r.ID); err != nil {
+		if err := canFetch(ctx, sys, at, r.ID); err != nil {
 			return nil, nil, errors.Join(err, sys.Close())
 		}
 	}
-	return operation.Call{Engine: sys.engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}, func() { sys.Close() }, nil
+	return at, func() { sys.Close() }, nil
 }
 
 // canFetch keeps a reviewer who forgot the configuration from voiding a review:
 // evidence that cannot be fetched again counts as changed.
-func canFetch(ctx context.Context, sys *system, who engine.Principal, id string) error {
-	view, err := sys.engine.Review(ctx, who, id)
+func canFetch(ctx context.Context, sys *system, at operation.Caller, id string) error {
+	view, err := operation.Review.Do(ctx, at, operation.IDRequest{ID: id})
 	if err != nil {
 		return reviewFailure(err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 type reviewShowCmd struct {
-	ID   string `arg:"" name:"id" help:"The review."`
+	ID   string `arg:"" name:"id" help:"The review: its id, or the beginning of it."`
 	JSON bool   `name:"json" help:"Print JSON, with all of data and context."`
 	placeFlags
 }
@@ -49,7 +49,11 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	p := reviewPage{con.out, view, definition.DefinitionSummary}
+	past, err := readReviewPast(ctx, g, view)
+	if err != nil {
+		return err
+	}
+	p := reviewPage{con.out, view, definition.DefinitionSummary, past}
 	p.asked()
 	p.reasons()
 	p.layers()
@@ -57,6 +61,7 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 	p.document("data", view.Data)
 	p.document("context", view.Context)
 	p.evidence()
+	p.path()
 	p.decide(c.placeFlags)
 	return nil
 }
@@ -66,6 +71,7 @@ type reviewPage struct {
 	out *term.Terminal
 	engine.ReviewView
 	definition engine.DefinitionSummary
+	past       reviewPast
 }
 
 func (p reviewPage) title(text string) { p.out.Printf("\n%s\n", p.out.Bold(text)) }
@@ -80,8 +86,8 @@ func (p reviewPage) asked() {
 		{"instance", p.Instance},
 		{"stands at", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
 		{"priority", string(p.Priority)},
-		{"waits since", formatTime(p.ParkedAt)},
-		{"expires", describeExpiry(p.ReviewSummary)},
+		{"waits since", p.moment(p.ParkedAt)},
+		{"expires", p.expiry()},
 	}
 	if !p.ClosedAt.IsZero() {
 		rows = append(rows, []string{"closed", formatTime(p.ClosedAt)})
@@ -92,6 +98,21 @@ func (p reviewPage) asked() {
 	p.out.Table(rows)
 	p.words("meaning, as the definition has it", p.Description)
 	p.words("reason", p.Reason)
+}
+
+// moment is a time, for a person with how far away it is.
+func (p reviewPage) moment(at time.Time) string {
+	if !p.out.IsTerminal() {
+		return formatTime(at)
+	}
+	return fmt.Sprintf("%s (%s)", formatTime(at), fromNow(at, time.Now()))
+}
+
+func (p reviewPage) expiry() string {
+	if p.ExpiresAt.IsZero() {
+		return describeExpiry(p.ReviewSummary)
+	}
+	return p.moment(p.ExpiresAt)
 }
 
 // author is who wrote the definition, and whether he is one whose word counts.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -76,5 +77,48 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	}
 	if n := strings.Count(b.String(), "\n  | model: "); n != 1 {
 		t.Errorf("the model speaks %d times:\n%s", n, &b)
+	}
+}
+
+// Point 13: the path marks the steps that were decided without a judge that the definition asks
+// for, or do not count in full, and holds nobody's words but gavel's.
+func TestReviewShowsThePath(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	at := func(seq int64, kind record.Kind, action, to string) engine.TimelineEntry {
+		return engine.TimelineEntry{Seq: seq, Kind: kind, Action: action, To: to, Principal: "agent:ada", Reason: boast}
+	}
+	decided := func(d judge.Outcome, by judge.LayerName, degraded, fault bool, mode judge.Mode) engine.HistoryEntry {
+		return engine.HistoryEntry{Decision: engine.Decision{Outcome: d, DecidedBy: by, Degraded: degraded, Fault: fault, Mode: mode, Code: "some_code", Reasoning: boast}}
+	}
+	p := reviewPage{out: term.New(&b), past: reviewPast{
+		events: []engine.TimelineEntry{
+			at(1, record.Started, "", "a"), at(2, record.Refused, "go", "a"), at(3, record.Advanced, "go", "b"),
+			at(4, record.Advanced, "on", "c"), at(5, record.RolledBack, "", "a"), at(6, record.Advanced, "go", "b"),
+		},
+		decisions: map[int64]engine.HistoryEntry{
+			1: decided(judge.Approve, judge.LayerTransition, false, false, judge.Enforce), 2: decided(judge.Reject, judge.LayerScript, false, true, judge.Enforce),
+			3: decided(judge.Approve, judge.ByFallback, true, false, judge.Enforce), 4: decided(judge.Approve, judge.LayerModel, false, false, judge.Shadow),
+			6: decided(judge.Approve, judge.LayerScript, false, false, judge.Enforce),
+		},
+		reviews: []engine.ReviewSummary{{ID: "rev-2", Status: record.ReviewStale}},
+	}}
+	p.path()
+	for _, want := range []string{"\na -> b (degraded, fallback) -> c (shadow) -> a -> b\n", "  degraded, fallback\n", "  fault\n", "  shadow\n", "other reviews of this instance", "rev-2"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+	if strings.Contains(b.String(), boast) {
+		t.Errorf("somebody's words pass for gavel's:\n%s", &b)
+	}
+	b.Reset()
+	for i := int64(7); i < 40; i++ {
+		p.past.events = append(p.past.events, at(i, record.Prechecked, "go", "b"))
+	}
+	p.Instance = "wf-1"
+	p.path()
+	if n := strings.Count(b.String(), "prechecked"); n != mostSteps || !strings.Contains(b.String(), "19 steps before: gavel instances timeline wf-1") {
+		t.Errorf("%d steps in\n%s", n, &b)
 	}
 }

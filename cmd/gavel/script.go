@@ -94,15 +94,15 @@ func printVerdict(con *console, r script.Result) {
 	for _, line := range r.Console {
 		con.out.Printf("console: %s\n", line)
 	}
-	switch {
-	case r.Code != script.OK:
+	if r.Code != script.OK {
 		con.out.Printf("failed (%s): %s\n", r.Code, r.Detail)
 		return
-	case r.Valid:
-		con.out.Printf("valid, confidence %s\n", judge.FormatConfidence(r.Confidence))
-	default:
-		con.out.Printf("invalid, confidence %s\n", judge.FormatConfidence(r.Confidence))
 	}
+	verdict := con.out.Green("valid")
+	if !r.Valid {
+		verdict = con.out.Red("invalid")
+	}
+	defer con.out.Printf("%s, confidence %s\n", verdict, judge.FormatConfidence(r.Confidence))
 	if r.Reason != "" {
 		con.out.Printf("reason: %s\n", r.Reason)
 	}

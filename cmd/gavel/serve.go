@@ -22,6 +22,7 @@ type serveCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
 	reviewFlags
 	toolFlags
+	notifyFlags
 	authFlags
 	issuerFlags
 	listenFlags
@@ -62,19 +63,24 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	sys, err := c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}})
+	notifier, err := c.notifyFlags.open(con.log, c.Reviews)
+	if err != nil {
+		return err
+	}
+	sys, err := c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, notifier: notifier})
 	if err != nil {
 		return err
 	}
 	if err = c.serve(ctx, con, sys); ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // told to stop in the middle of the start
 	}
+	notifier.Close()
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
 func (c *serveCmd) check(ctx context.Context) error {
 	_, err := c.issuersFor(c.Auth)
-	return cmp.Or(err, c.checkReviews(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
+	return cmp.Or(err, c.checkReviews(), c.notifyFlags.check(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
 }
 
 // serve answers until ctx ends, and returns when what was begun is finished.

@@ -185,6 +185,12 @@ func (m *metered) count(with equipment) {
 	if with.model != nil {
 		from.Model = with.model.client.Stats
 	}
+	if with.reviews {
+		from.Reviews = m.reviewStats
+	}
+	if with.notifier != nil {
+		from.Notifications = func() telemetry.NotificationStats { return telemetry.NotificationStats(with.notifier.Stats()) }
+	}
 	m.metrics = telemetry.NewMetrics(readBuild().Version, from)
 }
 
@@ -200,6 +206,24 @@ func (m *metered) listenerStats() telemetry.ListenerStats {
 		Connections: s.Connections, Waiting: s.Arriving, Closed: s.EvictedConnections, Refused: s.EvictedRequests + s.Requests.Busy,
 	}
 }
+
+// reviewStats are the reviews that wait now; false where the store cannot tell in time.
+func (m *metered) reviewStats() (telemetry.ReviewStats, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), reviewStatsTime)
+	defer cancel()
+	waiting, err := m.sys.engine.WaitingReviews(ctx)
+	if err != nil {
+		return telemetry.ReviewStats{}, false
+	}
+	s := telemetry.ReviewStats{Open: waiting.Count}
+	if waiting.Count > 0 {
+		s.OldestAge = m.sys.engine.Now().Sub(waiting.Since)
+	}
+	return s, true
+}
+
+// reviewStatsTime is how long whoever reads the figures waits for those of the reviews.
+const reviewStatsTime = 2 * time.Second
 
 // storeStats are a store's figures; a store in memory has none.
 func storeStats(db store.Store) telemetry.StoreStats {

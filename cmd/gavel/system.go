@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/notify"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -62,12 +63,14 @@ type equipment struct {
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
-	metered                *metered // nil where nobody looks at figures
+	metered                *metered         // nil where nobody looks at figures
+	notifier               *notify.Notifier // nil where nobody is told of reviews
 	quotas                 engine.Quotas
 }
 
-// Close ends what is asked of models and sources.
+// Close ends what is told, and asked of models and sources.
 func (e equipment) Close() error {
+	e.notifier.Close()
 	e.sources.Close()
 	return e.model.Close()
 }
@@ -171,8 +174,15 @@ func newSystem(log *slog.Logger, db store.Store, path string, key []byte, with e
 	}
 	config.Quotas = with.quotas
 	configure(&config)
+	var told observers
 	if with.metered != nil {
-		config.Observer, with.metered.sys = with.metered.metrics, sys
+		told, with.metered.sys = append(told, with.metered.metrics), sys
+	}
+	if with.notifier != nil {
+		told = append(told, with.notifier)
+	}
+	if len(told) > 0 {
+		config.Observer = told
 	}
 	if sys.engine, err = engine.New(config); err != nil {
 		return nil, err
@@ -369,6 +379,9 @@ func badEnd(err error, codes ...engine.Code) error {
 func engineFailure(err error) error {
 	if err == nil {
 		return nil
+	}
+	if _, told := errors.AsType[*term.ExitError](err); told {
+		return err
 	}
 	known, ok := errors.AsType[*engine.Error](err)
 	if !ok {

@@ -217,7 +217,7 @@ func orNever(at *time.Time) string {
 }
 
 type tokenRevokeCmd struct {
-	IDs    []string `arg:"" name:"id" help:"The tokens' ids, from gavel token list."`
+	IDs    []string `arg:"" name:"id" help:"The tokens' ids, from gavel token list, or the beginnings of them."`
 	Forget bool     `name:"forget" help:"Remove them from the file as well. Without it the list goes on to show them."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 	tokensFlag
@@ -243,6 +243,10 @@ func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
 		// Whoever gives the whole token wants it gone all the more; its id is in it.
 		if parts := strings.SplitN(id, "_", 3); len(parts) == 3 && parts[0] == "gvl" {
 			id = parts[1]
+		}
+		id, err := findToken(tokens, id)
+		if err != nil {
+			return err
 		}
 		t, err := tokens.Revoke(id)
 		if errors.Is(err, auth.ErrNoToken) {

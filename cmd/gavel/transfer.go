@@ -126,6 +126,9 @@ func printImport(con *console, report transfer.ImportReport) {
 	if report.DryRun {
 		con.err.Printf("nothing was written\n")
 	}
+	if bad := report.Refused + report.Differed; bad > 0 {
+		con.err.Printf("%s of %d did not come in as they are\n", con.err.Red(fmt.Sprint(bad)), len(report.Definitions)+len(report.Instances))
+	}
 }
 
 func nameVersion(name string, version int) string {
@@ -162,6 +165,9 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
+	if err := sys.completeInstance(ctx, &c.Instance); err != nil {
+		return err
+	}
 	exported, err := transfer.Export(ctx, sys.engine, sys.store, localCLI, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
 	if err != nil {
 		return engineFailure(err)

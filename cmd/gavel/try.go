@@ -192,7 +192,8 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	if err != nil {
 		return err
 	}
-	printDecision(p.con.out, r.Decision)
+	printOutcome(p.con.out, r.Decision)
+	printReasons(p.con.out, r.Decision)
 	if r.Review != nil {
 		p.con.out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
 	}
@@ -206,7 +207,8 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 		return engineFailure(err)
 	}
 	if p.id = r.ID; p.id == "" {
-		printDecision(p.con.out, r.Decision)
+		printOutcome(p.con.out, r.Decision)
+		printReasons(p.con.out, r.Decision)
 		return nil
 	}
 	printPosition(p.con.out, r.Position)

@@ -70,6 +70,9 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
+	if err := sys.completeInstance(ctx, &req.Instance); err != nil {
+		return err
+	}
 	if key := keyBeside(sys.path); isFile(key) {
 		if req.Sealed, err = record.KeySealsRules(key); err != nil {
 			return term.UsageErrorf("", "cannot use the key file: %w", err)
@@ -83,8 +86,8 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	err = con.print(c.JSON, r, func() {
-		printVerified(con, r)
 		printUnproved(con, r)
+		printVerified(con, r)
 	})
 	return cmp.Or(err, badUnless(r.Clean()))
 }

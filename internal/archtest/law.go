@@ -59,7 +59,7 @@ var driver = []string{"engine/store", "engine/record"}
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/upstream", "internal/evidence",
-	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress",
+	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify",
 }
 
 // everything is what a program may import: only cmd wires.
@@ -130,6 +130,7 @@ var Packages = []Package{
 	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/listen"})},
 	{Path: "internal/upstream", May: below5},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress"})},
+	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/egress"}},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},

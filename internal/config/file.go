@@ -30,6 +30,7 @@ const (
 	SectionEvidence = "evidence" // where evidence is fetched from
 	SectionMCP      = "mcp"      // gavel mcp
 	SectionModel    = "model"    // the model that judges
+	SectionNotify   = "notify"   // who is told of reviews
 	SectionQuotas   = "quotas"   // what one principal may take
 	SectionServe    = "serve"    // gavel serve
 )
@@ -47,7 +48,7 @@ const (
 func sectionNames() []string {
 	return []string{
 		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionNotify, SectionAnchors, KeySchema,
 	}
 }
 

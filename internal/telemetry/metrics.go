@@ -35,6 +35,10 @@ type Sources struct {
 	// StreamLag is how far the event stream is behind that is furthest behind: by positions,
 	// and by the age of the oldest event that it was not sent.
 	StreamLag func() (events int64, age time.Duration)
+	// Reviews are those that wait for a person; false where that cannot be told now.
+	Reviews func() (ReviewStats, bool)
+	// Notifications are the messages about reviews.
+	Notifications func() NotificationStats
 	// Listener is what callers hold of the listener, and what they lost.
 	Listener func() ListenerStats
 }
@@ -44,6 +48,15 @@ type ListenerStats struct {
 	Connections, Waiting int64  // open ones, and requests that wait for a place
 	Closed, Refused      uint64 // connections closed in favour of others, and requests without a place
 }
+
+// ReviewStats is what waits for a person.
+type ReviewStats struct {
+	Open      int
+	OldestAge time.Duration // of the one that has waited longest
+}
+
+// NotificationStats are messages about reviews: that arrived, that did not, and that were not tried.
+type NotificationStats struct{ Arrived, Failed, Dropped uint64 }
 
 // StoreStats is what a store tells of itself.
 type StoreStats struct {

@@ -95,6 +95,12 @@ func TestMetricsThatArePulled(t *testing.T) {
 		Store: func() telemetry.StoreStats {
 			return telemetry.StoreStats{Batches: 5, Writes: 50, Queued: 1, LogBytes: 4096}
 		},
+		Reviews: func() (telemetry.ReviewStats, bool) {
+			return telemetry.ReviewStats{Open: 4, OldestAge: time.Minute}, true
+		},
+		Notifications: func() telemetry.NotificationStats {
+			return telemetry.NotificationStats{Arrived: 6, Failed: 1, Dropped: 2}
+		},
 		Streams:   func() int { return 9 },
 		StreamLag: func() (int64, time.Duration) { return 12, 1500 * time.Millisecond },
 	})
@@ -106,6 +112,8 @@ func TestMetricsThatArePulled(t *testing.T) {
 		`gavel_model_breaker{model="m",state="open"} 1`, `gavel_model_breaker{model="m",state="closed"} 0`, `gavel_model_seconds{model="m",quantile="0.95"} 1`,
 		`gavel_sandbox_kills_total 3`, `gavel_sandbox_waiting 2`,
 		`gavel_store_batches_total 5`, `gavel_store_writes_total 50`, `gavel_store_queued 1`, `gavel_store_bytes{part="log"} 4096`,
+		`gavel_reviews_open 4`, `gavel_reviews_oldest_seconds 60`,
+		`gavel_notifications_total{result="arrived"} 6`, `gavel_notifications_total{result="failed"} 1`, `gavel_notifications_total{result="dropped"} 2`,
 		`gavel_streams 9`, `gavel_stream_lag_events 12`, `gavel_stream_lag_seconds 1.5`,
 	)
 }

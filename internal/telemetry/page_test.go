@@ -63,11 +63,13 @@ func everything() *telemetry.Metrics {
 		Model: func() llm.Stats {
 			return llm.Stats{Errors: map[llm.Class]int{"timeout": 1}, Models: []llm.ModelStats{{Name: "m", Breaker: "closed"}}}
 		},
-		Sandbox:   func() script.Stats { return script.Stats{} },
-		Store:     func() telemetry.StoreStats { return telemetry.StoreStats{Failures: map[string]uint64{"disk_full": 1}} },
-		Streams:   func() int { return 0 },
-		StreamLag: func() (int64, time.Duration) { return 1, time.Second },
-		Listener:  func() telemetry.ListenerStats { return telemetry.ListenerStats{} },
+		Sandbox:       func() script.Stats { return script.Stats{} },
+		Store:         func() telemetry.StoreStats { return telemetry.StoreStats{Failures: map[string]uint64{"disk_full": 1}} },
+		Reviews:       func() (telemetry.ReviewStats, bool) { return telemetry.ReviewStats{}, true },
+		Notifications: func() telemetry.NotificationStats { return telemetry.NotificationStats{} },
+		Streams:       func() int { return 0 },
+		StreamLag:     func() (int64, time.Duration) { return 1, time.Second },
+		Listener:      func() telemetry.ListenerStats { return telemetry.ListenerStats{} },
 	})
 	m.Committed(context.Background(), []record.Event{{Kind: record.Started, Decision: &record.Decision{Verdict: judge.Verdict{
 		Outcome: judge.Approve, Opinions: []judge.Opinion{{Layer: judge.LayerScript, Outcome: judge.Approve}},

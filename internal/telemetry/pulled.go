@@ -37,6 +37,19 @@ func (p pulled) Collect(ch chan<- prometheus.Metric) {
 	if p.from.Listener != nil {
 		tellListener(tell, p.from.Listener())
 	}
+	if p.from.Reviews != nil {
+		if s, ok := p.from.Reviews(); ok {
+			tell("reviews_open", "Moves that wait for a person.", prometheus.GaugeValue, float64(s.Open))
+			tell("reviews_oldest_seconds", "How long the oldest of them has waited; 0 when none waits.", prometheus.GaugeValue, s.OldestAge.Seconds())
+		}
+	}
+	if p.from.Notifications != nil {
+		s := p.from.Notifications()
+		const help = "Messages about reviews: that arrived, that did not after every try, and that were not tried as too many waited."
+		tell("notifications_total", help, prometheus.CounterValue, float64(s.Arrived), "result", "arrived")
+		tell("notifications_total", help, prometheus.CounterValue, float64(s.Failed), "result", "failed")
+		tell("notifications_total", help, prometheus.CounterValue, float64(s.Dropped), "result", "dropped")
+	}
 	if p.from.Streams != nil {
 		tell("streams", "Event streams and protocol sessions that are held.", prometheus.GaugeValue, float64(p.from.Streams()))
 	}

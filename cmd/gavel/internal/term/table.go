@@ -3,6 +3,7 @@ package term
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -17,22 +18,27 @@ const (
 // Table prints rows in columns; the first row is the heading. Cells are cleaned. On a
 // terminal that is too narrow the widest columns are wrapped; a file or a pipe gets every
 // row on one line.
-func (t *Terminal) Table(rows [][]string) { _, _ = io.WriteString(t.w, layOut(rows, t.width())) }
+func (t *Terminal) Table(rows [][]string) {
+	_, _ = io.WriteString(t.w, layOut(rows, t.width(), func(cell string) string { return string(t.Outcome(cell)) }))
+}
 
 // Align is the same table as text, each row on one line whoever looks: for reports that
 // are files.
-func Align(rows [][]string) string { return layOut(rows, 0) }
+func Align(rows [][]string) string { return layOut(rows, 0, Clean) }
 
-// layOut wraps columns to fit into width, unless that is 0.
-func layOut(rows [][]string, width int) string {
+// outcomeColumns are the headings of columns in which outcomes stand.
+var outcomeColumns = []string{"OUTCOME", "SAYS", "STATUS"}
+
+// layOut wraps columns to fit into width, unless that is 0, and styles outcomes.
+func layOut(rows [][]string, width int, style func(string) string) string {
 	w := table.NewWriter()
 	w.SuppressTrailingSpaces()
-	style := table.StyleDefault
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", strings.Repeat(" ", columnGap)
-	style.Options = table.OptionsNoBordersAndSeparators
-	w.SetStyle(style)
+	plain := table.StyleDefault
+	plain.Box.PaddingLeft, plain.Box.PaddingRight = "", strings.Repeat(" ", columnGap)
+	plain.Options = table.OptionsNoBordersAndSeparators
+	w.SetStyle(plain)
 	var widths []int
-	for _, row := range rows {
+	for number, row := range rows {
 		cells := make(table.Row, len(row))
 		for i, cell := range row {
 			cell = Clean(cell)
@@ -40,6 +46,9 @@ func layOut(rows [][]string, width int) string {
 				widths = append(widths, 0)
 			}
 			widths[i] = max(widths[i], text.StringWidth(cell))
+			if number > 0 && i < len(rows[0]) && slices.Contains(outcomeColumns, rows[0][i]) {
+				cell = style(cell)
+			}
 			cells[i] = cell
 		}
 		w.AppendRow(cells)
@@ -88,8 +97,11 @@ func Count[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.HasSuffix(stem, "a") {
 		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	if strings.HasSuffix(noun, "s") {
+		return fmt.Sprintf("%d %ses", n, noun)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

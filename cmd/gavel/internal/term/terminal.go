@@ -44,6 +44,9 @@ func New(w io.Writer) *Terminal {
 	return t
 }
 
+// IsTerminal reports whether a person is looking.
+func (t *Terminal) IsTerminal() bool { return t.file != nil }
+
 type errWriter struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -97,6 +100,21 @@ func (t *Terminal) Bold(text string) Styled { return t.applyStyle("1", text) }
 
 // Dim is a style.
 func (t *Terminal) Dim(text string) Styled { return t.applyStyle("2", text) }
+
+// Outcome returns text in the colour of the outcome that it begins with: green for what was
+// approved, red for what was refused, yellow for what is not decided or cannot be relied on.
+func (t *Terminal) Outcome(text string) Styled {
+	word, _, _ := strings.Cut(text, " ")
+	switch strings.TrimRight(word, ",:") {
+	case "approve", "approved", "complete", "valid":
+		return t.Green(text)
+	case "reject", "rejected", "refused", "invalid", "failed", "revoked":
+		return t.Red(text)
+	case "escalate", "escalated", "not", "open", "stale", "expired", "cancelled":
+		return t.applyStyle("33", text)
+	}
+	return Styled(Clean(text))
+}
 
 // Printf prints like fmt.Printf; arguments are cleaned, the format is ours.
 func (t *Terminal) Printf(format string, args ...any) {

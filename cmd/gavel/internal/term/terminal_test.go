@@ -87,6 +87,29 @@ func TestColourIsForTerminalsOnly(t *testing.T) {
 	}
 }
 
+// Outcomes have colours where a person looks, in columns that hold them and nowhere else, and
+// the columns stay in line.
+func TestOutcomesHaveColours(t *testing.T) {
+	t.Parallel()
+	rows := [][]string{{"ACTION", "OUTCOME", "BY"}, {"approve", "reject", "a"}, {"x", "approved by ada", "b"}, {"y", "escalate \a", "c"}, {"z", "other", "d"}}
+	var b bytes.Buffer
+	coloured := &Terminal{w: &errWriter{w: &b}, colour: true}
+	coloured.Table(rows)
+	const want = "ACTION   OUTCOME          BY\n" +
+		"approve  \x1b[31mreject\x1b[0m           a\n" +
+		"x        \x1b[32mapproved by ada\x1b[0m  b\n" +
+		"y        \x1b[33mescalate \\a\x1b[0m      c\n" +
+		"z        other            d\n"
+	if b.String() != want {
+		t.Errorf("got\n%q\nwant\n%q", b.String(), want)
+	}
+	b.Reset()
+	New(&b).Table(rows)
+	if strings.Contains(b.String(), "\x1b") {
+		t.Errorf("a pipe gets colours: %q", b.String())
+	}
+}
+
 func FuzzClean(f *testing.F) {
 	f.Add("plain")
 	f.Add("\x1b]0;title\x07\u202e\xc3\x28")
@@ -143,7 +166,7 @@ func TestTableFitsTheTerminal(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	t.Parallel()
-	if got := Count(1, "history") + ", " + Count(2, "history") + ", " + Count(int64(0), "event"); got != "1 history, 2 histories, 0 events" {
+	if got := Count(1, "history") + ", " + Count(2, "history") + ", " + Count(int64(0), "event") + ", " + Count(2, "day") + ", " + Count(3, "loss"); got != "1 history, 2 histories, 0 events, 2 days, 3 losses" {
 		t.Error(got)
 	}
 }

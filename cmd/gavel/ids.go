@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/operation"
+)
+
+// completing is a caller that takes the beginning of an id for the id, where only one thing
+// that it may see has it. Every command that asks for an instance or a review does so
+// through it.
+type completing struct{ operation.Caller }
+
+// Ask performs an operation with the ids in its request completed.
+func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (any, error) {
+	for i := range op.Fields {
+		f := &op.Fields[i]
+		find, ok := idFields[f.Name]
+		if !ok {
+			continue
+		}
+		v := f.In(req)
+		if v.Kind() != reflect.String || v.String() == "" {
+			continue
+		}
+		id, err := find(ctx, c.Caller, v.String())
+		if err != nil {
+			return nil, err
+		}
+		v.SetString(id)
+	}
+	return c.Caller.Ask(ctx, op, req) //nolint:wrapcheck // as it came
+}
+
+// idFields are the fields of operations that hold an id, and what finds it.
+var idFields = map[string]func(context.Context, operation.Caller, string) (string, error){
+	"id": findInstance, "reviewId": findReview,
+}
+
+const (
+	instancePrefix = "wf-"
+	reviewPrefix   = "rev-"
+	uuidLength     = 36
+	mostMatches    = 10 // of an id that is not complete
+)
+
+// isWhole reports whether an id cannot be the beginning of another one of gavel's.
+func isWhole(id, prefix string) bool {
+	return strings.HasPrefix(id, prefix) && len(id) == len(prefix)+uuidLength
+}
+
+// findInstance returns the id of the instance that begins with typed, or typed where none does.
+func findInstance(ctx context.Context, at operation.Caller, typed string) (string, error) {
+	if isWhole(typed, instancePrefix) {
+		return typed, nil
+	}
+	var found []idMatch
+	for _, start := range startsOf(typed, instancePrefix) {
+		// The list goes from the newest to the oldest, which is down by id.
+		for page := (engine.InstancesRequest{Cursor: start + "~", Limit: mostMatches + 2}); ; {
+			r, err := operation.Instances.Do(ctx, at, page)
+			if err != nil {
+				return "", err //nolint:wrapcheck // an *engine.Error
+			}
+			for _, i := range r.Instances {
+				if strings.HasPrefix(i.ID, start) {
+					found = append(found, idMatch{i.ID, fmt.Sprintf("%s, %s in %s", versionOf(i.Position), i.Status, i.State)})
+				}
+			}
+			last := len(r.Instances) > 0 && !strings.HasPrefix(r.Instances[len(r.Instances)-1].ID, start)
+			if page.Cursor = r.NextCursor; page.Cursor == "" || last || len(found) > mostMatches {
+				break
+			}
+		}
+	}
+	// The instance of exactly this name is the oldest of those that begin with it.
+	if len(found) > mostMatches && !isListed(found, typed) {
+		if s, err := operation.Status.Do(ctx, at, operation.StatusRequest{ID: typed}); err == nil {
+			return s.ID, nil
+		}
+	}
+	return chooseID("instance", typed, found)
+}
+
+// findReview returns the id of the review that begins with typed, or typed where none does.
+func findReview(ctx context.Context, at operation.Caller, typed string) (string, error) {
+	if isWhole(typed, reviewPrefix) {
+		return typed, nil
+	}
+	var found []idMatch
+	starts := startsOf(typed, reviewPrefix)
+	for page := (engine.ReviewsRequest{Status: "all", Limit: 500}); ; {
+		r, err := operation.Reviews.Do(ctx, at, page)
+		if err != nil {
+			return "", err //nolint:wrapcheck // an *engine.Error
+		}
+		for _, review := range r.Reviews {
+			if slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(review.ID, start) }) {
+				found = append(found, idMatch{review.ID, fmt.Sprintf("%s %s, %s", review.Workflow, review.Action, howEnded(review))})
+			}
+		}
+		if page.Cursor = r.NextCursor; page.Cursor == "" {
+			return chooseID("review", typed, found)
+		}
+	}
+}
+
+// findToken returns the id of the token that begins with typed, or typed where none does.
+func findToken(tokens *auth.Tokens, typed string) (string, error) {
+	all, err := tokens.List()
+	if err != nil {
+		return "", tokenFailure(err)
+	}
+	var found []idMatch
+	for _, t := range all {
+		if typed != "" && strings.HasPrefix(t.ID, typed) {
+			found = append(found, idMatch{t.ID, fmt.Sprintf("%s of %s, %s", t.Name, t.Principal, describeToken(t).Status)})
+		}
+	}
+	return chooseID("token", typed, found)
+}
+
+// startsOf is what an id can begin with: what was typed, and the same behind the prefix.
+func startsOf(typed, prefix string) []string {
+	if strings.HasPrefix(typed, prefix) {
+		return []string{typed}
+	}
+	return []string{typed, prefix + typed}
+}
+
+// idMatch is something whose id begins as typed.
+type idMatch struct{ id, what string }
+
+func isListed(found []idMatch, id string) bool {
+	return slices.ContainsFunc(found, func(c idMatch) bool { return c.id == id })
+}
+
+// chooseID returns the id that typed stands for. What nobody has stays as it was typed: whoever
+// is asked says that it is unknown.
+func chooseID(noun, typed string, found []idMatch) (string, error) {
+	switch {
+	case len(found) == 0 || isListed(found, typed):
+		return typed, nil
+	case len(found) == 1:
+		return found[0].id, nil
+	}
+	f := &term.ExitError{
+		Code: term.ExitUsage, Reason: string(engine.CodeInvalidArgument),
+		Err: fmt.Errorf("%q is the beginning of more than one %s", typed, noun), Hint: "give more of the id",
+	}
+	for _, c := range found[:min(len(found), mostMatches)] {
+		f.Lines = append(f.Lines, c.id+"  "+c.what)
+	}
+	if len(found) > mostMatches {
+		f.Lines = append(f.Lines, "...")
+	}
+	return "", f
+}
+
+// completeInstances completes the ids of instances for commands that ask no operation.
+func (s *system) completeInstances(ctx context.Context, ids []string) error {
+	for i := range ids {
+		if err := s.completeInstance(ctx, &ids[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *system) completeInstance(ctx context.Context, id *string) error {
+	if *id == "" {
+		return nil
+	}
+	whole, err := findInstance(ctx, s.asOperator(), *id)
+	if _, ambiguous := errors.AsType[*term.ExitError](err); ambiguous {
+		return err
+	}
+	if err == nil { // else the command finds out what is wrong with the store
+		*id = whole
+	}
+	return nil
+}
+
+// asOperator performs operations as the operator of the store.
+func (s *system) asOperator() operation.Call {
+	return operation.Call{Engine: s.engine, Caller: auth.Identity{Principal: localCLI}}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// reviewPast is what happened to an instance before somebody asked for the move of a review.
+type reviewPast struct {
+	events    []engine.TimelineEntry        // the oldest first
+	decisions map[int64]engine.HistoryEntry // those of the events that have one
+	reviews   []engine.ReviewSummary        // the other ones of the instance
+}
+
+// mostSteps is how many steps of a path a review shows; the command that it names has all.
+const mostSteps = 20
+
+func readReviewPast(ctx context.Context, at operation.Caller, view engine.ReviewView) (reviewPast, error) {
+	past := reviewPast{decisions: map[int64]engine.HistoryEntry{}}
+	for page := (engine.HistoryRequest{ID: view.Instance, Limit: 1000}); ; {
+		r, err := operation.Timeline.Do(ctx, at, page)
+		if err != nil {
+			return past, engineFailure(err)
+		}
+		for _, e := range r.Events {
+			if e.Seq < view.Escalation.Seq {
+				past.events = append(past.events, e)
+			}
+		}
+		if page.AfterSeq = r.NextAfter; page.AfterSeq == 0 || page.AfterSeq >= view.Escalation.Seq {
+			break
+		}
+	}
+	for page := (engine.HistoryRequest{ID: view.Instance, Limit: 1000}); ; {
+		r, err := operation.History.Do(ctx, at, page)
+		if err != nil {
+			return past, engineFailure(err)
+		}
+		for _, d := range r.Decisions {
+			if d.Seq < view.Escalation.Seq {
+				past.decisions[d.Seq] = d
+			}
+		}
+		if page.AfterSeq = r.NextAfter; page.AfterSeq == 0 || page.AfterSeq >= view.Escalation.Seq {
+			break
+		}
+	}
+	for page := (engine.ReviewsRequest{Instance: view.Instance, Status: "all", Limit: 500}); ; {
+		r, err := operation.Reviews.Do(ctx, at, page)
+		if err != nil {
+			return past, engineFailure(err)
+		}
+		for _, other := range r.Reviews {
+			if other.ID != view.ID {
+				past.reviews = append(past.reviews, other)
+			}
+		}
+		if page.Cursor = r.NextCursor; page.Cursor == "" {
+			return past, nil
+		}
+	}
+}
+
+// path prints how the instance came to where the move was asked for: its states, and each step
+// with what is to be known of how it was decided.
+func (p reviewPage) path() {
+	if len(p.past.events) == 0 {
+		return
+	}
+	p.title("the path so far")
+	var states []string
+	rows := [][]string{{"SEQ", "TIME", "WHAT", "STATE", "BY", "OUTCOME", "DECIDED BY", "ASSURANCE", "NOTE"}}
+	for _, e := range p.past.events {
+		d, decided := p.past.decisions[e.Seq]
+		mark := ""
+		if decided {
+			mark = doubtOf(d)
+		}
+		if e.Kind == record.Truncated {
+			states = append(states, "...")
+		}
+		if e.To != "" && (len(states) == 0 || e.Kind.Revises()) {
+			state := e.To
+			if mark != "" && e.Kind.Revises() {
+				state += " (" + mark + ")"
+			}
+			states = append(states, state)
+		}
+		what := string(e.Kind)
+		if e.Action != "" {
+			what += " " + e.Action
+		}
+		note := mark
+		switch {
+		case decided && mark == "": // a code is gavel's word, a reason somebody's
+			note = d.Code
+		case !decided && e.Reason == "":
+			note = eventNote(e)
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(e.Seq), formatTime(e.Time), what, orNone(e.To), e.Principal,
+			orNone(string(d.Outcome)), orNone(string(d.DecidedBy)), orNone(string(d.Assurance)), orNone(note),
+		})
+	}
+	p.out.Printf("%s\n", strings.Join(states, " -> "))
+	if left := len(rows) - 1 - mostSteps; left > 0 {
+		rows = append(rows[:1:1], rows[1+left:]...)
+		p.out.Printf("%d steps before: gavel instances timeline %s\n", left, p.Instance)
+	}
+	p.out.Table(rows)
+	p.pastEvidence()
+	if len(p.past.reviews) > 0 {
+		p.title("other reviews of this instance")
+		p.out.Table(forPerson(p.out, reviewRows(p.past.reviews, true)))
+	}
+}
+
+func (p reviewPage) pastEvidence() {
+	var fetched []fetchedFor
+	for _, e := range p.past.events {
+		if d, ok := p.past.decisions[e.Seq]; ok {
+			fetched = append(fetched, evidenceOfDecisions([]engine.HistoryEntry{d})...)
+		}
+	}
+	if len(fetched) == 0 {
+		return
+	}
+	p.title("evidence fetched on the way")
+	p.out.Table(fetchedRows(fetched[max(0, len(fetched)-mostSteps):]))
+}
+
+// doubtOf names what keeps a decision from counting in full, "" for nothing: a judge that the
+// definition asks for was not there, an examiner failed, or the judgement was not enforced.
+func doubtOf(d engine.HistoryEntry) string {
+	var doubts []string
+	add := func(is bool, what string) {
+		if is {
+			doubts = append(doubts, what)
+		}
+	}
+	add(d.Degraded, "degraded")
+	add(d.DecidedBy == judge.ByFallback, "fallback")
+	add(d.Fault, "fault")
+	add(d.Mode != "" && d.Mode != judge.Enforce, string(d.Mode))
+	return strings.Join(doubts, ", ")
+}

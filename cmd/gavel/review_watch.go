@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+type reviewWatchCmd struct {
+	Workflow string        `name:"workflow" placeholder:"NAME" help:"Only reviews of this workflow."`
+	Every    time.Duration `name:"every" default:"2s" placeholder:"TIME" help:"How often to look. Default: 2s."`
+	JSON     bool          `name:"json" help:"Print JSON, one object a line."`
+	placeFlags
+}
+
+func (reviewWatchCmd) Help() string {
+	return `First it prints what waits, then a line for each review that is opened, raised or closed, until
+it is interrupted. The ids that it prints for a person are the beginnings of whole ones, and
+every command takes them.
+
+Examples:
+
+    gavel review watch
+    gavel review watch --server https://gavel.example --token-file ~/.gavel-token
+    gavel review watch --json | jq --unbuffered -r 'select(.event == "opened") | .review.action'`
+}
+
+func (c *reviewWatchCmd) Run(ctx context.Context, con *console) error {
+	if c.Every < 100*time.Millisecond {
+		return term.UsageErrorf("", "--every is 100ms or more, not %v", c.Every)
+	}
+	at, done, err := c.open(ctx, con, openForReading)
+	if err != nil {
+		return err
+	}
+	defer done()
+	w := reviewWatch{at: at, workflow: c.Workflow, tell: func(event string, r engine.ReviewSummary) { printWatched(con.out, event, r) }}
+	if c.JSON {
+		w.tell = func(event string, r engine.ReviewSummary) { printWatchedJSON(con.out, event, r) }
+	}
+	if err := w.look(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return engineFailure(err)
+	}
+	if !c.JSON && len(w.waiting) == 0 {
+		con.err.Printf("nothing waits for a person yet; looking every %v\n", c.Every)
+	}
+	w.follow(ctx, c.Every, func(err error) { con.err.Printf("cannot look now, trying again: %s\n", engineFailure(err)) })
+	return nil
+}
+
+// reviewWatch knows which reviews wait, and tells what changes.
+type reviewWatch struct {
+	at       operation.Caller
+	workflow string
+	waiting  map[string]engine.ReviewSummary // by id
+	tell     func(event string, r engine.ReviewSummary)
+}
+
+// The events that are told.
+const (
+	reviewOpened = "opened"
+	reviewRaised = "raised"
+	reviewClosed = "closed"
+)
+
+// follow looks again and again until ctx ends. What fails is told once, until it works again.
+func (w *reviewWatch) follow(ctx context.Context, every time.Duration, trouble func(error)) {
+	failing := false
+	for tick := time.NewTicker(every); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		err := w.look(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			trouble(err)
+		}
+		failing = err != nil
+	}
+}
+
+// look tells what was opened, raised or closed since the last time.
+func (w *reviewWatch) look(ctx context.Context) error {
+	now := map[string]engine.ReviewSummary{}
+	var order []string
+	for page := (engine.ReviewsRequest{Status: string(record.ReviewOpen), Workflow: w.workflow, Limit: 500}); ; {
+		r, err := operation.Reviews.Do(ctx, w.at, page)
+		if err != nil {
+			return err //nolint:wrapcheck // an *engine.Error
+		}
+		for _, review := range r.Reviews {
+			now[review.ID] = review
+			order = append(order, review.ID)
+		}
+		if page.Cursor = r.NextCursor; page.Cursor == "" {
+			break
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.waiting)) {
+		if _, waits := now[id]; waits {
+			continue
+		}
+		view, err := operation.Review.Do(ctx, w.at, operation.IDRequest{ID: id})
+		switch {
+		case err != nil && engine.CodeOf(err) != engine.CodeUnknownReview:
+			return err //nolint:wrapcheck // an *engine.Error; what was told stays told
+		case err != nil: // it may not be seen any more
+		case view.Status == record.ReviewOpen: // it is only in no page of this moment
+			now[id] = view.ReviewSummary
+			continue
+		default:
+			w.tell(reviewClosed, view.ReviewSummary)
+		}
+		delete(w.waiting, id)
+	}
+	for _, id := range order {
+		was, known := w.waiting[id]
+		switch {
+		case !known:
+			w.tell(reviewOpened, now[id])
+		case was.Priority.Rank() < now[id].Priority.Rank():
+			w.tell(reviewRaised, now[id])
+		}
+	}
+	w.waiting = now
+	return nil
+}
+
+func printWatched(out *term.Terminal, event string, r engine.ReviewSummary) {
+	at, id := r.ParkedAt, r.ID
+	switch {
+	case event == reviewClosed && !r.ClosedAt.IsZero():
+		at = r.ClosedAt
+	case event == reviewRaised:
+		at = time.Now().UTC()
+	}
+	if out.IsTerminal() {
+		id = shortenID(id)
+	}
+	what := fmt.Sprintf("%s %s, %s -> %s, asked by %s", r.Workflow, r.Action, r.From, orNone(r.Target), r.RequestedBy)
+	switch event {
+	case reviewClosed:
+		out.Printf("%s  %s  %s  %s: %s\n", formatTime(at), out.Dim(event), id, what, out.Outcome(howEnded(r)))
+	default:
+		out.Printf("%s  %s  %s  %s, %s, expires %s\n", formatTime(at), out.Bold(event), id, what, string(r.Priority), expiryOf(out, r))
+	}
+}
+
+func expiryOf(out *term.Terminal, r engine.ReviewSummary) string {
+	if out.IsTerminal() && !r.ExpiresAt.IsZero() {
+		return fromNow(r.ExpiresAt, time.Now())
+	}
+	return describeExpiry(r)
+}
+
+func printWatchedJSON(out *term.Terminal, event string, r engine.ReviewSummary) {
+	line, err := document.Marshal(struct {
+		Event  string               `json:"event"`
+		Review engine.ReviewSummary `json:"review"`
+	}{event, r})
+	if err != nil {
+		return // strings, numbers and times always encode
+	}
+	out.Text(term.EscapeJSON(strings.TrimRight(string(line), "\n")) + "\n")
+}
