@@ -163,7 +163,15 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 		return out
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !p.inScope(n) })
-	if near := document.Suggest(name, names); near != "" {
+	near := document.Suggest(name, names)
+	if !workflow.IsName(name) { // the name that an import made from it, the distinct one before all
+		for _, made := range workflow.SuggestNames(name) {
+			if slices.Contains(names, made) {
+				near = made
+			}
+		}
+	}
+	if near != "" {
 		if d, err := e.rules.loadDefinition(ctx, near, 0); err == nil && canUse(p, d) {
 			out.Message = fmt.Sprintf("There is no workflow %q; did you mean %q?", name, near)
 		}

@@ -229,6 +229,11 @@ func TestCarelessDefinitionsGoOn(t *testing.T) {
 	if d, err := h.Describe(t.Context(), operator, "workflow-02e1bbea", 0); err != nil || d.Description != "审批流程" {
 		t.Errorf("nobody finds it: %+v, %v", d.DefinitionSummary, err)
 	}
+	for was, is := range map[string]string{"Document Review": "Document-Review-522500f7", "审批流程": "workflow-02e1bbea"} { // there is a Document-Review, too
+		if _, err := h.Start(t.Context(), agent, engine.StartRequest{Type: was}); err == nil || !strings.Contains(err.Error(), `did you mean "`+is+`"`) {
+			t.Errorf("%s: %v", was, err)
+		}
+	}
 }
 
 // A name that is made up here takes no other definition's place, and is the same the next time.
