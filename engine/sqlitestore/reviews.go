@@ -133,7 +133,7 @@ func (st *statements) learn(l *store.Lesson) error {
 	if !l.Refused {
 		return nil
 	}
-	if err := st.exec(st.pruneRefusals, l.At.Add(-store.MaxRefusalAge).UnixNano(), prunedAtOnce); err != nil {
+	if err := st.exec(st.pruneRefusals, l.At.Add(-store.MaxRefusalAge).UnixNano()); err != nil {
 		return err
 	}
 	var opinion any // NULL without one

@@ -186,7 +186,9 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 type tableCopy struct {
 	db     *sql.DB // one connection
 	name   string
-	insert *sql.Stmt
+	insert *sql.Stmt // the rows of a range
+	same   *sql.Stmt // whether a range ends where the old one does
+	remove *sql.Stmt // the rows of a range again
 	splits int
 	lost   Loss
 }
@@ -203,11 +205,23 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 		return nil
 	}
 	list := "rowid, " + strings.Join(columns, ", ")
-	query := "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?" //nolint:gosec // names of this program's own tables
-	if t.insert, err = t.db.PrepareContext(ctx, query); err != nil {
-		return err
+	const lastKey = "(SELECT max(rowid) FROM %s WHERE rowid BETWEEN ?1 AND ?2)"
+	for _, s := range []struct {
+		statement **sql.Stmt
+		query     string
+	}{
+		// SQLite would compile it anew for each limit, but not for an expression.
+		{&t.insert, "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ? + 0"},
+		{&t.same, fmt.Sprintf("SELECT "+lastKey+" IS "+lastKey, "main."+t.name, "old."+t.name)},
+		{&t.remove, "DELETE FROM main." + t.name + " WHERE rowid BETWEEN ? AND ?"},
+	} {
+		statement, err := t.db.PrepareContext(ctx, s.query)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = statement.Close() }() // with the connection at the latest
+		*s.statement = statement
 	}
-	defer func() { _ = t.insert.Close() }() // with the connection at the latest
 	last, ordered := t.lastInOrder(ctx)
 	if ordered {
 		if copied, err := t.copyRange(ctx, Range{1, maxKey}); copied || err != nil {
@@ -252,12 +266,10 @@ func (t *tableCopy) split(ctx context.Context, in Range) error {
 func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err error) {
 	_, err = t.insert.ExecContext(ctx, in.From, in.To, in.To-in.From+1) // the limit keeps it from reading on behind a range
 	if err == nil {
-		const last = "(SELECT max(rowid) FROM %s WHERE rowid BETWEEN ?1 AND ?2)"
-		query := fmt.Sprintf("SELECT "+last+" IS "+last, "main."+t.name, "old."+t.name)
-		if t.db.QueryRowContext(ctx, query, in.From, in.To).Scan(&copied) == nil && copied {
+		if t.same.QueryRowContext(ctx, in.From, in.To).Scan(&copied) == nil && copied {
 			return true, nil
 		}
-		_, err = t.db.ExecContext(ctx, "DELETE FROM main."+t.name+" WHERE rowid BETWEEN ? AND ?", in.From, in.To) //nolint:gosec // names of this program's own tables
+		_, err = t.remove.ExecContext(ctx, in.From, in.To)
 	}
 	if known := classifyError(err); errors.Is(known, ErrDiskFull) || errors.Is(known, ErrReadOnly) || ctx.Err() != nil {
 		return false, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -61,7 +62,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
 			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1) AND ` + nextPlace,
 		&s.addRefusal:     `INSERT INTO refusals (guard, identity, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ?)`,
+		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ` + strconv.Itoa(prunedAtOnce) + `)`, // SQLite compiles LIMIT ? anew for each value
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
 		&s.forgetBound:    `DELETE FROM refusals WHERE guard = '' AND identity = ? AND opinion IS NOT NULL`,
 		&s.clearRefusals: `DELETE FROM refusals
