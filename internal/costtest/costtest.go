@@ -40,7 +40,7 @@ func Bound(t T, size int, read func()) {
 	mostTime, mostMemory := time.Duration(share*float64(Time)), uint64(share*float64(Memory))
 	var least Cost
 	for round := range 3 {
-		c := measureCost(read)
+		c := measureCost(read, mostMemory)
 		if round == 0 {
 			least = c
 		}
@@ -54,7 +54,8 @@ func Bound(t T, size int, read func()) {
 
 var one sync.Mutex // measures one at a time: both figures are of the process
 
-func measureCost(read func()) Cost {
+// measureCost measures once; memory of up to enough bytes may be what was allocated.
+func measureCost(read func(), enough uint64) Cost {
 	one.Lock()
 	defer one.Unlock()
 	allocated := func() uint64 {
@@ -69,7 +70,7 @@ func measureCost(read func()) Cost {
 	if used := cpuTime() - cpu; cpu > 0 {
 		c.Time = min(c.Time, used)
 	}
-	if c.Memory > Memory/4 { // what was allocated bounds what is in use; only a large figure is looked into
+	if c.Memory > enough { // what was allocated bounds what is in use; only a large figure is looked into
 		c.Memory = min(c.Memory, measurePeak(read))
 	}
 	return c
