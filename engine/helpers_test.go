@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -31,11 +30,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	storetest.UseMemory()
-	if raceDetector || !storetest.Long() { // histories of one goroutine: a sample will do, unless a flag says otherwise
-		if err := flag.Set("rapid.checks", "20"); err != nil {
-			panic(err)
-		}
-	}
+	storetest.SampleProperties(20) // histories of one goroutine
 	os.Exit(enginetest.Main(m))
 }
 

@@ -21,19 +21,19 @@ var realLog = flag.Bool("log.real", false, "let TestLogStaysShortUnderSteadyRead
 // The log keeps its bound while streams and clients read without a pause: none of them
 // holds it for long, but at any moment one does.
 func TestLogStaysShortUnderSteadyReading(t *testing.T) {
-	pages, volume, atOnce := 200, int64(8<<20), 5 // a twentieth of the real bounds; no read is longer than the writer waits
+	pages, volume, clients, atOnce := 130, int64(5<<20), 20, 5 // a thirtieth of the real bounds; no read is longer than the writer waits
 	switch {
 	case *realLog:
-		pages, volume, atOnce = 4000, 256<<20, 100 // the log gets several times as much
+		pages, volume, clients, atOnce = 4000, 256<<20, 100, 100 // the log gets several times as much
 	case storetest.Long():
-		volume, atOnce = 24<<20, 100
+		pages, volume, clients, atOnce = 200, 24<<20, 100, 100
 	}
 	storetest.UseDisk(t) // what it bounds is a log whose writers wait for syncs
 	// A quarter more than the limit, as 80 MB are of 64, and what two groups of eight
-	// commits add, which is not a twentieth of its real size.
+	// commits add, which is not a thirtieth of its real size.
 	bound := int64(pages)*4*pageBytes*80/64 + 2*8*8*pageBytes
 	path := newPath(t)
-	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Foreground(sqlitestore.Config{Path: path}), pages, 0) // no twentieth of a batch is indexed
+	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Foreground(sqlitestore.Config{Path: path}), pages, 0) // no thirtieth of a batch is indexed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 			}
 		})
 	}
-	for n := range 100 { // clients
+	for n := range clients {
 		readers.Go(func() {
 			for i := n; ctx.Err() == nil; i++ {
 				if _, err := s.Load(ctx, storetest.ID(i%300)); err != nil && ctx.Err() == nil {

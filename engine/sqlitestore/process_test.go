@@ -401,10 +401,6 @@ func TestMain(m *testing.M) {
 		os.Exit(child(role, os.Stdin, os.Stdout))
 	}
 	storetest.UseMemory()
-	if !storetest.Long() { // a sample will do, unless a flag says otherwise
-		if err := flag.Set("rapid.checks", "30"); err != nil {
-			panic(err)
-		}
-	}
+	storetest.SampleProperties(30)
 	os.Exit(m.Run())
 }

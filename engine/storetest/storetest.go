@@ -10,7 +10,9 @@
 package storetest
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -42,6 +44,17 @@ type Driver struct {
 // Long reports whether tests are to take the sizes that show most, whatever it costs:
 // GAVEL_LONG=1. The others are samples.
 func Long() bool { return os.Getenv("GAVEL_LONG") != "" }
+
+// SampleProperties has rapid check each property so many times, unless Long: a package that
+// uses it calls it before its tests run.
+func SampleProperties(checks int) {
+	if Long() {
+		return
+	}
+	if err := flag.Set("rapid.checks", strconv.Itoa(checks)); err != nil {
+		panic(err)
+	}
+}
 
 // promise is one test of the suite, with a store of its own.
 type promise struct {

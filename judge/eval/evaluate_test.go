@@ -387,13 +387,10 @@ func TestOptionsValidate(t *testing.T) {
 	}
 }
 
-// A hundred thousand cases, a model's answers included: what is allocated on top of the
+// Many cases, a model's answers included: what is allocated on top of the
 // input stays far below a copy for each resample.
-func TestHundredThousandCases(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	const n = 100_000
+func TestManyCases(t *testing.T) {
+	const n = 25_000
 	random := rand.New(rand.NewPCG(1, 2))
 	cases, results := make([]Case, n), make([]Result, n)
 	for i := range cases {
@@ -411,7 +408,7 @@ func TestHundredThousandCases(t *testing.T) {
 	if r.Counts.Scored != n || r.Counts.Groups != n/2 || r.SlicesLeftOut == 0 {
 		t.Errorf("%+v", r.Counts)
 	}
-	if all := (after.TotalAlloc - before.TotalAlloc) >> 20; all > 1024 {
+	if all := (after.TotalAlloc - before.TotalAlloc) >> 20; all > 256 {
 		t.Errorf("allocated %d MiB", all)
 	}
 	t.Logf("%v, %d MiB", took, (after.TotalAlloc-before.TotalAlloc)>>20)

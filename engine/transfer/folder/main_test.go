@@ -3,7 +3,6 @@ package folder_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -28,11 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if raceDetector || !storetest.Long() { // histories of one goroutine: a sample will do, unless a flag says otherwise
-		if err := flag.Set("rapid.checks", "20"); err != nil {
-			panic(err)
-		}
-	}
+	storetest.SampleProperties(20) // histories of one goroutine
 	os.Exit(enginetest.Main(m))
 }
 
