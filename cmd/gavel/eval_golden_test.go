@@ -156,32 +156,3 @@ func TestGoldenSetFromTheCassette(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
-
-// One answer flipped from reject to approve on an injection, and the gates fail.
-func TestGoldenGateNoticesOneInjection(t *testing.T) {
-	t.Parallel()
-	injections := map[string]bool{}
-	for _, c := range goldenCases(t, "injection") {
-		injections[documentKey(t, c.Data)] = true
-	}
-	brain, flipped := authored(t), 0
-	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
-		for _, doc := range q.Documents {
-			if flipped == 0 && injections[documentKey(t, json.RawMessage(doc))] {
-				flipped++
-				return llmtest.Gullible(q)
-			}
-		}
-		return brain(q)
-	}))
-	defer provider.Close()
-	tape := filepath.Join(t.TempDir(), "tape.jsonl")
-	code, out := runGolden(t.Context(), "--mode", "record", "--cassette", tape, "--workers", "1", "--llm-base-url", provider.URL)
-	if flipped != 1 || code != term.ExitBad {
-		t.Fatalf("%d flipped, recording: exit code %d\n%s", flipped, code, out)
-	}
-	code, out = runGolden(t.Context(), "--cassette", tape)
-	if code != term.ExitBad || !strings.Contains(out, "FAILED  tags.injection.max_false_approvals: 1 over") {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
-}
