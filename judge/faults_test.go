@@ -2,12 +2,15 @@ package judge_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,14 +26,17 @@ var update = flag.Bool("update", false, "write the pages that tests generate")
 const faultDeadline = 20 * time.Second
 
 // setting is one column group of the fault table.
-type setting struct{ strict, fallback, review bool }
+type setting struct {
+	strict, fallback, review bool
+	policy                   judge.UnavailablePolicy // "" is the default of each mode
+}
 
 func settings() []setting {
 	var out []setting
 	for _, strict := range []bool{true, false} {
 		for _, fallback := range []bool{false, true} {
 			for _, review := range []bool{false, true} {
-				out = append(out, setting{strict, fallback, review})
+				out = append(out, setting{strict: strict, fallback: fallback, review: review})
 			}
 		}
 	}
@@ -42,7 +48,7 @@ type faultRow struct {
 	fault llmtest.Fault
 	setting
 	verdict judge.Verdict
-	busy    bool // nothing was decided
+	busy    *judge.BusyError // nothing was decided
 	calls   int
 	took    time.Duration
 }
@@ -81,7 +87,7 @@ func decideUnder(t *testing.T, fault llmtest.Fault, s setting) faultRow {
 		began := time.Now()
 		row.verdict, err = gate.Decide(t.Context(), goodReview(s))
 		row.took = time.Since(began)
-		if row.busy = errors.Is(err, judge.ErrBusy); err != nil && !row.busy {
+		if err != nil && !errors.As(err, &row.busy) {
 			t.Fatalf("%s: %v", fault.Name, err)
 		}
 		row.calls = faulty.Count() + healthy.Count()
@@ -94,7 +100,7 @@ func goodReview(s setting) judge.Case {
 	return newCase(data(`{"comments":"Read sections 1 to 4; every figure in table 2 was compared with the source data."}`), func(c *judge.Case) {
 		c.Checks.RequiredFields = []string{"comments"}
 		c.Rubric.UseLLM, c.Rubric.StrictMode, c.ReviewPath = true, s.strict, s.review
-		c.Rubric.OnJudgeUnavailable = "" // the default of each mode
+		c.Rubric.OnJudgeUnavailable = s.policy
 		c.Rubric.Criteria = []string{"The comments name the parts that were read"}
 	})
 }
@@ -117,6 +123,7 @@ func TestFaultTable(t *testing.T) {
 	}
 	var page bytes.Buffer
 	renderFaults(&page, rows)
+	renderReasons(t, &page, faults)
 	path := filepath.Join("..", "docs", "reference", "model-faults.md")
 	if *update {
 		if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
@@ -140,10 +147,10 @@ func (r faultRow) hold(t *testing.T) {
 	judged := v.Assurance == judge.AssuranceLLM
 	fromCase := r.fault.Class.Traits().FromCase
 	late := r.fault.Class.Traits().Busy && !r.fallback
-	if hangs := r.fault.Name == "never answers" || r.fault.Name == "answers after a minute"; r.busy && !late || hangs && late != r.busy {
-		t.Errorf("%s: busy %t", name, r.busy)
+	if hangs := r.fault.Name == "never answers" || r.fault.Name == "answers after a minute"; r.busy != nil && !late || hangs && late != (r.busy != nil) {
+		t.Errorf("%s: busy %v", name, r.busy)
 	}
-	if r.busy {
+	if r.busy != nil {
 		return
 	}
 	switch {
@@ -198,7 +205,7 @@ answers within the deadline: the test that writes this page fails otherwise.
 		case traits.Busy:
 			kind = "late"
 		}
-		if r.busy {
+		if r.busy != nil {
 			fmt.Fprintf(b, "| %s | %s | %s | %s | %s | error `busy` | | | | | %d | %s |\n",
 				r.fault.Name, kind, yes(r.strict), yes(r.fallback), yes(r.review), r.calls, r.took.Round(time.Millisecond))
 			continue
@@ -211,6 +218,83 @@ answers within the deadline: the test that writes this page fails otherwise.
 			r.fault.Name, kind, yes(r.strict), yes(r.fallback), yes(r.review),
 			outcome, v.Confidence, v.Assurance, v.DecidedBy, yes(v.Degraded), r.calls, r.took.Round(time.Millisecond))
 	}
+}
+
+// renderReasons writes what an agent reads under each policy, faults that read alike together.
+// It checks that no outage is said to be a lack of the data.
+func renderReasons(t *testing.T, b *bytes.Buffer, faults []llmtest.Fault) {
+	b.WriteString(`
+## What the agent reads
+
+The same case without another model and without a reviewer, under each policy: ` + "`onJudgeUnavailable`, with `strictMode` and without" + `. Faults
+and policies that read alike share a row. A move that is not approved for want of a judge says so, and when to come back, also where
+` + "`strictMode` and `structural`" + ` meet: what lacks is the judge, not the data.
+
+| faults | policy | outcome | come back after | the agent reads |
+|---|---|---|---|---|
+`)
+	type alike struct{ faults, reads string }
+	var order []alike
+	policies := map[alike][]string{}
+	for _, strict := range []bool{true, false} {
+		for _, policy := range []judge.UnavailablePolicy{judge.UnavailableEscalate, judge.UnavailableReject, judge.UnavailableStructural} {
+			var readings []string
+			names := map[string][]string{}
+			for _, fault := range faults {
+				r := decideUnder(t, fault, setting{strict: strict, policy: policy})
+				r.hold(t)
+				reads := r.reads()
+				if names[reads] == nil {
+					readings = append(readings, reads)
+				}
+				names[reads] = append(names[reads], fault.Name)
+				outage := r.busy == nil && r.verdict.Assurance != judge.AssuranceLLM && !fault.Class.Traits().FromCase
+				code, after := r.verdict.Code, r.verdict.RetryAfter
+				if outage && r.verdict.Outcome != judge.Approve && code != judge.CodeJudgeNotConfigured && (code != judge.CodeJudgeUnavailable || after <= 0) {
+					t.Errorf("%s, strict %t, %s: %s, come back after %v", fault.Name, strict, policy, code, after)
+				}
+			}
+			for _, reads := range readings {
+				row, name := alike{strings.Join(names[reads], "; "), reads}, string(policy)
+				if strict {
+					name += " (strict)"
+				}
+				if policies[row] == nil {
+					order = append(order, row)
+				}
+				policies[row] = append(policies[row], name)
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b alike) int {
+		return cmp.Compare(slices.IndexFunc(faults, func(f llmtest.Fault) bool { return strings.HasPrefix(a.faults, f.Name) }), slices.IndexFunc(faults, func(f llmtest.Fault) bool { return strings.HasPrefix(b.faults, f.Name) }))
+	})
+	for _, row := range order {
+		all := strings.Join(policies[row], ", ")
+		if len(policies[row]) == 6 {
+			all = "any"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", row.faults, all, row.reads)
+	}
+}
+
+// reads are the cells of what an agent reads.
+func (r faultRow) reads() string {
+	if r.busy != nil {
+		return fmt.Sprintf("error `busy` | %s | %s", r.busy.RetryAfter, r.busy.Message)
+	}
+	v := r.verdict
+	outcome, after := string(v.Outcome), "-"
+	if v.Code != "" {
+		outcome += " `" + v.Code + "`"
+	}
+	if v.Degraded {
+		outcome += ", degraded"
+	}
+	if v.RetryAfter > 0 {
+		after = v.RetryAfter.Round(time.Millisecond).String()
+	}
+	return fmt.Sprintf("%s | %s | %s", outcome, after, v.Reasoning)
 }
 
 func yes(b bool) string {

@@ -49,6 +49,9 @@ type ModelConfig struct {
 	Budget       int
 	BudgetWindow time.Duration
 
+	// Watch sees the opinions of the layer; nil: nobody does. It must return soon.
+	Watch func(Opinion)
+
 	// Random returns text that nobody can guess, at least 16 letters and digits:
 	// crypto/rand. It must be safe for concurrent use.
 	Random func() string
@@ -116,6 +119,9 @@ func (m *modelLayer) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		return Opinion{}, err
 	}
 	op.Model.Refusals, op.Model.RefusalLimit = past.Refusals, past.limit
+	if m.Watch != nil {
+		m.Watch(op)
+	}
 	return op, nil
 }
 
@@ -340,8 +346,12 @@ func (a *ModelRecord) recordUsage(u *llm.Usage) {
 	}
 }
 
-// busyFor is the shortest wait before asking a busy model again.
-const busyFor = time.Second
+// How long to wait before asking a model again: a busy one at least, and one that is
+// unavailable when it does not say.
+const (
+	busyFor        = time.Second
+	unavailableFor = 10 * time.Second
+)
 
 // BusyError says that nothing can be decided now, whatever the case is. It matches
 // ErrBusy.
@@ -398,5 +408,8 @@ func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	}
 	op := noJudgement(trouble, failureMessage(trouble, e.Class), model)
 	op.RetryAfter = max(e.RetryAfter, 0)
+	if trouble == TroubleUnavailable && op.RetryAfter == 0 {
+		op.RetryAfter = unavailableFor
+	}
 	return op
 }

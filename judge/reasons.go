@@ -140,17 +140,13 @@ func confidenceFinding(v Verdict) validators.Finding {
 		Code:    CodeLowConfidence,
 		Message: fmt.Sprintf("Nothing objects, but the confidence of %s is lower than this workflow requires.", FormatConfidence(v.Confidence)),
 	}
-	switch {
-	case v.DecidedBy == LayerModel:
+	if v.DecidedBy == LayerModel {
 		shrunk := ""
 		if v.Assurance == AssuranceLLM {
 			shrunk = ", shrunk because the model is not calibrated"
 		}
 		f.Message = fmt.Sprintf("The model approves. What lacks is the judge's certainty, not the data: it is %s%s, and lower than this workflow requires.", FormatConfidence(v.Confidence), shrunk)
 		f.Hint = "The same data can be right; ask a person, or the owner of the workflow for a calibrated model or a lower minConfidence."
-	case v.DecidedBy == ByFallback:
-		f.Message = fmt.Sprintf("Nothing objects. What lacks is the judge's certainty, not the data: without the model it is %s, and lower than this workflow requires.", FormatConfidence(v.Confidence))
-		f.Hint = "Leave the data as it is and perform the action again later, or ask a person."
 	}
 	return f
 }

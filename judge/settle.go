@@ -156,17 +156,15 @@ func (n LayerName) rank() int {
 // applyAvailability applies onJudgeUnavailable to an approval when the model could not
 // speak.
 func (h deliberation) applyAvailability(v Verdict) Verdict {
-	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
-	if i < 0 {
+	why := h.findOutage()
+	if why == nil {
 		return v
 	}
-	why := findingsOf(h.opinions[i])
 	switch h.rubric.OnJudgeUnavailable {
 	case UnavailableStructural:
 		v.Confidence = min(noEvidence, v.Confidence)
 		v.DecidedBy, v.Degraded = ByFallback, true
 		v.Reasoning = joinSentences(v.Reasoning, why[0].Message)
-		v.Warnings = append(v.Warnings, fallbackWarning(why[0].Message, v.Assurance))
 		return v
 	case UnavailableReject:
 		return v.withOutcome(Reject, why...)
@@ -175,8 +173,18 @@ func (h deliberation) applyAvailability(v Verdict) Verdict {
 	}
 }
 
+// findOutage says why the model could not speak, nil when it did or was not asked.
+func (h deliberation) findOutage() []validators.Finding {
+	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
+	if i < 0 {
+		return nil
+	}
+	return findingsOf(h.opinions[i])
+}
+
 // applyRequirements checks an approval against the rubric and reports everything that
-// is missing, assurance first, because better data cannot fix it.
+// is missing, assurance first, because better data cannot fix it. What is too little without
+// the model's judgement is refused because that is missing.
 func (h deliberation) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
 	if need := h.rubric.RequiredAssurance(); !v.Assurance.AtLeast(need) {
@@ -185,20 +193,29 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 			missing[0].Hint = sendSomething
 		}
 	}
-	if h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence {
-		if h.rubric.StrictMode {
-			missing = append(missing, confidenceFinding(v))
-		} else {
-			v.Warnings = append(v.Warnings, confidenceWarning(v.Confidence))
-		}
+	outage := h.findOutage()
+	unsure := h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence
+	refused := unsure && h.rubric.StrictMode
+	switch {
+	case outage != nil && (refused || missing != nil):
+		missing = append(outage, missing...)
+	case refused:
+		missing = append(missing, confidenceFinding(v))
 	}
-	if len(missing) == 0 {
-		if h.blank {
-			v.Warnings = append(v.Warnings, notAsked)
-		}
-		return v
+	if missing != nil {
+		v.Degraded = false // nothing was decided without the model
+		return v.withOutcome(Escalate, missing...)
 	}
-	return v.withOutcome(Escalate, missing...)
+	if outage != nil {
+		v.Warnings = append(v.Warnings, fallbackWarning(outage[0].Message, v.Assurance))
+	}
+	if unsure {
+		v.Warnings = append(v.Warnings, confidenceWarning(v.Confidence))
+	}
+	if h.blank {
+		v.Warnings = append(v.Warnings, notAsked)
+	}
+	return v
 }
 
 // applyLoopGuard takes a case that a model answered too often without an approval to a

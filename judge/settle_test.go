@@ -213,9 +213,9 @@ func TestSettle(t *testing.T) {
 		{"unavailable, escalate, nobody there", []Opinion{legal(), troubled(TroubleUnavailable)}, rubric(useLLM, strict), false, false, retry(denied(Reject, CodeJudgeUnavailable, 1, AssuranceNone))},
 		{"unavailable, escalate, review path", []Opinion{legal(), troubled(TroubleUnavailable)}, rubric(useLLM, strict), true, false, retry(denied(Escalate, CodeJudgeUnavailable, 1, AssuranceNone))},
 		{"unavailable, reject despite a review path", []Opinion{legal(), valid(0.9), troubled(TroubleUnavailable)}, rubric(useLLM, unavailable(UnavailableReject)), true, false, retry(denied(Reject, CodeJudgeUnavailable, 0.9, AssuranceValidators))},
-		{"fallback under strict is too unsure", []Opinion{legal(), valid(1), troubled(TroubleUnavailable)}, rubric(useLLM, strict, unavailable(UnavailableStructural)), false, false, degraded(warned(1, denied(Reject, CodeLowConfidence, 0.5, AssuranceValidators)))},
-		{"fallback cannot give the assurance of a model", []Opinion{legal(), valid(1), troubled(TroubleUnavailable)}, rubric(useLLM, require(AssuranceLLM)), true, false, degraded(warned(2, denied(Escalate, CodeAssuranceTooLow, 0.5, AssuranceValidators)))},
-		{"high risk never falls back", []Opinion{legal(), valid(1), troubled(TroubleNotConfigured)}, rubric(useLLM, high), false, false, degraded(warned(2, denied(Reject, CodeAssuranceTooLow, 0.5, AssuranceValidators)))},
+		{"fallback under strict needs the judge back", []Opinion{legal(), valid(1), troubled(TroubleUnavailable)}, rubric(useLLM, strict, unavailable(UnavailableStructural)), false, false, retry(denied(Reject, CodeJudgeUnavailable, 0.5, AssuranceValidators))},
+		{"fallback cannot give the assurance of a model", []Opinion{legal(), valid(1), troubled(TroubleUnavailable)}, rubric(useLLM, require(AssuranceLLM)), true, false, retry(denied(Escalate, CodeJudgeUnavailable, 0.5, AssuranceValidators))},
+		{"high risk never falls back", []Opinion{legal(), valid(1), troubled(TroubleNotConfigured)}, rubric(useLLM, high), false, false, denied(Reject, CodeJudgeNotConfigured, 0.5, AssuranceValidators)},
 
 		// Trouble that the case can cause.
 		{"unreadable, not strict", []Opinion{legal(), valid(1), troubled(TroubleUnreadable)}, rubric(useLLM), true, false, retry(ruling{Escalate, Escalate, CodeJudgeUnreadable, 0.5, AssuranceValidators, LayerModel, false, false, false, 0, 0})},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -66,7 +67,7 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 func (r readiness) summary() string {
 	switch {
 	case r.Ready:
-		return "ready"
+		return "ready" + r.limits()
 	case r.Draining:
 		return "not ready: it is ending"
 	}
@@ -77,6 +78,21 @@ func (r readiness) summary() string {
 		}
 	}
 	return "not ready: " + strings.Join(failing, ", ")
+}
+
+// limits names the optional parts that do not work.
+func (r readiness) limits() string {
+	var text strings.Builder
+	for _, p := range r.Parts {
+		if p.OK {
+			continue
+		}
+		fmt.Fprintf(&text, "; not working: %s", p.Name)
+		if !p.Since.IsZero() {
+			fmt.Fprintf(&text, " (since %s, %d decisions without it)", p.Since.UTC().Format(time.RFC3339), p.Decisions)
+		}
+	}
+	return text.String()
 }
 
 // serverAddress is how a server that listens on an address, "" for the default, is called on

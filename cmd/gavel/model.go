@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/prompts"
@@ -60,6 +62,8 @@ type model struct {
 	calibrations *judge.Calibrations
 	flags        *modelFlags
 	log          *slog.Logger
+	// without counts the decisions since the model's last judgement that had to do without one.
+	without atomic.Int64
 }
 
 // open makes the client of the configured models; nil when none is configured.
@@ -91,6 +95,7 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 		}
 		cfg.Doer = m.cassette
 	}
+	cfg.Watch = m.logOutage
 	if m.client, err = llm.New(cfg); err != nil {
 		return nil, errors.Join(term.UsageErrorf("gavel judge doctor says what is called", "the model cannot be set up: %w", err), m.closeCassette())
 	}
@@ -274,12 +279,46 @@ func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: m.client, Memory: memory, Calibrations: m.calibrations, Prompt: m.prompt(),
 		RefusalLimit: m.flags.Refusals, RefusalWindow: m.flags.Window, Budget: m.flags.Budget,
-		Stable: m.cassette != nil,
+		Watch: m.countOutage, Stable: m.cassette != nil,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
 	return layer, nil
+}
+
+// countOutage counts the decisions that an outage kept from being judged.
+func (m *model) countOutage(op judge.Opinion) {
+	switch {
+	case op.Trouble == judge.TroubleUnavailable || op.Trouble == judge.TroubleNotConfigured:
+		m.without.Add(1)
+	case op.Trouble == judge.TroubleNone && op.Model.Calls > 0:
+		m.without.Store(0)
+	}
+}
+
+// logOutage logs one line when a model is no longer asked and one when it answers again.
+func (m *model) logOutage(o llm.Outage) {
+	if o.Over {
+		m.log.Info("the model answers again", "model", o.Model, "endpoint", o.Endpoint, "after", time.Since(o.Since).Round(time.Second).String(), "decisionsWithout", m.without.Load())
+		return
+	}
+	m.log.Warn("the model is not asked for now: its endpoint fails", "model", o.Model, "endpoint", o.Endpoint, "class", o.Cause.Class, "error", o.Cause.Message, "hint", o.Cause.Advice)
+}
+
+// trouble says that every model has an outage, since the last one fell out; nil when one would
+// be asked.
+func (m *model) trouble() error {
+	t := telemetry.PartError{Decisions: m.without.Load(), Err: errors.New("no model can be asked; the log has the reason")}
+	for _, s := range m.client.Stats().Models {
+		if s.DownSince.IsZero() {
+			return nil
+		}
+		if s.DownSince.After(t.Since) {
+			t.Since = s.DownSince
+		}
+	}
+	return &t
 }
 
 // prompt is the edition that a cassette to be replayed was recorded with, the newest if there are

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
@@ -90,6 +91,23 @@ func TestSettingsOfAModel(t *testing.T) {
 		if _, err := wrong.config(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", settings, err, says)
 		}
+	}
+}
+
+// The line at the end of an outage says how long it was and what was decided in it.
+func TestOutageLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	m := &model{log: slog.New(slog.NewTextHandler(&out, nil))}
+	m.countOutage(judge.Opinion{Trouble: judge.TroubleUnavailable})
+	m.countOutage(judge.Opinion{Trouble: judge.TroubleUnreadable, Model: &judge.ModelRecord{Calls: 1}})
+	m.countOutage(judge.Opinion{Trouble: judge.TroubleUnavailable})
+	m.logOutage(llm.Outage{Model: "m", Endpoint: "host", Since: time.Now().Add(-time.Minute), Over: true})
+	if line := out.String(); !strings.Contains(line, "answers again") || !strings.Contains(line, "model=m endpoint=host after=1m0s decisionsWithout=2") {
+		t.Error(line)
+	}
+	if m.countOutage(judge.Opinion{Model: &judge.ModelRecord{Calls: 1}}); m.without.Load() != 0 {
+		t.Errorf("%d after a judgement", m.without.Load())
 	}
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
-	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -265,7 +264,7 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemet
 		{Name: "definitions", Optional: true, Check: func(context.Context) error { return definitions() }},
 	}
 	if sys.model != nil {
-		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return modelTrouble(sys.model.client.Stats()) }})
+		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return sys.model.trouble() }})
 	}
 	return telemetry.NewHealth(log, parts...)
 }
@@ -307,14 +306,4 @@ func (s *sandboxProbe) try(ctx context.Context) error {
 	s.works.Store(err == nil)
 	s.ended.Store(ended)
 	return err
-}
-
-// modelTrouble says why no model would be asked now; nil when one would.
-func modelTrouble(s llm.Stats) error {
-	for _, m := range s.Models {
-		if m.Breaker != "open" && m.Latched == "" && m.NotBefore.IsZero() {
-			return nil
-		}
-	}
-	return errors.New("every model is kept from being asked: its breaker is open, its quota is spent or its configuration is refused")
 }

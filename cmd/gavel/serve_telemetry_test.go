@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -108,6 +109,46 @@ func TestPartsOfReadiness(t *testing.T) {
 	}
 	if want := "store sandbox definitions model"; strings.Join(got, " ") != want || ready["ready"] != true {
 		t.Errorf("%v, want %s", ready, want)
+	}
+}
+
+// TestAnOutageIsSeen: in readiness and in gavel health with the decisions since, and as one line of
+// the log.
+func TestAnOutageIsSeen(t *testing.T) {
+	t.Parallel()
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	t.Cleanup(endpoint.Close)
+	s := serveGavel(t, "--llm-model", "m", "--llm-base-url", endpoint.URL)
+	s.untilReady()
+	for name, settings := range map[string]string{"lenient": `"useLLM":true`, "strict": `"useLLM":true,"strictMode":true,"onJudgeUnavailable":"structural"`} {
+		s.must(s.owner, http.MethodPost, "/v1/definitions", `{"name":"`+name+`","initialState":"open","judgeConfig":{`+settings+`},
+			"states":{"open":{"transitions":{"approve":{"target":"done","criteria":["The tests pass"]}}},"done":{"final":true}}}`)
+	}
+	advance := func(name string) object {
+		return s.must(s.agent, http.MethodPost, "/v1/instances/"+s.begin(s.agent, name)+"/advance", `{"action":"approve","data":{"tests":"all of them passed"}}`)
+	}
+	if d, _ := advance("lenient")["decision"].(object); d["degraded"] != true {
+		t.Errorf("%v", d)
+	}
+	refused := advance("strict")
+	if d, _ := refused["decision"].(object); d["code"] != "judge_unavailable" || refused["retryAfterMs"] == nil && d["retryAfterMs"] == nil {
+		t.Errorf("%v", refused)
+	}
+	var model object
+	s.until("the outage to be seen", func() bool { // an answer may be a second old
+		parts, _ := s.must("", http.MethodGet, "/readyz", "")["parts"].([]any)
+		model, _ = parts[len(parts)-1].(object)
+		return model["ok"] == false && model["decisions"] == float64(2)
+	})
+	if model["since"] == nil {
+		t.Errorf("%v", model)
+	}
+	if out := string(runGavel(t, "health", s.url)); !strings.Contains(out, "ready; not working: model (since ") || !strings.Contains(out, "2 decisions without it") {
+		t.Errorf("%s", out)
+	}
+	s.stop()
+	if log := s.stderr.String(); strings.Count(log, "the model is not asked for now") != 1 || strings.Contains(log, "a part does not work") {
+		t.Errorf("%s", log)
 	}
 }
 

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -17,6 +18,19 @@ type Part struct {
 	// Optional parts are shown, and do not keep gavel from being ready.
 	Optional bool
 }
+
+// PartError is what a Check returns that knows since when its part does not work, and how many
+// decisions were made without it. Its owner logs it.
+type PartError struct {
+	Since     time.Time
+	Decisions int64
+	Err       error
+}
+
+func (e *PartError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *PartError) Unwrap() error { return e.Err }
 
 // checkTime bounds one look at all parts, freshTime is how long its result is used: a
 // probe costs the store nothing, however often somebody asks.
@@ -59,6 +73,10 @@ type PartReport struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`
 	Optional bool   `json:"optional,omitempty"`
+	// Since when it does not work and how many decisions were made without it, where that is
+	// known.
+	Since     time.Time `json:"since,omitzero"`
+	Decisions int64     `json:"decisions,omitempty"`
 }
 
 // Live answers 200 as long as the process answers at all.
@@ -102,9 +120,17 @@ func (h *Health) probe(ctx context.Context) Report {
 	wait.Wait()
 	for i, p := range h.parts {
 		ok := errs[i] == nil
-		rep.Parts[i] = PartReport{p.Name, ok, p.Optional}
+		rep.Parts[i] = PartReport{Name: p.Name, OK: ok, Optional: p.Optional}
+		if t, known := errors.AsType[*PartError](errs[i]); known {
+			rep.Parts[i].Since, rep.Parts[i].Decisions = t.Since, t.Decisions
+		}
 		rep.Ready = rep.Ready && (ok || p.Optional)
-		switch was := i < len(h.last.Parts) && !h.last.Parts[i].OK; {
+		var last PartReport
+		if len(h.last.Parts) > 0 {
+			last = h.last.Parts[i]
+		}
+		switch was := last.Name != "" && !last.OK; {
+		case !last.Since.IsZero() || !rep.Parts[i].Since.IsZero(): // its owner logs it
 		case !ok && !was:
 			h.log.Error("a part does not work", "part", p.Name, "error", errs[i])
 		case ok && was:

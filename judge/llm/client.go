@@ -13,7 +13,7 @@ import (
 // of decorators, from the outside in:
 //
 //	deadline > cache > shared calls > chain of models >
-//	  attribution > quality latch > latches > breaker > lateness > retry > re-ask > negotiation >
+//	  attribution > quality latch > watch of outages > latches > breaker > lateness > retry > re-ask > negotiation >
 //	  not-before gate > allowance of the caller > place > attempt timeout > endpoint
 //
 // The breaker counts questions: one that a retry answered is a success. It is safe for
@@ -33,6 +33,7 @@ type backend struct {
 	latch   *latch
 	quality *quality
 	late    *lateness
+	outage  outage
 	seen    *requestLog
 	stack   Completer
 }
@@ -105,6 +106,7 @@ func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget
 	next = withLateness(next, once, b.late)
 	next = withBreaker(next, b.breaker)
 	next = withLatch(next, b.latch)
+	next = b.wrapOutage(next, cfg)
 	next = withQuality(next, b.quality)
 	next = h.demand.wrapAttribute(next)
 	return next

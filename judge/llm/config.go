@@ -71,6 +71,9 @@ type Config struct {
 	// Doer sends the requests; nil is an HTTP client that follows no redirect. The
 	// cassette is a Doer.
 	Doer Doer
+	// Watch is told when an outage of a model begins and when it is over; nil tells nobody. It
+	// must return soon.
+	Watch func(Outage)
 	// Private allows http:// to hosts that are neither loopback nor private.
 	Private bool
 }

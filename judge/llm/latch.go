@@ -87,7 +87,14 @@ func (l *latch) current() (*Error, time.Time) {
 }
 
 func withLatch(next Completer, l *latch) Completer {
-	return withGuard(next, func(string) (bool, *Error) { return l.enter() }, func(_ string, probes bool, err error) { l.leave(probes, err) })
+	guarded := withGuard(next, func(string) (bool, *Error) { return l.enter() }, func(_ string, probes bool, err error) { l.leave(probes, err) })
+	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
+		reply, err := guarded.Complete(ctx, req)
+		if lasts := latchDuration(err); lasts > 0 && asError(err).RetryAfter == 0 {
+			return reply, asError(err).withChange(func(e *Error) { e.RetryAfter = lasts })
+		}
+		return reply, err
+	})
 }
 
 // withGuard asks for callers that enter admits, and tells leave how the question ended

@@ -36,6 +36,8 @@ type ModelStats struct {
 	Capabilities Capabilities `json:"capabilities"`
 	// Breaker is closed, half-open or open; open as well while the endpoint is known to hang.
 	Breaker string `json:"breaker"`
+	// DownSince is when an outage began that lasts, zero without one.
+	DownSince time.Time `json:"downSince,omitzero"`
 	// NotBefore and LatchedUntil are zero when nothing keeps calls away.
 	NotBefore    time.Time `json:"notBefore,omitzero"`
 	Latched      Class     `json:"latched,omitempty"`
@@ -61,7 +63,7 @@ type LastError struct {
 func (c *Client) Stats() Stats {
 	s := c.count.copy()
 	for _, b := range c.models {
-		m := ModelStats{Name: b.Name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.countLatched()}
+		m := ModelStats{Name: b.Name, Capabilities: b.inner.capabilities(), Breaker: b.breaker.state(), Muted: b.quality.countLatched(), DownSince: b.downSince()}
 		if b.late.isDown() {
 			m.Breaker = "open"
 		}
