@@ -240,7 +240,7 @@ func TestClose(t *testing.T) {
 func TestNoWorkerToBeHad(t *testing.T) {
 	for path, want := range map[string]string{
 		"/nonexistent/worker": "no such file",
-		"/bin/true":           "must begin with worker.Main()",
+		"/bin/true":           "must begin with worker.Main(",
 		"/bin/cat":            "not a worker",
 	} {
 		if _, err := os.Stat(path); err != nil && want != "no such file" {

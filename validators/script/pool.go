@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -38,11 +39,22 @@ type Pool struct {
 	warnOnce sync.Once
 }
 
+// ErrNoMain reports that this program cannot serve as its own worker: it would run its main
+// instead of a script.
+var ErrNoMain = errors.New("main does not begin with worker.Main, so this program cannot run scripts; write as the first line of func main (in tests, of func TestMain):\n\n" +
+	"\tworker.Main(workflow.AnswerLintRequest)\n\n" +
+	"and import github.com/gavel-mcp/gavel/validators/script/worker and github.com/gavel-mcp/gavel/engine/workflow")
+
+var mainSeen atomic.Bool
+
+// SeeMain notes that this program begins with worker.Main, which calls it.
+func SeeMain() { mainSeen.Store(true) }
+
 // NewPool makes a pool. It starts no process unless cfg.Warm is set. The error
 // names every setting that cannot work.
 func NewPool(cfg Config) (*Pool, error) {
-	if IsWorker(os.Args) {
-		return nil, errors.New("script: this process was started as a worker, but its main (or TestMain) does not begin with worker.Main()")
+	if IsWorker(os.Args) || cfg.WorkerPath == "" && !mainSeen.Load() {
+		return nil, ErrNoMain
 	}
 	cfg = cfg.WithDefaults()
 	if err := cfg.validate(); err != nil {

@@ -85,7 +85,7 @@ func startProcess(ctx context.Context, path, name string, setup Setup, limit tim
 			err = fmt.Errorf("%w (%s)", err, p.lastOutput)
 		}
 		p.closePipes()
-		return nil, fmt.Errorf("start worker %s: %w; its main must begin with worker.Main()", path, err)
+		return nil, fmt.Errorf("start worker %s: %w; its main must begin with worker.Main(workflow.AnswerLintRequest)", path, err)
 	}
 	return p, nil
 }

@@ -26,6 +26,7 @@ import (
 // the first counts. Without one, the worker says that it reads none.
 func Main(read ...func(request []byte) []byte) {
 	if !script.IsWorker(os.Args) {
+		script.SeeMain()
 		return
 	}
 	prepareProcess()
