@@ -166,13 +166,13 @@ func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve
 // hasModel reports whether a model is configured, true when the Completer does not
 // tell.
 func (m *modelLayer) hasModel(name string) bool {
-	names := m.modelNames()
+	names := m.Names()
 	return name == "" || names == nil || slices.Contains(names, name)
 }
 
-// modelNames are the configured models, the default one first; nil when the Completer does not
+// Names are the configured models, the default one first; nil when the Completer does not
 // tell.
-func (m *modelLayer) modelNames() []string {
+func (m *modelLayer) Names() []string {
 	if c, ok := m.Completer.(interface{ Names() []string }); ok {
 		return c.Names()
 	}
@@ -222,7 +222,7 @@ func (m *modelLayer) promptFor(r Rubric) string {
 		return editions[0]
 	}
 	model := r.Model
-	if names := m.modelNames(); model == "" && len(names) > 0 {
+	if names := m.Names(); model == "" && len(names) > 0 {
 		model = names[0]
 	}
 	criteria := CriteriaDigest(r)

@@ -72,7 +72,7 @@ func (c *startCmd) Run(ctx context.Context, con *console) error {
 	}
 	var load func(*system) error
 	if len(c.Definitions) > 0 && c.Server == "" {
-		load = func(sys *system) error { return loadDefinitions(ctx, con.log, sys.engine, c.Definitions) }
+		load = func(sys *system) error { return loadDefinitions(ctx, con.log, sys.Engine, c.Definitions) }
 	}
 	g, done, err := c.open(ctx, con, load != nil, load)
 	if err != nil {

@@ -69,7 +69,7 @@ func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	result, err := anchoring{auditor: sys.auditor, file: c.File}.anchor(ctx)
+	result, err := anchoring{auditor: sys.Auditor, file: c.File}.anchor(ctx)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (f anchorFlags) watch(ctx context.Context, log *slog.Logger, sys *system) (
 	if sys.anchors == nil {
 		return func() {}
 	}
-	a := anchoring{auditor: sys.auditor, file: f.AnchorFile}
+	a := anchoring{auditor: sys.Auditor, file: f.AnchorFile}
 	end := runEvery(ctx, f.AnchorEvery, f.AnchorEvery, func(ctx context.Context) { a.tell(ctx, log) })
 	return func() {
 		end()

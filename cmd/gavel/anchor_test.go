@@ -32,7 +32,7 @@ func TestServersAnchor(t *testing.T) {
 		stop := flags.watch(t.Context(), log, sys)
 		start := func() {
 			t.Helper()
-			if _, err := sys.engine.Start(t.Context(), localCLI, engine.StartRequest{Type: "w"}); err != nil {
+			if _, err := sys.Engine.Start(t.Context(), localCLI, engine.StartRequest{Type: "w"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -40,7 +40,7 @@ func TestServersAnchor(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			got := 0
-			for _, err := range sys.auditor.Anchors(t.Context(), localCLI, 0) {
+			for _, err := range sys.Auditor.Anchors(t.Context(), localCLI, 0) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -51,7 +51,7 @@ func TestServersAnchor(t *testing.T) {
 				t.Fatalf("%d anchors, %d published, want %d; %v", got, len(p.notes), want, err)
 			}
 		}
-		if _, err := sys.engine.Define(t.Context(), localCLI, engine.DefineRequest{
+		if _, err := sys.Engine.Define(t.Context(), localCLI, engine.DefineRequest{
 			Source: "test", Document: []byte(`{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":"a"}}}}`),
 		}); err != nil {
 			t.Fatal(err)

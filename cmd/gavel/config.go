@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -267,11 +268,10 @@ func issuesOf(err error) []string {
 // checkConfig finds all that can be told of a file. The environment and flags do not count,
 // so that what only they could make whole is let pass.
 func checkConfig(path string) error {
-	file, err := config.Load(path)
-	if err != nil {
+	if _, err := config.Load(path); err != nil {
 		return badConfig(err)
 	}
-	manager, err := openEvidence(file)
+	manager, err := openEvidence(path)
 	if err == nil {
 		manager.Close()
 	}
@@ -336,11 +336,7 @@ func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	file, err := config.Load(f.Config)
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	manager, err := openEvidence(file)
+	manager, err := openEvidence(f.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -351,16 +347,12 @@ func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
 	return manager, nil
 }
 
-func openEvidence(file *config.File) (*evidence.Manager, error) {
-	declared, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+func openEvidence(path string) (*embed.Fetcher, error) {
+	declared, err := embed.OpenFetcher(path, thisProgram())
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	manager, err := evidence.New(declared, evidence.Options{Watcher: thisProgram()})
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	return manager, nil
+	return declared, nil
 }
 
 // thisProgram is where the running program lies; "" when that cannot be told. On Linux

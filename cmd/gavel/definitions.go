@@ -17,16 +17,14 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // localCLI is who the command line is: whoever can run it on the store's machine
 // can also write the store.
-var localCLI = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
-
-// maxDefinition is the largest definition file that is read, in bytes.
-const maxDefinition = 256 << 10
+var localCLI = embed.Operator
 
 // definitionFiles expands patterns to files: a file, a folder (its .json, .yaml
 // and .yml files) or a glob. Sorted, each once, without files of tests; a pattern without a
@@ -112,19 +110,9 @@ func hasDefinitionEnding(path string) bool {
 }
 
 // readDefinition reads a definition's file; the files that it names are read when it is parsed.
-func readDefinition(path string) (req engine.DefineRequest, err error) {
-	info, err := os.Stat(path) //nolint:gosec // the user names the file
-	if err != nil {
-		return req, term.UnknownErrorf("", "cannot read the definition: %w", err)
-	}
-	if info.Size() > maxDefinition {
-		return req, term.UsageErrorf("", "%s has %d bytes; a definition has at most %d", path, info.Size(), maxDefinition)
-	}
-	req = engine.DefineRequest{Source: path, Files: filesBelow(filepath.Dir(path))}
-	if req.Document, err = os.ReadFile(path); err != nil { //nolint:gosec // as above
-		return req, term.UnknownErrorf("", "cannot read the definition: %w", err)
-	}
-	return req, nil
+func readDefinition(path string) (engine.DefineRequest, error) {
+	req, err := embed.ReadDefinition(path)
+	return req, engineFailure(err)
 }
 
 // noteFiles calls note with the path of each file that the definition names, before it is read.
@@ -143,31 +131,6 @@ func parseDefinition(path string) (*workflow.Definition, error) {
 		return nil, err
 	}
 	return workflow.ParseWithFiles(req.Source, req.Document, req.Files)
-}
-
-// filesBelow reads the files that a definition in the folder names. No name and no link in
-// the folder leads out of it.
-func filesBelow(dir string) workflow.Files {
-	return func(name string) ([]byte, error) {
-		root, err := os.OpenRoot(dir)
-		if err != nil {
-			return nil, err
-		}
-		defer root.Close()
-		info, err := root.Stat(name)
-		if path, ok := errors.AsType[*fs.PathError](err); ok {
-			return nil, path.Err // the name is in the message already
-		}
-		switch {
-		case err != nil:
-			return nil, err
-		case !info.Mode().IsRegular(): // a pipe would keep the reader waiting
-			return nil, errors.New("it is not a regular file")
-		case info.Size() > maxDefinition:
-			return nil, fmt.Errorf("it has %d bytes, more than a definition may have", info.Size())
-		}
-		return root.ReadFile(name)
-	}
 }
 
 // issueLine is an issue as compilers write them: file:line: severity: message.

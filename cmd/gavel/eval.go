@@ -200,7 +200,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
 	run := func(layer judge.Layer, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result)) error {
-		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.compiler, layer), Workers: c.Workers, Repeats: repeats, Budget: budget, Progress: func(done int) {
+		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer), Workers: c.Workers, Repeats: repeats, Budget: budget, Progress: func(done int) {
 			if done == set.n {
 				progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
 				return

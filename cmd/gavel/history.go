@@ -244,7 +244,7 @@ func (c *historyExportCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstance(ctx, &q.Instance); err != nil {
 		return err
 	}
-	export := func(w io.Writer) error { return exportDecisions(ctx, sys.engine, q, w) }
+	export := func(w io.Writer) error { return exportDecisions(ctx, sys.Engine, q, w) }
 	if c.Out == "" {
 		return export(con.rawOut)
 	}

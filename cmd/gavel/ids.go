@@ -191,5 +191,5 @@ func (s *system) completeInstance(ctx context.Context, id *string) error {
 
 // asOperator performs operations as the operator of the store.
 func (s *system) asOperator() operation.Call {
-	return operation.Call{Engine: s.engine, Caller: auth.Identity{Principal: localCLI}}
+	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}}
 }

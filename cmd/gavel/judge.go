@@ -12,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
@@ -62,7 +63,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	source := engine.DefineRequest{Source: filepath.Base(c.File)}
 	var err error
 	if c.File != "-" {
-		source.Files = filesBelow(filepath.Dir(c.File))
+		source.Files = embed.FilesBelow(filepath.Dir(c.File))
 	}
 	if source.Document, err = readSource(con, c.File); err != nil {
 		return err

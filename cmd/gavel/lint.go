@@ -78,7 +78,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer box.Close()
-	options.Compiler = box.compiler
+	options.Compiler = box.Compiler
 
 	report := lintReport{Files: []lintFile{}}
 	for _, file := range files {

@@ -58,7 +58,7 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstances(ctx, c.Instance); err != nil {
 		return err
 	}
-	r, err := sys.engine.Migrate(ctx, localCLI, engine.MigrateRequest{
+	r, err := sys.Engine.Migrate(ctx, localCLI, engine.MigrateRequest{
 		Workflow: c.Workflow, FromVersion: c.From, ToVersion: c.To, States: c.State, Instances: c.Instance, DryRun: c.DryRun,
 	})
 	if err != nil && len(r.Entries) == 0 {
@@ -149,7 +149,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	r, err := sys.auditor.Retain(ctx, localCLI, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit})
+	r, err := sys.Auditor.Retain(ctx, localCLI, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -229,7 +229,7 @@ func (c *sealCmd) Run(ctx context.Context, con *console) error {
 	if key := keyBeside(sys.path); !isFile(key) {
 		con.log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
 	}
-	r, err := sys.engine.SealRules(ctx, localCLI, engine.SealRequest{All: true, DryRun: !c.Accept})
+	r, err := sys.Engine.SealRules(ctx, localCLI, engine.SealRequest{All: true, DryRun: !c.Accept})
 	if err != nil {
 		return engineFailure(err)
 	}

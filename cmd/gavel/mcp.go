@@ -14,7 +14,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -26,11 +26,8 @@ type toolFlags struct {
 	ResultText    string `name:"result-text" enum:"json,short" default:"json" placeholder:"FORM" help:"What the text of an answer holds: json, the whole answer, the default; or short, one line, with the answer as structured content."`
 }
 
-// configure sets them in the configuration of a face.
-func (f *toolFlags) configure(cfg mcpface.Config) mcpface.Config {
-	cfg.ToolNames, cfg.Toolset, cfg.ResultText = mcpface.ToolNames(f.ToolNames), mcpface.Toolset(f.Toolset), mcpface.ResultText(f.ResultText)
-	cfg.OutputSchemas = f.OutputSchemas
-	return cfg
+func (f *toolFlags) tools() embed.Tools {
+	return embed.Tools{Names: f.ToolNames, Set: f.Toolset, ResultText: f.ResultText, OutputSchemas: f.OutputSchemas}
 }
 
 // reviewFlags say whether moves wait for a person, and who may ask that person.
@@ -146,7 +143,7 @@ func checkPrincipal(id string) error {
 }
 
 func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal engine.Principal) error {
-	if err := loadDefinitions(ctx, con.log, sys.engine, c.Definitions); err != nil {
+	if err := loadDefinitions(ctx, con.log, sys.Engine, c.Definitions); err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
@@ -154,17 +151,11 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	}
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
-		defer watchReviews(ctx, con.log, sys.engine)()
+		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
-	face, err := mcpface.New(c.configure(mcpface.Config{
-		Engine: sys.engine, Principal: principal, Version: readBuild().Version, Logger: con.log, Reviews: c.Reviews, Elicit: c.Elicit,
-	}))
-	if err != nil {
-		return term.UsageErrorf("", "cannot set up the server: %w", err)
-	}
-	defer forgiveOnHangup(con.log, sys.pool)()
+	defer forgiveOnHangup(con.log, sys.Pool)()
 	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role), "models", strings.Join(sys.model.names(), ", "))
-	if err := face.ServeStdio(ctx, con.stdin, con.rawOut); err != nil && !errors.Is(err, context.Canceled) {
+	if err := sys.ServeStdio(ctx, c.tools(), principal, con.stdin, con.rawOut); err != nil && !errors.Is(err, context.Canceled) {
 		return term.UnknownErrorf("", "the connection failed: %w", err)
 	}
 	return nil
@@ -208,13 +199,13 @@ func warnMissing(ctx context.Context, log *slog.Logger, sys *system) error {
 	if sys.model != nil && sys.sources != nil {
 		return nil
 	}
-	stored, err := sys.store.Definitions(ctx)
+	stored, err := sys.Store.Definitions(ctx)
 	if err != nil {
 		return term.UnknownErrorf("", "cannot read the store: %w", err)
 	}
 	var judged, fetching []string
 	for _, newest := range stored {
-		d, err := sys.store.Definition(ctx, newest.Name, newest.Version)
+		d, err := sys.Store.Definition(ctx, newest.Name, newest.Version)
 		if err != nil {
 			return term.UnknownErrorf("", "cannot read the store: %w", err)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,9 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
-	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/engine/embed"
 )
 
 // fadingPaper is a workflow whose histories are kept for a month.
@@ -25,32 +22,15 @@ const fadingPaper = `{"name":"paper","initialState":"draft","retention":{"events
 // agedStore is a store in which everything happened a hundred days ago.
 func agedStore(t *testing.T, path string) {
 	t.Helper()
-	box, err := newSandbox(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer box.Close()
-	key, err := digestKey(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	pipeline, err := judge.New(judge.Config{Compiler: box.compiler})
-	if err != nil {
-		t.Fatal(err)
-	}
 	now := time.Now().Add(-100 * 24 * time.Hour)
-	e, err := engine.New(engine.Config{
-		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key), RuleKey: key,
-		Now: func() time.Time { now = now.Add(time.Second); return now },
-	})
+	sys, err := embed.Open(t.Context(), embed.Config{Store: path, Configure: func(c *engine.Config) {
+		c.Now = func() time.Time { now = now.Add(time.Second); return now }
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer sys.Close()
+	e := sys.Engine
 	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 	if _, err := e.Define(t.Context(), localCLI, engine.DefineRequest{Document: []byte(fadingPaper)}); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -87,7 +88,7 @@ func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	defer func() { _ = box.Close() }() // the workers hold nothing
-	cfg.Compiler = box.compiler
+	cfg.Compiler = box.Compiler
 	if err := c.redefine(ctx, box, &cfg, &about); err != nil {
 		return err
 	}
@@ -199,13 +200,13 @@ func (*replayCmd) digester(con *console, path string) (engine.Digester, error) {
 }
 
 // redefine reads the other definitions; one with errors is not judged by.
-func (c *replayCmd) redefine(ctx context.Context, box *sandbox, cfg *replay.Config, about *replay.About) error {
+func (c *replayCmd) redefine(ctx context.Context, box *embed.Sandbox, cfg *replay.Config, about *replay.About) error {
 	files, err := definitionFiles(c.Definition)
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		linted, err := lintOne(ctx, workflow.LintOptions{Compiler: box.compiler, Owner: operatorOwner}, file)
+		linted, err := lintOne(ctx, workflow.LintOptions{Compiler: box.Compiler, Owner: operatorOwner}, file)
 		if err != nil {
 			return err
 		}

@@ -26,15 +26,15 @@ func TestReplayAsksAModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	document := []byte("name: f\ninitialState: a\nstates: {a: {transitions: {go: {target: b, useLLM: true, criteria: [it is said]}}}, b: {final: true}}")
-	if _, err := sys.engine.Define(t.Context(), localCLI, engine.DefineRequest{Source: "f.yaml", Document: document}); err != nil {
+	if _, err := sys.Engine.Define(t.Context(), localCLI, engine.DefineRequest{Source: "f.yaml", Document: document}); err != nil {
 		t.Fatal(err)
 	}
-	started, err := sys.engine.Start(t.Context(), localCLI, engine.StartRequest{Type: "f"})
+	started, err := sys.Engine.Start(t.Context(), localCLI, engine.StartRequest{Type: "f"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	data := json.RawMessage(`{"comment":"The counter of shelf 12 was read twice on Monday morning."}`)
-	moved, err := sys.engine.Advance(t.Context(), localCLI, engine.AdvanceRequest{ID: started.ID, Action: "go", Data: data})
+	moved, err := sys.Engine.Advance(t.Context(), localCLI, engine.AdvanceRequest{ID: started.ID, Action: "go", Data: data})
 	if err != nil || !moved.Decision.Applied || !moved.Decision.Degraded {
 		t.Fatalf("%+v, %v", moved, err)
 	}

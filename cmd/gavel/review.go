@@ -222,7 +222,7 @@ func (r resolving) open(ctx context.Context, con *console, decision judge.Outcom
 		return nil, nil, errors.Join(err, with.Close())
 	}
 	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
-	at := completing{operation.Call{Engine: sys.engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
+	at := completing{operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
 	if decision == judge.Approve {
 		if err := canFetch(ctx, sys, at, r.ID); err != nil {
 			return nil, nil, errors.Join(err, sys.Close())

@@ -72,7 +72,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer func() { _ = box.Close() }() // its workers hold nothing
-	reply, err := box.pool.Run(ctx, script.Batch{
+	reply, err := box.Pool.Run(ctx, script.Batch{
 		Caller: localCLI.ID, Owner: operatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched, Console: true,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
 	})
@@ -158,7 +158,7 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer func() { _ = box.Close() }() // its workers hold nothing
 	var reports []script.CaseReport
-	sum, err := box.pool.RunCases(ctx, cases, func(r script.CaseReport) {
+	sum, err := box.Pool.RunCases(ctx, cases, func(r script.CaseReport) {
 		reports = append(reports, r)
 		if !c.JSON {
 			printCase(con, r)

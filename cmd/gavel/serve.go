@@ -85,7 +85,7 @@ func (c *serveCmd) check(ctx context.Context) error {
 
 // serve answers until ctx ends, and returns when what was begun is finished.
 func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err error) {
-	watch := newDefinitionWatch(sys.engine, con.log, c.Definitions)
+	watch := newDefinitionWatch(sys.Engine, con.log, c.Definitions)
 	if err := watch.start(ctx); err != nil {
 		return err
 	}
@@ -127,9 +127,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	defer watchTokens(ctx, con.log, who)()
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
-		defer watchReviews(ctx, con.log, sys.engine)()
+		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
-	defer forgiveOnHangup(con.log, sys.pool)()
+	defer forgiveOnHangup(con.log, sys.Pool)()
 	defer newReloader(con, c, r, known, watch).run(ctx)()
 	con.err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
 	con.log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "tls", c.TLSCert != "",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
@@ -24,7 +25,7 @@ const (
 const operatorTokenFile = "operator.token"
 
 // localAgent is everybody under --auth none: who gavel mcp serves without a --role.
-var localAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+var localAgent = embed.LocalAgent
 
 type authFlags struct {
 	Auth string `name:"auth" enum:"token,none" default:"token" placeholder:"HOW" help:"How callers are known: token (the default; see gavel token), or none: everybody is the local agent, on a loopback address only."`

@@ -36,7 +36,7 @@ type reloader struct {
 
 // listReloadables are the settings that a running server takes over, with how.
 func listReloadables() map[string]func(r *reloader, c *commands) {
-	quotas := func(r *reloader, c *commands) { r.routes.sys.engine.SetQuotas(c.Serve.quotas()) }
+	quotas := func(r *reloader, c *commands) { r.routes.sys.Engine.SetQuotas(c.Serve.quotas()) }
 	rate := func(r *reloader, c *commands) { r.routes.setRate(c.Serve.rateFlags) }
 	return map[string]func(*reloader, *commands){
 		"logLevel":    func(r *reloader, c *commands) { r.con.level.Set(logLevel(c.LogLevel)) },

@@ -15,20 +15,18 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
-	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
-	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-const mcpPath = "/mcp"
+const mcpPath = embed.MCPPath
 
 // healthPaths answer without a credential, and however busy the server is.
 var healthPaths = []string{"/healthz", "/readyz"}
@@ -50,17 +48,11 @@ type routes struct {
 // mount makes the faces. Until then every request is told that the server is not ready.
 // With --auth none everybody is the local agent, and reads the figures.
 func (r *routes) mount(who *callers) error {
-	face, err := mcpface.New(r.flags.configure(mcpface.Config{
-		Engine: r.sys.engine, Version: readBuild().Version, Logger: r.log, Reviews: r.flags.Reviews, Elicit: r.flags.Elicit,
-		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
-	}))
+	h, err := r.sys.Handler(embed.HandlerConfig{Tools: r.flags.tools()})
 	if err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
-	if r.api, err = httpapi.New(httpapi.Config{Engine: r.sys.engine, Logger: r.log, Sources: listSources(r.sys.sources)}); err != nil {
-		return term.UsageErrorf("", "cannot set up the server: %w", err)
-	}
-	r.endpoint = face.Handler()
+	r.api, r.endpoint = h.REST, h.MCP
 	metrics := r.sys.metered.metrics.Handler()
 	inside := http.NewServeMux()
 	inside.Handle(mcpPath, r.endpoint)
@@ -140,17 +132,6 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 	_ = json.NewEncoder(w).Encode(body) // a caller that is gone needs no answer
 }
 
-// listSources lists the sources of evidence for callers: what they are called, not where
-// they are.
-func listSources(s *evidence.Manager) func() []operation.Source {
-	return func() (list []operation.Source) {
-		for _, i := range s.List() {
-			list = append(list, operation.Source{Name: i.Name, Kind: i.Kind, Description: i.Description, ReadOnly: i.ReadOnly})
-		}
-		return list
-	}
-}
-
 const metricsPath = "/metrics"
 
 type telemetryFlags struct {
@@ -172,12 +153,12 @@ func (m *metered) count(with equipment) {
 	}
 	m.holding(func() int { return 0 })
 	from := telemetry.Sources{
-		Sandbox:  func() script.Stats { return m.sys.pool.Stats() },
-		Store:    func() telemetry.StoreStats { return storeStats(m.sys.store) },
+		Sandbox:  func() script.Stats { return m.sys.Pool.Stats() },
+		Store:    func() telemetry.StoreStats { return storeStats(m.sys.Store) },
 		Streams:  func() int { return (*m.held.Load())() },
 		Listener: m.listenerStats,
 		StreamLag: func() (int64, time.Duration) {
-			lag := m.sys.engine.Feed().Lag()
+			lag := m.sys.Engine.Feed().Lag()
 			return lag.Events, lag.Time
 		},
 	}
@@ -210,13 +191,13 @@ func (m *metered) listenerStats() telemetry.ListenerStats {
 func (m *metered) reviewStats() (telemetry.ReviewStats, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), reviewStatsTime)
 	defer cancel()
-	waiting, err := m.sys.engine.WaitingReviews(ctx)
+	waiting, err := m.sys.Engine.WaitingReviews(ctx)
 	if err != nil {
 		return telemetry.ReviewStats{}, false
 	}
 	s := telemetry.ReviewStats{Open: waiting.Count}
 	if waiting.Count > 0 {
-		s.OldestAge = m.sys.engine.Now().Sub(waiting.Since)
+		s.OldestAge = m.sys.Engine.Now().Sub(waiting.Since)
 	}
 	return s, true
 }
@@ -252,15 +233,15 @@ func watchersOnly(next http.Handler) http.Handler {
 func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {
-			if _, err := sys.store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {
+			if _, err := sys.Store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {
 				return err
 			}
-			if s, ok := sys.store.(*sqlitestore.Store); ok {
+			if s, ok := sys.Store.(*sqlitestore.Store); ok {
 				return s.CheckWritable(ctx)
 			}
 			return nil
 		}},
-		{Name: "sandbox", Check: (&sandboxProbe{pool: sys.pool}).check},
+		{Name: "sandbox", Check: (&sandboxProbe{pool: sys.Pool}).check},
 		{Name: "definitions", Optional: true, Check: func(context.Context) error { return definitions() }},
 	}
 	if sys.model != nil {

@@ -10,17 +10,18 @@ import (
 	"runtime"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
 // memoryStore is the --store value that keeps nothing.
-const memoryStore = "memory"
+const memoryStore = embed.Memory
 
 // The names in a store's folder.
 const (
 	storeFolder = ".workflows"
-	storeFile   = "gavel.db"
-	keyFile     = "gavel.key"
+	storeFile   = embed.StoreFile
+	keyFile     = embed.KeyFile
 )
 
 type storeFlag struct {

@@ -154,15 +154,15 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	if _, err := sys.engine.Define(ctx, localCLI, engine.DefineRequest{Document: []byte(faultFlow)}); err != nil {
+	if _, err := sys.Engine.Define(ctx, localCLI, engine.DefineRequest{Document: []byte(faultFlow)}); err != nil {
 		return r, err
 	}
-	started, err := sys.engine.Start(ctx, localCLI, engine.StartRequest{Type: "turn", Context: json.RawMessage(`{}`)})
+	started, err := sys.Engine.Start(ctx, localCLI, engine.StartRequest{Type: "turn", Context: json.RawMessage(`{}`)})
 	if err != nil {
 		return r, err
 	}
 	move := func(n int) error {
-		_, err := sys.engine.Advance(ctx, localCLI, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: json.RawMessage(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000)))})
+		_, err := sys.Engine.Advance(ctx, localCLI, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: json.RawMessage(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000)))})
 		return err
 	}
 	const moves = 20
@@ -172,7 +172,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		}
 	}
 	if fault.before != nil {
-		if err := sys.store.Close(); err != nil {
+		if err := sys.Store.Close(); err != nil {
 			return r, err
 		}
 		if err := fault.before(f); err != nil {
@@ -193,7 +193,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		err = move(acknowledged)
 	}
 	r.Answer = answerCode(err)
-	_, err = sys.engine.Status(ctx, localCLI, started.ID)
+	_, err = sys.Engine.Status(ctx, localCLI, started.ID)
 	r.Read = answerCode(err)
 	answer := httptest.NewRecorder()
 	newHealth(slog.New(slog.NewTextHandler(&log, nil)), sys, func() error { return nil }).Ready(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody))
@@ -201,7 +201,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 	if strings.Contains(answer.Body.String(), `"name":"store","ok":false`) {
 		r.Ready = http.StatusServiceUnavailable
 	}
-	r.Classes = countedClasses(storeStats(sys.store).Failures)
+	r.Classes = countedClasses(storeStats(sys.Store).Failures)
 	if r.Answer == "ok" {
 		acknowledged++
 	}

@@ -2,56 +2,36 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/notify"
-	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // operatorOwner is how the sandbox knows what the operator wrote.
 var operatorOwner = validators.Owner{ID: localCLI.ID, Trusted: true}
 
-type sandbox struct {
-	pool     *script.Pool
-	compiler *validators.Compiler
-}
-
 // newSandbox starts no process; the first script does.
-func newSandbox(log *slog.Logger) (*sandbox, error) {
-	pool, err := script.NewPool(script.Config{Logger: log})
-	if err != nil {
-		return nil, term.UnknownErrorf("", "cannot make the script sandbox: %w", err)
-	}
-	return &sandbox{pool: pool, compiler: validators.NewCompiler(pool, validators.Options{})}, nil
+func newSandbox(log *slog.Logger) (*embed.Sandbox, error) {
+	box, err := embed.NewSandbox(log)
+	return box, openFailure(err)
 }
 
-// Close ends and reaps every worker.
-func (s *sandbox) Close() error { return s.pool.Close() }
-
-// system is everything below the faces.
+// system is what a command works with: everything below the faces, and what the flags configured.
 type system struct {
-	*sandbox
+	*embed.System
 	equipment
-	store   store.Store
-	engine  *engine.Engine
-	auditor *audit.Auditor
-	path    string // of the store; memoryStore for none
+	path string // of the store; memoryStore for none
 }
 
 // equipment is what a command configures beside the store. The zero value judges
@@ -75,10 +55,35 @@ func (e equipment) Close() error {
 	return e.model.Close()
 }
 
-// Close ends the workers and what is asked elsewhere, and then the store, so that
-// nothing writes to a closed one.
-func (s *system) Close() error {
-	return errors.Join(s.sandbox.Close(), s.equipment.Close(), s.store.Close())
+// Close ends what is asked elsewhere, then the workers, and then the store.
+func (s *system) Close() error { return errors.Join(s.equipment.Close(), s.System.Close()) }
+
+// configure puts the equipment into the configuration of a system.
+func (e equipment) configure(cfg embed.Config) embed.Config {
+	cfg.NoReviews, cfg.Version = !e.reviews, readBuild().Version
+	if e.sources != nil {
+		cfg.Fetcher = e.sources
+	}
+	if e.model != nil {
+		cfg.Model = e.model.layer
+	}
+	if e.anchors != nil {
+		cfg.Signer = e.anchors
+	}
+	cfg.Configure = func(c *engine.Config) {
+		c.ClientReviews, c.Quotas = e.clientReviews, e.quotas
+		var told observers
+		if e.metered != nil {
+			told = append(told, e.metered.metrics)
+		}
+		if e.notifier != nil {
+			told = append(told, e.notifier)
+		}
+		if len(told) > 0 {
+			c.Observer = told
+		}
+	}
+	return cfg
 }
 
 type systemFlags struct {
@@ -115,116 +120,31 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 // openSystem opens the store at a path and wires the engine over it, with what it
 // judges with. That is the system's from then on, unless there is an error.
 func openSystem(ctx context.Context, log *slog.Logger, path string, with equipment) (*system, error) {
-	hadKey := path != memoryStore && isFile(keyBeside(path))
-	key, err := digestKey(path)
+	open, err := embed.Open(ctx, with.configure(embed.Config{Store: path, Logger: log}))
 	if err != nil {
-		return nil, term.UsageErrorf("", "cannot use the key file: %w", err)
+		return nil, openFailure(err)
 	}
-	if info, err := os.Stat(path); hadKey && filepath.Base(path) == storeFile && (err != nil || info.Size() == 0) {
-		log.Warn("the key of a store is here, and the store is missing or empty: a new one is made; if there was one, restore a backup",
-			"store", path, "key", keyBeside(path))
-	}
-	db, err := openStore(ctx, log, path)
-	if err != nil {
-		return nil, err
-	}
-	if head, _, err := db.Rules(ctx, math.MaxInt64); err == nil && head.Place > 0 && path != memoryStore && !hadKey {
-		log.Warn("the key of this store was not next to it, and a new one was made: its definitions are not used until the old key is back, or gavel seal --accept has sealed them again",
-			"store", path, "key", keyBeside(path))
-	}
-	sys, err := newSystem(log, db, path, key, with, func(c *engine.Config) { c.RuleKey = key })
-	if err != nil || path == memoryStore {
-		return sys, err
-	}
-	if err := sys.sealOnce(ctx, log, keyBeside(path)); err != nil {
-		return nil, errors.Join(err, sys.Close())
-	}
-	return sys, nil
-}
-
-// newSystem wires the engine over a store. The store is the system's from then on; where
-// there is an error it is closed.
-func newSystem(log *slog.Logger, db store.Store, path string, key []byte, with equipment, configure func(*engine.Config)) (_ *system, err error) {
-	box, err := newSandbox(log)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	sys := &system{sandbox: box, store: db, path: path}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, sys.Close())
-		}
-	}()
-	judging := judge.Config{Compiler: box.compiler, Memory: engine.NewMemory(db)}
-	if with.sources != nil {
-		judging.Fetcher = with.sources
-	}
-	if with.model != nil {
-		if judging.Model, err = with.model.layer(engine.NewMemory(db)); err != nil {
-			return nil, err
-		}
-	}
-	pipeline, err := judge.New(judging)
-	if err != nil {
-		return nil, err
-	}
-	config := engine.Config{
-		Store: db, Judge: pipeline, Compiler: box.compiler, Reader: box.pool, Digester: record.NewDigester(key),
-		Models: with.model.names(), Sources: with.sources.Names(), ReadOnlySources: with.sources.ReadOnlyNames(), ReviewPath: with.reviews, ClientReviews: with.clientReviews,
-	}
-	config.Quotas = with.quotas
-	configure(&config)
-	var told observers
+	sys := &system{System: open, equipment: with, path: path}
 	if with.metered != nil {
-		told, with.metered.sys = append(told, with.metered.metrics), sys
+		with.metered.sys = sys
 	}
-	if with.notifier != nil {
-		told = append(told, with.notifier)
-	}
-	if len(told) > 0 {
-		config.Observer = told
-	}
-	if sys.engine, err = engine.New(config); err != nil {
-		return nil, err
-	}
-	auditing := audit.Config{Engine: sys.engine, Store: db}
-	if with.anchors != nil {
-		auditing.Signer = with.anchors
-	}
-	if sys.auditor, err = audit.New(auditing); err != nil {
-		return nil, err
-	}
-	sys.equipment = with
 	return sys, nil
 }
 
-// hintSeals is what to do about rules that are not used.
-const hintSeals = "if gavel.key is new or another store's, put the right one back; else gavel verify names what was changed: restore a backup, or look at what gavel seal shows"
-
-// sealOnce seals the rules of a store that an older version wrote: where the key says that
-// its stores have seals already, what has none is not sealed, and not used.
-func (s *system) sealOnce(ctx context.Context, log *slog.Logger, key string) error {
-	marked, err := record.KeySealsRules(key)
-	if err != nil {
-		return term.UsageErrorf("", "cannot use the key file: %w", err)
+// openFailure says what to do about a part that could not be opened.
+func openFailure(err error) error {
+	failed, ok := errors.AsType[*embed.OpenError](err)
+	if !ok {
+		return engineFailure(err)
 	}
-	if !marked {
-		r, err := s.engine.SealRules(ctx, localCLI, engine.SealRequest{})
-		if err != nil {
-			return engineFailure(err)
-		}
-		if r.Sealed > 0 {
-			log.Info("sealed the definitions and judge configurations of an older version", "number", r.Sealed)
-		}
-		if err := record.MarkKeySealsRules(key); err != nil {
-			log.Warn("cannot note in the key file that definitions are sealed; a store without seals would be sealed again", "error", err)
-		}
+	switch failed.Part {
+	case embed.PartStore:
+		return storeFailure(failed.Err, "is it a store of gavel, and may you write it?")
+	case embed.PartSandbox:
+		return term.UnknownErrorf("", "%w", err)
+	default:
+		return term.UsageErrorf("", "%w", err)
 	}
-	if err := s.engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
-		log.Error("a definition or judge configuration is not as gavel sealed it, so none is used", "cause", errors.Unwrap(err),
-			"hint", hintSeals)
-	}
-	return nil
 }
 
 // openForReading opens an existing store for a command that only looks: it writes nothing,
@@ -250,7 +170,7 @@ func openPathForReading(ctx context.Context, con *console, path string) (*system
 // warnOfSeals says that what is shown may come from definitions that were changed.
 func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
 	key := keyBeside(s.path)
-	head, _, err := s.store.Rules(ctx, math.MaxInt64)
+	head, _, err := s.Store.Rules(ctx, math.MaxInt64)
 	sealed := err == nil && head.Place > 0
 	if !isFile(key) {
 		if sealed {
@@ -261,10 +181,7 @@ func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
 	if marked, err := record.KeySealsRules(key); !sealed && (err != nil || !marked) {
 		return // an older version wrote the store
 	}
-	if err := s.engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
-		log.Warn("a definition or judge configuration of this store is not as gavel sealed it: what is shown may have been changed",
-			"cause", errors.Unwrap(err), "hint", hintSeals)
-	}
+	s.LogBadSeals(ctx, slog.LevelWarn, "a definition or judge configuration of this store is not as gavel sealed it: what is shown may have been changed")
 }
 
 // openToCheck is openForReading for a command that checks the seals itself.
@@ -294,12 +211,13 @@ func openPathToCheck(ctx context.Context, con *console, path string) (*system, e
 			"store", path, "key", keyBeside(path))
 		con.unsure = true
 	}
-	return newSystem(con.log, db, path, key, equipment{}, func(c *engine.Config) {
-		c.ShowUnsealed = true
-		if isFile(keyBeside(path)) {
-			c.RuleKey = key
-		}
+	open, err := embed.New(db, key, embed.Config{
+		Logger: con.log, NoReviews: true, Configure: func(c *engine.Config) { c.ShowUnsealed = true },
 	})
+	if err != nil {
+		return nil, openFailure(err)
+	}
+	return &system{System: open, path: path}, nil
 }
 
 // openForWriting opens an existing store for a command that changes something in it.
@@ -322,17 +240,6 @@ func openToSign(ctx context.Context, con *console, flag storeFlag, key string) (
 	return openSystem(ctx, con.log, path, with)
 }
 
-func openStore(ctx context.Context, log *slog.Logger, path string) (store.Store, error) {
-	if path == memoryStore {
-		return memstore.New(), nil
-	}
-	db, err := sqlitestore.Open(ctx, sqlitestore.Config{Path: path, Logger: log})
-	if err != nil {
-		return nil, storeFailure(err, "is it a store of gavel, and may you write it?")
-	}
-	return db, nil
-}
-
 func storeFailure(err error, hint string) error {
 	switch {
 	case errors.Is(err, store.ErrNewerSchema):
@@ -343,26 +250,15 @@ func storeFailure(err error, hint string) error {
 	return term.UnknownErrorf(hint, "cannot %w", err)
 }
 
-func keyBeside(path string) string { return filepath.Join(filepath.Dir(path), keyFile) }
+func keyBeside(path string) string { return embed.KeyBeside(path) }
 
-// existingKey is the key beside a store, or a fresh one where there is none: nothing is
-// written for a command that only looks.
+// existingKey is the key beside a store, nil where there is none: nothing is written for a
+// command that only looks.
 func existingKey(path string) ([]byte, error) {
-	if isFile(keyBeside(path)) {
-		return record.LoadOrCreateKey(keyBeside(path))
+	if !isFile(keyBeside(path)) {
+		return nil, nil
 	}
-	return digestKey(memoryStore)
-}
-
-// digestKey is the key of keyed digests: beside the store, or a fresh one for a
-// store that ends with the process.
-func digestKey(path string) ([]byte, error) {
-	if path != memoryStore {
-		return record.LoadOrCreateKey(keyBeside(path))
-	}
-	key := make([]byte, 32)
-	_, err := rand.Read(key)
-	return key, err
+	return record.LoadOrCreateKey(keyBeside(path))
 }
 
 // badEnd is engineFailure for codes that say nothing against the command: what was asked

@@ -16,8 +16,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/suite"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
@@ -151,7 +150,7 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(report.OK))
 }
 
-func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) (suite.Report, error) {
+func runTests(ctx context.Context, box *embed.Sandbox, log *slog.Logger, path string) (suite.Report, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		return suite.Report{}, term.UnknownErrorf("", "cannot read %s: %w", path, err)
@@ -168,7 +167,7 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 		return suite.Report{}, term.UsageErrorf("workflow: is a path, relative to the file of tests", "%s: cannot read its workflow: %w", path, err)
 	}
 	r, err := suite.Run(ctx, f, definition, func(fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
-		return openForTests(box, fetcher, model)
+		return openForTests(ctx, box, log, fetcher, model)
 	})
 	if known, ok := errors.AsType[*engine.Error](err); ok && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0 {
 		return r, parseError(definition.Source, &workflow.ParseError{Issues: known.Issues})
@@ -180,23 +179,14 @@ func runTests(ctx context.Context, box *sandbox, log *slog.Logger, path string) 
 	return r, nil
 }
 
-func openForTests(box *sandbox, fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
-	pipeline, err := judge.New(judge.Config{Compiler: box.compiler, Fetcher: fetcher, Model: model})
-	if err != nil {
-		return nil, nil, err
-	}
-	key, err := digestKey(memoryStore)
-	if err != nil {
-		return nil, nil, err
-	}
-	store := memstore.New()
-	e, err := engine.New(engine.Config{
-		Store: store, Judge: pipeline, Compiler: box.compiler, Digester: record.NewDigester(key), ReviewPath: true,
+func openForTests(ctx context.Context, box *embed.Sandbox, log *slog.Logger, fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
+	sys, err := embed.Open(ctx, embed.Config{
+		Sandbox: box, Logger: log, Fetcher: fetcher, Model: func(judge.Memory) (judge.Layer, error) { return model, nil },
 	})
 	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
+		return nil, nil, err
 	}
-	return e, store.Close, nil
+	return sys.Engine, sys.Close, nil
 }
 
 // print is a table: a line for every test, and below a failed one what went otherwise.

@@ -66,7 +66,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	report, err := transfer.Import(ctx, sys.engine, sys.store, localCLI, transfer.ImportRequest{
+	report, err := transfer.Import(ctx, sys.Engine, sys.Store, localCLI, transfer.ImportRequest{
 		Source: c.Dir, Owner: c.Owner, DefinitionsOwner: c.Rules, Rename: c.Rename, Counts: c.Counts, DryRun: c.DryRun,
 		Definitions: from.Definitions(), Instances: from.Instances(),
 	})
@@ -168,7 +168,7 @@ func (c *exportCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstance(ctx, &c.Instance); err != nil {
 		return err
 	}
-	exported, err := transfer.Export(ctx, sys.engine, sys.store, localCLI, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
+	exported, err := transfer.Export(ctx, sys.Engine, sys.Store, localCLI, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
 	if err != nil {
 		return engineFailure(err)
 	}

@@ -71,7 +71,7 @@ func (c *tryCmd) Run(ctx context.Context, con *console) error {
 	if !isFile(c.File) {
 		return term.UsageErrorf("", "there is no file %s", c.File)
 	}
-	defined, bad, err := defineFile(ctx, con.log, sys.engine, c.File, readDefinition, map[string]string{})
+	defined, bad, err := defineFile(ctx, con.log, sys.Engine, c.File, readDefinition, map[string]string{})
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *tryCmd) Run(ctx context.Context, con *console) error {
 			con.err.Printf("%s\n", issueLine(c.File, w))
 		}
 	}
-	p := &player{con: con, engine: sys.engine, workflow: defined.Name}
+	p := &player{con: con, engine: sys.Engine, workflow: defined.Name}
 	p.become(engine.Role(c.Role))
 	if err := p.start(ctx, start); err != nil {
 		return err

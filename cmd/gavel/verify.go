@@ -80,7 +80,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	}
 	progress := con.err.NewProgress()
 	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
-	r, err := sys.auditor.Verify(ctx, localCLI, req)
+	r, err := sys.Auditor.Verify(ctx, localCLI, req)
 	progress.Finish("")
 	if err != nil {
 		return engineFailure(err)

@@ -28,6 +28,8 @@ const (
 	KindJWT Kind = "jwt"
 	// KindNone is --auth none: anyone who reaches a loopback listener is the local agent.
 	KindNone Kind = "none"
+	// KindProgram is what a program that embeds gavel says of its own callers.
+	KindProgram Kind = "program"
 )
 
 // Identity is who calls, and how that is known.

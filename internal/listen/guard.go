@@ -185,3 +185,20 @@ func (s *Server) handleCORS(w http.ResponseWriter, r *http.Request) (answered bo
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }
+
+// LoopbackOnly lets this machine alone through, by a loopback name, and no page of another site:
+// what a Server on a loopback address does, for handlers that something else serves.
+func LoopbackOnly(next http.Handler) http.Handler {
+	local := &Server{loopback: true}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		switch {
+		case err != nil || !from.Addr().Unmap().IsLoopback() || !local.hostAllowed(r):
+			WriteProblem(w, http.StatusForbidden, badHost.Code, "Only this machine may call, by a loopback name.")
+		case !local.originAllowed(r):
+			WriteProblem(w, http.StatusForbidden, badOrigin.Code, "This web page may not call this server.")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}

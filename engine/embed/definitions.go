@@ -1,0 +1,73 @@
+package embed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// MaxDefinition is the largest file of a definition that is read, in bytes.
+const MaxDefinition = 256 << 10
+
+// define loads a file's definition as the operator's.
+func (s *System) define(ctx context.Context, file string) error {
+	req, err := ReadDefinition(file)
+	if err != nil {
+		return err
+	}
+	r, err := s.Engine.Define(ctx, Operator, req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, w := range r.Warnings {
+		s.cfg.Logger.Warn("definition", "file", file, "issue", w.String())
+	}
+	return nil
+}
+
+// ReadDefinition reads a definition's file; the files that it names are read when it is parsed.
+func ReadDefinition(path string) (req engine.DefineRequest, err error) {
+	info, err := os.Stat(path) //nolint:gosec // the user names the file
+	if err != nil {
+		return req, fmt.Errorf("cannot read the definition: %w", err)
+	}
+	if info.Size() > MaxDefinition {
+		return req, &engine.Error{Code: engine.CodeTooLarge, Message: fmt.Sprintf("%s has %d bytes; a definition has at most %d", path, info.Size(), MaxDefinition)}
+	}
+	req = engine.DefineRequest{Source: path, Files: FilesBelow(filepath.Dir(path))}
+	if req.Document, err = os.ReadFile(path); err != nil { //nolint:gosec // as above
+		return req, fmt.Errorf("cannot read the definition: %w", err)
+	}
+	return req, nil
+}
+
+// FilesBelow reads the files that a definition in the folder names. No name and no link in
+// the folder leads out of it.
+func FilesBelow(dir string) workflow.Files {
+	return func(name string) ([]byte, error) {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		info, err := root.Stat(name)
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			return nil, path.Err // the name is in the message already
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case !info.Mode().IsRegular(): // a pipe would keep the reader waiting
+			return nil, errors.New("it is not a regular file")
+		case info.Size() > MaxDefinition:
+			return nil, fmt.Errorf("it has %d bytes, more than a definition may have", info.Size())
+		}
+		return root.ReadFile(name)
+	}
+}

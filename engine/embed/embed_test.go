@@ -1,0 +1,344 @@
+package embed_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/script"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+// forgetful is set for a process that is a program without worker.Main.
+const forgetful = "EMBED_TEST_FORGETFUL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(forgetful) != "" {
+		_, err := embed.Open(context.Background(), embed.Config{Store: "gavel.db"})
+		fmt.Fprint(os.Stdout, err) //nolint:forbidigo // a program of its own
+		return
+	}
+	worker.Main(workflow.AnswerLintRequest)
+	m.Run()
+}
+
+const release = "testdata/gate/release.yaml"
+
+func Example() {
+	// func main begins with worker.Main(workflow.AnswerLintRequest).
+	ctx := context.Background()
+	gate, err := embed.Open(ctx, embed.Config{Definitions: []string{release}})
+	if err != nil {
+		panic(err)
+	}
+	defer gate.Close()
+	ada := gate.As(engine.Principal{ID: "ada", Role: engine.RoleAgent})
+	s, err := ada.Start(ctx, engine.StartRequest{Type: "release"})
+	if err != nil {
+		panic(err)
+	}
+	for _, data := range []string{`{"version":"next"}`, `{"version":"1.4"}`} {
+		r, err := ada.Advance(ctx, engine.AdvanceRequest{ID: s.ID, Action: "check", Data: json.RawMessage(data)})
+		if err != nil {
+			panic(err) // nothing was decided
+		}
+		fmt.Println(r.State, r.Decision.Outcome, r.Decision.Violations)
+	}
+	// Output:
+	// prepared reject [Give the version as two numbers.]
+	// checked approve []
+}
+
+func open(t *testing.T, cfg embed.Config) *embed.System {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	gate, err := embed.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := gate.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return gate
+}
+
+// walk takes a release to where a person decides, and returns that decision.
+func walk(t *testing.T, c *embed.Client) engine.AdvanceResult {
+	t.Helper()
+	s, err := c.Start(t.Context(), engine.StartRequest{Type: "release"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last engine.AdvanceResult
+	for _, move := range []struct {
+		action, data string
+		want         judge.Outcome
+	}{{"check", `{"version":"next"}`, judge.Reject}, {"check", `{"version":"1.4"}`, judge.Approve}, {"release", `{}`, ""}} {
+		if last, err = c.Advance(t.Context(), engine.AdvanceRequest{ID: s.ID, Action: move.action, Data: json.RawMessage(move.data)}); err != nil {
+			t.Fatal(err)
+		}
+		if move.want != "" && last.Decision.Outcome != move.want {
+			t.Errorf("%s %s: %s", move.action, move.data, last.Decision.Outcome)
+		}
+	}
+	return last
+}
+
+// callerHeader is how the program of the tests knows its callers.
+func callerHeader(r *http.Request) (engine.Principal, error) {
+	id, role, ok := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), "/")
+	if !ok {
+		return engine.Principal{}, errors.New("who?")
+	}
+	return engine.Principal{ID: id, Role: engine.Role(role)}, nil
+}
+
+func serve(t *testing.T, gate *embed.System, caller func(*http.Request) (engine.Principal, error)) *httptest.Server {
+	t.Helper()
+	h, err := gate.Handler(embed.HandlerConfig{Caller: caller, Tools: embed.Tools{Set: "core"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
+	t.Cleanup(func() { h.Close(); server.Close() })
+	return server
+}
+
+func dial(t *testing.T, server, token string) *embed.Client {
+	t.Helper()
+	c, err := embed.Dial(embed.ClientConfig{Server: server, Token: token, Tries: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// A Client answers the same here and over the network, and knows who asks.
+func TestClientHereAndThere(t *testing.T) {
+	t.Parallel()
+	gate := open(t, embed.Config{Definitions: []string{release}})
+	server := serve(t, gate, callerHeader)
+	for name, as := range map[string]func(id string, role engine.Role) *embed.Client{
+		"here":  func(id string, role engine.Role) *embed.Client { return gate.As(engine.Principal{ID: id, Role: role}) },
+		"there": func(id string, role engine.Role) *embed.Client { return dial(t, server.URL, id+"/"+string(role)) },
+	} {
+		ada, bob := as("ada-"+name, engine.RoleAgent), as("bob-"+name, engine.RoleReviewer)
+		parked := walk(t, ada)
+		if parked.Decision.Outcome != judge.Escalate || parked.Review == nil {
+			t.Fatalf("%s: %+v", name, parked.Decision)
+		}
+		if _, err := as("eve-"+name, engine.RoleAgent).Status(t.Context(), parked.ID, engine.When{}); engine.CodeOf(err) != engine.CodeUnknownInstance {
+			t.Errorf("%s: another agent: %v", name, err)
+		}
+		r, err := bob.Resolve(t.Context(), engine.ResolveRequest{ID: parked.Review.ID, Decision: judge.Approve, Reason: "Looked at it."})
+		if err != nil || !r.Applied {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		at, err := ada.Status(t.Context(), parked.ID, engine.When{})
+		if err != nil || at.State != "released" {
+			t.Errorf("%s: %q, %v", name, at.State, err)
+		}
+	}
+}
+
+// A move that would wait for a person is refused where reviews are off, and says so; a decision
+// without an instance could not wait and says nothing of it.
+func TestNoReviews(t *testing.T) {
+	t.Parallel()
+	ada := open(t, embed.Config{Definitions: []string{release}, NoReviews: true}).As(embed.LocalAgent)
+	if d := walk(t, ada).Decision; d.Outcome != judge.Reject || !strings.Contains(strings.Join(d.Suggestions, " "), judge.ReviewsAreOff) {
+		t.Errorf("%+v", d)
+	}
+	d, err := ada.Decide(t.Context(), engine.DecideRequest{Workflow: "release", State: "checked", Action: "release"})
+	if err != nil || d.Approved || strings.Contains(strings.Join(d.Decision.Suggestions, " "), judge.ReviewsAreOff) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// Without a way to tell callers apart, only this machine may call, and no page of another site.
+func TestHandlerKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	gate := open(t, embed.Config{})
+	everybody, known := serve(t, gate, nil).Config.Handler, serve(t, gate, callerHeader).Config.Handler
+	for name, tt := range map[string]struct {
+		handler                   http.Handler
+		from, host, origin, token string
+		want                      int
+	}{
+		"this machine":    {everybody, "127.0.0.1:7", "localhost:4285", "", "", http.StatusOK},
+		"its own page":    {everybody, "[::1]:7", "127.0.0.1:4285", "http://localhost:3000", "", http.StatusOK},
+		"another machine": {everybody, "192.0.2.1:7", "localhost:4285", "", "", http.StatusForbidden},
+		"a rebound name":  {everybody, "127.0.0.1:7", "evil.example", "", "", http.StatusForbidden},
+		"a foreign page":  {everybody, "127.0.0.1:7", "localhost:4285", "http://evil.example", "", http.StatusForbidden},
+		"a known caller":  {known, "192.0.2.1:7", "gate.example", "", "ada/agent", http.StatusOK},
+		"nobody":          {known, "127.0.0.1:7", "localhost:4285", "", "", http.StatusUnauthorized},
+		"without a name":  {known, "127.0.0.1:7", "localhost:4285", "", "/agent", http.StatusUnauthorized},
+		"a role of none":  {known, "127.0.0.1:7", "localhost:4285", "", "ada/king", http.StatusForbidden},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/definitions", http.NoBody)
+		r.RemoteAddr, r.Host = tt.from, tt.host
+		if tt.origin != "" {
+			r.Header.Set("Origin", tt.origin)
+		}
+		r.Header.Set("Authorization", "Bearer "+tt.token)
+		w := httptest.NewRecorder()
+		tt.handler.ServeHTTP(w, r)
+		if w.Code != tt.want {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// What cannot be opened says which part of it, and where.
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("name: bad\ninitialState: gone\nstates: {a: {final: true}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	worn := errors.New("worn out")
+	for name, tt := range map[string]struct {
+		cfg  embed.Config
+		part embed.Part
+		want string
+	}{
+		"a definition":         {embed.Config{Definitions: []string{bad}}, "", "bad.yaml"},
+		"a missing definition": {embed.Config{Definitions: []string{"nowhere.yaml"}}, "", "nowhere.yaml"},
+		"a folder as store":    {embed.Config{Store: dir}, embed.PartStore, filepath.Base(dir)},
+		"a key that is none":   {embed.Config{Store: filepath.Join(bad, "gavel.db")}, embed.PartKey, "bad.yaml"},
+		"a model":              {embed.Config{Model: func(judge.Memory) (judge.Layer, error) { return nil, worn }}, embed.PartModel, "worn out"},
+		"the engine":           {embed.Config{Configure: func(c *engine.Config) { c.Digester = nil }}, "", "Digester"},
+	} {
+		tt.cfg.Logger = slog.New(slog.DiscardHandler)
+		_, err := embed.Open(t.Context(), tt.cfg)
+		part, _ := errors.AsType[*embed.OpenError](err)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || (part != nil) != (tt.part != "") || part != nil && part.Part != tt.part {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A program that forgot worker.Main is told the line when it opens, and leaves nothing behind.
+func TestForgottenMain(t *testing.T) {
+	t.Parallel()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range []string{program, script.WorkerName} { // also as its own worker
+		cmd := exec.CommandContext(t.Context(), program)
+		cmd.Args[0], cmd.Dir, cmd.Env = argv, t.TempDir(), append(os.Environ(), forgetful+"=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "first line of func main") || !strings.Contains(string(out), "\n\tworker.Main(workflow.AnswerLintRequest)\n") {
+			t.Errorf("%v: %s", err, out)
+		}
+		if left, _ := os.ReadDir(cmd.Dir); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+}
+
+// The program of docs/embedding.md is the one in testdata: it imports nothing internal, and answers
+// over MCP and to the Go client.
+func TestProgramOfThePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/embedding.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"testdata/gate/main.go", release} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), "\n"+string(text)+"```\n") {
+			t.Errorf("docs/embedding.md does not show %s", file)
+		}
+		if strings.Contains(string(text), "/internal/") {
+			t.Errorf("%s imports what no other module can", file)
+		}
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "gate")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./testdata/gate").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.CopyFS(dir, os.DirFS("testdata/gate")); err != nil {
+		t.Fatal(err)
+	}
+	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, address) // killed when the test ends
+	cmd.Dir, cmd.Stderr = dir, t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // it was killed
+
+	c := dial(t, "http://"+address, "") // which asks again until the program listens
+	if all, err := c.List(t.Context()); err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	parked := walk(t, c)
+	answer := post(t, "http://"+address+embed.MCPPath, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.status","arguments":{"id":"`+parked.ID+`"}}}`)
+	if !regexp.MustCompile(`\\"state\\":\\"checked\\".*` + parked.Review.ID).MatchString(answer) {
+		t.Errorf("over MCP: %s", answer)
+	}
+}
+
+// post sends one message in a new session of MCP, and returns the answer.
+func post(t *testing.T, url, message string) string {
+	t.Helper()
+	session := ""
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`, message,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+		if session != "" {
+			r.Header.Set("Mcp-Session-Id", session)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if session = answer.Header.Get("Mcp-Session-Id") + session; body == message {
+			return string(text)
+		}
+	}
+	return ""
+}

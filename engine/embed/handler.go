@@ -1,0 +1,118 @@
+package embed
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/listen"
+	"github.com/gavel-mcp/gavel/internal/mcpface"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/operation"
+)
+
+// MCPPath is where a Handler serves MCP; REST is below /v1/.
+const MCPPath = "/mcp"
+
+// LocalAgent is everybody where nobody is told apart.
+var LocalAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+
+// Tools are what MCP clients are shown, and how they are answered: the flags of gavel mcp of
+// these names. The zero value has their defaults.
+type Tools struct {
+	Names         string // auto, dotted, underscore
+	Set           string // core, seed, all
+	ResultText    string // json, short
+	OutputSchemas bool
+}
+
+// face is the MCP face, for p over stdio.
+func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
+	return mcpface.New(mcpface.Config{
+		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
+		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set), ResultText: mcpface.ResultText(tools.ResultText),
+		OutputSchemas: tools.OutputSchemas,
+		StillValid:    func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
+	})
+}
+
+// ServeStdio serves one MCP client, who is p, until in or ctx ends.
+func (s *System) ServeStdio(ctx context.Context, tools Tools, p engine.Principal, in io.Reader, out io.Writer) error {
+	face, err := s.face(tools, p)
+	if err != nil {
+		return err
+	}
+	return face.ServeStdio(ctx, in, out)
+}
+
+// HandlerConfig says who calls a Handler, and what its MCP clients are shown.
+type HandlerConfig struct {
+	// Caller says who sends a request; with an error it is answered 401. It is asked for each
+	// request, before anything else. nil: everybody is LocalAgent, and only this machine may
+	// call, by a loopback name, so that no web page reaches it.
+	Caller func(*http.Request) (engine.Principal, error)
+	Tools  Tools
+}
+
+// Handler serves a System over HTTP: MCP at /mcp, REST below /v1/, described by /openapi.json.
+// It neither limits how many requests there are nor ends TLS: that is the server's in front.
+type Handler struct {
+	// MCP and REST are the faces alone, for requests that package auth has let in.
+	MCP  *mcpwire.Endpoint
+	REST *httpapi.Handler
+
+	all http.Handler
+}
+
+// Handler returns the System over HTTP. Close it before the System.
+func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
+	face, err := s.face(cfg.Tools, engine.Principal{})
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{}
+	if h.REST, err = httpapi.New(httpapi.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources}); err != nil {
+		return nil, err
+	}
+	h.MCP = face.Handler()
+	mux := http.NewServeMux()
+	mux.Handle(MCPPath, h.MCP)
+	mux.Handle(httpapi.Prefix, h.REST)
+	mux.Handle(httpapi.DocumentPath, h.REST)
+	h.all = identify(cfg.Caller, mux)
+	return h, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.all.ServeHTTP(w, r) }
+
+// Close ends sessions and event streams.
+func (h *Handler) Close() { h.MCP.Close() }
+
+func identify(caller func(*http.Request) (engine.Principal, error), next http.Handler) http.Handler {
+	if caller == nil {
+		return listen.LoopbackOnly(identify(func(*http.Request) (engine.Principal, error) { return LocalAgent, nil }, next))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := caller(r)
+		if err != nil || p.ID == "" {
+			listen.WriteProblem(w, http.StatusUnauthorized, "unauthenticated", "The program does not know who sent this request.")
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: p, Kind: auth.KindProgram})))
+	})
+}
+
+// listSources lists the sources of evidence for callers: what they are called, not where
+// they are.
+func (s *System) listSources() (list []operation.Source) {
+	if declared, ok := s.cfg.Fetcher.(*Fetcher); ok {
+		for _, i := range declared.List() {
+			list = append(list, operation.Source{Name: i.Name, Kind: i.Kind, Description: i.Description, ReadOnly: i.ReadOnly})
+		}
+	}
+	return list
+}
