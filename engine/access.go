@@ -118,14 +118,29 @@ func (e *Engine) loadAgentRights(ctx context.Context, name string) (workflow.Age
 	return l.def.Agents, l, nil
 }
 
-// mayTakeBack reports whether an agent may take moves of its own instance of an operator's
-// workflow back. The version that the instance has and the operator's newest one both count.
-func (e *Engine) mayTakeBack(ctx context.Context, p Principal, inst record.Instance, l definition) (bool, error) {
-	if inst.Owner != p.ID || l.stored.Operator && !l.def.Agents.Rollback {
-		return false, nil
+// mayTakeBack is who may roll back, undo and redo: an operator, and who governs the definition;
+// to undo and redo, the instance's owner too. A workflow that an operator defined stays the operator's,
+// whoever redefined it: there it is the instance's owner, where the operator's newest version lets
+// agents, and so does the instance's if that is an operator's.
+func (e *Engine) mayTakeBack(ctx context.Context, p Principal, inst record.Instance, l definition, op Right) error {
+	if p.Role == RoleOperator {
+		return nil
 	}
-	rights, _, err := e.loadAgentRights(ctx, inst.Workflow)
-	return rights.Rollback, err
+	rights, ofOperator, err := e.loadAgentRights(ctx, inst.Workflow)
+	switch {
+	case err != nil:
+		return err
+	case ofOperator.def == nil:
+		if canGovern(p, l.stored) || inst.Owner == p.ID && op != RightRollback {
+			return nil
+		}
+		return newError(CodeForbidden, "", "The workflow %q belongs to another principal; to %s is its owner's.", inst.Workflow, op.verb()).
+			hint("Ask its owner or an operator.")
+	case inst.Owner == p.ID && rights.Rollback && (!l.stored.Operator || l.def.Agents.Rollback):
+		return nil
+	}
+	return newError(CodeForbidden, "", "The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()).
+		hint("Ask an operator, or go on with one of nextActions.")
 }
 
 func joinWords[T ~string](words []T) string {

@@ -67,6 +67,20 @@ func TestAgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
 	}
 }
 
+// What an operator shared is its owner's to roll back; the owner of an instance may undo.
+func TestOfASharedWorkflowTheOwnerRollsBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, simple)
+	b.share("simple")
+	id := b.start(other, "simple", "").ID
+	cp := b.checkpoint(other, id)
+	b.moved(other, id, "go", `{}`, "b")
+	_, err := b.Rollback(t.Context(), other, engine.RollbackRequest{ID: id, CheckpointID: cp})
+	wantCode(t, err, engine.CodeForbidden)
+	b.undo(other, id, "a")
+}
+
 // An agent's version of an operator's workflow is everybody's, no more trusted than its author,
 // and the operator has the last word.
 func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
@@ -117,6 +131,107 @@ func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
 	_, err = define(agent, mine)
 	wantCode(t, err, engine.CodeForbidden)
 	b.verify(first)
+}
+
+// What the operator's document does not give, an agent does not get by redefining the workflow.
+func TestAgentsGetNoRightByRedefining(t *testing.T) {
+	t.Parallel()
+	const strict = `"judgeConfig":{"strictMode":true,"minConfidence":0.9},"transitionValidators":{"go":"(data) => ({valid: true, confidence: 0.5})"},`
+	all := `{"rollback":true,"redefine":true,"configureJudge":"set"}`
+	define := func(b *bench, p engine.Principal, doc string) engine.DefineResult {
+		r, err := b.Define(t.Context(), p, engine.DefineRequest{Source: "test", Document: []byte(doc)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	configure := func(b *bench, p engine.Principal, s workflow.JudgeSettings) error {
+		_, err := b.ConfigureJudge(t.Context(), p, engine.JudgeConfigRequest{Name: "given", Settings: s})
+		return err
+	}
+	lax := workflow.JudgeSettings{Enabled: new(false)}
+	t.Run("rollback", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		define(b, operator, given(`{"redefine":true}`, ""))
+		old := b.start(agent, "given", "").ID
+		define(b, agent, given(all, `"comment":"mine",`))
+		for _, id := range []string{old, b.start(agent, "given", "").ID} {
+			cp := b.checkpoint(agent, id)
+			b.moved(agent, id, "go", `{}`, "b")
+			_, err := b.Rollback(t.Context(), agent, engine.RollbackRequest{ID: id, CheckpointID: cp})
+			wantCode(t, err, engine.CodeForbidden)
+			_, err = b.Undo(t.Context(), agent, engine.UndoRequest{ID: id})
+			wantCode(t, err, engine.CodeForbidden)
+		}
+		// A later document of the operator's gives it for what agents made, and not for instances
+		// of a version of the operator's that did not.
+		define(b, operator, given(`{"redefine":true,"rollback":true}`, ""))
+		_, err := b.Undo(t.Context(), agent, engine.UndoRequest{ID: old})
+		wantCode(t, err, engine.CodeForbidden)
+	})
+	t.Run("configureJudge", func(t *testing.T) {
+		t.Parallel()
+		for right, tightens := range map[string]bool{"none": false, "tighten": true, "set": true} {
+			b := newBench(t)
+			define(b, operator, given(fmt.Sprintf(`{"redefine":true,"configureJudge":%q}`, right), strict))
+			define(b, agent, given(all, `"comment":"mine",`+strict))
+			id, theirs := b.start(agent, "given", "").ID, b.start(other, "given", "").ID
+			wantCode(t, configure(b, agent, lax), engine.CodeForbidden)
+			for p, instances := range map[engine.Principal][]string{agent: {id}, other: {theirs}} {
+				if err := configure(b, p, workflow.JudgeSettings{MinConfidence: new(0.95)}); tightens != (err == nil) {
+					t.Errorf("%s: %s tightens: %v", right, p.ID, err)
+				}
+				for _, i := range instances {
+					b.refused(p, i, "go", `{}`, "low_confidence")
+				}
+			}
+		}
+	})
+	// What was set where it was allowed does not loosen a version that an agent made.
+	t.Run("what was set before", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		define(b, operator, given(all, strict))
+		if err := configure(b, agent, lax); err != nil {
+			t.Fatal(err)
+		}
+		b.moved(agent, b.start(agent, "given", "").ID, "go", `{}`, "b")
+		define(b, other, given(all, `"comment":"theirs",`+strict))
+		b.refused(agent, b.start(agent, "given", "").ID, "go", `{}`, "low_confidence")
+	})
+	// Nor does what its owner said for everybody before an operator took the name over.
+	t.Run("what the former owner set", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		define(b, agent, given("", strict))
+		if err := configure(b, agent, lax); err != nil {
+			t.Fatal(err)
+		}
+		b.moved(agent, b.start(agent, "given", "").ID, "go", `{}`, "b")
+		define(b, operator, given(`{"redefine":true}`, strict))
+		define(b, other, given("", `"comment":"theirs",`+strict))
+		b.refused(other, b.start(other, "given", "").ID, "go", `{}`, "low_confidence")
+	})
+	t.Run("the name", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		of := define(b, operator, given(`{"redefine":true}`, ""))
+		// The very same document stays the operator's.
+		if r := define(b, agent, given(`{"redefine":true}`, "")); r.Created || r.Owner != of.Owner || r.Version != 1 {
+			t.Errorf("%+v", r)
+		}
+		define(b, agent, given("", `"comment":"mine",`))
+		_, err := b.Define(t.Context(), other, engine.DefineRequest{Document: []byte(named(given("", ""), "Given"))})
+		wantCode(t, err, engine.CodeForbidden)
+		_, err = b.Decide(t.Context(), other, engine.DecideRequest{Definition: []byte(given("", "")), State: "a", Action: "go"})
+		wantCode(t, err, engine.CodeForbidden)
+		// Whoever only looks sees whose it is.
+		shown := newBenchWith(t, b.store, nil, func(c *engine.Config) { c.ShowUnsealed = true })
+		if list, err := shown.List(t.Context(), auditor); err != nil || len(list) != 1 || !list[0].Shared || list[0].Operator {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
 }
 
 func TestAgentsConfigureTheJudgeAsTheOperatorLetsThem(t *testing.T) {

@@ -48,8 +48,8 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		if p.Role == RoleOperator && rights.Redefine && ofOperator.stored.Hash == d.Hash {
 			return defineResult(ofOperator.stored, d, warnings, false), nil
 		}
-		// An operator takes an agent's name over even with the same document.
-		if exists && newest.Hash == d.Hash && newest.Operator == (p.Role == RoleOperator) {
+		// An operator takes an agent's name over even with the same document; nobody else does.
+		if exists && newest.Hash == d.Hash && (newest.Operator || p.Role != RoleOperator) {
 			return defineResult(newest, d, warnings, false), nil
 		}
 		if err := e.mayDefine(ctx, p, d.Name, exists); err != nil {

@@ -39,7 +39,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, StoreError("read the judge configuration", err)
 		}
-		c, err := e.newJudgeConfig(p, l, revisions, req.Settings)
+		c, err := e.newJudgeConfig(ctx, p, l, revisions, req.Settings)
 		if err != nil {
 			return JudgeConfigResult{}, err
 		}
@@ -57,7 +57,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 	}
 }
 
-func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.JudgeConfig, s workflow.JudgeSettings) (store.JudgeConfig, error) {
+func (e *Engine) newJudgeConfig(ctx context.Context, p Principal, l definition, revisions []store.JudgeConfig, s workflow.JudgeSettings) (store.JudgeConfig, error) {
 	c := store.JudgeConfig{
 		Workflow: l.stored.Name, Revision: nextRevision(revisions), Principal: p.ID, Role: string(p.Role), Settings: s, At: e.Now(),
 	}
@@ -66,10 +66,14 @@ func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.Jud
 			return store.JudgeConfig{}, err
 		}
 	}
+	rights, ofOperator, err := e.loadAgentRights(ctx, l.stored.Name)
+	if err != nil {
+		return store.JudgeConfig{}, err
+	}
 	switch {
 	case p.Role == RoleOperator:
-	case l.stored.Operator:
-		if err := l.checkAgentSettings(p, s, revisions); err != nil {
+	case ofOperator.def != nil:
+		if err := l.checkAgentSettings(p, rights, s, revisions); err != nil {
 			return store.JudgeConfig{}, err
 		}
 		c.Scope = p.ID
@@ -84,7 +88,6 @@ func (e *Engine) newJudgeConfig(p Principal, l definition, revisions []store.Jud
 	if err := mayConfigureAgain(p, revisions); err != nil {
 		return store.JudgeConfig{}, err
 	}
-	var err error
 	if c.Hash, err = HashJudgeConfig(c); err != nil {
 		return store.JudgeConfig{}, InternalError("encode the judge configuration", err)
 	}
@@ -166,17 +169,17 @@ func unknownModel(name string, models []string) *Error {
 	return newError(CodeInvalidArgument, "/model", "No model %.80q is configured%s", name, suggestNearest(name, models)).hint(hint)
 }
 
-// checkAgentSettings is what agents may do to the judge of an operator's definition.
-func (l definition) checkAgentSettings(p Principal, s workflow.JudgeSettings, revisions []store.JudgeConfig) error {
-	switch l.def.Agents.Judge {
-	case workflow.JudgeKeep:
+// checkAgentSettings is what agents with these rights may do to the judge of an operator's
+// workflow. Of a version that an agent made they may set no more than tighten: its author words it.
+func (l definition) checkAgentSettings(p Principal, rights workflow.AgentRights, s workflow.JudgeSettings, revisions []store.JudgeConfig) error {
+	switch {
+	case rights.Judge == workflow.JudgeKeep:
 		return &Error{Code: CodeForbidden, Message: "This definition belongs to an operator, who configures its judge.", Hint: "Ask an operator."}
-	case workflow.JudgeSet:
+	case rights.Judge == workflow.JudgeSet && l.stored.Operator:
 		if s.Model != nil {
 			return &Error{Code: CodeForbidden, Path: "/model", Message: "Which model judges an operator's definition is the operator's to say.", Hint: "Leave model out."}
 		}
 		return nil
-	case workflow.JudgeTighten:
 	}
 	return onlyTightens(s, l.def.Rubric(OverlaysInForce(l.stored, l.def.Agents, p.ID, revisions)))
 }
@@ -245,14 +248,14 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 
 // OverlaysInForce are the settings that bind an owner's instances. It is pure: revisions that bind everybody in their order, then the
 // owner's own tightenings, or settings where agents may have some. An operator's later revision of a key lifts the
-// tightenings of that key made before it. On a definition that an operator took
-// over, revisions that agents made for everybody no longer count.
+// tightenings of that key made before it. What an agent made for everybody counts for
+// its own versions only.
 func OverlaysInForce(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {
 		operator := Role(r.Role) == RoleOperator
 		switch {
-		case r.Scope == "" && (operator || !s.Operator):
+		case r.Scope == "" && (operator || !s.Operator && r.Principal == s.Owner):
 			out = append(out, workflow.Overlay{Settings: r.Settings})
 		case r.Scope != "" && r.Scope == owner:
 			left := r.Settings
@@ -261,7 +264,7 @@ func OverlaysInForce(s store.Definition, agents workflow.AgentRights, owner stri
 					left = left.Without(later.Settings)
 				}
 			}
-			tight = append(tight, workflow.Overlay{Settings: left, TightenOnly: agents.Judge != workflow.JudgeSet})
+			tight = append(tight, workflow.Overlay{Settings: left, TightenOnly: !s.Operator || agents.Judge != workflow.JudgeSet})
 		}
 	}
 	return append(out, tight...)
@@ -275,7 +278,7 @@ func configMessage(c store.JudgeConfig) string {
 		return fmt.Sprintf("Only its owner may see and start %q from now on.", c.Workflow)
 	}
 	if c.Scope != "" {
-		return fmt.Sprintf("The judge of %q is tightened for your instances, from the next decision on.", c.Workflow)
+		return fmt.Sprintf("The judge of %q is configured for your instances, from the next decision on.", c.Workflow)
 	}
 	return fmt.Sprintf("The judge of %q is configured, from the next decision on.", c.Workflow)
 }

@@ -181,20 +181,8 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	newest, err := e.rules.loadDefinition(ctx, inst.Workflow, 0)
-	if err != nil {
-		return RollbackResult{}, StoreError("read the definition", err)
-	}
-	// Both count: an agent may not roll back what an operator has taken over.
-	may := canGovern(p, l.stored) && canGovern(p, newest)
-	if !may {
-		if may, err = e.mayTakeBack(ctx, p, inst, l); err != nil {
-			return RollbackResult{}, err
-		}
-	}
-	if !may {
-		return RollbackResult{}, newError(CodeForbidden, "", "The workflow %q belongs to an operator; rolling back is the operator's.", inst.Workflow).
-			hint("Ask an operator, or go on with one of nextActions.")
+	if err := e.mayTakeBack(ctx, p, inst, l, RightRollback); err != nil {
+		return RollbackResult{}, err
 	}
 	if err := mayMove(inst, l, p); err != nil {
 		return RollbackResult{}, err

@@ -243,6 +243,16 @@ func (r *rules) newestVersion(ctx context.Context, name string) int {
 
 // newestOfOperator is the newest version of a definition that an operator made, 0 for none.
 func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) {
+	if r.show { // nobody followed the chain
+		d, err := r.store.Definition(ctx, name, 0)
+		for err == nil && !d.Operator && d.Version > 1 {
+			d, err = r.store.Definition(ctx, name, d.Version-1)
+		}
+		if errors.Is(err, store.ErrNotFound) || err == nil && !d.Operator {
+			return 0, nil
+		}
+		return d.Version, err // the caller says what it was for
+	}
 	if err := r.refresh(ctx); err != nil {
 		return 0, err
 	}

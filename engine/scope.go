@@ -143,16 +143,16 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 		if foldName(other) != own || other == name && !same {
 			continue
 		}
-		d, err := e.rules.loadDefinition(ctx, other, 0)
+		ofOperator, err := e.rules.newestOfOperator(ctx, other)
 		if err != nil {
 			return StoreError("read the definition", err)
 		}
-		if !d.Operator {
+		if ofOperator == 0 {
 			continue
 		}
 		shown := "an operator's workflow"
-		if p.inScope(d.Name) {
-			shown = fmt.Sprintf("the operator's workflow %q", d.Name)
+		if p.inScope(other) {
+			shown = fmt.Sprintf("the operator's workflow %q", other)
 		}
 		return newError(CodeForbidden, "/name", "The name %q could be taken for %s.", name, shown).
 			hint("Choose a name that nobody confuses with it.")

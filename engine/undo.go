@@ -67,7 +67,7 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 	if err != nil {
 		return UndoResult{}, err
 	}
-	if err := e.mayUndo(ctx, p, inst, l, op); err != nil {
+	if err := e.mayTakeBack(ctx, p, inst, l, op); err != nil {
 		return UndoResult{}, err
 	}
 	if err := mayMove(inst, l, p); err != nil {
@@ -114,10 +114,14 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 }
 
 func (op Right) verb() string {
-	if op == RightRedo {
+	switch op {
+	case RightRollback:
+		return "roll back"
+	case RightRedo:
 		return "redo"
+	default:
+		return "undo"
 	}
-	return "undo"
 }
 
 func newUndoResult(ev record.Event, pos Position, context json.RawMessage) UndoResult {
@@ -140,29 +144,6 @@ func (e *Engine) replayUndo(ctx context.Context, p Principal, ev record.Event) (
 	out := newUndoResult(ev, pos, then.Context)
 	out.Replayed = true
 	return out, nil
-}
-
-// mayUndo is who may undo and redo at all: an operator, and the instance's owner when
-// neither the version it is pinned to nor the newest is an operator's, or where that lets
-// agents.
-func (e *Engine) mayUndo(ctx context.Context, p Principal, inst record.Instance, l definition, op Right) error {
-	if p.Role == RoleOperator {
-		return nil
-	}
-	newest, err := e.rules.loadDefinition(ctx, inst.Workflow, 0)
-	switch {
-	case err != nil:
-		return StoreError("read the definition", err)
-	case l.stored.Operator || newest.Operator:
-		if may, err := e.mayTakeBack(ctx, p, inst, l); err != nil || may {
-			return err
-		}
-		return newError(CodeForbidden, "", "The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()).
-			hint("Ask an operator, or go on with one of nextActions.")
-	case inst.Owner != p.ID && !canGovern(p, l.stored):
-		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("The instance belongs to another principal; to %s is its owner's.", op.verb()), Hint: "Ask its owner or an operator."}
-	}
-	return nil
 }
 
 func nothingToUndo(inst record.Instance, l definition, p Principal, op Right, line record.UndoHistory) *Error {
