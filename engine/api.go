@@ -131,9 +131,11 @@ type DefinitionSummary struct {
 	Owner       string `json:"owner"`
 	Operator    bool   `json:"operatorOwned"`
 	// Shared says that an operator lets every agent see and start an agent's workflow.
-	Shared    bool      `json:"shared,omitempty"`
-	States    int       `json:"states"`
-	CreatedAt time.Time `json:"createdAt"`
+	Shared bool `json:"shared,omitempty"`
+	// StartRequires are the fields that a start context must have.
+	StartRequires []string  `json:"startRequires,omitempty"`
+	States        int       `json:"states"`
+	CreatedAt     time.Time `json:"createdAt"`
 }
 
 // DefinitionView is a whole definition.

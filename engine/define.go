@@ -123,7 +123,7 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 func summarizeDefinition(l definition, shared bool) DefinitionSummary {
 	return DefinitionSummary{
 		Name: l.stored.Name, Description: l.def.Description, Version: l.stored.Version, Hash: l.stored.Hash,
-		Owner: l.stored.Owner, Operator: l.stored.Operator, Shared: shared, States: len(l.def.States), CreatedAt: l.stored.CreatedAt,
+		Owner: l.stored.Owner, Operator: l.stored.Operator, Shared: shared, StartRequires: l.def.StartFields(), States: len(l.def.States), CreatedAt: l.stored.CreatedAt,
 	}
 }
 

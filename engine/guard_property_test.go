@@ -20,7 +20,10 @@ type forEvent struct {
 	guard, note string
 	question    string // the instance and what it is asked, by which a refusal binds the fallback
 	at          time.Time
-	reusable    bool
+	instance    string
+	principal   string
+	// whether it answers the same case, and binds the fallback
+	reusable, binds bool
 }
 
 // guarded is the loop guard written down once more, in the simplest way.
@@ -69,7 +72,7 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 			n++
 		}
 		reuse = reuse || k.note == note && k.reusable
-		bound = bound || k.question == question && k.reusable
+		bound = bound || k.question == question && k.binds
 	}
 	want, calls, learns, fresh := "", int32(1), false, false
 	switch {
@@ -100,10 +103,30 @@ func (g *guarded) ask(rt *rapid.T, p engine.Principal, note, mood string, preche
 	}
 	if want == "" && !precheck {
 		delete(g.open, p.ID)
-		g.kept = slices.DeleteFunc(g.kept, func(k forEvent) bool { return k.guard == guard })
+		for i, k := range g.kept { // and what the same question bound
+			if k.guard == guard {
+				g.kept[i].guard, g.kept[i].reusable = "", false
+			}
+			g.kept[i].binds = k.binds && k.question != question
+		}
 	}
 	if learns {
-		g.kept = append(g.kept, forEvent{guard: guard, note: note, question: question, at: j.clock, reusable: fresh})
+		g.kept = append(g.kept, forEvent{guard: guard, note: note, question: question, at: j.clock, instance: id, principal: p.ID, reusable: fresh, binds: fresh})
+	}
+}
+
+// forget drops the refusals that count, and what binds; no opinion of the same cases is left.
+func (g *guarded) forget(counts, binds func(forEvent) bool) {
+	notes := map[string]bool{}
+	for _, k := range g.kept {
+		notes[k.note] = notes[k.note] || k.guard != "" && counts(k)
+	}
+	for i, k := range g.kept {
+		if k.guard != "" && counts(k) {
+			g.kept[i].guard, g.kept[i].reusable = "", false
+		}
+		g.kept[i].reusable = g.kept[i].reusable && !notes[k.note]
+		g.kept[i].binds = k.binds && !binds(k)
 	}
 }
 
@@ -151,7 +174,23 @@ func TestLoopGuardAgainstAPlainList(t *testing.T) {
 				if _, err := g.j.ClearRefusals(context.Background(), operator, engine.ClearRefusalsRequest{Principal: p.ID}); err != nil {
 					rt.Fatal(err)
 				}
-				g.kept = slices.DeleteFunc(g.kept, func(k forEvent) bool { return k.guard[:len(p.ID)] == p.ID })
+				theirs := func(k forEvent) bool { return k.principal == p.ID }
+				g.forget(theirs, theirs)
+			},
+			"clear one": func(rt *rapid.T) {
+				p := rapid.SampledFrom([]engine.Principal{agent, other}).Draw(rt, "whose")
+				id := g.open[p.ID]
+				if id == "" {
+					rt.Skip("it has none")
+				}
+				if _, err := g.j.ClearRefusals(context.Background(), operator, engine.ClearRefusalsRequest{ID: id}); err != nil {
+					rt.Fatal(err)
+				}
+				guards := map[string]bool{}
+				for _, k := range g.kept {
+					guards[k.guard] = guards[k.guard] || k.instance == id
+				}
+				g.forget(func(k forEvent) bool { return guards[k.guard] }, func(k forEvent) bool { return k.instance == id })
 			},
 		})
 	})

@@ -130,7 +130,7 @@ func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 	}
 	l := &store.Lesson{
 		Guard: c.Guard, Identity: judge.IdentityWith(c.Identity, v.Evidence), Bound: judge.BoundWith(c.Bound, v.Evidence), Principal: c.Principal, Workflow: c.Workflow, Action: c.Action,
-		At: c.Now, Refused: learnt.Refused, Cleared: learnt.Cleared,
+		Instance: c.Instance, At: c.Now, Refused: learnt.Refused, Cleared: learnt.Cleared,
 	}
 	if learnt.Opinion != nil {
 		raw, err := json.Marshal(learnt.Opinion)
@@ -142,39 +142,91 @@ func newLesson(c judge.Case, v judge.Verdict, made bool) *store.Lesson {
 }
 
 // ClearRefusals forgets what a judge's loop guard counts: an operator's way out
-// for somebody who is held up. The model is asked again from then on.
+// for somebody who is held up. The model is asked again from then on, and what waited for
+// a person only because of the guard waits no longer: it has to be asked for again.
 func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusalsRequest) (ClearRefusalsResult, error) {
 	if err := Authorize(p, RightClear); err != nil {
 		return ClearRefusalsResult{}, err
 	}
-	if req.Principal == "" && req.Workflow == "" {
-		return ClearRefusalsResult{}, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give a principal, a workflow, or both."}
+	if req.Principal == "" && req.Workflow == "" && req.ID == "" {
+		return ClearRefusalsResult{}, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give an instance's id, a principal, a workflow, or several of them."}
 	}
-	if p.Workflows != "" && !p.inScope(req.Workflow) {
+	if req.ID != "" {
+		if _, _, err := e.loadInstance(ctx, p, req.ID); err != nil {
+			return ClearRefusalsResult{}, err
+		}
+	} else if p.Workflows != "" && !p.inScope(req.Workflow) {
 		return ClearRefusalsResult{}, e.noWorkflow(ctx, p, req.Workflow, 0)
 	}
-	n, err := e.cfg.Store.ClearRefusals(ctx, store.RefusalQuery{Principal: req.Principal, Workflow: req.Workflow, Action: req.Action})
+	n, err := e.cfg.Store.ClearRefusals(ctx, store.RefusalQuery{Principal: req.Principal, Workflow: req.Workflow, Action: req.Action, Instance: req.ID})
 	if err != nil {
 		return ClearRefusalsResult{}, StoreError("forget refusals", err)
 	}
-	out := ClearRefusalsResult{Forgotten: n, Message: fmt.Sprintf("%d refusals forgotten; the model may be asked again.", n)}
-	switch n {
-	case 0:
-		out.Message = "There was no refusal to forget."
-	case 1:
-		out.Message = "1 refusal forgotten; the model may be asked again."
+	released, err := e.releaseReviews(ctx, p, req)
+	if err != nil {
+		return ClearRefusalsResult{}, err
+	}
+	out := ClearRefusalsResult{Forgotten: n, Released: released, Message: "There was no refusal to forget."}
+	if n > 0 {
+		out.Message = fmt.Sprintf("%s forgotten; the model may be asked again.", countOfThings(n, "refusal"))
+	}
+	if released > 0 {
+		out.Message += fmt.Sprintf(" %s that waited because of them: the action has to be asked for again.", countOfThings(released, "review")+" closed")
 	}
 	return out, nil
 }
 
-// ClearRefusalsRequest selects refusals; an empty Action is all of them.
-type ClearRefusalsRequest struct{ Principal, Workflow, Action string }
+func countOfThings(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// releaseReviews ends the open reviews that the loop guard put to a person.
+func (e *Engine) releaseReviews(ctx context.Context, p Principal, req ClearRefusalsRequest) (n int, err error) {
+	var held []store.Review
+	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Instance: req.ID, Workflow: req.Workflow, Principal: req.Principal, Status: record.ReviewOpen}) {
+		if err != nil {
+			return 0, StoreError("list the reviews", err)
+		}
+		if req.Action == "" || row.Action == req.Action {
+			held = append(held, row)
+		}
+	}
+	for _, row := range held {
+		asked, err := e.loadOpeningEvent(ctx, row.Instance, row.Seq)
+		switch {
+		case CodeOf(err) == CodeUnknownReview: // its beginning was removed
+			continue
+		case err != nil:
+			return n, err
+		case asked.Decision.Code != judge.CodeLoopGuard:
+			continue
+		}
+		end := record.Review{ID: row.ID, Status: record.ReviewStale, Reason: "The loop guard was lifted, which had put this to a person."}
+		ended, err := e.endReview(ctx, p, row, end)
+		if err != nil {
+			return n, err
+		}
+		if ended {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// ClearRefusalsRequest selects refusals; an empty Action is all of them. ID is an instance:
+// those of data so long that they count on any instance are then forgotten for all.
+type ClearRefusalsRequest struct{ ID, Principal, Workflow, Action string }
 
 // ClearRefusalsResult answers a ClearRefusalsRequest.
 type ClearRefusalsResult struct {
 	// Forgotten is how many refusals no longer count.
-	Forgotten int    `json:"forgotten"`
-	Message   string `json:"message"`
+	Forgotten int `json:"forgotten"`
+	// Released is how many reviews were closed that waited only because of the loop guard.
+	Released int    `json:"released"`
+	Message  string `json:"message"`
 }
 
 // loopGuard says when the loop guard of a definition steps in and how it is lifted, "" when it

@@ -55,8 +55,18 @@ type judged struct {
 
 func newJudged(t *testing.T, db store.Store, models ...string) *judged {
 	t.Helper()
+	return newJudgedWith(t, db, func(*judge.ModelConfig, *engine.Config) {}, models...)
+}
+
+func newJudgedWith(t *testing.T, db store.Store, configure func(*judge.ModelConfig, *engine.Config), models ...string) *judged {
+	t.Helper()
 	j := &judged{t: t, model: &oracle{}, clock: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
-	layer, err := judge.NewModel(judge.ModelConfig{Completer: j.model, Memory: engine.NewMemory(db)})
+	model, cfg := judge.ModelConfig{Completer: j.model, Memory: engine.NewMemory(db)}, engine.Config{
+		Store: db, Models: models,
+		Digester: record.NewDigester([]byte("a key of thirty-two bytes length")), Now: func() time.Time { return j.clock },
+	}
+	configure(&model, &cfg)
+	layer, err := judge.NewModel(model)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,11 +75,8 @@ func newJudged(t *testing.T, db store.Store, models ...string) *judged {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.Engine, err = engine.New(engine.Config{
-		Store: db, Judge: pipeline, Compiler: compiler, Models: models,
-		Digester: record.NewDigester([]byte("a key of thirty-two bytes length")), Now: func() time.Time { return j.clock },
-	})
-	if err != nil {
+	cfg.Judge, cfg.Compiler = pipeline, compiler
+	if j.Engine, err = engine.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(judgedFlow)}); err != nil {
@@ -285,6 +292,59 @@ func TestLoopGuardForgets(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
+}
+
+// Of one instance the guard is lifted without a word about others; what waits only because of it
+// is closed, and the identical question is put to the model again, whoever else was told no.
+func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
+	t.Parallel()
+	j := newJudgedWith(t, memstore.New(), func(m *judge.ModelConfig, c *engine.Config) {
+		ask, kept := m.Completer, map[string]llm.Reply{} // as the client of the model does
+		m.Completer = llm.CompleterFunc(func(ctx context.Context, req llm.Request) (llm.Reply, error) {
+			if r, ok := kept[req.Key]; ok {
+				return r, nil
+			}
+			r, err := ask.Complete(ctx, req)
+			if err == nil && req.Keep(r.Answer) {
+				kept[req.Key] = r
+			}
+			return r, err
+		})
+		c.ReviewPath = true
+	}, "m")
+	held, also := j.start(), j.start()
+	refuse := func(id string) engine.AdvanceResult {
+		var last engine.AdvanceResult
+		for _, note := range []string{"squash", "squash.", "squash!"} {
+			var err error
+			if last, err = j.Advance(t.Context(), agent, closing(id, note)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return last
+	}
+	waits, other := refuse(held), refuse(also)
+	if waits.Decision.Code != judge.CodeLoopGuard || waits.Review == nil || other.Review == nil {
+		t.Fatalf("%+v\n%+v", waits, other)
+	}
+	_, err := j.ClearRefusals(t.Context(), engine.Principal{ID: "op:x", Role: engine.RoleOperator, Workflows: "none"}, engine.ClearRefusalsRequest{ID: held})
+	wantCode(t, err, engine.CodeUnknownInstance)
+	n, err := j.ClearRefusals(t.Context(), operator, engine.ClearRefusalsRequest{ID: held})
+	if err != nil || n.Forgotten != 3 || n.Released != 1 {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	for id, want := range map[string]record.ReviewStatus{waits.Review.ID: record.ReviewStale, other.Review.ID: record.ReviewOpen} {
+		if r, err := j.Review(t.Context(), operator, id); err != nil || r.Status != want {
+			t.Errorf("%+v, %v; want %s", r, err, want)
+		}
+	}
+	asked := j.model.calls.Load()
+	if again, err := j.Advance(t.Context(), agent, closing(held, "squash!")); err != nil || j.model.calls.Load() != asked+1 || again.Decision.Code == judge.CodeLoopGuard || again.Review != nil {
+		t.Errorf("the lifted: %d calls, %+v, %v", j.model.calls.Load()-asked, again, err)
+	}
+	if same, err := j.Advance(t.Context(), agent, closing(also, "squash!")); err != nil || same.Review == nil || same.Review.ID != other.Review.ID {
+		t.Errorf("the other: %+v, %v", same, err)
+	}
 }
 
 // The same case gets the recorded refusal, without a call; a principal's own or not.

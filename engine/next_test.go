@@ -67,6 +67,26 @@ func TestAnswersSayWhatComesNext(t *testing.T) {
 	expect("after the judge was configured", can.Position, "submit documentId MODEL")
 }
 
+// What a start takes is in the list, before anybody is refused; and a refusal names it.
+func TestListsSayWhatAStartTakes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(agent, `{"name":"w","initialState":"a","inputSchema":{"type":"object","required":["title","n"],"properties":{"n":{"type":"integer"}}},
+		"states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}},"stateValidators":{"a":{"requiredFields":["/by/whom","title"]},"b":{"requiredFields":["more"]}}}`)
+	b.define(agent, simple)
+	list, err := b.List(t.Context(), agent)
+	if err != nil || len(list) != 2 || list[0].StartRequires != nil || fmt.Sprint(list[1].StartRequires) != "[title n /by/whom]" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if d, err := b.Describe(t.Context(), agent, "w", 0); err != nil || fmt.Sprint(d.StartRequires) != "[title n /by/whom]" {
+		t.Errorf("%+v, %v", d.StartRequires, err)
+	}
+	r, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "w"})
+	if said := fmt.Sprint(r.Decision.Violations); err != nil || !strings.Contains(said, "/title") || !strings.Contains(said, "/n") {
+		t.Errorf("%s, %v", said, err)
+	}
+}
+
 // At most eight actions are described; the rest are counted.
 func TestNextIsShort(t *testing.T) {
 	t.Parallel()

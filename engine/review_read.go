@@ -273,19 +273,25 @@ func (e *Engine) WaitingReviews(ctx context.Context) (Waiting, error) {
 }
 
 func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
-	inst, err := e.cfg.Store.Load(ctx, row.Instance)
-	if err != nil {
-		return StoreError("load the instance", err)
-	}
 	end := record.Review{ID: row.ID, Status: record.ReviewExpired, Reason: "Nobody decided it in time."}
 	if row.OnExpire == workflow.ExpireRaise {
 		end = record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: record.PriorityUrgent, Reason: "Nobody decided it in time."}
 	}
-	_, err = e.commit(ctx, inst, change{event: e.reviewEvent(clock, row, end), resolves: &row, end: end})
-	if errors.Is(err, errReviewClosed) || errors.Is(err, store.ErrConflict) {
-		return nil // somebody else has ended it
-	}
+	_, err := e.endReview(ctx, clock, row, end)
 	return err
+}
+
+// endReview ends a review that nobody decides; false where somebody else has ended it.
+func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, end record.Review) (bool, error) {
+	inst, err := e.cfg.Store.Load(ctx, row.Instance)
+	if err != nil {
+		return false, StoreError("load the instance", err)
+	}
+	_, err = e.commit(ctx, inst, change{event: e.reviewEvent(by, row, end), resolves: &row, end: end})
+	if errors.Is(err, errReviewClosed) || errors.Is(err, store.ErrConflict) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // clock is who acts when nobody does.

@@ -269,19 +269,21 @@ func TestCanExecute(t *testing.T) {
 		action string
 		want   bool
 		reason string
+		needs  string
 	}{
-		{[]string{"a"}, "", true, `is in "a"`},
-		{[]string{"b", "a"}, "", true, `is in "a"`},
-		{[]string{"b", "c"}, "", false, `this needs b or c`},
-		{nil, "go", true, `where "go" is possible`},
-		{[]string{"a"}, "go", true, `where "go" is possible`},
-		{[]string{"b"}, "go", false, `this needs b`},
-		{nil, "back", false, `possible in state "b"`},
-		{nil, "bakc", false, `Did you mean "back"? It is possible in state "b"`},
-		{nil, "fly", false, `possible: "go"`},
+		{[]string{"a"}, "", true, `The instance is in "a".`, "a"},
+		{[]string{"b", "a"}, "", true, `The instance is in "a".`, "b a"},
+		{[]string{"b", "c"}, "", false, `The instance is in "a"; this needs b or c.`, "b c"},
+		{nil, "go", true, `The instance is in "a", where "go" is possible.`, "a b"},
+		{[]string{"a"}, "go", true, `The instance is in "a", where "go" is possible.`, "a"},
+		{[]string{"b"}, "go", false, `The instance is in "a"; this needs b.`, "b"},
+		{[]string{"a"}, "back", false, `The action "back" is not possible in state "a"; possible: "go". It is possible in state "b".`, "a"},
+		{nil, "back", false, `The action "back" is not possible in state "a"; possible: "go". It is possible in state "b".`, "b"},
+		{nil, "bakc", false, `The action "bakc" is not possible in state "a"; possible: "go". Did you mean "back"? It is possible in state "b".`, ""},
+		{nil, "fly", false, `The action "fly" is not possible in state "a"; possible: "go".`, ""},
 	} {
 		r, err := b.CanExecute(t.Context(), agent, engine.CanExecuteRequest{ID: id, States: c.states, Action: c.action})
-		if err != nil || r.Allowed != c.want || !strings.Contains(r.Reason, c.reason) || r.Required == nil {
+		if err != nil || r.Allowed != c.want || r.Reason != c.reason || r.Required == nil || strings.Join(r.Required, " ") != c.needs {
 			t.Errorf("%v: %+v %v", c.states, r, err)
 		}
 	}

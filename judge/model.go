@@ -196,6 +196,8 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 		System: q.prompt.System, User: q.prompt.User, Shape: q.prompt.Shape, Schema: q.prompt.Schema,
 		Nonce: nonce, Key: m.cacheKey(c, q, sample), Caller: c.caller(),
 		Check: func(a llm.Answer) error { return findContradiction(q, a) },
+		// The memory keeps what was no approval, until somebody forgets it.
+		Keep: func(a llm.Answer) bool { return m.Memory == nil || m.weighAnswer(q, a, model).Outcome == Approve },
 	})
 	if ended := ctx.Err(); ended != nil {
 		return Opinion{}, ended // the caller left; that is no trouble of the model's

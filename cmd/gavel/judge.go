@@ -284,6 +284,7 @@ func parseExchange(raw []byte) (llm.Exchange, error) {
 }
 
 type judgeClearCmd struct {
+	Instance  string `name:"instance" placeholder:"ID" help:"Of which instance."`
 	Principal string `name:"principal" placeholder:"ID" help:"Whose refusals."`
 	Workflow  string `name:"workflow" placeholder:"NAME" help:"Of which workflow."`
 	Action    string `name:"action" placeholder:"ACTION" help:"Of which action. Default: all."`
@@ -293,12 +294,14 @@ type judgeClearCmd struct {
 
 func (judgeClearCmd) Help() string {
 	return `After the model has refused the same thing three times, a person has to decide
-(loop_guard). This forgets the refusals, so that the model is asked again; the
-decisions themselves stay on record. Operators do the same with the tool
+(loop_guard). This forgets the refusals, so that the model is asked again, and closes
+reviews that wait only because of them: the agent has to ask again. The decisions
+themselves stay on record. Operators do the same with the tool
 workflow.judge.clear or POST /v1/refusals/clear.
 
 Examples:
 
+    gavel judge clear --instance wf-0198...
     gavel judge clear --principal local:agent --workflow document-review
     gavel judge clear --workflow document-review --action approve --json
 
@@ -306,15 +309,15 @@ Exit codes: 0 done (also when there was nothing to forget), 2 wrong usage, 3 cou
 }
 
 func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
-	if c.Principal == "" && c.Workflow == "" {
-		return term.UsageErrorf("", "say whose refusals to forget: --principal, --workflow, or both")
+	if c.Instance == "" && c.Principal == "" && c.Workflow == "" {
+		return term.UsageErrorf("", "say whose refusals to forget: --instance, --principal, --workflow, or several of them")
 	}
 	at, done, err := c.open(ctx, con, openForWriting)
 	if err != nil {
 		return err
 	}
 	defer done()
-	cleared, err := operation.ClearRefusals.Do(ctx, at, engine.ClearRefusalsRequest{Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
+	cleared, err := operation.ClearRefusals.Do(ctx, at, engine.ClearRefusalsRequest{ID: c.Instance, Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
 	if err != nil {
 		return engineFailure(err)
 	}

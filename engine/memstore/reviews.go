@@ -122,13 +122,28 @@ func (s *Store) Refusals(ctx context.Context, guard, identity string, since time
 func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (n int, err error) {
 	is := func(want, got string) bool { return want == "" || want == got }
 	err = s.write(ctx, func() error {
+		guards, identities := map[string]bool{}, map[string]bool{}
+		for _, l := range s.refusals {
+			guards[l.Guard] = guards[l.Guard] || l.Guard != "" && l.Instance == q.Instance
+		}
+		selected := func(l store.Lesson) bool {
+			return is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action) && (is(q.Instance, l.Instance) || guards[l.Guard])
+		}
 		s.refusals = slices.DeleteFunc(s.refusals, func(l store.Lesson) bool {
-			selected := is(q.Principal, l.Principal) && is(q.Workflow, l.Workflow) && is(q.Action, l.Action)
-			if selected && l.Guard != "" {
-				n++
+			if !selected(l) {
+				return false
 			}
-			return selected
+			if l.Guard != "" {
+				n++
+				identities[l.Identity] = true
+			}
+			return true
 		})
+		for i, l := range s.refusals { // what others were answered of the same case would answer it once more
+			if l.Guard != "" && identities[l.Identity] {
+				s.refusals[i].Opinion = nil
+			}
+		}
 		return nil
 	})
 	return n, err

@@ -140,14 +140,14 @@ func (st *statements) learn(l *store.Lesson) error {
 	if l.Opinion != nil {
 		opinion = []byte(l.Opinion)
 	}
-	if err := st.exec(st.addRefusal, l.Guard, l.Identity, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion); err != nil {
+	if err := st.exec(st.addRefusal, l.Guard, l.Identity, l.Instance, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion); err != nil {
 		return err
 	}
 	if l.Bound == "" || opinion == nil {
 		return nil
 	}
 	// A row of its own, without a guard, so that it counts for nothing.
-	return st.exec(st.addRefusal, "", l.Bound, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
+	return st.exec(st.addRefusal, "", l.Bound, l.Instance, l.Principal, l.Workflow, l.Action, l.At.UnixNano(), opinion)
 }
 
 // Refusals implements store.Store.
@@ -174,15 +174,20 @@ func (s *Store) Refusals(ctx context.Context, guard, identity string, since time
 // ClearRefusals implements store.Store.
 func (s *Store) ClearRefusals(ctx context.Context, q store.RefusalQuery) (n int, err error) {
 	err = s.write(ctx, 0, "clear refusals", func(st *statements) error {
-		result, err := st.clearRefusals.ExecContext(context.Background(), q.Principal, q.Workflow, q.Action, false)
+		selected := []any{q.Principal, q.Workflow, q.Action, q.Instance}
+		if err := st.exec(st.forgetOpinions, selected...); err != nil {
+			return err
+		}
+		if err := st.exec(st.clearBound, selected...); err != nil {
+			return err
+		}
+		result, err := st.clearRefusals.ExecContext(context.Background(), selected...)
 		if err != nil {
 			return err
 		}
 		count, err := result.RowsAffected()
-		if n = int(count); err != nil {
-			return err
-		}
-		return st.exec(st.clearRefusals, q.Principal, q.Workflow, q.Action, true)
+		n = int(count)
+		return err
 	})
 	if err != nil {
 		return 0, err

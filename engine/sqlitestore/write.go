@@ -15,21 +15,27 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
+// selectedRefusals are those that a store.RefusalQuery selects; of an instance, all that count
+// together with its own.
+const selectedRefusals = `(?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3)
+	AND (?4 = '' OR instance = ?4 OR guard IN (SELECT guard FROM refusals WHERE guard <> '' AND instance = ?4))`
+
 // statements are the writer's, prepared on its connection.
 type statements struct {
-	begin, commit, rollback                    *sql.Stmt
-	probe                                      *sql.Stmt
-	keyTaken                                   *sql.Stmt
-	addInstance, moveInstance, keepInstance    *sql.Stmt
-	addContext, setContext                     *sql.Stmt
-	addEvent, addSnapshot                      *sql.Stmt
-	addDefinition, addJudgeConfig              *sql.Stmt
-	addRefusal, pruneRefusals                  *sql.Stmt
-	forgetRefusals, forgetBound, clearRefusals *sql.Stmt
-	moveIndex, addTerms, addTimes, setFigures  *sql.Stmt
-	putReview, addAnchor                       *sql.Stmt
-	anyAnchor                                  *sql.Stmt
-	cutEvents, cutSnapshots                    *sql.Stmt
+	begin, commit, rollback                     *sql.Stmt
+	probe                                       *sql.Stmt
+	keyTaken                                    *sql.Stmt
+	addInstance, moveInstance, keepInstance     *sql.Stmt
+	addContext, setContext                      *sql.Stmt
+	addEvent, addSnapshot                       *sql.Stmt
+	addDefinition, addJudgeConfig               *sql.Stmt
+	addRefusal, pruneRefusals                   *sql.Stmt
+	forgetRefusals, forgetBound, forgetOpinions *sql.Stmt
+	clearRefusals, clearBound                   *sql.Stmt
+	moveIndex, addTerms, addTimes, setFigures   *sql.Stmt
+	putReview, addAnchor                        *sql.Stmt
+	anyAnchor                                   *sql.Stmt
+	cutEvents, cutSnapshots                     *sql.Stmt
 	sealStatements
 
 	changes []committed // in the transaction that is open
@@ -61,14 +67,17 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addJudgeConfig: `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, ` + sealColumns + `, at)
 			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
 			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1) AND ` + nextPlace,
-		&s.addRefusal:     `INSERT INTO refusals (guard, identity, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		&s.addRefusal:     `INSERT INTO refusals (guard, identity, instance, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		&s.pruneRefusals:  `DELETE FROM refusals WHERE pos IN (SELECT pos FROM refusals WHERE at < ? ORDER BY at LIMIT ` + strconv.Itoa(prunedAtOnce) + `)`, // SQLite compiles LIMIT ? anew for each value
 		&s.forgetRefusals: `DELETE FROM refusals WHERE guard = ?`,
 		&s.forgetBound:    `DELETE FROM refusals WHERE guard = '' AND identity = ? AND opinion IS NOT NULL`,
-		&s.clearRefusals: `DELETE FROM refusals
-			WHERE (?1 = '' OR principal = ?1) AND (?2 = '' OR workflow = ?2) AND (?3 = '' OR action = ?3) AND (guard = '') = ?4`,
-		&s.cutEvents:    `DELETE FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ?`,
-		&s.cutSnapshots: `DELETE FROM snapshots WHERE n = (SELECT n FROM instances WHERE id = ?) AND revision < ?`,
+		// What others were answered of the same case would answer it once more.
+		&s.forgetOpinions: `UPDATE refusals SET opinion = NULL WHERE guard <> '' AND opinion IS NOT NULL AND identity IN (
+			SELECT identity FROM refusals WHERE guard <> '' AND ` + selectedRefusals + `)`,
+		&s.clearRefusals: `DELETE FROM refusals WHERE guard <> '' AND ` + selectedRefusals,
+		&s.clearBound:    `DELETE FROM refusals WHERE guard = '' AND ` + selectedRefusals,
+		&s.cutEvents:     `DELETE FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ?`,
+		&s.cutSnapshots:  `DELETE FROM snapshots WHERE n = (SELECT n FROM instances WHERE id = ?) AND revision < ?`,
 		&s.addAnchor: `INSERT INTO anchors (number, at, note, heads)
 			SELECT ?1, ?2, ?3, ?4 WHERE ?1 = 1 + (SELECT coalesce(max(number), 0) FROM anchors)
 				AND (?1 > 1 OR NOT EXISTS (SELECT 1 FROM events WHERE pos > ?5 AND kind = ?6))`,

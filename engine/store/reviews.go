@@ -103,10 +103,10 @@ type Lesson struct {
 	// Guard is what refusals are counted by, Identity what the same case is known by, and
 	// Bound what a refusal binds to where no model can be asked (see judge.Case).
 	Guard, Identity, Bound string
-	// Principal, Workflow and Action say whose refusals they are, for an operator who
-	// wants them forgotten.
-	Principal, Workflow, Action string
-	At                          time.Time
+	// Principal, Workflow, Action and Instance (may be "") say whose refusals they are, for an
+	// operator who wants them forgotten.
+	Principal, Workflow, Action, Instance string
+	At                                    time.Time
 	// Refused counts one refusal. Opinion, when there is one, is the model's, as JSON; it
 	// is found by Identity and, where that is not empty, by Bound.
 	Refused bool
@@ -116,8 +116,9 @@ type Lesson struct {
 	Cleared bool
 }
 
-// RefusalQuery selects refusals; an empty field selects all.
-type RefusalQuery struct{ Principal, Workflow, Action string }
+// RefusalQuery selects refusals; an empty field selects all. Of an Instance it selects all that
+// have a Guard in common with one of its own.
+type RefusalQuery struct{ Principal, Workflow, Action, Instance string }
 
 // MaxRefusalAge is how long stores keep refusals at least: no window of a loop
 // guard may be longer.

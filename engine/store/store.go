@@ -86,7 +86,8 @@ type Store interface {
 	// Refusals counts the refusals with a guard key at or after a time, and returns the
 	// newest opinion that was kept for an identity since then, nil when there is none.
 	Refusals(ctx context.Context, guard, identity string, since time.Time) (n int, opinion json.RawMessage, err error)
-	// ClearRefusals forgets refusals with their opinions and returns how many.
+	// ClearRefusals forgets refusals with their opinions and returns how many. Nor does an
+	// opinion that others were given answer the same case (Identity) any more.
 	ClearRefusals(ctx context.Context, q RefusalQuery) (int, error)
 
 	// Decisions lists decisions as the query says, the newest first. The iterator sees a

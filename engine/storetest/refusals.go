@@ -131,6 +131,28 @@ func refusalsAreCleared(t *testing.T, _ Driver, s store.Store) {
 	wantRefusals(t, s, "b", noon, 1)
 	clear(store.RefusalQuery{Workflow: "w"}, 2)
 	wantRefusals(t, s, "c", noon, 0)
+
+	// Of an instance: with those that count together with its own, and no opinion of the same
+	// case is left to answer it; what binds others stays.
+	of := func(instance, guard, identity string, minutes int) {
+		l := newRefusal(guard, identity, minutes)
+		l.Instance, l.Bound = instance, "bound "+instance
+		commitLesson(t, s, ID(1), l)
+	}
+	of("i", "short i", "case", 1)
+	of("k", "short k", "case", 2)
+	of("i", "long", "long case", 3)
+	of("k", "long", "long case", 4)
+	of("k", "other", "other case", 5)
+	clear(store.RefusalQuery{Instance: "none"}, 0)
+	clear(store.RefusalQuery{Instance: "i", Action: "other"}, 0)
+	clear(store.RefusalQuery{Instance: "i"}, 3)
+	for guard, want := range map[string]int{"short i": 0, "short k": 1, "long": 0, "other": 1} {
+		wantRefusals(t, s, guard, noon, want)
+	}
+	for identity, want := range map[string]string{"case": "", "long case": "", "other case": `{"at":5}`, "bound i": "", "bound k": `{"at":5}`} {
+		wantOpinion(t, s, identity, noon, want)
+	}
 }
 
 // Refusals that are older than any window may look back are not kept for ever.

@@ -189,7 +189,7 @@ func TestLegality(t *testing.T) {
 		{"ended by its state alone", func(in *workflow.CaseInput) { in.State = "approved" }, "instance_ended", []string{`final state "approved"`}},
 		{"cancelled", func(in *workflow.CaseInput) { in.Ended = "cancelled" }, "instance_ended", []string{"cancelled", "new instance"}},
 		{"unknown action", func(in *workflow.CaseInput) { in.Action = "aprove" }, "illegal_action", []string{`"aprove"`, `possible: "approve", "sort", "reject"`, `Did you mean "approve"?`}},
-		{"action of another state", func(in *workflow.CaseInput) { in.Action = "submit" }, "illegal_action", []string{`possible in state "draft"`}},
+		{"action of another state", func(in *workflow.CaseInput) { in.Action = "submit" }, "illegal_action", []string{`It is possible in state "draft".`}},
 		{"nearly an action of another state", func(in *workflow.CaseInput) { in.Action = "submti" }, "illegal_action", []string{`Did you mean "submit"? It is possible in state "draft".`}},
 		{"actions of other roles are not offered", func(in *workflow.CaseInput) { in.Action, in.Role = "x", "reviewer" }, "illegal_action", []string{`possible: "approve".`}},
 		{"nothing to offer", func(in *workflow.CaseInput) { in.Action, in.Role = "x", "auditor" }, "illegal_action", []string{`possible: nothing.`}},

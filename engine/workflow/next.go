@@ -58,6 +58,19 @@ func (d *Definition) DescribeActions(state string, actions []string, context jso
 	return out
 }
 
+// StartFields are the fields that a start context must have: what inputSchema requires at its
+// top, and what the initial state demands.
+func (d *Definition) StartFields() []string {
+	fields := listFields(nil, d.InputSchema, document.JSON{})
+	checks := d.StateValidators[d.InitialState]
+	for _, field := range listFields(checks.RequiredFields, checks.Schema, document.JSON{}) {
+		if !slices.Contains(fields, field) {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
 // findEntryFields are the fields that the context lacks for every state to which the
 // transition can lead.
 func (d *Definition) findEntryFields(t *Transition, context json.RawMessage, known *document.JSON) []string {

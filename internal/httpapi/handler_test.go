@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -136,6 +137,27 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if body := compact(a.ask(auditor, "GET /v1/events", "").body); strings.Contains(body, "s3cr3t") {
 		t.Error("a sensitive value is in the events")
+	}
+}
+
+// Whether an action is possible, and in which states it would be; of the states that a caller
+// requires itself, those.
+func TestCanExecute(t *testing.T) {
+	a := newAPI(t)
+	a.define(operator, paper)
+	at := "/v1/instances/" + a.start(agent) + "/can-execute?"
+	for query, want := range map[string]string{
+		"action=submit":  `true ["draft"] The instance is in "draft", where "submit" is possible.`,
+		"action=publish": `false ["reviewing"] The action "publish" is not possible in state "draft"; possible: "submit", "drop". It is possible in state "reviewing".`,
+		"action=submit&state=reviewing&state=draft": `true ["reviewing" "draft"] The instance is in "draft", where "submit" is possible.`,
+		"action=submit&state=reviewing":             `false ["reviewing"] The instance is in "draft"; this needs reviewing.`,
+		"action=publish&state=draft":                `false ["draft"] The action "publish" is not possible in state "draft"; possible: "submit", "drop". It is possible in state "reviewing".`,
+		"state=dropped":                             `false ["dropped"] The instance is in "draft"; this needs dropped.`,
+	} {
+		r := into[engine.CanExecuteResult](a.ask(agent, "GET "+at+query, "").is(http.StatusOK))
+		if got := fmt.Sprintf("%t %q %s", r.Allowed, r.Required, r.Reason); got != want {
+			t.Errorf("%s: %s\nwant %s", query, got, want)
+		}
 	}
 }
 

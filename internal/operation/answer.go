@@ -285,7 +285,9 @@ type ListedDefinition struct {
 	Version     int    `json:"version"`
 	Operator    bool   `json:"operatorOwned,omitempty"`
 	Shared      bool   `json:"shared,omitempty"`
-	States      int    `json:"states"`
+	// StartRequires are the fields that a start context must have.
+	StartRequires []string `json:"startRequires,omitempty"`
+	States        int      `json:"states"`
 }
 
 // ListAnswer answers workflow.list.
@@ -298,7 +300,7 @@ func showList(r DefinitionList) any {
 	out := ListAnswer{Workflows: []ListedDefinition{}, Count: r.Count}
 	for _, d := range r.Workflows {
 		out.Workflows = append(out.Workflows, ListedDefinition{
-			Name: d.Name, Description: d.Description, Version: d.Version, Operator: d.Operator, Shared: d.Shared, States: d.States,
+			Name: d.Name, Description: d.Description, Version: d.Version, Operator: d.Operator, Shared: d.Shared, StartRequires: d.StartRequires, States: d.States,
 		})
 	}
 	return out

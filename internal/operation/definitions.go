@@ -175,9 +175,10 @@ var (
 	}, callEngine(Engine.ConfigureJudge))
 	ClearRefusals = addOperation(Operation{
 		ID: "clearRefusals", Group: "judge", Title: "Lift the loop guard", Right: engine.RightClear,
-		Description: "Forget the model's refusals that the loop guard counts (loop_guard), so that the model is asked again. The decisions themselves stay on record.",
+		Description: "Forget the model's refusals that the loop guard counts (loop_guard), so that the model is asked again. A review that waits only because of the guard is closed: ask for its action again. The decisions themselves stay on record.",
 		Fields: []Field{
-			{Name: "workflow", Help: "Of which workflow. Give this, principal, or both."},
+			{Name: "id", Help: "Of which instance. Give this, workflow, principal, or several of them."},
+			{Name: "workflow", Help: "Of which workflow."},
 			{Name: "principal", Help: "Whose refusals, such as local:agent."},
 			{Name: "action", Help: "Of which action; of all when left out."},
 		},

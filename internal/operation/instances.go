@@ -25,7 +25,7 @@ var (
 		Description: "Start an instance of a workflow. Returns its id, the state it is in and nextActions. A start context that the workflow does not accept is refused, and nothing is created.",
 		Fields: []Field{
 			{Name: "type", Required: true, Help: "The workflow's name, from list."},
-			{Name: "context", Open: true, Help: "The start context: a JSON object."},
+			{Name: "context", Open: true, Help: "The start context: a JSON object with what list says under startRequires.", HTTPHelp: "The start context: a JSON object with the fields that startRequires of the definition names."},
 			fieldKey,
 		},
 		Tool: Tool{Name: "workflow.start"},

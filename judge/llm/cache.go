@@ -36,7 +36,7 @@ func withCache(next Completer, first string, ttl time.Duration, entries int) Com
 			return reply, nil
 		}
 		reply, err := next.Complete(ctx, req)
-		if err == nil {
+		if err == nil && (req.Keep == nil || req.Keep(reply.Answer)) {
 			cache.Add(key, cacheEntry{reply.clone(), time.Now().Add(ttl)})
 		}
 		return reply, err

@@ -13,7 +13,7 @@ func TestCache(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		asked string // model/key, a dot is a minute; capitals fail
+		asked string // model/key, a dot is a minute; capitals fail, x is not to be kept
 		calls int
 	}{
 		{"the same question", "m/a m/a m/a", 1},
@@ -21,6 +21,7 @@ func TestCache(t *testing.T) {
 		{"of another model", "m/a n/a", 2},
 		{"without identity", "m/ m/", 2},
 		{"a failure is not kept", "m/A m/A", 2},
+		{"an answer that is not to be kept", "m/x m/x", 2},
 		{"within its time", "m/a .............. m/a", 1},
 		{"after its time", "m/a ............... m/a", 2},
 		{"being asked for does not make it younger", "m/a .......... m/a ..... m/a", 2},
@@ -44,7 +45,7 @@ func TestCache(t *testing.T) {
 						continue
 					}
 					before := calls
-					reply, err := c.Complete(t.Context(), Request{Model: model, Key: key})
+					reply, err := c.Complete(t.Context(), Request{Model: model, Key: key, Keep: func(Answer) bool { return key != "x" }})
 					if err == nil && (reply.CacheHit != (calls == before) || reply.CacheHit != (reply.Calls == 0)) {
 						t.Errorf("%s: %+v after %d calls", word, reply, calls-before)
 					}

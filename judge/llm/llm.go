@@ -61,6 +61,8 @@ type Request struct {
 	// between callers; "" does neither. Two questions with the same Key must be the
 	// same but for Nonce and random markers.
 	Key string
+	// Keep, when not nil, says whether an answer may be kept for the next question with this Key.
+	Keep func(Answer) bool
 	// Caller is on whose behalf the model is asked (a principal). The quality latch
 	// is his alone: garbage that one caller provokes must not lock out another.
 	Caller string
