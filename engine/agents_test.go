@@ -116,8 +116,15 @@ func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
 	if r, err := define(other, given("", `"comment":"theirs",`)); err != nil || r.Version != 4 {
 		t.Errorf("another agent: %+v, %v", r, err)
 	}
+	// Going back to the operator's document is a version as any other.
+	if r, err := define(agent, shared); err != nil || !r.Created || r.Version != 5 || r.Owner != agent.ID {
+		t.Errorf("the operator's document from an agent: %+v, %v", r, err)
+	}
+	if r, err := define(other, given("", `"comment":"theirs",`)); err != nil || r.Version != 6 {
+		t.Errorf("%+v, %v", r, err)
+	}
 	// A restart brings the operator's document again: it changes nothing.
-	if r, err := define(operator, shared); err != nil || r.Created || r.Version != 2 || b.start(agent, "given", "").Version != 4 {
+	if r, err := define(operator, shared); err != nil || r.Created || r.Version != 2 || b.start(agent, "given", "").Version != 6 {
 		t.Errorf("the same again: %+v, %v", r, err)
 	}
 	b.moved(agent, first, "go", `{}`, "b")

@@ -44,13 +44,12 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		if exists && !rights.Redefine && !canGovern(p, newest) {
 			return DefineResult{}, notYourDefinition(newest)
 		}
-		// An operator who brings the same again leaves what agents made of it since.
-		if p.Role == RoleOperator && rights.Redefine && ofOperator.stored.Hash == d.Hash {
-			return defineResult(ofOperator.stored, d, warnings, false), nil
+		same := newest
+		if p.Role == RoleOperator { // who takes an agent's name over with the same document, and leaves what agents were let make of his
+			same = ofOperator.stored
 		}
-		// An operator takes an agent's name over even with the same document; nobody else does.
-		if exists && newest.Hash == d.Hash && (newest.Operator || p.Role != RoleOperator) {
-			return defineResult(newest, d, warnings, false), nil
+		if same.Hash == d.Hash {
+			return defineResult(same, d, warnings, false), nil
 		}
 		if err := e.mayDefine(ctx, p, d.Name, exists); err != nil {
 			return DefineResult{}, err
