@@ -32,7 +32,9 @@ const (
 
 // Case is one golden case: one line of a JSON Lines file.
 type Case struct {
-	ID string `json:"id"`
+	// Schema is for editors; nothing reads it.
+	Schema string `json:"$schema,omitempty"`
+	ID     string `json:"id"`
 	// Group ties cases that are alike (a case and its mutated twin): intervals are
 	// computed over groups, and a group is never in two splits. "" is the case alone.
 	Group string   `json:"group,omitempty"`

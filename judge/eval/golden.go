@@ -121,6 +121,7 @@ func decodeCase(file string, line int, text []byte) (Case, error) {
 		bad.Rule, bad.Message = RuleBadValue, decodeMessage(err)
 		return Case{}, bad
 	}
+	c.Schema = "" // the same case with and without
 	if problem := c.findProblem(); problem != "" {
 		bad.Rule, bad.Case, bad.Message = RuleBadValue, c.ID, problem
 		return c, bad
@@ -275,7 +276,7 @@ func clipQuote(s string) string {
 // caseKeys are the keys of a case by path; what stands under a path that is not here is
 // the user's own.
 var caseKeys = map[string][]string{
-	"":          {"id", "group", "tags", "workflow", "state", "action", "context", "data", "evidence", "history", "principal", "role", "expect", "label", "weight", "risk", "split", "notes"},
+	"":          {"$schema", "id", "group", "tags", "workflow", "state", "action", "context", "data", "evidence", "history", "principal", "role", "expect", "label", "weight", "risk", "split", "notes"},
 	"expect":    {"outcome", "criteria", "violations_any"},
 	"label":     {"source", "by", "n_raters", "agreement"},
 	"history[]": {"action", "state", "by"},

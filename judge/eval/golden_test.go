@@ -20,6 +20,8 @@ const goldenLine = `{"id":"a","group":"g","tags":["x"],"workflow":{"ref":"f.yaml
 func TestReadCasesTellsWhatIsWrong(t *testing.T) {
 	tests := []struct{ name, old, now, rule, says string }{
 		{"good", "", "", "", ""},
+		{"a schema for editors", `{"id":"a"`, `{"$schema":"https://example.org/golden.json","id":"a"`, "", ""},
+		{"a schema that is none", `{"id":"a"`, `{"$schema":1,"id":"a"`, RuleBadValue, "$schema is a number"},
 		{"unknown key", `"action":"do"`, `"acton":"do"`, RuleUnknownKey, `did you mean "action"?`},
 		{"unknown key below", `"outcome"`, `"outcom"`, RuleUnknownKey, `"expect.outcom"; did you mean "outcome"?`},
 		{"unknown key of a step", `"action":"go"`, `"action":"go","when":1`, RuleUnknownKey, `"history[].when"`},
