@@ -54,11 +54,14 @@ const maxText = 1 << 20
 func (f *Face) short() bool { return f.cfg.ResultText == ShortText }
 
 // encode encodes an answer. It holds the JSON once: as text, or as structured content beside a
-// short text; in both places only where the tool is listed with an output schema, for which the
+// short text with its words; in both places only where the tool is listed with an output schema, for which the
 // protocol demands structured content.
 func (f *Face) encode(a answer) (*mcp.CallToolResult, error) {
 	if a.asks != nil {
 		return a.asks, nil
+	}
+	if f.short() {
+		a.content = operation.WithoutWords(a.content)
 	}
 	doc, err := document.Marshal(a.content)
 	if err != nil {

@@ -66,10 +66,10 @@ func TestDecisionsAsAnswers(t *testing.T) {
 		begins   string
 		asked    string
 	}{
-		{"approve", decided(judge.Approve, true), false, `APPROVED "go" in "a". In "a". wf-1`, "WOULD PASS: "},
-		{"reject", decided(judge.Reject, false), true, `REJECTED "go" in "a": The plan is thin. Say more. The plan is thin. No date is given. Add a date. In "a". wf-1`, `WOULD BE REJECTED: "go" in "a": The plan is thin.`},
+		{"approve", decided(judge.Approve, true), false, `APPROVED "go" in "a". Next: go. wf-1`, "WOULD PASS: "},
+		{"reject", decided(judge.Reject, false), true, `REJECTED "go" in "a": The plan is thin. Say more. The plan is thin. No date is given. Add a date. Next: go. wf-1`, `WOULD BE REJECTED: "go" in "a": The plan is thin.`},
 		{"escalate", decided(judge.Escalate, false), true, `ESCALATED "go" in "a": The plan is thin.`, "WOULD BE ESCALATED: "},
-		{"shadow", shadow, false, `MOVED "go" in "a", because the mode is shadow; enforced, the answer would be reject: The plan is thin. Say more. The plan is thin. No date is given. Add a date. In "a". wf-1`, "WOULD BE REJECTED: "},
+		{"shadow", shadow, false, `MOVED "go" in "a", because the mode is shadow; enforced, the answer would be reject: The plan is thin. Say more. The plan is thin. No date is given. Add a date. Next: go. wf-1`, "WOULD BE REJECTED: "},
 		{"control characters", shouting, true, `REJECTED "go" in "a": Two lines [31m and a bell .`, "WOULD BE REJECTED: "},
 	} {
 		w := serve(t, scripted{Engine: newEngine(t), decision: c.decision}, shortTexts)
@@ -78,7 +78,7 @@ func TestDecisionsAsAnswers(t *testing.T) {
 		if advance.IsError != c.refused || !strings.HasPrefix(advance.text(), c.begins) {
 			t.Errorf("%s: isError %v, %s", c.name, advance.IsError, advance.text())
 		}
-		for _, field := range []string{"state", "nextActions", "progress", "complete", "decision"} {
+		for _, field := range []string{"state", "nextActions", "complete", "decision"} {
 			if _, ok := advance.StructuredContent[field]; !ok {
 				t.Errorf("%s: no %s", c.name, field)
 			}

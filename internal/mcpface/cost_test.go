@@ -156,6 +156,25 @@ func TestOnePlaceForAViolation(t *testing.T) {
 	})
 }
 
+// Beside a short text there is no second place either: what the line of a move says, the
+// structured content does not say again.
+func TestOnePlaceForAViolationBesideAShortText(t *testing.T) {
+	journey(t, func(tool string, r result) {
+		if tool != "workflow.start" && tool != "workflow.advance" || r.StructuredContent["review"] != nil || r.StructuredContent["error"] != nil {
+			return
+		}
+		doc, err := json.Marshal(r.StructuredContent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range []string{"is required", "Detailed comments required", "is not possible in state", "It is possible in", "Started", "document-review"} {
+			if strings.Contains(string(doc), words) {
+				t.Errorf("%s says %q in %s and in %s", tool, words, r.text(), doc)
+			}
+		}
+	}, shortTexts)
+}
+
 // What is not in the toolset cannot be called, and the refusal says why.
 func TestToolsetIsClosed(t *testing.T) {
 	w := serve(t, newEngine(t), func(c *mcpface.Config) { c.Toolset = mcpface.CoreTools })

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ type PositionView struct {
 	NextActions     []string               `json:"nextActions"`
 	Next            []workflow.NextAction  `json:"next,omitempty"`
 	MoreActions     int                    `json:"moreActions,omitempty"`
-	Progress        string                 `json:"progress"` // without what nextActions says
+	Progress        string                 `json:"progress,omitempty"` // without what nextActions says
 	Complete        bool                   `json:"complete"`
 	Status          record.Status          `json:"status,omitempty"` // where it is cancelled
 	Outcome         string                 `json:"outcome,omitempty"`
@@ -139,7 +140,7 @@ func ownSuggestions(d engine.Decision) []string {
 // StartAnswer answers workflow.start.
 type StartAnswer struct {
 	PositionView
-	Workflow string       `json:"workflow"`
+	Workflow string       `json:"workflow,omitempty"`
 	Version  int          `json:"version"`
 	Decision DecisionView `json:"decision"`
 	Replayed bool         `json:"replayed,omitempty"`
@@ -206,14 +207,37 @@ func showValidate(r engine.ValidateResult) any {
 	if !r.Approved && v.Reasoning == "" {
 		out.Reasoning = fmt.Sprintf("The %s layer objects; the violations say to what.", d.DecidedBy)
 	}
-	v.Confidence, v.Reasoning, v.Suggestions, v.Target = nil, "", nil, d.Target
+	*v = v.withoutWords()
+	v.Confidence, v.Target, v.Warnings = nil, d.Target, d.Warnings
+	return out
+}
+
+// withoutWords is a decision whose words stand elsewhere in the answer, in the same order.
+func (v DecisionView) withoutWords() DecisionView {
+	v.Reasoning, v.Suggestions, v.Warnings, v.Findings = "", nil, nil, slices.Clone(v.Findings)
 	for i := range v.Findings {
 		v.Findings[i].Message, v.Findings[i].Hint = "", ""
 	}
 	if !slices.ContainsFunc(v.Findings, func(f FindingView) bool { return f != FindingView{} }) {
 		v.Findings = nil
 	}
-	return out
+	return v
+}
+
+// WithoutWords is an answer to a move beside its line, which has the words.
+func WithoutWords(content any) any {
+	switch a := content.(type) {
+	case StartAnswer:
+		a.Progress, a.Workflow, a.Decision = "", "", a.Decision.withoutWords()
+		return a
+	case AdvanceAnswer:
+		if a.Review == nil { // why a person is asked is not all in the line
+			a.Progress, a.Decision = "", a.Decision.withoutWords()
+		}
+		return a
+	default:
+		return content
+	}
 }
 
 // MovedAnswer answers what puts an instance into another state without judging it:
@@ -396,7 +420,11 @@ func SayPosition(line string, res any) string {
 		return line
 	}
 	p := r.Place()
-	for _, part := range []string{p.Progress, p.ID} {
+	progress := p.Progress
+	if next := strings.Join(p.NextActions, ", "); next != "" && strings.Contains(line, " in "+strconv.Quote(p.State)) {
+		progress = "Next: " + next + "."
+	}
+	for _, part := range []string{progress, p.ID} {
 		if part != "" && !strings.Contains(line, part) {
 			line = strings.TrimSpace(line + " " + part)
 		}

@@ -101,8 +101,8 @@ const goals = { start: 150, 'refusal, two findings': 180, 'refusal, wrong state'
 for (const name of Object.keys(json)) {
   const all = ({ text: t, structured: s }) => t + s;
   row(`${name}, whole answer`, all(json[name]), goals[name], was && all(was[name]));
-  row(`${name}, \`--result-text short\`: text / structured content`, Math.max(short[name].text, short[name].structured), goals[name]);
-  rows.at(-1)[2] = `${short[name].text} / ${short[name].structured}`;
+  row(`${name}, \`--result-text short\`: text + structured content`, all(short[name]), goals[name]);
+  rows.at(-1)[2] = `${short[name].text} + ${short[name].structured} = ${all(short[name])}`;
 }
 
 console.log(`| | ${before ? 'before | ' : ''}tokens | goal |`);
