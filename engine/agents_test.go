@@ -293,6 +293,14 @@ func TestImportForAnOwnerOfTheDefinitions(t *testing.T) {
 			if again, err := transfer.Import(t.Context(), b.Engine, db, operator, req); err != nil || again.Definitions[0].Status != transfer.Present || again.Definitions[0].Version != 1 {
 				t.Errorf("again: %+v, %v", again, err)
 			}
+			if owner == "" { // what an agent has defined alike is taken over
+				b.define(agent, named(given("", ""), "alike"))
+				req := req
+				req.Definitions = []transfer.Definition{{File: "alike.json", Document: json.RawMessage(named(given("", ""), "alike"))}}
+				if r, err := transfer.Import(t.Context(), b.Engine, db, operator, req); err != nil || r.Definitions[0].Status != transfer.Imported || r.Definitions[0].Version != 2 {
+					t.Errorf("%+v, %v", r, err)
+				}
+			}
 			id := b.start(agent, "given", "").ID
 			cp := b.checkpoint(agent, id)
 			_, err1 := b.Rollback(t.Context(), agent, engine.RollbackRequest{ID: id, CheckpointID: cp})

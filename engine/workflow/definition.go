@@ -255,13 +255,12 @@ type AgentRights struct {
 	Judge JudgeRight
 }
 
-// JudgeRight is what an agent may do to the judge of its instances of an operator's definition.
+// JudgeRight is what an agent may do to the judge of its instances of an operator's definition:
+// unless one of these, enabled true, strictMode true and a higher minConfidence.
 type JudgeRight string
 
 // The rights.
 const (
-	// JudgeTighten is the default: enabled true, strictMode true, a higher minConfidence.
-	JudgeTighten JudgeRight = ""
 	// JudgeKeep leaves it as it is.
 	JudgeKeep JudgeRight = "none"
 	// JudgeSet sets enabled, strictMode, minConfidence and useLLM as the agent likes.
@@ -277,11 +276,7 @@ func (p *parser) parseAgents(o *document.ObjectReader) AgentRights {
 	if c.Node() == nil {
 		return AgentRights{}
 	}
-	r := AgentRights{Rollback: c.Bool("rollback"), Redefine: c.Bool("redefine"), Judge: JudgeRight(c.Enum("configureJudge", "tighten", "none", "set"))}
-	if r.Judge == "tighten" {
-		r.Judge = JudgeTighten
-	}
-	return r
+	return AgentRights{Rollback: c.Bool("rollback"), Redefine: c.Bool("redefine"), Judge: JudgeRight(c.Enum("configureJudge", "tighten", "none", "set"))}
 }
 
 // checkAgentsOwner: what the owner of a definition may do with it needs no leave.
