@@ -35,16 +35,23 @@ func blocks(t *testing.T, file, language string) []string {
 // parses fails when gavel does not understand a command line. Nothing is run.
 func parses(t *testing.T, args []string) bool {
 	t.Helper()
-	var cmds commands
-	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
+	return lineParser(t)(args)
+}
+
+// lineParser is parses for many command lines, one after another.
+func lineParser(t *testing.T) func(args []string) bool {
+	t.Helper()
+	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parser.Parse(args); err != nil {
-		t.Errorf("gavel %s: %v", strings.Join(args, " "), err)
-		return false
+	return func(args []string) bool {
+		if _, err := parser.Parse(args); err != nil {
+			t.Errorf("gavel %s: %v", strings.Join(args, " "), err)
+			return false
+		}
+		return true
 	}
-	return true
 }
 
 // words splits a line as a shell does that meets nothing but words, quotes and a comment.
@@ -151,12 +158,13 @@ func clientStarts(t *testing.T, args []string) {
 func TestPagesNameCommandsThatAreThere(t *testing.T) {
 	t.Parallel()
 	var lines int
+	parses := lineParser(t)
 	for file := range pages(t) {
 		text := strings.Join(slices.Concat(blocks(t, file, "sh"), blocks(t, file, "console")), "\n")
 		text = strings.NewReplacer("\\\n", " ", "\n$ ", "\n", "run --rm gavel", "run --rm -- gavel").Replace(text)
 		for _, m := range gavelLine.FindAllStringSubmatch(text, -1) {
 			lines++
-			if !parses(t, words(m[1])[1:]) {
+			if !parses(words(m[1])[1:]) {
 				t.Errorf("that is in %s", file)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -55,6 +56,13 @@ type sized struct{ m *testing.M }
 func (s sized) Run() int {
 	flag.Parse()
 	storetest.UseMemory()
+	for _, v := range os.Environ() { // what is set up on this machine has no part in the tests
+		if name, _, _ := strings.Cut(v, "="); isSetting(name) && name != "GAVEL_LONG" {
+			if err := os.Unsetenv(name); err != nil {
+				panic(err)
+			}
+		}
+	}
 	unless := func(name, value string) {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
 			if err := f.Value.Set(value); err != nil {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
 // patience bounds every wait of these tests; a machine that is merely slow never
@@ -313,19 +315,24 @@ func (r toolResult) outcome() any {
 	return decision["outcome"]
 }
 
-// runGavel runs a command that has to succeed and returns its stdout.
+// runGavel runs a command that has to succeed and returns its stdout. A start of the program
+// costs more than most commands do, so it is only with GAVEL_LONG=1 a process of its own.
 func runGavel(t *testing.T, args ...string) []byte {
 	t.Helper()
 	needsProgram(t)
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "gavel", args...)
-	cmd.Env = withoutSettings(os.Environ())
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("gavel %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.Bytes())
+	var out, stderr bytes.Buffer
+	var err error
+	if storetest.Long() || args[0] == "demo" { // which starts itself again
+		cmd := exec.CommandContext(t.Context(), "gavel", args...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = withoutSettings(os.Environ()), &out, &stderr
+		err = cmd.Run()
+	} else if code := run(t.Context(), args, strings.NewReader(""), &out, &stderr); code != 0 {
+		err = fmt.Errorf("exit code %d", code)
 	}
-	return out
+	if err != nil {
+		t.Fatalf("gavel %s: %v\n%s%s", strings.Join(args, " "), err, &out, &stderr)
+	}
+	return out.Bytes()
 }
 
 // lockedBuffer is a buffer that a process writes and we read.
