@@ -224,7 +224,7 @@ func writeCLI(t *testing.T, b *bytes.Buffer) {
 	}
 	fmt.Fprintf(b, "# Command line\n\n%s\n\n", parser.Model.Help)
 	fmt.Fprintf(b, "Results go to stdout, everything else to stderr; a command that has nothing to say\nis silent. There is no colour where NO_COLOR is set or the output is no terminal. Under\n`--json` an error is the last line of stderr, as JSON: `{\"error\": {\"message\": ..., \"exit\": ...}}`, with `code`,\n`hint` and `mistakes` where there are any.\n\n")
-	fmt.Fprintf(b, "| exit code | meaning |\n|---|---|\n| 0 | fine |\n| 1 | the thing checked is bad |\n| 2 | wrong usage or configuration |\n| 3 | could not find out |\n| 4 | a regression against a baseline |\n\n")
+	fmt.Fprintf(b, "| exit code | meaning |\n|---|---|\n| 0 | fine |\n| 1 | the thing checked is bad |\n| 2 | wrong usage or configuration |\n| 3 | could not find out |\n| 4 | a regression against a baseline |\n| 5 | fine, but incomplete (`gavel eval run`) |\n\n")
 	writeFlags(b, "Every command", parser.Model.Flags)
 	for _, cmd := range parser.Model.Children {
 		writeCommand(b, cmd)

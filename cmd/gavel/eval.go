@@ -70,8 +70,11 @@ Examples:
     gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
     gavel eval run --foreign judgements.jsonl
 
+A model that is busy or cannot be reached has not answered: the case is asked again up to
+three times, when the endpoint says. What is left then makes the run incomplete.
+
 Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too much failed,
-4 significantly worse than the baseline.`
+4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
 }
 
 func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
@@ -200,7 +203,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
 	run := func(layer judge.Layer, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result)) error {
-		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer), Workers: c.Workers, Repeats: repeats, Budget: budget, Progress: func(done int) {
+		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer), Workers: c.Workers, Repeats: repeats, Retries: 3, Replay: c.CassetteFor == string(llm.CassetteReplay), Budget: budget, Progress: func(done int) {
 			if done == set.n {
 				progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
 				return
@@ -280,6 +283,8 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 		return term.ErrBad
 	case m.Baseline != nil && m.Baseline.Regression:
 		return &term.ExitError{Code: term.ExitRegression}
+	case m.Report.Incomplete:
+		return &term.ExitError{Code: term.ExitIncomplete}
 	}
 	return nil
 }

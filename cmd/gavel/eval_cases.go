@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -395,7 +396,7 @@ func decideEval(compiler *validators.Compiler, layer judge.Layer) func(context.C
 		if err != nil {
 			return judge.Verdict{}, err
 		}
-		return pipeline.Decide(ctx, question)
+		return pipeline.Decide(llm.WithTry(ctx, eval.TryOf(ctx)), question)
 	}
 }
 

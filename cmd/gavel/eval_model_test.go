@@ -90,6 +90,36 @@ func TestCasesAreIndependent(t *testing.T) {
 	}
 }
 
+// A model that is overloaded for a while has not answered: the case is asked again. One case that
+// never gets an answer makes the run incomplete, with an exit code of its own.
+func TestInstrumentFailuresAreNoAnswers(t *testing.T) {
+	t.Parallel()
+	overloaded := llmtest.Always(llmtest.Response{Status: 503, Header: map[string]string{"Retry-After-Ms": "20"}, Body: `{"error":{"message":"overloaded"}}`})
+	for name, c := range map[string]struct {
+		personality llmtest.Personality
+		code        int
+		says        string
+	}{
+		"for a while": {llmtest.Then(7, overloaded, llmtest.OpenAI()), term.ExitOK, "4 scored of 4"},
+		"for one case": {func(q llmtest.Question, think func() llmtest.Thought) llmtest.Response {
+			if strings.Contains(q.User, "unit 2 ") {
+				return overloaded(q, think)
+			}
+			return llmtest.OpenAI()(q, think)
+		}, term.ExitIncomplete, "Incomplete: 1 of 4 results have no outcome"},
+	} {
+		provider := httptest.NewServer(llmtest.New(c.personality, llmtest.Gullible))
+		tape, cases := filepath.Join(t.TempDir(), "tape.jsonl"), smallSet(t, 4)
+		for _, mode := range []string{"record", "replay"} { // a recording replays with its retries
+			code, out := evalRun(t, provider.URL, "--mode", mode, "--cassette", tape, "--workers", "1", "--max-errors", "25%", cases)
+			if code != c.code || !strings.Contains(out, c.says) || !strings.Contains(out, "0 unreadable") || strings.Contains(out, "misconfigured") {
+				t.Errorf("%s, %s: exit code %d\n%s", name, mode, code, out)
+			}
+		}
+		provider.Close()
+	}
+}
+
 // What may be spent is bounded by calls and by money; what comes after is not evaluated.
 func TestBudgetsOfARun(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,7 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	t := newTable(s.rows)
 	r := Report{Options: o, Counts: s.counts, Confusion: t.confusion(), Classes: t.classes(o.Confidence)}
 	r.Evaluated, r.NotEvaluated = s.isEvaluable(o)
+	r.Incomplete = s.counts.Missing+s.counts.FailedResults > 0
 	r.setRates(&t, s.rows, o.Confidence)
 	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macroMeans(r.Classes)
 	r.setIntervals(&t, s.rows, o)

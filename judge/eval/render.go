@@ -82,6 +82,9 @@ func (m Measurement) cautions() []string {
 	if !m.Report.Evaluated {
 		out = append(out, "Not evaluated: "+m.Report.NotEvaluated+". The figures say nothing about the judge.")
 	}
+	if c := m.Report.Counts; m.Report.Incomplete {
+		out = append(out, fmt.Sprintf("Incomplete: %d of %d results have no outcome, and %d cases no result. The figures are of the rest; run it again, or ask less at once.", c.FailedResults, c.Results, c.Missing))
+	}
 	if n, all := m.Synthetic(); n > 0 {
 		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from whoever wrote the case, so the figures are evidence about the machinery and not about how a judge does in the world.", n, all))
 	}

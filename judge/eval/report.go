@@ -16,6 +16,8 @@ type Report struct {
 	// judge; NotEvaluated says why. The figures are there all the same.
 	Evaluated    bool   `json:"evaluated"`
 	NotEvaluated string `json:"notEvaluated,omitempty"`
+	// Incomplete is true when something has no outcome, however little.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Notes are the conventions behind the figures and whatever weakens them, as
 	// sentences, the most important first. Every rendering shows all of them.
 	Notes  []string `json:"notes"`

@@ -29,6 +29,12 @@ type Runner struct {
 	Workers int
 	// Repeats of every case; 0 is 1.
 	Repeats int
+	// Retries is how often a case is put to the judge again after a failure of the instrument
+	// that waiting can fix: a busy or unavailable model. When several cases in a row had no
+	// outcome in spite of it, the next ones are not retried until one has.
+	Retries int
+	// Replay retries without waiting: the answers are recorded.
+	Replay bool
 	// Budget ends the asking, not the run: what comes after it is a Failure.
 	Budget Budget
 	// Progress is told how many cases are done, one call at a time; nil tells nobody.
@@ -57,8 +63,8 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 	if r.Build == nil || r.Decide == nil {
 		return errors.New("eval: Runner.Build and Runner.Decide are required")
 	}
-	purse, done := &spendMeter{budget: r.Budget, began: time.Now()}, 0
-	judgeOne := func(ctx context.Context, c Case) []Result { return r.judgeCase(ctx, c, purse) }
+	progress, done := &runState{budget: r.Budget, began: time.Now()}, 0
+	judgeOne := func(ctx context.Context, c Case) []Result { return r.judgeCase(ctx, c, progress) }
 	return InOrder(ctx, r.Workers, cases, judgeOne, func(c Case, results []Result) error {
 		if err := take(c, results); err != nil {
 			return err
@@ -128,7 +134,7 @@ func InOrder[In, Out any](ctx context.Context, workers int, items iter.Seq2[In, 
 	return errors.Join(streamErr, ctx.Err())
 }
 
-func (r Runner) judgeCase(ctx context.Context, c Case, p *spendMeter) []Result {
+func (r Runner) judgeCase(ctx context.Context, c Case, p *runState) []Result {
 	blind := c
 	blind.Expect, blind.Label, blind.Notes = Expect{}, Label{}, ""
 	results := make([]Result, 0, max(r.Repeats, 1))
@@ -142,31 +148,105 @@ func (r Runner) judgeCase(ctx context.Context, c Case, p *spendMeter) []Result {
 			results = append(results, Result{Case: c.ID, Repeat: i, Failure: FailureBudget + ": " + over})
 			continue
 		}
-		began := time.Now()
-		v, err := r.Decide(ctx, blind, question)
-		result := Result{Case: c.ID, Repeat: i, Failure: FailureDecide}
-		if err != nil {
-			result.Reasoning = err.Error()
-		} else {
-			result = ResultOf(c.ID, i, v)
-		}
-		result.Took = document.Milliseconds(time.Since(began))
-		p.spend(result)
-		results = append(results, result)
+		results = append(results, r.judgeOnce(ctx, blind, i, question, p))
 	}
 	return results
 }
 
-type spendMeter struct {
+// judgeOnce judges one repeat of a case, again where that can help.
+func (r Runner) judgeOnce(ctx context.Context, blind Case, repeat int, question judge.Case, p *runState) Result {
+	var kept Result
+	for try := 0; ; try++ {
+		began := time.Now()
+		v, err := r.Decide(context.WithValue(ctx, tryKey{}, try), blind, question)
+		result := Result{Case: blind.ID, Repeat: repeat, Failure: FailureDecide}
+		if err != nil {
+			result.Reasoning = err.Error()
+		} else {
+			result = ResultOf(blind.ID, repeat, v)
+		}
+		result.Took = document.Milliseconds(time.Since(began))
+		p.spend(result)
+		wait := retryAfter(v, err)
+		if try == 0 || result.Failure == "" || wait > 0 {
+			kept = result
+		}
+		if result.Failure == "" || wait <= 0 || try >= r.Retries || p.hasLost() || p.exceeded() != "" || !r.pause(ctx, wait) {
+			p.countLost(kept.Failure != "")
+			return kept
+		}
+	}
+}
+
+type tryKey struct{}
+
+// TryOf is how often the case was put to the judge before, for a Decide.
+func TryOf(ctx context.Context) int {
+	n, _ := ctx.Value(tryKey{}).(int)
+	return n
+}
+
+// retryAfter is how long to wait before a model is asked again that was busy or unavailable; 0
+// when waiting does not help.
+func retryAfter(v judge.Verdict, err error) time.Duration {
+	if busy, ok := errors.AsType[*judge.BusyError](err); ok {
+		return busy.RetryAfter
+	}
+	for _, o := range v.Opinions {
+		if o.Trouble == judge.TroubleUnavailable && o.RetryAfter < longestPause {
+			return o.RetryAfter
+		}
+	}
+	return 0
+}
+
+// longestPause is below the minute for which a refused key or an unknown model is remembered.
+const longestPause = 45 * time.Second
+
+// pause reports whether it was not interrupted.
+func (r Runner) pause(ctx context.Context, wait time.Duration) bool {
+	if r.Replay {
+		return true
+	}
+	timer := time.NewTimer(min(wait, longestPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// mostLost is the number of cases in a row without an outcome after which retries stop.
+const mostLost = 3
+
+func (p *runState) hasLost() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost >= mostLost
+}
+
+func (p *runState) countLost(lost bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost++; !lost {
+		p.lost = 0
+	}
+}
+
+// runState is what the workers of a run share.
+type runState struct {
 	budget Budget
 	began  time.Time
 
 	mu    sync.Mutex
 	calls int
 	cost  float64
+	lost  int // cases in a row without an outcome
 }
 
-func (p *spendMeter) spend(r Result) {
+func (p *runState) spend(r Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls += r.Calls
@@ -175,7 +255,7 @@ func (p *spendMeter) spend(r Result) {
 	}
 }
 
-func (p *spendMeter) exceeded() string {
+func (p *runState) exceeded() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch b := p.budget; {

@@ -94,6 +94,77 @@ func TestRunnerFailures(t *testing.T) {
 	}
 }
 
+// What waiting can fix is asked again, as often as is allowed, until so much has failed in a row
+// that waiting is no help.
+func TestRunnerRetries(t *testing.T) {
+	busy := func(after time.Duration) error { return &judge.BusyError{RetryAfter: after} }
+	down := func(after time.Duration) judge.Verdict {
+		return judge.Verdict{Outcome: judge.Reject, Opinions: []judge.Opinion{{
+			Layer: judge.LayerModel, Outcome: judge.Escalate, Trouble: judge.TroubleUnavailable, RetryAfter: after, Model: &judge.ModelRecord{Failure: "network"},
+		}}}
+	}
+	good := judge.Verdict{Outcome: judge.Approve}
+	for name, tc := range map[string]struct {
+		says  func(try int) (judge.Verdict, error)
+		tries []int // of each of six cases
+		took  time.Duration
+		left  int // without an outcome
+	}{
+		"busy at first": {func(n int) (judge.Verdict, error) {
+			if n < 3 {
+				return judge.Verdict{}, busy(5 * time.Second)
+			}
+			return good, nil
+		}, []int{4, 4, 4, 4, 4, 4}, 6 * 15 * time.Second, 0},
+		"down at first": {func(n int) (judge.Verdict, error) {
+			if n < 1 {
+				return down(30 * time.Second), nil
+			}
+			return good, nil
+		}, []int{2, 2, 2, 2, 2, 2}, 6 * 30 * time.Second, 0},
+		"down":        {func(int) (judge.Verdict, error) { return down(10 * time.Second), nil }, []int{4, 4, 4, 1, 1, 1}, 90 * time.Second, 6},
+		"a wrong key": {func(int) (judge.Verdict, error) { return down(time.Minute), nil }, []int{1, 1, 1, 1, 1, 1}, 0, 6},
+		"an error":    {func(int) (judge.Verdict, error) { return judge.Verdict{}, errors.New("the sandbox is down") }, []int{1, 1, 1, 1, 1, 1}, 0, 6},
+	} {
+		for _, replay := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					tries, ids := map[string]int{}, []string{"a", "b", "c", "d", "e", "f"}
+					r := Runner{Build: build, Workers: 1, Retries: 3, Replay: replay, Decide: func(_ context.Context, c Case, _ judge.Case) (judge.Verdict, error) {
+						tries[c.ID]++
+						return tc.says(tries[c.ID] - 1)
+					}}
+					var cases []Case
+					for _, id := range ids {
+						cases = append(cases, golden(id, judge.Approve))
+					}
+					began := time.Now()
+					results, err := r.RunAll(t.Context(), cases)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := tc.took
+					if replay {
+						want = 0
+					}
+					if took := time.Since(began); took != want {
+						t.Errorf("took %v, want %v", took, want)
+					}
+					report := Evaluate(cases, results, Options{})
+					if report.Incomplete != (tc.left > 0) || report.Counts.FailedResults != tc.left || report.Unreadable.K != 0 {
+						t.Errorf("incomplete %t, %d without an outcome, want %d", report.Incomplete, report.Counts.FailedResults, tc.left)
+					}
+					for i, id := range ids {
+						if tries[id] != tc.tries[i] {
+							t.Errorf("%s: %d tries, want %d", id, tries[id], tc.tries[i])
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestRunnerStops(t *testing.T) {
 	broken := errors.New("the file is torn")
 	cases := func(yield func(Case, error) bool) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -87,7 +88,16 @@ type cassetteRequest struct {
 	Host   string `json:"host"` // not part of the key
 	// Body is canonical JSON; a body that is not JSON is a JSON string.
 	Body json.RawMessage `json:"body"`
+	// Try is that of WithTry.
+	Try int `json:"try,omitempty"`
 }
+
+type tryKey struct{}
+
+// WithTry says that a question is put for the n-th time, from 0, because there was no answer. A
+// cassette keeps such requests apart, so that a recording replays with its retries and one without
+// retries as it is.
+func WithTry(ctx context.Context, n int) context.Context { return context.WithValue(ctx, tryKey{}, n) }
 
 // cassetteAnswer is a status with a body, or the class of a failure.
 type cassetteAnswer struct {
@@ -149,7 +159,7 @@ func (c *Cassette) load(r io.Reader) error {
 		if e.V != cassetteVersion {
 			return fmt.Errorf("line %d: unknown version %d; this program reads version %d", number, e.V, cassetteVersion)
 		}
-		id := cassetteRequest{Method: e.Req.Method, Path: e.Req.Path, Body: canonicalBody(e.Req.Body)}.id()
+		id := cassetteRequest{Method: e.Req.Method, Path: e.Req.Path, Body: canonicalBody(e.Req.Body), Try: e.Req.Try}.id()
 		isRedacted := bytes.Contains(e.Req.Body, []byte(redacted))
 		if c.byKey[e.Key] != nil || !isRedacted && e.Key != requestKey(id, recorded[id]) {
 			return fmt.Errorf("line %d: the key is a duplicate or not that of the request; delete the line and record the request again", number)
@@ -183,7 +193,8 @@ func (c *Cassette) Do(req *http.Request) (*http.Response, error) {
 		}
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	q := cassetteRequest{Method: req.Method, Path: req.URL.EscapedPath(), Host: req.URL.Host, Body: canonicalBody(body)}
+	try, _ := req.Context().Value(tryKey{}).(int)
+	q := cassetteRequest{Method: req.Method, Path: req.URL.EscapedPath(), Host: req.URL.Host, Body: canonicalBody(body), Try: try}
 	if c.mode != CassetteRecord {
 		if res, err := c.find(req, q); res != nil || err != nil {
 			return res, err
@@ -312,7 +323,13 @@ func (c *Cassette) Close() error {
 	return nil
 }
 
-func (q cassetteRequest) id() string { return q.Method + "\n" + q.Path + "\n" + string(q.Body) }
+func (q cassetteRequest) id() string {
+	id := q.Method + "\n" + q.Path + "\n" + string(q.Body)
+	if q.Try > 0 {
+		id += "\ntry " + strconv.Itoa(q.Try)
+	}
+	return id
+}
 
 // requestKey identifies the n-th time, from 0, that a request comes.
 func requestKey(id string, n int) string {

@@ -15,6 +15,7 @@ const (
 	ExitUsage      = 2 // wrong usage or configuration
 	ExitUnknown    = 3 // could not find out
 	ExitRegression = 4 // significantly worse than the baseline
+	ExitIncomplete = 5 // fine as far as it goes: a part could not be measured
 )
 
 // ExitError is an error with its exit code and what to do about it.
