@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -231,9 +232,7 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
 		ContextDigest: e.digestContext(j.inst, j.question.Context.Raw()),
 	}
-	for _, o := range j.verdict.Opinions {
-		d.Took += o.Took
-	}
+	d.Took = sumTimes(j.verdict.Opinions)
 	d.Data = e.maskForRecord(j.inst.Owner, j.definition.def, j.question.Data)
 	d.Evidence = forEvent(d.Evidence)
 	switch kind {
@@ -245,6 +244,14 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 	}
 	ev.Decision = &d
 	return ev
+}
+
+// sumTimes is how long the layers took together.
+func sumTimes(opinions []judge.Opinion) (sum time.Duration) {
+	for _, o := range opinions {
+		sum += o.Took
+	}
+	return sum
 }
 
 func applyMove(ev *record.Event, d *record.Decision, j judgement) {

@@ -89,6 +89,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	}
 	v.Applied = false
 	v.Suggestions = slices.DeleteFunc(v.Suggestions, func(s string) bool { return s == judge.ReviewsAreOff })
+	e.publishUnrecorded(ctx, p, record.Prechecked, c, l.stored.Version, v)
 	return DecideResult{
 		Workflow: l.def.Name, Version: l.stored.Version, Hash: l.def.Hash, State: req.State, Action: req.Action,
 		Approved: v.Outcome == judge.Approve, Decision: decisionView(&record.Decision{Verdict: v}), NotChecked: notChecked(p, l.def, req, v.Target),

@@ -65,6 +65,10 @@ type Observer interface {
 	Committed(ctx context.Context, events []record.Event)
 	// Changed gets each instance as a commit of the engine left it, not to be kept or changed.
 	Changed(ctx context.Context, inst record.Instance)
+	// Unrecorded gets the decisions that nothing records: of starts that were refused, as
+	// record.Started, and of no instance (Decide), as record.Prechecked. The event has no instance
+	// and is not sealed.
+	Unrecorded(ctx context.Context, event record.Event)
 }
 
 // Limits bound what callers may send and what instances may hold. All are bytes.
@@ -211,6 +215,17 @@ func (e *Engine) Publish(ctx context.Context, events ...record.Event) {
 	if e.cfg.Observer != nil {
 		e.cfg.Observer.Committed(ctx, events)
 	}
+}
+
+// publishUnrecorded tells the observer of a decision that nothing records.
+func (e *Engine) publishUnrecorded(ctx context.Context, p Principal, kind record.Kind, c judge.Case, version int, v judge.Verdict) {
+	if e.cfg.Observer == nil {
+		return
+	}
+	ev := e.newEvent(p, kind)
+	ev.Workflow, ev.Version, ev.Action, ev.From = c.Workflow, version, c.Action, c.State
+	ev.Decision = &record.Decision{Verdict: v, Took: sumTimes(v.Opinions)}
+	e.cfg.Observer.Unrecorded(ctx, ev)
 }
 
 // newUUID falls back to a random UUID only when the clock source of version 7 fails.

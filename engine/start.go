@@ -56,6 +56,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 		return StartResult{}, err
 	}
 	if !v.Applied {
+		e.publishUnrecorded(ctx, p, record.Started, c, l.stored.Version, v)
 		return newRefusedStart(l, p, v), nil
 	}
 	j := judgement{inst: inst, definition: l, question: c, verdict: v}

@@ -90,6 +90,9 @@ func (s *fileSettings) open(path string) error {
 	return nil
 }
 
+// logFormat is what the file says of it, also where something else in it is wrong.
+func (s *fileSettings) logFormat() string { return s.values[config.KeyLogFormat].Text }
+
 func commandOf(ctx *kong.Context) string { return commandName(ctx.Selected()) }
 
 func commandName(node *kong.Node) string {

@@ -100,6 +100,7 @@ type console struct {
 	// then it is not exit code 0.
 	unsure bool
 
+	errors   *slog.Logger  // where they are JSON
 	args     []string      // of the program
 	implied  bool          // args, because there were none
 	settings *fileSettings // what the configuration file had for them
@@ -126,11 +127,18 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) == 1 && args[0] == demo.TestsCommand {
 		return demo.RunTests(ctx, demo.ProjectFile, stdout)
 	}
+	if asksForJSONLines(args) {
+		con.logErrors(stderr)
+	}
 	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
-		if asksForJSON(args) {
-			return con.err.PrintErrorJSON(listMistakes(err))
+		err = listMistakes(err)
+		switch {
+		case asksForJSON(args):
+			return term.New(stderr).PrintErrorJSON(err)
+		case con.errors != nil:
+			return logError(con.errors, err)
 		}
-		return con.err.PrintError(listMistakes(err))
+		return con.err.PrintError(err)
 	}
 	if con.unsure {
 		return term.ExitUnknown
@@ -155,6 +163,54 @@ func asksForJSON(args []string) bool {
 		args = args[:end]
 	}
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
+}
+
+const logJSON = "json"
+
+// asksForJSONLines reports whether args or the environment have --log-format json, also where
+// args could not be understood.
+func asksForJSONLines(args []string) bool {
+	format := os.Getenv("GAVEL_LOG_FORMAT")
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if value, ok := strings.CutPrefix(arg, "--log-format="); ok {
+			format = value
+		} else if arg == "--log-format" && i+1 < len(args) {
+			format = args[i+1]
+		}
+	}
+	return format == logJSON
+}
+
+// logErrors makes all that goes to stderr lines of JSON.
+func (con *console) logErrors(stderr io.Writer) {
+	con.errors = telemetry.NewLogger(stderr, slog.LevelInfo, true)
+	con.err = term.New(logLines{con.errors})
+}
+
+// logError is term's PrintError where stderr is lines of JSON.
+func logError(log *slog.Logger, err error) int {
+	f, ok := errors.AsType[*term.ExitError](err)
+	if !ok {
+		f = &term.ExitError{Code: term.ExitUnknown, Err: err}
+	}
+	if f.Err == nil {
+		return f.Code
+	}
+	about := []any{"exit", f.Code}
+	if f.Reason != "" {
+		about = append(about, "code", f.Reason)
+	}
+	if f.Hint != "" {
+		about = append(about, "hint", f.Hint)
+	}
+	if len(f.Lines) > 0 {
+		about = append(about, "mistakes", f.Lines)
+	}
+	log.Error(strings.TrimSpace(f.Err.Error()), about...) //nolint:sloglint // the error is the message
+	return f.Code
 }
 
 func withoutSettings(environ []string) []string {
@@ -183,6 +239,9 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 		options = append(options, kong.Help(printFullHelp))
 	}
 	parsed, settings, err := parseArguments(&cmds, helpWhenAsked(args), con.out, con.err, options...)
+	if settings.logFormat() == logJSON {
+		con.logErrors(stderr)
+	}
 	if err != nil || parsed == nil {
 		return err
 	}
@@ -190,9 +249,9 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	con.args, con.settings = args, settings
 	con.level = new(slog.LevelVar)
 	con.level.Set(logLevel(cmds.LogLevel))
-	con.log = telemetry.NewLogger(stderr, con.level, cmds.LogFormat == "json")
-	if cmds.LogFormat == "json" {
-		con.err = term.New(logLines{telemetry.NewLogger(stderr, slog.LevelInfo, true)})
+	con.log = telemetry.NewLogger(stderr, con.level, cmds.LogFormat == logJSON)
+	if cmds.LogFormat == logJSON {
+		con.logErrors(stderr)
 	}
 	if con.implied {
 		con.err.Printf("gavel: no command, and stdin is no terminal: this is gavel mcp; gavel --help lists the commands\n")
@@ -223,17 +282,17 @@ func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, opt
 	options = append(append(options, command...), kong.Resolvers(settings))
 	parser, err := newParser(grammar, stdout, stderr, func(int) { ended = true }, options...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("build the command line: %w", err)
+		return nil, settings, fmt.Errorf("build the command line: %w", err)
 	}
 	parsed, err := parser.Parse(joinNegatives(args))
 	switch {
 	case ended:
-		return nil, nil, nil
+		return nil, settings, nil
 	case err != nil:
-		return nil, nil, cmp.Or(settings.err, usageError(err, args))
+		return nil, settings, cmp.Or(settings.err, usageError(err, args))
 	}
 	if err := errors.Join(settings.err, checkFlags(parsed)); err != nil {
-		return nil, nil, err
+		return nil, settings, err
 	}
 	return parsed, settings, nil
 }

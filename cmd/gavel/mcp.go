@@ -154,7 +154,9 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role), "models", strings.Join(sys.model.names(), ", "))
+	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role),
+		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
+	defer func() { con.log.Info("ended", "store", sys.path) }()
 	if err := sys.ServeStdio(ctx, c.tools(), principal, con.stdin, con.rawOut); err != nil && !errors.Is(err, context.Canceled) {
 		return term.UnknownErrorf("", "the connection failed: %w", err)
 	}

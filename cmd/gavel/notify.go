@@ -75,3 +75,10 @@ func (all observers) Changed(ctx context.Context, inst record.Instance) {
 		o.Changed(ctx, inst)
 	}
 }
+
+// Unrecorded implements engine.Observer.
+func (all observers) Unrecorded(ctx context.Context, event record.Event) {
+	for _, o := range all {
+		o.Unrecorded(ctx, event)
+	}
+}

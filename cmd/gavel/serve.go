@@ -37,9 +37,9 @@ func (serveCmd) Help() string {
 /healthz, /readyz and /metrics for what watches over it. docs/serve.md is the whole story.
 
 Every caller shows a bearer token, made with gavel token create. At the first start there is
-none: then serve writes an operator's token to operator.token next to the store and
-prints an agent's token, once. With --auth none everybody who reaches the address is the local
-agent: that is for loopback addresses only.
+none: then serve writes an operator's token to operator.token and an agent's to agent.token,
+next to the store, and prints neither. With --auth none everybody who reaches the address is the
+local agent: that is for loopback addresses only.
 
 A request has to name this host: a loopback name, or what --allow-host adds. On an address that
 others can reach give a certificate, or put a proxy that has one before it (--insecure-plain-http).

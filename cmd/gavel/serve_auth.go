@@ -21,8 +21,11 @@ const (
 	authNone  = "none"
 )
 
-// operatorTokenFile is where the first start leaves the operator's token.
-const operatorTokenFile = "operator.token"
+// The first start leaves its tokens in these files, next to the store.
+const (
+	operatorTokenFile = "operator.token"
+	agentTokenFile    = "agent.token"
+)
 
 // localAgent is everybody under --auth none: who gavel mcp serves without a --role.
 var localAgent = embed.LocalAgent
@@ -63,9 +66,14 @@ func (f authFlags) open(con *console, store string, at net.Addr, others bool) (a
 	return tokens, nil
 }
 
-// firstTokens makes an operator's and an agent's token and hands them over. They act as
-// the principals of this machine, so that what gavel mcp began goes on here.
+// firstTokens makes an operator's and an agent's token and leaves them in files: what is printed
+// ends in logs. Those of a store in memory, which has no place for files, are shown on a terminal. They
+// act as the principals of this machine, so that what gavel mcp began goes on here.
 func firstTokens(con *console, tokens *auth.Tokens, store string) error {
+	if store == memoryStore && !con.err.IsTerminal() {
+		return term.UsageErrorf("use --auth none; or make a token first (gavel token create NAME --tokens FILE) and give --tokens FILE here too",
+			"nobody could call: the tokens of a store in memory are shown on a terminal only")
+	}
 	bearers, made, err := tokens.CreateFirst(
 		auth.NewToken{Name: "first-operator", Principal: "local:operator", Role: engine.RoleOperator, Local: true},
 		auth.NewToken{Name: "first-agent", Principal: localAgent.ID, Role: engine.RoleAgent, Local: true},
@@ -76,18 +84,18 @@ func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 	if len(made) == 0 { // another process was first
 		return nil
 	}
-	if store == memoryStore {
-		con.err.Printf("operator's token, until this server ends: %s\n", bearers[0])
-	} else {
-		file := filepath.Join(filepath.Dir(store), operatorTokenFile)
-		if err := auth.WriteSecret(file, bearers[0]); err != nil {
+	for i, who := range []struct{ name, file string }{{"operator", operatorTokenFile}, {"agent", agentTokenFile}} {
+		if store == memoryStore {
+			con.err.Printf("%s's token, until this server ends: %s\n", who.name, bearers[i])
+			continue
+		}
+		file := filepath.Join(filepath.Dir(store), who.file)
+		if err := auth.WriteSecret(file, bearers[i]); err != nil {
 			_ = tokens.Forget(made[0].ID, made[1].ID) // nobody has them; the error says enough
 			return term.UnknownErrorf("", "%w", err)
 		}
-		con.err.Printf("operator's token: in the file %s\n", file)
+		con.err.Printf("%s's token: in the file %s\n", who.name, file)
 	}
-	con.err.Printf("agent's token, shown this once, on stdout:\n")
-	con.out.Printf("%s\n", bearers[1])
 	return nil
 }
 

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // figures are what /metrics answers.
@@ -152,24 +157,144 @@ func TestAnOutageIsSeen(t *testing.T) {
 	}
 }
 
-// TestLogsAsJSON: one object a line, without what looks like a credential.
+// secretData is in what callers of these tests send: no line of a log may have it.
+const secretData = "sixteen-tons-of-data"
+
+// TestLogsAsJSON: one object a line, from the start to the end; a line for each decision, and none
+// of what was judged or looks like a credential.
 func TestLogsAsJSON(t *testing.T) {
 	t.Parallel()
-	s := serveGavel(t, "--log-format", "json", "--log-level", "debug", "--llm-model", "m", "--llm-base-url", "http://127.0.0.1:9/v1")
-	s.must(s.agent, http.MethodGet, "/v1/whoami", "")
+	flow := filepath.Join(t.TempDir(), "paper.json")
+	put(t, flow, `{"name":"paper","initialState":"draft","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}},"states":{
+		"draft":{"transitions":{"submit":{"target":"approval","requiredFields":["title"]}}},
+		"approval":{"transitions":{"grant":{"target":"granted","risk":"high"}}},"granted":{"final":true}}}`)
+	s := serveGavel(t, "--log-format", "json", "--log-level", "debug", "--definitions", flow, "--llm-model", "m", "--llm-base-url", "http://127.0.0.1:9/v1")
+	s.must(s.agent, http.MethodPost, "/v1/instances", `{"type":"paper","context":{"n":"`+secretData+`"}}`)
+	id, _ := s.must(s.agent, http.MethodPost, "/v1/instances", `{"type":"paper","context":{"who":"`+secretData+`"}}`)["id"].(string)
+	at := "/v1/instances/" + id
+	s.must(s.agent, http.MethodPost, at+"/advance", `{"action":"submit","data":{"who":"`+secretData+`"}}`)
+	s.must(s.agent, http.MethodPost, at+"/validate", `{"action":"submit","data":{"title":"`+secretData+`"}}`)
+	s.must(s.agent, http.MethodPost, at+"/advance", `{"action":"submit","data":{"title":"`+secretData+`"}}`)
+	s.must(s.agent, http.MethodPost, "/v1/decide", `{"workflow":"paper","state":"draft","action":"submit","data":{"title":"`+secretData+`"}}`)
+	parked, _ := s.must(s.agent, http.MethodPost, at+"/advance", `{"action":"grant","data":{"why":"`+secretData+`"}}`)["review"].(object)
+	review, _ := parked["reviewId"].(string)
+	s.must(s.token("rita", "--role", "reviewer"), http.MethodPost, "/v1/reviews/"+review+"/resolve", `{"decision":"reject","reason":"`+secretData+`"}`)
+	s.must(s.agent, http.MethodPost, at+"/advance", `{"action":"send `+secretData+`"}`)
+	s.ask("", http.MethodGet, "/v1/whoami", "")
 	s.stop()
-	objects := 0
-	for line := range strings.Lines(s.stderr.String()) {
-		var entry struct{ Level, Msg string }
-		if !strings.HasPrefix(line, "{") {
-			continue // what a person reads at the start
-		}
-		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Level == "" || entry.Msg == "" {
-			t.Errorf("%s: %v", line, err)
-		}
-		objects++
+
+	lines := logLinesOf(t, s.stderr.String())
+	if text := s.stderr.String(); strings.Contains(text, secretData) || strings.Contains(text, s.agent) || strings.Contains(text, s.owner) {
+		t.Errorf("a line says too much:\n%s", text)
 	}
-	if objects == 0 || strings.Contains(s.stderr.String(), "level=") || strings.Contains(s.stderr.String(), s.agent) {
-		t.Errorf("no objects, or more than they:\n%s", s.stderr)
+	var got []string
+	for _, line := range lines {
+		if line["decidedBy"] == nil {
+			continue
+		}
+		got = append(got, fmt.Sprint(line["level"], " ", line["msg"], " ", line["operation"], " ", line["action"], " ", line["outcome"], " ", line["decidedBy"], " ", line["revision"]))
+		for _, name := range []string{"workflow", "version", "from", "code", "principal", "role", "id", "decisionId", "seq", "ms"} {
+			if line[name] == nil {
+				t.Errorf("%v has no %s", line, name)
+			}
+		}
+		if recorded := line["seq"] != 0.0; (line["id"] == id) != recorded || (line["decisionId"] != "") != recorded {
+			t.Errorf("not about %s: %v", id, line)
+		}
+	}
+	want := []string{
+		"INFO refused start  reject schema 0",
+		"DEBUG decided start  approve schema 1",
+		"INFO refused advance submit reject fields 1",
+		"DEBUG pre-checked validate submit approve fields 1",
+		"DEBUG decided advance submit approve fields 2",
+		"DEBUG pre-checked validate submit approve fields 0",
+		"INFO escalated advance grant escalate policy 2",
+		"INFO refused review grant reject reviewer 2",
+		"INFO refused advance  reject transition 2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines of decisions (-want +got):\n%s", diff)
+	}
+	start, end := findLine(lines, "serving"), findLine(lines, "ended")
+	if start == nil || start["version"] == "" || start["definitions"] != flow || start["auth"] != "token" || start["tls"] != false || start["address"] != s.url || end["address"] != s.url {
+		t.Errorf("start %v, end %v", start, end)
+	}
+}
+
+// TestMCPLogs: one line at the start and one at the end, next to those of decisions.
+func TestMCPLogs(t *testing.T) {
+	t.Parallel()
+	s := launch(t, "--store", storeIn(t), "--log-format", "json", "--log-level", "info", "--tool-names", "dotted")
+	s.call("workflow.start", map[string]any{"type": "nothing", "context": map[string]any{"x": secretData}})
+	_ = s.stdin.Close()
+	<-s.ended
+	lines := logLinesOf(t, s.stderr.String())
+	if start, end := findLine(lines, "serving MCP"), findLine(lines, "ended"); start == nil || start["version"] == "" || start["principal"] != "local:agent" || end == nil {
+		t.Errorf("start %v, end %v", start, end)
+	}
+}
+
+// logLinesOf reads lines of a log, all of which are JSON with a level and a message.
+func logLinesOf(t *testing.T, text string) (all []object) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var one object
+		if err := json.Unmarshal([]byte(line), &one); err != nil || one["level"] == nil || one["msg"] == "" || one["time"] == nil {
+			t.Errorf("%q is no line of a log: %v", line, err)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func findLine(lines []object, message string) object {
+	if i := slices.IndexFunc(lines, func(l object) bool { return l["msg"] == message }); i >= 0 {
+		return lines[i]
+	}
+	return nil
+}
+
+// TestAllOfStderrIsJSON: with --log-format json, wherever that is said, errors, warnings and wrong
+// usage are objects too.
+func TestAllOfStderrIsJSON(t *testing.T) {
+	dir := t.TempDir()
+	file, broken := filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "broken.yaml")
+	put(t, file, "logFormat: json\n")
+	put(t, broken, "logFormat: json\nbogus: 1\nserve: {rate: -2}\n")
+	judged := filepath.Join(dir, "judged.json")
+	put(t, judged, `{"name":"j","initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","useLLM":true}}},"b":{"final":true}}}`)
+	store := filepath.Join(dir, "gavel.db")
+	for name, c := range map[string]struct {
+		args []string
+		env  string
+		says string
+	}{
+		"no store":              {[]string{"instances", "list", "--store", store, "--log-format", "json"}, "", `"exit":2`},
+		"unknown flag":          {[]string{"serve", "--bogus", "--log-format=json"}, "", "no flag --bogus"},
+		"unknown command":       {[]string{"srve", "--log-format", "json"}, "", "srve"},
+		"missing value":         {[]string{"serve", "--log-format", "json", "--listen"}, "", "--listen"},
+		"wrong value":           {[]string{"--log-format", "json", "serve", "--rate", "many"}, "", "--rate"},
+		"missing argument":      {[]string{"token", "create", "--log-format", "json"}, "", "name"},
+		"by a variable":         {[]string{"serve", "--bogus"}, "json", "no flag --bogus"},
+		"by the file":           {[]string{"serve", "--config", file, "--auth", "none", "--listen", "0.0.0.0:0", "--store", "memory"}, "", "lets everybody in"},
+		"by a file of mistakes": {[]string{"serve", "--config", broken, "--store", "memory"}, "", "bogus"},
+		"a warning":             {[]string{"mcp", "--store", "memory", "--definitions", judged, "--log-format", "json"}, "", `"level":"WARN"`},
+		"a token for nobody":    {[]string{"serve", "--store", "memory", "--listen", "127.0.0.1:0", "--log-format", "json"}, "", "--auth none"},
+		"errors as JSON too":    {[]string{"instances", "list", "--store", store, "--json", "--log-format", "json"}, "", `{"error":`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GAVEL_LOG_FORMAT", c.env)
+			var stdout, stderr bytes.Buffer
+			run(t.Context(), c.args, strings.NewReader(""), &stdout, &stderr)
+			if stderr.Len() == 0 || !strings.Contains(stderr.String(), c.says) {
+				t.Errorf("stderr has no %q: %s", c.says, stderr.String())
+			}
+			for line := range strings.Lines(stderr.String()) {
+				if !json.Valid([]byte(line)) {
+					t.Errorf("%q is no JSON", line)
+				}
+			}
+		})
 	}
 }

@@ -25,6 +25,7 @@ type served struct {
 	cmd     *exec.Cmd
 	url     string // http://127.0.0.1:port
 	store   string
+	stdout  string // a file
 	agent   string // the first start's tokens
 	owner   string // of the operator
 	client  *http.Client
@@ -51,7 +52,7 @@ func serveStore(t *testing.T, store string, args ...string) *served {
 		t.Fatal(err)
 	}
 	defer printed.Close()
-	s.cmd.Stdout = printed
+	s.cmd.Stdout, s.stdout = printed, printed.Name()
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -80,13 +81,10 @@ func serveStore(t *testing.T, store string, args ...string) *served {
 	case <-time.After(patience):
 		t.Fatalf("gavel serve does not say where it serves\n%s", s.stderr)
 	}
-	raw, err := os.ReadFile(printed.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.agent = strings.TrimSpace(string(raw))
-	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(store), operatorTokenFile)); err == nil {
-		s.owner = strings.TrimSpace(string(raw))
+	for file, token := range map[string]*string{operatorTokenFile: &s.owner, agentTokenFile: &s.agent} {
+		if raw, err := os.ReadFile(filepath.Join(filepath.Dir(store), file)); err == nil {
+			*token = strings.TrimSpace(string(raw))
+		}
 	}
 	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: patience}
 	t.Cleanup(s.client.CloseIdleConnections)
@@ -196,11 +194,14 @@ func (s *served) begin(token, workflow string) string {
 func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
-	if info, err := os.Stat(filepath.Join(filepath.Dir(s.store), operatorTokenFile)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Fatalf("%v %v", info, err)
+	for _, file := range []string{operatorTokenFile, agentTokenFile} {
+		if info, err := os.Stat(filepath.Join(filepath.Dir(s.store), file)); err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(s.stderr.String(), file) {
+			t.Fatalf("%v %v", info, err)
+		}
 	}
-	if !strings.HasPrefix(s.agent, "gvl_") || strings.Contains(s.stderr.String(), s.agent) || strings.Contains(s.stderr.String(), s.owner) || !strings.Contains(s.stderr.String(), operatorTokenFile) {
-		t.Errorf("stdout %q, stderr %q", s.agent, s.stderr)
+	printed, err := os.ReadFile(s.stdout)
+	if err != nil || len(printed) > 0 || strings.Contains(s.stderr.String(), "gvl_") {
+		t.Errorf("stdout %q, stderr %q, %v", printed, s.stderr, err)
 	}
 	for token, want := range map[string][2]string{s.agent: {"local:agent", "agent"}, s.owner: {"local:operator", "operator"}} {
 		who := s.must(token, http.MethodGet, "/v1/whoami", "")
@@ -216,8 +217,8 @@ func TestFirstStart(t *testing.T) {
 	}
 	s.stop()
 	again := serveStore(t, s.store)
-	if again.agent != "" {
-		t.Errorf("the second start prints %q", again.agent)
+	if again.agent != s.agent || strings.Contains(again.stderr.String(), "token") {
+		t.Errorf("the second start makes tokens again: %s", again.stderr)
 	}
 	again.must(s.agent, http.MethodGet, "/v1/whoami", "")
 }

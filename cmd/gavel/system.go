@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/notify"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -72,16 +73,14 @@ func (e equipment) configure(cfg embed.Config) embed.Config {
 	}
 	cfg.Configure = func(c *engine.Config) {
 		c.ClientReviews, c.Quotas = e.clientReviews, e.quotas
-		var told observers
+		told := observers{telemetry.DecisionLog{Logger: cfg.Logger}}
 		if e.metered != nil {
 			told = append(told, e.metered.metrics)
 		}
 		if e.notifier != nil {
 			told = append(told, e.notifier)
 		}
-		if len(told) > 0 {
-			c.Observer = told
-		}
+		c.Observer = told
 	}
 	return cfg
 }

@@ -46,21 +46,6 @@ func TestFormerNames(t *testing.T) {
 			}
 		}
 	}
-	var h struct {
-		Decisions []struct {
-			Opinions []struct{ TookMs, TookNs float64 }
-		}
-	}
-	if err := json.Unmarshal(a.ask(reviewer, at+"/history", "").is(http.StatusOK).body, &h); err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range h.Decisions {
-		for _, o := range d.Opinions {
-			if o.TookNs != o.TookMs*1e6 {
-				t.Errorf("%v ms are %v ns", o.TookMs, o.TookNs)
-			}
-		}
-	}
 }
 
 // TestOneNameInTheDocument holds that no schema has a second name of an instance's id or of a

@@ -140,6 +140,9 @@ func (n *Notifier) Stats() Stats {
 // Changed implements engine.Observer.
 func (*Notifier) Changed(context.Context, record.Instance) {}
 
+// Unrecorded implements engine.Observer.
+func (*Notifier) Unrecorded(context.Context, record.Event) {}
+
 // Committed implements engine.Observer: it puts what is to be told into the queues.
 func (n *Notifier) Committed(_ context.Context, events []record.Event) {
 	for i := range events {

@@ -159,6 +159,9 @@ func (m *Metrics) Changed(_ context.Context, inst record.Instance) {
 	m.context.Observe(float64(len(inst.Context)))
 }
 
+// Unrecorded implements engine.Observer.
+func (*Metrics) Unrecorded(context.Context, record.Event) {}
+
 func (m *Metrics) countDecision(asked string, d *record.Decision) {
 	m.decisions.WithLabelValues(asked, string(d.Outcome), string(d.DecidedBy)).Inc()
 	m.took.WithLabelValues(asked).Observe(d.Took.Seconds())
