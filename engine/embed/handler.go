@@ -98,7 +98,7 @@ func identify(caller func(*http.Request) (engine.Principal, error), next http.Ha
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := caller(r)
-		if err != nil || p.ID == "" {
+		if err != nil {
 			listen.WriteProblem(w, http.StatusUnauthorized, "unauthenticated", "The program does not know who sent this request.")
 			return
 		}
