@@ -16,7 +16,7 @@ func TestIdleWorkerGivesMemoryBack(t *testing.T) {
 		for _, pid := range p.WorkerPIDs() {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			if err != nil {
-				t.Fatal(err)
+				continue // it has just ended
 			}
 			_, rest, _ := strings.Cut(string(status), "RssAnon:")
 			var kB int
