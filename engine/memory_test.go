@@ -329,6 +329,9 @@ func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 	}
 	_, err := j.ClearRefusals(t.Context(), engine.Principal{ID: "op:x", Role: engine.RoleOperator, Workflows: "none"}, engine.ClearRefusalsRequest{ID: held})
 	wantCode(t, err, engine.CodeUnknownInstance)
+	if n, err := j.ClearRefusals(t.Context(), operator, engine.ClearRefusalsRequest{ID: held, Action: "another"}); err != nil || n.Forgotten != 0 || n.Released != 0 {
+		t.Errorf("another action: %+v, %v", n, err)
+	}
 	n, err := j.ClearRefusals(t.Context(), operator, engine.ClearRefusalsRequest{ID: held})
 	if err != nil || n.Forgotten != 3 || n.Released != 1 {
 		t.Fatalf("%+v, %v", n, err)
@@ -344,6 +347,18 @@ func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 	}
 	if same, err := j.Advance(t.Context(), agent, closing(also, "squash!")); err != nil || same.Review == nil || same.Review.ID != other.Review.ID {
 		t.Errorf("the other: %+v, %v", same, err)
+	}
+	// What waits for another reason is not the guard's to release.
+	j.model.fail.Store(true)
+	third, err := j.Advance(t.Context(), agent, closing(j.start(), "rebase"))
+	if err != nil || third.Review == nil || third.Decision.Code != judge.CodeJudgeUnavailable {
+		t.Fatalf("%+v, %v", third, err)
+	}
+	if n, err := j.ClearRefusals(t.Context(), operator, engine.ClearRefusalsRequest{Workflow: "judged"}); err != nil || n.Released != 1 {
+		t.Errorf("%+v, %v", n, err)
+	}
+	if r, err := j.Review(t.Context(), operator, third.Review.ID); err != nil || r.Status != record.ReviewOpen {
+		t.Errorf("%+v, %v", r.ReviewSummary, err)
 	}
 }
 

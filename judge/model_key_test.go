@@ -101,6 +101,20 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// What was no approval the memory keeps, until somebody forgets it: no cache may answer with it then.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	yes := approving(idsOf(t, reviewCase()))
+	no := yes
+	no.Approved = false
+	for _, memory := range []Memory{nil, &ledger{}} {
+		keep := requestFor(t, ModelConfig{Memory: memory}, reviewCase()).Keep
+		if !keep(yes) || keep(no) != (memory == nil) {
+			t.Errorf("with %v: an approval %v, a refusal %v", memory, keep(yes), keep(no))
+		}
+	}
+}
+
 // For cassettes the same case makes the same request, another case another one.
 func TestStable(t *testing.T) {
 	t.Parallel()

@@ -277,17 +277,20 @@ func checkConfig(path string) error {
 	}
 	found := []error{err}
 	var cmds commands
+	located := map[string]func(...error){}
 	for _, server := range servers {
-		_, _, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
+		parsed, settings, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
 		found = append(found, err)
+		if parsed == nil { // kong did not get to the end
+			return joinMistakes(found)
+		}
+		located[server] = func(wrong ...error) { found = append(found, settings.locate(parsed, errors.Join(wrong...))) }
 	}
 	f := cmds.Serve
-	if f.Rate == nil { // kong did not get to the end
-		return joinMistakes(found)
-	}
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
-	found = append(found, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.modelFlags.check(),
-		f.notifyFlags.check(), f.anchorFlags.check(), cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
+	located[config.SectionServe](err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.modelFlags.check(),
+		f.notifyFlags.check(), f.anchorFlags.check())
+	located[config.SectionMCP](cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
 	return joinMistakes(found)
 }
 

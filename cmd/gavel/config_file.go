@@ -1,16 +1,20 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
@@ -58,6 +62,48 @@ func (s *fileSettings) valueOf(ctx *kong.Context, flag *kong.Flag) (config.Value
 		}
 	}
 	return v, ok
+}
+
+// flagWord is a flag in a message.
+var flagWord = regexp.MustCompile(`--([a-z][a-z-]*)`)
+
+// locate puts the file's line before each mistake that names a flag whose value is from there.
+func (s *fileSettings) locate(ctx *kong.Context, err error) error {
+	if err == nil || s.file == nil {
+		return err
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, s.locate(ctx, one))
+		}
+		return errors.Join(all...)
+	}
+	wrong, ok := errors.AsType[*term.ExitError](err)
+	if !ok || wrong.Code != term.ExitUsage || wrong.Err == nil {
+		return err
+	}
+	where := func(line string) string {
+		name := flagWord.FindStringSubmatch(line)
+		for _, flag := range ctx.Flags() {
+			if name == nil || flag.Name != name[1] {
+				continue
+			}
+			if origin, at := s.origin(ctx, flag); origin == fromFile {
+				return at + ": "
+			}
+		}
+		return ""
+	}
+	located := *wrong
+	if at := where(wrong.Err.Error()); at != "" {
+		located.Err = fmt.Errorf("%s%w", at, wrong.Err)
+	}
+	located.Lines = slices.Clone(wrong.Lines)
+	for i, line := range located.Lines {
+		located.Lines[i] = where(line) + line
+	}
+	return &located
 }
 
 // load reads the file that --config or its variable names.

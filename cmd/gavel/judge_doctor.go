@@ -17,6 +17,7 @@ import (
 )
 
 type judgeDoctorCmd struct {
+	configFlag
 	modelFlags
 	JSON bool `name:"json" help:"Print the findings as JSON."`
 }
@@ -30,6 +31,7 @@ and what to do when something is wrong. A judgement costs about 1,500 tokens.
 Examples:
 
     gavel judge doctor
+    gavel judge doctor --config gavel.yaml
     LLM_BASE_URL=http://localhost:11434 LLM_JUDGE_MODEL=qwen3:8b gavel judge doctor --json
 
 Exit codes: 0 every model judges both samples right, 1 one does not, 2 wrong configuration.`

@@ -257,7 +257,7 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 		con.err.Printf("gavel: no command, and stdin is no terminal: this is gavel mcp; gavel --help lists the commands\n")
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return parsed.Run(con)
+	return settings.locate(parsed, parsed.Run(con))
 }
 
 // newParser is the command line without its arguments.
@@ -291,10 +291,7 @@ func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, opt
 	case err != nil:
 		return nil, settings, cmp.Or(settings.err, usageError(err, args))
 	}
-	if err := errors.Join(settings.err, checkFlags(parsed)); err != nil {
-		return nil, settings, err
-	}
-	return parsed, settings, nil
+	return parsed, settings, errors.Join(settings.err, settings.locate(parsed, checkFlags(parsed)))
 }
 
 // grammarFor is the command line for args. kong reads every flag of every command by

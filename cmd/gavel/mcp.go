@@ -242,7 +242,7 @@ func closeInTime(log *slog.Logger, closing func() error) error {
 			return term.UnknownErrorf("", "the store did not close well: %w", err)
 		}
 	case <-time.After(closeLimit):
-		log.Warn("ended without waiting for the store to close; what was acknowledged is on disk", "waited", closeLimit)
+		log.Debug("ended without waiting for the store to close; what was acknowledged is on disk", "waited", closeLimit)
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ func TestCloseInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
-		log := slog.New(slog.NewTextHandler(&said, nil))
+		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		if err := closeInTime(log, func() error { return nil }); err != nil {
 			t.Errorf("a close in time: %v", err)
 		}

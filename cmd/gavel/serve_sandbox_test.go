@@ -39,9 +39,8 @@ func TestAnAgentsDataKillsAnOperatorsScripts(t *testing.T) {
 	advance := func(token, id, data string) (int, object) {
 		return s.ask(token, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"go","data":`+data+`}`)
 	}
-	revision := func(token, id string) any {
-		return s.must(token, http.MethodGet, "/v1/instances/"+id+"/history", "")["count"]
-	}
+	// A page of the history ends early where the machine is busy: its count is not that of events.
+	seq := func(token, id string) any { return s.must(token, http.MethodGet, "/v1/instances/"+id, "")["seq"] }
 	refused := map[int]int{}
 	for _, name := range names {
 		id := s.begin(mallory, name)
@@ -52,11 +51,11 @@ func TestAnAgentsDataKillsAnOperatorsScripts(t *testing.T) {
 				t.Errorf("%v", answer)
 			}
 		}
-		before := revision(mallory, id)
+		before := seq(mallory, id)
 		if status, answer := advance(mallory, id, `{}`); status != http.StatusServiceUnavailable {
 			t.Errorf("harmless data after that: %d %v", status, answer)
 		}
-		if after := revision(mallory, id); before == nil || fmt.Sprint(before) != fmt.Sprint(after) {
+		if after := seq(mallory, id); before == nil || fmt.Sprint(before) != fmt.Sprint(after) {
 			t.Errorf("%v events, then %v", before, after)
 		}
 	}

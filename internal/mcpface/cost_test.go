@@ -160,6 +160,9 @@ func TestOnePlaceForAViolation(t *testing.T) {
 // structured content does not say again.
 func TestOnePlaceForAViolationBesideAShortText(t *testing.T) {
 	journey(t, func(tool string, r result) {
+		if decision, _ := r.StructuredContent["decision"].(map[string]any); tool == "workflow.advance" && r.StructuredContent["review"] != nil && decision["findings"].([]any)[0].(map[string]any)["message"] == nil {
+			t.Errorf("why a person decides is lost: %v", r.StructuredContent)
+		}
 		if tool != "workflow.start" && tool != "workflow.advance" || r.StructuredContent["review"] != nil || r.StructuredContent["error"] != nil {
 			return
 		}
