@@ -68,12 +68,18 @@ func TestEarlierEvaluation(t *testing.T) {
 	}
 }
 
-// dropVarying removes times and sentences, which may be worded otherwise.
+// dropVarying removes times, sentences, which may be worded otherwise, and the bounds of rates,
+// which have come to count groups.
 func dropVarying(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range []string{"tookNs", "tookMs", "latency", "deterministic", "reasoning", "notes"} {
 			delete(v, key)
+		}
+		if _, isRate := v["k"]; isRate {
+			for _, key := range []string{"draws", "low", "high", "upper"} {
+				delete(v, key)
+			}
 		}
 		for _, inner := range v {
 			dropVarying(inner)

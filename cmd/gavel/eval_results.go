@@ -172,8 +172,8 @@ type evalTuneCmd struct {
 
 func (evalTuneCmd) Help() string {
 	return `Looks for the lowest minConfidence at which the share of wrong approvals can be shown to be
-at most the target: chosen on the split cal, certified on test. With too few approvals
-there is no threshold, and it says how many are missing.
+at most the target: chosen on the split cal, certified on test alone, with a group of cases
+as one draw. Else it says what the data show, and how many more approvals certify what.
 
 Examples:
 

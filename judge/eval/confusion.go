@@ -76,15 +76,46 @@ func (t *table) confusion() Confusion {
 	}
 }
 
-func (t *table) classes(confidence float64) []ClassScore {
+// scores are the rates of rows that come group by group.
+type scores struct {
+	table
+	falseApprove, falseRefuse, escalation, accuracy, gate tally
+}
+
+func (s *scores) add(w row) {
+	s.table.add(w)
+	if w.mustNot() {
+		s.falseApprove.add(w.group, w.falseApprove())
+	} else {
+		s.falseRefuse.add(w.group, w.got != judge.Approve)
+	}
+	s.escalation.add(w.group, indexOf(w.got) == escalate)
+	s.accuracy.add(w.group, w.isExact())
+	s.gate.add(w.group, w.isGateRight())
+}
+
+// rateOf is the rate of hits among the rows that are in; rows come group by group.
+func rateOf(rows []row, confidence float64, in, hit func(row) bool) Rate {
+	var t tally
+	for _, w := range rows {
+		if in(w) {
+			t.add(w.group, hit(w))
+		}
+	}
+	return t.rate(confidence)
+}
+
+func (t *table) classes(rows []row, confidence float64) []ClassScore {
 	var all []ClassScore
 	for k, name := range outcomes {
 		if t.countExpected(k)+t.countGiven(k) == 0 {
 			continue
 		}
 		all = append(all, ClassScore{
-			Outcome: name, Precision: newRate(t[k][k], t.countGiven(k), confidence), Recall: newRate(t[k][k], t.countExpected(k), confidence),
-			F1: ratioOf(float64(2*t[k][k]), float64(t.countExpected(k)+t.countGiven(k))),
+			Outcome:   name,
+			Precision: rateOf(rows, confidence, func(w row) bool { return indexOf(w.got) == k }, row.isExact),
+			Recall:    rateOf(rows, confidence, func(w row) bool { return indexOf(w.expect) == k }, row.isExact),
+			F1:        ratioOf(float64(2*t[k][k]), float64(t.countExpected(k)+t.countGiven(k))),
 		})
 	}
 	return all

@@ -17,10 +17,10 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	o = o.withDefaults()
 	s := joinResults(cases, results, o)
 	t := newTable(s.rows)
-	r := Report{Options: o, Counts: s.counts, Confusion: t.confusion(), Classes: t.classes(o.Confidence)}
+	r := Report{Options: o, Counts: s.counts, Confusion: t.confusion(), Classes: t.classes(s.rows, o.Confidence)}
 	r.Evaluated, r.NotEvaluated = s.isEvaluable(o)
 	r.Incomplete = s.counts.Missing+s.counts.FailedResults > 0
-	r.setRates(&t, s.rows, o.Confidence)
+	r.setRates(&s, o.Confidence)
 	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macroMeans(r.Classes)
 	r.setIntervals(&t, s.rows, o)
 	r.Weighted = weightRows(s.rows)
@@ -54,18 +54,22 @@ func (s *scoredCases) isEvaluable(o Options) (ok bool, why string) {
 	return true, ""
 }
 
-func (r *Report) setRates(t *table, rows []row, confidence float64) {
-	of := func(k, n int) Rate { return newRate(k, n, confidence) }
-	r.FalseApprove = of(t.falseOK(), t.mustNot())
-	r.FalseApproveGroups = of(falseGroups(rows))
-	r.WrongApprovals = of(t.falseOK(), t.countGiven(approve))
-	r.FalseRefuse = of(t.countRefused(), t.countExpected(approve))
-	r.FalseReject = of(t[approve][reject], t.countExpected(approve))
-	r.Escalation = of(t.countGiven(escalate), t.total())
-	r.Unreadable = of(r.Counts.Unreadable, r.Counts.Scored+r.Counts.Excluded)
-	r.Accuracy = of(t.countExact(), t.total())
-	r.GateAccuracy = of(t.countGate(), t.total())
-	r.Reasons = of(countReasons(rows))
+func (r *Report) setRates(s *scoredCases, confidence float64) {
+	var of scores
+	for _, w := range s.rows {
+		of.add(w)
+	}
+	r.FalseApprove = of.falseApprove.rate(confidence)
+	hit, groups := falseGroups(s.rows)
+	r.FalseApproveGroups = newRate(hit, groups, float64(groups), confidence)
+	r.WrongApprovals = rateOf(s.rows, confidence, func(w row) bool { return w.got == judge.Approve }, row.mustNot)
+	r.FalseRefuse = of.falseRefuse.rate(confidence)
+	r.FalseReject = rateOf(s.rows, confidence, func(w row) bool { return !w.mustNot() }, func(w row) bool { return w.got == judge.Reject })
+	r.Escalation = of.escalation.rate(confidence)
+	r.Unreadable = s.unreadable.rate(confidence)
+	r.Accuracy = of.accuracy.rate(confidence)
+	r.GateAccuracy = of.gate.rate(confidence)
+	r.Reasons = rateReasons(s.rows, confidence)
 }
 
 func falseGroups(rows []row) (hit, of int) {
@@ -126,16 +130,17 @@ func weightRows(rows []row) *WeightedRates {
 
 func (r *Report) notes() []string {
 	c, percent := r.Counts, fmt.Sprintf("%.4g %%", 100*r.Options.Confidence)
-	notes := []string{fmt.Sprintf("False-approve rate: approvals among the cases whose right outcome is reject or escalate. Its upper bound is one-sided, exact (Clopper-Pearson), %s; intervals of other rates are two-sided.", percent)}
+	notes := []string{fmt.Sprintf("False-approve rate: approvals among the cases whose right outcome is reject or escalate. Its upper bound is one-sided, %s; intervals of other rates are two-sided. In all of them a group of cases is one draw; where every case is alone they are exact (Clopper-Pearson).", percent)}
 	say := func(when bool, format string, args ...any) {
 		if when {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
 	say(!r.Evaluated, "Not evaluated: %s.", r.NotEvaluated)
+	say(r.hasfewGroups(), "Only %d groups: below %d, intervals can miss the truth more often than they say. Bring more groups, not more cases of the same.", c.Groups, fewGroups)
 	say(c.ExpectEscalate > 0, "%d cases expect escalate; in two-way figures (false approvals, gate accuracy, kappa) they count as not to be approved, and escalating counts as not approving.", c.ExpectEscalate)
-	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bootstrap intervals resample groups; exact bounds treat rows as independent, except the one counted by group.", c.Scored, c.Groups)
-	say(r.Options.Pool, "Every repeat counts as a row, so that exact bounds by row are too narrow.")
+	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bounds count a group as one draw, and bootstrap intervals resample groups.", c.Scored, c.Groups)
+	say(r.Options.Pool, "Every repeat counts as a row, in the group of its case.")
 	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail stands for its case; the others serve the flip rate.")
 	say(true, "%d unreadable answers: %s.", c.Unreadable, unreadableWords(r.Options.Unreadable))
 	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate, since nothing is known of the judge there.", c.Failed, c.Missing)
@@ -149,6 +154,8 @@ func (r *Report) notes() []string {
 	say(c.Splits[Cal] > 0 && c.Splits[Test] > 0, "Cases of cal and test are reported together: figures are only honest on cases that nothing was fitted on.")
 	return notes
 }
+
+func (r *Report) hasfewGroups() bool { return r.Counts.Scored > 0 && r.Counts.Groups < fewGroups }
 
 func countProbabilities(r *Report) int {
 	if r.Probability == nil {
@@ -181,7 +188,7 @@ func countSynthetic(c Counts) int {
 // outcome that the pipeline made of it.
 func (s *scoredCases) countFlips(confidence float64) Flips {
 	var f Flips
-	repeated, flipped, opened := 0, 0, 0
+	var flipped, opened tally
 	for _, c := range s.cases {
 		n := 0
 		seen := map[judge.Outcome]bool{}
@@ -195,15 +202,10 @@ func (s *scoredCases) countFlips(confidence float64) Flips {
 		if n < 2 {
 			continue
 		}
-		repeated++
-		if len(seen) > 1 {
-			flipped++
-			if seen[judge.Approve] {
-				opened++
-			}
-		}
+		flipped.add(groupOf(c), len(seen) > 1)
+		opened.add(groupOf(c), len(seen) > 1 && seen[judge.Approve])
 	}
-	f.Rate, f.Approve = newRate(flipped, repeated, confidence), newRate(opened, repeated, confidence)
+	f.Rate, f.Approve = flipped.rate(confidence), opened.rate(confidence)
 	return f
 }
 
@@ -262,11 +264,12 @@ func computeBaselines(rows []row, o Options) []Baseline {
 		}
 	}
 	constant := func(name, about string, k int) Baseline {
-		var of table
-		for i := range kinds {
-			of[i][k] = t.countExpected(i)
+		var of scores
+		for _, w := range rows {
+			w.got = outcomes[k]
+			of.add(w)
 		}
-		return newBaseline(name, about, of, o.Confidence)
+		return newBaseline(name, about, &of, o.Confidence)
 	}
 	all := []Baseline{
 		constant(BaselineApprove, "approves everything", approve),
@@ -281,23 +284,24 @@ func computeBaselines(rows []row, o Options) []Baseline {
 
 func structuralBaseline(rows []row, o Options) Baseline {
 	first := firstResults(o.Structural)
-	var t table
+	var of scores
 	for _, w := range rows {
 		if r := first[w.c.ID]; r != nil && !isFailed(r) {
-			t[indexOf(w.expect)][indexOf(r.Outcome)]++
+			w.got = r.Outcome
+			of.add(w)
 		}
 	}
-	return newBaseline(BaselineStructural, "the same pipeline without a model", t, o.Confidence)
+	return newBaseline(BaselineStructural, "the same pipeline without a model", &of, o.Confidence)
 }
 
-func newBaseline(name, about string, t table, confidence float64) Baseline {
+func newBaseline(name, about string, s *scores, confidence float64) Baseline {
 	return Baseline{
-		Name: name, About: about, N: t.total(),
-		FalseApprove: newRate(t.falseOK(), t.mustNot(), confidence),
-		Escalation:   newRate(t.countGiven(escalate), t.total(), confidence),
-		Accuracy:     newRate(t.countExact(), t.total(), confidence),
-		GateAccuracy: newRate(t.countGate(), t.total(), confidence),
-		Kappa:        t.kappa(),
+		Name: name, About: about, N: s.total(),
+		FalseApprove: s.falseApprove.rate(confidence),
+		Escalation:   s.escalation.rate(confidence),
+		Accuracy:     s.accuracy.rate(confidence),
+		GateAccuracy: s.gate.rate(confidence),
+		Kappa:        s.kappa(),
 	}
 }
 

@@ -310,8 +310,8 @@ func TestReportAddsUp(t *testing.T) {
 	})
 }
 
-// Twins in their case's group add nothing: the bootstrap over groups stays exactly as
-// wide, where one over rows would shrink.
+// Twins in their case's group add nothing: bounds and the bootstrap over groups stay exactly as
+// wide, where those over rows would shrink.
 func TestBootstrapRespectsGroups(t *testing.T) {
 	cases, results := hand()
 	single := Evaluate(cases, results, Options{})
@@ -329,8 +329,19 @@ func TestBootstrapRespectsGroups(t *testing.T) {
 	if diff := cmp.Diff(single.Kappa.Interval, twins.Kappa.Interval); diff != "" {
 		t.Error(diff)
 	}
-	if single.FalseApproveGroups.Upper != twins.FalseApproveGroups.Upper || single.FalseApprove.Upper <= twins.FalseApprove.Upper {
-		t.Errorf("bounds: %+v %+v", twins.FalseApproveGroups, twins.FalseApprove)
+	for _, of := range []func(Report) Rate{
+		func(r Report) Rate { return r.FalseApprove }, func(r Report) Rate { return r.FalseApproveGroups },
+		func(r Report) Rate { return r.WrongApprovals }, func(r Report) Rate { return r.FalseRefuse },
+		func(r Report) Rate { return r.FalseReject }, func(r Report) Rate { return r.Escalation },
+		func(r Report) Rate { return r.Unreadable }, func(r Report) Rate { return r.Accuracy },
+		func(r Report) Rate { return r.Reasons }, func(r Report) Rate { return r.GateAccuracy },
+		func(r Report) Rate { return r.Slices[0].FalseApprove }, func(r Report) Rate { return r.Classes[0].Precision },
+		func(r Report) Rate { return r.Baselines[0].Accuracy }, func(r Report) Rate { return r.Flips.Rate },
+	} {
+		one, two := of(single), of(twins)
+		if two.Draws != one.Draws || two.Low != one.Low || two.High != one.High || two.Upper != one.Upper {
+			t.Errorf("bounds: %+v %+v", one, two)
+		}
 	}
 }
 

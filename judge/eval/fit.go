@@ -49,6 +49,7 @@ const (
 type statement struct {
 	stated float64
 	right  bool
+	group  uint32
 }
 
 type bindingKey struct{ model, prompt, criteria string }
@@ -127,13 +128,17 @@ func sharedGroups(cases []Case) string {
 
 func groupStatements(rows []row) map[bindingKey][]statement {
 	all := map[bindingKey][]statement{}
+	group, last := uint32(0), ""
 	for _, w := range rows {
 		r := w.r
+		if w.group != last {
+			group, last = group+1, w.group
+		}
 		if _, ok := approvalProbability(r); !ok || r.Stated == nil || !(*r.Stated >= 0 && *r.Stated <= 1) {
 			continue
 		}
 		key := bindingKey{r.Model, r.PromptDigest, r.CriteriaDigest}
-		all[key] = append(all[key], statement{*r.Stated, leansToApprove(r) != w.mustNot()})
+		all[key] = append(all[key], statement{*r.Stated, leansToApprove(r) != w.mustNot(), group})
 	}
 	return all
 }
@@ -193,9 +198,10 @@ func (f *Fitting) measure(test []statement, o Options) {
 }
 
 func scoreConfidence(all []statement, confidence func(float64) float64, o Options) *ConfidenceScore {
-	sorted := make([]forecast, len(all))
+	sorted, squares, sizes := make([]forecast, len(all)), 0.0, groupSizes{}
 	for i, s := range all {
-		sorted[i] = forecast{p: confidence(s.stated), good: s.right}
+		sorted[i] = forecast{p: confidence(s.stated), good: s.right, group: s.group}
+		squares += sizes.add(s.group)
 	}
 	slices.SortFunc(sorted, byProbability)
 	s := &ConfidenceScore{N: len(all), Bins: binForecasts(sorted, o.Bins, o.Confidence)}
@@ -214,7 +220,7 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 	for _, b := range s.Bins {
 		s.ECE += math.Abs(b.Mean-*b.Share.Value) * float64(b.N) / n
 	}
-	s.Right = newRate(right, len(all), o.Confidence)
+	s.Right = newRate(right, len(all), squares, o.Confidence)
 	return s
 }
 

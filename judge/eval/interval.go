@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"gonum.org/v1/gonum/mathext"
 )
 
 // ClopperPearson returns the exact two-sided interval of a rate of which k of n were
@@ -12,47 +14,61 @@ import (
 // is known: 0 and 1.
 func ClopperPearson(k, n int, confidence float64) Interval {
 	tail := (1 - confidence) / 2
-	return Interval{Low: lowerBound(k, n, tail), High: upperBound(k, n, tail)}
+	return Interval{Low: lowerBound(float64(k), float64(n), tail), High: upperBound(float64(k), float64(n), tail)}
 }
 
 // UpperBound returns the exact one-sided upper bound of a rate of which k of n were
 // seen: with the confidence given the rate lies below it.
-func UpperBound(k, n int, confidence float64) float64 { return upperBound(k, n, 1-confidence) }
+func UpperBound(k, n int, confidence float64) float64 {
+	return upperBound(float64(k), float64(n), 1-confidence)
+}
 
 // LowerBound is the other side of UpperBound.
-func LowerBound(k, n int, confidence float64) float64 { return lowerBound(k, n, 1-confidence) }
+func LowerBound(k, n int, confidence float64) float64 {
+	return lowerBound(float64(k), float64(n), 1-confidence)
+}
 
-// upperBound is the p at which k or fewer of n are as rare as tail.
-func upperBound(k, n int, tail float64) float64 {
+// upperBound is the p at which k or fewer of n are as rare as tail. Neither has to be whole.
+func upperBound(k, n, tail float64) float64 {
 	if k >= n {
 		return 1
 	}
-	return betaQuantile(1-tail, float64(k)+1, float64(n-k))
+	return betaQuantile(1-tail, k+1, n-k)
 }
 
-func lowerBound(k, n int, tail float64) float64 {
+func lowerBound(k, n, tail float64) float64 {
 	if k <= 0 || n <= 0 {
 		return 0
 	}
-	return betaQuantile(tail, float64(k), float64(n-k)+1)
+	return betaQuantile(tail, k, n-k+1)
 }
 
 // ApprovalsNeeded returns how many approvals, of which wrong are wrong, it takes until
 // the exact upper bound of the risk is at most target: 59 with none wrong for a target
 // of 0.05 at 0.95. Target and confidence are between 0 and 1.
 func ApprovalsNeeded(wrong int, target, confidence float64) int {
-	// The bound is at most target when, at a risk of target, so few wrong ones are rare.
-	enough := func(n int) bool {
-		return n > wrong && betaCDF(1-target, float64(n-wrong), float64(wrong)+1) <= 1-confidence
+	return leastCount(func(n int) bool { return showsRisk(float64(wrong), float64(n), target, confidence) })
+}
+
+// showsRisk reports whether the upper bound of k of n is at most target: at a risk of target,
+// so few wrong ones are rare.
+func showsRisk(k, n, target, confidence float64) bool {
+	return n > k && betaCDF(1-target, n-k, k+1) <= 1-confidence
+}
+
+// leastCount returns the smallest count, 0 or more, that is enough; all larger ones are, too.
+// It is math.MaxInt where that would be more than two billion.
+func leastCount(enough func(n int) bool) int {
+	if enough(0) {
+		return 0
 	}
-	high := wrong + 1
+	low, high := 0, 1
 	for !enough(high) {
 		if high > math.MaxInt32 {
 			return math.MaxInt // a target of next to nothing
 		}
-		high *= 2
+		low, high = high, 2*high
 	}
-	low := wrong // never enough
 	for high-low > 1 {
 		if mid := low + (high-low)/2; enough(mid) {
 			high = mid
@@ -63,11 +79,59 @@ func ApprovalsNeeded(wrong int, target, confidence float64) int {
 	return high
 }
 
-func newRate(k, n int, confidence float64) Rate {
-	both := ClopperPearson(k, n, confidence)
-	r := Rate{K: k, N: n, Low: both.Low, High: both.High, Upper: UpperBound(k, n, confidence)}
-	r.Value = ratioOf(float64(k), float64(n))
+// fewGroups is the number of groups below which a bound is no good description of what other
+// groups would show.
+const fewGroups = 30
+
+// newRate has bounds that hold although the cases of a group are alike: a group of m cases
+// weighs m in the rate and counts as one draw. squares is the sum of m*m over the groups, and
+// n*n/squares the number of draws that weigh the same and know as much (Kish 1965, "Survey
+// Sampling", 11.2, for the greatest likeness within groups): the number of groups where all
+// have one size, n where every case is alone, and then the bounds are Clopper and Pearson's.
+func newRate(k, n int, squares, confidence float64) Rate {
+	r := Rate{K: k, N: n, Upper: 1, High: 1}
+	if n == 0 {
+		return r
+	}
+	r.Draws = float64(n) * float64(n) / squares
+	hits, tail := r.hits(), (1-confidence)/2
+	r.Low, r.High, r.Upper = lowerBound(hits, r.Draws, tail), upperBound(hits, r.Draws, tail), upperBound(hits, r.Draws, 1-confidence)
+	r.Value = new(float64(k) / float64(n))
 	return r
+}
+
+// hits are those of the draws.
+func (r Rate) hits() float64 { return float64(r.K) * r.Draws / float64(r.N) }
+
+// tally counts hits among rows that come group by group.
+type tally struct {
+	k, n    int
+	group   string
+	here    int // rows of the group
+	squares float64
+}
+
+func (t *tally) add(group string, hit bool) {
+	if group != t.group {
+		t.group, t.here = group, 0
+	}
+	t.squares += float64(2*t.here + 1)
+	t.here++
+	t.n++
+	if hit {
+		t.k++
+	}
+}
+
+func (t *tally) rate(confidence float64) Rate { return newRate(t.k, t.n, t.squares, confidence) }
+
+// groupSizes counts rows by group where groups come in any order.
+type groupSizes map[uint32]int
+
+// add returns by how much the sum of squares grows.
+func (s groupSizes) add(group uint32) float64 {
+	s[group]++
+	return float64(2*s[group] - 1)
 }
 
 // ratioOf is nil without a whole.
@@ -78,67 +142,10 @@ func ratioOf(part, whole float64) *float64 {
 	return new(part / whole)
 }
 
-// betaQuantile inverts betaCDF by bisection: about 60 steps to the last bit, without a
-// starting value that could go astray.
-func betaQuantile(p, a, b float64) float64 {
-	low, high := 0.0, 1.0
-	for range 200 {
-		mid := low + (high-low)/2
-		if mid <= low || mid >= high {
-			break
-		}
-		if betaCDF(mid, a, b) < p {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	return low + (high-low)/2
-}
+func betaQuantile(p, a, b float64) float64 { return mathext.InvRegIncBeta(a, b, p) }
 
-// betaCDF is the regularised incomplete beta function I_x(a, b), by its continued
-// fraction (Abramowitz and Stegun 26.5.8) with the method of Lentz.
-func betaCDF(x, a, b float64) float64 {
-	switch {
-	case x <= 0:
-		return 0
-	case x >= 1:
-		return 1
-	case x > (a+1)/(a+b+2): // where the fraction converges fast
-		return 1 - betaCDF(1-x, b, a)
-	}
-	la, _ := math.Lgamma(a)
-	lb, _ := math.Lgamma(b)
-	lab, _ := math.Lgamma(a + b)
-	front := math.Exp(lab - la - lb + a*math.Log(x) + b*math.Log1p(-x))
-	return front * betaFraction(x, a, b) / a
-}
-
-func betaFraction(x, a, b float64) float64 {
-	const tiny, exact = 1e-300, 1e-16
-	away := func(v float64) float64 {
-		if math.Abs(v) < tiny {
-			return tiny
-		}
-		return v
-	}
-	c, d := 1.0, 1/away(1-(a+b)*x/(a+1))
-	f := d
-	for i := 1; i <= 10_000; i++ {
-		m := float64(i)
-		even := m * (b - m) * x / ((a + 2*m - 1) * (a + 2*m))
-		d, c = 1/away(1+even*d), away(1+even/c)
-		f *= c * d
-		odd := -(a + m) * (a + b + m) * x / ((a + 2*m) * (a + 2*m + 1))
-		d, c = 1/away(1+odd*d), away(1+odd/c)
-		step := c * d
-		f *= step
-		if math.Abs(step-1) < exact*10 {
-			break
-		}
-	}
-	return f
-}
+// betaCDF is the regularised incomplete beta function I_x(a, b).
+func betaCDF(x, a, b float64) float64 { return mathext.RegIncBeta(a, b, x) }
 
 // resampleGroups draws groups with replacement, as many as there are, so many times, and
 // passes on how often each was drawn. Every resample has its own random stream, so the

@@ -129,7 +129,7 @@ func TestIntervalProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 100_000).Draw(t, "n")
 		k := rapid.IntRange(0, n).Draw(t, "k")
-		r := newRate(k, n, 0.95)
+		r := newRate(k, n, float64(n), 0.95)
 		if !(0 <= r.Low && r.Low <= r.High && r.High <= 1 && r.Upper <= r.High) {
 			t.Fatalf("bounds out of order: %+v", r)
 		}

@@ -132,13 +132,14 @@ func binForecasts(sorted []forecast, want int, confidence float64) []Bin {
 
 func binOf(part []forecast, confidence float64) Bin {
 	b := Bin{Low: part[0].p, High: part[len(part)-1].p, N: len(part)}
-	good := 0
+	good, squares, sizes := 0, 0.0, groupSizes{}
 	for _, f := range part {
 		b.Mean += f.p
 		good += int(f.value())
+		squares += sizes.add(f.group)
 	}
 	b.Mean /= float64(len(part))
-	b.Share = newRate(good, len(part), confidence)
+	b.Share = newRate(good, len(part), squares, confidence)
 	return b
 }
 

@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge"
@@ -155,15 +156,29 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 		{"status", string(t.Status), ""},
 		{"target risk", formatPercent(t.TargetRisk), "at " + formatPercent(t.Confidence)},
 		{"minConfidence", threshold, ""},
-		{"approvals needed", fmt.Sprintf("%d with none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
+		{"approvals needed", fmt.Sprintf("%d in groups of their own, none wrong", t.Needed), fmt.Sprintf("%d more", t.More)},
 	})))
-	of := Grid{Title: "Thresholds", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
+	for _, w := range t.Warnings {
+		fmt.Fprintf(&b, "\n! %s\n", w)
+	}
+	more := Grid{Title: "More approvals on test, each of a group of its own, that certify", Head: []string{"at most", "none of them wrong", "as many wrong as so far"}}
+	for _, p := range t.Prospects {
+		seen := "never"
+		if p.AsSeen != nil {
+			seen = strconv.Itoa(*p.AsSeen)
+		}
+		more.Rows = append(more.Rows, []string{formatPercent(p.Risk), strconv.Itoa(p.NoneWrong), seen})
+	}
+	if len(more.Rows) > 0 {
+		b.WriteString(more.Text(align))
+	}
+	of := Grid{Title: "Thresholds on cal", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
 	for _, c := range t.Candidates {
 		holds := "no"
 		if c.Holds {
 			holds = "holds"
 		}
-		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.format(), formatPercent(c.Bound), holds})
+		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.format(), formatPercent(c.Risk.Upper), holds})
 	}
 	if len(of.Rows) > 0 {
 		b.WriteString(of.Text(align))

@@ -26,8 +26,7 @@ type Report struct {
 	// FalseApprove is the rate of approvals among the cases that must not be approved:
 	// those whose right outcome is reject or escalate. Its Upper is the figure to look
 	// at first. FalseApproveGroups counts the same by group: groups with a false
-	// approval among groups with a case that must not be approved; its bound holds
-	// although the cases of a group are alike.
+	// approval among groups with a case that must not be approved.
 	FalseApprove       Rate `json:"falseApprove"`
 	FalseApproveGroups Rate `json:"falseApproveGroups"`
 	// WrongApprovals is the rate of wrong ones among the approvals: what somebody who
@@ -116,10 +115,14 @@ type Tally struct {
 	Count int    `json:"count"`
 }
 
-// Rate is K of N with exact bounds (Clopper and Pearson 1934) at Options.Confidence.
+// Rate is K of N with bounds at Options.Confidence in which a group of cases is one draw: exact
+// (Clopper and Pearson 1934) where every case is alone.
 type Rate struct {
 	K int `json:"k"`
 	N int `json:"n"`
+	// Draws is the number of independent draws of equal weight that the bounds rest on: N
+	// where every case is alone, the number of groups where all have one size.
+	Draws float64 `json:"draws"`
 	// Value is K/N, nil when N is 0.
 	Value *float64 `json:"value,omitempty"`
 	// Low and High are the two-sided interval.
@@ -215,7 +218,7 @@ type Bin struct {
 	High float64 `json:"high"`
 	N    int     `json:"n"`
 	Mean float64 `json:"mean"` // of the probabilities
-	// Share of cases that should be approved, with its exact interval.
+	// Share of cases that should be approved, with its interval.
 	Share Rate `json:"share"`
 }
 

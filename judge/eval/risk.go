@@ -12,6 +12,7 @@ const maxPoints = 100
 type rankedAnswer struct {
 	score float64 // how certain
 	wrong bool
+	group uint32
 }
 
 func sortAnswers(all []rankedAnswer) {
@@ -20,7 +21,7 @@ func sortAnswers(all []rankedAnswer) {
 
 func listAnswers(all []forecast) (of []rankedAnswer) {
 	for _, f := range all {
-		of = append(of, rankedAnswer{f.certainty(), f.leans != f.good})
+		of = append(of, rankedAnswer{f.certainty(), f.leans != f.good, f.group})
 	}
 	sortAnswers(of)
 	return of
@@ -29,7 +30,7 @@ func listAnswers(all []forecast) (of []rankedAnswer) {
 func listApprovals(all []forecast) (of []rankedAnswer) {
 	for _, f := range all {
 		if f.leans {
-			of = append(of, rankedAnswer{f.p, !f.good})
+			of = append(of, rankedAnswer{f.p, !f.good, f.group})
 		}
 	}
 	sortAnswers(of)
@@ -40,15 +41,20 @@ type step struct {
 	score   float64
 	n       int // kept up to here
 	errors  int
-	before  int // kept before this run
-	already int // errors before it
+	before  int     // kept before this run
+	already int     // errors before it
+	squares float64 // of the numbers kept by group
+	groups  int
 }
 
 func riskSteps(sorted []rankedAnswer) []step {
 	var all []step
 	var at step
+	sizes := groupSizes{}
 	for i, s := range sorted {
 		at.n++
+		at.squares += sizes.add(s.group)
+		at.groups = len(sizes)
 		if s.wrong {
 			at.errors++
 		}
@@ -63,7 +69,7 @@ func riskSteps(sorted []rankedAnswer) []step {
 
 // point is the step among so many answers.
 func (s step) point(all int, confidence float64) RiskPoint {
-	return RiskPoint{s.score, float64(s.n) / float64(all), newRate(s.errors, s.n, confidence)}
+	return RiskPoint{s.score, float64(s.n) / float64(all), newRate(s.errors, s.n, s.squares, confidence)}
 }
 
 func riskCurve(sorted []rankedAnswer, confidence float64) *RiskCurve {
@@ -106,8 +112,8 @@ const (
 	Certified Certification = "certified"
 	// NotCertifiable: the approvals are too few to show it, whether it holds or not.
 	NotCertifiable Certification = "not_certifiable"
-	// Infeasible: even the strictest threshold with enough approvals is shown to be above
-	// the target. Another judge is needed, not more cases.
+	// Infeasible: the risk at the best threshold is shown to be above the target. Another
+	// judge is needed, or another target, not more cases.
 	Infeasible Certification = "infeasible"
 )
 
@@ -116,32 +122,44 @@ type Tuning struct {
 	TargetRisk float64       `json:"targetRisk"`
 	Confidence float64       `json:"confidence"`
 	Status     Certification `json:"status"`
-	// Says is the answer in a sentence.
-	Says string `json:"says"`
+	// Says is the answer in a sentence, Warnings what weakens it.
+	Says     string   `json:"says"`
+	Warnings []string `json:"warnings,omitempty"`
 	// Threshold for minConfidence; nil when none can be recommended.
 	Threshold *float64 `json:"threshold,omitempty"`
-	// Coverage is the share of the model's answers that the threshold lets approve.
+	// Chosen is the threshold that Test was asked about, whether it was certified or not; nil
+	// when the model approved nothing on Cal.
+	Chosen *float64 `json:"chosen,omitempty"`
+	// Coverage is the share of the model's answers on Cal that Chosen lets approve.
 	Coverage float64 `json:"coverage"`
-	// Risk is the rate of wrong ones among the approvals on the cases that certify:
-	// the held-out ones when there are any.
-	Risk    Rate `json:"risk"`
-	HeldOut bool `json:"heldOut"`
-	// Needed is how many approvals it takes with none wrong; More how many more, none of
-	// them wrong, until the bound at the best candidate holds. 0 when it holds.
+	// Risk is the rate of wrong ones among the approvals of Test at Chosen, and Groups the
+	// number of groups that these are in. Its Upper is the risk that they do certify.
+	Risk   Rate `json:"risk"`
+	Groups int  `json:"groups"`
+	// Needed is how many approvals it takes with none wrong, each of a group of its own; More
+	// how many more on Test until the target is certified. 0 when it is.
 	Needed int `json:"needed"`
 	More   int `json:"more"`
-	// Candidates are the thresholds looked at, strictest first. They are placed by how
-	// many approvals they keep, not by labels, and share the error probability
-	// (Bonferroni) when there are no held-out cases.
+	// Prospects say what more approvals on Test would certify.
+	Prospects []Prospect `json:"prospects,omitempty"`
+	// Candidates are the thresholds looked at on Cal, strictest first. They are placed by how
+	// many approvals they keep, not by labels.
 	Candidates []Candidate `json:"candidates"`
 }
 
-// Candidate is one threshold.
+// Prospect is how many more approvals, each of a group of its own, certify a risk.
+type Prospect struct {
+	Risk float64 `json:"risk"`
+	// NoneWrong is with none of them wrong, AsSeen with as many wrong as so far; AsSeen is nil
+	// when no number is enough.
+	NoneWrong int  `json:"noneWrong"`
+	AsSeen    *int `json:"asSeen,omitempty"`
+}
+
+// Candidate is one threshold, with the bound that counts for the choice in Risk.Upper.
 type Candidate struct {
 	RiskPoint
-	// Bound is the upper bound that counts for the choice.
-	Bound float64 `json:"bound"`
-	Holds bool    `json:"holds"`
+	Holds bool `json:"holds"`
 }
 
 const maxCandidates = 10
@@ -149,11 +167,11 @@ const maxCandidates = 10
 // leastTarget is a risk that takes three million approvals without a wrong one to show.
 const leastTarget = 1e-6
 
-// Tune looks for the lowest threshold at which the share of wrong ones among the
-// approvals is at most target, on cases of the split Cal, and certifies it on those of
-// Test when there are any. Target is from 1e-6 to below 1; the error says what is out of
-// range. It looks at the model's own approvals: minConfidence is what the threshold is
-// for.
+// Tune chooses the lowest threshold at which the share of wrong ones among the approvals of the
+// split Cal is at most target, as far as these show, and certifies it on Test and on nothing
+// else: one threshold, asked about once, on groups that the choice has not seen. Target is from
+// 1e-6 to below 1; the error says what is out of range. It looks at the model's own approvals:
+// minConfidence is what the threshold is for.
 func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, error) {
 	if !(target >= leastTarget && target < 1) {
 		return Tuning{}, fmt.Errorf("eval: target risk is %v; give a share from %v to below 1, such as 0.05", target, leastTarget)
@@ -162,61 +180,71 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 		return Tuning{}, err
 	}
 	o = o.withDefaults()
-	part := func(s Split) ([]rankedAnswer, int) {
+	part := func(s Split, cases []Case) ([]rankedAnswer, int) {
 		o := o
 		o.Splits = []Split{s}
 		all, _ := listForecasts(joinResults(cases, results, o).rows)
 		return listApprovals(all), len(all)
 	}
-	cal, all := part(Cal)
-	test, _ := part(Test)
+	cal, all := part(Cal, cases)
+	unseen, left := dropSeen(cases)
+	test, _ := part(Test, unseen)
 	t := tuneThreshold(cal, all, test, target, o.Confidence)
-	if says := sharedGroups(cases); says != "" && t.HeldOut {
-		t.Says += "; " + says
+	if left > 0 {
+		t.Warnings = append(t.Warnings, fmt.Sprintf("%d cases of test are left out: cal has cases of their groups (gavel eval lint lists them)", left))
 	}
 	return t, nil
 }
 
-// tuneThreshold works on approvals, the surest first; all is the number of answers.
-func tuneThreshold(cal []rankedAnswer, all int, test []rankedAnswer, target, confidence float64) Tuning {
-	t := Tuning{TargetRisk: target, Confidence: confidence, Status: NotCertifiable, HeldOut: len(test) > 0}
-	t.Needed = ApprovalsNeeded(0, target, confidence)
-	candidates := pickThresholds(riskSteps(cal), t.Needed)
-	level := confidence
-	if !t.HeldOut && len(candidates) > 0 {
-		level = 1 - (1-confidence)/float64(len(candidates))
+// dropSeen leaves out cases of Test whose group has a case in Cal.
+func dropSeen(cases []Case) (unseen []Case, left int) {
+	seen := map[string]bool{}
+	for _, c := range cases {
+		if c.Split == Cal {
+			seen[groupOf(&c)] = true
+		}
 	}
+	for _, c := range cases {
+		if c.Split == Test && seen[groupOf(&c)] {
+			left++
+			continue
+		}
+		unseen = append(unseen, c)
+	}
+	return unseen, left
+}
+
+// tuneThreshold works on approvals, the surest first; all is the number of answers on Cal.
+func tuneThreshold(cal []rankedAnswer, all int, test []rankedAnswer, target, confidence float64) Tuning {
+	t := Tuning{TargetRisk: target, Confidence: confidence, Status: NotCertifiable}
+	t.Needed = ApprovalsNeeded(0, target, confidence)
+	t.More = t.Needed
 	best := -1
-	for i, s := range candidates {
-		c := Candidate{RiskPoint: s.point(all, confidence), Bound: UpperBound(s.errors, s.n, level)}
-		c.Holds = c.Bound <= target
-		if c.Holds {
+	for i, s := range pickThresholds(riskSteps(cal), t.Needed) {
+		c := Candidate{RiskPoint: s.point(all, confidence)}
+		c.Holds = c.Risk.Upper <= target
+		t.Candidates = append(t.Candidates, c)
+		if best < 0 || c.Holds || (!t.Candidates[best].Holds && c.Risk.Upper <= t.Candidates[best].Risk.Upper) {
 			best = i
 		}
-		t.Candidates = append(t.Candidates, c)
 	}
-	switch {
-	case best >= 0 && t.HeldOut:
-		t.confirm(t.Candidates[best], test)
-	case best >= 0:
-		c := t.Candidates[best]
-		t.Status, t.Threshold, t.Coverage, t.Risk = Certified, new(c.Threshold), c.Coverage, c.Risk
-		t.Risk.Upper = c.Bound
-		t.Says = fmt.Sprintf("certified: with minConfidence %.6g at most %.3g of the approvals are wrong (bound %.4g over %d approvals, %d wrong; %d thresholds shared the error probability)",
-			c.Threshold, target, c.Bound, c.Risk.N, c.Risk.K, len(t.Candidates))
-	default:
-		t.decline(riskSteps(cal), level)
+	if best < 0 {
+		t.Says = "not certifiable: the model approved none of the cases of the split cal, so there is no threshold to certify"
+		return t
 	}
+	t.Chosen, t.Coverage = new(t.Candidates[best].Threshold), t.Candidates[best].Coverage
+	t.certify(test)
 	return t
 }
 
 // pickThresholds picks by the number of approvals kept: from the strictest that could
-// certify at all, evenly down to all of them.
+// certify, or that keeps half where too few are there, evenly down to all of them.
 func pickThresholds(all []step, needed int) []step {
-	if len(all) == 0 || all[len(all)-1].n < needed {
+	if len(all) == 0 {
 		return nil
 	}
 	n := all[len(all)-1].n
+	needed = min(needed, (n+1)/2)
 	var picked []step
 	for i := range maxCandidates {
 		want := needed + (n-needed)*i/(maxCandidates-1)
@@ -228,70 +256,66 @@ func pickThresholds(all []step, needed int) []step {
 	return picked
 }
 
-func (t *Tuning) confirm(c Candidate, test []rankedAnswer) {
-	n, wrong := 0, 0
-	for _, s := range test {
-		if s.score >= c.Threshold {
-			n++
-			if s.wrong {
-				wrong++
+// certify asks the test cases about the chosen threshold.
+func (t *Tuning) certify(test []rankedAnswer) {
+	kept := 0
+	for kept < len(test) && test[kept].score >= *t.Chosen {
+		kept++
+	}
+	t.Risk.High, t.Risk.Upper = 1, 1
+	if kept == 0 {
+		t.Says = fmt.Sprintf("not certifiable: no approval of the split test reaches minConfidence %.6g, which was chosen on cal, and certificates come from test alone; it takes %d approvals, each of a group of its own, none wrong", *t.Chosen, t.More)
+		return
+	}
+	steps := riskSteps(test[:kept])
+	last := steps[len(steps)-1]
+	t.Risk, t.Groups = newRate(last.errors, last.n, last.squares, t.Confidence), last.groups
+	t.More = t.moreFor(t.TargetRisk, false)
+	if t.Groups < fewGroups {
+		t.Warnings = append(t.Warnings, fmt.Sprintf("the approvals of test are in %d groups; below %d, other groups can differ more than the bound says", t.Groups, fewGroups))
+	}
+	wrong := fmt.Sprintf("of %d approvals of the split test in %d groups %d are wrong", t.Risk.N, t.Groups, t.Risk.K)
+	shown := fmt.Sprintf("they certify at most %s", formatPercent(t.Risk.Upper))
+	switch {
+	case t.More == 0:
+		t.Status, t.Threshold = Certified, t.Chosen
+		t.Says = fmt.Sprintf("certified: with minConfidence %.6g at most %.3g of the approvals are wrong: %s, which shows at most %s", *t.Chosen, t.TargetRisk, wrong, formatPercent(t.Risk.Upper))
+		return
+	case lowerBound(t.Risk.hits(), t.Risk.Draws, 1-t.Confidence) > t.TargetRisk:
+		t.Status = Infeasible
+		t.Says = fmt.Sprintf("infeasible: with minConfidence %.6g %s (%s), shown to be more than %.3g; %s. More cases do not change that: take another judge or another target", *t.Chosen, wrong, t.Risk.formatBounds(), t.TargetRisk, shown)
+	default:
+		t.Says = fmt.Sprintf("not certifiable: with minConfidence %.6g %s; %s. It needs %d more approvals, each of a group of its own, none wrong", *t.Chosen, wrong, shown, t.More)
+	}
+	t.addProspects()
+}
+
+// moreFor is how many more draws certify a risk, with none of them wrong or as many as so far.
+func (t *Tuning) moreFor(risk float64, asSeen bool) int {
+	hits, draws := t.Risk.hits(), t.Risk.Draws
+	return leastCount(func(more int) bool {
+		wrong, all := hits, draws+float64(more)
+		if asSeen {
+			wrong = *t.Risk.Value * all
+		}
+		return showsRisk(wrong, all, risk, t.Confidence)
+	})
+}
+
+func (t *Tuning) addProspects() {
+	risks := []float64{t.TargetRisk}
+	for _, risk := range []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5} {
+		if risk > t.TargetRisk && risk < t.Risk.Upper {
+			risks = append(risks, risk)
+		}
+	}
+	for _, risk := range risks {
+		p := Prospect{Risk: risk, NoneWrong: t.moreFor(risk, false)}
+		if *t.Risk.Value < risk {
+			if more := t.moreFor(risk, true); more < math.MaxInt {
+				p.AsSeen = &more
 			}
 		}
+		t.Prospects = append(t.Prospects, p)
 	}
-	t.Risk, t.Coverage = newRate(wrong, n, t.Confidence), c.Coverage
-	switch {
-	case t.Risk.Upper <= t.TargetRisk:
-		t.Status, t.Threshold = Certified, new(c.Threshold)
-		t.Says = fmt.Sprintf("certified: with minConfidence %.6g at most %.3g of the approvals are wrong (bound %.4g over %d approvals of the test cases, %d wrong)",
-			c.Threshold, t.TargetRisk, t.Risk.Upper, n, wrong)
-	case LowerBound(wrong, n, t.Confidence) > t.TargetRisk:
-		t.Status = Infeasible
-		t.Says = fmt.Sprintf("infeasible: minConfidence %.6g, chosen on the calibration cases, lets %d wrong ones through among %d approvals of the test cases, shown to be more than %.3g; the two parts differ, or the judge is not good enough",
-			c.Threshold, wrong, n, t.TargetRisk)
-	default:
-		t.More = approvalsNeeded(wrong, n, t.TargetRisk, t.Confidence)
-		t.Says = fmt.Sprintf("not certifiable: minConfidence %.6g has %d approvals on the test cases, %d wrong; it needs %d more approvals, none wrong", c.Threshold, n, wrong, t.More)
-	}
-}
-
-func (t *Tuning) decline(all []step, level float64) {
-	if len(all) == 0 {
-		t.More = t.Needed
-		t.Says = fmt.Sprintf("not certifiable: the model approved none of the calibration cases; it needs %d more approvals, none wrong", t.More)
-		return
-	}
-	candidates := t.Candidates
-	bad := len(candidates) > 0
-	for _, c := range candidates {
-		bad = bad && LowerBound(c.Risk.K, c.Risk.N, level) > t.TargetRisk
-	}
-	if bad {
-		first := candidates[0]
-		t.Status, t.Risk = Infeasible, first.Risk
-		t.Says = fmt.Sprintf("infeasible: at every threshold more than %.3g of the approvals are shown to be wrong; already among the %d surest %d are. More cases will not help, another judge may", t.TargetRisk, first.Risk.N, first.Risk.K)
-		return
-	}
-	t.More = math.MaxInt
-	for _, s := range thinSteps(all) {
-		if m := approvalsNeeded(s.errors, s.n, t.TargetRisk, level); m < t.More || (m == t.More && s.n > t.Risk.N) {
-			t.More, t.Risk = m, newRate(s.errors, s.n, t.Confidence)
-		}
-	}
-	t.Says = fmt.Sprintf("not certifiable: the best threshold has %d approvals, %d wrong; it needs %d more approvals, none wrong (%d with none wrong would do)", t.Risk.N, t.Risk.K, t.More, t.Needed)
-}
-
-// thinSteps keeps about fifty steps and the last: each costs a search.
-func thinSteps(all []step) []step {
-	const kept = 50
-	var some []step
-	for i, s := range all {
-		if i%(len(all)/kept+1) == 0 || i+1 == len(all) {
-			some = append(some, s)
-		}
-	}
-	return some
-}
-
-func approvalsNeeded(wrong, n int, target, confidence float64) int {
-	return max(ApprovalsNeeded(wrong, target, confidence)-n, 0)
 }

@@ -36,6 +36,8 @@ type scoredCases struct {
 	by     map[string][]*Result // results of each case, by repeat
 	counts Counts
 	lost   []*Case // no outcome is known of them
+	// unreadable counts those that policy leaves out, too.
+	unreadable tally
 }
 
 func joinResults(cases []Case, results []Result, o Options) scoredCases {
@@ -155,6 +157,7 @@ func (s *scoredCases) addRow(c *Case, r *Result, policy Policy) {
 	if w.weight <= 0 {
 		w.weight = 1
 	}
+	s.unreadable.add(w.group, r.Unreadable)
 	if r.Unreadable {
 		s.counts.Unreadable++
 		switch policy {

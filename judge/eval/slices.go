@@ -25,14 +25,14 @@ type sliceKey struct{ kind, name string }
 
 // slicesOf lists the largest slices of each kind; leftOut counts the smaller ones.
 func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
-	tables := map[sliceKey]*table{}
+	tables := map[sliceKey]*scores{}
 	add := func(w row, kind, name string) {
 		if name == "" {
 			return
 		}
 		at := tables[sliceKey{kind, name}]
 		if at == nil {
-			at = &table{}
+			at = &scores{}
 			tables[sliceKey{kind, name}] = at
 		}
 		at.add(w)
@@ -78,15 +78,15 @@ func countLost(all []Slice, lost []*Case) {
 	}
 }
 
-func sliceOf(key sliceKey, t *table, confidence float64) Slice {
+func sliceOf(key sliceKey, s *scores, confidence float64) Slice {
 	return Slice{
-		Kind: key.kind, Name: key.name, N: t.total(),
-		FalseApprove: newRate(t.falseOK(), t.mustNot(), confidence),
-		FalseRefuse:  newRate(t.countRefused(), t.countExpected(approve), confidence),
-		Escalation:   newRate(t.countGiven(escalate), t.total(), confidence),
-		Accuracy:     newRate(t.countExact(), t.total(), confidence),
-		GateAccuracy: newRate(t.countGate(), t.total(), confidence),
-		Kappa:        t.kappa(),
+		Kind: key.kind, Name: key.name, N: s.total(),
+		FalseApprove: s.falseApprove.rate(confidence),
+		FalseRefuse:  s.falseRefuse.rate(confidence),
+		Escalation:   s.escalation.rate(confidence),
+		Accuracy:     s.accuracy.rate(confidence),
+		GateAccuracy: s.gate.rate(confidence),
+		Kappa:        s.kappa(),
 	}
 }
 
@@ -105,27 +105,36 @@ func statusIndex(status string) int {
 
 func scoreCriteria(rows []row, confidence float64) []CriterionScore {
 	type key struct{ workflow, name string }
-	tables := map[key]*table{}
+	type score struct {
+		table
+		falseMet, accuracy tally
+	}
+	tables := map[key]*score{}
 	unanswered := map[key]int{}
 	for _, w := range rows {
 		for name, label := range w.c.Expect.Criteria {
 			at := key{workflowOf(w.c), name}
 			if tables[at] == nil {
-				tables[at] = &table{}
+				tables[at] = &score{}
 			}
 			status, ok := answerTo(name, w.r.Criteria)
 			if !ok {
 				unanswered[at]++
 				continue
 			}
-			tables[at][statusIndex(label)][statusIndex(status)]++
+			t, right, given := tables[at], statusIndex(label), statusIndex(status)
+			t.table[right][given]++
+			t.accuracy.add(w.group, right == given)
+			if right != approve {
+				t.falseMet.add(w.group, given == approve)
+			}
 		}
 	}
 	var all []CriterionScore
 	for at, t := range tables {
 		all = append(all, CriterionScore{
-			Workflow: at.workflow, Name: at.name, N: t.total(), FalseMet: newRate(t.falseOK(), t.mustNot(), confidence),
-			Accuracy: newRate(t.countExact(), t.total(), confidence), Kappa: t.outcomeKappa(), Unanswered: unanswered[at],
+			Workflow: at.workflow, Name: at.name, N: t.total(), FalseMet: t.falseMet.rate(confidence),
+			Accuracy: t.accuracy.rate(confidence), Kappa: t.outcomeKappa(), Unanswered: unanswered[at],
 		})
 	}
 	slices.SortFunc(all, func(a, b CriterionScore) int {
@@ -144,19 +153,13 @@ func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool
 	return "", false
 }
 
-// countReasons counts refusals of cases that name codes, and those that give one of
-// them.
-func countReasons(rows []row) (hit, of int) {
-	for _, w := range rows {
-		if len(w.c.Expect.ViolationsAny) == 0 || w.got == judge.Approve {
-			continue
-		}
-		of++
-		if slices.ContainsFunc(w.c.Expect.ViolationsAny, func(code string) bool {
-			return code == w.r.Code || slices.Contains(w.r.Codes, code)
-		}) {
-			hit++
-		}
-	}
-	return hit, of
+// rateReasons is the rate, among refusals of cases that name codes, of those that give one.
+func rateReasons(rows []row, confidence float64) Rate {
+	return rateOf(rows, confidence,
+		func(w row) bool { return len(w.c.Expect.ViolationsAny) > 0 && w.got != judge.Approve },
+		func(w row) bool {
+			return slices.ContainsFunc(w.c.Expect.ViolationsAny, func(code string) bool {
+				return code == w.r.Code || slices.Contains(w.r.Codes, code)
+			})
+		})
 }
