@@ -189,7 +189,13 @@ func CheckMembers(members document.JSON, fields []*Field, noun Noun) error {
 			unknown = append(unknown, name.Text())
 		}
 	}
-	return rejectUnknown(unknown, fields, noun)
+	var missing []string
+	for _, f := range fields {
+		if name := f.nameAs(noun); f.Required && !isGiven(members.Get(name)) {
+			missing = append(missing, name)
+		}
+	}
+	return rejectUnknown(unknown, missing, fields, noun)
 }
 
 // CheckQuery refuses a query with a parameter that is none of the fields.
@@ -200,15 +206,16 @@ func CheckQuery(query url.Values, fields []*Field) error {
 			unknown = append(unknown, name)
 		}
 	}
-	return rejectUnknown(unknown, fields, Parameter)
+	return rejectUnknown(unknown, nil, fields, Parameter)
 }
 
 // mostUnknown is how many unknown names one message has.
 const mostUnknown = 8
 
-// rejectUnknown names the unknown names, if there are any. Where the fields have an open
-// object, the names are probably its members: clients send data flat.
-func rejectUnknown(unknown []string, fields []*Field, noun Noun) error {
+// rejectUnknown names the unknown names, if there are any. Where exactly one name is missing
+// and one unknown, it is probably that; else, where the fields have an open object, the names
+// are probably its members: clients send data flat.
+func rejectUnknown(unknown, missing []string, fields []*Field, noun Noun) error {
 	if len(unknown) == 0 {
 		return nil
 	}
@@ -219,7 +226,15 @@ func rejectUnknown(unknown []string, fields []*Field, noun Noun) error {
 		hint = fmt.Sprintf("There are no %ss here.", noun)
 	}
 	message := fmt.Sprintf("There is no %s %s.", noun, quoteText(name))
-	if i := slices.IndexFunc(fields, func(f *Field) bool { return f.Open && noun != Parameter }); i >= 0 {
+	if len(missing) > 0 {
+		hint = fmt.Sprintf("The %s %q is missing. %s", noun, missing[0], hint)
+	}
+	open := slices.IndexFunc(fields, func(f *Field) bool { return f.Open && noun != Parameter })
+	if len(unknown) == 1 && len(missing) == 1 {
+		hint = fmt.Sprintf("Did you mean %q? %s", missing[0], hint)
+		return Wrong(name, message, hint)
+	}
+	if open >= 0 {
 		var quoted, members []string
 		for _, u := range unknown[:min(len(unknown), mostUnknown)] {
 			quoted, members = append(quoted, quoteText(u)), append(members, quoteText(u)+": ...")
@@ -228,8 +243,8 @@ func rejectUnknown(unknown []string, fields []*Field, noun Noun) error {
 		if len(unknown) > 1 {
 			message, it = fmt.Sprintf("There are no %ss %s.", noun, strings.Join(quoted, ", ")), "them"
 		}
-		open := fields[i].nameAs(noun)
-		hint = fmt.Sprintf("Put %s inside %s: %q: {%s}. %s", it, open, open, strings.Join(members, ", "), hint)
+		inside := fields[open].nameAs(noun)
+		hint = fmt.Sprintf("Put %s inside %s: %q: {%s}. %s", it, inside, inside, strings.Join(members, ", "), hint)
 	}
 	if near := document.Suggest(name, known); near != "" {
 		hint = fmt.Sprintf("Did you mean %q? %s", near, hint)

@@ -167,6 +167,9 @@ func TestFlatArgumentsBelongInside(t *testing.T) {
 		{operation.Advance.Operation, `{"id":"wf-1","action":"go","date":"1 May"}`, `There is no argument "date".`, `Did you mean "data"? Put it inside data: "data": {"date": ...}.`},
 		{operation.Validate.Operation, `{"id":"wf-1","action":"go","n":1}`, `There is no argument "n".`, `Put it inside data:`},
 		{operation.Start.Operation, `{"type":"x","n":1}`, `There is no argument "n".`, `Put it inside context: "context": {"n": ...}.`},
+		{operation.Start.Operation, `{"name":"x"}`, `There is no argument "name".`, `Did you mean "type"? The argument "type" is missing. The arguments are: type,`},
+		{operation.Advance.Operation, `{"workflowId":"wf-1","action":"go"}`, `There is no argument "workflowId".`, `Did you mean "id"? The argument "id" is missing.`},
+		{operation.Advance.Operation, `{"action":"go","n":1,"m":2}`, `There are no arguments "m", "n".`, `Put them inside data: "data": {"m": ..., "n": ...}. The argument "id" is missing.`},
 		{operation.Checkpoint.Operation, `{"id":"wf-1","n":1}`, `There is no argument "n".`, `Put it inside metadata:`},
 		{operation.Cancel.Operation, `{"id":"wf-1","n":1}`, `There is no argument "n".`, `The arguments are: id,`},
 	} {
