@@ -221,9 +221,9 @@ type configCheckCmd struct {
 }
 
 func (configCheckCmd) Help() string {
-	return `Checks keys, values, sources of evidence and issuers without starting a server or fetching
-anything. It cannot see flags or environment variables; settings that depend on them are
-checked at startup. Silent when all is well.
+	return `Checks keys, values, sources of evidence, issuers and models without starting a server or
+fetching anything. It cannot see flags or environment variables, and does not look whether
+definitions, keys and certificates exist: that is checked at startup. Silent when all is well.
 
 Examples:
 
@@ -289,7 +289,7 @@ func checkConfig(path string) error {
 	f := cmds.Serve
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.modelFlags.check(),
-		f.notifyFlags.check(), f.anchorFlags.check())
+		f.modelFlags.checkModels(), f.notifyFlags.check(), f.anchorFlags.check())
 	located[config.SectionMCP](cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
 	return joinMistakes(found)
 }

@@ -96,8 +96,8 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 		cfg.Doer = m.cassette
 	}
 	cfg.Watch = m.logOutage
-	if m.client, err = llm.New(cfg); err != nil {
-		return nil, errors.Join(term.UsageErrorf("gavel judge doctor says what is called", "the model cannot be set up: %w", err), m.closeCassette())
+	if m.client, err = newClient(cfg); err != nil {
+		return nil, errors.Join(err, m.closeCassette())
 	}
 	return m, nil
 }
@@ -111,6 +111,24 @@ func (f *modelFlags) check() error {
 		window = term.UsageErrorf("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
 	}
 	return errors.Join(thinking, window)
+}
+
+// checkModels is what can be told of the configured models without a key.
+func (f *modelFlags) checkModels() error {
+	if f.Model == "" {
+		return nil
+	}
+	cfg, wrong := f.configWith("")
+	_, err := newClient(cfg)
+	return errors.Join(wrong, err)
+}
+
+func newClient(cfg llm.Config) (*llm.Client, error) {
+	client, err := llm.New(cfg)
+	if err != nil {
+		return nil, term.UsageErrorf("gavel judge doctor says what is called", "the model cannot be set up: %w", err)
+	}
+	return client, nil
 }
 
 // modeLive asks the model and touches no cassette.
@@ -142,6 +160,13 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 	if err != nil {
 		return llm.Config{}, err
 	}
+	if key == "" && !localURL(f.BaseURL) {
+		log.Warn("the model's endpoint gets no key: LLM_API_KEY is not set", "endpoint", f.BaseURL)
+	}
+	return f.configWith(key)
+}
+
+func (f *modelFlags) configWith(key string) (llm.Config, error) {
 	unlimited := func(n int) int { // 0 means the default to package llm
 		if n == 0 {
 			return -1
@@ -172,11 +197,8 @@ func (f *modelFlags) config(log *slog.Logger) (llm.Config, error) {
 	}
 	for _, settings := range f.For {
 		if err := applySettings(cfg.Models, settings); err != nil {
-			return llm.Config{}, term.UsageErrorf("gavel help mcp has an example", "--llm-for %q: %w", settings, err)
+			return cfg, term.UsageErrorf("gavel help mcp has an example", "--llm-for %q: %w", settings, err)
 		}
-	}
-	if key == "" && !localURL(f.BaseURL) {
-		log.Warn("the model's endpoint gets no key: LLM_API_KEY is not set", "endpoint", f.BaseURL)
 	}
 	return cfg, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -28,6 +29,11 @@ func (f notifyFlags) check() error {
 	if len(f.Command) > 0 && strings.TrimSpace(f.Command[0]) == "" {
 		return term.UsageErrorf("", "--notify-command begins with a program")
 	}
+	if f.URL != "" {
+		if err := notify.CheckAddress(f.URL); err != nil {
+			return term.UsageErrorf("", "--notify-url: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -41,6 +47,11 @@ func (f notifyFlags) open(log *slog.Logger, reviews bool) (*notify.Notifier, err
 			log.Warn("nobody is notified: with --no-reviews no move waits for a person")
 		}
 		return nil, nil //nolint:nilnil // nobody is told
+	}
+	if len(f.Command) > 0 {
+		if _, err := exec.LookPath(f.Command[0]); err != nil {
+			log.Warn("nobody is told through the program of --notify-command: it does not exist or cannot be run", "command", f.Command[0])
+		}
 	}
 	cfg := notify.Config{URL: f.URL, Command: f.Command, Run: evidence.RunProgram, Logger: log}
 	if f.Secret != "" {

@@ -278,11 +278,25 @@ func newMessage(ev *record.Event) (message, bool) {
 	return message{id: ev.Review.ID + "." + strings.TrimPrefix(p.Type, "review."), body: body}, true
 }
 
+// CheckAddress says what is wrong with an address to notify.
+func CheckAddress(text string) error {
+	_, err := parseAddress(text)
+	return err
+}
+
+func parseAddress(text string) (*url.URL, error) {
+	at, err := url.Parse(text)
+	if err != nil || at.Host == "" || (at.Scheme != "https" && at.Scheme != "http") {
+		return nil, errors.New("the address to notify is to be like https://hooks.example.org/gavel")
+	}
+	return at, nil
+}
+
 // newWebhook returns what posts messages to the address, and the address's host.
 func newWebhook(cfg Config) (send func(context.Context, message) error, host string, err error) {
-	at, err := url.Parse(cfg.URL)
-	if err != nil || at.Host == "" || (at.Scheme != "https" && at.Scheme != "http") {
-		return nil, "", errors.New("the address to notify is to be like https://hooks.example.org/gavel")
+	at, err := parseAddress(cfg.URL)
+	if err != nil {
+		return nil, "", err
 	}
 	key, err := parseSecret(cfg.Secret)
 	if err != nil {
