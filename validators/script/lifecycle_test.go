@@ -287,6 +287,14 @@ func TestQuarantine(t *testing.T) {
 		}
 		return r.Results[0]
 	}
+	fine := func(owner string) (got script.Result) { // in 5 ms, unless the machine is late
+		for range 3 {
+			if got = ask(owner, yes); got.Code != script.Timeout {
+				break
+			}
+		}
+		return got
+	}
 	for range 3 {
 		if got := ask("o", hang); got.Code != script.Timeout {
 			t.Fatalf("%+v", got)
@@ -299,7 +307,7 @@ func TestQuarantine(t *testing.T) {
 	if s := p.Stats(); s.Kills != kills || s.Quarantined != 1 {
 		t.Errorf("it was run: %+v", s)
 	}
-	if got := ask("o", yes); got.Code != script.OK {
+	if got := fine("o"); got.Code != script.OK {
 		t.Errorf("another script of theirs: %+v", got)
 	}
 	if got := ask("p", hang); got.Code != script.Timeout {
@@ -315,7 +323,7 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("check: %v, %v", problems, err)
 	}
 	p.ResetQuarantine("o")
-	if got := ask("o", yes); got.Code != script.OK {
+	if got := fine("o"); got.Code != script.OK {
 		t.Errorf("after reset: %+v", got)
 	}
 }
