@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +24,10 @@ import (
 
 // judgedFlow asks a model and runs no script.
 const judgedFlow = `{"name":"judged","initialState":"open","judgeConfig":{"strictMode":true},"states":{
-	"open":{"transitions":{"close":{"target":"closed","requiredFields":["note"],"useLLM":true,"criteria":["the note says what was done"]}}},
+	"open":{"transitions":{"close":{"target":"closed","requiredFields":["note"],"useLLM":true,"criteria":[{"text":"the note says what was done","proof":{"minWords":1}}]}}},
 	"closed":{"final":true}}}`
+
+var noteText = regexp.MustCompile(`"note":"[^"]*"`)
 
 // oracle is a model that answers as it is told to, and counts.
 type oracle struct {
@@ -38,7 +41,7 @@ func (o *oracle) Complete(_ context.Context, req llm.Request) (llm.Reply, error)
 	if o.fail.Load() {
 		return llm.Reply{}, &llm.Error{Class: llm.ClassNetwork, Message: "gone"}
 	}
-	a := llm.Answer{Approved: o.approve.Load(), Confidence: 0.97, Criteria: []llm.Criterion{{ID: "c1", Evidence: "/data/note", Status: llm.StatusMet}}}
+	a := llm.Answer{Approved: o.approve.Load(), Confidence: 0.97, Criteria: []llm.Criterion{{ID: "c1", Evidence: noteText.FindString(req.User), Status: llm.StatusMet}}}
 	if !a.Approved {
 		a.Criteria[0].Status, a.Criteria[0].Evidence, a.Violations = llm.StatusNotMet, "", []string{"It says nothing."}
 	}

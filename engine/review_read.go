@@ -214,7 +214,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		out.Description = s.Transitions[row.Action].Description
 	}
 	if seesAll(p.Role) {
-		out.Criteria = ev.Decision.Rubric.Criteria
+		out.Criteria = ev.Decision.Rubric.AskedCriteria()
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/gavel-mcp/gavel/judge/shown"
@@ -27,7 +28,9 @@ const (
 type question struct {
 	prompt   prompts.Prompt
 	criteria []prompts.Criterion
-	stated   bool // the criteria are the definition's, not the general ones
+	proofs   map[string]Proof // by the criterion's text
+	earlier  bool             // asked with an edition that took pointers, and any quote any number of times
+	stated   bool             // the criteria are the definition's, not the general ones
 	shown    shown.Documents
 	marker   string
 	nonce    string
@@ -40,13 +43,16 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	if len(c.Candidates) == 0 {
 		return question{}, errors.New("judge: the case has no target to ask about")
 	}
-	q := question{criteria: criteriaOf(c.Rubric), stated: len(c.Rubric.Criteria) > 0, marker: marker, nonce: nonce}
+	q := question{criteria: criteriaOf(c.Rubric), proofs: c.Rubric.Proofs, earlier: edition == prompts.TransitionV1, stated: len(c.Rubric.Criteria) > 0, marker: marker, nonce: nonce}
 	to := c.Candidates[0]
 	in := prompts.Input{
 		Workflow: c.Workflow, About: c.About.Workflow,
 		From: c.State, FromAbout: c.About.State, Action: c.Action, ActionAbout: c.About.Action,
 		To: to.Target, ToAbout: to.About,
-		Passed: listEstablishedFacts(c.Passed), Fetched: len(c.Fetched) > 0, Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce, Criteria: q.criteria,
+		Passed: listEstablishedFacts(c.Passed), Fetched: len(c.Fetched) > 0, Reference: c.Rubric.Reference, Marker: marker, Nonce: nonce,
+	}
+	for _, one := range q.criteria {
+		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.ID, Text: q.proofs[one.Text].asked(one.Text)})
 	}
 	for _, e := range c.Rubric.Exemplars {
 		data, err := shown.Render("exemplar", document.Known(e.Data), maxExemplarString, maxShownExemplar)
@@ -61,6 +67,13 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	}
 	for _, doc := range q.shown {
 		in.Documents = append(in.Documents, prompts.Document{Name: doc.Name, Text: doc.Text})
+	}
+	for i, doc := range q.shown {
+		if doc.Name == shown.Evidence { // that something could not be fetched is no quote from it
+			q.shown[i] = doc.Without(func(name string) bool {
+				return slices.ContainsFunc(c.Fetched, func(e Evidence) bool { return e.Name == name && e.Failure != "" })
+			})
+		}
 	}
 	if q.prompt, err = prompts.Render(edition, in); err != nil {
 		return question{}, fmt.Errorf("judge: %w", err)
@@ -166,7 +179,8 @@ func criteriaOf(r Rubric) []prompts.Criterion {
 func CriteriaDigest(r Rubric) string {
 	h := sha256.New()
 	for _, c := range criteriaOf(r) {
-		fmt.Fprintf(h, "%d:%s", len(c.Text), c.Text)
+		text := r.Proofs[c.Text].asked(c.Text)
+		fmt.Fprintf(h, "%d:%s", len(text), text)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }

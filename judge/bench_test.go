@@ -2,6 +2,7 @@ package judge_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/judge"
@@ -37,8 +38,8 @@ func (instant) Check(context.Context, string, script.Owner, []script.Script) ([]
 // instantModel is a model that costs nothing and agrees with everything.
 func instantModel(b *testing.B) judge.Layer {
 	answer := llm.Answer{Approved: true, Confidence: 0.9}
-	for _, id := range []string{"c1", "c2", "c3"} {
-		answer.Criteria = append(answer.Criteria, llm.Criterion{ID: id, Status: llm.StatusMet, Evidence: "checked every number"})
+	for i, quote := range []string{"Read the whole design", "the whole design, checked", "whole design, checked every number"} {
+		answer.Criteria = append(answer.Criteria, llm.Criterion{ID: fmt.Sprintf("c%d", i+1), Status: llm.StatusMet, Evidence: quote})
 	}
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: llm.CompleterFunc(func(context.Context, llm.Request) (llm.Reply, error) { return llm.Reply{Answer: answer}, nil }),

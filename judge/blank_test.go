@@ -83,8 +83,8 @@ func TestMoveWithoutDataIsJudgedOnTheRest(t *testing.T) {
 		asked     int
 	}{
 		{"the context is quoted", llmtest.Approver, []func(*judge.Case){data(`{}`), past(title)}, judge.Approve, judge.LayerModel, "", 1},
-		{"the context is pointed at", pointsAt("/context/title"), []func(*judge.Case){data(`{}`), past(title), asksModel("The item says what to do")}, judge.Approve, judge.LayerModel, "", 1},
-		{"a number of the context is pointed at", pointsAt("#/context/count"), []func(*judge.Case){data(`{}`), past(title)}, judge.Approve, judge.LayerModel, "", 1},
+		{"the context is pointed at", pointsAt("/context/title"), []func(*judge.Case){data(`{}`), past(title), asksModel("The item says what to do")}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
+		{"a number of the context is pointed at", pointsAt("#/context/count"), []func(*judge.Case){data(`{}`), past(title)}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
 		{"nothing of the context is pointed at", pointsAt("/context/owner"), []func(*judge.Case){data(`{}`), past(title)}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
 		{"a removal", llmtest.Approver, []func(*judge.Case){data(`{"count":null}`), past(title)}, judge.Approve, judge.LayerModel, "", 1},
 		{"the model objects", llmtest.Rejecter, []func(*judge.Case){data(`{}`), past(title)}, judge.Reject, judge.LayerModel, judge.CodeCriterionNotMet, 1},
@@ -125,7 +125,7 @@ func TestMoveWithoutAnythingNeedsNoModel(t *testing.T) {
 // What the gate fetched is something to judge; what it could not fetch is not.
 func TestEvidenceIsSomethingToJudge(t *testing.T) {
 	t.Parallel()
-	for fetched, asked := range map[string]int{`{"passed":true,"suite":"unit and integration"}`: 1, "": 0} {
+	for fetched, asked := range map[string]int{`{"passed":true,"suite":"the unit and integration tests"}`: 1, "": 0} {
 		provider := llmtest.New(llmtest.OpenAI(), llmtest.Approver)
 		p := fetching(t, &runner{}, modelOver(t, provider, judge.ModelConfig{}), func(context.Context, judge.EvidenceRequest) (judge.FetchResult, error) {
 			if fetched == "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +69,12 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 		memory := &diary{}
 		var fetched string
 		refusedAt := map[string]time.Time{} // by what binds
-		review := reviewCase()
+		review := reviewCase(func(c *Case) {
+			c.Rubric.Proofs = map[string]Proof{}
+			for _, text := range c.Rubric.Criteria {
+				c.Rubric.Proofs[text] = Proof{MinWords: 1}
+			}
+		})
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 		withEvidence := rapid.Bool().Draw(t, "evidence")
 		for range rapid.IntRange(1, 12).Draw(t, "requests") {
@@ -92,9 +98,7 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 					switch says {
 					case "approve":
 						a := approving(ids)
-						for i := range a.Criteria {
-							a.Criteria[i].Evidence = "/data/comments"
-						}
+						a.Criteria[0].Evidence, a.Criteria[1].Evidence = data, strings.Trim(data, "{}")[len(`"comments":`):]
 						return llm.Reply{Answer: a, Calls: 1}, nil
 					case "reject":
 						return llm.Reply{Answer: rejecting(ids), Calls: 1}, nil

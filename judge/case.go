@@ -205,6 +205,8 @@ type Rubric struct {
 	OnEvidenceMissing Outcome `json:"onEvidenceMissing,omitempty"`
 	// Criteria are judged one by one by the model.
 	Criteria []string `json:"criteria,omitempty"`
+	// Proofs are what quotes have to be beyond the usual, by the text of the criterion.
+	Proofs map[string]Proof `json:"proofs,omitempty"`
 	// Model names one that an operator configured; empty is the default one.
 	Model string `json:"model,omitempty"`
 	// Reference is what a good answer looks like, shown to the model.

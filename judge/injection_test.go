@@ -21,8 +21,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// injectionFolder holds the suite: attacks and benign cases, each in a half that the
-// rules were written with and a half that was written without sight of them.
+// injectionFolder holds the suite: attacks and benign cases, in a half that the rules were
+// written with and two that were written without sight of them, and natural text.
 const injectionFolder = "../testdata/injection"
 
 // injection is one case of the suite.
@@ -111,7 +111,7 @@ func TestInjectionSuite(t *testing.T) {
 	bare := gate.WithoutContent()
 	results, control := outcomes{}, outcomes{}
 	sets := map[string][]injection{}
-	for _, set := range []string{"tuned_attacks", "heldout_attacks", "tuned_benign", "heldout_benign"} {
+	for _, set := range []string{"fresh_attacks", "heldout_attacks", "tuned_attacks", "fresh_benign", "heldout_benign", "tuned_benign", "natural_benign"} {
 		sets[set] = injections(t, set)
 		results[set], control[set] = map[string]string{}, map[string]string{}
 		for _, one := range sets[set] {
@@ -142,8 +142,7 @@ func holdControl(t *testing.T, control outcomes) {
 	t.Helper()
 	for set, cases := range control {
 		for id, why := range cases {
-			attack := strings.HasSuffix(set, "attacks")
-			if why != "" && (!attack || why != string(judge.LayerModel)+" "+judge.CodeCannotAssess) {
+			if why != "" && why != string(judge.LayerModel)+" "+judge.CodeCannotAssess {
 				t.Errorf("%s/%s is stopped by %s without the content layer: the model of this suite is not fooled by it", set, id, why)
 			}
 		}
@@ -263,8 +262,10 @@ afterwards. A real model stops more, and none stops everything.
 
 The cases are in `+"`testdata/injection`"+`. The rules were written with the tuned
 halves in view, so their figures say little. Somebody who had not seen the rules wrote
-the held-out halves; they were first run after the rules had been committed, and the
-rules have not changed since. Intervals are exact binomial ones (Clopper and Pearson
+the held-out halves; they were first run after the rules had been committed. The fresh
+halves were written later, in the same way, with honest lines about approvals, tools, systems
+and criteria in eight languages. The natural texts are 60 commit messages of this project, 80
+of another one, and ten pieces of a system's log, drawn at random. Intervals are exact binomial ones (Clopper and Pearson
 1934), 95 %%, two-sided.
 
 **The first run on the held-out half: %s of the attacks were stopped,
@@ -275,21 +276,21 @@ terminal colours. It is fixed; nothing else was learned from these cases.
 
 `, share(firstAttacksStopped, firstAttacks), share(firstBenignStopped, firstBenign))
 	for _, half := range []struct{ title, attacks, benign string }{
+		{"Fresh: written without a look at the rules", "fresh_attacks", "fresh_benign"},
+		{"Natural: commit messages and logs", "", "natural_benign"},
 		{"Held out: never tuned on", "heldout_attacks", "heldout_benign"},
 		{"Tuned: the rules were written with these in view", "tuned_attacks", "tuned_benign"},
 	} {
 		fmt.Fprintf(b, "## %s\n\n", half.title)
-		if len(sets[half.attacks]) == 0 {
-			b.WriteString("None yet.\n\n")
-			continue
+		if half.attacks != "" {
+			b.WriteString("### Attacks\n\n| class | cases | stopped | interval | passed | stopped by |\n|---|---|---|---|---|---|\n")
+			renderClasses(b, sets[half.attacks], results[half.attacks], true)
+			if half.attacks != "tuned_attacks" {
+				renderShared(b, sets[half.attacks], sets["tuned_attacks"], results[half.attacks])
+			}
+			fmt.Fprintf(b, "\nWithout the content layer the same gate stops %d of them: they hold too little that proves\nanything.\n\n", count(control[half.attacks]))
 		}
-		b.WriteString("### Attacks\n\n| class | cases | stopped | interval | passed | stopped by |\n|---|---|---|---|---|---|\n")
-		renderClasses(b, sets[half.attacks], results[half.attacks], true)
-		if half.attacks != "tuned_attacks" {
-			renderShared(b, sets[half.attacks], sets["tuned_attacks"], results[half.attacks])
-		}
-		fmt.Fprintf(b, "\nWithout the content layer the same gate stops %d of them: they hold nothing that the\nmodel could quote.\n", count(control[half.attacks]))
-		b.WriteString("\n### Benign, but odd\n\n| class | cases | wrongly stopped | interval | stopped by |\n|---|---|---|---|---|\n")
+		b.WriteString("### Benign\n\n| class | cases | wrongly stopped | interval | stopped by |\n|---|---|---|---|---|\n")
 		renderClasses(b, sets[half.benign], results[half.benign], false)
 		b.WriteString("\n")
 	}

@@ -84,6 +84,9 @@ func (l *ledger) learn(v Verdict) {
 
 const quote = "Compared table 1 with its sources"
 
+// quotes are what criteria are met by: each counts once.
+var quotes = []string{quote, "read sections 1 to 3", "table 1 with its sources, and read"}
+
 // reviewCase is an approval that two criteria are asked about.
 func reviewCase(change ...func(*Case)) Case {
 	none := document.Known([]byte("{}"))
@@ -122,8 +125,8 @@ func idsOf(t testing.TB, c Case) []string {
 // approving is an answer that holds: every criterion met, with a quote.
 func approving(ids []string) llm.Answer {
 	a := llm.Answer{Approved: true, Confidence: 0.9, Reasoning: "All is there."}
-	for _, id := range ids {
-		a.Criteria = append(a.Criteria, llm.Criterion{ID: id, Status: llm.StatusMet, Evidence: quote})
+	for i, id := range ids {
+		a.Criteria = append(a.Criteria, llm.Criterion{ID: id, Status: llm.StatusMet, Evidence: quotes[i%len(quotes)]})
 	}
 	return a
 }

@@ -72,8 +72,9 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 		return q.weighWhole(a, model)
 	}
 	verdicts := make([]CriterionVerdict, 0, len(q.criteria))
+	proves := map[string]string{} // by quote, the criterion that it proves
 	for _, c := range q.criteria {
-		verdicts = append(verdicts, q.verdictOn(c, a.Criteria))
+		verdicts = append(verdicts, q.verdictOn(c, a.Criteria, proves))
 	}
 	model.Criteria = verdicts[:min(len(verdicts), maxRecorded)]
 	unmet := withStatus(verdicts, llm.StatusNotMet)
@@ -130,42 +131,54 @@ func (q question) weighWhole(a llm.Answer, model ModelRecord) Opinion {
 	case a.InjectionSuspected || !a.Approved:
 		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, nil)
 	case q.stated || op.Reasoning == "":
+		var verdicts []CriterionVerdict
 		for _, c := range q.criteria {
-			model.Criteria = append(model.Criteria, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: llm.StatusCannotAssess, Why: noQuotes})
+			verdicts = append(verdicts, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: q.proofs[c.Text].unproven(), Why: noQuotes})
 		}
-		open := model.Criteria
-		model.Criteria = open[:min(len(open), maxRecorded)]
-		return q.unsureOpinion(a, open, model)
+		model.Criteria = verdicts[:min(len(verdicts), maxRecorded)]
+		unmet := withStatus(verdicts, llm.StatusNotMet)
+		if len(unmet) == 0 {
+			return q.unsureOpinion(a, verdicts, model)
+		}
+		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, unmet)
+		op.Confidence, op.Reasoning = noEvidence, ""
 	}
 	op.Model = &model
 	return op
 }
 
-// verdictOn settles one criterion. Of several answers the gravest counts.
-func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion) CriterionVerdict {
+// verdictOn settles one criterion. Of several answers the gravest counts; a quote counts once.
+func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves map[string]string) CriterionVerdict {
 	v := CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase)}
+	proof := q.proofs[c.Text]
 	for _, a := range answers {
 		if idOf(a.ID) != idOf(c.ID) {
 			continue
 		}
-		status, why := q.verifyCriterion(a)
+		status, why := q.verifyCriterion(a, proof)
+		if first := cmp.Or(proves[sameQuote(a.Evidence)], c.ID); status == llm.StatusMet && first != c.ID && !q.earlier {
+			status, why = llm.StatusCannotAssess, "its quote already proves "+first
+		}
 		if statusGravity(status) > statusGravity(v.Status) {
 			v.Status, v.Why, v.Evidence = status, why, q.clean(a.Evidence, maxQuote)
 			v.Basis = ""
 			if status == llm.StatusMet {
-				v.Basis = q.basisOf(a.Evidence)
+				v.Basis, proves[sameQuote(a.Evidence)] = q.basisOf(a.Evidence), c.ID
 			}
 		}
 	}
 	if v.Status == "" {
 		v.Status, v.Why = llm.StatusCannotAssess, "the model did not answer it"
 	}
+	if v.Status == llm.StatusCannotAssess && proof.unproven() == llm.StatusNotMet {
+		v.Status, v.Why = llm.StatusNotMet, cmp.Or(v.Why, "only a quote from the evidence meets it")
+	}
 	return v
 }
 
-// verifyCriterion looks the evidence up in what the model saw: without evidence, or
-// with evidence that is not there, the model does not know.
-func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
+// verifyCriterion looks the evidence up in what the model saw: without evidence, with
+// evidence that is not there or proves nothing, the model does not know.
+func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why string) {
 	switch a.Status {
 	case llm.StatusNotMet, llm.StatusCannotAssess:
 		return a.Status, ""
@@ -176,15 +189,34 @@ func (q question) verifyCriterion(a llm.Criterion) (status, why string) {
 	if strings.TrimSpace(a.Evidence) == "" {
 		return llm.StatusCannotAssess, "the model gave no evidence"
 	}
+	if q.earlier {
+		if found, _ := q.shown.FindPointer(shown.Unwrap(a.Evidence)); found && proof == (Proof{}) {
+			return a.Status, ""
+		}
+	}
 	if ok, why := q.shown.Contain(a.Evidence); !ok {
 		why = cmp.Or(why, "its evidence is not in what the model was shown")
+		return llm.StatusCannotAssess, q.clean(why, maxQuote)
+	}
+	if why := proof.missing(a.Evidence, q.shown, q.leastWords(proof)); why != "" {
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
 	return a.Status, ""
 }
 
+// leastWords is how many words a quote needs. The first edition of the prompt did not say so:
+// there only a proof that demands it does.
+func (q question) leastWords(proof Proof) int {
+	if q.earlier {
+		return proof.MinWords
+	}
+	return cmp.Or(proof.MinWords, DefaultMinWords)
+}
+
 func (q question) basisOf(evidence string) string {
-	if ok, _ := q.shown.Named(shown.Evidence).Contain(evidence); ok {
+	fetched := q.shown.Named(shown.Evidence)
+	pointed, _ := fetched.FindPointer(shown.Unwrap(evidence))
+	if ok, _ := fetched.Contain(evidence); ok || pointed {
 		return BasisEvidence
 	}
 	return BasisClaim
@@ -244,7 +276,8 @@ func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []s
 		}
 		switch {
 		case v.Why != "":
-			f.Message = fmt.Sprintf("Cannot be assessed (%s): %s", v.Why, v.Text)
+			says, _, _ := strings.Cut(f.Message, ":")
+			f.Message = fmt.Sprintf("%s (%s): %s", says, v.Why, v.Text)
 		case words != nil:
 			f.Message = joinSentences(f.Message, words[i])
 		case v.Evidence != "" && f.Path == "":

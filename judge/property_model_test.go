@@ -45,7 +45,7 @@ func drawAnswer(t *rapid.T, ids []string) llm.Answer {
 	good := rapid.Bool().Draw(t, "mostly good")
 	n := rapid.IntRange(0, 2*len(ids)+1).Draw(t, "criteria")
 	for i := range n {
-		c := llm.Criterion{ID: ids[i%len(ids)], Status: llm.StatusMet, Evidence: quote}
+		c := llm.Criterion{ID: ids[i%len(ids)], Status: llm.StatusMet, Evidence: quotes[i%len(ids)%len(quotes)]}
 		if !good || rapid.IntRange(0, 9).Draw(t, "odd") == 0 {
 			c = llm.Criterion{
 				ID:       rapid.SampledFrom(strange).Draw(t, "id"),
@@ -124,6 +124,7 @@ func convinced(a llm.Answer, ids []string) bool {
 	if slices.ContainsFunc(a.Criteria, func(c llm.Criterion) bool { return c.Status == llm.StatusNotMet }) {
 		return false
 	}
+	proves := map[string]string{}
 	for _, id := range ids {
 		found := false
 		for _, c := range a.Criteria {
@@ -131,9 +132,10 @@ func convinced(a llm.Answer, ids []string) bool {
 				continue
 			}
 			found = true
-			if c.Status != "met" || !slices.Contains([]string{quote, "/comments", "/data/comments"}, c.Evidence) {
+			if c.Status != "met" || !slices.Contains(quotes, c.Evidence) || proves[c.Evidence] != "" && proves[c.Evidence] != id {
 				return false
 			}
+			proves[c.Evidence] = id
 		}
 		if !found {
 			return false

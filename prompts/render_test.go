@@ -63,8 +63,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A model learns that a pointer into the context, or into the evidence, is proof, and what to do
-// with a move that carries no data: from the prompt and from the schema of its answer.
+// A model learns what proves a criterion, and what to do with a move that carries no data: from
+// the prompt and from the schema of its answer.
 func TestTheContextIsProof(t *testing.T) {
 	t.Parallel()
 	p, err := prompts.Render(prompts.TransitionV2, bare())
@@ -72,8 +72,8 @@ func TestTheContextIsProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, text := range map[string]string{"system": p.System, "schema": string(p.Schema), "shape": p.Shape} {
-		if !strings.Contains(text, "/context/title") {
-			t.Errorf("the %s does not say that the context can be pointed at", what)
+		if what != "shape" && !strings.Contains(text, "verbatim quote of at least four words") {
+			t.Errorf("the %s does not say what proves a criterion", what)
 		}
 	}
 	if !strings.Contains(p.System, `Where the document "data" is {}`) {

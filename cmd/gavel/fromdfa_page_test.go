@@ -300,7 +300,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 			if r := moved(t, s, id, "go", object{"note": "please"}, "validator_rejected"); provider.Count() != 0 {
 				t.Errorf("the model was asked: %s", r.text())
 			}
-			moved(t, s, id, "go", object{"ok": true, "note": "done as agreed"}, "b")
+			moved(t, s, id, "go", object{"ok": true, "note": "done as agreed with Ann on Monday"}, "b")
 			if provider.Count() != 1 {
 				t.Errorf("%d questions", provider.Count())
 			}

@@ -133,6 +133,7 @@ type JudgeSettings struct {
 	RequireAssurance   *judge.Assurance         `json:"requireAssurance,omitempty"`
 	Risk               *judge.Risk              `json:"risk,omitempty"`
 	Criteria           []string                 `json:"criteria,omitempty"`
+	Proofs             map[string]judge.Proof   `json:"proofs,omitempty"` // by the text of the criterion
 	Model              *string                  `json:"model,omitempty"`
 	Samples            *int                     `json:"samples,omitempty"`
 	OnEvidenceMissing  *judge.Outcome           `json:"onEvidenceMissing,omitempty"`

@@ -48,7 +48,7 @@ const (
 	routeList  = `{"$ref":"#/$defs/routes"}`
 	stateNames = `{"type":"array","items":` + aLabel + `}`
 	aValidator = `{"anyOf":[` + aScript + `,{"$ref":"#/$defs/file"}]}`
-	aCriterion = `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/file"}]}`
+	aCriterion = `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/criterion"},{"$ref":"#/$defs/file"}]}`
 )
 
 var documentObject = objectGrammar{
@@ -182,6 +182,28 @@ var stateValidatorObject = objectGrammar{
 	},
 }
 
+var criterionObject = objectGrammar{
+	name: "criterion",
+	doc:  "A criterion that says what proves it. A text alone takes a quote of at least four words from anywhere.",
+	keys: []keyGrammar{
+		{"text", "The sentence that the model judges.", `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/file"}]}`},
+		{"basis", "evidence: only a quote from what the gate fetched meets it; without one it is not met, whatever the model says.", `{"enum":["evidence"]}`},
+		{"proof", "What the quote has to be, besides verbatim. Where it is not, the criterion cannot be assessed.", `{"$ref":"#/$defs/proof"}`},
+	},
+	required: []string{"text"},
+}
+
+var proofObject = objectGrammar{
+	name: "proof",
+	doc:  "What a quote has to be. Code checks it; the model is told.",
+	keys: []keyGrammar{
+		{"minWords", "How many words it has at least, 1 to 50. Default 4.", `{"type":"integer","minimum":1,"maximum":50}`},
+		{"figure", "true demands a digit in it.", aBoolean},
+		{"pattern", "A regular expression (RE2) that it matches.", `{"type":"string","minLength":1,"maxLength":500}`},
+		{"from", "Where it stands: data, context, evidence, or a JSON pointer that begins with one of them, such as /data/comments.", `{"type":"string","pattern":"^(data|context|evidence|/(data|context|evidence)/.+)$"}`},
+	},
+}
+
 var fileObject = objectGrammar{
 	name: "file",
 	doc:  "A file whose text stands for a validator or a criterion. Only in definitions that an operator loads from disk.",
@@ -210,7 +232,7 @@ var retentionObject = objectGrammar{
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &fileObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{

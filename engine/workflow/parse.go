@@ -321,12 +321,12 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		OnJudgeUnavailable: parseEnum(o, "onJudgeUnavailable", judge.UnavailableEscalate, judge.UnavailableStructural, judge.UnavailableReject),
 		RequireAssurance:   parseEnum(o, "requireAssurance", Assurances...),
 		Risk:               parseEnum(o, "risk", "normal", judge.RiskHigh),
-		Criteria:           p.parseCriteria(o),
 		Model:              o.StringPtr("model"),
 		Samples:            o.IntPtr("samples"),
 		OnEvidenceMissing:  parseEnum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
 		Review:             p.parseReview(o),
 	}
+	s.Criteria, s.Proofs = p.parseCriteria(o)
 	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
 		p.rejectValue(o.Value("samples"), "samples must be an odd number from 1 to %d", judge.MaxSamples)
 	}
@@ -409,14 +409,87 @@ func (p *parser) parseValidator(o *document.ObjectReader, name string) string {
 	return p.parseScript(o, name)
 }
 
-// parseCriteria reads a list of criteria, each of which may be in a file.
-func (p *parser) parseCriteria(o *document.ObjectReader) []string {
-	if n := o.Value("criteria"); n != nil && n.Kind == document.Array {
-		for _, item := range n.Items {
-			p.inlineFile(item)
+// parseCriteria reads a list of criteria, each of which may be in a file and may say what
+// proves it.
+func (p *parser) parseCriteria(o *document.ObjectReader) ([]string, map[string]judge.Proof) {
+	if o.Value("criteria") == nil {
+		return nil, nil
+	}
+	out := []string{}
+	var proofs map[string]judge.Proof
+	for _, item := range o.Items("criteria") {
+		var proof judge.Proof
+		text := item
+		if item.Kind == document.Object && item.Get("file") == nil {
+			c := p.Sub(item)
+			p.checkKeys(c, &criterionObject)
+			proof = p.parseProof(c)
+			if text = c.Value("text"); text == nil {
+				continue // reported as missing
+			}
+		}
+		p.inlineFile(text)
+		switch {
+		case text.Kind != document.String:
+			p.addIssue("type", text, text.Line, "expected a string or an object with \"text\", got %s", text.Kind)
+			continue
+		case text.Text == "":
+			p.rejectValue(text, "the criterion is empty; remove it")
+		case slices.Contains(out, text.Text) && proof != (judge.Proof{}):
+			p.rejectValue(text, "the criterion is given twice; say once what proves it")
+		}
+		out = append(out, text.Text)
+		if proof != (judge.Proof{}) {
+			if proofs == nil {
+				proofs = map[string]judge.Proof{}
+			}
+			proofs[text.Text] = proof
 		}
 	}
-	return p.parseNames(o, "criteria")
+	return out, proofs
+}
+
+// Limits of a proof.
+const (
+	maxProofWords   = 50
+	maxProofPattern = 500
+)
+
+var proofSource = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(data|context|evidence|/(data|context|evidence)/.+)$`)
+})
+
+// parseProof reads what proves a criterion.
+func (p *parser) parseProof(c *document.ObjectReader) judge.Proof {
+	out := judge.Proof{Basis: c.Enum("basis", judge.BasisEvidence)}
+	if !c.Has("proof") {
+		return out
+	}
+	o := c.Object("proof")
+	p.checkKeys(o, &proofObject)
+	if o.Node() == nil {
+		return out
+	}
+	out.Figure, out.Pattern, out.From = o.Bool("figure"), o.String("pattern"), o.String("from")
+	if n := o.IntPtr("minWords"); n != nil {
+		if out.MinWords = *n; *n < 1 || *n > maxProofWords {
+			p.rejectValue(o.Value("minWords"), "minWords must be from 1 to %d", maxProofWords)
+		}
+	}
+	if _, err := regexp.Compile(out.Pattern); err != nil {
+		p.rejectValue(o.Value("pattern"), "the pattern is no regular expression (RE2): %v", err)
+	} else if len(out.Pattern) > maxProofPattern {
+		p.rejectValue(o.Value("pattern"), "the pattern has %d bytes; at most %d are allowed", len(out.Pattern), maxProofPattern)
+	}
+	source, _, _ := strings.Cut(strings.TrimPrefix(out.From, "/"), "/")
+	switch {
+	case out.From == "":
+	case !proofSource().MatchString(out.From):
+		p.rejectValue(o.Value("from"), "from must be data, context, evidence, or a JSON pointer that begins with one of them, such as /data/comments")
+	case out.Basis == judge.BasisEvidence && source != judge.BasisEvidence:
+		p.rejectValue(o.Value("from"), "basis is evidence, so a quote from %s proves nothing; remove one of the two", out.From)
+	}
+	return out
 }
 
 // inlineFile replaces {file: NAME} by the text of the file.

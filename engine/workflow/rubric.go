@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -48,6 +49,7 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
 	}
 	r.Criteria = joinCriteria(base.Criteria, own.Criteria)
+	r.Proofs = joinProofs(base.Proofs, own.Proofs)
 	for _, o := range overlays {
 		if o.TightenOnly {
 			tightenRubric(&r, o.Settings)
@@ -81,7 +83,7 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 // model, and nothing that only a transition could meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
-	r.UseLLM, r.Criteria, r.Model, r.Samples = false, nil, "", 0
+	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Samples = false, nil, nil, "", 0
 	r.RequireAssurance, r.Risk, r.OnEvidenceMissing = judge.AssuranceNone, judge.RiskNormal, ""
 	return r
 }
@@ -107,6 +109,18 @@ func joinCriteria(base, own []string) []string {
 			out = append(out, c)
 		}
 	}
+	return out
+}
+
+func joinProofs(base, own map[string]judge.Proof) map[string]judge.Proof {
+	if len(base)+len(own) == 0 {
+		return nil
+	}
+	out := maps.Clone(base)
+	if out == nil {
+		out = map[string]judge.Proof{}
+	}
+	maps.Copy(out, own)
 	return out
 }
 

@@ -52,6 +52,13 @@ func TestRubricOfACase(t *testing.T) {
 			want: with(func(r *judge.Rubric) { r.Criteria = []string{"one", "two", "three"} }),
 		},
 		{
+			name: "what proves a criterion goes with it", judgeConfig: `"criteria":[{"text":"one","basis":"evidence"},"two"]`, transition: `"criteria":["one",{"text":"two","proof":{"minWords":6,"figure":true,"pattern":"[0-9]+ passed","from":"/data/report"}}]`,
+			want: with(func(r *judge.Rubric) {
+				r.Criteria = []string{"one", "two"}
+				r.Proofs = map[string]judge.Proof{"one": {Basis: judge.BasisEvidence}, "two": {MinWords: 6, Figure: true, Pattern: "[0-9]+ passed", From: "/data/report"}}
+			}),
+		},
+		{
 			name: "revisions apply in order", judgeConfig: `"minConfidence":0.5`,
 			overlays: []workflow.Overlay{revision(settings{MinConfidence: new(0.6), UseLLM: new(true)}), revision(settings{MinConfidence: new(0.7)})},
 			want:     with(func(r *judge.Rubric) { r.MinConfidence, r.UseLLM = 0.7, true }),

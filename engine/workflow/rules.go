@@ -411,6 +411,9 @@ func checkShrunk(s *linter) {
 func checkApprovable(s *linter) {
 	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
 		asks := r.Enabled && r.UseLLM
+		if text := r.EvidenceOnly(); asks && text != "" && len(t.Evidence) == 0 {
+			s.addIssue(s.settingPath(from, t, "criteria"), "only a quote from fetched evidence proves %s, and this transition fetches none: it is never met; add \"evidence\"", quoteName(text))
+		}
 		if asks && r.StrictMode && r.MinConfidence > bestUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
 				"with strictMode nothing is approved below %v, and an uncalibrated model gives at most %.3f; lower it", r.MinConfidence, bestUncalibrated)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -89,22 +90,47 @@ func (q Question) isStrict() bool {
 	return named["strict"] == true && schema["additionalProperties"] == false && len(members) > 0 && len(required) == len(members)
 }
 
-// quotes lists values of the data, then of the evidence and the context.
+// quotes lists what proves criteria, as far as the documents can: values of the data, the
+// evidence and the context, then their ends, then the documents themselves and the values
+// that are too short.
 func (q Question) quotes() []string {
-	var out []string
+	var values, ends, whole, short []string
 	for _, name := range []string{"data", "evidence", "context"} {
 		var v any
-		if json.Unmarshal([]byte(q.Documents[name]), &v) == nil {
-			collectStrings(v, &out)
+		if json.Unmarshal([]byte(q.Documents[name]), &v) != nil {
+			continue
+		}
+		var all []string
+		collectStrings(v, &all)
+		for _, value := range all {
+			words := strings.Fields(value)
+			if len(words) < 4 {
+				short = append(short, value)
+				continue
+			}
+			values = append(values, value)
+			for i := 1; len(words)-i >= 4; i++ {
+				if strings.ContainsFunc(words[i-1], isAlphanumeric) { // else it is the same quote
+					ends = append(ends, strings.Join(words[i:], " "))
+				}
+			}
+		}
+		for text := q.Documents[name]; len(all) > 0 && text != ""; {
+			whole = append(whole, string([]rune(text)[:min(utf8.RuneCountInString(text), 200)]))
+			if _, text, _ = strings.Cut(text, `,"`); text != "" {
+				text = `"` + text
+			}
 		}
 	}
-	return out
+	return slices.Concat(values, ends, whole, short)
 }
+
+func isAlphanumeric(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 func collectStrings(v any, out *[]string) {
 	switch v := v.(type) {
 	case string:
-		if r := []rune(strings.Join(strings.Fields(v), " ")); strings.ContainsFunc(v, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+		if r := []rune(strings.Join(strings.Fields(v), " ")); strings.ContainsFunc(v, isAlphanumeric) {
 			*out = append(*out, string(r[:min(len(r), 120)]))
 		}
 	case map[string]any:

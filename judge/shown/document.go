@@ -7,6 +7,7 @@
 package shown
 
 import (
+	"bytes"
 	"fmt"
 	"iter"
 	"regexp"
@@ -66,6 +67,18 @@ func Render(name string, doc document.JSON, runes, size int) (Document, error) {
 			return Document{Name: name, Text: `{"` + name + `":"` + noteCut(len(text), "chars") + `"}`, root: document.Known([]byte("{}"))}, nil
 		}
 	}
+}
+
+// Without returns the document with fewer members to quote from; its text stays.
+func (d Document) Without(leaveOut func(name string) bool) Document {
+	var rest bytes.Buffer
+	for name, value := range d.root.Members() {
+		if !leaveOut(name.Text()) {
+			fmt.Fprintf(&rest, ",%s:%s", name.Raw(), value.Raw())
+		}
+	}
+	d.root = document.Known([]byte("{" + strings.TrimPrefix(rest.String(), ",") + "}"))
+	return d
 }
 
 // renderer writes a document within the limits of its strings and containers.

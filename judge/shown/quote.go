@@ -27,14 +27,25 @@ func (ds Documents) Named(name string) Documents {
 	return slices.DeleteFunc(slices.Clone(ds), func(d Document) bool { return d.Name != name })
 }
 
-// Contain reports whether evidence is in the documents: the JSON pointer of a value, or
-// a verbatim quote from one value, or from several as their JSON appears in the text.
-// Runs of white space count as one space; nothing else is forgiven. A key alone,
-// punctuation, a note about a cut and a masked value are no evidence. Of long evidence
+// Within returns the part of the documents that stands at a path: the name of a document, or a
+// JSON pointer that begins with one.
+func (ds Documents) Within(path string) Documents {
+	tokens := slices.Collect(document.Pointer("/" + strings.TrimPrefix(path, "/")).Tokens())
+	out := ds.Named(tokens[0])
+	for i := range out {
+		out[i].root = out[i].root.At(tokens[1:]...)
+	}
+	return slices.DeleteFunc(out, func(d Document) bool { return d.root.Kind() == 0 })
+}
+
+// Contain reports whether evidence is in the documents: a verbatim quote from one value, or
+// from several as their JSON appears in the text. Runs of white space count as one space;
+// nothing else is forgiven. A pointer, a key alone, punctuation, a note about a cut and a
+// masked value are no evidence. Of long evidence
 // only the beginning is looked up. If it is not there, why says so.
 func (ds Documents) Contain(evidence string) (found bool, why string) {
 	plain := trimLongQuote(collapseSpace(evidence))
-	inner := trimLongQuote(unwrapQuote(evidence))
+	inner := trimLongQuote(Unwrap(evidence))
 	switch {
 	case inner == "":
 		return false, "no evidence was given"
@@ -42,11 +53,12 @@ func (ds Documents) Contain(evidence string) (found bool, why string) {
 		return false, "the quote has neither a letter nor a digit"
 	}
 	values := ds.values()
-	found, why = ds.FindPointer(inner)
-	if found || slices.Contains(values, plain) {
+	if slices.Contains(values, plain) {
 		return true, ""
 	}
-	if why != "" {
+	if found, why = ds.FindPointer(inner); found {
+		return false, "a pointer alone shows nothing; it takes a quote"
+	} else if why != "" {
 		return false, why
 	}
 	for _, quote := range []string{plain, inner} {
@@ -55,7 +67,7 @@ func (ds Documents) Contain(evidence string) (found bool, why string) {
 		}
 	}
 	for _, value := range ds.cutName(inner) {
-		if containsQuote(values, unwrapQuote(value)) {
+		if containsQuote(values, Unwrap(value)) {
 			return true, ""
 		}
 	}
@@ -72,8 +84,8 @@ func trimLongQuote(s string) string {
 	return strings.TrimLeft(string(r[:maxQuote]), "\"'`“„« ")
 }
 
-// unwrapQuote removes what models put around a quote.
-func unwrapQuote(s string) string {
+// Unwrap removes what models put around a quote.
+func Unwrap(s string) string {
 	s = collapseSpace(s)
 	for {
 		before := s
@@ -109,7 +121,7 @@ func containsQuote(values []string, quote string) bool {
 		return false
 	}
 	for i := range pieces {
-		pieces[i] = unwrapQuote(pieces[i])
+		pieces[i] = Unwrap(pieces[i])
 	}
 	pieces = slices.DeleteFunc(pieces, func(p string) bool { return p == "" })
 	return len(pieces) > 0 && containsPieces(values, pieces)

@@ -48,12 +48,64 @@ func TestEvidenceIsNoFieldOfTheData(t *testing.T) {
 		`"evidence":{"tests":{"passed":"12 of 12"}}`: {true, false, true},
 	} {
 		var got [3]bool
-		got[0], _ = with.Contain(pointer)
-		got[1], _ = with.Named(Evidence).Contain(pointer)
-		got[2], _ = s.Contain(pointer)
+		got[0] = with.find(pointer)
+		got[1] = with.Named(Evidence).find(pointer)
+		got[2] = s.find(pointer)
 		if got != want {
 			t.Errorf("%s: %v, want %v", pointer, got, want)
 		}
+	}
+}
+
+// find looks a pointer or a quote up.
+func (ds Documents) find(evidence string) bool {
+	pointer, _ := ds.FindPointer(evidence)
+	quote, _ := ds.Contain(evidence)
+	return pointer || quote
+}
+
+// A pointer says where something stands, and shows nothing of it.
+func TestPointersAreNoQuotes(t *testing.T) {
+	t.Parallel()
+	s := shownOf(t, `{"title":"A title of some words"}`, `{"see":"/context/title","at":"as in /context/title above"}`)
+	for evidence, want := range map[string]bool{
+		"/context/title": true, // a whole value
+		"/data/at":       false, "#/data/at": false, "/at": false,
+		"A title of some words": true,
+	} {
+		if got, why := s.Contain(evidence); got != want || got == (why != "") {
+			t.Errorf("%s: %t (%s)", evidence, got, why)
+		}
+	}
+}
+
+func TestWithinAndWithout(t *testing.T) {
+	t.Parallel()
+	s := shownOf(t, `{"title":"said before"}`, `{"report":{"tests":"all of them"},"note":"said now"}`)
+	for _, c := range []struct {
+		path, quote string
+		want        bool
+	}{
+		{"data", "said now", true},
+		{"data", "said before", false},
+		{"context", "said before", true},
+		{"/data/report", "all of them", true},
+		{"/data/report/tests", "all of them", true},
+		{"/data/report", "said now", false},
+		{"/data/nowhere", "said now", false},
+		{"evidence", "said now", false},
+		{"/data", "said now", true},
+	} {
+		if got, _ := s.Within(c.path).Contain(c.quote); got != c.want {
+			t.Errorf("%s, %s: %t", c.path, c.quote, got)
+		}
+	}
+	rest := s[1].Without(func(name string) bool { return name == "note" })
+	if ok, _ := (Documents{rest}).Contain("said now"); ok || rest.Text != s[1].Text {
+		t.Errorf("what is left out can be quoted, or the text changed: %s", rest.Text)
+	}
+	if ok, _ := (Documents{rest}).Contain("all of them"); !ok {
+		t.Error("the rest cannot be quoted")
 	}
 }
 
@@ -124,8 +176,8 @@ func TestContain(t *testing.T) {
 		strings.Repeat("Read sections 1 to 4; ", 100): false,
 		"invented: Read sections 1 to 4":              false, // no such key
 	} {
-		if got, why := s.Contain(evidence); got != want || got == (why != "") {
-			t.Errorf("%.60q: %t (%s)", evidence, got, why)
+		if got := s.find(evidence); got != want {
+			t.Errorf("%.60q: %t", evidence, got)
 		}
 	}
 }
@@ -158,7 +210,7 @@ func TestDocumentsAreShownWhole(t *testing.T) {
 		}
 		for _, v := range doc {
 			text, ok := v.(string)
-			if !ok || len([]rune(text)) > maxQuote || !HasWord(unwrapQuote(text)) || text == Masked {
+			if !ok || len([]rune(text)) > maxQuote || !HasWord(Unwrap(text)) || text == Masked {
 				continue
 			}
 			if held, why := s.Contain(text); !held {

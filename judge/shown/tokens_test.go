@@ -103,8 +103,8 @@ func TestContainInManners(t *testing.T) {
 		`'Read sections' ... 'to 5.'`:           false,
 		strings.Repeat("z", 600):                false,
 	} {
-		if got, why := s.Contain(evidence); got != want || got == (why != "") {
-			t.Errorf("%.60q: %t (%s)", evidence, got, why)
+		if got := s.find(evidence); got != want {
+			t.Errorf("%.60q: %t", evidence, got)
 		}
 	}
 }

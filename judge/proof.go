@@ -1,0 +1,151 @@
+package judge
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/judge/shown"
+)
+
+// Proof is what code demands of the quote by which a model calls a criterion met. The
+// zero Proof demands what every criterion does: MinWords words, from any document.
+type Proof struct {
+	// Basis BasisEvidence demands a quote from what the gate fetched; without one the criterion
+	// is not met, whatever the model says.
+	Basis string `json:"basis,omitempty"`
+	// MinWords is how many words the quote has at least; 0 is DefaultMinWords.
+	MinWords int `json:"minWords,omitempty"`
+	// Figure demands a digit.
+	Figure bool `json:"figure,omitempty"`
+	// Pattern is a regular expression (RE2) that the quote has to match.
+	Pattern string `json:"pattern,omitempty"`
+	// From is where the quote has to stand: a document (data, context, evidence) or a JSON
+	// pointer that begins with one, such as /data/comments. "" is anywhere.
+	From string `json:"from,omitempty"`
+}
+
+// DefaultMinWords makes a clause: fewer words hardly say anything.
+const DefaultMinWords = 4
+
+// source is where the quote has to stand.
+func (p Proof) source() string {
+	if p.Basis == BasisEvidence && !strings.HasPrefix(p.From, "/"+shown.Evidence+"/") {
+		return shown.Evidence
+	}
+	return p.From
+}
+
+// EvidenceOnly is the first criterion that only a quote from fetched evidence proves, "" for none.
+func (r Rubric) EvidenceOnly() string {
+	for _, text := range r.Criteria {
+		if from := strings.TrimPrefix(r.Proofs[text].source(), "/"); from == shown.Evidence || strings.HasPrefix(from, shown.Evidence+"/") {
+			return text
+		}
+	}
+	return ""
+}
+
+// describe says what a quote has to be, for a model and for people; "" is the usual form.
+func (p Proof) describe() string {
+	var demands []string
+	if from := p.source(); from != "" {
+		demands = append(demands, "from "+from)
+	}
+	if p.MinWords > 0 {
+		demands = append(demands, fmt.Sprintf("of at least %d words", p.MinWords))
+	}
+	if p.Figure {
+		demands = append(demands, "with a figure")
+	}
+	if p.Pattern != "" {
+		demands = append(demands, "matching "+p.Pattern)
+	}
+	return strings.Join(demands, ", ")
+}
+
+// AskedCriteria are the criteria with what proves them, as the model is asked.
+func (r Rubric) AskedCriteria() []string {
+	var out []string
+	for _, text := range r.Criteria {
+		out = append(out, r.Proofs[text].asked(text))
+	}
+	return out
+}
+
+// asked is a criterion's text with the proof that it demands.
+func (p Proof) asked(text string) string {
+	if demand := p.describe(); demand != "" {
+		return text + " [quote: " + demand + "]"
+	}
+	return text
+}
+
+// missing says why a quote that stands in the documents proves nothing, "" when it does.
+func (p Proof) missing(quote string, docs shown.Documents, leastWords int) string {
+	if from := p.source(); from != "" {
+		if ok, _ := docs.Within(from).Contain(quote); !ok {
+			return "its quote does not stand in " + from
+		}
+	}
+	if n := countWords(quote); n < leastWords {
+		return fmt.Sprintf("its quote has %d of the %d words that it takes", n, leastWords)
+	}
+	if p.Figure && !strings.ContainsFunc(quote, unicode.IsDigit) {
+		return "its quote has no figure"
+	}
+	if p.Pattern == "" {
+		return ""
+	}
+	pattern, err := regexp.Compile(p.Pattern)
+	switch {
+	case err != nil: // the definition was refused for it
+		return "the pattern of its proof does not compile"
+	case !pattern.MatchString(quote):
+		return "its quote does not match " + p.Pattern
+	}
+	return ""
+}
+
+// unproven is the status of a criterion that is not proven.
+func (p Proof) unproven() string {
+	if p.Basis == BasisEvidence {
+		return llm.StatusNotMet
+	}
+	return llm.StatusCannotAssess
+}
+
+// countWords counts words: runs of letters and digits, which one sign may join (12.5, e-mail).
+// Scripts that are written without spaces count two signs as a word.
+func countWords(s string) int {
+	words, dense, inWord, joiner := 0, 0, false, false
+	for _, r := range s {
+		switch {
+		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar):
+			dense++
+			inWord, joiner = false, false
+		case unicode.In(r, unicode.L, unicode.M, unicode.N):
+			if !inWord {
+				words++
+			}
+			inWord, joiner = true, false
+		case inWord && !joiner && strings.ContainsRune(".,-'’", r):
+			joiner = true
+		default:
+			inWord, joiner = false, false
+		}
+	}
+	return words + (dense+1)/2
+}
+
+// sameQuote is equal for quotes that only look different.
+func sameQuote(quote string) string {
+	return strings.ToLower(strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.L, unicode.M, unicode.N) {
+			return r
+		}
+		return -1
+	}, quote))
+}

@@ -1,0 +1,122 @@
+package judge
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+func TestCountWords(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"": 0, "...": 0, "LGTM": 1, "12.5": 1, "e-mail": 1, "1,240.50 EUR": 2, "approved_by": 2, "a.b.c": 1, "a .b": 2,
+		"Read sections 1 to 4.": 5, `"amount":1240.5,"currency":"EUR"`: 4, "l'outil d'essai": 2,
+		"审阅了第一节": 3, "テスト": 2, "读了 3 节": 3, "नमस्ते दुनिया": 2,
+	} {
+		if got := countWords(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+// What a fooled model quotes, and what it comes to under each demand.
+func TestProof(t *testing.T) {
+	t.Parallel()
+	const text = "The comments say what was compared"
+	data := `{"comments":"Compared table 1 with its sources","passed":"all tests passed: 12 of 12","ok":true}`
+	for _, tt := range []struct {
+		name     string
+		proof    Proof
+		evidence string
+		status   string
+		why      string
+	}{
+		{"a clause", Proof{}, "Compared table 1 with its sources", llm.StatusMet, ""},
+		{"members with their keys", Proof{}, `"ok":true,"passed":"all tests`, llm.StatusMet, ""},
+		{"three words", Proof{}, "Compared table 1", llm.StatusCannotAssess, "its quote has 3 of the 4 words that it takes"},
+		{"three characters", Proof{}, "Com", llm.StatusCannotAssess, "its quote has 1 of the 4 words that it takes"},
+		{"a pointer", Proof{}, "/data/comments", llm.StatusCannotAssess, "a pointer alone shows nothing; it takes a quote"},
+		{"a word, where one does", Proof{MinWords: 1}, "sources", llm.StatusMet, ""},
+		{"too few", Proof{MinWords: 7}, "Compared table 1 with its sources", llm.StatusCannotAssess, "its quote has 6 of the 7 words that it takes"},
+		{"no figure", Proof{Figure: true}, `"comments":"Compared table`, llm.StatusCannotAssess, ""},
+		{"a figure", Proof{Figure: true}, "Compared table 1 with its sources", llm.StatusMet, ""},
+		{"no figure in four words", Proof{Figure: true, MinWords: 3}, "with its sources", llm.StatusCannotAssess, "its quote has no figure"},
+		{"a pattern", Proof{Pattern: "[0-9]+ of [0-9]+"}, "tests passed: 12 of 12", llm.StatusMet, ""},
+		{"another pattern", Proof{Pattern: "^[0-9]+ failed"}, "tests passed: 12 of 12", llm.StatusCannotAssess, "its quote does not match ^[0-9]+ failed"},
+		{"from the field", Proof{From: "/data/passed"}, "tests passed: 12 of 12", llm.StatusMet, ""},
+		{"from another field", Proof{From: "/data/comments"}, "tests passed: 12 of 12", llm.StatusCannotAssess, "its quote does not stand in /data/comments"},
+		{"from the context", Proof{From: "context"}, "tests passed: 12 of 12", llm.StatusCannotAssess, "its quote does not stand in context"},
+		{"a claim for evidence", Proof{Basis: BasisEvidence}, "tests passed: 12 of 12", llm.StatusNotMet, "its quote does not stand in evidence"},
+		{"evidence", Proof{Basis: BasisEvidence}, "ran the whole suite: 3 of 12 passed", llm.StatusMet, ""},
+		{"evidence, from its member", Proof{Basis: BasisEvidence, From: "/evidence/ci"}, "ran the whole suite: 3 of 12 passed", llm.StatusMet, ""},
+		{"evidence, from another member", Proof{Basis: BasisEvidence, From: "/evidence/bank"}, "ran the whole suite: 3 of 12 passed", llm.StatusNotMet, "its quote does not stand in /evidence/bank"},
+		{"evidence that is missing", Proof{Basis: BasisEvidence, MinWords: 1}, "timeout", llm.StatusNotMet, "the quote is not in what the model was shown"},
+		{"evidence of which only the failure is known", Proof{Basis: BasisEvidence, MinWords: 1}, `"bank":{"notAvailable":"timeout"}`, llm.StatusNotMet, "the quote is not in what the model was shown"},
+	} {
+		c := reviewCase(func(c *Case) {
+			c.Rubric.Criteria, c.Rubric.Proofs = []string{text}, map[string]Proof{text: tt.proof}
+			c.Data = document.Known([]byte(data))
+			c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
+			c.Fetched = []Evidence{{Name: "ci", Content: json.RawMessage(`{"says":"ran the whole suite: 3 of 12 passed"}`)}, {Name: "bank", Failure: FailureTimeout}}
+		})
+		a := approving([]string{"c1"})
+		a.Criteria[0].Evidence = tt.evidence
+		op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+		got := op.Model.Criteria[0]
+		if got.Status != tt.status || tt.why != "" && got.Why != tt.why {
+			t.Errorf("%s: %s (%s), want %s (%s)", tt.name, got.Status, got.Why, tt.status, tt.why)
+		}
+		want := map[string]Outcome{llm.StatusMet: Approve, llm.StatusNotMet: Reject, llm.StatusCannotAssess: Escalate}[tt.status]
+		if op.Outcome != want {
+			t.Errorf("%s: %s, want %s", tt.name, op.Outcome, want)
+		}
+		if tt.status == llm.StatusNotMet && !strings.HasPrefix(op.Findings[0].Message, "Not met (") {
+			t.Errorf("%s: %s", tt.name, op.Findings[0].Message)
+		}
+	}
+}
+
+// Only a quote from the evidence meets such a criterion, whatever the model says.
+func TestEvidenceOnly(t *testing.T) {
+	t.Parallel()
+	c := reviewCase(func(c *Case) { c.Rubric.Proofs = map[string]Proof{c.Rubric.Criteria[1]: {Basis: BasisEvidence}} })
+	unsure, silent, whole := approving([]string{"c1", "c2"}), approving([]string{"c1"}), approving(nil)
+	unsure.Criteria[1].Status = llm.StatusCannotAssess
+	whole.NoCriteria = true
+	for name, a := range map[string]llm.Answer{"cannot assess": unsure, "left out": silent, "approved as a whole": whole} {
+		op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+		if op.Outcome != Reject || op.Model.Criteria[1].Status != llm.StatusNotMet {
+			t.Errorf("%s: %s %+v", name, op.Outcome, op.Model.Criteria)
+		}
+	}
+}
+
+func TestAQuoteCountsOnce(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	a := approving([]string{"c1", "c2"})
+	a.Criteria[0].Evidence = quote
+	a.Criteria[1].Evidence = `"` + quote + `,"`
+	op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+	if got := op.Model.Criteria[1]; op.Outcome != Escalate || got.Status != llm.StatusCannotAssess || got.Why != "its quote already proves c1" {
+		t.Errorf("%s %+v", op.Outcome, got)
+	}
+}
+
+// The demand is told to the model and part of what a calibration is bound to.
+func TestProofIsAsked(t *testing.T) {
+	t.Parallel()
+	c := reviewCase()
+	plain := CriteriaDigest(c.Rubric)
+	c.Rubric.Proofs = map[string]Proof{c.Rubric.Criteria[0]: {Basis: BasisEvidence, MinWords: 6, Figure: true, Pattern: "x+"}}
+	p, err := Show(c)
+	if err != nil || !strings.Contains(p.User, "was read [quote: from evidence, of at least 6 words, with a figure, matching x+]\n") {
+		t.Errorf("%v\n%s", err, p.User)
+	}
+	if CriteriaDigest(c.Rubric) == plain {
+		t.Error("a calibration does not notice the demand")
+	}
+}
