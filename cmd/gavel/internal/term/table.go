@@ -12,12 +12,13 @@ import (
 
 const (
 	columnGap   = 2  // spaces between columns
-	leastColumn = 12 // no column is wrapped narrower
+	leastColumn = 12 // no word is broken narrower
+	longestWord = 40 // and only longer ones where nothing helps; an id has 40
 )
 
 // Table prints rows in columns; the first row is the heading. Cells are cleaned. On a
-// terminal that is too narrow the widest columns are wrapped; a file or a pipe gets every
-// row on one line.
+// terminal that is too narrow the widest columns are wrapped, between words as long as that is
+// enough; a file or a pipe gets every row on one line.
 func (t *Terminal) Table(rows [][]string) {
 	_, _ = io.WriteString(t.w, layOut(rows, t.width(), func(cell string) string { return string(t.Outcome(cell)) }))
 }
@@ -37,15 +38,18 @@ func layOut(rows [][]string, width int, style func(string) string) string {
 	plain.Box.PaddingLeft, plain.Box.PaddingRight = "", strings.Repeat(" ", columnGap)
 	plain.Options = table.OptionsNoBordersAndSeparators
 	w.SetStyle(plain)
-	var widths []int
+	var widths, words []int // the longest cell and the longest word of each column
 	for number, row := range rows {
 		cells := make(table.Row, len(row))
 		for i, cell := range row {
 			cell = Clean(cell)
 			if i == len(widths) {
-				widths = append(widths, 0)
+				widths, words = append(widths, 0), append(words, 0)
 			}
 			widths[i] = max(widths[i], text.StringWidth(cell))
+			for word := range strings.FieldsSeq(cell) {
+				words[i] = max(words[i], min(text.StringWidth(word), longestWord))
+			}
 			if number > 0 && i < len(rows[0]) && slices.Contains(outcomeColumns, rows[0][i]) {
 				cell = style(cell)
 			}
@@ -54,29 +58,23 @@ func layOut(rows [][]string, width int, style func(string) string) string {
 		w.AppendRow(cells)
 	}
 	if width > 0 {
-		w.SetColumnConfigs(wrapColumns(widths, width))
+		w.SetColumnConfigs(wrapColumns(widths, words, width))
 	}
 	return w.Render() + "\n"
 }
 
-// wrapColumns narrows the widest columns until all fit into width, or none can be narrower.
-func wrapColumns(widths []int, width int) (configs []table.ColumnConfig) {
-	total := 0
-	for _, w := range widths {
-		total += w + columnGap
-	}
-	limits := append([]int{}, widths...)
-	for total -= columnGap; total > width; total-- {
-		widest := 0
-		for i, w := range limits {
-			if w > limits[widest] {
-				widest = i
-			}
+// wrapColumns narrows columns until all fit into width: between words, and where that is not
+// enough, through words; but not in vain, for an id in two parts is hard to copy.
+func wrapColumns(widths, words []int, width int) (configs []table.ColumnConfig) {
+	limits, fit := narrow(widths, words, width)
+	if !fit {
+		least := make([]int, len(words))
+		for i, w := range words {
+			least[i] = min(w, leastColumn)
 		}
-		if limits[widest] <= leastColumn {
-			break
+		if broken, fits := narrow(limits, least, width); fits {
+			limits = broken
 		}
-		limits[widest]--
 	}
 	for i, limit := range limits {
 		if limit < widths[i] {
@@ -84,6 +82,28 @@ func wrapColumns(widths []int, width int) (configs []table.ColumnConfig) {
 		}
 	}
 	return configs
+}
+
+// narrow takes from the widest column that is above its least width, until all fit or none is.
+func narrow(widths, least []int, width int) (limits []int, fit bool) {
+	limits = slices.Clone(widths)
+	total := columnGap * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for ; total > width; total-- {
+		widest := -1
+		for i, w := range limits {
+			if w > least[i] && (widest < 0 || w > limits[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return limits, false
+		}
+		limits[widest]--
+	}
+	return limits, true
 }
 
 // Fit cuts a line that is longer than width.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -135,21 +136,26 @@ func FuzzClean(f *testing.F) {
 // A terminal that is too narrow wraps the widest column; a file gets each row on one line.
 func TestTableFitsTheTerminal(t *testing.T) {
 	t.Parallel()
-	widths := []int{10, 60, 30}
-	limits := map[int]int{}
-	for _, c := range wrapColumns(widths, 80) {
-		limits[c.Number] = c.WidthMax
-	}
-	if len(limits) != 1 || limits[2] != 36 {
-		t.Errorf("columns of %v are limited to %v on 80", widths, limits)
-	}
-	for _, c := range wrapColumns(widths, 5) {
-		if c.WidthMax < leastColumn {
-			t.Errorf("column %d is %d wide", c.Number, c.WidthMax)
+	widths := []int{17, 60, 30}
+	for _, c := range []struct {
+		words []int
+		width int
+		want  map[int]int
+	}{
+		{[]int{17, 8, 9}, 111, map[int]int{}},
+		{[]int{17, 8, 9}, 80, map[int]int{2: 29}},
+		{[]int{17, 8, 9}, 40, map[int]int{2: 9, 3: 10}},
+		{[]int{17, 8, 9}, 35, map[int]int{1: 14, 2: 8, 3: 9}}, // a word is broken where that helps
+		{[]int{17, 8, 9}, 20, map[int]int{2: 8, 3: 9}},        // and not in vain
+		{[]int{17, 40, 9}, 60, map[int]int{2: 30, 3: 9}},
+	} {
+		limits := map[int]int{}
+		for _, config := range wrapColumns(widths, c.words, c.width) {
+			limits[config.Number] = config.WidthMax
 		}
-	}
-	if all := wrapColumns(widths, 104); len(all) > 0 {
-		t.Errorf("what fits is wrapped: %v", all)
+		if !maps.Equal(limits, c.want) {
+			t.Errorf("columns of %v with words of %v are limited to %v on %d, not to %v", widths, c.words, limits, c.width, c.want)
+		}
 	}
 	var b bytes.Buffer
 	long := strings.Repeat("word ", 60) + "end"
