@@ -173,7 +173,11 @@ func commandWithFlag(node *kong.Node, flag string) string {
 
 func aboutWord(node *kong.Node, word string) string {
 	if len(node.Children) == 0 {
-		return fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
+		message := fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
+		if flagNamed(node, "--data") != nil && strings.ContainsAny(word, "={") {
+			message += `; fields go into --data, as in --data '{"field": "value"}'`
+		}
+		return message
 	}
 	known := wordsOf(childrenOf(node, ""))
 	message := fmt.Sprintf("%q has no command %q", node.FullPath(), word)
