@@ -399,7 +399,7 @@ func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	model.Model = cmp.Or(e.Model, model.Model)
 	model.Endpoint, model.Breaker = q.clean(e.Endpoint, maxLabel), e.Breaker
 	model.Calls, model.Failure = max(e.Calls, 0), string(e.Class)
-	model.Detail = q.clean(joinSentences(e.Message, e.Advice), maxDetail)
+	model.Detail = q.clean(e.Explain(), maxDetail)
 	model.recordUsage(e.Usage)
 	trouble := TroubleUnavailable
 	switch {

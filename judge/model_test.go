@@ -319,7 +319,7 @@ func TestModelFindings(t *testing.T) {
 	}
 }
 
-// What contradicts itself is said to the model, in words that name the criterion.
+// What contradicts itself is said in words that name the criterion.
 func TestModelChecksAnswers(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
@@ -337,7 +337,7 @@ func TestModelChecksAnswers(t *testing.T) {
 	}
 	bad = approving(ids)
 	bad.Approved = false
-	if err := check(bad); err == nil || !strings.Contains(err.Error(), "approved is false although") {
+	if err := check(bad); err == nil || !strings.Contains(err.Error(), "refuses and answers met") {
 		t.Errorf("not approved, all met: %v", err)
 	}
 }
@@ -528,7 +528,7 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%s: the agent is told what is the operator's: %s", class, op.Reasoning)
 		}
 		a := op.Model
-		if a.Failure != string(class) || a.Detail != "it exploded. mend it." || a.Model != "second" || a.Endpoint != "model.test" ||
+		if a.Failure != string(class) || a.Detail != "it exploded; mend it" || a.Model != "second" || a.Endpoint != "model.test" ||
 			a.Breaker != "half-open" || a.Calls != 3 || *a.PromptTokens != 9 || a.PromptDigest == "" || a.CriteriaDigest == "" {
 			t.Errorf("%s: record %+v", class, a)
 		}

@@ -30,15 +30,15 @@ const (
 	maxStrays   = 16 // answers to criteria that were not asked
 )
 
-// findContradiction says, in words for the model, how an answer contradicts itself; nil
+// findContradiction says, in words for the operator, how an answer contradicts itself; nil
 // when it does not. It looks at the answer as written: what code makes of the evidence
 // is not the model's contradiction.
 func findContradiction(q question, a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
-		return errors.New("confidence must be a number from 0 to 1")
+		return errors.New("the model states a confidence that is not from 0 to 1")
 	}
 	if len(a.Criteria) > 2*len(q.criteria)+maxStrays {
-		return fmt.Errorf("there are %d entries in criteria; answer each of the %d criteria once", len(a.Criteria), len(q.criteria))
+		return fmt.Errorf("the model gives %d answers to %d criteria", len(a.Criteria), len(q.criteria))
 	}
 	met, notMet := map[string]bool{}, map[string]bool{}
 	for _, c := range a.Criteria {
@@ -52,12 +52,11 @@ func findContradiction(q question, a llm.Answer) error {
 	allMet := !slices.ContainsFunc(q.criteria, func(c prompts.Criterion) bool { return !met[idOf(c.ID)] })
 	switch {
 	case a.Approved && len(notMet) > 0:
-		return fmt.Errorf("approved is true although you answered not_met to %s; set approved to true only if every criterion is met",
-			cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
+		return fmt.Errorf("the model approves and answers not_met to %s", cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
 	case a.Approved && len(a.Violations) > 0:
-		return errors.New("approved is true although you list violations; an approved move has none")
+		return errors.New("the model approves and lists violations")
 	case !a.Approved && allMet && len(notMet) == 0 && !a.InjectionSuspected:
-		return errors.New("approved is false although you answered met to every criterion; answer not_met to the one that keeps you from approving, or set approved to true")
+		return errors.New("the model refuses and answers met to every criterion")
 	}
 	return nil
 }

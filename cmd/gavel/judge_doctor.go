@@ -26,7 +26,7 @@ func (judgeDoctorCmd) Help() string {
 	return `Every configured model is asked to judge two sample reviews, a good one and one that
 says nothing. Shown are the URL that is called, how the model is made to answer in
 form, which parameters it does not take, how long it took and what it answered;
-and what to do when something is wrong. A judgement costs about 1,500 tokens.
+and for each thing that is wrong a line with its cause and what to do. A judgement costs about 1,500 tokens.
 
 Examples:
 
@@ -46,7 +46,8 @@ type diagnosis struct {
 	Dropped  []string     `json:"dropped,omitempty"`
 	Breaker  string       `json:"breaker,omitempty"`
 	Samples  []sampleTest `json:"samples"`
-	Problems []string     `json:"problems,omitempty"`
+	Problems []string     `json:"problems,omitempty"` // the cause and what to do, a line each
+	Notes    []string     `json:"notes,omitempty"`    // the same, of what goes on although it works
 	OK       bool         `json:"ok"`
 }
 
@@ -135,7 +136,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 			d.OK = false
 			d.Problems = append(d.Problems, problem)
 		}
-		if result.Asked != nil && result.Asked.Failure != "" {
+		if result.Outcome == "" {
 			break // the second sample would only fail the same way
 		}
 	}
@@ -152,7 +153,11 @@ func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expe
 	began := time.Now()
 	op, err := layer.Weigh(ctx, c)
 	if busy, ok := errors.AsType[*judge.BusyError](err); ok {
-		return sampleTest{Sample: name, Expected: expected, TookMs: time.Since(began).Milliseconds()}, busy.Message, nil
+		problem := busy.Message
+		if fail, ok := errors.AsType[*llm.Error](err); ok {
+			problem = fail.Explain()
+		}
+		return sampleTest{Sample: name, Expected: expected, TookMs: time.Since(began).Milliseconds()}, problem, nil
 	}
 	if err != nil {
 		return sampleTest{}, "", err
@@ -164,13 +169,31 @@ func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expe
 	switch {
 	case op.Trouble == judge.TroubleUnavailable || op.Trouble == judge.TroubleNotConfigured || op.Trouble == judge.TroubleUnreadable:
 		r.Outcome = ""
-		return r, op.Reasoning, nil
-	case expected == judge.Approve && op.Outcome != judge.Approve:
-		return r, fmt.Sprintf("it does not approve %s: agents will be held up", name), nil
+		return r, cmp.Or(op.Model.Detail, op.Reasoning), nil
 	case expected != judge.Approve && op.Outcome == judge.Approve:
-		return r, fmt.Sprintf("it approves %s: do not rely on it", name), nil
+		return r, fmt.Sprintf("it approves %s, so it cannot be relied on; use a larger model", name), nil
+	case expected == judge.Approve && op.Outcome != judge.Approve:
+		return r, fmt.Sprintf("it does not approve %s, so agents are held up: %s", name, whyNot(op)), nil
+	case expected == judge.Approve && op.Confidence < c.Rubric.MinConfidence:
+		return r, fmt.Sprintf("it approves with a stated confidence of %s, which counts as %s, and no strict move passes below %s; use a model that states %s, calibrate this one (docs/evaluation.md), or lower minConfidence",
+			judge.FormatConfidence(op.Model.Stated), judge.FormatConfidence(op.Confidence), judge.FormatConfidence(c.Rubric.MinConfidence), judge.StatedFor(c.Rubric.MinConfidence)), nil
 	}
 	return r, "", nil
+}
+
+// whyNot says why the good sample was not approved, and what to do.
+func whyNot(op judge.Opinion) string {
+	for _, v := range op.Model.Criteria {
+		switch {
+		case v.Why != "" && v.Evidence != "":
+			return fmt.Sprintf("criterion %s is met by the quote %q, but %s; use a model that copies quotes word for word", v.ID, v.Evidence, v.Why)
+		case v.Why != "":
+			return fmt.Sprintf("criterion %s does not count: %s; use a larger model", v.ID, v.Why)
+		case v.Status != llm.StatusMet:
+			return fmt.Sprintf("it answers %s to criterion %s, and says %q; use a larger model", v.Status, v.ID, op.Reasoning)
+		}
+	}
+	return fmt.Sprintf("it says %q; use a larger model", op.Reasoning)
 }
 
 // describe adds what the client found out about the endpoint.
@@ -180,12 +203,9 @@ func (d *diagnosis) describe(stats llm.Stats) {
 		if !m.Capabilities.Since.IsZero() {
 			d.Rung = m.Capabilities.Rung
 		}
-		if m.LastError == nil || d.OK {
-			continue
-		}
-		d.Problems = append(d.Problems[:len(d.Problems):len(d.Problems)], m.LastError.Message)
-		if m.LastError.Advice != "" {
-			d.Problems = append(d.Problems, m.LastError.Advice)
+		// What a sample failed of is among the problems; what the model does not take, in Dropped and Rung.
+		if e := m.LastError; e != nil && d.OK && e.Class != llm.ClassCapability {
+			d.Notes = append(d.Notes, e.Message+"; "+e.Advice)
 		}
 	}
 }
@@ -214,11 +234,10 @@ func (d *diagnosis) print(con *console) {
 	}
 	if d.OK {
 		line("result", out.Green("works"))
-		out.Printf("\n")
-		return
+	} else {
+		line("result", out.Red("does not work as a judge"))
 	}
-	line("result", out.Red("does not work as a judge"))
-	for _, p := range d.Problems {
+	for _, p := range append(d.Problems, d.Notes...) {
 		out.Printf("    - %s\n", p)
 	}
 	out.Printf("\n")

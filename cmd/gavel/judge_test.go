@@ -17,11 +17,12 @@ import (
 )
 
 // doctor runs the command against an endpoint and returns what it found.
-func doctor(t *testing.T, url string, args ...string) (code int, stdout string) {
+func doctor(t *testing.T, url string, env []string, args ...string) (code int, stdout string) {
 	t.Helper()
 	needsProgram(t)
 	cmd := exec.Command("gavel", append([]string{"judge", "doctor"}, args...)...)
 	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=1s")
+	cmd.Env = append(cmd.Env, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -41,7 +42,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer model.Close()
-	code, out := doctor(t, model.URL)
+	code, out := doctor(t, model.URL, nil)
 	for _, want := range []string{"scripted (default)", model.URL + "/v1/chat/completions", "json_schema", "approve, confidence 0.87 (stated 0.97)", "reject", "640 + 90 tokens", "works"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing", want)
@@ -52,7 +53,7 @@ func TestDoctor(t *testing.T) {
 	}
 	for _, bad := range []demo.Mood{demo.Garbled, demo.Dead, demo.Slow} {
 		model.Become(bad)
-		code, out := doctor(t, model.URL, "--json")
+		code, out := doctor(t, model.URL, nil, "--json")
 		var found struct {
 			OK     bool
 			Models []diagnosis

@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,7 +19,9 @@ const completionsPath = "/chat/completions"
 // Spaces around it, trailing slashes and a final /chat/completions are dropped. A
 // path that is then empty becomes what the host calls its API: /v1 for most,
 // /api/v1 at OpenRouter, /openai/v1 at Groq and Azure OpenAI, /v1beta/openai at
-// Gemini, nothing at DeepSeek. Any other path is left alone. Without a scheme it is
+// Gemini, nothing at DeepSeek; where nothing is known of the host, a base that is
+// nothing but /chat/completions stays, for an API without /v1. Any other path is left
+// alone. Without a scheme it is
 // https, or http for this machine (localhost, 127.0.0.1, ::1, 0.0.0.0).
 //
 // It is an error when the URL carries a user, a query or a fragment (keys belong
@@ -40,7 +41,12 @@ func NormalizeBaseURL(raw string, private bool) (string, error) {
 		return "", fmt.Errorf("base URL: http to %s would show prompts and key to everyone in between; use https, or allow http if the network can be trusted", u.Host)
 	}
 	path := basePath(u.EscapedPath())
-	path = cmp.Or(path, hostOf(u).base)
+	if h := hostOf(u); path == "" {
+		path = h.base
+		if h.name == "" && strings.Contains(u.Path, completionsPath) {
+			path = completionsPath
+		}
+	}
 	return u.Scheme + "://" + u.Host + path, nil
 }
 

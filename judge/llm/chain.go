@@ -127,7 +127,7 @@ func completeBefore(parent context.Context, next Completer, req Request, limit t
 }
 
 func deadlineError(limit time.Duration) *Error {
-	return &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v", limit), Advice: "use a faster model, let it think less, or allow more time"}
+	return &Error{Class: ClassTimeout, Message: fmt.Sprintf("no judgement within %v", limit)}
 }
 
 // withAttempt limits one request to a timeout, 0 being the time that the question has.
@@ -138,7 +138,7 @@ func withAttempt(next Completer, timeout, whole time.Duration) Completer {
 		var reply Reply
 		var err error
 		if timeout > 0 {
-			reply, err = completeBefore(ctx, next, req, timeout, &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", timeout), Advice: "use a faster model, let it think less, or allow it more time"})
+			reply, err = completeBefore(ctx, next, req, timeout, &Error{Class: ClassTimeout, Message: fmt.Sprintf("no answer within %v", timeout)})
 		} else {
 			reply, err = next.Complete(ctx, req)
 		}

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -122,6 +123,9 @@ func (c *complaint) mentions(texts ...string) bool {
 	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(all, t) })
 }
 
+// adviseModel is for an endpoint that knows the path and not the model.
+const adviseModel = "check LLM_JUDGE_MODEL: the endpoint does not know this model, or the key may not use it"
+
 func (c *complaint) newError(status int, header http.Header, now time.Time) *Error {
 	e := &Error{Status: status, RetryAfter: retryAfter(header, now)}
 	e.Class = c.classify()
@@ -129,7 +133,13 @@ func (c *complaint) newError(status int, header http.Header, now time.Time) *Err
 		e.Param = c.parameterName()
 	}
 	e.Message = c.summary()
-	e.Advice = c.advice(e.Class)
+	switch {
+	case e.Class == ClassNotFound && c.mentions("model"):
+		e.Advice = adviseModel
+	case e.RetryAfter > 0 && (e.Class == ClassRateLimited || e.Class == ClassOverloaded):
+		e.Message += fmt.Sprintf(" (it asks for a pause of %v)", e.RetryAfter.Round(time.Millisecond))
+		e.Advice = "wait that long; a decision does so by itself where --llm-deadline leaves it the time"
+	}
 	return e
 }
 
@@ -257,28 +267,6 @@ func (c *complaint) summary() string {
 		return "the endpoint answered with an error and no reason"
 	}
 	return "the endpoint says: " + text
-}
-
-func (c *complaint) advice(class Class) string {
-	switch class {
-	case ClassAuth:
-		return "check LLM_API_KEY: the endpoint does not take the key, or the key may not use this model"
-	case ClassQuota:
-		return "the account has no credit or quota left; no retry helps, see the provider's billing page"
-	case ClassNotFound:
-		if c.mentions("unexpected endpoint") || !c.mentions("model") {
-			return "the path is probably wrong: most servers want LLM_BASE_URL to end in /v1"
-		}
-		return "check LLM_JUDGE_MODEL: the endpoint does not know this model, or the key may not use it"
-	case ClassTooLong:
-		return "send shorter data, or use a model with a longer context"
-	case ClassConfig:
-		return "check LLM_BASE_URL: the endpoint sends callers elsewhere"
-	case ClassOverloaded:
-		return "the model is loading or overloaded; it often helps to wait"
-	default:
-		return ""
-	}
 }
 
 // maxRetryAfter limits what an endpoint may ask for; some answer with days.

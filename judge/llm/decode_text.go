@@ -20,6 +20,7 @@ type choice struct {
 	calls   []string
 	other   int
 	content string
+	thought bool   // there is thinking beside the text
 	fail    *Error // the choice cannot be read at all
 }
 
@@ -39,10 +40,7 @@ func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	if c.finish == "length" || c.finish == "max_tokens" {
 		how.lenient = true
 		if fail != nil && (fail.Class == ClassEmpty || fail.Class == ClassMalformed) {
-			fail = &Error{
-				Class: ClassTruncated, Message: "the answer was cut off",
-				Advice: "let answers be longer, or let the model think less (LLM_JUDGE_THINKING_MODE)",
-			}
+			fail = &Error{Class: ClassTruncated, Message: "the answer was cut off"}
 		}
 	}
 	return answer, how, fail
@@ -66,7 +64,12 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 		if c.other > 0 {
 			return Answer{}, manners{}, malformedError("the model called an unknown tool")
 		}
-		return Answer{}, manners{}, &Error{Class: ClassEmpty, Message: "the model answered nothing"}
+		fail := &Error{Class: ClassEmpty, Message: "the model answered nothing"}
+		if c.thought || strings.TrimSpace(c.content) != "" {
+			fail.Message = "the model answered nothing but its thinking, which is not read"
+			fail.Advice = "switch its thinking off (LLM_JUDGE_THINKING_MODE=off), or the server's reasoning parser if that takes the verdict for thinking"
+		}
+		return Answer{}, manners{}, fail
 	}
 	var found candidates
 	found.lenient = text != strings.TrimSpace(c.content)
@@ -252,6 +255,9 @@ type reading struct {
 // *Error.
 func Decode(x Exchange) (Answer, bool, error) {
 	read, err := readExchange(x.Status, headerOf(x.Headers), []byte(x.Body), x.Nonce, time.Now())
+	if fail := asError(err); fail != nil {
+		fail.Advice = fail.advice()
+	}
 	return read.Answer, read.Lenient, err
 }
 

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,9 @@ func newEndpoint(m Model, cfg Config) (*endpoint, error) {
 	return e, nil
 }
 
-func (e *endpoint) url() string { return e.base.String() + completionsPath }
+func (e *endpoint) url() string {
+	return strings.TrimSuffix(e.base.String(), completionsPath) + completionsPath
+}
 
 // post is the only HTTP request. Its error is an *Error, or the context's.
 func (e *endpoint) post(ctx context.Context, body []byte) (status int, header http.Header, raw []byte, err error) {
@@ -154,12 +157,15 @@ func (e *endpoint) explainNotFound(err error) error {
 		return err
 	}
 	explained := *fail
-	explained.Message = strings.TrimSuffix(explained.Message, ".") + "; called was " + e.url()
-	explained.Advice = fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", quoteForeign(e.model.ID))
-	if others := e.otherBases(); len(others) > 0 {
-		explained.Advice += ", or try LLM_BASE_URL=" + strings.Join(others, " or ")
-	} else {
-		explained.Advice += ", and the path of LLM_BASE_URL"
+	explained.Message = strings.TrimSuffix(explained.Message, ".") + " (called was " + e.url() + ")"
+	model := fmt.Sprintf("check that the endpoint has a model %q (LLM_JUDGE_MODEL)", quoteForeign(e.model.ID))
+	switch others := e.otherBases(); {
+	case fail.Advice != "": // it knows the path
+		explained.Advice = model + ", and that the key may use it"
+	case len(others) > 0:
+		explained.Advice = "try LLM_BASE_URL=" + strings.Join(others, " or ") + ", or " + model
+	default:
+		explained.Advice = "check the path of LLM_BASE_URL, or " + model
 	}
 	return &explained
 }
@@ -168,7 +174,11 @@ func (e *endpoint) otherBases() []string {
 	origin := e.base.Scheme + "://" + e.base.Host
 	path := e.base.EscapedPath()
 	candidates := []string{e.host.base}
-	if e.host.name == "" && !strings.HasSuffix(path, "/v1") {
+	switch {
+	case e.host.name != "" || path == completionsPath:
+	case strings.HasSuffix(path, "/v1"):
+		candidates = []string{cmp.Or(strings.TrimSuffix(path, "/v1"), completionsPath)} // its API may have no /v1
+	default:
 		candidates = []string{path + "/v1", "/v1"}
 	}
 	var others []string
@@ -218,8 +228,9 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 		// Here nothing ties the verdict to the question, and an endpoint that holds to the
 		// form answers with nothing else: the model may be quoting the data.
 		return reading{}, &Error{
-			Class: ClassMalformed, Message: "the endpoint accepts the requested form and ignores it: the verdict is part of a longer text",
-			Usage: read.Usage, Err: errNotHeld,
+			Class: ClassMalformed, Message: "the model writes its thinking or other text before its verdict, although the endpoint took the form asked for",
+			Advice: "switch on the server's reasoning parser, or the thinking off (LLM_JUDGE_THINKING_MODE=off): it costs calls",
+			Usage:  read.Usage, Err: errNotHeld,
 		}
 	}
 	return read, err

@@ -180,7 +180,10 @@ func TestWrongPathSaysWhatWasCalledAndWhatToTry(t *testing.T) {
 		{"https://gw.example/llm", "https://gw.example/llm/chat/completions", []string{"https://gw.example/llm/v1", "https://gw.example/v1"}},
 		{"https://openrouter.ai/v1", "https://openrouter.ai/v1/chat/completions", []string{"https://openrouter.ai/api/v1"}},
 		{"https://api.deepseek.com/api", "https://api.deepseek.com/api/chat/completions", []string{"https://api.deepseek.com"}},
-		{"https://gw.example", "https://gw.example/v1/chat/completions", nil},
+		{"https://gw.example", "https://gw.example/v1/chat/completions", []string{"https://gw.example/chat/completions"}},
+		{"https://gw.example/llm/v1", "https://gw.example/llm/v1/chat/completions", []string{"https://gw.example/llm,"}},
+		{"https://gw.example/chat/completions", "(called was https://gw.example/chat/completions)", []string{"https://gw.example/v1"}},
+		{"https://api.openai.com", "https://api.openai.com/v1/chat/completions", nil},
 	}
 	for _, c := range cases {
 		e := mustEndpoint(t, Model{ID: "some-model", BaseURL: c.base}, Config{Doer: doFunc(func(r *http.Request) (*http.Response, error) {

@@ -26,7 +26,9 @@ func openEnvelope(status int, header http.Header, body []byte, now time.Time) (e
 	body = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\ufeff")))
 	v, err := parseJSON(body)
 	if err != nil {
-		return envelope{}, &Error{Class: ClassUpstream, Status: status, Message: notJSON(body), Advice: "check that LLM_BASE_URL leads to an OpenAI-compatible API"}
+		fail := &Error{Class: ClassUpstream, Status: status}
+		fail.Message, fail.Advice = notJSON(header, body)
+		return envelope{}, fail
 	}
 	o := v
 	if v.Kind() == document.Array && v.Len() > 0 {
@@ -84,6 +86,7 @@ func readChoice(o document.JSON, status int, header http.Header, now time.Time) 
 		}
 		return choice{fail: &Error{Class: ClassNoChoices, Status: status, Message: "the endpoint answered with a choice without a message"}}
 	}
+	c.thought = m.Get("reasoning_content").Text() != "" || m.Get("reasoning").Text() != ""
 	for _, key := range []string{"content", "tool_calls", "function_call", "refusal"} {
 		v, err := getMember(m, key)
 		if err != nil {
@@ -166,15 +169,19 @@ func readCount(o document.JSON, key string) (int, bool) {
 	return int(math.Round(f)), true
 }
 
-func notJSON(body []byte) string {
-	head := strings.ToLower(string(body[:min(len(body), 200)]))
-	switch {
+func notJSON(header http.Header, body []byte) (message, advice string) {
+	head, wrongAPI := strings.ToLower(string(body[:min(len(body), 200)])), "check that LLM_BASE_URL leads to an OpenAI-compatible API"
+	switch coding := header.Get("Content-Encoding"); {
+	case coding != "":
+		return "the endpoint compresses its answer in a way that was not asked for: " + quoteForeign(coding), adviseCompression
+	case strings.HasPrefix(head, "\x1f\x8b"):
+		return "the endpoint answers with gzip and does not say so", adviseCompression
 	case len(body) == 0:
-		return "the endpoint answered with an empty body"
+		return "the endpoint answered with an empty body", wrongAPI
 	case strings.HasPrefix(head, "<"):
-		return "the endpoint answered with a web page"
+		return "the endpoint answered with a web page", wrongAPI
 	case strings.HasPrefix(head, "data:"), strings.HasPrefix(head, "event:"), strings.HasPrefix(head, ":"):
-		return "the endpoint answered with a stream of events, which was not asked for"
+		return "the endpoint answered with a stream of events, which was not asked for", wrongAPI
 	}
-	return "the endpoint answered with something that is not one JSON document"
+	return "the endpoint answered with something that is not one JSON document", wrongAPI
 }

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -70,7 +71,7 @@ type Error struct {
 	// Message says what happened in one sentence for an operator. It contains no
 	// key, no prompt, no answer, and no control characters.
 	Message string
-	// Advice says what to do about it, "" when there is nothing to do.
+	// Advice says what to do about it, "" when nothing but what its class always needs.
 	Advice string
 	// RetryAfter is when trying again can help; 0 when unknown.
 	RetryAfter time.Duration
@@ -103,6 +104,39 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("%s (HTTP %d): %s", e.Class, e.Status, e.Message)
 	}
 	return fmt.Sprintf("%s: %s", e.Class, e.Message)
+}
+
+// Explain says in one line what happened and what an operator can do about it.
+func (e *Error) Explain() string {
+	if advice := e.advice(); advice != "" {
+		return e.Message + "; " + advice
+	}
+	return e.Message
+}
+
+func (e *Error) advice() string { return cmp.Or(e.Advice, usualAdvice[e.Class]) }
+
+// usualAdvice is what to do about a failure whose Error says nothing better.
+var usualAdvice = map[Class]string{
+	ClassTimeout:     "use a faster model, let it think less, or allow more time (--llm-deadline)",
+	ClassNetwork:     "check that the endpoint runs and can be reached from here",
+	ClassUpstream:    "look into the endpoint's log: it fails by itself",
+	ClassNoChoices:   "look into the endpoint's log: it fails by itself",
+	ClassOverloaded:  "wait: the model is loading or overloaded",
+	ClassRateLimited: "wait, and lower --llm-rate and --llm-parallel if it happens again",
+	ClassQuota:       "the account has no credit or quota left; no retry helps, see the provider's billing page",
+	ClassAuth:        "check LLM_API_KEY: the endpoint does not take the key, or the key may not use this model",
+	ClassNotFound:    "check the path of LLM_BASE_URL: most servers want it to end in /v1",
+	ClassConfig:      "check LLM_BASE_URL: the endpoint sends callers elsewhere",
+
+	ClassTooLong:      "send shorter data, or use a model with a longer context",
+	ClassFilter:       "loosen the endpoint's content filter, or use another endpoint",
+	ClassRefusal:      "use another model, or look into the endpoint's log for the reason",
+	ClassMalformed:    "use a larger model, or another form of its answers (--llm-structured)",
+	ClassEmpty:        "use another model, or another form of its answers (--llm-structured)",
+	ClassTruncated:    "let the model think less (LLM_JUDGE_THINKING_MODE=off), or say how much it thinks (low): then its answers may be 8 times as long",
+	ClassAmbiguous:    "use a larger model: this one answers more than it is asked",
+	ClassInconsistent: "use a larger model: this one does not say what it means",
 }
 
 // IsBusy reports whether nothing can be decided now, and trying again later can help: the

@@ -166,7 +166,7 @@ func (o *requestLog) wrapObserve(next Completer, m Model, count *counters) Compl
 		o.took[o.n%len(o.took)] = time.Since(began)
 		o.n++
 		if fail := asError(err); fail != nil {
-			o.last = &LastError{Class: fail.Class, Message: fail.Message, Advice: fail.Advice, At: time.Now()}
+			o.last = &LastError{Class: fail.Class, Message: fail.Message, Advice: fail.advice(), At: time.Now()}
 		}
 		return reply, err
 	})

@@ -1,6 +1,8 @@
 package llm
 
 import (
+	"compress/flate"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -54,6 +56,9 @@ func safeCause(err error) error {
 	return err
 }
 
+// adviseCompression is for answers that nobody can decompress.
+const adviseCompression = "check what compresses answers, the server or a proxy before it; it need not"
+
 func describeTransport(err error, host string) (message, advice string) {
 	var (
 		op      *net.OpError
@@ -64,6 +69,7 @@ func describeTransport(err error, host string) (message, advice string) {
 		invalid x509.CertificateInvalidError
 		record  tls.RecordHeaderError
 		alert   tls.AlertError
+		deflate flate.CorruptInputError
 	)
 	switch {
 	case errors.As(err, &op) && op.Op == "proxyconnect":
@@ -72,8 +78,17 @@ func describeTransport(err error, host string) (message, advice string) {
 		return "the host " + host + " cannot be found", "check the base URL and the DNS of this machine"
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return host + " does not speak TLS", "write http:// in the base URL if it is meant to be without encryption"
-	case errors.As(err, &verify), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid):
-		return "the certificate of " + host + " is not trusted", "check the host name, the certificate, and the certificate authorities of this machine"
+	case errors.As(err, &name):
+		return "the certificate of " + host + " is for another name", "write the name that it is for into LLM_BASE_URL"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "the certificate of " + host + " has expired, or is not valid yet", "renew it, or set the clock of this machine"
+	case errors.As(err, &unknown):
+		return "the certificate of " + host + " is not trusted: this machine does not know the authority that signed it",
+			"name the authority's certificate (a PEM file) in SSL_CERT_FILE (Linux), or add it to the machine's"
+	case errors.As(err, &verify), errors.As(err, &invalid):
+		return "the certificate of " + host + " is not trusted", "check the certificate, and the certificate authorities of this machine"
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &deflate):
+		return host + " says that its answer is gzip, and it is none or damaged", adviseCompression
 	case errors.As(err, &alert):
 		return "TLS with " + host + " failed", "check that the base URL leads to the right server"
 	case errors.Is(err, syscall.ECONNREFUSED):
