@@ -223,7 +223,8 @@ func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []Op
 			Calls: a.Calls, Reasked: a.Reasked, CacheHit: a.CacheHit, Shared: a.Shared, Reused: a.Reused, Refusals: a.Refusals,
 		}
 		if canGovern(p, s) {
-			shown.Criteria, shown.CriteriaDigest, shown.Calibration, shown.Stated = a.Criteria, a.CriteriaDigest, a.Calibration, a.Stated
+			shown.Criteria, shown.CriteriaDigest, shown.Stated = a.Criteria, a.CriteriaDigest, a.Stated
+			shown.Calibration, shown.Uncalibrated = a.Calibration, a.Uncalibrated
 			shown.Samples, shown.Agreeing = a.Samples, a.Agreeing
 		}
 		out[i].Model = &shown

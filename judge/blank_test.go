@@ -142,7 +142,7 @@ func TestEvidenceIsSomethingToJudge(t *testing.T) {
 	}
 }
 
-// A calibration is bound to its prompt, so its model is asked with that.
+// A calibration is bound to its prompt, so its model is asked with that, if it counts at all.
 func TestCalibratedPromptIsAsked(t *testing.T) {
 	t.Parallel()
 	c := newCase(asksModel("The comments say what was compared"))
@@ -150,16 +150,20 @@ func TestCalibratedPromptIsAsked(t *testing.T) {
 		calibrated []string
 		want       string
 		assurance  judge.Assurance
+		groups     int
 	}{
-		{nil, prompts.TransitionV2, judge.AssuranceLLM},
-		{[]string{prompts.TransitionV1}, prompts.TransitionV1, judge.AssuranceLLMCalibrated},
-		{[]string{prompts.TransitionV1, prompts.TransitionV2}, prompts.TransitionV2, judge.AssuranceLLMCalibrated},
+		{nil, prompts.TransitionV2, judge.AssuranceLLM, 0},
+		{[]string{prompts.TransitionV1}, prompts.TransitionV1, judge.AssuranceLLMCalibrated, 100},
+		{[]string{prompts.TransitionV1}, prompts.TransitionV2, judge.AssuranceLLM, 10},
+		{[]string{prompts.TransitionV1, prompts.TransitionV2}, prompts.TransitionV2, judge.AssuranceLLMCalibrated, 100},
+		{[]string{prompts.TransitionV1, prompts.TransitionV2}, prompts.TransitionV2, judge.AssuranceLLM, 10},
 	} {
 		var all []judge.Calibration
 		for _, id := range tt.calibrated {
 			all = append(all, judge.Calibration{
 				Model: "m", PromptDigest: prompts.Digest(id), CriteriaDigest: judge.CriteriaDigest(c.Rubric),
 				Method: judge.MethodPlatt, Platt: &judge.Platt{A: -1}, N: 100,
+				Approvals: &judge.ApprovalFit{N: 100, Groups: tt.groups, Mean: 0.9, Right: 0.9, RightLow: 0.82, ECE: 0.02},
 			})
 		}
 		calibrations, err := judge.NewCalibrations(all)
@@ -167,6 +171,9 @@ func TestCalibratedPromptIsAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 		v, err := gateOver(t, llmtest.New(llmtest.OpenAI(), llmtest.Approver), judge.ModelConfig{Calibrations: calibrations}).Decide(t.Context(), c)
+		if err == nil && (v.Opinions[len(v.Opinions)-1].Model.Uncalibrated != "") != (tt.groups == 10 && len(tt.calibrated) == 2) {
+			t.Errorf("%v: %q", tt.calibrated, v.Opinions[len(v.Opinions)-1].Model.Uncalibrated)
+		}
 		if err != nil || v.Assurance != tt.assurance || v.Opinions[len(v.Opinions)-1].Model.PromptID != tt.want {
 			t.Errorf("%v: %+v, %v", tt.calibrated, v, err)
 		}

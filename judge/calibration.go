@@ -14,9 +14,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Calibration turns the confidence that a model states into the share of its
-// answers that are right, as measured on labelled cases. It holds for one model, one
-// prompt and one set of criteria; for any other it says nothing.
+// Calibration turns the confidence that a model states with an approval into the share of such
+// approvals that are right, as measured on labelled cases. It holds for one model, one
+// prompt and one set of criteria; for any other it says nothing. It is applied where its fit is
+// good enough: see Shortcoming.
 type Calibration struct {
 	// Model is the configured name of the model, as in ModelRecord.Model.
 	Model string `json:"model"`
@@ -27,11 +28,74 @@ type Calibration struct {
 	// Platt goes with MethodPlatt, Isotonic with MethodIsotonic.
 	Platt    *Platt    `json:"platt,omitempty"`
 	Isotonic *Isotonic `json:"isotonic,omitempty"`
-	// N is the number of labelled cases, at least 1.
+	// N is the number of approvals of labelled cases that it was fitted on, at least 1.
 	N int `json:"n"`
+	// Approvals is what it is worth on approvals that it was not fitted on; nil when nobody
+	// measured that.
+	Approvals *ApprovalFit `json:"approvals,omitempty"`
 	// Dataset names them, Fitted says when; both are for people.
 	Dataset string `json:"dataset,omitempty"`
 	Fitted  string `json:"fitted,omitempty"`
+}
+
+// ApprovalFit compares calibrated confidences with the share of approvals that are right, over
+// approvals of labelled cases that nothing was fitted on.
+type ApprovalFit struct {
+	N int `json:"n"`
+	// Groups of like cases that they are in.
+	Groups int `json:"groups"`
+	// Mean of the calibrated confidences, and Right the share that is right, with the lower end
+	// of its two-sided 95 % interval in which a group is one draw.
+	Mean     float64 `json:"mean"`
+	Right    float64 `json:"right"`
+	RightLow float64 `json:"rightLow"`
+	// ECE is the expected calibration error.
+	ECE float64 `json:"ece"`
+}
+
+// What a fit has to show before a confidence counts as calibrated.
+const (
+	fewestFitGroups = 30
+	mostFitError    = 0.1
+	mostOverstated  = 0.1
+)
+
+// Shortcoming says why the calibration is not good enough to be applied, "" when it is. It has to
+// be measured on approvals in at least 30 groups, with an ECE of at most 0.1, and they have to
+// show that on average it does not overstate the share of right approvals by more than 0.1.
+func (c Calibration) Shortcoming() string {
+	f := c.Approvals
+	if f == nil {
+		return "its fit on approvals was not measured; make it anew with gavel eval calibrate"
+	}
+	switch over := f.Mean - f.RightLow; {
+	case f.Groups < fewestFitGroups:
+		return fmt.Sprintf("it was measured on approvals in %d groups, fewer than %d", f.Groups, fewestFitGroups)
+	case f.ECE > mostFitError:
+		return fmt.Sprintf("its ECE on approvals is %.3f, more than %v", f.ECE, mostFitError)
+	case over > mostOverstated:
+		return fmt.Sprintf("it may overstate approvals by %.3f, more than %v: %.3f on average, where %.3f are right, at least %.3f", over, mostOverstated, f.Mean, f.Right, f.RightLow)
+	}
+	return ""
+}
+
+func (f ApprovalFit) validate(path string) error {
+	var errs []error
+	if f.N < 1 || f.Groups < 1 || f.Groups > f.N {
+		errs = append(errs, fmt.Errorf("%s: n is %d and groups is %d; there must be approvals, and no more groups than these", path, f.N, f.Groups))
+	}
+	for _, v := range []struct {
+		name  string
+		share float64
+	}{{"mean", f.Mean}, {"right", f.Right}, {"rightLow", f.RightLow}, {"ece", f.ECE}} {
+		if !(v.share >= 0 && v.share <= 1) {
+			errs = append(errs, fmt.Errorf("%s.%s: is %v, must be 0 to 1", path, v.name, v.share))
+		}
+	}
+	if f.RightLow > f.Right {
+		errs = append(errs, fmt.Errorf("%s.rightLow: is %v, must not be above right (%v)", path, f.RightLow, f.Right))
+	}
+	return errors.Join(errs...)
 }
 
 // CalibrationMethod says how a Calibration was fitted.
@@ -101,6 +165,9 @@ func (c Calibration) validate(path string) error {
 	}
 	if c.N < 1 {
 		wrong("n", "is %d; say on how many labelled cases it was fitted, at least 1", c.N)
+	}
+	if c.Approvals != nil {
+		errs = append(errs, c.Approvals.validate(path+".approvals"))
 	}
 	switch c.Method {
 	case MethodPlatt:
@@ -210,15 +277,37 @@ func (c *Calibrations) Hash() string {
 	return c.hash
 }
 
-// confidence returns the calibrated confidence, with the digest of the calibration; it
-// is shrunk, with "", when none applies.
-func (c *Calibrations) confidence(asked ModelRecord) (confidence float64, digest string) {
-	if c != nil {
-		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
-			return roundConfidence(one.Apply(asked.Stated)), one.digest
+// Shortcomings lists the calibrations that are not good enough to be applied, and why.
+func (c *Calibrations) Shortcomings() (all []string) {
+	if c == nil {
+		return nil
+	}
+	for _, one := range c.bound {
+		if why := one.Shortcoming(); why != "" {
+			all = append(all, fmt.Sprintf("the calibration of %s for the prompt %s and the criteria %s is not applied: %s", one.Model, one.PromptDigest, one.CriteriaDigest, why))
 		}
 	}
-	return shrinkConfidence(asked.Stated), ""
+	slices.Sort(all)
+	return all
+}
+
+// confidence returns the calibrated confidence of an approval, with the digest of the calibration;
+// it is shrunk, with "", when none applies. why says what one that is bound to this lacks.
+func (c *Calibrations) confidence(asked ModelRecord) (confidence float64, digest, why string) {
+	if c != nil {
+		if one, ok := c.bound[binding{asked.Model, asked.PromptDigest, asked.CriteriaDigest}]; ok {
+			if why = one.Shortcoming(); why == "" {
+				return roundConfidence(one.Apply(asked.Stated)), one.digest, ""
+			}
+		}
+	}
+	return shrinkConfidence(asked.Stated), "", why
+}
+
+// applies reports whether there is a calibration good enough for this.
+func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool {
+	one, ok := c.bound[binding{model, promptDigest, criteriaDigest}]
+	return ok && one.Shortcoming() == ""
 }
 
 func digestOf(value any) (string, error) {
@@ -236,7 +325,8 @@ const calibrationsVersion = 1
 //
 //	{"v": 1, "calibrations": [{"model": "gpt-5-mini", "promptDigest": "sha256:…",
 //	  "criteriaDigest": "sha256:…", "method": "platt", "platt": {"a": -0.7, "b": 0.2},
-//	  "n": 240, "dataset": "reviews", "fitted": "2026-11-20"}]}
+//	  "n": 240, "dataset": "reviews", "fitted": "2026-11-20",
+//	  "approvals": {"n": 160, "groups": 120, "mean": 0.86, "right": 0.88, "rightLow": 0.81, "ece": 0.04}}]}
 //
 // It is strict: unknown, missing and duplicate keys, null, and values without a meaning
 // are errors that say where. A file that is not understood must not pass for one that
@@ -270,6 +360,18 @@ func readCalibration(r *document.ObjectReader) Calibration {
 	}
 	if n := r.IntPtr("n"); n != nil {
 		c.N = *n
+	}
+	if f := r.Object("approvals"); f != nil {
+		c.Approvals = &ApprovalFit{
+			Mean: readNumber(f, f.Value("mean")), Right: readNumber(f, f.Value("right")), RightLow: readNumber(f, f.Value("rightLow")), ECE: readNumber(f, f.Value("ece")),
+		}
+		for name, into := range map[string]*int{"n": &c.Approvals.N, "groups": &c.Approvals.Groups} {
+			if n := f.IntPtr(name); n != nil {
+				*into = *n
+			}
+		}
+		f.Require("n", "groups", "mean", "right", "rightLow", "ece")
+		f.Unknown()
 	}
 	if p := r.Object("platt"); p != nil {
 		c.Platt = &Platt{A: readNumber(p, p.Value("a")), B: readNumber(p, p.Value("b"))}

@@ -12,10 +12,11 @@ import (
 
 // entry is one calibration as it stands in a file, with changes; "" removes a key.
 func entryOf(changes ...string) string {
-	fields := []string{"model", "promptDigest", "criteriaDigest", "method", "platt", "isotonic", "n", "dataset", "fitted"}
+	fields := []string{"model", "promptDigest", "criteriaDigest", "method", "platt", "isotonic", "n", "dataset", "fitted", "approvals"}
 	values := map[string]string{
 		"model": `"m"`, "promptDigest": `"sha256:p"`, "criteriaDigest": `"sha256:c"`, "method": `"platt"`,
 		"platt": `{"a":-0.7,"b":0.2}`, "n": "240", "dataset": `"reviews"`, "fitted": `"2026-11-20"`,
+		"approvals": `{"n":160,"groups":120,"mean":0.86,"right":0.88,"rightLow":0.81,"ece":0.04}`,
 	}
 	for i := 0; i < len(changes); i += 2 {
 		values[changes[i]] = changes[i+1]
@@ -85,6 +86,12 @@ func TestParseCalibrationsRefuses(t *testing.T) {
 		{"x above 1", fileOf(isotonicEntry("[0,1.1]", "[0,1]")), "calibrations[0].isotonic.x[1]: is 1.1, must be 0 to 1"},
 		{"y below 0", fileOf(isotonicEntry("[0,1]", "[-0.1,1]")), "calibrations[0].isotonic.y[0]: is -0.1, must be 0 to 1"},
 		{"a point that is none", fileOf(isotonicEntry("[0,null]", "[0,1]")), "/calibrations/0/isotonic/x/1: expected a number, got null"},
+		{"half a fit", fileOf(entryOf("approvals", `{"n":1}`)), `/calibrations/0/approvals: missing key "groups"`},
+		{"a fit with more", fileOf(entryOf("approvals", `{"n":1,"x":1}`)), `/calibrations/0/approvals/x: unknown key "x"`},
+		{"more groups than approvals", fileOf(entryOf("approvals", `{"n":1,"groups":2,"mean":1,"right":1,"rightLow":0.1,"ece":0}`)), "calibrations[0].approvals: n is 1 and groups is 2"},
+		{"a fit of nothing", fileOf(entryOf("approvals", `{"n":0,"groups":0,"mean":1,"right":1,"rightLow":0.1,"ece":0}`)), "calibrations[0].approvals: n is 0"},
+		{"a share above 1", fileOf(entryOf("approvals", `{"n":9,"groups":9,"mean":1.1,"right":1,"rightLow":0.1,"ece":0}`)), "calibrations[0].approvals.mean: is 1.1"},
+		{"a bound above the share", fileOf(entryOf("approvals", `{"n":9,"groups":9,"mean":1,"right":0.5,"rightLow":0.6,"ece":0}`)), "calibrations[0].approvals.rightLow: is 0.6"},
 		{"two for the same", fileOf(entryOf(), entryOf("promptDigest", `"sha256:q"`), isotonicEntry("[0]", "[0]")), "calibrations[2]: model, promptDigest and criteriaDigest are those of calibrations[0]"},
 		{"two flaws", fileOf(entryOf("n", "0"), entryOf("method", `"x"`)), "calibrations[1].method"},
 	} {
@@ -129,15 +136,44 @@ func TestCalibrationsHoldForWhatTheyWereFittedOn(t *testing.T) {
 		{"other criteria", ModelRecord{Model: "m", PromptDigest: bound.PromptDigest, CriteriaDigest: "sha256:x"}, 0.9, 0.82, false},
 	} {
 		tt.asked.Stated = tt.stated
-		got, digest := c.confidence(tt.asked)
-		if math.Abs(got-tt.want) > 1e-9 || (digest != "") != tt.fits {
+		got, digest, why := c.confidence(tt.asked)
+		if math.Abs(got-tt.want) > 1e-9 || (digest != "") != tt.fits || why != "" {
 			t.Errorf("%s: %v %q, want %v", tt.name, got, digest, tt.want)
 		}
 	}
-	_, first := c.confidence(bound)
-	_, second := c.confidence(other)
+	_, first, _ := c.confidence(bound)
+	_, second, _ := c.confidence(other)
 	if first == second || !strings.HasPrefix(first, "sha256:") {
 		t.Errorf("digests %q and %q", first, second)
+	}
+}
+
+// What is not shown to fit approvals is not applied, and says why.
+func TestCalibrationsHaveToFit(t *testing.T) {
+	t.Parallel()
+	bound := ModelRecord{Model: "m", PromptDigest: "sha256:p", CriteriaDigest: "sha256:c", Stated: 0.99}
+	for _, tt := range []struct {
+		name, approvals, why string // "": good enough
+	}{
+		{"not measured", "", "was not measured"},
+		{"on the limits", `{"n":30,"groups":30,"mean":0.9,"right":0.85,"rightLow":0.8,"ece":0.1}`, ""},
+		{"few groups", `{"n":600,"groups":29,"mean":0.9,"right":0.9,"rightLow":0.85,"ece":0.01}`, "in 29 groups, fewer than 30"},
+		{"a bad fit", `{"n":600,"groups":300,"mean":0.9,"right":0.9,"rightLow":0.85,"ece":0.101}`, "its ECE on approvals is 0.101, more than 0.1"},
+		{"a lenient judge", `{"n":600,"groups":300,"mean":0.94,"right":0.8,"rightLow":0.75,"ece":0.1}`, "it may overstate approvals by 0.190, more than 0.1: 0.940 on average, where 0.800 are right, at least 0.750"},
+		{"too few to show it", `{"n":31,"groups":31,"mean":0.9,"right":0.9,"rightLow":0.75,"ece":0.05}`, "may overstate"},
+		{"modest", `{"n":600,"groups":300,"mean":0.75,"right":0.84,"rightLow":0.8,"ece":0.09}`, ""},
+	} {
+		c, err := ParseCalibrations([]byte(fileOf(entryOf("approvals", tt.approvals))))
+		if err != nil {
+			t.Fatal(tt.name, err)
+		}
+		got, digest, why := c.confidence(bound)
+		if (tt.why == "") != (digest != "") || (tt.why == "") != (why == "") || !strings.Contains(why, tt.why) || (tt.why != "") != (got == shrinkConfidence(0.99)) {
+			t.Errorf("%s: %v %q %q", tt.name, got, digest, why)
+		}
+		if all := strings.Join(c.Shortcomings(), "\n"); !strings.Contains(all, tt.why) || (all == "") != (tt.why == "") || c.applies("m", "sha256:p", "sha256:c") != (tt.why == "") {
+			t.Errorf("%s: %s", tt.name, all)
+		}
 	}
 }
 
@@ -175,7 +211,7 @@ func TestCalibrationsHash(t *testing.T) {
 func TestCalibrationRoundTrip(t *testing.T) {
 	t.Parallel()
 	all := []Calibration{
-		{Model: "m", PromptDigest: "p", CriteriaDigest: "c", Method: MethodPlatt, Platt: &Platt{A: -1.5}, N: 1},
+		{Model: "m", PromptDigest: "p", CriteriaDigest: "c", Method: MethodPlatt, Platt: &Platt{A: -1.5}, N: 1, Approvals: &ApprovalFit{N: 40, Groups: 30, Mean: 0.9, Right: 0.95, RightLow: 0.9, ECE: 0.01}},
 		{Model: "m", PromptDigest: "p", CriteriaDigest: "d", Method: MethodIsotonic, Isotonic: &Isotonic{X: []float64{0.5}, Y: []float64{0.25}}, N: 9, Dataset: "x"},
 	}
 	text, err := json.Marshal(map[string]any{"v": 1, "calibrations": all})
@@ -252,9 +288,9 @@ func FuzzParseCalibrations(f *testing.F) {
 			return
 		}
 		for at := range c.bound {
-			got, digest := c.confidence(ModelRecord{Model: at.model, PromptDigest: at.prompt, CriteriaDigest: at.criteria, Stated: 0.8})
-			if !(got >= 0 && got <= 1) || digest == "" {
-				t.Errorf("%v %q", got, digest)
+			got, digest, why := c.confidence(ModelRecord{Model: at.model, PromptDigest: at.prompt, CriteriaDigest: at.criteria, Stated: 0.8})
+			if !(got >= 0 && got <= 1) || (digest == "") == (why == "") {
+				t.Errorf("%v %q %q", got, digest, why)
 			}
 		}
 	})

@@ -229,7 +229,7 @@ func (m *modelLayer) promptFor(r Rubric) string {
 	}
 	criteria := CriteriaDigest(r)
 	for _, id := range editions {
-		if _, ok := m.Calibrations.bound[binding{model, prompts.Digest(id), criteria}]; ok {
+		if m.Calibrations.applies(model, prompts.Digest(id), criteria) {
 			return id
 		}
 	}

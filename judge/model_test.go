@@ -389,6 +389,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 	fitted, err := NewCalibrations([]Calibration{{
 		Model: "first", PromptDigest: q.prompt.Digest, CriteriaDigest: CriteriaDigest(c.Rubric),
 		Method: MethodIsotonic, Isotonic: &Isotonic{X: []float64{0, 1}, Y: []float64{0.2, 0.7}}, N: 100,
+		Approvals: &ApprovalFit{N: 100, Groups: 100, Mean: 0.6, Right: 0.6, RightLow: 0.5, ECE: 0.02},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -403,7 +404,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 		fits   bool
 	}{
 		{"approves", approving(ids), c, 0.65, true},
-		{"rejects", rejecting(ids), c, 0.6, true},
+		{"rejects", rejecting(ids), c, 0.74, false},
 		{"another model", approving(ids), reviewCase(func(c *Case) { c.Rubric.Model = "second" }), 0.82, false},
 		{"other criteria", approving(ids), reviewCase(func(c *Case) { c.Rubric.Criteria[0] += "!" }), 0.82, false},
 		{"code says no, not the model", suspicious, c, 0.5, false},

@@ -92,7 +92,10 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	// and its words are about something else.
 	if a.Approved == (op.Outcome == Approve) {
 		op.Reasoning = q.clean(a.Reasoning, maxWords)
-		op.Confidence, model.Calibration = m.Calibrations.confidence(model)
+		op.Confidence = shrinkConfidence(model.Stated)
+		if op.Outcome == Approve { // calibrations are of approvals
+			op.Confidence, model.Calibration, model.Uncalibrated = m.Calibrations.confidence(model)
+		}
 	}
 	if model.Calibration != "" {
 		op.Assurance = AssuranceLLMCalibrated

@@ -151,7 +151,10 @@ type ModelRecord struct {
 	// Calibration is the digest of the calibration that was applied, "" when the
 	// stated confidence was shrunk instead.
 	Calibration string `json:"calibration,omitempty"`
-	Rung        string `json:"rung,omitempty"`
+	// Uncalibrated is why a calibration bound to all of this was not applied to an approval, ""
+	// when it was or there is none.
+	Uncalibrated string `json:"uncalibrated,omitempty"`
+	Rung         string `json:"rung,omitempty"`
 	// Lenient is true when the answer was unmistakable but not in the form asked for.
 	Lenient bool `json:"lenient,omitempty"`
 	// Failure is the class of what went wrong (judge/llm.Class), ""

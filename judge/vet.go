@@ -111,7 +111,7 @@ func recordFlawOf(a *ModelRecord) string {
 	size := 0
 	for _, s := range []string{
 		a.Model, a.Reported, a.Endpoint, a.Fingerprint, a.PromptID, a.PromptDigest, a.CriteriaDigest,
-		a.Calibration, a.Rung, a.Failure, a.Detail, a.Breaker,
+		a.Calibration, a.Uncalibrated, a.Rung, a.Failure, a.Detail, a.Breaker,
 	} {
 		size += len(s)
 	}

@@ -55,7 +55,7 @@ func overconfidentSet(t *testing.T, n int) (path string, brain llmtest.Brain) {
 // same recorded answers come near the shares that are right.
 func TestFittedCalibrationIsUsed(t *testing.T) {
 	t.Parallel()
-	cases, brain := overconfidentSet(t, 180)
+	cases, brain := overconfidentSet(t, 450)
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), brain))
 	defer provider.Close()
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func TestFittedCalibrationIsUsed(t *testing.T) {
 		if code := run(t.Context(), []string{"eval", "calibrate", results, "--method", string(method), "--date", "2026-01-15", "--out", file}, strings.NewReader(""), &b, &b); code != term.ExitOK {
 			t.Fatalf("%s: exit code %d\n%s", method, code, b.String())
 		}
-		if !strings.Contains(b.String(), "60 of 120 answers right on cal") || !strings.Contains(b.String(), "on test (60): Brier ") {
+		if !strings.Contains(b.String(), "150 of 300 approvals right on cal, in 300 groups") || !strings.Contains(b.String(), "on test 75 of 150 approvals right in 150 groups: confidence 0.783 before, 0.5") || !strings.Contains(b.String(), "good enough: approvals count") {
 			t.Errorf("%s: %s", method, b.String())
 		}
 		code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--llm-calibration", file, "--out", fitted, cases)
@@ -82,11 +82,51 @@ func TestFittedCalibrationIsUsed(t *testing.T) {
 			t.Fatalf("%s: exit code %d\n%s", method, code, out)
 		}
 		after := reportIn(t, fitted)
-		if got := after.Cost.Assurance; len(got) != 1 || got[0] != (eval.Tally{Name: string(judge.AssuranceLLMCalibrated), Count: 60}) {
+		if got := after.Cost.Assurance; len(got) != 1 || got[0] != (eval.Tally{Name: string(judge.AssuranceLLMCalibrated), Count: 150}) {
 			t.Errorf("%s: assurances %v", method, got)
+		}
+		if says := judgedWith(t, provider.URL, tape, cases, unmeasured(t, file)); says != string(judge.AssuranceLLM) {
+			t.Errorf("%s: a calibration that nobody measured on approvals counts as %s", method, says)
 		}
 		if after.Probability.ECE > 0.06 || after.Probability.ECE >= before.Probability.ECE || *after.Probability.Brier.Value >= *before.Probability.Brier.Value {
 			t.Errorf("%s: ECE %v, shrunk %v; Brier %v, shrunk %v", method, after.Probability.ECE, before.Probability.ECE, *after.Probability.Brier.Value, *before.Probability.Brier.Value)
 		}
 	}
+}
+
+// unmeasured returns the file of calibrations as earlier versions wrote it.
+func unmeasured(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	delete(all["calibrations"].([]any)[0].(map[string]any), "approvals")
+	if text, err = json.Marshal(all); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// judgedWith returns the one assurance of the test cases judged with a calibration, and requires
+// a word on why it is not applied.
+func judgedWith(t *testing.T, provider, tape, cases, calibration string) string {
+	t.Helper()
+	results := filepath.Join(t.TempDir(), "results.json")
+	code, out := evalRun(t, provider, "--split", "test", "--cassette", tape, "--llm-calibration", calibration, "--out", results, cases)
+	if code != term.ExitOK || !strings.Contains(out, "is not applied: its fit on approvals was not measured") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	all := reportIn(t, results).Cost.Assurance
+	if len(all) != 1 || all[0].Count != 150 {
+		t.Fatalf("assurances %v", all)
+	}
+	return all[0].Name
 }

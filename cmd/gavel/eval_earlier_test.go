@@ -68,12 +68,12 @@ func TestEarlierEvaluation(t *testing.T) {
 	}
 }
 
-// dropVarying removes times, sentences, which may be worded otherwise, and the bounds of rates,
-// which have come to count groups.
+// dropVarying removes times, sentences, which may be worded otherwise, the bounds of rates, which
+// have come to count groups, and the figures of approvals, which are newer.
 func dropVarying(v any) {
 	switch v := v.(type) {
 	case map[string]any:
-		for _, key := range []string{"tookNs", "tookMs", "latency", "deterministic", "reasoning", "notes"} {
+		for _, key := range []string{"tookNs", "tookMs", "latency", "deterministic", "reasoning", "notes", "approvalConfidence"} {
 			delete(v, key)
 		}
 		if _, isRate := v["k"]; isRate {

@@ -208,15 +208,17 @@ type evalCalibrateCmd struct {
 }
 
 func (evalCalibrateCmd) Help() string {
-	return `Fits, for each model, prompt and set of criteria, what its stated confidence is worth: on
-the cases of the split cal. What it gains is measured on test.
+	return `Fits, for each model, prompt and set of criteria, what the confidence of its approvals is
+worth: on the split cal. What it gains is measured on the approvals of test. A calibration
+counts where that fit is good enough (docs/evaluation.md has the rule); the file has the others
+too, so that a decision can say why they do not count.
 
 Examples:
 
     gavel eval calibrate results.json --out calibration.json
     gavel mcp --llm-calibration calibration.json ...
 
-Exit codes: 0 written, 1 nothing could be fitted, 2 wrong usage, 3 it cannot be written.`
+Exit codes: 0 written, 1 none is good enough, 2 wrong usage, 3 it cannot be written.`
 }
 
 func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
@@ -230,23 +232,35 @@ func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
 		return term.UsageErrorf("", "%w", err)
 	}
 	var all []judge.Calibration
+	good := false
 	for _, f := range fittings {
-		con.out.Printf("%s, prompt %s, criteria %s: %d of %d answers right on cal\n", f.Model, cmp.Or(f.PromptDigest, "unknown"), cmp.Or(f.CriteriaDigest, "unknown"), f.Right, f.Fitted)
+		con.out.Printf("%s, prompt %s, criteria %s: %d of %d approvals right on cal, in %d groups\n", f.Model, cmp.Or(f.PromptDigest, "unknown"), cmp.Or(f.CriteriaDigest, "unknown"), f.Right, f.Fitted, f.Groups)
 		if f.Before != nil && f.After != nil {
-			con.out.Printf("  on test (%d): Brier %.3f before, %.3f after; ECE %.3f before, %.3f after\n", f.Before.N, f.Before.Brier, f.After.Brier, f.Before.ECE, f.After.ECE)
+			con.out.Printf("  on test %d of %d approvals right in %d groups: confidence %.3f before, %.3f after; Brier %.3f before, %.3f after; ECE %.3f before, %.3f after\n",
+				f.After.Right.K, f.After.N, f.After.Groups, f.Before.Mean, f.After.Mean, f.Before.Brier, f.After.Brier, *f.Before.ECE.Value, *f.After.ECE.Value)
 		}
 		for _, w := range f.Warnings {
 			con.out.Printf("  %s\n", w)
 		}
-		if f.Calibration != nil {
-			all = append(all, *f.Calibration)
+		if f.Calibration == nil {
+			continue
 		}
+		all = append(all, *f.Calibration)
+		if why := f.Calibration.Shortcoming(); why != "" {
+			con.out.Printf("  not good enough, so its answers stay uncalibrated: %s\n", why)
+			continue
+		}
+		good = true
+		con.out.Printf("  good enough: approvals count as llm_calibrated\n")
 	}
 	if len(all) == 0 {
 		con.out.Printf("Nothing could be fitted; nothing was written.\n")
 		return term.ErrBad
 	}
-	return c.write(all)
+	if err := c.write(all); err != nil || good {
+		return err
+	}
+	return term.ErrBad
 }
 
 // write writes only what the judge will read.

@@ -88,6 +88,9 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 		if m.calibrations, err = judge.ParseCalibrations(raw); err != nil {
 			return nil, term.UsageErrorf("", "--llm-calibration %s: %w", f.Calibration, err)
 		}
+		for _, s := range m.calibrations.Shortcomings() {
+			log.Warn("--llm-calibration", "why", s)
+		}
 	}
 	if f.Cassette != "" && f.CassetteFor != modeLive {
 		if m.cassette, err = llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer()); err != nil {

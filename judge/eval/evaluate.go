@@ -26,6 +26,9 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.Weighted = weightRows(s.rows)
 	all, groups := listForecasts(s.rows)
 	r.Probability = scoreProbability(all, groups, o)
+	if approvals := slices.DeleteFunc(slices.Clone(all), func(f forecast) bool { return !f.leans }); len(approvals) > 0 {
+		r.ApprovalConfidence = scoreConfidence(approvals, func(p float64) float64 { return p }, o)
+	}
 	r.Selective = riskCurve(listAnswers(all), o.Confidence)
 	r.Approvals = riskCurve(listApprovals(all), o.Confidence)
 	r.Flips = s.countFlips(o.Confidence)

@@ -17,49 +17,47 @@ type Fitting struct {
 	Model          string `json:"model"`
 	PromptDigest   string `json:"promptDigest"`
 	CriteriaDigest string `json:"criteriaDigest"`
-	Fitted         int    `json:"fitted"` // answers of the split cal
+	Fitted         int    `json:"fitted"` // approvals of the split cal
+	Groups         int    `json:"groups"` // that these are in
 	Right          int    `json:"right"`  // of those
-	// Before and After are figures on the split test: of the confidence as the model
-	// stated it, and as calibrated. nil when there are no such answers.
+	// Before and After are figures on the approvals of the split test: of the confidence as the
+	// model stated it, and as calibrated. nil when there are no such approvals.
 	Before *ConfidenceScore `json:"before,omitempty"`
 	After  *ConfidenceScore `json:"after,omitempty"`
 	// Warnings say what weakens it, or why there is none.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// ConfidenceScore says how well confidences fit the share of right answers.
+// ConfidenceScore says how well the confidences of approvals fit the share that is right.
 type ConfidenceScore struct {
-	N     int     `json:"n"`
-	Right Rate    `json:"right"`
-	Mean  float64 `json:"mean"` // confidence
-	Brier float64 `json:"brier"`
-	ECE   float64 `json:"ece"`
+	N      int     `json:"n"`
+	Groups int     `json:"groups"`
+	Right  Rate    `json:"right"`
+	Mean   float64 `json:"mean"` // confidence
+	Brier  float64 `json:"brier"`
+	// ECE is the expected calibration error over Bins, of at least twenty approvals each. Where
+	// the fit is perfect it is above 0 all the same, by chance.
+	ECE Estimate `json:"ece"`
 	// LogLoss in nats, with confidences held between 0.001 and 0.999.
 	LogLoss float64 `json:"logLoss"`
 	Bins    []Bin   `json:"bins"`
 }
 
-// fewForFit is where Platt's two numbers begin to mean something, fewForIsotonic where
-// a free line does.
-const (
-	fewForFit      = 20
-	fewForIsotonic = 200
-)
+// fewForIsotonic is where a free line begins to mean something.
+const fewForIsotonic = 200
 
-type statement struct {
-	stated float64
-	right  bool
-	group  uint32
-}
+// leastBin is how many approvals a bin has at least, where there are so many.
+const leastBin = 20
 
 type bindingKey struct{ model, prompt, criteria string }
 
-// Calibrate fits a calibration for each model, prompt and set of criteria on the cases
-// of the split Cal, and measures it on those of Test. Dataset and fitted (a date) are
-// words for the file. The error says what is out of range.
+// Calibrate fits a calibration for each model, prompt and set of criteria on the model's approvals
+// of cases of the split Cal, and measures it on those of Test in groups that Cal does not have.
+// Dataset and fitted (a date) are words for the file. The error says what is out of range.
 //
-// An answer of the model is right when it approved a case that should be approved or
-// did not approve one that must not be, whatever policy made of it afterwards.
+// Refusals count for nothing: minConfidence acts on approvals, and a model that is sure of its
+// refusals, and right, would lend the certainty to approvals. An approval is right when the case
+// should be approved, whatever policy made of it afterwards.
 func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, dataset, fitted string, o Options) ([]Fitting, error) {
 	if method != judge.MethodPlatt && method != judge.MethodIsotonic {
 		return nil, fmt.Errorf("eval: calibration method %.40q is unknown; use %q or %q", method, judge.MethodPlatt, judge.MethodIsotonic)
@@ -68,12 +66,13 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 		return nil, err
 	}
 	o = o.withDefaults()
-	part := func(s Split) map[bindingKey][]statement {
+	part := func(s Split, cases []Case) map[bindingKey][]forecast {
 		o := o
 		o.Splits = []Split{s}
-		return groupStatements(joinResults(cases, results, o).rows)
+		return listStated(joinResults(cases, results, o).rows)
 	}
-	cal, test := part(Cal), part(Test)
+	unseen, left := dropSeen(cases)
+	cal, test := part(Cal, cases), part(Test, unseen)
 	keys := map[bindingKey]bool{}
 	for key := range cal {
 		keys[key] = true
@@ -84,15 +83,16 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	all := []Fitting{}
 	for key := range keys {
 		f := Fitting{Model: key.model, PromptDigest: key.prompt, CriteriaDigest: key.criteria, Fitted: len(cal[key])}
+		sizes := groupSizes{}
 		for _, s := range cal[key] {
-			if s.right {
-				f.Right++
-			}
+			sizes.add(s.group)
+			f.Right += int(s.value())
 		}
+		f.Groups = len(sizes)
 		f.fit(cal[key], method, dataset, fitted)
 		f.measure(test[key], o)
-		if says := sharedGroups(cases); says != "" {
-			f.Warnings = append(f.Warnings, says)
+		if left > 0 {
+			f.Warnings = append(f.Warnings, leftOut(left))
 		}
 		all = append(all, f)
 	}
@@ -102,71 +102,52 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	return all, nil
 }
 
-// sharedGroups reports groups with cases in both Cal and Test: a fit on one has then
-// seen some of the other.
-func sharedGroups(cases []Case) string {
-	in := map[Split]map[string]bool{Cal: {}, Test: {}}
-	shared := 0
-	for _, c := range cases {
-		of, other := in[c.Split], in[Cal]
-		if c.Split == Cal {
-			other = in[Test]
-		}
-		if c.Group == "" || of == nil || of[c.Group] {
-			continue
-		}
-		of[c.Group] = true
-		if other[c.Group] {
-			shared++
-		}
-	}
-	if shared == 0 {
-		return ""
-	}
-	return fmt.Sprintf("groups in both cal and test: %d; the test cases are not new, and figures on them are too good (gavel eval lint lists them)", shared)
-}
-
-func groupStatements(rows []row) map[bindingKey][]statement {
-	all := map[bindingKey][]statement{}
+// listStated lists approvals with the confidence that the model stated.
+func listStated(rows []row) map[bindingKey][]forecast {
+	all := map[bindingKey][]forecast{}
 	group, last := uint32(0), ""
 	for _, w := range rows {
 		r := w.r
 		if w.group != last {
 			group, last = group+1, w.group
 		}
-		if _, ok := approvalProbability(r); !ok || r.Stated == nil || !(*r.Stated >= 0 && *r.Stated <= 1) {
+		if _, ok := approvalProbability(r); !ok || !leansToApprove(r) || r.Stated == nil || !(*r.Stated >= 0 && *r.Stated <= 1) {
 			continue
 		}
 		key := bindingKey{r.Model, r.PromptDigest, r.CriteriaDigest}
-		all[key] = append(all[key], statement{*r.Stated, leansToApprove(r) != w.mustNot(), group})
+		all[key] = append(all[key], forecast{p: *r.Stated, good: !w.mustNot(), group: group, leans: true})
 	}
 	return all
 }
 
 // fit leaves Calibration nil, with a warning, where one would mislead.
-func (f *Fitting) fit(all []statement, method judge.CalibrationMethod, dataset, fitted string) {
+func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, fitted string) {
 	warn := func(format string, args ...any) { f.Warnings = append(f.Warnings, fmt.Sprintf(format, args...)) }
 	switch {
 	case f.Model == "" || f.PromptDigest == "" || f.CriteriaDigest == "":
 		warn("the results do not say for which model, prompt and criteria they hold, so nothing can be bound to them")
 		return
-	case len(all) < fewForFit:
-		warn("there are %d answers in the split cal; %d are needed", len(all), fewForFit)
+	case f.Groups < fewGroups:
+		warn("the approvals of the split cal are in %d groups; %d are needed", f.Groups, fewGroups)
 		return
-	case f.Right == 0 || f.Right == len(all):
-		warn("all %d answers in the split cal are %s: there is nothing to tell apart", len(all), map[bool]string{true: "wrong", false: "right"}[f.Right == 0])
+	case f.Right == 0:
+		warn("all %d approvals of the split cal are wrong: no confidence makes them better", len(all))
 		return
 	}
 	c := judge.Calibration{Model: f.Model, PromptDigest: f.PromptDigest, CriteriaDigest: f.CriteriaDigest, Method: method, N: len(all), Dataset: dataset, Fitted: fitted}
 	p, good := make([]float64, len(all)), make([]bool, len(all))
 	for i, s := range all {
-		p[i], good[i] = s.stated, s.right
+		p[i], good[i] = s.p, s.good
 	}
 	if method == judge.MethodIsotonic {
 		if len(all) < fewForIsotonic {
-			warn("isotonic regression on %d answers follows chance; platt is better below %d", len(all), fewForIsotonic)
+			warn("isotonic regression on %d approvals follows chance; platt is better below %d", len(all), fewForIsotonic)
 		}
 		c.Isotonic = new(FitIsotonic(p, good))
+		// So many without a wrong one are not certainty (Laplace's rule of succession).
+		for i, y := range c.Isotonic.Y {
+			c.Isotonic.Y[i] = min(y, float64(f.Groups+1)/float64(f.Groups+2))
+		}
 	} else {
 		platt := FitPlatt(p, good)
 		if platt.A > 0 {
@@ -182,29 +163,35 @@ func (f *Fitting) fit(all []statement, method judge.CalibrationMethod, dataset, 
 	f.Calibration = &c
 }
 
-func (f *Fitting) measure(test []statement, o Options) {
+func (f *Fitting) measure(test []forecast, o Options) {
 	if len(test) == 0 {
-		f.Warnings = append(f.Warnings, "there are no answers in the split test: what the calibration is worth is not known")
+		f.Warnings = append(f.Warnings, "there are no approvals in the split test: what the calibration is worth is not known")
 		return
 	}
 	f.Before = scoreConfidence(test, func(p float64) float64 { return p }, o)
-	if f.Calibration != nil {
-		c := *f.Calibration
+	if c := f.Calibration; c != nil {
 		f.After = scoreConfidence(test, c.Apply, o)
+		c.Approvals = &judge.ApprovalFit{N: f.After.N, Groups: f.After.Groups, Mean: f.After.Mean, Right: *f.After.Right.Value, RightLow: f.After.Right.Low, ECE: *f.After.ECE.Value}
 		if f.After.Brier > f.Before.Brier {
 			f.Warnings = append(f.Warnings, fmt.Sprintf("on the split test it makes the Brier score worse: %.4g before, %.4g after", f.Before.Brier, f.After.Brier))
 		}
 	}
 }
 
-func scoreConfidence(all []statement, confidence func(float64) float64, o Options) *ConfidenceScore {
-	sorted, squares, sizes := make([]forecast, len(all)), 0.0, groupSizes{}
-	for i, s := range all {
-		sorted[i] = forecast{p: confidence(s.stated), good: s.right, group: s.group}
-		squares += sizes.add(s.group)
+// scoreConfidence scores approvals, of which there is at least one.
+func scoreConfidence(all []forecast, confidence func(float64) float64, o Options) *ConfidenceScore {
+	sorted, dense := slices.Clone(all), map[uint32]uint32{}
+	var squares float64
+	sizes := groupSizes{}
+	for i, f := range sorted {
+		if _, ok := dense[f.group]; !ok {
+			dense[f.group] = uint32(len(dense)) //nolint:gosec // at most the number of approvals
+		}
+		sorted[i].p, sorted[i].group = confidence(f.p), dense[f.group]
+		squares += sizes.add(f.group)
 	}
 	slices.SortFunc(sorted, byProbability)
-	s := &ConfidenceScore{N: len(all), Bins: binForecasts(sorted, o.Bins, o.Confidence)}
+	s := &ConfidenceScore{N: len(all), Groups: len(sizes), Bins: binForecasts(sorted, max(1, min(o.Bins, len(all)/leastBin)), o.Confidence)}
 	right, n := 0, float64(len(all))
 	for _, f := range sorted {
 		s.Mean += f.p / n
@@ -217,11 +204,32 @@ func scoreConfidence(all []statement, confidence func(float64) float64, o Option
 			s.LogLoss -= math.Log(1-p) / n
 		}
 	}
+	ece := 0.0
 	for _, b := range s.Bins {
-		s.ECE += math.Abs(b.Mean-*b.Share.Value) * float64(b.N) / n
+		ece += math.Abs(b.Mean-*b.Share.Value) * float64(b.N) / n
 	}
+	s.ECE = bootstrapECE(sorted, s.Bins, s.Groups, o).estimate(&ece, o.Confidence)
 	s.Right = newRate(right, len(all), squares, o.Confidence)
 	return s
+}
+
+// bootstrapECE resamples groups and keeps the bins.
+func bootstrapECE(sorted []forecast, bins []Bin, groups int, o Options) *sample {
+	ece := &sample{}
+	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
+		rest, sum, n := sorted, 0.0, 0.0
+		for _, b := range bins {
+			gap := 0.0
+			for _, f := range rest[:b.N] {
+				gap += float64(drawn[f.group]) * (f.p - f.value())
+				n += float64(drawn[f.group])
+			}
+			sum += math.Abs(gap)
+			rest = rest[b.N:]
+		}
+		ece.add(ratioOf(sum, n))
+	})
+	return ece
 }
 
 // FitIsotonic returns the rising line closest to the shares of right answers, by

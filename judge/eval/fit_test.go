@@ -148,22 +148,18 @@ func TestIsotonicMinMax(t *testing.T) {
 	})
 }
 
-// calSet has overconfident answers on cal and test.
+// calSet has overconfident approvals on cal and test.
 func calSet(n int) (cases []Case, results []Result) {
 	stated, right := overconfident(2*n, 11)
 	for i := range stated {
 		c := golden(fmt.Sprint("c", i), judge.Approve)
-		if i%3 == 0 {
+		if !right[i] {
 			c.Expect.Outcome = judge.Reject
 		}
 		if i < n {
 			c.Split = Cal
 		}
-		got := judge.Approve
-		if (c.Expect.Outcome == judge.Approve) != right[i] {
-			got = judge.Reject
-		}
-		cases, results = append(cases, c), append(results, answer(c.ID, got, stated[i]))
+		cases, results = append(cases, c), append(results, answer(c.ID, judge.Approve, stated[i]))
 	}
 	return cases, results
 }
@@ -179,8 +175,11 @@ func TestCalibrateHelpsOnTest(t *testing.T) {
 		if f.Calibration == nil || f.Calibration.N != 600 || f.Calibration.Model != "m" || f.Fitted != 600 || f.After.N != 600 {
 			t.Fatalf("%s: %+v", method, f)
 		}
-		if f.After.Brier >= f.Before.Brier || f.After.ECE >= f.Before.ECE || f.After.LogLoss >= f.Before.LogLoss {
+		if f.After.Brier >= f.Before.Brier || *f.After.ECE.Value >= *f.Before.ECE.Value || f.After.LogLoss >= f.Before.LogLoss {
 			t.Errorf("%s: before %+v, after %+v", method, f.Before, f.After)
+		}
+		if e := f.After.ECE; e.Interval == nil || *e.Value > e.Interval.High || e.Interval.High > 0.12 || f.After.Groups != 600 || f.Calibration.Shortcoming() != "" {
+			t.Errorf("%s: %+v, %s", method, e, f.Calibration.Shortcoming())
 		}
 		file, err := json.Marshal(map[string]any{"v": 1, "calibrations": []judge.Calibration{*f.Calibration}})
 		if err != nil {
@@ -219,6 +218,72 @@ func TestCalibrateLooksAtCalOnly(t *testing.T) {
 	}
 }
 
+// A model that approves too easily and is sure and right where it refuses: the certainty of its
+// refusals must not count for its approvals. One in five of these is wrong.
+func TestCalibrateLooksAtApprovalsOnly(t *testing.T) {
+	var cases []Case
+	var results []Result
+	for i := range 1200 {
+		c := golden(fmt.Sprint("c", i), judge.Reject)
+		if i%2 == 0 {
+			c.Split = Cal
+		}
+		got := judge.Reject
+		if i%3 == 0 {
+			got = judge.Approve
+			if i%5 != 0 {
+				c.Expect.Outcome = judge.Approve
+			}
+		}
+		cases, results = append(cases, c), append(results, answer(c.ID, got, []float64{0.9, 0.95, 0.99}[i/6%3]))
+	}
+	for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
+		all, err := Calibrate(cases, results, method, "", "", Options{})
+		if err != nil || len(all) != 1 || all[0].Calibration == nil {
+			t.Fatal(all, err)
+		}
+		f := all[0]
+		if f.Fitted != 200 || f.Groups != 200 || f.Right != 160 || f.After.N != 200 || f.After.Right.K != 160 || f.Calibration.Shortcoming() != "" {
+			t.Errorf("%s: %+v: %s", method, f, f.Calibration.Shortcoming())
+		}
+		for _, stated := range []float64{0.9, 0.95, 0.99} {
+			near(t, string(method), f.Calibration.Apply(stated), 0.8, 0.03)
+		}
+	}
+	r := Evaluate(cases, results, Options{Splits: []Split{Test}})
+	if a := r.ApprovalConfidence; a.N != 200 || a.Right.K != 160 || *a.ECE.Value < 0.1 || a.ECE.Interval == nil || len(a.Bins) == 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Approvals of which none is wrong make no model certain, and those of few groups say nothing.
+func TestCalibrateAFlawlessModel(t *testing.T) {
+	for _, size := range []int{1, 20} {
+		var cases []Case
+		var results []Result
+		for i := range 600 {
+			of := golden(fmt.Sprint("c", i), judge.Approve)
+			of.Group, of.Split = fmt.Sprint("g", i/size), []Split{Cal, Test}[i/size%2]
+			cases, results = append(cases, of), append(results, answer(of.ID, judge.Approve, []float64{0.9, 0.99}[i%2]))
+		}
+		for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
+			all, err := Calibrate(cases, results, method, "", "", Options{})
+			if err != nil || (all[0].Calibration == nil) != (size == 20) {
+				t.Fatal(all, err)
+			}
+			if size == 20 {
+				if says := strings.Join(all[0].Warnings, " "); !strings.Contains(says, "in 15 groups; 30 are needed") {
+					t.Errorf("%s: %s", method, says)
+				}
+				continue
+			}
+			if got := all[0].Calibration.Apply(0.99); got >= 1 || got < 0.99 || all[0].Calibration.Shortcoming() != "" {
+				t.Errorf("%s: %v, %s", method, got, all[0].Calibration.Shortcoming())
+			}
+		}
+	}
+}
+
 func TestCalibrateRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -226,7 +291,7 @@ func TestCalibrateRefuses(t *testing.T) {
 		n      int
 		says   string
 	}{
-		{"too few", nil, 10, "20 are needed"},
+		{"too few", nil, 29, "in 29 groups; 30 are needed"},
 		{"unbound", func(_ int, r *Result) { r.CriteriaDigest = "" }, 50, "nothing can be bound"},
 		{"the surer the worse", func(_ int, r *Result) { *r.Stated = 1.5 - *r.Stated }, 400, "cannot be calibrated"},
 	} {
@@ -298,7 +363,7 @@ func TestSharedGroupsAreTold(t *testing.T) {
 			t.Fatal(fits, err)
 		}
 		fitted, tuned := strings.Join(fits[0].Warnings, " "), strings.Join(tuning.Warnings, " ")
-		if strings.Contains(fitted, "groups in both cal and test: 1;") != want || strings.Contains(tuned, "1 cases of test are left out") != want {
+		if strings.Contains(fitted, "1 cases of test are left out") != want || strings.Contains(tuned, "1 cases of test are left out") != want {
 			t.Errorf("want %v: %s; %s", want, fitted, tuned)
 		}
 	}

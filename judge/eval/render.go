@@ -120,6 +120,11 @@ func (m Measurement) figures() []figure {
 			figure{"ECE", formatDecimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
 			figure{"AUROC", formatDecimal(p.AUROC.Value), p.AUROC.formatBounds()})
 	}
+	if a := r.ApprovalConfidence; a != nil {
+		lines = append(lines,
+			figure{"model's approvals, right", a.Right.format(), fmt.Sprintf("%s; mean confidence %.3f", a.Right.formatBounds(), a.Mean)},
+			figure{"ECE of approvals", formatDecimal(a.ECE.Value), fmt.Sprintf("%s; over %d approvals in %d groups", orMissing(a.ECE.formatBounds()), a.N, a.Groups)})
+	}
 	if s := r.Selective; s != nil {
 		lines = append(lines, figure{"AURC", formatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
 	}
@@ -194,7 +199,7 @@ type Grid struct {
 // tables leaves out those without rows.
 func (m Measurement) tables() []Grid {
 	r := m.Report
-	all := []Grid{m.gateTable(), r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.riskTable(), r.failureTable()}
+	all := []Grid{m.gateTable(), r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.approvalTable(), r.riskTable(), r.failureTable()}
 	if b := m.Baseline; b != nil {
 		all = append(all, b.differenceTable(), b.changeTable())
 	}
@@ -275,11 +280,23 @@ func (r Report) criterionTable() Grid {
 }
 
 func (r Report) reliabilityTable() Grid {
-	t := Grid{Title: "Reliability (where a model spoke)", Head: []string{"stated probability", "n", "mean", "should be approved"}}
-	if r.Probability != nil {
-		for _, b := range r.Probability.Bins {
-			t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.format()})
-		}
+	if r.Probability == nil {
+		return Grid{}
+	}
+	return reliabilityGrid("Reliability (where a model spoke)", "probability of an approval", "should be approved", r.Probability.Bins)
+}
+
+func (r Report) approvalTable() Grid {
+	if r.ApprovalConfidence == nil {
+		return Grid{}
+	}
+	return reliabilityGrid("Reliability of the model's approvals", "confidence", "right", r.ApprovalConfidence.Bins)
+}
+
+func reliabilityGrid(title, what, share string, bins []Bin) Grid {
+	t := Grid{Title: title, Head: []string{what, "n", "mean", share, "interval"}}
+	for _, b := range bins {
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.format(), b.Share.formatBounds()})
 	}
 	return t
 }

@@ -63,6 +63,9 @@ type Report struct {
 
 	// Probability says how good the probabilities are, nil when no model spoke.
 	Probability *Probability `json:"probability,omitempty"`
+	// ApprovalConfidence says how good the confidences of the model's approvals are, by themselves:
+	// minConfidence acts on nothing else. nil when the model approved nothing.
+	ApprovalConfidence *ConfidenceScore `json:"approvalConfidence,omitempty"`
 	// Selective is what is gained by leaving the least certain answers to a person, over
 	// all answers of the model; Approvals the same over its approvals alone, where risk
 	// is WrongApprovals. nil when no model spoke.

@@ -191,7 +191,7 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 	test, _ := part(Test, unseen)
 	t := tuneThreshold(cal, all, test, target, o.Confidence)
 	if left > 0 {
-		t.Warnings = append(t.Warnings, fmt.Sprintf("%d cases of test are left out: cal has cases of their groups (gavel eval lint lists them)", left))
+		t.Warnings = append(t.Warnings, leftOut(left))
 	}
 	return t, nil
 }
@@ -212,6 +212,10 @@ func dropSeen(cases []Case) (unseen []Case, left int) {
 		unseen = append(unseen, c)
 	}
 	return unseen, left
+}
+
+func leftOut(cases int) string {
+	return fmt.Sprintf("%d cases of test are left out: cal has cases of their groups (gavel eval lint lists them)", cases)
 }
 
 // tuneThreshold works on approvals, the surest first; all is the number of answers on Cal.
