@@ -27,6 +27,7 @@ func Providers() []Working {
 		{Name: "Gemini compat", Personality: Gemini(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "Ollama thinking", Personality: Ollama(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "vLLM without a reasoning parser", Personality: VLLM(), Rung: llm.RungJSONObject, Requests: 3},
+		{Name: "vLLM", Personality: VLLMParsed(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "LM Studio", Personality: LMStudio(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "llama.cpp", Personality: LlamaCpp(), Rung: llm.RungJSONSchema, Requests: 2},
 		{Name: "DeepSeek", Personality: DeepSeek(), Rung: llm.RungJSONObject, Requests: 3},
@@ -50,7 +51,7 @@ func OpenRouter() Personality {
 func LiteLLM() Personality {
 	return Then(1, Always(jsonResponse(200, map[string]any{
 		"id": "chatcmpl-0", "object": "chat.completion", "created": 1790000000, "model": "reported-model", "choices": []any{},
-	})), OpenAI())
+	})), LiteLLMProxy())
 }
 
 // Reasoning is a model of OpenAI's that thinks: no temperature, and another name
@@ -103,15 +104,6 @@ func Gemini() Personality {
 			return jsonResponse(400, []any{map[string]any{"error": map[string]any{"code": 400, "message": "Invalid JSON payload received. Unknown name \"seed\"", "status": "INVALID_ARGUMENT"}}})
 		}
 		return formResponse(q, think())
-	}
-}
-
-// Ollama puts what a model thinks beside the answer, and counts few tokens.
-func Ollama() Personality {
-	return func(q Question, think func() Thought) Response {
-		r := completionResponse(think().text(q.Nonce), "stop", map[string]any{"reasoning": `I first thought {"approved": false, "confidence": 0.1}.`})
-		r.Body = strings.Replace(r.Body, `"fp_1"`, `"fp_ollama"`, 1)
-		return r
 	}
 }
 

@@ -28,7 +28,12 @@ func request(t testing.TB) llm.Request {
 
 func client(t testing.TB, d llm.Doer) *llm.Client {
 	t.Helper()
-	c, err := llm.New(llm.Config{Models: []llm.Model{{Name: "m", ID: "m", BaseURL: "http://localhost:9", APIKey: "k"}}, Doer: d})
+	return clientAt(t, d, "")
+}
+
+func clientAt(t testing.TB, d llm.Doer, rung llm.Rung) *llm.Client {
+	t.Helper()
+	c, err := llm.New(llm.Config{Models: []llm.Model{{Name: "m", ID: "m", BaseURL: "http://localhost:9", APIKey: "k", Rung: rung}}, Doer: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +77,32 @@ func TestProvidersThroughTheClient(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What three servers document is read in every form of an answer, as if it were plain,
+// and what the model thought is not.
+func TestDocumentedBodiesAtEveryRung(t *testing.T) {
+	t.Parallel()
+	for name, personality := range map[string]llmtest.Personality{"vLLM": llmtest.VLLMParsed(), "Ollama": llmtest.Ollama(), "LiteLLM": llmtest.LiteLLMProxy()} {
+		for _, rung := range []llm.Rung{llm.RungJSONSchema, llm.RungTool, llm.RungJSONObject, llm.RungPrompt} {
+			for _, brain := range []llmtest.Brain{llmtest.Approver, llmtest.Rejecter} {
+				provider := llmtest.New(personality, brain)
+				c := clientAt(t, provider, rung)
+				reply, err := c.Complete(t.Context(), request(t))
+				if err != nil {
+					t.Errorf("%s, %s: %v", name, rung, err)
+					continue
+				}
+				want := brain(provider.Requests()[0].Question).Answer
+				if reply.Lenient || reply.Calls != 1 || reply.Rung != rung || reply.Answer.Approved != want.Approved || !slices.Equal(reply.Answer.Criteria, want.Criteria) {
+					t.Errorf("%s, %s: %+v, the model said %+v", name, rung, reply, want)
+				}
+				if reply.Usage == nil || reply.Usage.Prompt != 800 || reply.Usage.Completion != 100 {
+					t.Errorf("%s, %s: usage %+v", name, rung, reply.Usage)
+				}
+			}
+		}
 	}
 }
 

@@ -1,0 +1,65 @@
+package llmtest
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge/llm"
+)
+
+// The bodies that three servers document, with everything that stands around an answer;
+// what the model thought is beside it, and holds a verdict that must not be read.
+// CONTENT, CALLS and FINISH are what differs from answer to answer.
+const (
+	// docs.vllm.ai, reasoning outputs and tool calling (0.11): reasoning was called
+	// reasoning_content, and every member that is not used is null.
+	vllmBody = `{"id":"chatcmpl-6f1c","object":"chat.completion","created":1790000000,"model":"Qwen/Qwen3-8B",
+	"choices":[{"index":0,"message":{"role":"assistant","content":CONTENT,"refusal":null,"annotations":null,"audio":null,"function_call":null,
+	"tool_calls":CALLS,"reasoning":"{\"approved\":false,\"confidence\":0.1}","reasoning_content":"{\"approved\":false,\"confidence\":0.1}"},
+	"logprobs":null,"finish_reason":"FINISH","stop_reason":null,"token_ids":null}],
+	"service_tier":null,"system_fingerprint":null,"usage":{"prompt_tokens":800,"total_tokens":900,"completion_tokens":100,"prompt_tokens_details":null},
+	"prompt_logprobs":null,"prompt_token_ids":null,"kv_transfer_params":null}`
+
+	// docs.ollama.com, OpenAI compatibility: the fingerprint is always the same.
+	ollamaBody = `{"id":"chatcmpl-318","object":"chat.completion","created":1790000000,"model":"qwen3:8b","system_fingerprint":"fp_ollama",
+	"choices":[{"index":0,"message":{"role":"assistant","content":CONTENT,"reasoning":"I first thought {\"approved\": false, \"confidence\": 0.1}.",
+	"tool_calls":CALLS},"finish_reason":"FINISH"}],"usage":{"prompt_tokens":800,"completion_tokens":100,"total_tokens":900}}`
+
+	// docs.litellm.ai, output and reasoning content: whatever the provider behind it adds
+	// stands under provider_specific_fields as well.
+	liteLLMBody = `{"id":"chatcmpl-b2d0","created":1790000000,"model":"claude","object":"chat.completion","system_fingerprint":null,
+	"choices":[{"finish_reason":"FINISH","index":0,"message":{"content":CONTENT,"role":"assistant","tool_calls":CALLS,"function_call":null,
+	"reasoning_content":"{\"approved\":false,\"confidence\":0.1}",
+	"thinking_blocks":[{"type":"thinking","thinking":"{\"approved\":false,\"confidence\":0.1}","signature":"c2ln"}],
+	"provider_specific_fields":{"citations":null,"thinking_blocks":[{"type":"thinking","thinking":"{\"approved\":false,\"confidence\":0.1}","signature":"c2ln"}]}},
+	"provider_specific_fields":{"native_finish_reason":"end_turn"}}],
+	"usage":{"completion_tokens":100,"prompt_tokens":800,"total_tokens":900,"completion_tokens_details":{"reasoning_tokens":40},
+	"prompt_tokens_details":{"audio_tokens":null,"cached_tokens":0},"cache_creation_input_tokens":0,"cache_read_input_tokens":0}}`
+)
+
+// VLLMParsed is vLLM with a reasoning parser. A call of the named tool ends with stop.
+func VLLMParsed() Personality { return answerIn(vllmBody, "[]", "stop") }
+
+// Ollama has a list of calls only where there are some.
+func Ollama() Personality { return answerIn(ollamaBody, "null", "tool_calls") }
+
+// LiteLLMProxy passes on what a provider behind it answers.
+func LiteLLMProxy() Personality { return answerIn(liteLLMBody, "null", "tool_calls") }
+
+func answerIn(body, noCalls, finishOfCall string) Personality {
+	quoted := func(s string) string {
+		raw, err := json.Marshal(s)
+		if err != nil {
+			panic("llmtest: " + err.Error()) // every string can be written
+		}
+		return string(raw)
+	}
+	return func(q Question, think func() Thought) Response {
+		content, calls, finish := quoted(think().text(q.Nonce)), noCalls, "stop"
+		if q.Rung == llm.RungTool {
+			calls = `[{"id":"call_1","index":0,"type":"function","function":{"name":"` + llm.ToolName + `","arguments":` + quoted(think().text("")) + `}}]`
+			content, finish = `""`, finishOfCall
+		}
+		return Response{Status: 200, Header: jsonHeader(), Body: strings.NewReplacer("CONTENT", content, "CALLS", calls, "FINISH", finish).Replace(body)}
+	}
+}
