@@ -86,7 +86,7 @@ func (c *tryCmd) Run(ctx context.Context, con *console) error {
 	p := &player{con: con, engine: sys.Engine, workflow: defined.Name}
 	p.become(engine.Role(c.Role))
 	if err := p.start(ctx, start); err != nil {
-		return err
+		return engineFailure(err)
 	}
 	return p.play(ctx)
 }
@@ -194,7 +194,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	}
 	printOutcome(p.con.out, r.Decision)
 	printReasons(p.con.out, r.Decision)
-	if r.Review != nil {
+	if waits(r) {
 		p.con.out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
 	}
 	printPosition(p.con.out, r.Position)
@@ -204,7 +204,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 func (p *player) start(ctx context.Context, data json.RawMessage) error {
 	r, err := p.engine.Start(ctx, p.who, engine.StartRequest{Type: p.workflow, Context: data})
 	if err != nil {
-		return engineFailure(err)
+		return err
 	}
 	if p.id = r.ID; p.id == "" {
 		printOutcome(p.con.out, r.Decision)
@@ -230,7 +230,11 @@ func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string
 		return err
 	}
 	p.con.out.Printf("%s\n", r.Message)
-	printPosition(p.con.out, r.Position)
+	s, err := p.engine.Status(ctx, p.who, p.id)
+	if err != nil {
+		return err
+	}
+	printPosition(p.con.out, s.Position)
 	return nil
 }
 

@@ -231,7 +231,7 @@ func responseError(host string, resp *http.Response, body []byte) error {
 		}
 		return &engine.Error{
 			Code: code, Message: fmt.Sprintf("%s answered %s, and not as a gavel server does.", host, resp.Status),
-			Hint: "Check the address and any proxy in between.", RetryAfter: retryAfter(resp),
+			Hint: "Check the address, whether it is http:// or https://, and any proxy in between.", RetryAfter: retryAfter(resp),
 		}
 	}
 	return &engine.Error{
