@@ -143,6 +143,8 @@ func usageError(err error, args []string) error {
 		message = fmt.Sprintf("%q needs a command: %s", node.FullPath(), strings.ReplaceAll(rest, `"`, ""))
 	} else if rest, ok := strings.CutPrefix(message, `expected "`); ok {
 		message = fmt.Sprintf("%q needs %s", node.FullPath(), strings.TrimSuffix(rest, `"`))
+	} else if rest, ok := strings.CutPrefix(message, "missing flags: "); ok {
+		message = fmt.Sprintf("%q needs %s", node.FullPath(), rest)
 	}
 	f.Err = errors.New(strings.Replace(message, `one of "",`, "one of ", 1)) // "" only means: not given
 	return f
