@@ -215,7 +215,7 @@ func TestRandomBehaviour(t *testing.T) {
 				if took := time.Since(began); took > 20*time.Second {
 					t.Fatalf("%v: took %v", behaviours, took)
 				}
-				if calls := a.calls.Load() + b.calls.Load() - before; calls > 2*3 {
+				if calls := a.calls.Load() + b.calls.Load() - before; calls > 2*(1+3) { // of each model a probe first, when its answers were late
 					t.Fatalf("%v: %d calls for one question", behaviours, calls)
 				}
 				if err != nil && asError(err) == nil {
