@@ -38,7 +38,9 @@ type Comparison struct {
 	Says       string `json:"says"`
 }
 
-// McNemarTest is McNemar's exact test over pairs.
+// McNemarTest is McNemar's exact test over pairs, in which a group is one draw: of the pairs of a
+// group all or none could as well have been the other way round. Where every case is alone it is
+// McNemar's own.
 type McNemarTest struct {
 	N int `json:"n"` // pairs
 	B int `json:"b"` // right before, wrong after
@@ -134,20 +136,66 @@ func pairRows(first, second []row) []pairing {
 
 func testMcNemar(pairs []pairing, counts, right func(row) bool) McNemarTest {
 	var t McNemarTest
+	var worse []int // by group, less those that got better
+	group := ""
 	for _, p := range pairs {
 		if !counts(p.before) {
 			continue
+		}
+		if t.N == 0 || p.before.group != group {
+			group, worse = p.before.group, append(worse, 0)
 		}
 		t.N++
 		switch was, is := right(p.before), right(p.after); {
 		case was && !is:
 			t.B++
+			worse[len(worse)-1]++
 		case !was && is:
 			t.C++
+			worse[len(worse)-1]--
 		}
 	}
-	t.P, t.PWorse = McNemar(t.B, t.C)
+	t.P, t.PWorse = flipGroups(worse)
 	return t
+}
+
+// flipGroups returns the exact p-values of a sum of which every part could as well have had the
+// other sign: two-sided, and of a sum at least as large.
+func flipGroups(parts []int) (twoSided, larger float64) {
+	sum, reach, alone := 0, 0, [2]int{}
+	for _, d := range parts {
+		sum, reach = sum+d, reach+max(d, -d)
+		switch d {
+		case 1:
+			alone[0]++
+		case -1:
+			alone[1]++
+		}
+	}
+	if reach == alone[0]+alone[1] {
+		return McNemar(alone[0], alone[1])
+	}
+	chance := make([]float64, 2*reach+1) // of each sum from -reach on
+	chance[reach] = 1
+	next, so := slices.Clone(chance), 0
+	for _, d := range parts {
+		if d = max(d, -d); d == 0 {
+			continue
+		}
+		clear(next[reach-so-d : reach+so+d+1])
+		for i := reach - so; i <= reach+so; i++ {
+			next[i-d] += chance[i] / 2
+			next[i+d] += chance[i] / 2
+		}
+		chance, next, so = next, chance, so+d
+	}
+	tail := func(from int) (p float64) {
+		for _, c := range chance[reach+from:] {
+			p += c
+		}
+		return min(p, 1)
+	}
+	return min(1, 2*tail(max(sum, -sum))), tail(sum)
 }
 
 func computeDifferences(pairs []pairing, o Options) []Difference {
@@ -225,7 +273,7 @@ func (c *Comparison) conclude(before, after Counts) {
 	c.Compared = c.Pairs > 0 && float64(lost) <= *c.Options.MaxFailures*float64(before.Cases)
 	c.Notes = []string{
 		"Regression: McNemar's exact test, one-sided, on false approvals or on exactly right outcomes. A difference that is not significant is not the same as none.",
-		fmt.Sprintf("%d pairs in %d groups; McNemar's test treats pairs as independent, the bootstrap resamples groups. %d of %d cases have no pair.", c.Pairs, c.Groups, c.Unpaired, before.Cases),
+		fmt.Sprintf("%d pairs in %d groups; McNemar's test and the bootstrap count a group as one draw. %d of %d cases have no pair.", c.Pairs, c.Groups, c.Unpaired, before.Cases),
 		fmt.Sprintf("Unreadable answers: %d before, %d after: %s.", before.Unreadable, after.Unreadable, unreadableWords(c.Options.Unreadable)),
 	}
 	if !c.Compared {

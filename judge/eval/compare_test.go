@@ -2,6 +2,8 @@ package eval
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"testing"
@@ -113,5 +115,62 @@ func TestComparePairsCases(t *testing.T) {
 	slices.Reverse(after)
 	if c := Compare(cases, before, after, Options{}); c.Pairs != 20 || len(c.Changed) != 0 {
 		t.Errorf("order matters: %+v", c)
+	}
+}
+
+// Every way to give the parts their signs, counted.
+func TestFlipGroupsCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.IntRange(-3, 3), 0, 10).Draw(t, "parts")
+		sum := 0
+		for _, d := range parts {
+			sum += d
+		}
+		same, larger, all := 0, 0, 1<<len(parts)
+		for signs := range all {
+			s := 0
+			for i, d := range parts {
+				if signs>>i&1 == 1 {
+					d = -d
+				}
+				s += d
+			}
+			if s >= sum {
+				larger++
+			}
+			if max(s, -s) >= max(sum, -sum) {
+				same++
+			}
+		}
+		two, one := flipGroups(parts)
+		if math.Abs(two-float64(same)/float64(all)) > 1e-9 || math.Abs(one-float64(larger)/float64(all)) > 1e-9 {
+			t.Fatalf("%v: %v and %v, counted %d and %d of %d", parts, two, one, same, larger, all)
+		}
+	})
+}
+
+// A judge that got worse in one group of ten cases got worse once.
+func TestCompareCountsGroupsOnce(t *testing.T) {
+	var cases []Case
+	var before, after []Result
+	for i := range 40 {
+		c := golden(fmt.Sprint("c", i), judge.Reject)
+		c.Group = fmt.Sprint("g", i/10)
+		cases, before = append(cases, c), append(before, answer(c.ID, judge.Reject, 0.9))
+		got := judge.Reject
+		if i < 10 {
+			got = judge.Approve
+		}
+		after = append(after, answer(c.ID, got, 0.9))
+	}
+	c := Compare(cases, before, after, Options{})
+	if c.Regression || c.FalseApprove.B != 10 || c.FalseApprove.PWorse != 0.5 || c.FalseApprove.P != 1 {
+		t.Errorf("%+v, %s", c.FalseApprove, c.Says)
+	}
+	for i := range cases {
+		cases[i].Group = ""
+	}
+	if c := Compare(cases, before, after, Options{}); !c.Regression || math.Abs(c.FalseApprove.PWorse-1.0/1024) > 1e-12 {
+		t.Errorf("%+v, %s", c.FalseApprove, c.Says)
 	}
 }

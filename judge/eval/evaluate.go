@@ -140,7 +140,7 @@ func (r *Report) notes() []string {
 		}
 	}
 	say(!r.Evaluated, "Not evaluated: %s.", r.NotEvaluated)
-	say(r.hasfewGroups(), "Only %d groups: below %d, intervals can miss the truth more often than they say. Bring more groups, not more cases of the same.", c.Groups, fewGroups)
+	say(r.hasFewGroups(), "Only %d groups: below %d, intervals can miss the truth more often than they say. Bring more groups, not more cases of the same.", c.Groups, fewGroups)
 	say(c.ExpectEscalate > 0, "%d cases expect escalate; in two-way figures (false approvals, gate accuracy, kappa) they count as not to be approved, and escalating counts as not approving.", c.ExpectEscalate)
 	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bounds count a group as one draw, and bootstrap intervals resample groups.", c.Scored, c.Groups)
 	say(r.Options.Pool, "Every repeat counts as a row, in the group of its case.")
@@ -158,7 +158,7 @@ func (r *Report) notes() []string {
 	return notes
 }
 
-func (r *Report) hasfewGroups() bool { return r.Counts.Scored > 0 && r.Counts.Groups < fewGroups }
+func (r *Report) hasFewGroups() bool { return r.Counts.Scored > 0 && r.Counts.Groups < fewGroups }
 
 func countProbabilities(r *Report) int {
 	if r.Probability == nil {

@@ -151,8 +151,8 @@ func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, f
 	} else {
 		platt := FitPlatt(p, good)
 		if platt.A > 0 {
-			warn("the model is the more often wrong the surer it is (a = %.3g): it cannot be calibrated", platt.A)
-			return
+			warn("the model is no more often right the surer it is (a = %.3g): every approval gets the share that is right", platt.A)
+			platt = judge.Platt{B: math.Log(float64(len(all)-f.Right+1) / float64(f.Right+1))}
 		}
 		c.Platt = &platt
 	}

@@ -256,6 +256,25 @@ func TestCalibrateLooksAtApprovalsOnly(t *testing.T) {
 	}
 }
 
+// Where what a model states says nothing of its approvals, the share that is right still does.
+func TestCalibrateTheSurerTheWorse(t *testing.T) {
+	cases, results := calSet(400)
+	right := 0
+	for i := range results {
+		results[i].Stated = new(1.5 - *results[i].Stated)
+		if cases[i].Split == Cal && cases[i].Expect.Outcome == judge.Approve {
+			right++
+		}
+	}
+	all, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
+	if err != nil || all[0].Calibration == nil || !strings.Contains(strings.Join(all[0].Warnings, " "), "no more often right the surer it is") {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for _, stated := range []float64{0.5, 0.99} {
+		near(t, "the share", all[0].Calibration.Apply(stated), float64(right+1)/402, 1e-9)
+	}
+}
+
 // Approvals of which none is wrong make no model certain, and those of few groups say nothing.
 func TestCalibrateAFlawlessModel(t *testing.T) {
 	for _, size := range []int{1, 20} {
@@ -293,7 +312,6 @@ func TestCalibrateRefuses(t *testing.T) {
 	}{
 		{"too few", nil, 29, "in 29 groups; 30 are needed"},
 		{"unbound", func(_ int, r *Result) { r.CriteriaDigest = "" }, 50, "nothing can be bound"},
-		{"the surer the worse", func(_ int, r *Result) { *r.Stated = 1.5 - *r.Stated }, 400, "cannot be calibrated"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cases, results := calSet(c.n)

@@ -161,6 +161,11 @@ func (g Gates) Check(r Report) (results []GateResult, passed bool) {
 			results[first].Says += fmt.Sprintf("; %d of the cases have no outcome and count as approved", s.Lost)
 		}
 	}
+	if r.hasFewGroups() {
+		for i := range results {
+			results[i].Says += fmt.Sprintf(" (only %d groups, fewer than %d)", r.Counts.Groups, fewGroups)
+		}
+	}
 	return results, !slices.ContainsFunc(results, func(r GateResult) bool { return !r.Passed })
 }
 

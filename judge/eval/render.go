@@ -88,7 +88,7 @@ func (m Measurement) cautions() []string {
 	if n, all := m.Synthetic(); n > 0 {
 		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from whoever wrote the case, so the figures are evidence about the machinery and not about how a judge does in the world.", n, all))
 	}
-	if r := m.Report; r.hasfewGroups() {
+	if r := m.Report; r.hasFewGroups() {
 		out = append(out, fmt.Sprintf("Only %d groups, fewer than %d: intervals can miss the truth more often than they say.", r.Counts.Groups, fewGroups))
 	}
 	return append(out, m.About.Remarks...)

@@ -278,7 +278,7 @@ func (t *Tuning) certify(test []rankedAnswer) {
 	if t.Groups < fewGroups {
 		t.Warnings = append(t.Warnings, fmt.Sprintf("the approvals of test are in %d groups; below %d, other groups can differ more than the bound says", t.Groups, fewGroups))
 	}
-	wrong := fmt.Sprintf("of %d approvals of the split test in %d groups %d are wrong", t.Risk.N, t.Groups, t.Risk.K)
+	wrong := fmt.Sprintf("%d of %d approvals of the split test are wrong (%d groups)", t.Risk.K, t.Risk.N, t.Groups)
 	shown := fmt.Sprintf("they certify at most %s", formatPercent(t.Risk.Upper))
 	switch {
 	case t.More == 0:
@@ -287,9 +287,9 @@ func (t *Tuning) certify(test []rankedAnswer) {
 		return
 	case lowerBound(t.Risk.hits(), t.Risk.Draws, 1-t.Confidence) > t.TargetRisk:
 		t.Status = Infeasible
-		t.Says = fmt.Sprintf("infeasible: with minConfidence %.6g %s (%s), shown to be more than %.3g; %s. More cases do not change that: take another judge or another target", *t.Chosen, wrong, t.Risk.formatBounds(), t.TargetRisk, shown)
+		t.Says = fmt.Sprintf("infeasible: with minConfidence %.6g, %s: %s, which is more than %.3g; %s. More cases do not change that: take another judge or another target", *t.Chosen, wrong, t.Risk.formatBounds(), t.TargetRisk, shown)
 	default:
-		t.Says = fmt.Sprintf("not certifiable: with minConfidence %.6g %s; %s. It needs %d more approvals, each of a group of its own, none wrong", *t.Chosen, wrong, shown, t.More)
+		t.Says = fmt.Sprintf("not certifiable: with minConfidence %.6g, %s; %s. It needs %d more approvals, each of a group of its own, none wrong", *t.Chosen, wrong, shown, t.More)
 	}
 	t.addProspects()
 }
