@@ -106,7 +106,8 @@ type advanceCmd struct {
 
 func (advanceCmd) Help() string {
 	return `The move is judged as a server would judge it: give the --config that the server has, and the
-variables of its model. What only a person can decide waits: gavel review list.
+variables of its model. What only a person can decide waits (gavel review list), and for
+another one than you: nobody decides what they asked for themselves.
 
 Examples:
 
