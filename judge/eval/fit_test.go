@@ -389,3 +389,39 @@ func TestSharedGroupsAreTold(t *testing.T) {
 	cases[1].Split = Test // its group began in cal
 	check(true)
 }
+
+// The interval of an ECE is that of resampled groups, here of unequal sizes and with one bin, where
+// the ECE is the difference of two means.
+func TestECEResamplesGroups(t *testing.T) {
+	var all []forecast
+	for i := range 19 {
+		all = append(all, forecast{p: 0.7 + float64(i%4)/20, good: i%3 > 0, group: uint32(i * i / 50)})
+	}
+	o := Options{}.withDefaults()
+	got := scoreConfidence(all, func(p float64) float64 { return p }, o)
+	var by [][]forecast
+	for i, f := range all {
+		if i == 0 || f.group != all[i-1].group {
+			by = append(by, nil)
+		}
+		by[len(by)-1] = append(by[len(by)-1], f)
+	}
+	want := sample{}
+	resampleGroups(len(by), o.Resamples, o.Seed, func(drawn []uint32) {
+		gap, n := 0.0, 0.0
+		for g, times := range drawn {
+			for range times {
+				for _, f := range by[g] {
+					gap, n = gap+f.p-f.value(), n+1
+				}
+			}
+		}
+		want.add(ratioOf(math.Abs(gap), n))
+	})
+	if got.Groups != len(by) || len(got.Bins) != 1 {
+		t.Fatalf("%d groups of %d, %d bins", got.Groups, len(by), len(got.Bins))
+	}
+	interval := want.interval(o.Confidence)
+	near(t, "low", got.ECE.Interval.Low, interval.Low, 1e-9)
+	near(t, "high", got.ECE.Interval.High, interval.High, 1e-9)
+}
