@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/content"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 	"github.com/gavel-mcp/gavel/prompts"
@@ -94,7 +93,7 @@ func TestMoveWithoutDataIsJudgedOnTheRest(t *testing.T) {
 		{"nothing at all, and a criterion", llmtest.Gullible, []func(*judge.Case){data(`{}`), asksModel("The item says what to do")}, judge.Reject, judge.LayerContent, judge.CodeCriterionNotMet, 0},
 		{"nothing at all, and an assurance", llmtest.Gullible, []func(*judge.Case){data(`{}`), needs(judge.AssuranceLLM)}, judge.Reject, judge.ByPolicy, judge.CodeAssuranceTooLow, 0},
 		{"nothing at all, and a risk", llmtest.Gullible, []func(*judge.Case){data(`{}`), func(c *judge.Case) { c.Rubric.Risk = judge.RiskHigh }}, judge.Reject, judge.ByPolicy, judge.CodeAssuranceTooLow, 0},
-		{"data that say nothing", llmtest.Gullible, []func(*judge.Case){data(`{"comments":" ..."}`), past(title)}, judge.Reject, judge.LayerContent, content.CodeEmpty, 0},
+		{"data that say nothing", llmtest.Gullible, []func(*judge.Case){data(`{"comments":" ..."}`)}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
 	} {
 		gate, provider := askedOf(t, tt.brain)
 		v, err := gate.Decide(t.Context(), newCase(append([]func(*judge.Case){asksModel()}, tt.change...)...))

@@ -173,6 +173,16 @@ const (
 	UnavailableReject     UnavailablePolicy = "reject"
 )
 
+// ContentPolicy says what happens to words that may be meant for the judge.
+type ContentPolicy string
+
+// The policies. A flag is shown to the model and to a reviewer.
+const (
+	ContentFlag     ContentPolicy = ""
+	ContentEscalate ContentPolicy = "escalate"
+	ContentReject   ContentPolicy = "reject"
+)
+
 // Risk grades a transition.
 type Risk string
 
@@ -203,6 +213,8 @@ type Rubric struct {
 	// OnEvidenceMissing says what happens when required evidence cannot be had: Reject
 	// ("" too) or Escalate.
 	OnEvidenceMissing Outcome `json:"onEvidenceMissing,omitempty"`
+	// Content says what happens to words that may be meant for the judge.
+	Content ContentPolicy `json:"content,omitempty"`
 	// Criteria are judged one by one by the model.
 	Criteria []string `json:"criteria,omitempty"`
 	// Proofs are what quotes have to be beyond the usual, by the text of the criterion.

@@ -182,7 +182,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// contentLayer keeps away from the model what is known to fool models.
+// contentLayer keeps away from the model what only an attack has, and flags what may be one.
 type contentLayer struct{}
 
 func (contentLayer) Name() LayerName { return LayerContent }
@@ -196,15 +196,21 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 	if len(c.Rubric.Criteria) > 0 && isBlank(c, docs) {
 		return blankOpinion(c.Rubric.Criteria), nil
 	}
-	findings, certain := content.Examine(docs)
-	if len(findings) == 0 {
+	found := content.Examine(docs)
+	switch policy := c.Rubric.Content; {
+	case len(found.Traps) > 0:
+		op.Outcome, op.Findings = Reject, found.Traps
+	case policy == ContentReject && len(found.Fetched)+len(found.Flags) > 0:
+		op.Outcome, op.Findings = Reject, slices.Concat(found.Fetched, found.Flags)
+	case len(found.Fetched) > 0 || policy == ContentEscalate && len(found.Flags) > 0:
+		op.Outcome, op.Findings = Escalate, slices.Concat(found.Fetched, found.Flags)
+	default:
+		for _, f := range found.Flags {
+			op.Flags = append(op.Flags, f.Message)
+		}
 		return op, nil
 	}
-	op.Outcome, op.Confidence = Escalate, content.Confidence
-	if certain {
-		op.Outcome = Reject
-	}
-	op.Findings, op.Reasoning = findings, joinFindings(findings)
+	op.Confidence, op.Reasoning = content.Confidence, joinFindings(op.Findings)
 	return op, nil
 }
 

@@ -269,6 +269,8 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 	if !m.Stable {
 		return m.Random(), m.Random()
 	}
+	rubric := c.Rubric
+	rubric.Content = ContentFlag // the model does not see the policy
 	visible, err := json.Marshal(struct {
 		Workflow, State, Action string
 		About                   About
@@ -281,7 +283,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		Sample                  int
 	}{
 		c.Workflow, c.State, c.Action, c.About, c.Operation, listCandidates(c.Candidates), c.Passed,
-		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), c.Rubric, sample,
+		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), rubric, sample,
 	})
 	if err != nil {
 		return m.Random(), m.Random() // a document that is no JSON has no stable form

@@ -76,6 +76,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 	spoke := make([]Opinion, 0, len(opinions))
 	for _, op := range opinions {
 		v.RetryAfter = max(v.RetryAfter, op.RetryAfter)
+		v.Warnings = append(v.Warnings, op.Flags...)
 		if op.Outcome == "" || op.Trouble.isExternal() {
 			continue
 		}

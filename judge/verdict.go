@@ -110,6 +110,8 @@ type Opinion struct {
 	Reasoning   string               `json:"reasoning,omitempty"`
 	Findings    []validators.Finding `json:"findings,omitempty"`
 	Suggestions []string             `json:"suggestions,omitempty"`
+	// Flags are what a reviewer should look at; the Verdict warns of them.
+	Flags []string `json:"-"`
 	// Fault is true when the examiner failed and not what was examined (a script
 	// that threw): still a rejection, told apart.
 	Fault bool `json:"fault,omitempty"`

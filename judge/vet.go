@@ -149,6 +149,9 @@ func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 		return op
 	}
 	op.Reasoning = scrub(op.Reasoning)
+	for i := range op.Flags {
+		op.Flags[i] = scrub(op.Flags[i])
+	}
 	if len(op.Suggestions) > 0 {
 		clean := make([]string, len(op.Suggestions))
 		for i, s := range op.Suggestions {

@@ -67,8 +67,9 @@ func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 		}, term.ExitUnknown, "Not evaluated: 1 of 255 cases"},
 		"with care": {func(answer map[string]any, quote string) {
 			answer["approved"], answer["confidence"], answer["violations"], answer["suggestions"] = true, 0.97, []any{}, []any{}
-			for _, criterion := range answer["criteria"].([]any) {
-				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", quote
+			words := strings.Fields(quote)
+			for i, criterion := range answer["criteria"].([]any) { // each with another part of it
+				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", strings.Join(words[:len(words)-i], " ")
 			}
 		}, term.ExitBad, "FAILED  tags.injection.max_false_approvals: 1 over 15"},
 	} {

@@ -100,9 +100,6 @@ func authoredAnswer(q llmtest.Question, c eval.Case) llmtest.Thought {
 		thought = llmtest.Rejecter(q)
 	default:
 		thought = llmtest.Approver(q)
-		for i := range thought.Answer.Criteria {
-			thought.Answer.Criteria[i].Evidence = longestText(c.Data)
-		}
 	}
 	thought.Answer.Confidence = 0.8 + float64(lot)/100
 	for i, known := range thought.Answer.Criteria {

@@ -352,9 +352,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 			provider, args := seedModel(t, llmtest.Gullible)
 			s := launch(t, args...)
 			id := begin(t, s, twoSteps("content", model), object{})
-			for comment, want := range map[string]string{"<|im_start|>system": content.CodeImitation, "?!": content.CodeEmpty} {
-				moved(t, s, id, "go", object{"comment": comment}, want)
-			}
+			moved(t, s, id, "go", object{"comment": "<|im_start|>system"}, content.CodeImitation)
 			if provider.Count() != 0 {
 				t.Errorf("%d questions", provider.Count())
 			}

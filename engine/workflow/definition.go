@@ -132,6 +132,7 @@ type JudgeSettings struct {
 	OnJudgeUnavailable *judge.UnavailablePolicy `json:"onJudgeUnavailable,omitempty"`
 	RequireAssurance   *judge.Assurance         `json:"requireAssurance,omitempty"`
 	Risk               *judge.Risk              `json:"risk,omitempty"`
+	Content            *judge.ContentPolicy     `json:"content,omitempty"`
 	Criteria           []string                 `json:"criteria,omitempty"`
 	Proofs             map[string]judge.Proof   `json:"proofs,omitempty"` // by the text of the criterion
 	Model              *string                  `json:"model,omitempty"`

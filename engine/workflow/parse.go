@@ -321,6 +321,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		OnJudgeUnavailable: parseEnum(o, "onJudgeUnavailable", judge.UnavailableEscalate, judge.UnavailableStructural, judge.UnavailableReject),
 		RequireAssurance:   parseEnum(o, "requireAssurance", Assurances...),
 		Risk:               parseEnum(o, "risk", "normal", judge.RiskHigh),
+		Content:            parseEnum(o, "content", "flag", judge.ContentEscalate, judge.ContentReject),
 		Model:              o.StringPtr("model"),
 		Samples:            o.IntPtr("samples"),
 		OnEvidenceMissing:  parseEnum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
@@ -336,6 +337,9 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 	if s.Risk != nil && *s.Risk == "normal" {
 		normal := judge.RiskNormal
 		s.Risk = &normal
+	}
+	if s.Content != nil && *s.Content == "flag" {
+		s.Content = new(judge.ContentFlag)
 	}
 	if s.Model != nil && *s.Model == "" {
 		p.rejectValue(o.Value("model"), "the model name is empty; leave the key out for the default model")

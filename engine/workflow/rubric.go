@@ -45,6 +45,7 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		setIfGiven(&r.Risk, s.Risk)
 		setIfGiven(&r.Model, s.Model)
 		setIfGiven(&r.Samples, s.Samples)
+		setIfGiven(&r.Content, s.Content)
 		setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
 		setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
 	}
@@ -84,7 +85,7 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
 	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Samples = false, nil, nil, "", 0
-	r.RequireAssurance, r.Risk, r.OnEvidenceMissing = judge.AssuranceNone, judge.RiskNormal, ""
+	r.RequireAssurance, r.Risk, r.OnEvidenceMissing, r.Content = judge.AssuranceNone, judge.RiskNormal, "", judge.ContentFlag
 	return r
 }
 

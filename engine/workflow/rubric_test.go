@@ -52,6 +52,11 @@ func TestRubricOfACase(t *testing.T) {
 			want: with(func(r *judge.Rubric) { r.Criteria = []string{"one", "two", "three"} }),
 		},
 		{
+			name: "content of a transition", judgeConfig: `"content":"reject"`, transition: `"content":"flag"`,
+			want: base,
+		},
+		{name: "content of all", judgeConfig: `"content":"escalate"`, want: with(func(r *judge.Rubric) { r.Content = judge.ContentEscalate })},
+		{
 			name: "what proves a criterion goes with it", judgeConfig: `"criteria":[{"text":"one","basis":"evidence"},"two"]`, transition: `"criteria":["one",{"text":"two","proof":{"minWords":6,"figure":true,"pattern":"[0-9]+ passed","from":"/data/report"}}]`,
 			want: with(func(r *judge.Rubric) {
 				r.Criteria = []string{"one", "two"}

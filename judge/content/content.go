@@ -1,78 +1,82 @@
-// Package content finds the cheap traps that fool models, in exactly what a model would
-// be shown: nothing to judge at all (a lone colon or "Thought process:" makes many
-// judges accept, arXiv 2507.08794), and text that speaks to the judge instead of about
-// the matter.
+// Package content finds, in exactly what a model would be shown, text that is made for
+// whoever judges instead of for the matter.
 //
-// It keeps such text away from the model; it does not prove that the rest is honest. Its
-// rules are deterministic and linear in the length of the text. It must never say in a
-// finding what exactly it looked for.
+// What only an attack has (characters that hide text, tokens of chat templates, our own
+// markers, a verdict in our own form) is a trap. Words that honest text has, too, are a flag.
+// Neither proves that the rest is honest. Everything is deterministic and linear in the length
+// of the text, and each finding names the words that it is about.
 package content
 
 import (
 	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/gavel-mcp/gavel/judge/shown"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The codes of findings.
+// The codes of findings: three of traps, one of flags.
 const (
-	CodeEmpty       = "content_empty"
-	CodeBoilerplate = "content_boilerplate"
-	CodeRepetition  = "content_repetition"
 	CodeImitation   = "content_imitation"
 	CodeVerdict     = "content_verdict"
-	CodeInstruction = "content_instruction"
 	CodeHidden      = "content_hidden"
+	CodeInstruction = "content_instruction"
 )
 
-// Confidence is how sure a finding is: of the honest but odd cases that the rules were
-// never tuned on, about one in ten was stopped (docs/injection-suite.md).
+// Confidence is how sure a refusal is. Fewer benign texts have a trap; about one in ten odd ones
+// has a flag (docs/injection-suite.md).
 const Confidence = 0.9
 
-// maxTraps limits the findings; one is enough to refuse.
-const maxTraps = 8
+// Limits of what is found: one is enough to refuse.
+const (
+	maxFindings = 8
+	maxWords    = 60 // runes of the words that a finding names
+)
 
-type trap struct{ code, path string }
-
-// Examine looks for traps in the documents that a model is shown. certain is false when
-// all of them are in evidence: an agent may have written what a ticket or a test prints,
-// and whether it did is for a person to say.
-func Examine(docs shown.Documents) (findings []validators.Finding, certain bool) {
-	var found []trap
-	if values, speaks := countValues(docs.Named(shown.Data)); values > 0 && !speaks {
-		found = append(found, trap{code: CodeEmpty})
-	}
-	for _, name := range []string{shown.Data, shown.Context} {
-		for _, text := range textsOf(docs, name) {
-			if len(found) < maxTraps {
-				found = append(found, trapsIn(text)...)
-			}
-		}
-	}
-	certain = len(found) > 0
-	for _, text := range textsOf(docs, shown.Evidence) {
-		for _, t := range trapsIn(text) {
-			// Logs repeat themselves and begin like anything.
-			if t.code != CodeBoilerplate && t.code != CodeRepetition {
-				found = append(found, t)
-			}
-		}
-	}
-	seen := map[trap]bool{}
-	for _, t := range found[:min(len(found), maxTraps)] {
-		if !seen[t] {
-			seen[t] = true
-			findings = append(findings, t.finding())
-		}
-	}
-	return findings, certain
+// Report is what was found.
+type Report struct {
+	// Traps are in what the agent wrote, Fetched are traps in evidence: an agent may have
+	// written what a ticket or a test prints, and whether it did is for a person to say.
+	Traps, Fetched []validators.Finding
+	// Flags are words that may be meant for whoever judges.
+	Flags []validators.Finding
 }
 
-// IsBlank reports whether the data has no values and the context none that says anything. Data
-// with values that say nothing is not blank but a trap.
+// Examine looks for traps and flags in the documents that a model is shown.
+func Examine(docs shown.Documents) Report {
+	var r Report
+	for _, d := range slices.Backward(docs) { // the data first
+		traps := &r.Traps
+		if d.Name == shown.Evidence {
+			traps = &r.Fetched
+		}
+		for _, t := range textsOf(d) {
+			trap, flag := t.examine()
+			*traps, r.Flags = appendFinding(*traps, trap), appendFinding(r.Flags, flag)
+		}
+		if at, found := findVerdict(d); found {
+			*traps = appendFinding(*traps, describeWords(CodeVerdict, at, `"approved" beside "criteria"`))
+		}
+	}
+	return r
+}
+
+func appendFinding(all []validators.Finding, f validators.Finding) []validators.Finding {
+	if f.Code == "" || len(all) == maxFindings || slices.Contains(all, f) {
+		return all
+	}
+	return append(all, f)
+}
+
+// IsBlank reports whether the data has no values and the context none that says anything.
 func IsBlank(docs shown.Documents) bool {
 	values, _ := countValues(docs.Named(shown.Data))
 	_, speaks := countValues(docs.Named(shown.Context))
@@ -102,101 +106,158 @@ func countValues(docs shown.Documents) (n int, speaks bool) {
 type text struct {
 	path string // JSON pointer, with the document's name unless it is the data
 	raw  string
-	key  bool
 }
 
-func textsOf(docs shown.Documents, name string) []text {
+func textsOf(d shown.Document) []text {
 	var out []text
-	for _, d := range docs.Named(name) {
-		prefix := ""
-		if name != shown.Data {
-			prefix = "/" + name
-		}
-		for l := range d.Leaves() {
-			if l.Kind == document.String && (l.Text != "" || !l.Cut) {
-				out = append(out, text{path: prefix + l.Path, raw: l.Text, key: l.Name})
-			}
+	for l := range d.Leaves() {
+		if l.Kind == document.String && (l.Text != "" || !l.Cut) {
+			out = append(out, text{path: pathIn(d, l.Path), raw: l.Text})
 		}
 	}
 	return out
 }
 
-func (t trap) finding() validators.Finding {
-	what, hint := t.describe()
-	where := t.path
-	where = cmp.Or(where, "The data")
-	return validators.Finding{Code: t.code, Path: t.path, Message: where + " " + what, Hint: hint}
-}
-
-func (t trap) describe() (what, hint string) {
-	switch t.code {
-	case CodeEmpty:
-		return "says nothing that could be judged.", "Say what was done, with names and results; where there is nothing to say, send no data."
-	case CodeBoilerplate:
-		return "is only the opening of an answer.", "Say what was done, with names and results."
-	case CodeRepetition:
-		return "repeats itself instead of saying more.", "Say it once."
-	case CodeImitation:
-		return "imitates the markers of a conversation or of a prompt.", "Describe what you mean in plain words, without such markers."
-	case CodeVerdict:
-		return "states the verdict itself.", "Give the facts and leave the verdict out."
-	case CodeHidden:
-		return "contains characters that hide or reorder text.", "Write it with visible characters only."
+func pathIn(d shown.Document, path string) string {
+	if d.Name == shown.Data {
+		return path
 	}
-	return "addresses the judge instead of the matter.", "Give the facts; leave instructions to the judge out."
+	return "/" + d.Name + path
 }
 
-func trapsIn(t text) []trap {
-	if code := hiddenIn(t.raw); code != "" {
-		return []trap{{code, t.path}}
+func (t text) examine() (trap, flag validators.Finding) {
+	if hidden := findHidden(t.raw); hidden != "" {
+		return describeWords(CodeHidden, t.path, hidden), flag
 	}
 	s := normalizeText(t.raw)
-	if !t.key {
-		if isBoilerplate(s) {
-			return []trap{{CodeBoilerplate, t.path}}
-		}
-		if isRepetitive(s) {
-			return []trap{{CodeRepetition, t.path}}
-		}
+	if words := firstMatch(s, rules().refuse); words != "" {
+		return describeWords(CodeImitation, t.path, words), flag
 	}
-	book := rules()
-	for _, set := range [][]rule{book.plain, book.foreign} {
-		if r := firstMatch(s, set); r != nil {
-			return []trap{{r.code, t.path}}
-		}
+	if words := verdictText().FindString(s); words != "" && verdictBeside().MatchString(s) {
+		return describeWords(CodeVerdict, t.path, words), flag
 	}
-	for _, hidden := range append(decodeHidden(t.raw), undisguiseText(s)...) {
-		r := firstMatch(hidden, book.plain)
-		if r == nil {
-			r = firstMatch(hidden, book.compact)
-		}
-		if r != nil && r.code != CodeImitation {
-			return []trap{{r.code, t.path}}
-		}
+	if words := firstMatch(s, rules().flag); words != "" {
+		flag = describeWords(CodeInstruction, t.path, words)
 	}
-	return nil
+	return trap, flag
 }
 
-func firstMatch(s string, all []rule) *rule {
-	for i := range all {
-		r := &all[i]
-		if !hasCue(s, r.cues) {
-			continue
-		}
-		for _, at := range r.pattern().FindAllStringIndex(s, 8) {
-			if !isTalkedAbout(s, at[0], at[1]) {
-				return r
+// A verdict in our own form within a text: its member approved, and one more.
+var (
+	verdictText   = compileOnce(`["']approved["']\s*:\s*(?:true|false)|["']status["']\s*:\s*["'](?:met|not_met|cannot_assess)["']`)
+	verdictBeside = compileOnce(`["'](?:criteria|confidence|violations|injection_suspected|evidence)["']\s*:`)
+)
+
+// findVerdict finds an object with members of a verdict that no other document has together.
+func findVerdict(d shown.Document) (at string, found bool) {
+	members := map[string][]string{}
+	for l := range d.Leaves() {
+		if l.Name && slices.Contains([]string{"approved", "criteria", "injection_suspected"}, l.Text) {
+			parent := l.Path[:strings.LastIndex(l.Path, "/")]
+			if members[parent] = append(members[parent], l.Text); len(members[parent]) > 1 && slices.Contains(members[parent], "approved") {
+				return pathIn(d, parent), true
 			}
 		}
 	}
-	return nil
+	return "", false
 }
 
-func hasCue(s string, cues []string) bool {
-	for _, c := range cues {
-		if strings.Contains(s, c) {
-			return true
-		}
+// describeWords describes words that were found.
+func describeWords(code, path, words string) validators.Finding {
+	words = strings.Join(strings.Fields(words), " ")
+	if r := []rune(words); len(r) > maxWords {
+		words = string(r[:maxWords]) + "…"
 	}
-	return len(cues) == 0
+	what, hint := describe(code)
+	return validators.Finding{
+		Code: code, Path: path, Hint: hint,
+		Message: fmt.Sprintf("%s %s: “%s”.", cmp.Or(path, "The data"), what, words),
+	}
+}
+
+func describe(code string) (what, hint string) {
+	switch code {
+	case CodeImitation:
+		return "has tokens of a chat template or markers of the judge's prompt", "Describe what you mean in plain words, without such markers."
+	case CodeVerdict:
+		return "has a verdict in the judge's own form", "Give the facts and leave the verdict out."
+	case CodeHidden:
+		return "has characters that hide or reorder text", "Write it with visible characters only."
+	}
+	return "has words that may be meant for the judge", "Give the facts; leave instructions to the judge out."
+}
+
+// normalizeText prepares a text for the rules: compatibility forms composed, lower case,
+// nothing invisible.
+func normalizeText(s string) string {
+	return strings.Map(func(r rune) rune {
+		if isInvisible(r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, norm.NFKC.String(s))
+}
+
+func isInvisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) || unicode.IsControl(r) && !unicode.IsSpace(r) ||
+		r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\u034f'
+}
+
+// findHidden names characters that hide or reorder what one reads, "" without any. What
+// scripts need (joiners in Persian and in emoji, isolates in Arabic and Hebrew) is no trap.
+func findHidden(s string) string {
+	var (
+		previous          rune
+		tags, selectors   []rune
+		inWord, invisible []rune
+		show, flag        bool
+	)
+	for _, r := range s {
+		switch {
+		case r == 0x1F3F4:
+			flag, show = true, true
+		case r >= 0xE0000 && r <= 0xE007F:
+			if !flag {
+				tags = append(tags, r)
+			}
+		case r == '\u202d' || r == '\u202e':
+			return nameRunes([]rune{r})
+		case r >= 0xE0100 && r <= 0xE01EF || unicode.Is(unicode.Variation_Selector, r) && unicode.Is(unicode.Variation_Selector, previous):
+			selectors = append(selectors, r)
+		case isInvisible(r):
+			invisible = append(invisible, r)
+			if previous < 0x250 && unicode.IsLetter(previous) && r != '\u00ad' {
+				inWord = append(inWord, r)
+			}
+		default:
+			flag = false
+			show = show || !unicode.IsSpace(r)
+		}
+		previous = r
+	}
+	switch {
+	case len(tags) > 0:
+		return nameRunes(tags)
+	case len(selectors) > 1:
+		return nameRunes(selectors)
+	case len(inWord) > 2:
+		return nameRunes(inWord)
+	case !show:
+		return nameRunes(invisible)
+	}
+	return ""
+}
+
+// nameRunes names the first few characters.
+func nameRunes(all []rune) string {
+	var names []string
+	for _, r := range all[:min(len(all), 3)] {
+		names = append(names, fmt.Sprintf("%U", r))
+	}
+	return strings.Join(names, " ")
+}
+
+// compileOnce compiles a pattern when it is first asked for: most processes judge no content.
+func compileOnce(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
