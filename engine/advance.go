@@ -42,8 +42,8 @@ func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, d
 		return AdvanceResult{}, err
 	}
 	defer done()
-	if j.waits != nil {
-		return e.joinReview(ctx, p, j.inst, j.definition, *j.waits, key)
+	if j.waits.joins(j.verdict) {
+		return e.joinReview(ctx, p, j.inst, j.definition, j.waits.review, key)
 	}
 	if j.rejected != nil && j.verdict.DecidedBy == judge.ByReviewer {
 		return e.repeatRejection(ctx, p, j, key)
@@ -64,7 +64,7 @@ func (e *Engine) recordJudgement(ctx context.Context, p Principal, j judgement, 
 
 // commitMove records what came of an action, with the review that it opens, and answers.
 func (e *Engine) commitMove(ctx context.Context, p Principal, j judgement, ev record.Event, opens *store.Review) (AdvanceResult, error) {
-	w, err := e.commit(ctx, j.inst, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens})
+	w, err := e.commit(ctx, j.inst, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens, replaces: j.waits.id()})
 	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
 		return e.joinNewer(ctx, p, j.inst.ID, same.review, ev.Key)
 	}
@@ -142,8 +142,8 @@ type judgement struct {
 	definition
 	question judge.Case
 	verdict  judge.Verdict
-	// waits is set instead of a verdict when exactly this waits for a person already.
-	waits *store.Review
+	// waits is set when exactly this waits for a person already; where it joins, there is no verdict.
+	waits *parked
 	// rejected is the review in which a person rejected what is asked, if the evidence is
 	// still the same.
 	rejected *store.Review
@@ -163,9 +163,9 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
 		return judgement{}, nil, err
 	}
+	var waits *parked
 	if !precheck {
-		var waits *store.Review
-		if inst, waits, err = e.findParked(ctx, p, inst, req.Action, data); waits != nil || err != nil {
+		if inst, waits, err = e.findParked(ctx, p, inst, l, req.Action, data); err != nil || waits.joins(judge.Verdict{}) {
 			return judgement{inst: inst, definition: l, waits: waits}, func() {}, err
 		}
 	}
@@ -200,7 +200,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if slices.ContainsFunc(v.Opinions, askedModel) {
 		try.asked++
 	}
-	return judgement{inst: inst, definition: l, question: c, verdict: v, rejected: rejected}, release, nil
+	return judgement{inst: inst, definition: l, waits: waits, question: c, verdict: v, rejected: rejected}, release, nil
 }
 
 // newCase is the case of an action that p asks for; in holds the action, its data, and what

@@ -22,6 +22,7 @@ type change struct {
 	reopens  *store.Review    // the rejected review that the event reopens
 	end      record.Review    // how it ends by that
 	joins    string           // the open review that the event binds a key to
+	replaces string           // the open review that gives way to this one, though it asks the same
 	next     record.Instance  // once it is written
 }
 
@@ -131,7 +132,7 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 				events = append(events, newReviewEvent(ev, open.Action, do.end))
 			}
 		case ev.Kind == record.Escalated && open.Action == ev.Action:
-			if open.Digest == ev.Review.Digest {
+			if open.Digest == ev.Review.Digest && open.ID != do.replaces {
 				if _, err := store.FindReview(ctx, e.cfg.Store, open.ID); !errors.Is(err, store.ErrNotFound) { // a repair may have lost it
 					return nil, nil, &alreadyParkedError{open.ID}
 				}

@@ -634,3 +634,56 @@ func TestIdentityAndGuard(t *testing.T) {
 		t.Error("the keys show the data")
 	}
 }
+
+// What waits only because no model answered is judged when the same is asked again and one
+// does; until then it is the same review.
+func TestAModelThatComesBackIsAsked(t *testing.T) {
+	t.Parallel()
+	j := newJudgedWith(t, memstore.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
+	id := j.start()
+	j.model.fail.Store(true)
+	j.model.approve.Store(true)
+	first := j.advanced(t, id, "did all of it today")
+	if first.Decision.Code != judge.CodeJudgeUnavailable || first.Review == nil {
+		t.Fatalf("%+v", first)
+	}
+	if again := j.advanced(t, id, "did all of it today"); again.Review == nil || again.Review.ID != first.Review.ID {
+		t.Errorf("without a model: %+v, want the review %s", again, first.Review.ID)
+	}
+	j.model.fail.Store(false)
+	if back := j.advanced(t, id, "did all of it today"); !back.Decision.Applied || back.Review != nil {
+		t.Errorf("with a model: %+v", back)
+	}
+	if r, err := j.Review(t.Context(), operator, first.Review.ID); err != nil || r.Status != record.ReviewStale {
+		t.Errorf("%+v, %v", r.ReviewSummary, err)
+	}
+}
+
+// Another configuration of the judge is another question: what waits is asked again, once.
+func TestAnotherConfigurationIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	j := newJudgedWith(t, memstore.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
+	id := j.start()
+	j.model.fail.Store(true)
+	first := j.advanced(t, id, "did all of it today")
+	strictest := 0.95
+	if _, err := j.ConfigureJudge(t.Context(), operator, engine.JudgeConfigRequest{Name: "judged", Settings: workflow.JudgeSettings{MinConfidence: &strictest}}); err != nil {
+		t.Fatal(err)
+	}
+	second := j.advanced(t, id, "did all of it today")
+	if second.Review == nil || second.Review.ID == first.Review.ID {
+		t.Fatalf("%+v, want another review than %s", second, first.Review.ID)
+	}
+	if third := j.advanced(t, id, "did all of it today"); third.Review == nil || third.Review.ID != second.Review.ID {
+		t.Errorf("%+v, want the review %s", third, second.Review.ID)
+	}
+}
+
+func (j *judged) advanced(t *testing.T, id, note string) engine.AdvanceResult {
+	t.Helper()
+	r, err := j.Advance(t.Context(), agent, closing(id, note))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

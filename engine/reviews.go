@@ -70,10 +70,33 @@ func bindReview(inst record.Instance, who, action string, data json.RawMessage, 
 	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digestParts(parts...))
 }
 
+// parked is a move that waits for a person already.
+type parked struct {
+	review store.Review
+	// unjudged is the code of a decision that waits only because no model could be asked: to ask
+	// again is no second try.
+	unjudged string
+	// reconfigured says that it was judged with another configuration of the judge.
+	reconfigured bool
+}
+
+// joins reports whether a request is answered with the review that waits for the same; v is
+// what the judge says now, or nothing yet.
+func (w *parked) joins(v judge.Verdict) bool {
+	return w != nil && !w.reconfigured && w.unjudged == v.Code
+}
+
+func (w *parked) id() string {
+	if w == nil {
+		return ""
+	}
+	return w.review.ID
+}
+
 // findParked finds the review of a request whose move waits for a person already: the
-// same data get the same review, without judging again. It returns the instance as it is
-// then: a review that nobody decided in time ends here.
-func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instance, action string, data document.JSON) (record.Instance, *store.Review, error) {
+// same data get the same review. It returns the instance as it is then: a review that nobody
+// decided in time ends here.
+func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instance, l definition, action string, data document.JSON) (record.Instance, *parked, error) {
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == action })
 	if at < 0 {
 		return inst, nil, nil
@@ -93,7 +116,15 @@ func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instan
 	case row.Principal != p.ID || canonicalText(row.Data) != string(data.Canonical()):
 		return inst, nil, nil // other data supersede it
 	}
-	return inst, &row, nil
+	asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
+	if err != nil {
+		return inst, nil, err
+	}
+	w := &parked{review: row, reconfigured: asked.JudgeConfigHash != l.overlaysHash}
+	if code := asked.Decision.Code; code == judge.CodeJudgeNotConfigured || code == judge.CodeJudgeUnavailable {
+		w.unjudged = code
+	}
+	return inst, w, nil
 }
 
 func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
