@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +17,14 @@ import (
 
 // waitingRoom is a server whose reviews a test sets.
 type waitingRoom struct {
+	sync.Mutex
 	all   []engine.ReviewSummary
 	fails error
 }
 
 func (r *waitingRoom) Ask(_ context.Context, op *operation.Operation, req any) (any, error) {
+	r.Lock()
+	defer r.Unlock()
 	switch req := req.(type) {
 	case *engine.ReviewsRequest:
 		open := slices.DeleteFunc(slices.Clone(r.all), func(s engine.ReviewSummary) bool { return s.Status != record.ReviewOpen })
@@ -48,16 +52,28 @@ func TestReviewWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told, troubles []string
 		room := &waitingRoom{all: []engine.ReviewSummary{{ID: "rev-1", Status: record.ReviewOpen}, {ID: "rev-2", Status: record.ReviewOpen, Priority: record.PriorityLow}}}
-		w := &reviewWatch{at: room, tell: func(event string, r engine.ReviewSummary) { told = append(told, event+" "+r.ID) }}
+		w := &reviewWatch{at: room, tell: func(event string, r engine.ReviewSummary) {
+			room.Lock()
+			defer room.Unlock()
+			told = append(told, event+" "+r.ID)
+		}}
 		if err := w.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go w.follow(ctx, time.Second, func(err error) { troubles = append(troubles, err.Error()) })
-		tick := func(want ...string) {
+		room.Lock()
+		defer room.Unlock()
+		go w.follow(ctx, time.Second, func(err error) {
+			room.Lock()
+			defer room.Unlock()
+			troubles = append(troubles, err.Error())
+		})
+		tick := func(want ...string) { // the room is the test's in between
 			t.Helper()
+			room.Unlock()
 			time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock
 			synctest.Wait()
+			room.Lock()
 			if !slices.Equal(told, want) {
 				t.Errorf("told %q, want %q", told, want)
 			}

@@ -58,9 +58,12 @@ func populate(v reflect.Value, n *int) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		populate(v.Index(0), n)
-	case reflect.Map: // of text by text
+	case reflect.Map: // by text
+		key, value := fmt.Sprintf("key %d", *n), reflect.New(v.Type().Elem()).Elem()
+		*n--
+		populate(value, n)
 		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf(fmt.Sprintf("key %d", *n)), reflect.ValueOf(fmt.Sprintf("text %d", *n)))
+		v.SetMapIndex(reflect.ValueOf(key), value)
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
