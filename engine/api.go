@@ -323,7 +323,7 @@ type HistoryResult struct {
 	Instance  string         `json:"id"`
 	Decisions []HistoryEntry `json:"decisions"` // never nil
 	Count     int            `json:"count"`     // of this page
-	// Total is how many there are on all pages; absent beyond 5,000.
+	// Total is how many there are on all pages; absent beyond 1,000.
 	Total *int `json:"total,omitempty"`
 	// NextAfter continues the listing; 0 at the end.
 	NextAfter int64 `json:"nextAfter,omitempty"`
