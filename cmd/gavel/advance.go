@@ -135,7 +135,7 @@ func (c *advanceCmd) Run(ctx context.Context, con *console) error {
 	err = con.print(c.JSON, r, func() {
 		printPosition(con.out, r.Position)
 		switch {
-		case waits(r):
+		case waitsForPerson(r):
 			con.out.Printf("it waits for a person: gavel review show %s\n", r.Review.ID)
 		case r.Review != nil:
 			con.out.Printf("it was put to a person: gavel review show %s\n", r.Review.ID)
@@ -146,8 +146,8 @@ func (c *advanceCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Decision.Applied))
 }
 
-// waits reports whether the move waits for a person, and was not decided by one before.
-func waits(r engine.AdvanceResult) bool {
+// waitsForPerson reports whether the move waits for a person, and was not decided by one before.
+func waitsForPerson(r engine.AdvanceResult) bool {
 	return r.Review != nil && r.Review.Status == record.ReviewOpen
 }
 

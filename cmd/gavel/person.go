@@ -77,13 +77,13 @@ func shortenID(id string) string {
 func fromNow(at, now time.Time) string {
 	d := at.Sub(now)
 	if d >= 0 {
-		return "in " + roughly(d)
+		return "in " + formatRoughly(d)
 	}
-	return roughly(-d) + " ago"
+	return formatRoughly(-d) + " ago"
 }
 
-// roughly is a duration in its largest unit, and in the next one where that is small.
-func roughly(d time.Duration) string {
+// formatRoughly is a duration in its largest unit, and in the next one where that is small.
+func formatRoughly(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d < time.Minute:

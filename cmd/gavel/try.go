@@ -194,7 +194,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	}
 	printOutcome(p.con.out, r.Decision)
 	printReasons(p.con.out, r.Decision)
-	if waits(r) {
+	if waitsForPerson(r) {
 		p.con.out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
 	}
 	printPosition(p.con.out, r.Position)

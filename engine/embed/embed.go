@@ -126,7 +126,7 @@ func (e *OpenError) Unwrap() error { return e.Err }
 // Open opens the store, or makes it, wires everything over it and loads the definitions. Close
 // it after what uses it.
 func Open(ctx context.Context, cfg Config) (*System, error) {
-	s, err := prepare(cfg) // the sandbox first: a worker whose main is wrong opens no store
+	s, err := prepareSystem(cfg) // the sandbox first: a worker whose main is wrong opens no store
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 // New wires everything over an open store, which is the System's from then on, also where there
 // is an error. Without a key nothing is sealed. Neither Config.Store nor Config.Definitions counts.
 func New(db store.Store, key []byte, cfg Config) (*System, error) {
-	s, err := prepare(cfg)
+	s, err := prepareSystem(cfg)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -162,7 +162,7 @@ func New(db store.Store, key []byte, cfg Config) (*System, error) {
 	return s, nil
 }
 
-func prepare(cfg Config) (*System, error) {
+func prepareSystem(cfg Config) (*System, error) {
 	s := &System{Sandbox: cfg.Sandbox, cfg: cfg}
 	if cfg.Logger == nil {
 		s.cfg.Logger = slog.Default()

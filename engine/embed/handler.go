@@ -82,7 +82,7 @@ func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
 	mux.Handle(MCPPath, h.MCP)
 	mux.Handle(httpapi.Prefix, h.REST)
 	mux.Handle(httpapi.DocumentPath, h.REST)
-	h.all = identify(cfg.Caller, mux)
+	h.all = identifyCaller(cfg.Caller, mux)
 	return h, nil
 }
 
@@ -92,9 +92,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.all.Serv
 // Close ends sessions and event streams.
 func (h *Handler) Close() { h.MCP.Close() }
 
-func identify(caller func(*http.Request) (engine.Principal, error), next http.Handler) http.Handler {
+func identifyCaller(caller func(*http.Request) (engine.Principal, error), next http.Handler) http.Handler {
 	if caller == nil {
-		return listen.LoopbackOnly(identify(func(*http.Request) (engine.Principal, error) { return LocalAgent, nil }, next))
+		return listen.LoopbackOnly(identifyCaller(func(*http.Request) (engine.Principal, error) { return LocalAgent, nil }, next))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := caller(r)

@@ -26,13 +26,13 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 	}
 	if len(changes) == 0 && len(names) == 1 && names[0] == out.Name {
 		out.Issues = invalid
-		return req, nil, refusal(invalid)
+		return req, nil, refuseIssues(invalid)
 	}
 	for i, name := range names {
 		if name == out.Name {
 			req.Document = adapted
 		} else {
-			req.Document = describe(withName(adapted, name), out.Name)
+			req.Document = describeDraft(withName(adapted, name), out.Name)
 		}
 		if d, invalid, err = im.examineDocument(ctx, req); err != nil {
 			return req, nil, err
@@ -40,7 +40,7 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 		if d == nil {
 			workflow.Relocate(invalid, in.File, in.Document)
 			out.Issues = invalid
-			return req, nil, refusal(invalid)
+			return req, nil, refuseIssues(invalid)
 		}
 		isFree, err := im.isFree(ctx, d, out.Name)
 		if err != nil {
@@ -72,7 +72,7 @@ func (im *importer) examineDocument(ctx context.Context, req engine.DefineReques
 	return d, nil, err
 }
 
-func refusal(issues []workflow.Issue) error {
+func refuseIssues(issues []workflow.Issue) error {
 	return fmt.Errorf("the definition is not valid: %s", issues[0])
 }
 
@@ -95,8 +95,8 @@ func withName(doc []byte, name string) []byte {
 	return encodeObject(fields)
 }
 
-// describe puts the name that a workflow had where those who look for it find it.
-func describe(doc []byte, name string) []byte {
+// describeDraft puts the name that a workflow had where those who look for it find it.
+func describeDraft(doc []byte, name string) []byte {
 	fields := membersOf(doc)
 	description := document.Known(fields["description"]).Text()
 	switch {

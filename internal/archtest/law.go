@@ -70,7 +70,7 @@ var everything = slices.Concat(below5, services, []string{
 	"testdata",
 })
 
-func without(path string, all []string) []string {
+func withoutPath(path string, all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(p string) bool { return p == path })
 }
 
@@ -154,7 +154,7 @@ var Packages = []Package{
 	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 
 	// Layer 7: what wires: for every program in embed, and the command, one of them, what is its own.
-	{Path: "engine/embed", May: without("internal/chain", everything)},
+	{Path: "engine/embed", May: withoutPath("internal/chain", everything)},
 	{Path: "cmd/gavel/internal/term"},
 	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
 	{Path: "cmd/gavel/internal/demo", May: []string{"cmd/gavel/internal/term", "judge", "engine/workflow", "engine"}},

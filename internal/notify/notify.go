@@ -314,7 +314,7 @@ func newWebhook(cfg Config) (send func(context.Context, message) error, host str
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("User-Agent", "gavel")
-		sign(req.Header, key, m, time.Now())
+		signMessage(req.Header, key, m, time.Now())
 		resp, err := client.Do(req)
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			return failed.Err // it does not hold the address
@@ -346,9 +346,9 @@ func parseSecret(text string) ([]byte, error) {
 	return key, nil
 }
 
-// sign sets the headers of Standard Webhooks: which message it is, when it was sent, and, with
+// signMessage sets the headers of Standard Webhooks: which message it is, when it was sent, and, with
 // a key, the signature of both with the body.
-func sign(h http.Header, key []byte, m message, now time.Time) {
+func signMessage(h http.Header, key []byte, m message, now time.Time) {
 	at := strconv.FormatInt(now.Unix(), 10)
 	h.Set("Webhook-Id", m.id)
 	h.Set("Webhook-Timestamp", at)

@@ -69,7 +69,7 @@ func TestSignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := http.Header{}
-	sign(h, key, message{id: "msg_p5jXN8AQM9LWM0D4loKWxJek", body: []byte(`{"test": 2432232314}`)}, time.Unix(1614265330, 0))
+	signMessage(h, key, message{id: "msg_p5jXN8AQM9LWM0D4loKWxJek", body: []byte(`{"test": 2432232314}`)}, time.Unix(1614265330, 0))
 	if got := h.Get("Webhook-Signature"); got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
 		t.Errorf("signed %s", got)
 	}

@@ -168,14 +168,14 @@ func describeWords(code, path, words string) validators.Finding {
 	if r := []rune(words); len(r) > maxWords {
 		words = string(r[:maxWords]) + "…"
 	}
-	what, hint := describe(code)
+	what, hint := describeCode(code)
 	return validators.Finding{
 		Code: code, Path: path, Hint: hint,
 		Message: fmt.Sprintf("%s %s: “%s”.", cmp.Or(path, "The data"), what, words),
 	}
 }
 
-func describe(code string) (what, hint string) {
+func describeCode(code string) (what, hint string) {
 	switch code {
 	case CodeImitation:
 		return "has tokens of a chat template or markers of the judge's prompt", "Describe what you mean in plain words, without such markers."

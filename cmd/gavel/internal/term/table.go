@@ -66,13 +66,13 @@ func layOut(rows [][]string, width int, style func(string) string) string {
 // wrapColumns narrows columns until all fit into width: between words, and where that is not
 // enough, through words; but not in vain, for an id in two parts is hard to copy.
 func wrapColumns(widths, words []int, width int) (configs []table.ColumnConfig) {
-	limits, fit := narrow(widths, words, width)
+	limits, fit := narrowColumns(widths, words, width)
 	if !fit {
 		least := make([]int, len(words))
 		for i, w := range words {
 			least[i] = min(w, leastColumn)
 		}
-		if broken, fits := narrow(limits, least, width); fits {
+		if broken, fits := narrowColumns(limits, least, width); fits {
 			limits = broken
 		}
 	}
@@ -84,8 +84,8 @@ func wrapColumns(widths, words []int, width int) (configs []table.ColumnConfig) 
 	return configs
 }
 
-// narrow takes from the widest column that is above its least width, until all fit or none is.
-func narrow(widths, least []int, width int) (limits []int, fit bool) {
+// narrowColumns takes from the widest column that is above its least width, until all fit or none is.
+func narrowColumns(widths, least []int, width int) (limits []int, fit bool) {
 	limits = slices.Clone(widths)
 	total := columnGap * (len(widths) - 1)
 	for _, w := range widths {
