@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -136,7 +137,7 @@ func listEstablishedFacts(passed []LayerName) []string {
 // stand.
 func Show(c Case) (prompts.Prompt, error) {
 	c.Passed = listEarlierLayers(c)
-	q, err := askQuestion(c, prompts.TransitionV2, "MARKER", "NONCE")
+	q, err := askQuestion(c, cmp.Or(c.Rubric.Prompt, prompts.IDs()[0]), "MARKER", "NONCE")
 	return q.prompt, err
 }
 

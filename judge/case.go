@@ -221,6 +221,9 @@ type Rubric struct {
 	Proofs map[string]Proof `json:"proofs,omitempty"`
 	// Model names one that an operator configured; empty is the default one.
 	Model string `json:"model,omitempty"`
+	// Prompt is the edition of the prompt that the model is asked with, one of prompts.IDs; ""
+	// leaves it to the model's layer.
+	Prompt string `json:"prompt,omitempty"`
 	// Reference is what a good answer looks like, shown to the model.
 	Reference string `json:"reference,omitempty"`
 	// Exemplars are at most MaxExemplars decided cases, shown to the model.

@@ -35,8 +35,8 @@ type ModelConfig struct {
 	// Calibrations make a stated confidence one that was measured. nil: all are shrunk.
 	Calibrations *Calibrations
 
-	// Prompt is the edition of the prompt to ask with, one of prompts.IDs. "": the newest, or the
-	// newest that a calibration is bound to.
+	// Prompt is the edition of the prompt to ask with where a rubric names none, one of prompts.IDs.
+	// "": the newest, or the newest that a calibration is bound to.
 	Prompt string
 
 	// RefusalLimit is the answer without an approval at which the loop guard steps in:
@@ -82,8 +82,8 @@ func NewModel(cfg ModelConfig) (Layer, error) {
 	if cfg.Completer == nil {
 		return nil, errors.New("judge: ModelConfig.Completer is required")
 	}
-	if cfg.Prompt != "" && !slices.Contains(prompts.IDs(), cfg.Prompt) {
-		return nil, fmt.Errorf("judge: ModelConfig.Prompt %.40q is unknown; use one of %s", cfg.Prompt, strings.Join(prompts.IDs(), ", "))
+	if _, err := prompts.Find(cfg.Prompt); cfg.Prompt != "" && err != nil {
+		return nil, fmt.Errorf("judge: ModelConfig.Prompt: %w", err)
 	}
 	if cfg.RefusalLimit == 0 {
 		cfg.RefusalLimit = 3
@@ -216,8 +216,8 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 // promptFor is the edition of the prompt to ask with. A calibration is bound to its prompt: where
 // only an earlier one is calibrated, that one is asked.
 func (m *modelLayer) promptFor(r Rubric) string {
-	if m.Prompt != "" {
-		return m.Prompt
+	if given := cmp.Or(r.Prompt, m.Prompt); given != "" {
+		return given
 	}
 	editions := prompts.IDs()
 	if m.Calibrations.Hash() == "" {
@@ -270,7 +270,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		return m.Random(), m.Random()
 	}
 	rubric := c.Rubric
-	rubric.Content = ContentFlag // the model does not see the policy
+	rubric.Content, rubric.Prompt = ContentFlag, "" // the model does not see the policy, and sees the prompt
 	visible, err := json.Marshal(struct {
 		Workflow, State, Action string
 		About                   About

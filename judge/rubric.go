@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/gavel-mcp/gavel/prompts"
 )
 
 // Validate reports every setting that means nothing: an unknown word, a
@@ -38,6 +40,9 @@ func (r Rubric) Validate() error {
 	}
 	if n := r.Samples; n < 0 || n > MaxSamples || n > 1 && n%2 == 0 {
 		errs = append(errs, fmt.Errorf("samples is %d; use an odd number from 1 to %d, so that there is a majority", n, MaxSamples))
+	}
+	if _, err := prompts.Find(r.Prompt); r.Prompt != "" && err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, r.exemplarErrors()...)...)
 }

@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 	"text/template"
@@ -114,6 +115,16 @@ var editions = map[string]func() *edition{
 // IDs are the known templates, the newest first.
 func IDs() []string { return []string{TransitionV2, TransitionV1} }
 
+// Find returns the id of a template by its id or by its version alone, such as v2.
+func Find(name string) (id string, err error) {
+	for _, id := range IDs() {
+		if name == id || name == path.Base(id) {
+			return id, nil
+		}
+	}
+	return "", fmt.Errorf("prompts: there is no template %.40q; known: %s", name, strings.Join(IDs(), ", "))
+}
+
 // Digest is that of the Prompts that Render makes of a template, "" for an unknown id.
 func Digest(id string) string {
 	if find := editions[id]; find != nil {
@@ -156,11 +167,11 @@ func compactJSON(doc []byte) json.RawMessage {
 
 // Render fills a template in. The error is for an unknown id only.
 func Render(id string, in Input) (Prompt, error) {
-	find := editions[id]
-	if find == nil {
-		return Prompt{}, fmt.Errorf("prompts: there is no template %q; known: %s", id, strings.Join(IDs(), ", "))
+	id, err := Find(id)
+	if err != nil {
+		return Prompt{}, err
 	}
-	e := find()
+	e := editions[id]()
 	user, err := fillTemplate(e.user, in)
 	if err != nil {
 		return Prompt{}, err

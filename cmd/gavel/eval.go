@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -43,6 +43,7 @@ type evalRunCmd struct {
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
 	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
+	Prompt     string        `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1 or v2."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
@@ -129,6 +130,11 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
 	}
+	if c.Prompt != "" {
+		if c.Prompt, err = prompts.Find(c.Prompt); err != nil {
+			return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--prompt: %w", err)
+		}
+	}
 	o := eval.Options{Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
 		o.Splits = append(o.Splits, eval.Split(s))
@@ -203,7 +209,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
 	run := func(layer judge.Layer, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result)) error {
-		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer), Workers: c.Workers, Repeats: repeats, Retries: 3, Replay: c.CassetteFor == string(llm.CassetteReplay), Budget: budget, Progress: func(done int) {
+		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer, c.Prompt), Workers: c.Workers, Repeats: repeats, Retries: 3, Replay: c.CassetteFor == string(llm.CassetteReplay), Budget: budget, Progress: func(done int) {
 			if done == set.n {
 				progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
 				return
@@ -221,7 +227,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		o.Structural = ledger.Results
 	} else {
 		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
-		layer, failed := with.measured("")
+		layer, failed := with.measured()
 		if failed != nil {
 			return m, failed
 		}
@@ -360,11 +366,10 @@ func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply,
 }
 
 // measured is the model as the layer that an evaluation measures. Neither a loop guard
-// nor a principal's budget stands before it: --max-calls and its like bound what is spent. It is
-// asked with this edition of the prompt, "" for the usual one.
-func (m *model) measured(prompt string) (judge.Layer, error) {
+// nor a principal's budget stands before it: --max-calls and its like bound what is spent.
+func (m *model) measured() (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
-		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: cmp.Or(prompt, m.prompt()), RefusalLimit: -1, Stable: m.cassette != nil,
+		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)

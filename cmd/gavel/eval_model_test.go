@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
+	"github.com/gavel-mcp/gavel/prompts"
 )
 
 // smallSet writes a set of n cases that a model decides, and returns its path.
@@ -192,5 +193,35 @@ func TestEvaluationHasNoShare(t *testing.T) {
 	code, out := evalRun(t, provider.URL, "--llm-rate", "2", "--llm-token-rate", "10", "--mode", "live", "--max-errors", "0", "--out", results, smallSet(t, 20))
 	if code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s", code, out)
+	}
+}
+
+// An edition of the prompt that is asked for is the one that is put to the model and recorded,
+// whatever the definition says and whatever the newest is.
+func TestPromptOfARun(t *testing.T) {
+	t.Parallel()
+	asked := map[string]bool{}
+	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		asked[q.System] = true
+		return llmtest.Gullible(q)
+	}))
+	defer provider.Close()
+	dir, cases := t.TempDir(), smallSet(t, 3)
+	results, tape := filepath.Join(dir, "r.json"), filepath.Join(dir, "tape.jsonl")
+	for _, id := range prompts.IDs() {
+		clear(asked)
+		p, err := prompts.Render(id, prompts.Input{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"--mode", "record", "--prompt", filepath.Base(id)}, {"--mode", "replay", "--prompt", id}, {"--mode", "replay"}} {
+			code, out := evalRun(t, provider.URL, append(args, "--workers", "1", "--cassette", tape, "--out", results, cases)...)
+			if code != term.ExitOK || len(asked) != 1 || !asked[p.System] || !strings.Contains(out, p.Digest) || strings.Contains(out, "not used") {
+				t.Errorf("%v: exit code %d, %d prompts asked\n%s", args, code, len(asked), out)
+			}
+		}
+	}
+	if code, out := evalRun(t, provider.URL, "--mode", "live", "--prompt", "v0", cases); code != term.ExitUsage || !strings.Contains(out, "known: "+strings.Join(prompts.IDs(), ", ")) {
+		t.Errorf("exit code %d\n%s", code, out)
 	}
 }

@@ -170,6 +170,8 @@ func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
 		}
 		if c.Mode == "recorded" {
 			cfg.Change.PromptDigest = p.Digest
+		} else {
+			cfg.Change.Prompt = p.ID
 		}
 		about.Changed = append(about.Changed, "prompt "+p.ID+" "+p.Digest)
 	}
@@ -278,7 +280,7 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Model, err = m.measured(c.Prompt); err != nil {
+	if cfg.Model, err = m.measured(); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	about.Answers = c.Mode + ", model " + c.Model

@@ -98,6 +98,9 @@ func (c Change) apply(r *judge.Rubric) {
 	if c.StrictMode != nil {
 		r.StrictMode = *c.StrictMode
 	}
+	if c.Prompt != "" {
+		r.Prompt = c.Prompt
+	}
 	if c.DefaultModel {
 		r.Model = ""
 	}

@@ -36,6 +36,8 @@ type Change struct {
 	StrictMode    *bool
 	// PromptDigest, when not "", is the only prompt whose recorded answers count.
 	PromptDigest string
+	// Prompt, when not "", is the edition of the prompt that Config.Model is asked with.
+	Prompt string
 	// DefaultModel asks the default model of Config.Model also where a definition names
 	// another one.
 	DefaultModel bool
