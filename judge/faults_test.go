@@ -28,6 +28,7 @@ const faultDeadline = 20 * time.Second
 // setting is one column group of the fault table.
 type setting struct {
 	strict, fallback, review bool
+	evidence                 bool                    // its criterion takes a quote from evidence
 	policy                   judge.UnavailablePolicy // "" is the default of each mode
 }
 
@@ -102,6 +103,9 @@ func goodReview(s setting) judge.Case {
 		c.Rubric.UseLLM, c.Rubric.StrictMode, c.ReviewPath = true, s.strict, s.review
 		c.Rubric.OnJudgeUnavailable = s.policy
 		c.Rubric.Criteria = []string{"The comments name the parts that were read"}
+		if s.evidence {
+			c.Rubric.Proofs = map[string]judge.Proof{c.Rubric.Criteria[0]: {Basis: judge.BasisEvidence}}
+		}
 	})
 }
 
@@ -158,6 +162,8 @@ func (r faultRow) hold(t *testing.T) {
 		t.Errorf("%s: took %v", name, r.took)
 	case r.strict && v.Outcome == judge.Approve && !judged:
 		t.Errorf("%s: approved in strict mode without a judgement", name)
+	case r.evidence && v.Outcome == judge.Approve:
+		t.Errorf("%s: approved without the evidence that its criterion takes", name)
 	case fromCase && v.Outcome == judge.Approve && !judged:
 		t.Errorf("%s: approved although the answer was unreadable", name)
 	case !judged && v.Outcome == judge.Approve && (!v.Degraded || v.DecidedBy != judge.ByFallback || v.Confidence > 0.5):
@@ -226,8 +232,9 @@ func renderReasons(t *testing.T, b *bytes.Buffer, faults []llmtest.Fault) {
 	b.WriteString(`
 ## What the agent reads
 
-The same case without another model and without a reviewer, under each policy: ` + "`onJudgeUnavailable`, with `strictMode` and without" + `. Faults
-and policies that read alike share a row. A move that is not approved for want of a judge says so, and when to come back, also where
+The same case without another model and without a reviewer, under each policy: ` + "`onJudgeUnavailable`, with `strictMode` and without" + `, and
+structural where the criterion takes ` + "`basis: evidence`" + `. Faults and policies that read alike share a row. A move that is not approved
+for want of a judge says so, and when to come back, also where
 ` + "`strictMode` and `structural`" + ` meet: what lacks is the judge, not the data.
 
 | faults | policy | outcome | come back after | the agent reads |
@@ -236,34 +243,39 @@ and policies that read alike share a row. A move that is not approved for want o
 	type alike struct{ faults, reads string }
 	var order []alike
 	policies := map[alike][]string{}
-	for _, strict := range []bool{true, false} {
-		for _, policy := range []judge.UnavailablePolicy{judge.UnavailableEscalate, judge.UnavailableReject, judge.UnavailableStructural} {
-			var readings []string
-			names := map[string][]string{}
-			for _, fault := range faults {
-				r := decideUnder(t, fault, setting{strict: strict, policy: policy})
-				r.hold(t)
-				reads := r.reads()
-				if names[reads] == nil {
-					readings = append(readings, reads)
-				}
-				names[reads] = append(names[reads], fault.Name)
-				outage := r.busy == nil && r.verdict.Assurance != judge.AssuranceLLM && !fault.Class.Traits().FromCase
-				code, after := r.verdict.Code, r.verdict.RetryAfter
-				if outage && r.verdict.Outcome != judge.Approve && code != judge.CodeJudgeNotConfigured && (code != judge.CodeJudgeUnavailable || after <= 0) {
-					t.Errorf("%s, strict %t, %s: %s, come back after %v", fault.Name, strict, policy, code, after)
-				}
+	for _, s := range []setting{
+		{strict: true, policy: judge.UnavailableEscalate}, {strict: true, policy: judge.UnavailableReject}, {strict: true, policy: judge.UnavailableStructural},
+		{policy: judge.UnavailableEscalate}, {policy: judge.UnavailableReject}, {policy: judge.UnavailableStructural},
+		{policy: judge.UnavailableStructural, evidence: true},
+	} {
+		var readings []string
+		names := map[string][]string{}
+		for _, fault := range faults {
+			r := decideUnder(t, fault, s)
+			r.hold(t)
+			reads := r.reads()
+			if names[reads] == nil {
+				readings = append(readings, reads)
 			}
-			for _, reads := range readings {
-				row, name := alike{strings.Join(names[reads], "; "), reads}, string(policy)
-				if strict {
-					name += " (strict)"
-				}
-				if policies[row] == nil {
-					order = append(order, row)
-				}
-				policies[row] = append(policies[row], name)
+			names[reads] = append(names[reads], fault.Name)
+			outage := r.busy == nil && r.verdict.Assurance != judge.AssuranceLLM && !fault.Class.Traits().FromCase
+			code, after := r.verdict.Code, r.verdict.RetryAfter
+			if outage && r.verdict.Outcome != judge.Approve && code != judge.CodeJudgeNotConfigured && (code != judge.CodeJudgeUnavailable || after <= 0) {
+				t.Errorf("%s, %+v: %s, come back after %v", fault.Name, s, code, after)
 			}
+		}
+		for _, reads := range readings {
+			row, name := alike{strings.Join(names[reads], "; "), reads}, string(s.policy)
+			if s.strict {
+				name += " (strict)"
+			}
+			if s.evidence {
+				name += " with `basis: evidence`"
+			}
+			if policies[row] == nil {
+				order = append(order, row)
+			}
+			policies[row] = append(policies[row], name)
 		}
 	}
 	slices.SortStableFunc(order, func(a, b alike) int {
@@ -271,7 +283,7 @@ and policies that read alike share a row. A move that is not approved for want o
 	})
 	for _, row := range order {
 		all := strings.Join(policies[row], ", ")
-		if len(policies[row]) == 6 {
+		if len(policies[row]) == 7 {
 			all = "any"
 		}
 		fmt.Fprintf(b, "| %s | %s | %s |\n", row.faults, all, row.reads)

@@ -133,6 +133,12 @@ func assuranceFinding(have, need Assurance) validators.Finding {
 	}
 }
 
+// unprovenFinding adds to an outage that a criterion takes more than the other layers.
+func unprovenFinding(why validators.Finding, criterion string) validators.Finding {
+	why.Message = joinSentences(why.Message, "Only a quote from fetched evidence meets this criterion, and nobody looked for one: "+cleanText(criterion, maxPhrase))
+	return why
+}
+
 // confidenceFinding says whose certainty lacks: better data are no help against a judge that is
 // never sure.
 func confidenceFinding(v Verdict) validators.Finding {

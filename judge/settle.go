@@ -155,7 +155,7 @@ func (n LayerName) rank() int {
 }
 
 // applyAvailability applies onJudgeUnavailable to an approval when the model could not
-// speak.
+// speak. The other layers cannot stand in for a quote from the evidence.
 func (h deliberation) applyAvailability(v Verdict) Verdict {
 	why := h.findOutage()
 	if why == nil {
@@ -163,6 +163,9 @@ func (h deliberation) applyAvailability(v Verdict) Verdict {
 	}
 	switch h.rubric.OnJudgeUnavailable {
 	case UnavailableStructural:
+		if text := h.rubric.EvidenceOnly(); text != "" { // which nobody looked for
+			return v.withOutcome(Reject, unprovenFinding(why[0], text))
+		}
 		v.Confidence = min(noEvidence, v.Confidence)
 		v.DecidedBy, v.Degraded = ByFallback, true
 		v.Reasoning = joinSentences(v.Reasoning, why[0].Message)

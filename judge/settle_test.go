@@ -93,6 +93,10 @@ func unavailable(p UnavailablePolicy) func(*Rubric) {
 	return func(r *Rubric) { r.OnJudgeUnavailable = p }
 }
 
+func evidenceOnly(r *Rubric) {
+	r.Criteria, r.Proofs = []string{"c"}, map[string]Proof{"c": {Basis: BasisEvidence}}
+}
+
 // ruling is what the table looks at of a Verdict.
 type ruling struct {
 	Outcome, Proposed Outcome
@@ -213,6 +217,9 @@ func TestSettle(t *testing.T) {
 		{"unavailable, escalate, nobody there", []Opinion{legal(), troubled(TroubleUnavailable)}, rubric(useLLM, strict), false, false, retry(denied(Reject, CodeJudgeUnavailable, 1, AssuranceNone))},
 		{"unavailable, escalate, review path", []Opinion{legal(), troubled(TroubleUnavailable)}, rubric(useLLM, strict), true, false, retry(denied(Escalate, CodeJudgeUnavailable, 1, AssuranceNone))},
 		{"unavailable, reject despite a review path", []Opinion{legal(), valid(0.9), troubled(TroubleUnavailable)}, rubric(useLLM, unavailable(UnavailableReject)), true, false, retry(denied(Reject, CodeJudgeUnavailable, 0.9, AssuranceValidators))},
+		{"fallback cannot find a quote in the evidence", []Opinion{legal(), valid(1), troubled(TroubleUnavailable)}, rubric(useLLM, evidenceOnly), true, false, retry(denied(Reject, CodeJudgeUnavailable, 1, AssuranceValidators))},
+		{"no model to find one", []Opinion{legal(), valid(1), troubled(TroubleNotConfigured)}, rubric(useLLM, evidenceOnly), true, false, denied(Reject, CodeJudgeNotConfigured, 1, AssuranceValidators)},
+		{"it was found", []Opinion{legal(), valid(1), model(0.9)}, rubric(useLLM, evidenceOnly), false, false, yes(0.9, AssuranceLLM, LayerModel)},
 		{"fallback under strict needs the judge back", []Opinion{legal(), valid(1), troubled(TroubleUnavailable)}, rubric(useLLM, strict, unavailable(UnavailableStructural)), false, false, retry(denied(Reject, CodeJudgeUnavailable, 0.5, AssuranceValidators))},
 		{"fallback cannot give the assurance of a model", []Opinion{legal(), valid(1), troubled(TroubleUnavailable)}, rubric(useLLM, require(AssuranceLLM)), true, false, retry(denied(Escalate, CodeJudgeUnavailable, 0.5, AssuranceValidators))},
 		{"high risk never falls back", []Opinion{legal(), valid(1), troubled(TroubleNotConfigured)}, rubric(useLLM, high), false, false, denied(Reject, CodeJudgeNotConfigured, 0.5, AssuranceValidators)},

@@ -38,6 +38,7 @@ func listLintRules() []Rule {
 		{"model-not-asked", w, "A move without data on an empty context leaves the model nothing to judge, and no criterion applies: the other layers decide alone.", checkBlankMoves},
 		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples are given where no model judges.", checkCriteria},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
+		{"outage-refuses", n, "A criterion takes a quote from fetched evidence, so the structural fallback cannot approve.", checkOutage},
 		{"shrunk-confidence", n, "With strictMode an uncalibrated model has to state more confidence than minConfidence says, because what it states is shrunk.", checkShrunk},
 		{"unknown-source", w, "Evidence comes from a source that is not configured.", checkSources},
 		{"evidence-unbound", w, "An evidence argument comes from a field that nothing requires, or that agents can set freely.", checkEvidenceArguments},
@@ -364,6 +365,8 @@ func describeWithoutModel(r judge.Rubric) string {
 		return "every such move is refused"
 	case r.OnJudgeUnavailable == judge.UnavailableEscalate:
 		return "every such move waits for a person, or is refused where reviews are off"
+	case r.EvidenceOnly() != "":
+		return "no such move is approved, for only a quote that a model finds in the evidence meets a criterion"
 	case r.RequireAssurance.AtLeast(judge.AssuranceLLM) || r.Risk == judge.RiskHigh || r.StrictMode && r.MinConfidence > bestFallback:
 		return "no such move is approved, for the other layers do not reach what is required"
 	default:
@@ -404,6 +407,16 @@ func checkShrunk(s *linter) {
 		if len(s.models) > 0 && r.Enabled && r.UseLLM && r.StrictMode && r.MinConfidence > 0.5 && r.MinConfidence <= bestUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
 				"with strictMode nothing is approved below %v, and what an uncalibrated model states is shrunk: it has to state at least %s; calibrate it, or lower minConfidence", r.MinConfidence, judge.StatedFor(r.MinConfidence))
+		}
+	})
+}
+
+func checkOutage(s *linter) {
+	s.visitRubrics(func(from *State, t *Transition, r judge.Rubric) {
+		text := r.EvidenceOnly()
+		if r.Enabled && r.UseLLM && r.OnJudgeUnavailable == judge.UnavailableStructural && text != "" && len(t.Evidence) > 0 {
+			s.addIssue(s.settingPath(from, t, "criteria"),
+				"while no model can be asked such a move is refused (judge_unavailable), because only a quote from fetched evidence meets %s; with \"escalate\" a person decides", quoteName(text))
 		}
 	})
 }
