@@ -170,6 +170,8 @@ func (c *complaint) classify() Class {
 		return ClassTimeout
 	case c.status == 503 || c.status == 529 || c.status == 500 && c.mentions("overloaded", "loading model"):
 		return ClassOverloaded
+	case c.status == 500 && c.mentions("validation error") && c.parameterName() != "":
+		return ClassCapability // llama-cpp-python's server says so what others answer with 422
 	case c.status >= 500 && c.status != 501:
 		return ClassUpstream
 	case isRejection && c.parameterName() != "":
@@ -214,7 +216,7 @@ var parameters = []struct {
 // refusals are words for "this I do not take".
 var refusals = []string{
 	"unsupported", "not support", "n't support", "not permitted", "extra_forbidden", "extra inputs", "unknown", "unrecognized", "unexpected",
-	"must be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
+	"must be", "should be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
 }
 
 // parameterName returns the parameter that the complaint is about, "" for another

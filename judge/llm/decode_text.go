@@ -2,6 +2,7 @@ package llm
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -57,7 +58,11 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 			found.add(arguments, nonce)
 		}
 		found.lenient = found.lenient || len(c.calls) > 1
-		return found.takeSingle()
+		answer, how, fail := found.takeSingle()
+		if fail != nil {
+			fail.Err = nil // what was called is in form, whatever it holds
+		}
+		return answer, how, fail
 	}
 	text := answerText(c.content)
 	if text == "" {
@@ -79,6 +84,13 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 }
 
 func malformedError(message string) *Error { return &Error{Class: ClassMalformed, Message: message} }
+
+// errNoVerdict says that no tool was called and the text holds no verdict.
+var errNoVerdict = errors.New("no verdict")
+
+func withoutVerdict(message string) *Error {
+	return &Error{Class: ClassMalformed, Message: message, Err: errNoVerdict}
+}
 
 // The traces of thinking that servers leave in the text.
 var (
@@ -160,7 +172,7 @@ func (f *candidates) add(text, nonce string) {
 		}
 		if v.Kind() == document.Object {
 			if !f.addVerdict(v, nonce, true) && f.fault == nil {
-				f.fault = malformedError("the answer is JSON without a verdict")
+				f.fault = withoutVerdict("the answer is JSON without a verdict")
 			}
 			return
 		}
@@ -168,7 +180,7 @@ func (f *candidates) add(text, nonce string) {
 	f.lenient, f.picked = true, true
 	objects, unended := objectsIn(text)
 	if unended {
-		f.fault = malformedError("the answer holds JSON that does not end")
+		f.fault = withoutVerdict("the answer holds JSON that does not end")
 		return
 	}
 	taken := false
@@ -176,13 +188,13 @@ func (f *candidates) add(text, nonce string) {
 		v, err := parseJSON([]byte(raw))
 		if err != nil {
 			// Whether this was the verdict cannot be known.
-			f.fault = malformedError("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
+			f.fault = withoutVerdict("the answer holds something like JSON that cannot be read: " + cleanText(err.Error(), 80))
 			return
 		}
 		taken = f.addVerdict(v, nonce, false) || taken
 	}
 	if !taken && f.fault == nil {
-		f.fault = malformedError("the answer holds no verdict")
+		f.fault = withoutVerdict("the answer holds no verdict")
 	}
 }
 

@@ -224,7 +224,9 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	if ClassOf(err) == ClassNotFound {
 		return reading{}, e.explainNotFound(err)
 	}
-	if err == nil && at.enforcesSchema() && read.Picked {
+	switch {
+	case !at.enforcesSchema():
+	case err == nil && read.Picked:
 		// Here nothing ties the verdict to the question, and an endpoint that holds to the
 		// form answers with nothing else: the model may be quoting the data.
 		return reading{}, &Error{
@@ -232,6 +234,8 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 			Advice: "switch on the server's reasoning parser, or the thinking off (LLM_JUDGE_THINKING_MODE=off): it costs calls",
 			Usage:  read.Usage, Err: errNotHeld,
 		}
+	case at.rung == RungTool && errors.Is(err, errNoVerdict):
+		return reading{}, asError(err).withChange(func(e *Error) { e.Err = errors.Join(errNotHeld, errNoVerdict) })
 	}
 	return read, err
 }

@@ -141,11 +141,16 @@ func (l *ladder) noteAnswer(version int, err error) {
 		return
 	}
 	class := ClassOf(err)
+	next, ok := l.manner.nextLower()
+	ok = ok && !l.fixed
 	switch {
 	case err == nil:
 		l.poor = 0
 	case errors.Is(err, errNotHeld):
 		l.poor = poorAnswers
+		if errors.Is(err, errNoVerdict) && !l.manner.isRefused(wordAsChoice) {
+			next, ok = l.manner.without(wordAsChoice), true
+		}
 	case class == ClassMalformed || class == ClassEmpty:
 		l.poor++
 	default:
@@ -154,8 +159,8 @@ func (l *ladder) noteAnswer(version int, err error) {
 	if l.since.IsZero() {
 		l.since = time.Now()
 	}
-	if below, ok := l.manner.nextLower(); ok && l.poor >= poorAnswers && !l.fixed {
-		l.set(below)
+	if ok && l.poor >= poorAnswers {
+		l.set(next)
 	}
 }
 

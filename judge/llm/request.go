@@ -25,6 +25,9 @@ const (
 	paramThinking         = "thinking"
 	paramTemplate         = "chat_template_kwargs"
 	paramEnableThinking   = "enable_thinking"
+	// A word as the tool choice is read by nearly all, an object by some as "auto".
+	choiceRequired = "required"
+	wordAsChoice   = "tool_choice=" + choiceRequired
 )
 
 var thinkingParams = []string{paramEffort, paramReasoning, paramThinking, paramTemplate, paramEnableThinking}
@@ -76,8 +79,10 @@ func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound in
 		w.Tools = []openai.Tool{{Type: openai.ToolTypeFunction, Function: &openai.FunctionDefinition{
 			Name: ToolName, Description: "Submit the verdict.", Strict: e.host.strictTools, Parameters: schema,
 		}}}
-		// The word and not the object: some servers read the object as "auto".
-		w.ToolChoice = "required"
+		w.ToolChoice = choiceRequired
+		if at.isRefused(wordAsChoice) {
+			w.ToolChoice = openai.ToolChoice{Type: openai.ToolTypeFunction, Function: openai.ToolFunction{Name: ToolName}}
+		}
 		w.ParallelToolCalls = false
 	case RungJSONObject:
 		w.ResponseFormat = &openai.ChatCompletionResponseFormat{Type: openai.ChatCompletionResponseFormatTypeJSONObject}

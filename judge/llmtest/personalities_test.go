@@ -30,6 +30,7 @@ func Providers() []Working {
 		{Name: "vLLM", Personality: VLLMParsed(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "LM Studio", Personality: LMStudio(), Rung: llm.RungJSONSchema, Requests: 1},
 		{Name: "llama.cpp", Personality: LlamaCpp(), Rung: llm.RungJSONSchema, Requests: 2},
+		{Name: "llama-cpp-python", Personality: LlamaCppPython(), Rung: llm.RungTool, Dropped: []string{"tool_choice=required"}, Requests: 3},
 		{Name: "DeepSeek", Personality: DeepSeek(), Rung: llm.RungJSONObject, Requests: 3},
 		{Name: "OpenRouter", Personality: OpenRouter(), Rung: llm.RungJSONSchema, Requests: 2},
 		{Name: "LiteLLM proxy", Personality: LiteLLM(), Rung: llm.RungJSONSchema, Requests: 2},
@@ -130,6 +131,21 @@ func LlamaCpp() Personality {
 		}
 		return formResponse(q, think())
 	})
+}
+
+// LlamaCppPython answers what it cannot read with 500, and makes the model call a tool only
+// where that is named. It is what llama-cpp-python 0.3.36 does.
+func LlamaCppPython() Personality {
+	return func(q Question, think func() Thought) Response {
+		_, named := q.Raw["tool_choice"].(map[string]any)
+		switch {
+		case q.Rung == llm.RungJSONSchema:
+			return errorResponse(500, "1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}\n\n  File \"/app/llama_cpp/server/app.py\", line 460, in create_chat_completion\n    POST /v1/chat/completions", "internal_server_error", "", "")
+		case q.Rung == llm.RungTool && !named:
+			return completionResponse("The documents say what was read, so I think that the step is fine.", "stop", nil)
+		}
+		return formResponse(q, think())
+	}
 }
 
 // DeepSeek has JSON mode and no schemas, and no tools here.
