@@ -97,6 +97,7 @@ func TestLogStaysShortUnderSteadyReading(t *testing.T) {
 
 // A reader that does not end is waited for only now and then, is counted and warned of.
 func TestReaderThatStaysIsReported(t *testing.T) {
+	t.Parallel()
 	var warned strings.Builder
 	s, err := sqlitestore.OpenCheckpointing(t.Context(), sqlitestore.Config{Path: newPath(t), Logger: slog.New(slog.NewTextHandler(&warned, nil))}, 50, 0)
 	if err != nil {
