@@ -68,7 +68,13 @@ func (d *Definition) fillDocuments(c *judge.Case, in CaseInput) error {
 	return nil
 }
 
-// merge makes the context that the action would lead to. What is illegal leads to none.
+// lacksField reports whether the data will be refused for a required field.
+func lacksField(c *judge.Case) bool {
+	return slices.ContainsFunc(c.Checks.RequiredFields, func(name string) bool { return !validators.HasField(c.Data, name) })
+}
+
+// merge makes the context that the action would lead to. What is illegal, or lacks a required
+// field, leads to none.
 func (d *Definition) merge(c *judge.Case) {
 	c.Merged = mergeObjects(c.Context, c.Data)
 	c.MaskedMerged = d.MaskJSON(c.Merged, nil)
@@ -95,13 +101,15 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 		c.Rubric = d.Rubric(in.Overlays)
 		return nil
 	}
-	d.merge(c)
 	t := s.Transitions[in.Action]
 	c.Checks = d.collectChecks(s, t)
 	for _, r := range t.Routes {
 		c.Candidates = append(c.Candidates, d.Candidate(r.Target, in.Facts, in.State))
 	}
 	c.Rubric = d.resolveRubric(t.Judge, in.Overlays)
+	if c.Rubric.Mode == judge.Shadow || !lacksField(c) {
+		d.merge(c)
+	}
 	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
 	c.About = judge.About{Workflow: d.Description, State: s.Description, Action: t.Description}
 	for _, e := range t.Evidence {

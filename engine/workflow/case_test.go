@@ -108,6 +108,25 @@ func TestCaseOfAnAction(t *testing.T) {
 	}
 }
 
+// TestContextIsMergedOnlyForAMove holds that data which will be refused for a required field copy
+// no context, unless the mode is shadow: then the move happens all the same.
+func TestContextIsMergedOnlyForAMove(t *testing.T) {
+	for _, tt := range []struct{ name, mode, data, want string }{
+		{"whole", "enforce", `{"comments":"fine"}`, `{"documentId":"d1","comments":"fine"}`},
+		{"absent", "enforce", `{"n":1}`, `{"documentId":"d1"}`},
+		{"null", "enforce", `{"comments":null,"n":1}`, `{"documentId":"d1"}`},
+		{"absent in shadow", "shadow", `{"n":1}`, `{"documentId":"d1","n":1}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := parse(t, "judgeConfig: {mode: "+tt.mode+"}\n"+guarded)
+			c := caseOf(t, d, ask(func(in *workflow.CaseInput) { in.Data = raw(tt.data) }))
+			if got := string(c.Merged.Raw()); got != tt.want || string(c.MaskedMerged.Raw()) != tt.want {
+				t.Errorf("merged %s, masked %s, want %s", got, c.MaskedMerged.Raw(), tt.want)
+			}
+		})
+	}
+}
+
 func TestCaseOfARoutedAction(t *testing.T) {
 	d := parse(t, guarded)
 	c := caseOf(t, d, ask(func(in *workflow.CaseInput) { in.Action = "sort" }))
