@@ -131,9 +131,12 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	}
 	defer forgiveOnHangup(con.log, sys.Pool)()
 	defer newReloader(con, c, r, known, watch).run(ctx)()
-	con.err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
-	con.log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "tls", c.TLSCert != "",
-		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
+	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
+		log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "tls", c.TLSCert != "",
+			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
+	} else {
+		con.err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
+	}
 	defer func() { con.log.Info("ended", "address", server.URL()) }()
 	if err := server.Serve(ctx); err != nil {
 		return term.UnknownErrorf("", "the listener failed: %w", err)

@@ -220,6 +220,9 @@ func TestLogsAsJSON(t *testing.T) {
 	if start == nil || start["version"] == "" || start["definitions"] != flow || start["auth"] != "token" || start["tls"] != false || start["address"] != s.url || end["address"] != s.url {
 		t.Errorf("start %v, end %v", start, end)
 	}
+	if n := strings.Count(s.stderr.String(), "serving"); n != 1 {
+		t.Errorf("the start is reported %d times:\n%s", n, s.stderr)
+	}
 }
 
 // TestMCPLogs: one line at the start and one at the end, next to those of decisions.
