@@ -134,11 +134,11 @@ func (c *historySearchCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return con.printList(c.JSON, found, foundRows(found.Decisions), "no such decisions", formatCursorFlag("--after", found.NextCursor))
+	return con.printList(c.JSON, found, foundRows(found.Decisions), "no such decisions", formatCursorFlag("--after", found.NextCursor), "ASSURANCE", "CONFIDENCE", "FROM", "DECIDED BY")
 }
 
 func foundRows(decisions []engine.FoundDecision) [][]string {
-	rows := [][]string{{"TIME", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
+	rows := [][]string{{"WHEN", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
 		rows = append(rows, []string{
 			formatTime(d.Time), d.Instance, fmt.Sprintf("%s v%d", d.Workflow, d.Version), actionOf(d.HistoryEntry), orNone(d.From), string(d.Outcome),
@@ -178,7 +178,7 @@ func (c *historyStatsCmd) Run(ctx context.Context, con *console) error {
 	if stats.NotShown > 0 && !c.JSON {
 		con.err.Printf("%d decisions about further transitions are not shown\n", stats.NotShown)
 	}
-	return con.printList(c.JSON, stats, statsRows(stats.Transitions), "no such decisions", "")
+	return con.printList(c.JSON, stats, statsRows(stats.Transitions), "no such decisions", "", "P95", "TOOK", "CONFIDENCE (QUARTILES)", "ASKED ONLY", "DEGRADED", "DECIDED BY")
 }
 
 func statsRows(all []engine.TransitionStatistics) [][]string {

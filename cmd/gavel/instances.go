@@ -177,7 +177,7 @@ func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return con.printList(c.JSON, h, decisionRows(h.Decisions), "no decisions", formatCursorFlag("--after-seq", h.NextAfter))
+	return con.printList(c.JSON, h, decisionRows(h.Decisions), "no decisions", formatCursorFlag("--after-seq", h.NextAfter), "ASSURANCE", "CONFIDENCE", "FROM")
 }
 
 // decisionRows is the table of decisions; the demo prints the same one.

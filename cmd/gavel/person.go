@@ -20,7 +20,7 @@ func forPerson(out *term.Terminal, rows [][]string) [][]string {
 // The columns that hold ids, and those of times of which it matters how far away they are.
 var (
 	idColumns   = []string{"ID", "INSTANCE"}
-	timeColumns = []string{"WAITS SINCE", "EXPIRES", "UPDATED", "LAST USED"}
+	timeColumns = []string{"WHEN", "WAITS SINCE", "EXPIRES", "UPDATED", "LAST USED"}
 )
 
 func shortenForPerson(rows [][]string, now time.Time) [][]string {

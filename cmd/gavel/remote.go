@@ -81,13 +81,14 @@ func (con *console) print(asJSON bool, found any, text func()) error {
 }
 
 // printList prints a page of a list: result as JSON, or rows behind their heading. none says
-// that there are no rows, more which flag continues, "" at the end.
-func (con *console) printList(asJSON bool, result any, rows [][]string, none, more string) error {
+// that there are no rows, more which flag continues, "" at the end. A narrow terminal does without
+// the spare columns.
+func (con *console) printList(asJSON bool, result any, rows [][]string, none, more string, spare ...string) error {
 	switch {
 	case asJSON:
 		return con.out.JSON(result)
 	case len(rows) > 1:
-		con.out.Table(forPerson(con.out, rows))
+		con.out.Table(forPerson(con.out, rows), spare...)
 	default:
 		con.err.Printf("%s\n", none)
 	}

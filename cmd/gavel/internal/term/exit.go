@@ -52,7 +52,8 @@ func UnknownErrorf(hint, format string, args ...any) error {
 	return &ExitError{Code: ExitUnknown, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-// PrintError prints an error with its lines and its hint, and returns its exit code.
+// PrintError prints an error behind its lines and its hint, and returns its exit code: the last
+// line is the verdict.
 func (t *Terminal) PrintError(err error) int {
 	var f *ExitError
 	if !errors.As(err, &f) {
@@ -64,10 +65,10 @@ func (t *Terminal) PrintError(err error) int {
 	for _, line := range f.Lines {
 		t.Printf("%s\n", line)
 	}
-	t.Printf("%s %s\n", t.Red("gavel:"), strings.TrimSpace(f.Err.Error()))
 	if f.Hint != "" {
 		t.Printf("%s %s\n", t.Dim("  hint:"), f.Hint)
 	}
+	t.Printf("%s %s\n", t.Red("gavel:"), strings.TrimSpace(f.Err.Error()))
 	return f.Code
 }
 

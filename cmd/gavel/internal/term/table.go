@@ -17,10 +17,15 @@ const (
 )
 
 // Table prints rows in columns; the first row is the heading. Cells are cleaned. On a
-// terminal that is too narrow the widest columns are wrapped, between words as long as that is
-// enough; a file or a pipe gets every row on one line.
-func (t *Terminal) Table(rows [][]string) {
+// terminal that is too narrow the widest columns are wrapped between words; where that is not
+// enough, the spare columns are left out, the first first, and then words are broken. A file or a
+// pipe gets every row whole, on one line.
+func (t *Terminal) Table(rows [][]string, spare ...string) {
+	rows, left := omitColumns(rows, t.width(), spare)
 	_, _ = io.WriteString(t.w, layOut(rows, t.width(), func(cell string) string { return string(t.Outcome(cell)) }))
+	if len(left) > 0 {
+		t.Printf("%s\n", t.Dim("too narrow for "+strings.Join(left, ", ")+"; --json has all"))
+	}
 }
 
 // Align is the same table as text, each row on one line whoever looks: for reports that
@@ -30,6 +35,41 @@ func Align(rows [][]string) string { return layOut(rows, 0, Clean) }
 // outcomeColumns are the headings of columns in which outcomes stand.
 var outcomeColumns = []string{"OUTCOME", "SAYS", "STATUS"}
 
+// omitColumns leaves spare columns out until the rest fits into width without breaking a word, and
+// returns their headings. A width of 0 has room for all.
+func omitColumns(rows [][]string, width int, spare []string) (_ [][]string, left []string) {
+	for _, head := range spare {
+		widths, words := measure(rows)
+		if _, fit := narrowColumns(widths, words, width); fit || width == 0 {
+			break
+		}
+		if i := slices.Index(rows[0], head); i >= 0 {
+			left, rows = append(left, head), slices.Clone(rows)
+			for n, row := range rows {
+				rows[n] = slices.Delete(slices.Clone(row), i, i+1)
+			}
+		}
+	}
+	return rows, left
+}
+
+// measure returns the width of the longest cell and of the longest word of each column.
+func measure(rows [][]string) (widths, words []int) {
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths, words = append(widths, 0), append(words, 0)
+			}
+			cell = Clean(cell)
+			widths[i] = max(widths[i], text.StringWidth(cell))
+			for word := range strings.FieldsSeq(cell) {
+				words[i] = max(words[i], min(text.StringWidth(word), longestWord))
+			}
+		}
+	}
+	return widths, words
+}
+
 // layOut wraps columns to fit into width, unless that is 0, and styles outcomes.
 func layOut(rows [][]string, width int, style func(string) string) string {
 	w := table.NewWriter()
@@ -38,18 +78,10 @@ func layOut(rows [][]string, width int, style func(string) string) string {
 	plain.Box.PaddingLeft, plain.Box.PaddingRight = "", strings.Repeat(" ", columnGap)
 	plain.Options = table.OptionsNoBordersAndSeparators
 	w.SetStyle(plain)
-	var widths, words []int // the longest cell and the longest word of each column
 	for number, row := range rows {
 		cells := make(table.Row, len(row))
 		for i, cell := range row {
 			cell = Clean(cell)
-			if i == len(widths) {
-				widths, words = append(widths, 0), append(words, 0)
-			}
-			widths[i] = max(widths[i], text.StringWidth(cell))
-			for word := range strings.FieldsSeq(cell) {
-				words[i] = max(words[i], min(text.StringWidth(word), longestWord))
-			}
 			if number > 0 && i < len(rows[0]) && slices.Contains(outcomeColumns, rows[0][i]) {
 				cell = style(cell)
 			}
@@ -58,6 +90,7 @@ func layOut(rows [][]string, width int, style func(string) string) string {
 		w.AppendRow(cells)
 	}
 	if width > 0 {
+		widths, words := measure(rows)
 		w.SetColumnConfigs(wrapColumns(widths, words, width))
 	}
 	return w.Render() + "\n"

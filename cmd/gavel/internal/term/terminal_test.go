@@ -170,6 +170,27 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	}
 }
 
+// A terminal that is too narrow for whole words does without the spare columns, as few as are enough.
+func TestNarrowTerminalsOmitColumns(t *testing.T) {
+	t.Parallel()
+	rows := [][]string{{"WHEN", "A", "B", "REASON"}, {"1m ago", "aaaaaaaaaa", "bbbbbbbbbb", "some words here"}, {"2m ago", "a", "b", "more"}}
+	for width, want := range map[int]string{0: "WHEN A B REASON", 60: "WHEN A B REASON", 36: "WHEN A B REASON", 35: "WHEN A REASON", 22: "WHEN REASON", 5: "WHEN REASON"} {
+		got, left := omitColumns(rows, width, []string{"C", "B", "A"})
+		if heads := strings.Join(got[0], " "); heads != want || len(left) != len(rows[0])-len(got[0]) || len(got[2]) != len(got[0]) {
+			t.Errorf("at %d columns a table has %q and does without %q, want %q", width, heads, left, want)
+		}
+	}
+}
+
+func TestTheLastLineIsTheVerdict(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	code := New(&b).PrintError(&ExitError{Code: ExitBad, Err: errors.New("the file has mistakes"), Hint: "fix them", Lines: []string{"f:1: one"}})
+	if want := "f:1: one\n  hint: fix them\ngavel: the file has mistakes\n"; b.String() != want || code != ExitBad {
+		t.Errorf("got %q", b.String())
+	}
+}
+
 func TestCount(t *testing.T) {
 	t.Parallel()
 	if got := Count(1, "history") + ", " + Count(2, "history") + ", " + Count(int64(0), "event") + ", " + Count(2, "day") + ", " + Count(3, "loss"); got != "1 history, 2 histories, 0 events, 2 days, 3 losses" {
