@@ -25,8 +25,10 @@ inside() { # in namespaces of its own: mounts, network and processes end with it
 
   local ops agent id decision server
   in_there ""
-  ops=$("${IN[@]}" token create ops --role operator)
-  agent=$("${IN[@]}" token create agent)
+  "${IN[@]}" token create ops --role operator --out ops.token
+  "${IN[@]}" token create agent --out agent.token
+  ops=$(cat "$ROOT/data/ops.token")
+  agent=$(cat "$ROOT/data/agent.token")
   in_there "$ops"
   "${IN[@]}" serve --definitions /definitions 2>"$LOG" &
   server=$!

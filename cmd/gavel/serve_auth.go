@@ -57,7 +57,7 @@ func (f authFlags) open(con *console, store string, at net.Addr, others bool) (a
 	}
 	if len(all) == 0 && (loopback || !others) {
 		if !loopback && path != "" {
-			return nil, term.UsageErrorf("make one first: gavel token create NAME --role operator --store "+store, "nobody could call: there is no token in %s", path)
+			return nil, term.UsageErrorf("make one first: gavel token create NAME --role operator --out FILE --store "+store, "nobody could call: there is no token in %s", path)
 		}
 		if err := firstTokens(con, tokens, store); err != nil {
 			return nil, err
@@ -71,7 +71,7 @@ func (f authFlags) open(con *console, store string, at net.Addr, others bool) (a
 // act as the principals of this machine, so that what gavel mcp began goes on here.
 func firstTokens(con *console, tokens *auth.Tokens, store string) error {
 	if store == memoryStore && !con.err.IsTerminal() {
-		return term.UsageErrorf("use --auth none; or make a token first (gavel token create NAME --tokens FILE) and give --tokens FILE here too",
+		return term.UsageErrorf("use --auth none; or make a token first (gavel token create NAME --out FILE --tokens TOKENS) and give --tokens TOKENS here too",
 			"nobody could call: the tokens of a store in memory are shown on a terminal only")
 	}
 	bearers, made, err := tokens.CreateFirst(

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +42,9 @@ func serveGavel(t *testing.T, args ...string) *served {
 	return serveStore(t, storeIn(t), args...)
 }
 
+// servingLine is how a server says where it serves: as a note, as a log, or as JSON.
+var servingLine = regexp.MustCompile(`serving.*?(http[^ "]+)`)
+
 func serveStore(t *testing.T, store string, args ...string) *served {
 	t.Helper()
 	needsProgram(t)
@@ -65,9 +69,8 @@ func serveStore(t *testing.T, store string, args ...string) *served {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
 			_, _ = s.stderr.Write(append(lines.Bytes(), '\n'))
-			if _, rest, ok := strings.Cut(lines.Text(), "gavel: serving "); ok {
-				address, _, _ := strings.Cut(rest, " ")
-				at <- address
+			if said := servingLine.FindStringSubmatch(lines.Text()); said != nil {
+				at <- said[1]
 			}
 		}
 		s.problem = s.cmd.Wait()
@@ -126,7 +129,13 @@ func (s *served) stop() {
 // token makes another token.
 func (s *served) token(args ...string) string {
 	s.t.Helper()
-	return strings.TrimSpace(string(runGavel(s.t, append([]string{"token", "create", "--store", s.store}, args...)...)))
+	file := filepath.Join(s.t.TempDir(), "token")
+	runGavel(s.t, append([]string{"token", "create", "--store", s.store, "--out", file}, args...)...)
+	token, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(token))
 }
 
 // ask sends a request with a JSON body ("" for none) and decodes a JSON answer.

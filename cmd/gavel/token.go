@@ -15,7 +15,7 @@ import (
 )
 
 type tokenCmd struct {
-	Create tokenCreateCmd `cmd:"" help:"Make a token and print it, once."`
+	Create tokenCreateCmd `cmd:"" help:"Make a token, for the terminal or a file."`
 	List   tokenListCmd   `cmd:"" help:"List tokens, without what they are."`
 	Revoke tokenRevokeCmd `cmd:"" help:"End a token, at once."`
 }
@@ -28,7 +28,7 @@ knows of a new or revoked token from the next request on.
 Examples:
 
     gavel token create ci --role agent --workflows 'deploy release-*' --expires 720h
-    gavel token create anna --role reviewer > anna.token
+    gavel token create anna --role reviewer --out anna.token
     gavel token revoke 0f3c5a7e9b1d2c4f`
 }
 
@@ -85,25 +85,30 @@ type tokenCreateCmd struct {
 	Principal string `name:"principal" placeholder:"ID" help:"Who its bearer is, for ownership and the record. Default: token: and the name."`
 	Workflows string `name:"workflows" placeholder:"NAMES" help:"The only workflows that it is for: names separated by spaces, with * for any run of characters. Default: all."`
 	Expires   string `name:"expires" placeholder:"WHEN" help:"When it ends: a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h. Default: never."`
+	Out       string `name:"out" placeholder:"FILE" help:"Write the token to this file, which only you can read, instead of the terminal."`
 	JSON      bool   `name:"json" help:"Print JSON."`
 	tokensFlag
 	storeFlag
 }
 
 func (tokenCreateCmd) Help() string {
-	return `The token is the only thing on stdout. It cannot be shown again: what is kept is its digest.
+	return `A terminal shows the token, once; what is kept is its digest. Pipes and logs get none: there
+--out is required.
 
 Examples:
 
     gavel token create ci --workflows 'deploy release-*' --expires 720h
-    gavel token create anna --role reviewer > anna.token
-    gavel token create ops --role operator --principal team:platform --json | jq -r .token`
+    gavel token create anna --role reviewer --out anna.token
+    gavel token create ops --role operator --principal team:platform --out ops.token --json | jq -r .id`
 }
 
 func (c *tokenCreateCmd) Run(con *console) error {
 	ends, err := tokenEnd(c.Expires, time.Now())
 	if err != nil {
 		return err
+	}
+	if c.Out == "" && !con.out.IsTerminal() {
+		return term.UsageErrorf("give --out FILE: the file gets the token, and only you can read it", "a token is shown on a terminal only, and stdout is none")
 	}
 	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, true)
 	if err != nil {
@@ -115,14 +120,26 @@ func (c *tokenCreateCmd) Run(con *console) error {
 	if err != nil {
 		return tokenFailure(err)
 	}
-	if c.JSON {
-		return con.out.JSON(struct {
-			Token string `json:"token"`
-			shownToken
-		}{bearers[0], describeToken(made[0])})
+	shown := struct {
+		Token string `json:"token,omitempty"`
+		File  string `json:"file,omitempty"`
+		shownToken
+	}{bearers[0], c.Out, describeToken(made[0])}
+	where := "it is shown this once"
+	if c.Out != "" {
+		if err := auth.WriteSecret(c.Out, bearers[0]); err != nil {
+			_ = tokens.Forget(made[0].ID) // nobody has it; the error says enough
+			return term.UsageErrorf("give another --out", "%w", err)
+		}
+		shown.Token, where = "", "in the file "+c.Out
 	}
-	con.out.Printf("%s\n", bearers[0])
-	con.err.Printf("token %s of %s, role %s; it is shown this once\n", made[0].ID, made[0].Principal, string(made[0].Role))
+	if c.JSON {
+		return con.out.JSON(shown)
+	}
+	if shown.Token != "" {
+		con.out.Printf("%s\n", shown.Token)
+	}
+	con.err.Printf("token %s of %s, role %s: %s\n", made[0].ID, made[0].Principal, string(made[0].Role), where)
 	return nil
 }
 
