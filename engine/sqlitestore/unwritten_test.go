@@ -42,13 +42,7 @@ func TestSearchWhileNothingCanBeWritten(t *testing.T) {
 		}
 		return n
 	}
-	lock, err := another.WriterConn().BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lock.ExecContext(t.Context(), "UPDATE decision_index SET pos = pos"); err != nil { // takes the lock of writers
-		t.Fatal(err)
-	}
+	release := lock(t, path)
 	if err := s.Commit(t.Context(), c); err == nil {
 		t.Fatal("something could be written")
 	}
@@ -57,9 +51,7 @@ func TestSearchWhileNothingCanBeWritten(t *testing.T) {
 			t.Errorf("found %d decisions, want %d", got, events-1)
 		}
 	}
-	if err := lock.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if got := find(); got != events-1 {
 		t.Errorf("found %d decisions afterwards, want %d", got, events-1)
 	}
