@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +49,7 @@ type evalRunCmd struct {
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
-	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .md or .html. Repeatable."`
+	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .md, .html, or .jsonl, a line for each result, written while the run goes. Repeatable."`
 	Foreign    string        `name:"foreign" placeholder:"FILE" help:"Measure the recorded judgements of other judges instead."`
 	Judge      string        `name:"foreign-judge" placeholder:"NAME" help:"With --foreign: report on this judge in full."`
 	MaxErrors  string        `name:"max-errors" default:"1%" placeholder:"SHARE" help:"More cases without an outcome than this, and nothing was evaluated. Default: 1%."`
@@ -73,6 +75,11 @@ Examples:
 
 A model that is busy or cannot be reached has not answered: the case is asked again up to
 three times, when the endpoint says. What is left then makes the run incomplete.
+
+A run that is stopped (Ctrl-C) reports the cases that were judged; --out FILE.jsonl has each
+of them as soon as it is, with the prompt and the model's words. To go on, run the same
+command with --mode record-missing and the same --cassette: only what has no answer yet is
+asked. The last line says PASSED or FAILED, and which gates did not hold.
 
 Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too much failed,
 4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
@@ -108,6 +115,45 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.conclude(con, m, gates, before)
+}
+
+// lineFiles are the files of --out that get a line for each result as it comes.
+type lineFiles []*os.File
+
+// splitLineFiles creates them, and returns the other paths.
+func splitLineFiles(paths []string) (files lineFiles, rest []string, err error) {
+	for _, path := range paths {
+		if filepath.Ext(path) != ".jsonl" {
+			rest = append(rest, path)
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return nil, nil, errors.Join(term.UnknownErrorf("", "cannot write the results: %w", err), files.Close())
+		}
+		files = append(files, f)
+	}
+	return files, rest, nil
+}
+
+func (f lineFiles) write(c eval.Case, results []eval.Result) error {
+	var b bytes.Buffer
+	err := eval.WriteLines(&b, c, results)
+	for _, file := range f {
+		_, failed := file.Write(b.Bytes())
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		return term.UnknownErrorf("", "cannot write the results: %w", err)
+	}
+	return nil
+}
+
+func (f lineFiles) Close() (err error) {
+	for _, file := range f {
+		err = errors.Join(err, file.Close())
+	}
+	return err
 }
 
 // readBaseline reads the earlier run, nil for none, before anything is spent on this one.
@@ -205,10 +251,16 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		return m, err
 	}
 	defer func() { _ = box.Close() }() // the workers hold nothing
+	lines, rest, err := splitLineFiles(c.Out)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	c.Out = rest
 	progress := con.err.NewProgress()
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
-	run := func(layer judge.Layer, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result)) error {
+	run := func(layer judge.Layer, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result) error) error {
 		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer, c.Prompt), Workers: c.Workers, Repeats: repeats, Retries: 3, Replay: c.CassetteFor == string(llm.CassetteReplay), Budget: budget, Progress: func(done int) {
 			if done == set.n {
 				progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
@@ -216,14 +268,15 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 			}
 			progress.Update("%d of %d cases", done, set.n)
 		}}
-		return interruption(runner.Run(ctx, set.all(ctx), func(of eval.Case, results []eval.Result) error {
-			add(of, results)
-			return nil
-		}))
+		return runner.Run(ctx, set.all(ctx), add)
 	}
 	var ledger eval.Ledger
+	keep := func(of eval.Case, results []eval.Result) error {
+		ledger.Add(of, results)
+		return lines.write(of, results)
+	}
 	if with == nil {
-		err = run(nil, c.Repeat, eval.Budget{Time: c.MaxTime}, ledger.Add)
+		err = run(nil, c.Repeat, eval.Budget{Time: c.MaxTime}, keep)
 		o.Structural = ledger.Results
 	} else {
 		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
@@ -231,20 +284,40 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		if failed != nil {
 			return m, failed
 		}
-		err = run(nil, 1, eval.Budget{}, func(of eval.Case, results []eval.Result) {
+		err = run(nil, 1, eval.Budget{}, func(of eval.Case, results []eval.Result) error {
 			o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
+			return nil
 		})
 		if err == nil {
-			err = run(layer, c.Repeat, eval.Budget{Calls: c.MaxCalls, CostUSD: c.MaxCost, Time: c.MaxTime}, ledger.Add)
+			err = run(layer, c.Repeat, eval.Budget{Calls: c.MaxCalls, CostUSD: c.MaxCost, Time: c.MaxTime}, keep)
 		}
 	}
-	if err != nil {
-		return m, err
+	if ctx.Err() != nil && len(ledger.Cases) > 0 {
+		done := len(ledger.Cases)
+		m.About.Remarks = append(m.About.Remarks, fmt.Sprintf("The run was stopped after %d of %d cases.", done, set.n))
+		err = addUnjudged(context.WithoutCancel(ctx), set, &ledger, done)
 	}
-	m.Cases, m.Results = ledger.Cases, ledger.Results
+	if err != nil {
+		return m, interruption(err)
+	}
+	m.Cases, m.Results, m.Views, m.SystemPrompts = ledger.Cases, ledger.Results, ledger.Views(), ledger.SystemPrompts
 	m.About.Prompts = promptsOf(m.Results)
 	m.Report = eval.Evaluate(m.Cases, m.Results, o)
 	return m, nil
+}
+
+// addUnjudged adds the cases that a stopped run did not come to: the report counts them as missing.
+func addUnjudged(ctx context.Context, set goldenSet, ledger *eval.Ledger, done int) error {
+	n := 0
+	for c, err := range set.all(ctx) {
+		if err != nil {
+			return err
+		}
+		if n++; n > done {
+			ledger.Add(c, nil)
+		}
+	}
+	return nil
 }
 
 // interruption keeps what is said of files; everything else ended the run from outside.
@@ -252,7 +325,7 @@ func interruption(err error) error {
 	if _, said := errors.AsType[*term.ExitError](err); err == nil || said {
 		return err
 	}
-	return term.UnknownErrorf("", "the run was stopped, nothing is reported: %w", err)
+	return term.UnknownErrorf("", "the run was stopped before a case was judged: %w", err)
 }
 
 func promptsOf(results []eval.Result) []string {
@@ -273,26 +346,27 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 		}
 		m.Baseline = new(compareRuns(*before, m))
 	}
-	passed := true
 	if c.Gates != "" {
-		m.Gates, passed = gates.Check(m.Report)
+		m.Gates, _ = gates.Check(m.Report)
 	}
 	// Files come first: whoever reads the text may stop reading, and end this program.
 	render := renderMeasurement(m)
 	if err := errors.Join(render.writeFiles(c.Out), printOr(con, false, nil, render[".txt"])); err != nil {
 		return err
 	}
-	switch {
-	case !m.Report.Evaluated, m.Baseline != nil && !m.Baseline.Compared:
-		return &term.ExitError{Code: term.ExitUnknown}
-	case !passed:
-		return term.ErrBad
-	case m.Baseline != nil && m.Baseline.Regression:
-		return &term.ExitError{Code: term.ExitRegression}
-	case m.Report.Incomplete:
-		return &term.ExitError{Code: term.ExitIncomplete}
+	return exitWith(m.Conclude())
+}
+
+// exitWith is the exit code of a conclusion that was printed.
+func exitWith(c eval.Conclusion) error {
+	code := map[eval.Status]int{
+		eval.StatusNotEvaluated: term.ExitUnknown, eval.StatusGateFailed: term.ExitBad,
+		eval.StatusRegression: term.ExitRegression, eval.StatusIncomplete: term.ExitIncomplete,
+	}[c.Status]
+	if code == term.ExitOK {
+		return nil
 	}
-	return nil
+	return &term.ExitError{Code: code}
 }
 
 // runForeign measures recorded judgements: all judges in a table, or one in full.
@@ -362,7 +436,10 @@ type independent struct {
 
 func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply, error) {
 	req.Key, req.Caller = "", "case "+strconv.FormatUint(i.asked.Add(1), 10)
-	return i.Client.Complete(ctx, req)
+	ctx, transcript := llm.WithTranscript(ctx)
+	reply, err := i.Client.Complete(ctx, req)
+	eval.RecordExchange(ctx, eval.Exchange{System: req.System, User: req.User, Answers: transcript.Answers()})
+	return reply, err
 }
 
 // measured is the model as the layer that an evaluation measures. Neither a loop guard

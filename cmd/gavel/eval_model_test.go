@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -223,5 +224,36 @@ func TestPromptOfARun(t *testing.T) {
 	}
 	if code, out := evalRun(t, provider.URL, "--mode", "live", "--prompt", "v0", cases); code != term.ExitUsage || !strings.Contains(out, "known: "+strings.Join(prompts.IDs(), ", ")) {
 		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// A run that is stopped reports what was judged, and goes on from its cassette.
+func TestStoppedRunGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	model := llmtest.New(func(q llmtest.Question, think func() llmtest.Thought) llmtest.Response {
+		if strings.Contains(q.User, "unit 3 ") {
+			stop()
+		}
+		return llmtest.OpenAI()(q, think)
+	}, llmtest.Approver)
+	provider := httptest.NewServer(model)
+	defer provider.Close()
+	dir, cases := t.TempDir(), smallSet(t, 8)
+	tape, lines := filepath.Join(dir, "tape.jsonl"), filepath.Join(dir, "r.jsonl")
+	args := []string{"eval", "run", "--llm-base-url", provider.URL, "--llm-model", "m", "--llm-structured", "json_schema", "--mode", "record-missing", "--cassette", tape, "--workers", "1", "--out", lines, cases}
+	var out bytes.Buffer
+	if code := run(ctx, args, strings.NewReader(""), &out, &out); code != term.ExitUnknown || !strings.Contains(out.String(), "The run was stopped after 3 of 8 cases.") || !strings.HasSuffix(out.String(), "more than 1 %\n") {
+		t.Fatalf("exit code %d\n%s", code, out.String())
+	}
+	raw, err := os.ReadFile(lines)
+	if err != nil || bytes.Count(raw, []byte("\n")) != 3 || !bytes.Contains(raw, []byte(`"answers":["{\"criteria\":[{`)) {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	before := model.Count()
+	out.Reset()
+	if code := run(t.Context(), args, strings.NewReader(""), &out, &out); code != term.ExitOK || model.Count()-before != 5 {
+		t.Errorf("exit code %d, %d requests\n%s", code, model.Count()-before, out.String())
 	}
 }

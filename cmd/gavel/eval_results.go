@@ -27,8 +27,22 @@ func renderMeasurement(m eval.Measurement) renderings {
 	} {
 		all[extension] = func(w io.Writer) error { return render(w, m) }
 	}
+	all[".jsonl"] = func(w io.Writer) error { return writeAllLines(w, m) }
 	all[".txt"] = func(w io.Writer) error { return eval.Text(w, m, term.Align) }
 	return all
+}
+
+func writeAllLines(w io.Writer, m eval.Measurement) error {
+	of := make(map[string][]eval.Result, len(m.Cases))
+	for _, r := range m.Results {
+		of[r.Case] = append(of[r.Case], r)
+	}
+	for _, c := range m.Cases {
+		if err := eval.WriteLines(w, c, of[c.ID]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkExtensions finds names of --out that no rendering is for, before anything is spent.
@@ -41,7 +55,7 @@ func checkExtensions(paths []string, known ...string) error {
 	return nil
 }
 
-var measurementExtensions = []string{".txt", ".json", ".xml", ".md", ".html"}
+var measurementExtensions = []string{".txt", ".json", ".xml", ".md", ".html", ".jsonl"}
 
 func (r renderings) writeFiles(paths []string) error {
 	for _, path := range paths {
@@ -143,13 +157,7 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 	if err := printOr(con, c.JSON, compared, func(w io.Writer) error { return eval.TextComparison(w, compared, term.Align) }); err != nil {
 		return err
 	}
-	switch {
-	case !compared.Compared:
-		return &term.ExitError{Code: term.ExitUnknown}
-	case compared.Regression:
-		return &term.ExitError{Code: term.ExitRegression}
-	}
-	return nil
+	return exitWith(compared.Conclude())
 }
 
 func printOr(con *console, asJSON bool, v any, text func(io.Writer) error) error {
@@ -280,7 +288,7 @@ func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
 
 type evalReportCmd struct {
 	Results string   `arg:"" name:"results" help:"Results of a run (.json)."`
-	Out     []string `name:"out" placeholder:"FILE" help:"Write the report: .txt, .json, .xml (JUnit), .md or .html. Repeatable. Default: text on stdout."`
+	Out     []string `name:"out" placeholder:"FILE" help:"Write the report: .txt, .json, .jsonl, .xml (JUnit), .md or .html. Repeatable. Default: text on stdout."`
 }
 
 func (evalReportCmd) Help() string {

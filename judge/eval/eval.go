@@ -129,6 +129,9 @@ type Result struct {
 	CompletionTokens *int                  `json:"completionTokens,omitempty"`
 	CostUSD          *float64              `json:"costUSD,omitempty"`
 	Took             document.Milliseconds `json:"tookMs"`
+	// Asked are the questions to the model and its words, from a Runner; a Ledger keeps them in
+	// its views.
+	Asked []Exchange `json:"-"`
 }
 
 // ResultOf is what a verdict says of a case. A model that could not be asked (no

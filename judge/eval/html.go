@@ -35,6 +35,7 @@ func HTML(w io.Writer, m Measurement) error {
 }
 
 type reportPage struct {
+	Conclusion      Conclusion
 	Header, Figures []figure
 	Cautions, Notes []string
 	Baseline        string
@@ -45,7 +46,8 @@ type reportPage struct {
 
 func (m Measurement) page() reportPage {
 	p := reportPage{
-		Header: m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes, Tables: m.tables(),
+		Conclusion: m.Conclude(),
+		Header:     m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes, Tables: m.tables(),
 		Worst: slices.Clone(m.Report.Worst),
 	}
 	if m.Baseline != nil {

@@ -14,20 +14,23 @@ import (
 
 // Ledger keeps of a run what its figures need, and no more: of each case a small record
 // without context, data and evidence, of each result no quotes, and words (the judge's,
-// and the notes of cases) only up to a bound, those of the worst outcomes first. The
+// and the notes of cases) and views only up to a bound, those of the worst outcomes first. The
 // figures over a Ledger are those over everything, the digest of the cases included.
 //
 // The zero Ledger is empty. It is not safe for concurrent use.
 type Ledger struct {
 	Cases   []Case
 	Results []Result
+	// SystemPrompts are those that a model was asked with, each once.
+	SystemPrompts []string
 
 	texts     map[string]string // what comes again and again, once
 	workflows map[string]json.RawMessage
 	lists     map[string][]string
 	labels    map[string]map[string]string
-	words     wordHeap
-	bytes     int // of words
+	words     caseHeap
+	viewed    caseHeap
+	views     map[int]View // by the case's index
 }
 
 // The bounds of the words in a Ledger, in bytes: of one result or note, and of all; and
@@ -43,28 +46,39 @@ const (
 func (l *Ledger) Add(c Case, results []Result) {
 	small := l.withoutJudgeInput(c)
 	words := caseWords{at: len(l.Cases), first: len(l.Results), n: len(results), bytes: len(small.Notes)}
+	view, size := newView(c, results)
 	for _, r := range results {
+		for _, e := range r.Asked {
+			if !slices.Contains(l.SystemPrompts, e.System) && len(l.SystemPrompts) < maxSystemPrompts {
+				l.SystemPrompts = append(l.SystemPrompts, e.System)
+			}
+		}
 		r = l.withoutQuotes(small, r)
 		words.bytes += len(r.Reasoning)
 		words.rank(&small, &r)
 		l.Results = append(l.Results, r)
 	}
 	l.Cases = append(l.Cases, small)
-	if words.bytes == 0 {
-		return
+	l.words.keep(words, maxWords, func(s caseWords) {
+		l.Cases[s.at].Notes = ""
+		for i := range s.n {
+			l.Results[s.first+i].Reasoning = ""
+		}
+	})
+	if l.views == nil {
+		l.views = map[int]View{}
 	}
-	heap.Push(&l.words, words)
-	for l.bytes += words.bytes; l.bytes > maxWords; {
-		l.forget(heap.Pop(&l.words).(caseWords)) //nolint:forcetypeassert // the heap holds nothing else
-	}
+	l.views[words.at], words.bytes = view, size
+	l.viewed.keep(words, maxViews, func(s caseWords) { delete(l.views, s.at) })
 }
 
-func (l *Ledger) forget(s caseWords) {
-	l.bytes -= s.bytes
-	l.Cases[s.at].Notes = ""
-	for i := range s.n {
-		l.Results[s.first+i].Reasoning = ""
+// Views are those that were kept, in the order of the cases.
+func (l *Ledger) Views() []View {
+	var all []View
+	for _, at := range slices.Sorted(maps.Keys(l.views)) {
+		all = append(all, l.views[at])
 	}
+	return all
 }
 
 func (l *Ledger) withoutJudgeInput(c Case) Case {
@@ -82,7 +96,7 @@ func (l *Ledger) withoutJudgeInput(c Case) Case {
 
 // withoutQuotes keeps the answers to labelled criteria only.
 func (l *Ledger) withoutQuotes(c Case, r Result) Result {
-	r.Case, r.Reasoning = c.ID, truncateText(r.Reasoning, maxWord)
+	r.Case, r.Reasoning, r.Asked = c.ID, truncateText(r.Reasoning, maxWord), nil
 	r.Codes = l.list(r.Codes)
 	for _, text := range []*string{&r.Failure, &r.Code, (*string)(&r.DecidedBy), (*string)(&r.Assurance), &r.Model, &r.PromptDigest, &r.CriteriaDigest, &r.Rung} {
 		*text = l.intern(*text)
@@ -159,7 +173,7 @@ func reuseValue[V any](values *map[string]V, key string, value func() V) V {
 	return v
 }
 
-// caseWords are the words of a case and its results, which are dropped together.
+// caseWords are the words of a case and its results, or its view, which are dropped together.
 type caseWords struct {
 	at, first, n int // the case, its first result, how many
 	bytes        int
@@ -179,22 +193,39 @@ func (s *caseWords) rank(c *Case, r *Result) {
 	}
 }
 
-// wordHeap has the least valuable words on top, among equals the latest.
-type wordHeap []caseWords
+// caseHeap keeps the words of cases up to a bound. The least valuable are on top, among equals
+// the latest.
+type caseHeap struct {
+	all   []caseWords
+	bytes int
+}
 
-func (h wordHeap) Len() int      { return len(h) }
-func (h wordHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h wordHeap) Less(i, j int) bool {
-	a, b := h[i], h[j]
+// keep adds words and forgets the least valuable ones beyond the bound.
+func (h *caseHeap) keep(s caseWords, most int, forget func(caseWords)) {
+	if s.bytes == 0 {
+		return
+	}
+	heap.Push(h, s)
+	for h.bytes += s.bytes; h.bytes > most; {
+		last := heap.Pop(h).(caseWords) //nolint:forcetypeassert // the heap holds nothing else
+		h.bytes -= last.bytes
+		forget(last)
+	}
+}
+
+func (h *caseHeap) Len() int      { return len(h.all) }
+func (h *caseHeap) Swap(i, j int) { h.all[i], h.all[j] = h.all[j], h.all[i] }
+func (h *caseHeap) Less(i, j int) bool {
+	a, b := h.all[i], h.all[j]
 	return cmp.Or(cmp.Compare(a.worth, b.worth), cmp.Compare(a.confidence, b.confidence), cmp.Compare(b.at, a.at)) < 0
 }
 
 // Push implements heap.Interface.
-func (h *wordHeap) Push(v any) { *h = append(*h, v.(caseWords)) } //nolint:forcetypeassert // the heap holds nothing else
+func (h *caseHeap) Push(v any) { h.all = append(h.all, v.(caseWords)) } //nolint:forcetypeassert // the heap holds nothing else
 
 // Pop implements heap.Interface.
-func (h *wordHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
+func (h *caseHeap) Pop() any {
+	last := h.all[len(h.all)-1]
+	h.all = h.all[:len(h.all)-1]
 	return last
 }

@@ -139,6 +139,38 @@ func TestLedgerKeepsTheWorstWords(t *testing.T) {
 	}
 }
 
+// Views are kept up to a bound, those of the worst outcomes to the last, and system prompts once.
+func TestLedgerKeepsTheWorstViews(t *testing.T) {
+	var l Ledger
+	n := maxViews/maxViewText + 100
+	for i := range n {
+		c := golden(fmt.Sprint("case-", i), judge.Reject)
+		c.Data = json.RawMessage(`{"text":"` + strings.Repeat("d", 2*maxViewText) + `"}`)
+		r := Result{Case: c.ID, Outcome: judge.Reject, Asked: []Exchange{{System: "be strict", User: "is it so?", Answers: []string{"no"}}}}
+		if i == 3 {
+			r.Outcome = judge.Approve
+		}
+		l.Add(c, []Result{r})
+	}
+	views := l.Views()
+	size := 0
+	for _, v := range views {
+		size += len(v.Documents[0].Text)
+	}
+	if size > maxViews || size < maxViews-3*maxViewText || len(views) == n {
+		t.Errorf("%d views of %d with %d bytes are kept, the bound is %d", len(views), n, size, maxViews)
+	}
+	if views[3].Case != "case-3" || views[3].Answers[0].Asked[0].User != "is it so?" || views[3].Answers[0].Asked[0].System != "" {
+		t.Errorf("the view of the false approval is gone: %+v", views[3].Case)
+	}
+	if diff := cmp.Diff([]string{"be strict"}, l.SystemPrompts); diff != "" {
+		t.Error(diff)
+	}
+	if l.Results[0].Asked != nil {
+		t.Error("a result keeps what was asked")
+	}
+}
+
 // What is no digest of a file does not count as one.
 func TestDigestOfAFileIsChecked(t *testing.T) {
 	c := golden("a", judge.Approve)

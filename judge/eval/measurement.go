@@ -27,6 +27,10 @@ type Measurement struct {
 	Baseline *Comparison `json:"baseline,omitempty"`
 	Cases    []Case      `json:"cases"`
 	Results  []Result    `json:"results"`
+	// Views of cases, and the system prompts that were used: for readers, no figure needs them.
+	// Where there are too many, those of the worst outcomes were kept.
+	Views         []View   `json:"views,omitempty"`
+	SystemPrompts []string `json:"systemPrompts,omitempty"`
 }
 
 // About says what was run. Nothing in it depends on the machine or the time.
@@ -72,9 +76,11 @@ func WriteJSON(w io.Writer, m Measurement) error {
 	m.Format = MeasurementFormat
 	head, err := json.MarshalIndent(struct {
 		Measurement
-		Cases   *int `json:"cases,omitempty"` // in place of those of the Measurement
-		Results *int `json:"results,omitempty"`
-	}{Measurement: m}, "", " ")
+		Conclusion Conclusion `json:"conclusion"`
+		Cases      *int       `json:"cases,omitempty"` // in place of those of the Measurement
+		Results    *int       `json:"results,omitempty"`
+		Views      *int       `json:"views,omitempty"`
+	}{Measurement: m, Conclusion: m.Conclude()}, "", " ")
 	if err != nil {
 		return fmt.Errorf("eval: write the results: %w", err)
 	}
@@ -83,6 +89,7 @@ func WriteJSON(w io.Writer, m Measurement) error {
 	err = errors.Join(
 		writeList(b, "cases", m.Cases, func(c Case) any { return caseOnFile{c, c.Digest} }),
 		writeList(b, "results", m.Results, func(r Result) any { return r }),
+		writeList(b, "views", m.Views, func(v View) any { return v }),
 	)
 	_, _ = b.WriteString("\n}\n")
 	if err := errors.Join(err, b.Flush()); err != nil {

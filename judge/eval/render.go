@@ -143,7 +143,7 @@ func (c Cost) figures() []figure {
 		figure{"asked a model", fmt.Sprintf("%d results, %d calls", c.Asked, c.Calls), c.Latency.format()},
 		figure{"prompt tokens", c.PromptTokens.format("%.0f"), ""},
 		figure{"completion tokens", c.CompletionTokens.format("%.0f"), ""},
-		figure{"cost", c.CostUSD.format("%.4f USD"), ""},
+		figure{"cost of the run", c.CostUSD.format("%.4f USD"), c.CostUSD.adviseOnPrices()},
 		figure{"forms of answers", joinTallies(c.Rungs), fmt.Sprintf("%d mended, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
 }
 
@@ -155,6 +155,13 @@ func (s Sum) format(format string) string {
 		return fmt.Sprintf(format+" (unknown for %d)", s.Total, s.Unknown)
 	}
 	return fmt.Sprintf(format, s.Total)
+}
+
+func (s Sum) adviseOnPrices() string {
+	if s.Known > 0 {
+		return ""
+	}
+	return "--llm-price-in and --llm-price-out say what a million tokens cost"
 }
 
 func (l Latency) format() string {

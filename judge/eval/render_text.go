@@ -29,6 +29,7 @@ func Text(w io.Writer, m Measurement, align Align) error {
 		fmt.Fprintf(&b, "\nAgainst the baseline: %s\n", m.Baseline.Says)
 	}
 	textNotes(&b, m.Report.Notes)
+	fmt.Fprintf(&b, "\n%s\n", m.Conclude().Says)
 	return writeText(w, b.String())
 }
 
@@ -106,10 +107,6 @@ func OneLine(s string) string { return visibleText(strings.Join(strings.Fields(s
 // TextComparison writes a comparison for a terminal.
 func TextComparison(w io.Writer, c Comparison, align Align) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", c.Says)
-	if !c.Compared {
-		fmt.Fprintf(&b, "Not compared: %s\n\n", c.NotCompared)
-	}
 	b.WriteString(align(figureRows([]figure{
 		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
 		{"digest", c.Digest, ""},
@@ -122,6 +119,7 @@ func TextComparison(w io.Writer, c Comparison, align Align) error {
 		}
 	}
 	textNotes(&b, c.Notes)
+	fmt.Fprintf(&b, "\n%s\n", c.Conclude().Says)
 	return writeText(w, b.String())
 }
 

@@ -158,14 +158,15 @@ func (r Runner) judgeOnce(ctx context.Context, blind Case, repeat int, question 
 	var kept Result
 	for try := 0; ; try++ {
 		began := time.Now()
-		v, err := r.Decide(context.WithValue(ctx, tryKey{}, try), blind, question)
+		var asked exchanges
+		v, err := r.Decide(context.WithValue(context.WithValue(ctx, tryKey{}, try), exchangesKey{}, &asked), blind, question)
 		result := Result{Case: blind.ID, Repeat: repeat, Failure: FailureDecide}
 		if err != nil {
 			result.Reasoning = err.Error()
 		} else {
 			result = ResultOf(blind.ID, repeat, v)
 		}
-		result.Took = document.Milliseconds(time.Since(began))
+		result.Took, result.Asked = document.Milliseconds(time.Since(began)), asked.all
 		p.spend(result)
 		wait := retryAfter(v, err)
 		if try == 0 || result.Failure == "" || wait > 0 {

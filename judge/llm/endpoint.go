@@ -216,6 +216,7 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	if err != nil {
 		return reading{}, err
 	}
+	noteAnswer(ctx, status, header, raw)
 	nonce := req.Nonce
 	if at.enforcesSchema() {
 		nonce = "" // nobody was told it

@@ -1,0 +1,34 @@
+package eval
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestConclude(t *testing.T) {
+	held, broken := GateResult{Name: "min_cases", Passed: true}, GateResult{Name: "max_escalation"}
+	better, worse := &Comparison{Compared: true, Says: "no significant regression"}, &Comparison{Compared: true, Regression: true, Says: "regression: 8 new"}
+	for _, c := range []struct {
+		m      Measurement
+		status Status
+		says   string
+	}{
+		{Measurement{Report: Report{Evaluated: true}}, StatusPassed, "PASSED: no gate was given"},
+		{Measurement{Report: Report{Evaluated: true}, Gates: []GateResult{held}, Baseline: better}, StatusPassed, "PASSED: the gate holds; no significant regression"},
+		{Measurement{Report: Report{Evaluated: true}, Gates: []GateResult{held, held}}, StatusPassed, "PASSED: all 2 gates hold"},
+		{Measurement{Report: Report{Evaluated: true}, Gates: []GateResult{held, broken}, Baseline: worse}, StatusGateFailed, "FAILED: 1 of 2 gates do not hold: max_escalation"},
+		{Measurement{Report: Report{Evaluated: true}, Gates: []GateResult{held}, Baseline: worse}, StatusRegression, "FAILED: regression: 8 new; the gate holds"},
+		{Measurement{Report: Report{Evaluated: true, Incomplete: true, Counts: Counts{FailedResults: 1, Results: 4}}, Gates: []GateResult{held}}, StatusIncomplete, "FAILED: incomplete: 1 of 4 results"},
+		{Measurement{Report: Report{NotEvaluated: "there are no cases"}, Gates: []GateResult{broken}}, StatusNotEvaluated, "FAILED: not evaluated: there are no cases"},
+		{Measurement{Report: Report{Evaluated: true}, Baseline: &Comparison{Says: "not compared"}}, StatusNotEvaluated, "FAILED: not compared"},
+	} {
+		if got := c.m.Conclude(); got.Status != c.status || !strings.HasPrefix(got.Says, c.says) {
+			t.Errorf("got %+v, want %s, %q", got, c.status, c.says)
+		}
+	}
+	for says, c := range map[string]Comparison{"FAILED: regression: 8 new": *worse, "PASSED: no significant": *better, "FAILED: not compared": {Says: "not compared"}} {
+		if got := c.Conclude(); !strings.HasPrefix(got.Says, says) {
+			t.Errorf("got %q, want %q", got.Says, says)
+		}
+	}
+}
