@@ -55,13 +55,15 @@ const (
 	PartSchema         = "schema"
 )
 
-// Problem is a part of Checks that does not compile.
+// Problem is a part of Checks that does not compile, or a script that fails its trial run.
 type Problem struct {
 	// Part says which: PartRequiredFields, PartSchema, or a script's Name.
 	Part string
 	// Path is a JSON pointer into that part: into the schema, or the index of a
 	// required field. "" when there is none.
 	Path string
+	// Ran says that a script compiles, and that its trial run did not end well.
+	Ran bool
 	// Line and Column stand within a script's source, 0 when unknown.
 	Line, Column int
 	// Message is one sentence.
@@ -248,7 +250,7 @@ func (c *Compiler) checkScripts(ctx context.Context, caller string, owner Owner,
 func convertProblems(found []script.Problem) []Problem {
 	out := make([]Problem, 0, len(found))
 	for _, p := range found {
-		out = append(out, Problem{Part: p.Name, Line: p.Line, Column: p.Column, Message: p.Message})
+		out = append(out, Problem{Part: p.Name, Ran: p.Ran, Line: p.Line, Column: p.Column, Message: p.Message})
 	}
 	return out
 }

@@ -157,7 +157,7 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile
 }
 
 type graphCmd struct {
-	Subject  string `arg:"" optional:"" name:"file-or-name" help:"A definition file, or the name of a workflow in the store."`
+	Subject  string `arg:"" optional:"" name:"subject" help:"A definition file, or in the store a workflow's name or an instance's id."`
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
 	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
 	JSON     bool   `name:"json" help:"Print JSON."`
@@ -170,12 +170,12 @@ func (graphCmd) Help() string {
     gavel graph flows/document-review.json
     gavel graph flows/document-review.json --format dot | dot -Tsvg > flow.svg
     gavel graph document-review --store ./.workflows/gavel.db
-    gavel graph --instance wf-019be2a4-22ba-7889-954c-43f9cf7e55f5`
+    gavel graph wf-019be2a4-22ba-7889-954c-43f9cf7e55f5`
 }
 
 func (c *graphCmd) Run(ctx context.Context, con *console) error {
 	if (c.Subject == "") == (c.Instance == "") {
-		return term.UsageErrorf(`run "gavel graph --help"`, "give a file, a workflow's name or --instance ID, and one only")
+		return term.UsageErrorf(`run "gavel graph --help"`, "give a file, a workflow's name or an instance's id, and one only")
 	}
 	result, err := c.draw(ctx, con)
 	if err != nil {
@@ -188,7 +188,11 @@ func (c *graphCmd) draw(ctx context.Context, con *console) (engine.DiagramResult
 	if c.Subject != "" && (isFile(c.Subject) || looksLikeFile(c.Subject)) {
 		return drawFile(c.Subject, c.Format)
 	}
-	return ask(ctx, con, c.placeFlags, operation.Diagram, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
+	drawn, err := ask(ctx, con, c.placeFlags, operation.Diagram, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
+	if failed, ok := errors.AsType[*term.ExitError](err); ok && failed.Reason == string(engine.CodeUnknownWorkflow) && strings.HasPrefix(c.Subject, instancePrefix) {
+		return ask(ctx, con, c.placeFlags, operation.Diagram, engine.DiagramRequest{ID: c.Subject, Format: c.Format})
+	}
+	return drawn, err
 }
 
 // looksLikeFile tells a file that is missing from a workflow's name: names hold

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -58,6 +59,9 @@ func FilesBelow(dir string) workflow.Files {
 		defer root.Close()
 		info, err := root.Stat(name)
 		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			if _, system := errors.AsType[syscall.Errno](path.Err); !system { // root's own: names with ".." are refused before
+				return nil, errors.New("a link leads out of the definition's folder")
+			}
 			return nil, path.Err // the name is in the message already
 		}
 		switch {

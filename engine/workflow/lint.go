@@ -319,7 +319,7 @@ func (d *Definition) FinishLint(ctx context.Context, o LintOptions, known []Issu
 	return s.runRules(ctx, rules[:])
 }
 
-// problem is something that does not compile, with its place in the definition.
+// problem is something that does not compile or run, with its place in the definition.
 type problem struct {
 	kind    problemKind
 	path    string
@@ -371,7 +371,10 @@ func (p part) locateProblem(found validators.Problem) problem {
 		return problem{badSchema, p.schema + found.Path, "the schema does not compile: " + found.Message}
 	}
 	message := "the script does not compile: " + found.Message
-	if found.Line > 0 {
+	switch {
+	case found.Ran:
+		message = "the script compiles, but fails its trial run on {}: " + found.Message
+	case found.Line > 0:
 		message = fmt.Sprintf("the script does not compile at its line %d, column %d: %s", found.Line, found.Column, found.Message)
 	}
 	return problem{badScript, found.Part, message}

@@ -59,6 +59,7 @@ var lintCases = []struct {
 	{name: "start schema", doc: machine(`"inputSchema":{"properties":{"a":{"minLength":-1}}}`, "", "", "", ""), issues: "schema-invalid /inputSchema/properties/a/minLength 2"},
 	{name: "state schema", doc: machine(`"stateValidators":{"b":{"schema":{"$ref":"http://example.org/s"}}}`, "", "", "", ""), issues: "schema-invalid /stateValidators/b/schema/$ref 2"},
 	{name: "script", doc: machine("", "", `"validator":"(data) => {"`, "", ""), issues: "script-invalid /states/a/transitions/go/validator 4"},
+	{name: "script without end", doc: machine("", "", `"validator":"() => { while (true); }"`, "", ""), issues: "script-invalid /states/a/transitions/go/validator 4", says: "the script compiles, but fails its trial run on {}: it ran longer than"},
 	{name: "keyed script", doc: machine(`"transitionValidators":{"a.go":"(data) => {","go":"async () => true"}`, "", "", "", ""), issues: "script-invalid /transitionValidators/a.go 2, script-invalid /transitionValidators/go 2"},
 	{name: "condition", doc: strings.Replace(machine("", "", "", "", ""), `"target":"b"`, `"target":[{"condition":"context.n >","target":"b"}]`, 1), issues: "script-invalid /states/a/transitions/go/target/0/condition 4"},
 	{name: "field", doc: machine("", "", `"requiredFields":["a","/~9"]`, "", ""), issues: "field-invalid /states/a/transitions/go/requiredFields/1 4"},

@@ -52,7 +52,7 @@ func listLintRules() []Rule {
 func listCompileRules() [4]Rule {
 	return [...]Rule{
 		{"schema-invalid", SeverityError, "A JSON Schema does not compile.", reportProblems(badSchema)},
-		{"script-invalid", SeverityError, "A validator or condition does not compile.", reportProblems(badScript)},
+		{"script-invalid", SeverityError, "A validator or condition does not compile, or does not end within its limits on {}.", reportProblems(badScript)},
 		{"field-invalid", SeverityError, "A required field is not a key, dotted name or JSON pointer.", reportProblems(badField)},
 		{"script-throws", SeverityWarning, "A script gives no answer on data with the required fields alone, or on {} where none is required.", reportProblems(throwingScript)},
 	}

@@ -3,6 +3,7 @@ package mcpface
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -45,8 +46,8 @@ func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
 		if err != nil {
 			return "", err //nolint:wrapcheck // explained by the caller
 		}
-		return fmt.Sprintf(f.styleNames(ctx, "Follow the workflow %q. %s\nStart it: call workflow.start with type %q."),
-			d.Name, d.Description, d.Name), nil
+		about := strings.TrimSpace(fmt.Sprintf("Follow the workflow %q. %s", d.Name, d.Description))
+		return about + fmt.Sprintf(f.styleNames(ctx, "\nStart it: call workflow.start with type %q."), d.Name), nil
 	default:
 		return f.styleNames(ctx, "Call workflow.list, choose the workflow that fits the task, and start it with workflow.start."), nil
 	}

@@ -255,7 +255,7 @@ func TestResourcesAndPrompt(t *testing.T) {
 		t.Errorf("an unknown instance: %v", m)
 	}
 	w.send(`{"jsonrpc":"2.0","id":"p","method":"prompts/get","params":{"name":"follow-workflow","arguments":{"type":"simple"}}}`)
-	if m := w.next(); !strings.Contains(fmt.Sprint(m["result"]), "workflow.start") {
+	if m := w.next(); !strings.Contains(fmt.Sprint(m["result"]), "workflow.start") || strings.Contains(fmt.Sprint(m["result"]), " \n") {
 		t.Errorf("prompt: %v", m)
 	}
 	w.send(`{"jsonrpc":"2.0","id":"p","method":"prompts/get","params":{"name":"follow-workflow","arguments":{"type":"smple"}}}`)

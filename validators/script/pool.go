@@ -152,7 +152,7 @@ func (p *Pool) examine(ctx context.Context, b Batch, accepted ...Code) ([]Proble
 		}
 		for _, r := range j.states {
 			if r.Code != OK && !slices.Contains(accepted, r.Code) {
-				problems = append(problems, Problem{Name: r.Name, Line: r.line, Column: r.column, Message: r.Detail})
+				problems = append(problems, Problem{Name: r.Name, Ran: r.Code != BadSource, Line: r.line, Column: r.column, Message: r.Detail})
 			}
 		}
 	}

@@ -170,9 +170,10 @@ type Reply struct {
 	Took time.Duration
 }
 
-// Problem is a script that does not compile under the sandbox's rules.
+// Problem is a script that does not compile under the sandbox's rules, or fails its trial run.
 type Problem struct {
 	Name   string // the Script's Name
+	Ran    bool   // it compiles, and the run did not end well
 	Line   int    // 1-based within the source, 0 when unknown
 	Column int
 	// Message is one sentence that says what is wrong and how to write it.
