@@ -8,6 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Role is what a principal may do. Authorisation is the engine's, once, for
@@ -311,6 +312,10 @@ type HistoryEntry struct {
 	To        string          `json:"to,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"` // sensitive values masked
 	Decision
+	// Took is how long the layers took together; CostUSD what the model cost, as far as prices are
+	// configured, for operators, reviewers and auditors.
+	Took    document.Milliseconds `json:"tookMs"`
+	CostUSD *float64              `json:"costUSD,omitempty"`
 	// Opinions of the layers that spoke, with their times.
 	Opinions []Opinion `json:"opinions"`
 	// ReviewID is the review that the decision opened, or that resolved it.

@@ -10,6 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // view shows recorded decisions. What the version that an instance had then calls
@@ -113,7 +114,7 @@ func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 	out := HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
 		Principal: ev.Principal, Role: ev.Role, Action: mask.scrubAction(ev.Action), From: ev.From, To: ev.To, Data: data,
-		Decision: shown, Opinions: opinions, Hash: ev.Hash,
+		Decision: shown, Took: document.Milliseconds(ev.Decision.Took), CostUSD: costOf(opinions), Opinions: opinions, Hash: ev.Hash,
 	}
 	if ev.Review != nil {
 		out.ReviewID = ev.Review.ID

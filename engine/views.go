@@ -39,6 +39,16 @@ func viewOpinion(o judge.Opinion) Opinion {
 	}
 }
 
+// costOf is what the model's opinion cost, nil where that is unknown or not shown.
+func costOf(opinions []Opinion) *float64 {
+	for _, o := range opinions {
+		if o.Model != nil {
+			return o.Model.CostUSD
+		}
+	}
+	return nil
+}
+
 // Evidence is a recorded judge.Evidence as callers see it.
 type Evidence struct {
 	Name       string                `json:"name"`

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -31,6 +32,18 @@ func TestViewsShowAll(t *testing.T) {
 	}
 	shows(t, ViewEvidence([]judge.Evidence{fill[judge.Evidence](t)})[0])
 	shows(t, viewOpinion(fill[judge.Opinion](t)))
+}
+
+// Whose model it is sees what it cost; who was judged does not.
+func TestWhoSeesTheCost(t *testing.T) {
+	usd := 0.25
+	said := []judge.Opinion{{Layer: judge.LayerTransition}, {Layer: judge.LayerModel, Model: &judge.ModelRecord{CostUSD: &usd}}}
+	for role, sees := range map[Role]bool{RoleOperator: true, RoleAuditor: true, RoleReviewer: true, RoleAgent: false} {
+		cost := costOf(opinionsFor(Principal{ID: "p", Role: role}, store.Definition{}, said))
+		if (cost != nil) != sees || sees && *cost != usd {
+			t.Errorf("%s: %v", role, cost)
+		}
+	}
 }
 
 func shows(t *testing.T, shown any) {

@@ -244,8 +244,12 @@ for want of a judge says so, and when to come back, also where
 	var order []alike
 	policies := map[alike][]string{}
 	for _, s := range []setting{
-		{strict: true, policy: judge.UnavailableEscalate}, {strict: true, policy: judge.UnavailableReject}, {strict: true, policy: judge.UnavailableStructural},
-		{policy: judge.UnavailableEscalate}, {policy: judge.UnavailableReject}, {policy: judge.UnavailableStructural},
+		{strict: true, policy: judge.UnavailableEscalate},
+		{strict: true, policy: judge.UnavailableReject},
+		{strict: true, policy: judge.UnavailableStructural},
+		{policy: judge.UnavailableEscalate},
+		{policy: judge.UnavailableReject},
+		{policy: judge.UnavailableStructural},
 		{policy: judge.UnavailableStructural, evidence: true},
 	} {
 		var readings []string

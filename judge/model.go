@@ -339,12 +339,13 @@ func (a *ModelRecord) recordReply(q question, r llm.Reply) {
 	a.Reported, a.Fingerprint = q.clean(r.Reported, maxLabel), q.clean(r.Fingerprint, maxLabel)
 	a.Endpoint, a.Rung = q.clean(r.Endpoint, maxLabel), string(r.Rung)
 	a.Lenient, a.Reasked, a.CacheHit, a.Shared = r.Lenient, r.Reasked, r.CacheHit, r.Shared
-	a.Calls, a.Breaker, a.CostUSD = max(r.Calls, 0), r.Breaker, r.CostUSD
+	a.Calls, a.Breaker = max(r.Calls, 0), r.Breaker
 	a.Stated = clampUnit(r.Answer.Confidence)
-	a.recordUsage(r.Usage)
+	a.recordCost(r.Usage, r.CostUSD)
 }
 
-func (a *ModelRecord) recordUsage(u *llm.Usage) {
+func (a *ModelRecord) recordCost(u *llm.Usage, usd *float64) {
+	a.CostUSD = usd
 	if u != nil {
 		a.PromptTokens, a.CompletionTokens, a.CachedTokens = &u.Prompt, &u.Completion, &u.Cached
 	}
@@ -402,7 +403,7 @@ func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	model.Endpoint, model.Breaker = q.clean(e.Endpoint, maxLabel), e.Breaker
 	model.Calls, model.Failure = max(e.Calls, 0), string(e.Class)
 	model.Detail = q.clean(e.Explain(), maxDetail)
-	model.recordUsage(e.Usage)
+	model.recordCost(e.Usage, e.CostUSD)
 	trouble := TroubleUnavailable
 	switch {
 	case e.Class.Traits().FromCase:

@@ -173,7 +173,7 @@ type ModelRecord struct {
 	Reused bool `json:"reused,omitempty"`
 	// Breaker is the state of the circuit breaker: closed, half-open or open.
 	Breaker string `json:"breaker,omitempty"`
-	// PromptTokens and the like are nil when the endpoint did not say.
+	// PromptTokens and the like count all Calls; nil when the endpoint did not say.
 	PromptTokens     *int     `json:"promptTokens,omitempty"`
 	CompletionTokens *int     `json:"completionTokens,omitempty"`
 	CachedTokens     *int     `json:"cachedTokens,omitempty"`

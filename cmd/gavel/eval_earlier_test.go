@@ -80,11 +80,12 @@ func TestEarlierEvaluation(t *testing.T) {
 }
 
 // dropVarying removes times, sentences, which may be worded otherwise, the bounds of rates, which
-// have come to count groups, and the figures of approvals, which are newer.
+// have come to count groups, the figures of approvals, which are newer, and tokens and cost, which
+// have come to count unusable answers.
 func dropVarying(v any) {
 	switch v := v.(type) {
 	case map[string]any:
-		for _, key := range []string{"tookNs", "tookMs", "latency", "deterministic", "reasoning", "notes", "approvalConfidence"} {
+		for _, key := range []string{"tookNs", "tookMs", "latency", "deterministic", "reasoning", "notes", "approvalConfidence", "promptTokens", "completionTokens", "costUSD"} {
 			delete(v, key)
 		}
 		if _, isRate := v["k"]; isRate {

@@ -12,7 +12,7 @@ import (
 // Client asks models and survives every way in which they can fail. It is a stack
 // of decorators, from the outside in:
 //
-//	deadline > cache > shared calls > chain of models >
+//	deadline > cache > shared calls > bill > chain of models >
 //	  attribution > quality latch > watch of outages > latches > breaker > lateness > retry > re-ask > negotiation >
 //	  not-before gate > allowance of the caller > place > attempt timeout > endpoint
 //
@@ -84,7 +84,7 @@ func newClient(cfg Config, inner func(Model, Config) (innermost, error)) (*Clien
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("llm: %w", err)
 	}
-	next := withChain(byName, c.models[0].Name, cfg.Fallbacks)
+	next := withBill(withChain(byName, c.models[0].Name, cfg.Fallbacks))
 	next = withSharing(next, cfg.Deadline)
 	next = withCache(next, c.models[0].Name, cfg.CacheTTL, cfg.CacheEntries)
 	c.top = withDeadline(next, cfg.Deadline)

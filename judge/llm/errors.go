@@ -87,8 +87,9 @@ type Error struct {
 	// of its breaker, Calls the HTTP requests made in all.
 	Model, Endpoint, Breaker string
 	Calls                    int
-	// Usage of the answers that could not be used, nil when unknown.
-	Usage *Usage
+	// Usage and CostUSD of the answers that could not be used, nil when unknown.
+	Usage   *Usage
+	CostUSD *float64
 	// Err is the cause, if there is one to unwrap.
 	Err error
 

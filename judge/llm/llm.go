@@ -115,10 +115,10 @@ type Reply struct {
 	// Endpoint is the host that answered.
 	Endpoint string `json:"endpoint,omitempty"`
 	Rung     Rung   `json:"rung,omitempty"`
-	// Usage is nil when the endpoint did not say: unknown is not zero. Calls that
-	// failed before are not in it.
+	// Usage is that of all Calls, unusable answers too; nil when one of them did not say:
+	// unknown is not zero.
 	Usage *Usage `json:"usage,omitempty"`
-	// CostUSD is nil when usage or price is unknown.
+	// CostUSD is nil when usage or a price is unknown.
 	CostUSD *float64 `json:"costUSD,omitempty"`
 	// Calls counts the HTTP requests made for this reply, negotiation and failures
 	// included; 0 for a cache hit.

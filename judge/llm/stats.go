@@ -122,13 +122,14 @@ func (c *counters) note(r Reply, err error) {
 }
 
 // call counts one HTTP request where it is made: several callers may wait for it, and
-// some leave before it ends.
-func (c *counters) call(m Model, r Reply, err error) {
+// some leave before it ends. The question's bill counts it as well.
+func (c *counters) call(m Model, r Reply, err error, b *bill) {
 	used, cost, answered := r.Usage, r.CostUSD, err == nil
 	if fail := asError(err); fail != nil {
 		used, cost = fail.Usage, m.costOf(fail.Usage)
 		answered = fail.Class.Traits().Success
 	}
+	b.add(used, cost, answered)
 	c.add(func(s *Stats) {
 		s.Calls++
 		switch {
@@ -157,7 +158,7 @@ func (o *requestLog) wrapObserve(next Completer, m Model, count *counters) Compl
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()
 		reply, err := next.Complete(ctx, req)
-		count.call(m, reply, err)
+		count.call(m, reply, err, billOf(ctx))
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if isContext(err) {

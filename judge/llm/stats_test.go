@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestStats(t *testing.T) {
@@ -39,7 +41,7 @@ func TestUnknownUsage(t *testing.T) {
 	said := []error{&Error{Class: ClassAuth}, &Error{Class: ClassRefusal}, nil, context.Canceled}
 	count := newCounters()
 	for _, err := range said {
-		count.call(Model{}, Reply{}, err)
+		count.call(Model{}, Reply{}, err, nil)
 	}
 	if s := count.copy(); s.Calls != 4 || s.UnknownUsage != 2 {
 		t.Errorf("%+v", s)
@@ -59,9 +61,56 @@ func TestStatsOfWhatWasInVain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = c.Complete(t.Context(), Request{})
+	_, err = c.Complete(t.Context(), Request{})
+	if fail := asError(err); fail == nil || fail.Usage.Prompt != 1_000_000 || *fail.CostUSD != 3 {
+		t.Errorf("%+v", fail)
+	}
 	if s := c.Stats(); s.Calls != 2 || s.PromptTokens != 1_000_000 || s.CompletionTokens != 500_000 || s.CostUSD != 3 || s.Errors[ClassMalformed] != 1 || s.UnknownUsage != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A question costs what all its requests cost; what of one is unknown is unknown.
+func TestBill(t *testing.T) {
+	t.Parallel()
+	used := func(n int) *Usage { return &Usage{Prompt: n, Completion: n, Cached: n, Reasoning: n} }
+	usd := func(v float64) *float64 { return &v }
+	type request struct {
+		usage *Usage
+		cost  *float64
+		err   error
+	}
+	for _, tt := range []struct {
+		name     string
+		requests []request
+		usage    *Usage
+		cost     *float64
+	}{
+		{"one", []request{{used(1), usd(0.5), nil}}, used(1), usd(0.5)},
+		{"an unusable one before it", []request{{used(2), usd(0.25), &Error{Class: ClassMalformed}}, {used(1), usd(0.5), nil}}, used(3), usd(0.75)},
+		{"one that did not arrive", []request{{nil, nil, &Error{Class: ClassNetwork}}, {used(1), usd(0.5), nil}}, used(1), usd(0.5)},
+		{"no price", []request{{used(1), nil, nil}}, used(1), nil},
+		{"no usage", []request{{nil, nil, &Error{Class: ClassMalformed}}, {used(1), usd(0.5), nil}}, nil, nil},
+	} {
+		count := newCounters()
+		next := withBill(CompleterFunc(func(ctx context.Context, _ Request) (Reply, error) {
+			for _, r := range tt.requests {
+				m := Model{}
+				if r.cost != nil {
+					m.PromptUSD, m.CompletionUSD = usd(*r.cost*1e6/float64(r.usage.Prompt)), usd(0)
+				}
+				reply, err := Reply{Usage: r.usage, CostUSD: r.cost}, r.err
+				if err != nil {
+					err = asError(err).withChange(func(e *Error) { e.Usage = r.usage })
+				}
+				count.call(m, reply, err, billOf(ctx))
+			}
+			return good(), nil
+		}))
+		got, _ := next.Complete(t.Context(), Request{})
+		if diff := cmp.Diff([]any{tt.usage, tt.cost}, []any{got.Usage, got.CostUSD}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }
 
