@@ -41,6 +41,7 @@ type evalRunCmd struct {
 	Split      []string      `name:"split" enum:"dev,cal,test" placeholder:"SPLIT" help:"Only cases of this split: dev, cal or test. Repeatable. Default: all."`
 	Tags       []string      `name:"tags" placeholder:"TAG" help:"Only cases with one of these tags."`
 	Repeat     int           `name:"repeat" default:"1" placeholder:"K" help:"Judge every case this often, for the flip rate. Default: 1."`
+	Pool       bool          `name:"pool" help:"Count every repeat as a row of its own, in the group of its case. Default: the first one counts, the others serve the flip rate."`
 	Workers    int           `name:"workers" placeholder:"N" help:"Judge this many cases at once. Default: one for each processor."`
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
@@ -181,7 +182,7 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 			return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--prompt: %w", err)
 		}
 	}
-	o := eval.Options{Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
+	o := eval.Options{Pool: c.Pool, Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
 		o.Splits = append(o.Splits, eval.Split(s))
 	}
@@ -386,7 +387,7 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, 
 	if len(foreign.Judges) == 0 {
 		return term.UsageErrorf("docs/evaluation.md describes the form", "--foreign %s: there is no judgement of a record with a right outcome", c.Foreign)
 	}
-	rows := [][]string{{"JUDGE", "CASES", "FALSE APPROVE", "UNREADABLE", "ACCURACY", "KAPPA"}}
+	rows := [][]string{{"JUDGE", "CASES", "FALSE APPROVE", "UNREADABLE", "ACCURACY", "KAPPA", "ECE", "AUROC"}}
 	for _, j := range foreign.Judges {
 		cases := foreign.CasesOf(j)
 		r := eval.Evaluate(cases, j.Results, o)
@@ -399,7 +400,11 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, 
 				Cases: cases, Results: j.Results, Report: r,
 			}, gates, before)
 		}
-		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), rateText(r.FalseApprove), rateText(r.Unreadable), rateText(r.Accuracy), numberText(r.Kappa.Value)})
+		var ece, auroc *float64
+		if p := r.Probability; p != nil {
+			ece, auroc = &p.ECE, p.AUROC.Value
+		}
+		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), rateText(r.FalseApprove), rateText(r.Unreadable), rateText(r.Accuracy), numberText(r.Kappa.Value), numberText(ece), numberText(auroc)})
 	}
 	if c.Judge != "" {
 		return term.UsageErrorf("without --foreign-judge, all are listed", "%s has no judge %q", c.Foreign, c.Judge)

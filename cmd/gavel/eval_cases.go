@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type evalLintCmd struct {
@@ -403,51 +405,81 @@ func decideEval(compiler *validators.Compiler, layer judge.Layer, prompt string)
 }
 
 type evalImportCmd struct {
-	Format   string `arg:"" name:"format" enum:"tau-airline" help:"What the file is: tau-airline, recorded writes of an airline's agent (tau-bench)."`
-	File     string `arg:"" name:"file" help:"The records, JSON Lines."`
+	Format   string `arg:"" name:"format" enum:"tau-airline,csv,promptfoo" help:"What the file is: csv, a table of cases; promptfoo, tests of promptfoo (YAML, JSON, JSON Lines or CSV); tau-airline, recorded writes of an airline's agent (tau-bench)."`
+	File     string `arg:"" name:"file" help:"The file."`
 	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
 	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
+	State    string `name:"state" placeholder:"NAME" help:"The state before the move, where the file does not say."`
+	Action   string `name:"action" placeholder:"NAME" help:"The move, where the file does not say."`
+	Label    string `name:"label" enum:"human,adjudicated,synthetic," default:"" placeholder:"SOURCE" help:"Who decided what is right, where the file does not say: human, adjudicated or synthetic. Required for csv and promptfoo."`
 }
 
 func (evalImportCmd) Help() string {
-	return `Recorded writes become golden cases, on stdout. Of a record only what was known before the
-write reaches a case's data and context; the label goes into expect, and whether the write
-was executed or failed becomes a tag. Records without a right answer are left out.
+	return `Tables, tests of promptfoo and recorded writes become golden cases, on stdout. Rows without a
+right answer are left out, and counted.
+
+csv: the columns id, group, tags, state, action, outcome, split, risk, principal, role, label
+and notes are about the case; context.NAME and evidence.NAME are fields of these documents;
+every other column is a field of the data, as text, or as JSON where its name ends in :json.
+
+promptfoo: vars are the data, an assertion such as equals: reject is the right outcome,
+metadata with one of the names above is about the case, other metadata becomes tags.
+
+tau-airline: only what was known before the write reaches a case's data and context; the
+label goes into expect, and whether the write was executed or failed becomes a tag.
 
 Examples:
 
+    gavel eval import csv refunds.csv --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
+    gavel eval import promptfoo promptfooconfig.yaml --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
     gavel eval import tau-airline transitions.jsonl --workflow testdata/workflows/airline.yaml > airline.jsonl
-    gavel eval run --structural airline.jsonl
+    gavel eval lint refunds.jsonl
+    gavel eval run --structural refunds.jsonl
 
 Exit codes: 0 done, 1 the file is none of that format, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *evalImportCmd) Run(con *console) error {
+	if c.Label == "" && c.Format != "tau-airline" {
+		return term.UsageErrorf("human, adjudicated or synthetic; docs/evaluation.md says what they mean", "who decided what is right? give --label")
+	}
 	in, err := os.Open(c.File)
 	if err != nil {
 		return term.UsageErrorf("", "%w", err)
 	}
 	defer in.Close()
-	records, err := eval.ReadTau(c.File, in)
+	imported, err := c.read(in)
 	if err != nil {
 		return &term.ExitError{Code: term.ExitBad, Err: err}
 	}
-	if len(records) == 0 {
-		return &term.ExitError{Code: term.ExitBad, Hint: "a record is a line", Err: fmt.Errorf("there is no record in %s", c.File)}
+	if len(imported.Cases)+imported.Unlabelled == 0 {
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("there is no record in %s", c.File)}
 	}
-	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: eval.Split(c.Split)})
-	if err != nil {
-		return &term.ExitError{Code: term.ExitBad, Err: err}
+	if left := imported.Unlabelled; left > 0 {
+		con.err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, left+len(imported.Cases))
 	}
-	if left := len(records) - len(cases); left > 0 {
-		con.err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, len(records))
-	}
-	for _, one := range cases {
-		line, err := json.Marshal(one)
+	for _, one := range imported.Cases {
+		line, err := document.Marshal(one)
 		if err != nil {
 			return term.UnknownErrorf("", "write case %s: %w", one.ID, err)
 		}
 		con.out.Printf("%s\n", line)
 	}
 	return nil
+}
+
+func (c *evalImportCmd) read(in io.Reader) (eval.Imported, error) {
+	options := eval.ImportOptions{Workflow: c.Workflow, State: c.State, Action: c.Action, Split: eval.Split(c.Split), Label: c.Label}
+	switch c.Format {
+	case "csv":
+		return eval.ReadCSV(c.File, in, options)
+	case "promptfoo":
+		return eval.ReadPromptfoo(c.File, in, options)
+	}
+	records, err := eval.ReadTau(c.File, in)
+	if err != nil {
+		return eval.Imported{}, err
+	}
+	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: options.Split})
+	return eval.Imported{Cases: cases, Unlabelled: len(records) - len(cases)}, err
 }

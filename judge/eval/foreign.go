@@ -57,6 +57,7 @@ func (f Foreign) CasesOf(j ForeignJudge) []Case {
 type foreignRecord struct {
 	ID        string `json:"id"`
 	Group     string `json:"group"`
+	Split     Split  `json:"split"`
 	Subset    string `json:"subset"`
 	Generator string `json:"generator"`
 	Gold      struct {
@@ -104,8 +105,8 @@ func (w *foreignWords) UnmarshalJSON(text []byte) error {
 //	 "judgements": [{"judge": "…", "strategy": "…", "order": "ab", "verdict": "reject"}]}
 //
 // Verdicts are approve, reject or tie; a tie is escalate, both as label and as answer.
-// A verdict of null is an answer that could not be read. All cases are put into the
-// split given. The error names the line.
+// A verdict of null is an answer that could not be read. Cases without a split are put into
+// the one given. The error names the line.
 func ReadForeign(from io.Reader, split Split) (Foreign, error) {
 	var f Foreign
 	byName := map[string]*ForeignJudge{}
@@ -149,7 +150,10 @@ func (f *Foreign) add(r foreignRecord, split Split, byName map[string]*ForeignJu
 	c := Case{
 		ID: r.ID, Group: r.Group, Workflow: workflow, State: r.Transition.State, Action: r.Transition.Action,
 		Context: r.Transition.Context, Data: r.Transition.Data, Expect: Expect{Outcome: expect},
-		Label: Label{Source: "adjudicated", Raters: len(r.Gold.Annotators)}, Split: split,
+		Label: Label{Source: "adjudicated", Raters: len(r.Gold.Annotators)}, Split: cmp.Or(r.Split, split),
+	}
+	if !slices.Contains([]Split{Dev, Cal, Test}, c.Split) {
+		return fmt.Errorf("the split %.40q is unknown; use %s, %s or %s", c.Split, Dev, Cal, Test)
 	}
 	for kind, name := range map[string]string{"subset:": r.Subset, "generator:": r.Generator} {
 		if name != "" {

@@ -15,12 +15,13 @@ const foreignLine = `{"id": "r1", "group": "g", "subset": "s", "gold": {"verdict
 
 func TestReadForeign(t *testing.T) {
 	line := strings.ReplaceAll(foreignLine, "\n", "")
+	tuned := strings.NewReplacer(`"r1"`, `"r3"`, `"group"`, `"split": "cal", "group"`).Replace(line)
 	disputed := strings.NewReplacer(`"r1"`, `"r2"`, `{"verdict": "reject", "annotators": [1, 2]}`, `{"verdict": "disputed"}`).Replace(line)
-	f, err := ReadForeign(strings.NewReader(line+"\n\n"+disputed+"\n"), Dev)
+	f, err := ReadForeign(strings.NewReader(line+"\n\n"+disputed+"\n"+tuned), Dev)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Cases) != 1 || f.Unlabelled != 1 || len(f.Judges) != 2 {
+	if len(f.Cases) != 2 || f.Cases[1].Split != Cal || f.Unlabelled != 1 || len(f.Judges) != 2 {
 		t.Fatalf("%+v", f)
 	}
 	c := f.Cases[0]
@@ -31,7 +32,7 @@ func TestReadForeign(t *testing.T) {
 		t.Errorf("raters: %v", f.Raters)
 	}
 	j := f.Judges[0]
-	if j.Name != "j/CoT" || len(j.Results) != 2 || j.Results[1].Repeat != 1 || !j.Results[1].Unreadable || j.Results[1].Reasoning != "7\n8" || j.Results[1].Outcome != judge.Escalate {
+	if j.Name != "j/CoT" || len(j.Results) != 4 || j.Results[1].Repeat != 1 || !j.Results[1].Unreadable || j.Results[1].Reasoning != "7\n8" || j.Results[1].Outcome != judge.Escalate {
 		t.Errorf("judge: %+v", j)
 	}
 	if r := j.Results[0]; r.Unreadable || r.Reasoning != "(a)" || *r.Approval != 0.8 || r.Confidence != 0.8 {
@@ -50,6 +51,7 @@ func TestReadForeignErrors(t *testing.T) {
 		"verdict":       {strings.Replace(line, `"tie"`, `"draw"`, 1), `judgements[2]: the verdict "draw"`},
 		"judge":         {strings.Replace(line, `"k"`, `""`, 1), "judgements[2]: judge is empty"},
 		"probability":   {strings.Replace(line, "0.8", "1.8", 1), "judgements[0]: p_approve is 1.8"},
+		"split":         {strings.Replace(line, `"group"`, `"split": "train", "group"`, 1), `the split "train" is unknown`},
 		"a long line":   {line + "\n" + strings.Repeat("x", maxForeignLine+1), "line 2: is longer"},
 		"wrong in type": {strings.Replace(line, `"r1"`, "7", 1), "line 1"},
 	} {
