@@ -31,6 +31,9 @@ type Principal struct {
 	// with * for any run of characters ("deploy refund-*"); "" is all. What it may not
 	// deal with is to it as if it did not exist.
 	Workflows string
+	// Alias is another principal that may be the same person, "" for none: what it performed
+	// counts where notBy says who may not decide a review.
+	Alias string
 }
 
 // Position is where an instance stands: part of every answer about one.

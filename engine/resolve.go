@@ -153,8 +153,11 @@ func mayResolve(r reviewCase) error {
 		return nil // the layers will say that the action is gone
 	}
 	for _, before := range t.NotBy {
-		if slices.Contains(r.inst.Facts.Performed[before], p.ID) {
+		switch performed := r.inst.Facts.Performed[before]; {
+		case slices.Contains(performed, p.ID):
 			return forbidden(fmt.Sprintf("You performed %q on this instance; a caller that did may not decide %q.", before, asked.Action))
+		case slices.Contains(performed, p.Alias):
+			return forbidden(fmt.Sprintf("%s performed %q on this instance, which may have been you; a caller that did may not decide %q.", p.Alias, before, asked.Action))
 		}
 	}
 	return nil
@@ -314,6 +317,7 @@ func (e *Engine) finishReview(ctx context.Context, r reviewCase, end record.Revi
 
 func (e *Engine) reviewEvent(p Principal, row store.Review, end record.Review) record.Event {
 	ev := e.newEvent(p, record.Reviewed)
+	end.RequestedBy = row.Principal
 	ev.Action, ev.Review = row.Action, &end
 	return ev
 }

@@ -129,6 +129,9 @@ func TestReviewAttacks(t *testing.T) {
 			b.moved(operator, id, "note", `{}`, "ready")
 			parked := b.parked(agent, id, "release", `{"why":"a"}`)
 			wantCode(b.t, approve(b, operator, parked.ID), engine.CodeForbidden)
+			alias := rita
+			alias.Alias = operator.ID
+			wantCode(b.t, approve(b, alias, parked.ID), engine.CodeForbidden)
 			if r, err := b.resolve(rita, parked.ID, judge.Approve); err != nil || !r.Applied {
 				b.t.Errorf("%+v, %v", r, err)
 			}

@@ -165,7 +165,7 @@ func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, key *re
 	}
 	row := e.newReviewRow(p, j)
 	ev := e.decisionEvent(p, j, record.Escalated, key)
-	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
+	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
 	return e.commitMove(ctx, p, j, ev, &row)
 }
 

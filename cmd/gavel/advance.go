@@ -19,6 +19,7 @@ import (
 type judgingFlags struct {
 	placeFlags
 	modelFlags
+	notifyFlags
 }
 
 // open is placeFlags.open for moves. A move that needs a person waits: gavel review decides it.
@@ -33,7 +34,11 @@ func (f *judgingFlags) open(ctx context.Context, con *console, create bool, prep
 			flag.Store = path
 		}
 		flags := systemFlags{storeFlag: flag, modelFlags: f.modelFlags}
-		sys, err := flags.openEquipped(ctx, con, equipment{reviews: true})
+		notifier, err := f.notifyFlags.open(con.log, true)
+		if err != nil {
+			return nil, err
+		}
+		sys, err := flags.openEquipped(ctx, con, equipment{reviews: true, notifier: notifier})
 		if err == nil && prepare != nil {
 			if err = prepare(sys); err != nil {
 				err = errors.Join(err, sys.Close())
@@ -106,8 +111,8 @@ type advanceCmd struct {
 
 func (advanceCmd) Help() string {
 	return `The move is judged as a server would judge it: give the --config that the server has, and the
-variables of its model. What only a person can decide waits (gavel review list), and for
-another one than you: nobody decides what they asked for themselves.
+variables of its model. What only a person can decide waits: look at it, and decide it under
+your own name, with gavel review. That is refused where notBy asks for another person.
 
 Examples:
 

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
+	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,12 +115,26 @@ func formatTime(t time.Time) string { return t.Format(time.RFC3339) }
 
 // resolving is what approve and reject have in common.
 type resolving struct {
-	ID        string `arg:"" name:"id" help:"The review: its id, or the beginning of it."`
-	Reason    string `name:"reason" placeholder:"TEXT" help:"Why, in a sentence. It is recorded and shown to the caller that asked for the move."`
-	Principal string `name:"principal" env:"GAVEL_REVIEWER" default:"local:cli" placeholder:"ID" help:"Who decides, for the record. Default: local:cli."`
-	Key       string `name:"idempotency-key" placeholder:"KEY" help:"The same decision with the same key is answered and not repeated."`
-	JSON      bool   `name:"json" help:"Print JSON."`
+	ID        string  `arg:"" name:"id" help:"The review: its id, or the beginning of it."`
+	Reason    string  `name:"reason" placeholder:"TEXT" help:"Why, in a sentence. It is recorded and shown to the caller that asked for the move."`
+	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who decides, for the record. Default: local:user: and your name on this machine."`
+	Key       string  `name:"idempotency-key" placeholder:"KEY" help:"The same decision with the same key is answered and not repeated."`
+	JSON      bool    `name:"json" help:"Print JSON."`
 	placeFlags
+	notifyFlags
+}
+
+// reviewer is who decides: who --principal names, or the user of this machine. What the command
+// line performed under its own name may have been that user's doing.
+func (r resolving) reviewer() (engine.Principal, error) {
+	if r.Principal != nil {
+		return engine.Principal{ID: *r.Principal, Role: engine.RoleOperator}, checkPrincipal(*r.Principal)
+	}
+	name := strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return engine.Principal{ID: "local:user:" + name, Role: engine.RoleOperator, Alias: localCLI.ID}, nil
 }
 
 type reviewApproveCmd struct{ resolving }
@@ -180,10 +197,11 @@ func (r resolving) resolve(ctx context.Context, con *console, decision judge.Out
 	if strings.TrimSpace(r.Reason) == "" {
 		return term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(decision))
 	}
-	if err := checkPrincipal(r.Principal); err != nil {
+	who, err := r.reviewer()
+	if err != nil {
 		return err
 	}
-	at, done, err := r.open(ctx, con, decision, config)
+	at, done, err := r.open(ctx, con, who, decision, config)
 	if err != nil {
 		return err
 	}
@@ -201,9 +219,9 @@ func (r resolving) resolve(ctx context.Context, con *console, decision judge.Out
 
 // open returns what decides: a server, which has the sources and knows who asks, or the
 // engine here with the sources of config.
-func (r resolving) open(ctx context.Context, con *console, decision judge.Outcome, config configFlag) (operation.Caller, func(), error) {
+func (r resolving) open(ctx context.Context, con *console, who engine.Principal, decision judge.Outcome, config configFlag) (operation.Caller, func(), error) {
 	if r.Server != "" {
-		if r.Principal != localCLI.ID {
+		if r.Principal != nil {
 			return nil, nil, term.UsageErrorf("leave it out; look for GAVEL_REVIEWER too", "--principal does not go with --server: who decides is who the token says")
 		}
 		return r.placeFlags.open(ctx, con, openForWriting)
@@ -213,6 +231,9 @@ func (r resolving) open(ctx context.Context, con *console, decision judge.Outcom
 		return nil, nil, err
 	}
 	with := equipment{reviews: true, sources: declared}
+	if with.notifier, err = r.notifyFlags.open(con.log, true); err != nil {
+		return nil, nil, errors.Join(err, with.Close())
+	}
 	path, err := r.storePath(con.log, false)
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())
@@ -221,7 +242,6 @@ func (r resolving) open(ctx context.Context, con *console, decision judge.Outcom
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())
 	}
-	who := engine.Principal{ID: r.Principal, Role: engine.RoleOperator}
 	at := completing{operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
 	if decision == judge.Approve {
 		if err := canFetch(ctx, sys, at, r.ID); err != nil {

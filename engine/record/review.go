@@ -75,6 +75,9 @@ const (
 type Review struct {
 	ID     string       `json:"id"` // "rev-" and a UUIDv7
 	Status ReviewStatus `json:"status"`
+	// RequestedBy asked for the move, where the event was made by this process. The event that
+	// opened the review records it.
+	RequestedBy string `json:"-"`
 	// Digest binds an open review to exactly what was asked: a keyed digest over
 	// instance, revision, action, data, context, evidence and definition.
 	Digest string `json:"digest,omitempty"`

@@ -239,17 +239,17 @@ type payload struct {
 
 // subject names the review, in the words of the REST API.
 type subject struct {
-	ReviewID   string `json:"reviewId"`
-	WorkflowID string `json:"id"` // the instance
-	Workflow   string `json:"workflow"`
-	Version    int    `json:"version"`
-	State      string `json:"state"`
-	Action     string `json:"action"`
-	// RequestedBy and Reason, the code of why a person is asked, are those of an opened one.
-	RequestedBy string          `json:"requestedBy,omitempty"`
-	Reason      string          `json:"reason,omitempty"`
-	Priority    record.Priority `json:"priority,omitempty"`
-	ExpiresAt   time.Time       `json:"expiresAt,omitzero"`
+	ReviewID    string `json:"reviewId"`
+	WorkflowID  string `json:"id"` // the instance
+	Workflow    string `json:"workflow"`
+	Version     int    `json:"version"`
+	State       string `json:"state"`
+	Action      string `json:"action"`
+	RequestedBy string `json:"requestedBy"`
+	// Reason is the code of why a person is asked, of an opened one.
+	Reason    string          `json:"reason,omitempty"`
+	Priority  record.Priority `json:"priority,omitempty"`
+	ExpiresAt time.Time       `json:"expiresAt,omitzero"`
 }
 
 // newMessage is what an event is told as; false where there is nothing to tell.
@@ -259,11 +259,11 @@ func newMessage(ev *record.Event) (message, bool) {
 	}
 	p := payload{Timestamp: ev.Time, Data: subject{
 		ReviewID: ev.Review.ID, WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: cmp.Or(ev.From, ev.To),
-		Action: ev.Action, Priority: ev.Review.Priority, ExpiresAt: ev.Review.ExpiresAt,
+		Action: ev.Action, RequestedBy: ev.Review.RequestedBy, Priority: ev.Review.Priority, ExpiresAt: ev.Review.ExpiresAt,
 	}}
 	switch {
 	case ev.Kind == record.Escalated && ev.Decision != nil:
-		p.Type, p.Data.RequestedBy, p.Data.Reason = typeOpened, ev.Principal, ev.Decision.Code
+		p.Type, p.Data.Reason = typeOpened, ev.Decision.Code
 	case ev.Kind == record.Reviewed && ev.Review.Status == record.ReviewExpired:
 		p.Type = typeExpired
 	case ev.Kind == record.Reviewed && ev.Review.Status == record.ReviewOpen:

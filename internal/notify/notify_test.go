@@ -30,7 +30,7 @@ func opened(id string) record.Event {
 		Kind: record.Escalated, Instance: "wf-1", Workflow: "release", Version: 2, From: "ready", To: "ready", Action: "ship", Principal: "agent:ada", Time: time.Unix(1, 0).UTC(),
 		Patch:    json.RawMessage(`{"password":"hunter2"}`),
 		Decision: &record.Decision{Verdict: judge.Verdict{Code: "assurance_too_low", Reasoning: "hunter2"}, Data: json.RawMessage(`{"password":"hunter2"}`)},
-		Review:   &record.Review{ID: id, Status: record.ReviewOpen, Priority: record.PriorityHigh, Digest: "hunter2", ExpiresAt: time.Unix(9, 0).UTC()},
+		Review:   &record.Review{ID: id, Status: record.ReviewOpen, RequestedBy: "agent:ada", Priority: record.PriorityHigh, Digest: "hunter2", ExpiresAt: time.Unix(9, 0).UTC()},
 	}
 }
 
@@ -39,7 +39,7 @@ func TestMessages(t *testing.T) {
 	reviewed := func(status record.ReviewStatus, priority record.Priority) record.Event {
 		ev := opened("rev-1")
 		ev.Kind, ev.Decision, ev.Principal = record.Reviewed, nil, "gavel"
-		ev.Review = &record.Review{ID: "rev-1", Status: status, Priority: priority, Reason: "hunter2", By: "hunter2"}
+		ev.Review = &record.Review{ID: "rev-1", Status: status, RequestedBy: "agent:ada", Priority: priority, Reason: "hunter2", By: "hunter2"}
 		return ev
 	}
 	for name, c := range map[string]struct {
@@ -47,8 +47,8 @@ func TestMessages(t *testing.T) {
 		id, body string
 	}{
 		"opened":      {opened("rev-1"), "rev-1.opened", `{"type":"review.opened","timestamp":"1970-01-01T00:00:01Z","data":{"reviewId":"rev-1","id":"wf-1","workflow":"release","version":2,"state":"ready","action":"ship","requestedBy":"agent:ada","reason":"assurance_too_low","priority":"high","expiresAt":"1970-01-01T00:00:09Z"}}`},
-		"expired":     {reviewed(record.ReviewExpired, ""), "rev-1.expired", `{"type":"review.expired","timestamp":"1970-01-01T00:00:01Z","data":{"reviewId":"rev-1","id":"wf-1","workflow":"release","version":2,"state":"ready","action":"ship"}}`},
-		"raised":      {reviewed(record.ReviewOpen, record.PriorityUrgent), "rev-1.raised", `{"type":"review.raised","timestamp":"1970-01-01T00:00:01Z","data":{"reviewId":"rev-1","id":"wf-1","workflow":"release","version":2,"state":"ready","action":"ship","priority":"urgent"}}`},
+		"expired":     {reviewed(record.ReviewExpired, ""), "rev-1.expired", `{"type":"review.expired","timestamp":"1970-01-01T00:00:01Z","data":{"reviewId":"rev-1","id":"wf-1","workflow":"release","version":2,"state":"ready","action":"ship","requestedBy":"agent:ada"}}`},
+		"raised":      {reviewed(record.ReviewOpen, record.PriorityUrgent), "rev-1.raised", `{"type":"review.raised","timestamp":"1970-01-01T00:00:01Z","data":{"reviewId":"rev-1","id":"wf-1","workflow":"release","version":2,"state":"ready","action":"ship","requestedBy":"agent:ada","priority":"urgent"}}`},
 		"decided":     {reviewed(record.ReviewResolved, ""), "", ""},
 		"stale":       {reviewed(record.ReviewStale, ""), "", ""},
 		"a move":      {record.Event{Kind: record.Advanced, Decision: &record.Decision{}}, "", ""},
