@@ -157,7 +157,7 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile
 }
 
 type graphCmd struct {
-	Subject  string `arg:"" optional:"" name:"subject" help:"A definition file, or in the store a workflow's name or an instance's id."`
+	Subject  string `arg:"" optional:"" name:"file-or-name" help:"A definition file, or in the store a workflow's name or an instance's id."`
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
 	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
 	JSON     bool   `name:"json" help:"Print JSON."`
