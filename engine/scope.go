@@ -14,15 +14,15 @@ func (p Principal) inScope(workflow string) bool {
 		return true
 	}
 	for pattern := range strings.FieldsSeq(p.Workflows) {
-		if matchName(pattern, workflow) {
+		if MatchName(pattern, workflow) {
 			return true
 		}
 	}
 	return false
 }
 
-// matchName reports whether a name is a pattern's, where * is any run of characters.
-func matchName(pattern, name string) bool {
+// MatchName reports whether a name is a pattern's, where * is any run of characters.
+func MatchName(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
 		return pattern == name

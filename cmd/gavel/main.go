@@ -27,15 +27,15 @@ import (
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/evidence"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
+	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func main() {
 	worker.Main(workflow.AnswerLintRequest)
-	if evidence.Watch(os.Args, os.Stdin) {
+	if process.Watch(os.Args, os.Stdin) {
 		return
 	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
@@ -29,7 +29,7 @@ import (
 // needsProgram.
 func TestMain(m *testing.M) {
 	worker.Main(workflow.AnswerLintRequest)
-	if evidence.Watch(os.Args, os.Stdin) {
+	if process.Watch(os.Args, os.Stdin) {
 		return
 	}
 	if raceDetector() {

@@ -59,7 +59,7 @@ var driver = []string{"engine/store", "engine/record"}
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/upstream", "internal/evidence",
-	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify",
+	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify", "internal/process",
 }
 
 // everything is what a program may import.
@@ -131,9 +131,10 @@ var Packages = []Package{
 
 	// Layer 6a: services.
 	{Path: "internal/egress"},
+	{Path: "internal/process"},
 	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/listen"})},
-	{Path: "internal/upstream", May: below5},
-	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress"})},
+	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/egress", "internal/process"})},
+	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/process"})},
 	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/egress"}},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
 	{Path: "internal/telemetry", May: below5},

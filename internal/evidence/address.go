@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
 // addressTemplate is a URL whose path segments and query values may hold arguments
@@ -45,7 +46,7 @@ func parseAddress(s string) (*addressTemplate, error) {
 	if scheme = strings.ToLower(scheme); !ok || scheme != "https" && scheme != "http" {
 		return nil, errors.New("the address must begin with https:// (or http://, in a private network)")
 	}
-	host, err := parseAuthority(authority)
+	host, err := egress.ParseAuthority(authority)
 	if err != nil {
 		return nil, err
 	}
@@ -58,23 +59,6 @@ func parseAddress(s string) (*addressTemplate, error) {
 		a.query, err = parseQuery(query)
 	}
 	return a, err
-}
-
-func parseAuthority(authority string) (string, error) {
-	if strings.Contains(authority, "@") {
-		return "", errors.New("the address contains credentials; put them into headers, from the environment")
-	}
-	u, err := url.Parse("https://" + authority + "/")
-	if err != nil || u.Hostname() == "" || u.Host != authority {
-		return "", errors.New("the address has no valid host")
-	}
-	if strings.Contains(u.Hostname(), "%") {
-		return "", errors.New("the host of the address is a name, or an IP address without a zone")
-	}
-	if _, err := strconv.ParseUint(u.Port(), 10, 16); strings.HasSuffix(authority, ":") || u.Port() != "" && err != nil {
-		return "", errors.New("the port must be a number up to 65535")
-	}
-	return strings.ToLower(authority), nil
 }
 
 func parsePath(path string) ([]template, error) {

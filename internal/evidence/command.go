@@ -4,20 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -33,7 +30,7 @@ type command struct {
 	env     []string
 	limit   int
 	output  Output
-	watcher *watcher
+	watcher *process.Watcher
 	warns   []string
 }
 
@@ -57,27 +54,6 @@ func (c *command) resolveDirectory(name, dir, directory string) {
 
 func (c *command) warnings() []string { return c.warns }
 
-// buildEnvironment is the environment of a command: what was named, and nothing else.
-func buildEnvironment(s Source, lookup func(string) (string, bool)) []string {
-	names := s.Environment
-	if names == nil {
-		names = append([]string{"PATH", "HOME", "TMPDIR", "LANG"}, systemEnvironment()...)
-	}
-	out := []string{} // not nil, which would be all of gavel's own
-	for _, name := range names {
-		if _, ours := s.Set[name]; ours {
-			continue
-		}
-		if v, ok := lookup(name); ok {
-			out = append(out, name+"="+v)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
-		out = append(out, name+"="+s.Set[name])
-	}
-	return out
-}
-
 func (c *command) prepare(values map[string]string) (func(context.Context) judge.FetchResult, string) {
 	argv, problem := expandArgv(c.argv, values)
 	if problem != "" {
@@ -87,23 +63,12 @@ func (c *command) prepare(values map[string]string) (func(context.Context) judge
 }
 
 func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
-	path, err := exec.LookPath(c.program)
+	cmd, err := process.Command(ctx, c.program, argv, c.env)
 	if err != nil {
 		return startFailure(err)
 	}
-	if isBatch(path) {
-		return failedFetch(judge.FailureUnavailable, batchFile)
-	}
-	var killed atomic.Bool
-	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it; arguments are arguments, whatever they hold
-	cmd.Args[0] = argv[0]
-	cmd.Dir, cmd.Env = c.folder, c.env
-	cmd.SysProcAttr = ownSession()
-	cmd.WaitDelay = grace
-	cmd.Cancel = func() error {
-		killed.Store(true)
-		return killGroup(cmd.Process)
-	}
+	cmd.Dir = c.folder
+	killed := endWithContext(cmd)
 	sink := newCapture(c.limit)
 	ended, err := c.start(cmd, sink)
 	switch {
@@ -127,74 +92,55 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	return c.result(cmd.ProcessState, sink)
 }
 
-const batchFile = "the command is a batch file, whose arguments a shell would read; use a program"
-
-func isBatch(path string) bool {
-	ext := strings.ToLower(filepath.Ext(path))
-	return runtime.GOOS == "windows" && (ext == ".bat" || ext == ".cmd")
+// endWithContext bounds how long a command lives after its context; the result says whether
+// it was killed for that.
+func endWithContext(cmd *exec.Cmd) *atomic.Bool {
+	var killed atomic.Bool
+	kill := cmd.Cancel
+	cmd.WaitDelay = grace
+	cmd.Cancel = func() error {
+		killed.Store(true)
+		return kill()
+	}
+	return &killed
 }
 
 // start starts a command and says when it has ended and everything that it wrote is
 // in sink. The pipe is ours and not that of exec, so that the end of the command is
 // seen when something that it started still holds the pipe: that is ended too.
-func (c *command) start(cmd *exec.Cmd, sink io.Writer) (ended <-chan struct{}, err error) {
-	var r, w *os.File
-	if c.output != OutputNone {
-		if r, w, err = os.Pipe(); err != nil {
-			return nil, err
-		}
-		cmd.Stdout = w
-		if c.output == OutputText {
-			cmd.Stderr = w
-		}
+func (c *command) start(cmd *exec.Cmd, sink io.Writer) (<-chan struct{}, error) {
+	if c.output == OutputNone {
+		return process.Start(cmd, c.watcher)
 	}
-	started, done := make(chan error), make(chan struct{})
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout = w
+	if c.output == OutputText {
+		cmd.Stderr = w
+	}
+	ended, err := process.Start(cmd, c.watcher)
+	w.Close()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	copied, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(copied)
+		io.Copy(sink, r) //nolint:errcheck // a pipe that is closed is what ends it
+	}()
 	go func() {
 		defer close(done)
-		c.superviseCommand(cmd, r, w, sink, started)
-	}()
-	return done, <-started
-}
-
-// superviseCommand starts a command and is there until it has ended, always on one thread: the
-// kernel ends the command when the thread that started it is gone.
-func (c *command) superviseCommand(cmd *exec.Cmd, r, w *os.File, sink io.Writer, started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	keepFiles()
-	keepSignals()
-	c.watcher.ensureRunning()
-	err := cmd.Start()
-	if w != nil {
-		w.Close()
-	}
-	if err != nil {
-		if r != nil {
-			r.Close()
+		<-ended
+		select {
+		case <-copied:
+		case <-time.After(grace):
 		}
-		started <- err
-		return
-	}
-	c.watcher.watchGroup(cmd.Process.Pid)
-	started <- nil
-	copied := make(chan struct{})
-	if r != nil {
-		go func() {
-			defer close(copied)
-			io.Copy(sink, r) //nolint:errcheck // a pipe that is closed is what ends it
-		}()
-	}
-	cmd.Wait()             //nolint:errcheck // ProcessState says it
-	killGroup(cmd.Process) //nolint:errcheck // mostly nobody is left
-	c.watcher.unwatchGroup(cmd.Process.Pid)
-	if r == nil {
-		return
-	}
-	select {
-	case <-copied:
-	case <-time.After(grace):
-	}
-	r.Close()
+		r.Close()
+	}()
+	return done, nil
 }
 
 func (c *command) result(state *os.ProcessState, sink *capture) judge.FetchResult {
@@ -226,14 +172,7 @@ func (c *command) result(state *os.ProcessState, sink *capture) judge.FetchResul
 
 // startFailure says why a command does not run, without paths.
 func startFailure(err error) judge.FetchResult {
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		return failedFetch(judge.FailureUnavailable, "the command or its directory does not exist")
-	case errors.Is(err, fs.ErrPermission):
-		return failedFetch(judge.FailureUnavailable, "no permission to run the command")
-	default:
-		return failedFetch(judge.FailureUnavailable, "the command cannot be started")
-	}
+	return failedFetch(judge.FailureUnavailable, "%s", process.Explain(err))
 }
 
 // optionLike reports whether programs would take a text for an option.

@@ -118,7 +118,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 			continue // what could not be read need not make sense
 		}
 		c := compiler{name: m.Key, fail: func(pointer, format string, args ...any) {
-			o.Fail(nearestNode(m.Value, pointer), format, args...)
+			o.Fail(m.Value.Nearest(pointer), format, args...)
 		}}
 		c.compile(s)
 	}
@@ -223,28 +223,12 @@ func readSize(o *document.ObjectReader, key string) int {
 	return size * unit
 }
 
-// nearestNode is the value at a pointer below n, or the last one on the way that is
-// there.
-func nearestNode(n *document.Node, text string) *document.Node {
-	for token := range document.Pointer(text).Tokens() {
-		next := n.Get(token)
-		if i, ok := document.Index(token); ok && n.Kind == document.Array && i < len(n.Items) {
-			next = n.Items[i]
-		}
-		if next == nil {
-			break
-		}
-		n = next
-	}
-	return n
-}
-
 // issue says what is wrong with a source, at its line where it was read from a file.
 func (c Config) issue(source, pointer, format string, args ...any) *document.Issue {
 	at := string(document.PointerOf("sources", source)) + pointer
 	i := &document.Issue{Rule: document.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}
 	if n := c.section.At("sources", source); n != nil {
-		n = nearestNode(n, pointer)
+		n = n.Nearest(pointer)
 		i.Source, i.Path, i.Line, i.Column = n.Source(), n.Path(), n.Line, n.Column
 	}
 	return i

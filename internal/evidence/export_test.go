@@ -67,16 +67,3 @@ func CheckValue(value string) string { return parameter{maxLength: defaultMaxLen
 func Bound(m *Manager, source string, asked time.Duration) time.Duration {
 	return m.sources[source].boundTimeout(asked)
 }
-
-// FollowLine is what a watcher does with its line.
-var FollowLine = watchGroups
-
-// WatcherPID is the number of the watcher's process, 0 when there is none.
-func WatcherPID(m *Manager) int {
-	m.watcher.mu.Lock()
-	defer m.watcher.mu.Unlock()
-	if m.watcher.cmd == nil {
-		return 0
-	}
-	return m.watcher.cmd.Process.Pid
-}

@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/judge"
@@ -60,10 +58,10 @@ func (a *address) fetch(ctx context.Context, u *url.URL) judge.FetchResult {
 			return failedFetch(judge.FailureRefused, "the server redirects to an address that is not allowed")
 		case at.Scheme == "https" && next.Scheme == "http":
 			return failedFetch(judge.FailureRefused, "the server redirects from https to http")
-		case !slices.Contains(a.hosts, hostPort(next)):
+		case !slices.Contains(a.hosts, egress.HostPort(next)):
 			return failedFetch(judge.FailureRefused, "the server redirects to a host that is not in the list of hosts")
 		}
-		home = home && next.Scheme == u.Scheme && hostPort(next) == hostPort(u)
+		home = home && next.Scheme == u.Scheme && egress.HostPort(next) == egress.HostPort(u)
 		at = next
 	}
 	return failedFetch(judge.FailureRefused, "the server redirects more than %d times", maxRedirects)
@@ -135,11 +133,4 @@ func requestFailure(ctx context.Context, err error) judge.FetchResult {
 	default:
 		return failedFetch(judge.FailureUnavailable, "the server cannot be reached or does not speak HTTP")
 	}
-}
-
-// hostPort is a URL's host in the form in which hosts are compared.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	port = cmp.Or(port, map[string]string{"https": "443", "http": "80"}[u.Scheme])
-	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -26,7 +27,7 @@ const helperMode = "EVIDENCE_TEST_COMMAND"
 const hurry = "atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
-	if evidence.Watch(os.Args, os.Stdin) {
+	if process.Watch(os.Args, os.Stdin) {
 		return
 	}
 	if mode := os.Getenv(helperMode); mode != "" {

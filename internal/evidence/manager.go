@@ -9,7 +9,7 @@
 // wherever a redirect points: the check is at the dial. Everything is bounded: time,
 // memory, what is read, how many run at once. A command runs in a session of its own,
 // without a terminal and without a file of gavel's, and what it starts and leaves in its
-// process group ends with it, also when this process is killed (see Watch).
+// process group ends with it, also when this process is killed (see process.Watch).
 //
 // Unavailable evidence is a judge.FetchResult with a Failure, in one sentence without
 // values of arguments and without what was fetched. Any exit code is a result: a
@@ -32,6 +32,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
+	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -45,7 +46,7 @@ type Options struct {
 	Wait time.Duration
 	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Watcher is a program whose main begins with Watch. It is started beside the first
+	// Watcher is a program whose main begins with process.Watch. It is started beside the first
 	// command, and ends commands with all that they started when this process is
 	// killed. "" is none: then the kernel ends the commands themselves, on Linux.
 	Watcher string
@@ -74,7 +75,7 @@ type Manager struct {
 	warnings []string
 
 	permits *fairshare.Queue
-	watcher *watcher
+	watcher *process.Watcher
 	public  *egress.Guard
 	private *egress.Guard
 
@@ -101,7 +102,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	m := &Manager{
 		sources: map[string]*source{},
 		permits: fairshare.New(fairshare.Config{Permits: cmp.Or(opts.Concurrent, 16), Wait: cmp.Or(opts.Wait, 5*time.Second)}),
-		watcher: newWatcher(opts.Watcher),
+		watcher: process.NewWatcher(opts.Watcher),
 		public:  egress.NewGuard(false),
 		private: egress.NewGuard(true),
 		closing: make(chan struct{}),
@@ -291,7 +292,7 @@ func (m *Manager) Close() {
 	}
 	m.mu.Unlock()
 	m.ended.Wait()
-	m.watcher.close()
+	m.watcher.Close()
 	m.public.Transport().CloseIdleConnections()
 	m.private.Transport().CloseIdleConnections()
 }

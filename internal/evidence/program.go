@@ -5,36 +5,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
-	"sync/atomic"
+
+	"github.com/gavel-mcp/gavel/internal/process"
 )
 
 // RunProgram runs a program of the operator's with an input, as a source's command is run:
 // without a shell, in a session of its own, with the least of gavel's environment, and with
 // what it starts ended with it. What it writes is dropped. A nil error is exit code 0.
 func RunProgram(ctx context.Context, argv []string, input []byte) error {
-	path, err := exec.LookPath(argv[0])
+	cmd, err := process.Command(ctx, argv[0], argv, process.Environment(nil, nil, os.LookupEnv))
 	if err != nil {
-		return errors.New(startFailure(err).Detail)
+		return errors.New(process.Explain(err))
 	}
-	if isBatch(path) {
-		return errors.New(batchFile)
-	}
-	var killed atomic.Bool
-	cmd := exec.CommandContext(ctx, path, argv[1:]...) //nolint:gosec // an operator declared it
-	cmd.Args[0], cmd.Env, cmd.Stdin = argv[0], buildEnvironment(Source{}, os.LookupEnv), bytes.NewReader(input)
-	cmd.SysProcAttr, cmd.WaitDelay = ownSession(), grace
-	cmd.Cancel = func() error {
-		killed.Store(true)
-		return killGroup(cmd.Process)
-	}
-	c := command{output: OutputNone}
-	ended, err := c.start(cmd, io.Discard)
+	cmd.Stdin = bytes.NewReader(input)
+	killed := endWithContext(cmd)
+	ended, err := process.Start(cmd, nil)
 	if err != nil {
-		return errors.New(startFailure(err).Detail)
+		return errors.New(process.Explain(err))
 	}
 	<-ended
 	switch {

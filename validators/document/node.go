@@ -84,6 +84,21 @@ func (n *Node) At(keys ...string) *Node {
 	return n
 }
 
+// Nearest is the value at a JSON pointer below n, or the last one on the way that is there.
+func (n *Node) Nearest(pointer string) *Node {
+	for token := range Pointer(pointer).Tokens() {
+		next := n.Get(token)
+		if i, ok := Index(token); ok && n != nil && n.Kind == Array && i < len(n.Items) {
+			next = n.Items[i]
+		}
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	return n
+}
+
 // Keys are an object's keys in the order of the document.
 func (n *Node) Keys() []string {
 	if n == nil {

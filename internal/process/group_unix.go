@@ -1,6 +1,6 @@
 //go:build unix
 
-package evidence
+package process
 
 import (
 	"errors"
@@ -67,8 +67,13 @@ var keepSignals = sync.OnceFunc(func() {
 // the group's number stays its own as long as somebody is in the group.
 func killGroup(p *os.Process) error { return killGroupOf(p.Pid) }
 
-func killGroupOf(pid int) error {
-	err := syscall.Kill(-pid, syscall.SIGKILL)
+// terminateGroup asks a command and what it started to end.
+func terminateGroup(p *os.Process) error { return signalGroup(p.Pid, syscall.SIGTERM) }
+
+func killGroupOf(pid int) error { return signalGroup(pid, syscall.SIGKILL) }
+
+func signalGroup(pid int, signal syscall.Signal) error {
+	err := syscall.Kill(-pid, signal)
 	if errors.Is(err, syscall.ESRCH) {
 		return os.ErrProcessDone
 	}

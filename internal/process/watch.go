@@ -1,4 +1,4 @@
-package evidence
+package process
 
 import (
 	"bufio"
@@ -12,7 +12,7 @@ import (
 // WatcherName is the name (argv[0]) under which a program is a watcher.
 const WatcherName = "gavel-watch"
 
-// Watch is all that a watcher does. The main of a program that Options.Watcher names
+// Watch is all that a watcher does. The main of a program that NewWatcher is given
 // begins with it, with the program's arguments and stdin, and ends where it reports
 // true; false is that the program was started as something else.
 //
@@ -46,9 +46,9 @@ func watchGroups(line io.Reader) {
 	}
 }
 
-// watcher is the process that ends the commands when this one is killed. A nil one
+// Watcher is the process that ends the commands when this one is killed. A nil one
 // watches nothing. It is started with the first command, and restarted when it has died.
-type watcher struct {
+type Watcher struct {
 	program string
 
 	mu     sync.Mutex
@@ -58,16 +58,17 @@ type watcher struct {
 	closed bool
 }
 
-func newWatcher(program string) *watcher {
+// NewWatcher makes the watcher of a program whose main begins with Watch; "" is none.
+func NewWatcher(program string) *Watcher {
 	if program == "" || !groupsEnd {
 		return nil
 	}
-	return &watcher{program: program, groups: map[int]bool{}}
+	return &Watcher{program: program, groups: map[int]bool{}}
 }
 
 // ensureRunning starts the watcher where none is there, before the command that it is to
 // watch. Nothing that fails is worth a move: the kernel still ends the command itself.
-func (w *watcher) ensureRunning() {
+func (w *Watcher) ensureRunning() {
 	if w == nil {
 		return
 	}
@@ -86,7 +87,7 @@ func (w *watcher) ensureRunning() {
 }
 
 // watchGroup has the group of a command watched.
-func (w *watcher) watchGroup(pid int) {
+func (w *Watcher) watchGroup(pid int) {
 	if w == nil {
 		return
 	}
@@ -98,7 +99,7 @@ func (w *watcher) watchGroup(pid int) {
 
 // unwatchGroup forgets a group that has ended: its number may become
 // another's.
-func (w *watcher) unwatchGroup(pid int) {
+func (w *Watcher) unwatchGroup(pid int) {
 	if w == nil {
 		return
 	}
@@ -109,7 +110,7 @@ func (w *watcher) unwatchGroup(pid int) {
 }
 
 // send writes a word to the watcher; an empty one checks that it is alive.
-func (w *watcher) send(word string) bool {
+func (w *Watcher) send(word string) bool {
 	if w.line == nil {
 		return false
 	}
@@ -117,7 +118,7 @@ func (w *watcher) send(word string) bool {
 	return err == nil
 }
 
-func (w *watcher) start() bool {
+func (w *Watcher) start() bool {
 	cmd := exec.Command(w.program) //nolint:gosec,noctx // this program itself, which outlives every request
 	cmd.Args, cmd.Env, cmd.Dir = []string{WatcherName}, []string{"GOMAXPROCS=1"}, string(filepath.Separator)
 	cmd.SysProcAttr = detachedSession()
@@ -134,7 +135,7 @@ func (w *watcher) start() bool {
 }
 
 // hangUp ends the watcher. Whatever it watches still is ended by others.
-func (w *watcher) hangUp() {
+func (w *Watcher) hangUp() {
 	if w.line == nil {
 		return
 	}
@@ -144,7 +145,8 @@ func (w *watcher) hangUp() {
 	w.cmd, w.line = nil, nil
 }
 
-func (w *watcher) close() {
+// Close ends the watcher; it watches nothing from then on.
+func (w *Watcher) Close() {
 	if w == nil {
 		return
 	}

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package evidence
+package process
 
 import (
 	"os"
@@ -26,6 +26,9 @@ func killGroupOf(int) error { return os.ErrProcessDone }
 // killGroup ends a command. What it started is not reached here: a fetch only stops
 // waiting for it.
 func killGroup(p *os.Process) error { return p.Kill() }
+
+// terminateGroup kills a command: there is no signal that asks.
+func terminateGroup(p *os.Process) error { return p.Kill() }
 
 // systemEnvironment is what programs need to start at all.
 func systemEnvironment() []string {

@@ -1,0 +1,127 @@
+package egress
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+var (
+	headerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$") })
+	variable   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`) })
+)
+
+// transportHeaders are the transport's to set.
+var transportHeaders = []string{
+	"Accept-Encoding", "Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization",
+	"Proxy-Connection", "Range", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// Headers puts variables of the environment, written ${NAME}, into the headers that an
+// operator declared. With a nil lookup only the form is checked. fail gets the name of a
+// header and what is wrong with it; nothing of the values is in the message.
+func Headers(declared map[string]string, lookup func(string) (string, bool), fail func(name, message string)) http.Header {
+	out := http.Header{}
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case !headerName().MatchString(name):
+			fail(name, "this is not a header name")
+			continue
+		case slices.Contains(transportHeaders, canonical):
+			fail(name, "this header cannot be set")
+			continue
+		case len(out[canonical]) > 0:
+			fail(name, "duplicate header in another spelling; keep one")
+			continue
+		}
+		value := expandVariables(declared[name], lookup, func(message string) { fail(name, message) })
+		if strings.ContainsFunc(declared[name]+value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
+			fail(name, "a header value must not contain control characters; check its variables")
+		}
+		if strings.Contains(declared[name], "{{") {
+			fail(name, "headers cannot contain arguments")
+		}
+		out[canonical] = []string{value}
+	}
+	return out
+}
+
+// expandVariables replaces ${NAME}.
+func expandVariables(text string, lookup func(string) (string, bool), fail func(message string)) string {
+	if strings.Contains(variable().ReplaceAllString(text, ""), "${") {
+		fail("a variable of the environment is written ${NAME}")
+		return ""
+	}
+	if lookup == nil {
+		return ""
+	}
+	return variable().ReplaceAllStringFunc(text, func(ref string) string {
+		name := ref[2 : len(ref)-1]
+		value, ok := lookup(name)
+		if !ok || value == "" {
+			fail("the environment variable " + name + " is not set")
+		}
+		return value
+	})
+}
+
+// ParseAuthority checks the host of a declared address, with its port where it has one, and
+// returns it in lower case.
+func ParseAuthority(authority string) (string, error) {
+	if strings.Contains(authority, "@") {
+		return "", errors.New("the address contains credentials; put them into headers, from the environment")
+	}
+	u, err := url.Parse("https://" + authority + "/")
+	if err != nil || u.Hostname() == "" || u.Host != authority {
+		return "", errors.New("the address has no valid host")
+	}
+	if strings.Contains(u.Hostname(), "%") {
+		return "", errors.New("the host of the address is a name, or an IP address without a zone")
+	}
+	if _, err := strconv.ParseUint(u.Port(), 10, 16); strings.HasSuffix(authority, ":") || u.Port() != "" && err != nil {
+		return "", errors.New("the port must be a number up to 65535")
+	}
+	return strings.ToLower(authority), nil
+}
+
+// RedirectHosts are the hosts, with their ports, to which an address of a host and a list of
+// further ones may redirect. fail gets the index of one that is not a host.
+func RedirectHosts(host, scheme string, further []string, fail func(i int, message string)) []string {
+	out := withPorts(host, scheme)
+	for i, h := range further {
+		host, err := ParseAuthority(h)
+		if err != nil || strings.ContainsFunc(h, func(r rune) bool { return r <= ' ' || r >= 0x7F || strings.ContainsRune("/?#*{}", r) }) {
+			fail(i, "a host is a name or an address, with :port where it is not the usual one, and no pattern")
+			continue
+		}
+		out = append(out, withPorts(host, scheme)...)
+	}
+	return out
+}
+
+// withPorts is a host with its port; where none is given also with that of https, to
+// which a redirect from http may lead.
+func withPorts(host, scheme string) []string {
+	u := url.URL{Scheme: scheme, Host: host}
+	out := []string{HostPort(&u)}
+	if scheme == "http" && u.Port() == "" {
+		out = append(out, HostPort(&url.URL{Scheme: "https", Host: host}))
+	}
+	return out
+}
+
+// HostPort is a URL's host in the form in which hosts are compared.
+func HostPort(u *url.URL) string {
+	port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
+	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
+}
