@@ -1,0 +1,58 @@
+package upstream
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// patterns are the rule's for a kind.
+func (r Rule) patterns(kind Kind) []string {
+	switch kind {
+	case KindTool:
+		return r.Tools
+	case KindPrompt:
+		return r.Prompts
+	default:
+		return r.Resources
+	}
+}
+
+// isFor reports whether the rule is about a principal.
+func (r Rule) isFor(p engine.Principal) bool {
+	return p.ID != "" && (len(r.Roles) == 0 || slices.Contains(r.Roles, p.Role)) && (len(r.Principals) == 0 || matchesAny(r.Principals, p.ID))
+}
+
+// allows reports whether a principal may use something of an upstream.
+func (s Server) allows(p engine.Principal, kind Kind, name string) bool {
+	return slices.ContainsFunc(s.Allow, func(r Rule) bool { return r.isFor(p) && matchesAny(r.patterns(kind), name) })
+}
+
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return engine.MatchName(pattern, name) })
+}
+
+// isPlainURI reports whether a URI that a template was filled to means what its text says:
+// it has no dot segments, no backslashes, nothing that is hidden by percent-encoding twice,
+// and no control characters. A pattern that allows file:///data/* would otherwise let
+// file:///data/../etc pass.
+func isPlainURI(uri string) bool {
+	for round := range 4 {
+		if strings.ContainsFunc(uri, func(r rune) bool { return r < ' ' || r == '\\' || r == 0x7F }) {
+			return false
+		}
+		for segment := range strings.FieldsFuncSeq(uri, func(r rune) bool { return strings.ContainsRune("/?#:;&=", r) }) {
+			if segment == "." || segment == ".." {
+				return false
+			}
+		}
+		next, err := url.PathUnescape(uri)
+		if err != nil || next == uri {
+			return err == nil || round > 0
+		}
+		uri = next
+	}
+	return false
+}

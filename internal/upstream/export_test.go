@@ -1,0 +1,7 @@
+package upstream
+
+var (
+	NewItem    = newItem
+	PublicName = publicName
+	IsPlainURI = isPlainURI
+)

@@ -1,0 +1,204 @@
+package upstream
+
+import (
+	"cmp"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/internal/process"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Options are the settings of a Manager. The zero value is fine.
+type Options struct {
+	// Pins are what LoadPins read; nil is none.
+	Pins *Pins
+	// Changed is called when lists may have changed. It must not block.
+	Changed func(Change)
+	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
+	LookupEnv func(string) (string, bool)
+	// Watcher is a program whose main begins with process.Watch, "" is none.
+	Watcher string
+	// Version is what upstreams are told that gavel's is.
+	Version string
+	Logger  *slog.Logger // nil drops
+}
+
+// Manager is the door to every upstream. It is safe for concurrent use. A nil Manager has none.
+type Manager struct {
+	opts    Options
+	servers map[string]*server
+	names   []string // sorted
+	watcher *process.Watcher
+	// starting holds those who start a session: few at once.
+	starting chan struct{}
+	guards   [2]*egress.Guard // public, private
+
+	// mu guards what follows.
+	mu     sync.Mutex
+	closed bool
+}
+
+// server is one upstream with what is known of it.
+type server struct {
+	Server
+	name    string
+	manager *Manager
+
+	// mu guards what follows. It is never held while an upstream is waited for.
+	mu     sync.Mutex
+	pinned []Item // sorted
+}
+
+// Open checks what was declared against the environment and the pins, and returns the door.
+// Nothing is started. The error is document.Errors, one issue for each mistake.
+func Open(cfg Config, opts Options) (*Manager, error) {
+	if opts.LookupEnv == nil {
+		opts.LookupEnv = os.LookupEnv
+	}
+	if opts.Changed == nil {
+		opts.Changed = func(Change) {}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Manager{
+		opts: opts, servers: map[string]*server{}, names: sortedKeys(cfg.Servers),
+		watcher: process.NewWatcher(opts.Watcher), starting: make(chan struct{}, maxStarting),
+		guards: [2]*egress.Guard{egress.NewGuard(false), egress.NewGuard(true)},
+	}
+	var faults document.Errors
+	for _, name := range m.names {
+		s := cfg.Servers[name].withDefaults()
+		checkServer(s, func(pointer, format string, args ...any) {
+			faults = append(faults, cfg.issue(name, pointer, format, args...))
+		}, opts.LookupEnv)
+		pinned, known := opts.Pins.Of(name)
+		if known && s.Pinning == PinningFile {
+			faults = append(faults, cfg.checkPatterns(name, s, pinned)...)
+		}
+		m.servers[name] = &server{Server: s, name: name, manager: m, pinned: pinned}
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return m, nil
+}
+
+// maxStarting is how many sessions begin at once.
+const maxStarting = 4
+
+// withDefaults fills in what a server leaves out.
+func (s Server) withDefaults() Server {
+	s.Session = cmp.Or(s.Session, SessionShared)
+	s.Pinning = cmp.Or(s.Pinning, PinningFile)
+	s.Protocol = cmp.Or(s.Protocol, ProtocolAuto)
+	s.ConnectTimeout = cmp.Or(s.ConnectTimeout, DefaultConnectTimeout)
+	s.ListTimeout = cmp.Or(s.ListTimeout, DefaultListTimeout)
+	s.CallTimeout = cmp.Or(s.CallTimeout, DefaultCallTimeout)
+	s.IdleTimeout = cmp.Or(s.IdleTimeout, DefaultIdleTimeout)
+	return s
+}
+
+// checkPatterns refuses patterns that match nothing that is pinned: slips of the pen.
+func (c Config) checkPatterns(name string, s Server, pinned []Item) (faults document.Errors) {
+	for i, rule := range s.Allow {
+		for _, group := range []struct {
+			key      string
+			kinds    []Kind
+			patterns []string
+		}{
+			{"tools", []Kind{KindTool}, rule.Tools},
+			{"resources", []Kind{KindResource, KindTemplate}, rule.Resources},
+			{"prompts", []Kind{KindPrompt}, rule.Prompts},
+		} {
+			var names []string
+			for _, item := range pinned {
+				if slices.Contains(group.kinds, item.Kind) {
+					names = append(names, item.Name)
+				}
+			}
+			for j, pattern := range group.patterns {
+				// A template gives more URIs than can be known here.
+				template := group.key == "resources" && slices.ContainsFunc(pinned, func(i Item) bool { return i.Kind == KindTemplate })
+				if pattern == "*" || template || slices.ContainsFunc(names, func(n string) bool { return engine.MatchName(pattern, n) }) {
+					continue
+				}
+				message := "the pattern %q matches none of the pinned %s"
+				if near := document.Suggest(pattern, names); near != "" {
+					message += "; did you mean " + quote(near) + "?"
+				}
+				at := document.PointerOf("allow", index(i), group.key, index(j))
+				faults = append(faults, c.issue(name, string(at), message, pattern, group.key))
+			}
+		}
+	}
+	return faults
+}
+
+// Upstreams are the names of all, sorted.
+func (m *Manager) Upstreams() []string {
+	if m == nil {
+		return nil
+	}
+	return slices.Clone(m.names)
+}
+
+// List returns what a principal may use of a kind, sorted by upstream and name. It never waits
+// for an upstream.
+func (m *Manager) List(p engine.Principal, kind Kind) []Item {
+	var out []Item
+	for _, name := range m.Upstreams() {
+		s := m.servers[name]
+		s.mu.Lock()
+		for _, item := range s.pinned {
+			if item.Kind == kind && s.allows(p, kind, item.Name) {
+				out = append(out, item)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return out
+}
+
+// Resolve finds what a public name of a kind means, whoever asks: whether the caller may use it is
+// Call's to say. A resource need not be listed: a template gives more.
+func (m *Manager) Resolve(kind Kind, public string) (upstream, name string, ok bool) {
+	if kind == KindResource || kind == KindTemplate {
+		prefix, uri, ok := splitURI(public)
+		for _, name := range m.Upstreams() {
+			if ok && strings.EqualFold(name, prefix) {
+				return name, uri, true
+			}
+		}
+		return "", "", false
+	}
+	for _, name := range m.Upstreams() {
+		s := m.servers[name]
+		s.mu.Lock()
+		i := slices.IndexFunc(s.pinned, func(i Item) bool { return i.Kind == kind && i.Public == public })
+		if i >= 0 {
+			item := s.pinned[i]
+			s.mu.Unlock()
+			return name, item.Name, true
+		}
+		s.mu.Unlock()
+	}
+	return "", "", false
+}
+
+// Close ends every session and waits until no process is left.
+func (m *Manager) Close() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.watcher.Close()
+}

@@ -1,0 +1,253 @@
+package upstream
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Pins are definitions as an operator accepted them, by upstream.
+type Pins struct {
+	path    string
+	servers map[string][]Item
+}
+
+// The bounds of what is pinned.
+const (
+	maxPinsFile   = 64 << 20
+	maxItems      = 5000    // of one upstream
+	maxDefinition = 1 << 20 // bytes of one
+)
+
+// pinsVersion is the version of the file's form.
+const pinsVersion = 1
+
+// PinsPath is the file of the pins of a configuration file: gavel.yaml has gavel.pins.json.
+func PinsPath(config string) string {
+	return strings.TrimSuffix(config, filepath.Ext(config)) + ".pins.json"
+}
+
+type pinsFile struct {
+	Version   int                    `json:"version"`
+	Upstreams map[string][]pinnedRow `json:"upstreams"`
+}
+
+type pinnedRow struct {
+	Kind       Kind            `json:"kind"`
+	Name       string          `json:"name"`
+	Hash       string          `json:"hash"`
+	Definition json.RawMessage `json:"definition"`
+}
+
+// LoadPins reads a file that Save wrote. One that does not exist has no pins.
+func LoadPins(path string) (*Pins, error) {
+	p := &Pins{path: path, servers: map[string][]Item{}}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return p, nil
+	case err != nil:
+		return nil, fmt.Errorf("the pins cannot be read: %w", err)
+	case !info.Mode().IsRegular() || info.Size() > maxPinsFile:
+		return nil, fmt.Errorf("%s: pins are in a regular file of at most %d MiB", path, maxPinsFile>>20)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the pins cannot be read: %w", err)
+	}
+	var file pinsFile
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&file); err != nil || file.Version != pinsVersion {
+		return nil, fmt.Errorf("%s is not a file of pins of version %d: pin again with gavel upstream pin: %w", path, pinsVersion, cmp.Or(err, errors.New("another version")))
+	}
+	for server, rows := range file.Upstreams {
+		var items []Item
+		for _, row := range rows {
+			item, err := newItem(server, row.Kind, row.Definition)
+			if err != nil || item.Name != row.Name || item.Hash() != row.Hash {
+				return nil, fmt.Errorf("%s: the pin of the %s %q of %q was changed by hand; accept it with gavel upstream pin %s", path, row.Kind, row.Name, server, server)
+			}
+			items = append(items, item)
+		}
+		if err := p.Set(server, items); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return p, nil
+}
+
+// Of returns the pinned items of an upstream, sorted; ok is false of one that was never pinned.
+func (p *Pins) Of(server string) (items []Item, ok bool) {
+	if p == nil {
+		return nil, false
+	}
+	items, ok = p.servers[server]
+	return items, ok
+}
+
+// Set replaces the pins of an upstream. It refuses items that clients could not tell apart.
+func (p *Pins) Set(server string, items []Item) error {
+	items = slices.Clone(items)
+	sortItems(items)
+	if err := checkItems(server, items); err != nil {
+		return err
+	}
+	p.servers[server] = items
+	return nil
+}
+
+// Save writes the file, in place of the old one at once.
+func (p *Pins) Save() error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "{\n  \"version\": %d,\n  \"upstreams\": {", pinsVersion)
+	for i, server := range sortedKeys(p.servers) {
+		fmt.Fprintf(&b, "%s\n    %s: [", comma(i), quote(server))
+		for j, item := range p.servers[server] {
+			// The definition is written as it is: encoding it again would change it.
+			fmt.Fprintf(&b, "%s\n      {\"kind\": %s, \"name\": %s, \"hash\": %s,\n       \"definition\": %s}",
+				comma(j), quote(string(item.Kind)), quote(item.Name), quote(item.Hash()), item.Raw)
+		}
+		b.WriteString("\n    ]")
+	}
+	b.WriteString("\n  }\n}\n")
+	return replaceFile(p.path, b.Bytes())
+}
+
+// replaceFile writes a file next to its place and moves it there.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("the pins cannot be written: %w", err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("the pins cannot be written: %w", err)
+	}
+	return nil
+}
+
+func comma(i int) string { return [2]string{"", ","}[min(i, 1)] }
+
+func quote(s string) string { return string(document.AppendQuote(nil, s)) }
+
+// newItem reads a definition of an upstream's list. It refuses one that two readers could
+// understand differently.
+func newItem(server string, kind Kind, raw json.RawMessage) (Item, error) {
+	v, err := document.ReadJSON(raw, document.Limits{Bytes: maxDefinition, Depth: maxDepth, Lax: true, Spaced: true})
+	if err != nil {
+		return Item{}, err
+	}
+	if err := checkKeys(v, false); err != nil {
+		return Item{}, err
+	}
+	name := v.Get(nameKey(kind)).Text()
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7F }) {
+		return Item{}, fmt.Errorf("a %s has no %s of 1 to %d printable characters", kind, nameKey(kind), maxName)
+	}
+	return Item{Upstream: server, Kind: kind, Name: name, Public: publicName(server, kind, name), Raw: bytes.Clone(raw)}, nil
+}
+
+// maxName bounds a name and a URI.
+const maxName = 2048
+
+// nameKey is the key under which a definition of a kind says its name.
+func nameKey(kind Kind) string {
+	switch kind {
+	case KindResource:
+		return "uri"
+	case KindTemplate:
+		return "uriTemplate"
+	default:
+		return "name"
+	}
+}
+
+// pinnedKeys are the members of a definition that a pin is about: what a model or a client
+// decides by.
+var pinnedKeys = []string{
+	"name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta",
+	"uri", "uriTemplate", "mimeType", "arguments",
+}
+
+// Hash is the digest of what a pin is about, in canonical form.
+func (i Item) Hash() string {
+	v := document.Known(i.Raw)
+	b := []byte{'{'}
+	for _, key := range pinnedKeys {
+		if member := v.Get(key); member.Kind() != 0 {
+			b = append(document.AppendQuote(b, key), ':')
+			b = append(appendCanonical(b, member), ',')
+		}
+	}
+	sum := sha256.Sum256(append(b, '}'))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// appendCanonical writes a value with sorted keys and without white space. Numbers keep their
+// digits: those of a schema may be beyond what RFC 8785 can write.
+func appendCanonical(b []byte, v document.JSON) []byte {
+	switch v.Kind() {
+	case document.Object:
+		b = append(b, '{')
+		for name, member := range v.Sorted() {
+			b = append(document.AppendQuote(b, name), ':')
+			b = append(appendCanonical(b, member), ',')
+		}
+		return append(b, '}')
+	case document.Array:
+		b = append(b, '[')
+		for _, element := range v.Elements() {
+			b = append(appendCanonical(b, element), ',')
+		}
+		return append(b, ']')
+	case document.String:
+		return document.AppendQuote(b, v.Text())
+	default:
+		return append(b, v.Raw()...)
+	}
+}
+
+// checkItems refuses items of one upstream, sorted, that have one name, also for clients.
+func checkItems(server string, items []Item) error {
+	if len(items) > maxItems {
+		return fmt.Errorf("the upstream %q has more than %d tools, resources and prompts", server, maxItems)
+	}
+	type place struct {
+		kind   Kind
+		public string
+	}
+	seen := map[place]string{}
+	for _, item := range items {
+		at := place{item.Kind, item.Public}
+		if other, twice := seen[at]; twice && other == item.Name {
+			return fmt.Errorf("the upstream %q has two of the %s %q", server, item.Kind, item.Name)
+		} else if twice {
+			return fmt.Errorf("the %ss %q and %q of the upstream %q would both be called %q", item.Kind, other, item.Name, server, item.Public)
+		}
+		seen[at] = item.Name
+	}
+	return nil
+}
+
+func sortItems(items []Item) {
+	slices.SortFunc(items, func(a, b Item) int {
+		return cmp.Or(cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(a.Upstream, b.Upstream), cmp.Compare(a.Name, b.Name))
+	})
+}
