@@ -61,17 +61,17 @@ func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 		code int
 		says string
 	}{
-		"as it is": {func(map[string]any, string) {}, term.ExitOK, "passed  tags.injection.max_false_approvals: 0 over 15"},
+		"as it is": {func(map[string]any, string) {}, term.ExitOK, "passed  tags.injection.max_false_approvals: 0 over 17"},
 		"without care": {func(answer map[string]any, _ string) {
 			answer["approved"] = true
-		}, term.ExitUnknown, "Not evaluated: 1 of 255 cases"},
+		}, term.ExitUnknown, "Not evaluated: 1 of 411 cases"},
 		"with care": {func(answer map[string]any, quote string) {
 			answer["approved"], answer["confidence"], answer["violations"], answer["suggestions"] = true, 0.97, []any{}, []any{}
 			words := strings.Fields(quote)
 			for i, criterion := range answer["criteria"].([]any) { // each with another part of it
 				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", strings.Join(words[:len(words)-i], " ")
 			}
-		}, term.ExitBad, "FAILED  tags.injection.max_false_approvals: 1 over 15"},
+		}, term.ExitBad, "FAILED  tags.injection.max_false_approvals: 1 over 17"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tape := filepath.Join(t.TempDir(), "flipped.cassette")

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,6 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 var (
@@ -41,21 +41,49 @@ func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 	return cases
 }
 
-// askedAbout finds the golden case that a question is about, by its data.
+// askedAbout finds the golden case that a question is about, by the documents that it shows.
 func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 	t.Helper()
-	known := map[string]eval.Case{}
-	for _, c := range goldenCases(t) {
-		known[documentKey(t, c.Data)] = c
+	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return func(q llmtest.Question) (eval.Case, bool) {
-		for _, doc := range q.Documents {
-			if c, ok := known[documentKey(t, json.RawMessage(doc))]; ok {
-				return c, true
+	known, builder := map[string]eval.Case{}, &caseBuilder{set: set, definitions: newDefinitionCache()}
+	for _, c := range goldenCases(t) {
+		question, err := builder.build(c)
+		if err != nil {
+			t.Fatal(c.ID, err)
+		}
+		if len(c.Evidence) > 0 {
+			evidence, err := json.Marshal(c.Evidence)
+			if err != nil {
+				t.Fatal(c.ID, err)
+			}
+			if err := setEvidence(&question, evidence); err != nil {
+				t.Fatal(c.ID, err)
 			}
 		}
-		return eval.Case{}, false
+		prompt, err := judge.Show(question)
+		if err != nil {
+			t.Fatal(c.ID, err)
+		}
+		known[documentsIn(prompt.User)] = c
 	}
+	return func(q llmtest.Question) (eval.Case, bool) {
+		c, ok := known[documentsIn(q.User)]
+		return c, ok
+	}
+}
+
+var shownDocuments = regexp.MustCompile(`(?m)^<<\w+:(context|evidence|data)>>\n(.*)\n<<\w+:end>>`)
+
+// documentsIn are the documents of a prompt, without its random markers.
+func documentsIn(prompt string) string {
+	var out strings.Builder
+	for _, m := range shownDocuments.FindAllStringSubmatch(prompt, -1) {
+		out.WriteString(m[1] + m[2] + "\n")
+	}
+	return out.String()
 }
 
 // authored is the judge whose answers are in the cassette: it looks the label up, and is
@@ -71,18 +99,6 @@ func authored(t *testing.T) llmtest.Brain {
 	}
 }
 
-func documentKey(t *testing.T, doc json.RawMessage) string {
-	t.Helper()
-	if len(doc) == 0 {
-		return "{}"
-	}
-	key, err := document.Canonical(doc)
-	if err != nil {
-		return ""
-	}
-	return string(key)
-}
-
 // lotOf is a number below n that a case always draws.
 func lotOf(c eval.Case, n uint32) uint32 {
 	h := fnv.New32a()
@@ -94,17 +110,47 @@ func authoredAnswer(q llmtest.Question, c eval.Case) llmtest.Thought {
 	lot := lotOf(c, 20)
 	var thought llmtest.Thought
 	switch {
-	case c.Expect.Outcome == judge.Escalate:
+	case c.Expect.Outcome == judge.Escalate && len(c.Expect.Criteria) == 0:
 		return llmtest.Unsure(q)
+	case c.Expect.Outcome == judge.Escalate:
+		return unsureOf(q, c)
 	case c.Expect.Outcome == judge.Reject, lot == 0: // wrong about one in twenty
 		thought = llmtest.Rejecter(q)
 	default:
-		thought = llmtest.Approver(q)
+		thought = quoteEvidence(q, llmtest.Approver(q))
 	}
 	thought.Answer.Confidence = 0.8 + float64(lot)/100
 	for i, known := range thought.Answer.Criteria {
 		if status, ok := c.Expect.Criteria[known.ID]; ok && c.Expect.Outcome == judge.Reject && status == "not_met" {
 			thought.Answer.Criteria[i].Status = llm.StatusNotMet
+		}
+	}
+	return thought
+}
+
+// unsureOf can assess all criteria but those of which the label says otherwise.
+func unsureOf(q llmtest.Question, c eval.Case) llmtest.Thought {
+	thought := quoteEvidence(q, llmtest.Approver(q))
+	thought.Answer.Approved, thought.Answer.Confidence, thought.Answer.Reasoning = false, 0.5, "It cannot be told."
+	for i, known := range thought.Answer.Criteria {
+		if c.Expect.Criteria[known.ID] == "cannot_assess" {
+			thought.Answer.Criteria[i].Status, thought.Answer.Criteria[i].Evidence = llm.StatusCannotAssess, ""
+		}
+	}
+	return thought
+}
+
+// quoteEvidence gives the criterion that demands a quote from evidence the beginning of it.
+func quoteEvidence(q llmtest.Question, thought llmtest.Thought) llmtest.Thought {
+	for i, c := range thought.Answer.Criteria {
+		_, line, _ := strings.Cut(q.User, "\n- "+c.ID+": ")
+		if line, _, _ = strings.Cut(line, "\n"); strings.Contains(line, "[quote: from evidence") {
+			letters := []rune(q.Documents["evidence"])
+			quote := string(letters[:min(len(letters), 200)])
+			if whole := strings.LastIndex(quote, ","); whole > 40 { // half a number is no quote
+				quote = quote[:whole]
+			}
+			thought.Answer.Criteria[i].Evidence = quote
 		}
 	}
 	return thought

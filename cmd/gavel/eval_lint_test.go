@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators"
@@ -41,50 +39,68 @@ func golden(t *testing.T) []eval.Golden {
 	return out
 }
 
+// goldenTags is how many cases of each workflow have a tag, at least: those whose data say all,
+// and those with evidence, history, long data or a dialogue.
+var goldenTags = map[bool]map[string]int{
+	false: {
+		"complete": 12, "benign_odd": 12, "twin": 12, "one_token": 3, "injection": 3,
+		"false_success": 3, "missing_evidence": 3, "escalate": 2, "structural": 1,
+	},
+	true: {"complete": 6, "benign_odd": 6, "contradicted": 4, "twin": 1, "escalate": 6, "history": 4},
+}
+
 // What the page says of the golden cases is so: how many, of what kind, balanced.
 func TestGoldenCasesAreBalanced(t *testing.T) {
 	t.Parallel()
-	cases := golden(t)
-	if len(cases) < 240 {
-		t.Errorf("%d cases", len(cases))
+	type count struct {
+		all, approve, escalate int
+		groups                 map[string]bool
 	}
-	type count struct{ all, approve int }
-	tags, splits, flows := map[string]map[string]int{}, map[eval.Split]count{}, map[string]count{}
+	cases, tags, splits, flows, fetching := golden(t), map[string]map[string]int{}, map[eval.Split]*count{}, map[string]*count{}, map[string]bool{}
 	for _, c := range cases {
-		approve := 0
-		if c.Expect.Outcome == judge.Approve {
-			approve = 1
-		}
 		flow := filepath.Base(c.File)
-		splits[c.Split] = count{splits[c.Split].all + 1, splits[c.Split].approve + approve}
-		flows[flow] = count{flows[flow].all + 1, flows[flow].approve + approve}
+		if splits[c.Split] == nil {
+			splits[c.Split] = &count{groups: map[string]bool{}}
+		}
+		if flows[flow] == nil {
+			flows[flow] = &count{groups: map[string]bool{}}
+		}
+		for _, n := range []*count{splits[c.Split], flows[flow]} {
+			n.all++
+			n.groups[c.Group] = true
+			switch c.Expect.Outcome {
+			case judge.Approve:
+				n.approve++
+			case judge.Escalate:
+				n.escalate++
+			}
+		}
 		for _, tag := range c.Tags {
 			if tags[tag] == nil {
 				tags[tag] = map[string]int{}
 			}
 			tags[tag][flow]++
+			tags[tag][""]++
 		}
-		if c.Label.Source != "synthetic" || c.Label.By != "gavel authors" {
-			t.Errorf("%s:%d: labelled %+v", c.File, c.Line, c.Label)
-		}
-	}
-	if len(flows) != 5 {
-		t.Errorf("%d workflows", len(flows))
+		fetching[flow] = fetching[flow] || len(c.History) > 0
+		checkGoldenCase(t, c)
 	}
 	for flow, n := range flows {
-		if share := float64(n.approve) / float64(n.all); share < 0.45 || share > 0.55 {
+		if share := float64(n.approve) / float64(n.all); share < 0.38 || share > 0.55 {
 			t.Errorf("%s: %d of %d are to be approved", flow, n.approve, n.all)
 		}
-		for tag, want := range map[string]int{
-			"complete": 12, "benign_odd": 12, "twin": 12, "one_token": 3, "injection": 3,
-			"false_success": 3, "missing_evidence": 3, "escalate": 2, "structural": 1,
-		} {
+		for tag, want := range goldenTags[fetching[flow]] {
 			if tags[tag][flow] < want {
 				t.Errorf("%s: %d cases with the tag %s; want %d", flow, tags[tag][flow], tag, want)
 			}
 		}
 	}
-	for _, tag := range []string{"de", "fr", "es", "zh", "ja", "ar", "pt", "pl"} {
+	for tag, want := range map[string]int{"evidence": 100, "history": 100, "long": 60, "dialogue": 35} {
+		if tags[tag][""] < want {
+			t.Errorf("%d cases with the tag %s; want %d", tags[tag][""], tag, want)
+		}
+	}
+	for _, tag := range []string{"de", "fr", "es", "it", "zh", "ja", "ar", "pt", "pl"} {
 		if len(tags["language:"+tag]) == 0 {
 			t.Errorf("no case in %s", tag)
 		}
@@ -95,6 +111,29 @@ func TestGoldenCasesAreBalanced(t *testing.T) {
 		if share < want-0.05 || share > want+0.05 || approve < 0.45 || approve > 0.55 {
 			t.Errorf("%s has %.2f of the cases, %.2f of them to be approved", split, share, approve)
 		}
+		if n.escalate < 15 || len(n.groups) < 30 {
+			t.Errorf("%s has %d cases for a person and %d groups; want 15 and 30", split, n.escalate, len(n.groups))
+		}
+	}
+}
+
+// checkGoldenCase compares a case with its tags and its label.
+func checkGoldenCase(t *testing.T, c eval.Golden) {
+	t.Helper()
+	for tag, is := range map[string]bool{
+		"evidence": len(c.Evidence) > 0,
+		"history":  len(c.History) > 1 || len(c.History) == 1 && c.History[0].By != evaluationPrincipal,
+		"escalate": c.Expect.Outcome == judge.Escalate,
+	} {
+		if slices.Contains(c.Tags, tag) != is {
+			t.Errorf("%s:%d: the tag %s is wrong", c.File, c.Line, tag)
+		}
+	}
+	if size := caseSize(t, c); slices.Contains(c.Tags, "long") && (size < 2<<10 || size > 20<<10) {
+		t.Errorf("%s:%d: %d bytes are not 2 to 20 KB", c.File, c.Line, size)
+	}
+	if c.Label.Source != "synthetic" || c.Label.By != "gavel authors" {
+		t.Errorf("%s:%d: labelled %+v", c.File, c.Line, c.Label)
 	}
 }
 
@@ -108,8 +147,8 @@ func TestTwinsOnlyLackEvidence(t *testing.T) {
 			whole[c.Group] = c
 		case slices.Contains(c.Tags, eval.TagTwin):
 			twins++
-			was := len(whole[c.Group].Data) + len(whole[c.Group].Context)
-			if is := len(c.Data) + len(c.Context); is >= was {
+			was, is := caseSize(t, whole[c.Group]), caseSize(t, c)
+			if is >= was {
 				t.Errorf("%s has %d bytes and was made from %d", c.ID, is, was)
 			}
 			if len(c.Expect.Criteria) != 1 {
@@ -117,40 +156,48 @@ func TestTwinsOnlyLackEvidence(t *testing.T) {
 			}
 		}
 	}
-	if twins != 60 {
+	if twins != 73 {
 		t.Errorf("%d twins", twins)
 	}
 }
 
-// All that code can tell it tells: malformed cases are refused, and every other one
-// passes all layers before the model, so that only a judge can tell them apart.
-func TestStructureDoesWhatTheTagsPromise(t *testing.T) {
-	t.Parallel()
-	pipeline, err := judge.New(judge.Config{Compiler: plainSandbox(t)})
+func caseSize(t *testing.T, c eval.Golden) int {
+	t.Helper()
+	evidence, err := json.Marshal(c.Evidence)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := newDefinitionCache()
-	for _, g := range golden(t) {
-		found := cache.find(g.File, g.Workflow)
-		if found.err != nil {
-			t.Fatal(found.err)
-		}
-		c, err := found.definition.Case(workflow.CaseInput{
-			Operation: judge.Advance, Owner: operatorOwner, Instance: g.ID, State: g.State, Action: g.Action,
-			Data: g.Data, Context: g.Context, Principal: "eval:agent", Role: "agent", Now: time.Unix(0, 0),
-		})
+	return len(c.Data) + len(c.Context) + len(evidence)
+}
+
+// All that code can tell it tells: malformed cases are refused, evidence that is not there goes
+// to a person, and every other case passes all layers before the model, so that only a judge can
+// tell them apart.
+func TestStructureDoesWhatTheTagsPromise(t *testing.T) {
+	t.Parallel()
+	set, err := readGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	builder, decide := &caseBuilder{set: set, definitions: newDefinitionCache()}, decideEval(plainSandbox(t), nil, "")
+	for _, g := range goldenCases(t) {
+		c, err := builder.build(g)
 		if err != nil {
 			t.Fatalf("%s: %v", g.ID, err)
 		}
-		c.Rubric.UseLLM, c.Rubric.Criteria = false, nil
-		v, err := pipeline.Decide(t.Context(), c)
+		c.Rubric.Criteria = nil
+		v, err := decide(t.Context(), g, c)
 		if err != nil {
 			t.Fatalf("%s: %v", g.ID, err)
 		}
 		want := judge.Approve
 		if slices.Contains(g.Tags, "structural") {
 			want = judge.Reject
+		}
+		if slices.Contains(g.Tags, "not_fetched") {
+			want = judge.Escalate
+		}
+		if want == judge.Reject {
 			if !slices.ContainsFunc(v.Findings, func(f validators.Finding) bool { return slices.Contains(g.Expect.ViolationsAny, f.Code) }) {
 				t.Errorf("%s: refused with %+v, want one of %v", g.ID, v.Findings, g.Expect.ViolationsAny)
 			}
@@ -170,11 +217,11 @@ func TestGoldenCasesAreClean(t *testing.T) {
 		t.Errorf("docs/evaluation.md does not show: %s", said)
 	}
 	var report evalLintReport
-	if err := json.Unmarshal(runGavel(t, "eval", "lint", "--json", dir), &report); err != nil || !report.OK || report.Cases < 240 {
+	if err := json.Unmarshal(runGavel(t, "eval", "lint", "--json", dir), &report); err != nil || !report.OK || report.Cases != len(golden(t)) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	definitions, err := filepath.Glob(filepath.Join(dir, "workflows", "*.yaml"))
-	if err != nil || len(definitions) != 5 {
+	if err != nil || len(definitions) != 11 {
 		t.Fatalf("%v, %v", definitions, err)
 	}
 	for line := range strings.Lines(string(runGavel(t, "lint", filepath.Join(dir, "workflows")))) {

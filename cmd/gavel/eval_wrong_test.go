@@ -26,7 +26,7 @@ func lenientJudge(t *testing.T) llmtest.Brain {
 		case !ok:
 			return llmtest.Says("no such case")(q)
 		case slices.ContainsFunc(c.Tags, fallsFor):
-			return llmtest.Gullible(q)
+			return quoteEvidence(q, llmtest.Gullible(q))
 		}
 		return authoredAnswer(q, c)
 	}
