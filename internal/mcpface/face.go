@@ -44,7 +44,8 @@ type Config struct {
 	OutputSchemas bool
 	Version       string // of the program, for serverInfo
 	Logger        *slog.Logger
-	// Limits and StillValid are as in mcpwire.Config.
+	// Foreign, Limits and StillValid are as in mcpwire.Config.
+	Foreign    mcpwire.Foreign
 	Limits     mcpwire.Limits
 	StillValid func(context.Context, auth.Identity) bool
 	// Reviews offers the tools and resources of reviews.
@@ -102,14 +103,14 @@ func New(cfg Config) (*Face, error) {
 		Info: mcp.Implementation{Name: "gavel", Title: "gavel", Version: cfg.Version},
 		Options: []server.ServerOption{
 			server.WithInstructions(told),
-			server.WithToolCapabilities(false),
-			server.WithResourceCapabilities(true, false),
-			server.WithPromptCapabilities(false),
+			server.WithToolCapabilities(cfg.Foreign != nil),
+			server.WithResourceCapabilities(true, cfg.Foreign != nil),
+			server.WithPromptCapabilities(cfg.Foreign != nil),
 			server.WithCompletions(),
 			server.WithPromptCompletionProvider(completer{f}),
 			server.WithResourceCompletionProvider(completer{f}),
 		},
-		Tools: f, Resources: f, Logger: cfg.Logger, Limits: cfg.Limits, StillValid: cfg.StillValid,
+		Tools: f, Foreign: cfg.Foreign, Resources: f, Logger: cfg.Logger, Limits: cfg.Limits, StillValid: cfg.StillValid,
 	}
 	wire.Hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		result.Instructions = f.styleNames(ctx, result.Instructions)

@@ -27,6 +27,8 @@ type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
+
+	raw json.RawMessage // as another server wrote it
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -40,7 +42,7 @@ type ErrorData struct {
 
 // newError returns an error with a stable name, a sentence, and what to do.
 func newError(code int, name, message, hint string) *Error {
-	return &Error{code, message + " " + hint, ErrorData{name, message, hint}}
+	return &Error{Code: code, Message: message + " " + hint, Data: ErrorData{name, message, hint}}
 }
 
 func invalidRequest(message, hint string) *Error { return invalidAs("invalid_request", message, hint) }
@@ -131,8 +133,11 @@ func (e *Error) line(id json.RawMessage) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	doc, err := json.Marshal(e)
-	if err != nil { // data of another server's
+	doc, err := []byte(e.raw), error(nil)
+	if doc == nil {
+		doc, err = json.Marshal(e)
+	}
+	if err != nil { // data of a tool's
 		doc = encodeJSON(&Error{Code: e.Code, Message: e.Message})
 	}
 	return responseLine(id, "error", doc)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/listen"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Endpoint serves MCP over streamable HTTP: every protocol version, those with initialize
@@ -177,14 +179,14 @@ func (x *exchange) get() {
 		before.end()
 		<-before.ended
 	}
-	changed := x.wire.cfg.Tools.Changed(x.who.Principal)
+	lists := x.wire.changingLists(x.who.Principal, nil)
 	out.open()
 	if again {
 		s.watch.announceAgain()
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.watch.run(ctx) })
-	background.Go(func() { x.wire.announceTools(ctx, changed, nil, out.send) })
+	background.Go(func() { announceLists(ctx, lists, nil, out.send) })
 	<-ctx.Done()
 	background.Wait()
 	out.finish(0, nil)
@@ -356,17 +358,26 @@ func (x *exchange) checkModern(version string) *Error {
 	if x.method != methodCallTool {
 		return nil
 	}
-	tools, err := x.wire.cfg.Tools.List(x.r.Context(), x.who.Principal)
-	if err != nil {
-		return nil //nolint:nilerr // the call says what is wrong
+	tool := x.findTool()
+	if tool == nil || !bytes.Contains(tool.RawInputSchema, []byte("x-mcp-header")) {
+		return nil
 	}
-	for _, tool := range tools {
-		if tool.Name != x.name || !bytes.Contains(tool.RawInputSchema, []byte("x-mcp-header")) {
-			continue
+	if err := mcp.ValidateParamHeadersLookup(lookupIn(h), tool, x.params); err != nil {
+		return mismatch(asSentence(err))
+	}
+	return nil
+}
+
+// findTool finds the tool that is called; nil without one, of which the call says what is wrong.
+func (x *exchange) findTool() *mcp.Tool {
+	if f := x.wire.cfg.Foreign; f != nil {
+		if item, ok := f.Find(x.r.Context(), Tool, x.name); ok {
+			return &mcp.Tool{RawInputSchema: document.Known(item.JSON).Get("inputSchema").Raw()}
 		}
-		if err := mcp.ValidateParamHeadersLookup(lookupIn(h), &tool, x.params); err != nil {
-			return mismatch(asSentence(err))
-		}
+	}
+	tools, _ := x.wire.cfg.Tools.List(x.r.Context(), x.who.Principal)
+	if i := slices.IndexFunc(tools, func(t mcp.Tool) bool { return t.Name == x.name }); i >= 0 {
+		return &tools[i]
 	}
 	return nil
 }

@@ -35,8 +35,8 @@ type message struct {
 	meta   json.RawMessage // of params
 	// protocol is meta where it names a protocol version, else nil.
 	protocol *mcp.Meta
-	// Of tools/call: the tool, its arguments, whether the call brings what a question asked
-	// for, and what keeps it from being a call.
+	// What tools/call, prompts/get and resources/read name. Of tools/call also the arguments,
+	// whether the call brings what a question asked for, and what keeps it from being a call.
 	name      string
 	arguments json.RawMessage
 	repeats   bool
@@ -159,12 +159,13 @@ func (m *message) readParams(v document.JSON) *Error {
 			return err
 		}
 	}
-	if m.method != methodCallTool {
-		return nil
-	}
 	name, meta := params.get("name"), params.get("_meta")
+	if m.method == methodReadResource {
+		name = params.get("uri")
+	}
 	m.name = name.Text()
 	switch {
+	case m.method != methodCallTool: // mcp-go looks at the types
 	case name.Kind() != 0 && name.Kind() != document.String:
 		m.wrongType = wrongType("params.name", name)
 	case meta.Kind() != 0 && meta.Kind() != document.Object && meta.Kind() != document.Null:

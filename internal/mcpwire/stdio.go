@@ -56,8 +56,8 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.session.watch.run(serveCtx) })
-	changed := w.cfg.Tools.Changed(p)
-	background.Go(func() { w.announceTools(serveCtx, changed, nil, answers.write) })
+	lists := w.changingLists(p, nil)
+	background.Go(func() { announceLists(serveCtx, lists, nil, answers.write) })
 	read := make(chan error, 1)
 	go func() { read <- s.run() }() // ends with in; a blocked read ends with the process
 

@@ -1,9 +1,10 @@
 // Package mcpwire speaks the Model Context Protocol: JSON-RPC over stdio and over HTTP,
 // sessions, streams, limits, and both protocol eras, those with initialize and 2026-07-28.
-// It parses each message once. It hands tools/call to Tools, and everything else to
-// mcp-go's MCPServer.HandleMessage, which knows no transport.
+// It parses each message once. It hands what is about other servers to Foreign, tools/call to
+// Tools, and everything else to mcp-go's MCPServer.HandleMessage, which knows no transport.
 //
-// It promises that a tool gets its arguments byte for byte as the client sent them, that a
+// It promises that a tool gets its arguments byte for byte as the client sent them, that what
+// other servers list, answer and refuse reaches the client byte for byte, that a
 // message which a decoder would change on its way is answered and not passed on, and that
 // ids come back as they were sent. Over stdio, stdout carries protocol only, a cancelled
 // request is not answered, and a connection ends as soon as its requests have. Over HTTP,
@@ -37,8 +38,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Tools are what a server offers to call: gavel's own, and those of other servers. What a
-// principal may see is theirs to say.
+// Tools are this server's own. What a principal may see is theirs to say.
 type Tools interface {
 	// List returns the tools that a principal sees, in the order in which they are listed.
 	List(context.Context, engine.Principal) ([]mcp.Tool, error)
@@ -76,6 +76,7 @@ type Config struct {
 	Options   []server.ServerOption // of mcp-go's server; not its hooks
 	Hooks     server.Hooks          // of mcp-go's server
 	Tools     Tools
+	Foreign   Foreign   // nil: there is nothing of other servers
 	Resources Resources // nil: nothing announces changes
 	Logger    *slog.Logger
 	Limits    Limits
@@ -135,14 +136,19 @@ func (w *Wire) answer(r *request, m message) (out outcome) {
 	}
 	r.modern = info.Modern
 	r.ctx = server.WithRequestProtocolInfo(context.WithValue(r.ctx, requestKey{}, r), info)
+	if out, ok := w.answerForeign(r, m); ok {
+		return out
+	}
 	switch m.method {
 	case methodCallTool:
 		return w.call(r, m)
 	case methodListen:
 		return w.listen(r, m)
-	default:
-		return w.handle(r, m)
 	}
+	if kind, member := listedBy(m.method); kind != "" {
+		return w.list(r, m, kind, member)
+	}
+	return w.handle(r, m)
 }
 
 // handle has mcp-go answer. An error that a handler or hook returned is taken from the
@@ -248,13 +254,11 @@ func (w *Wire) listen(r *request, m message) outcome {
 	var background sync.WaitGroup
 	background.Go(func() {
 		acknowledged, ok := <-r.notices
-		changed := w.cfg.Tools.Changed(CallerOf(ctx))
+		lists := w.changingLists(CallerOf(ctx), &r.filter)
 		if !ok || r.write(encodeLine(acknowledged)) != nil {
 			return
 		}
-		if r.filter.ToolsListChanged {
-			background.Go(func() { w.announceTools(ctx, changed, m.id, r.write) })
-		}
+		background.Go(func() { announceLists(ctx, lists, m.id, r.write) })
 		if r.remote { // over stdio one watch serves the whole connection
 			r.watch.run(ctx)
 		}
@@ -264,22 +268,6 @@ func (w *Wire) listen(r *request, m message) outcome {
 	end()
 	background.Wait()
 	return out
-}
-
-// announceTools tells a client that its list of tools changed, until ctx ends. changed is
-// what Tools.Changed returned before the client could list them.
-func (w *Wire) announceTools(ctx context.Context, changed <-chan struct{}, stream json.RawMessage, write func(line []byte) error) {
-	for changed != nil {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		changed = w.cfg.Tools.Changed(CallerOf(ctx))
-		if write(notificationLine(mcp.MethodNotificationToolsListChanged, stream, nil)) != nil {
-			return
-		}
-	}
 }
 
 // readInfo reads which era a request belongs to, as mcp-go does for those that it answers.

@@ -172,6 +172,32 @@ func (v JSON) Members() iter.Seq2[JSON, JSON] {
 	}
 }
 
+// Edit writes an object or an array anew, with what edit returns for each of its members or
+// elements, whose name is "": nil leaves it out. What edit returns as it is keeps every byte.
+func (v JSON) Edit(edit func(name string, value JSON) json.RawMessage) json.RawMessage {
+	out := append(make([]byte, 0, len(v.Raw())+64), byte(v.Kind()))
+	add := func(name, value JSON) {
+		doc := edit(name.Text(), value)
+		if doc == nil {
+			return
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		if name.tape != nil {
+			out = append(append(out, name.Raw()...), ':')
+		}
+		out = append(out, doc...)
+	}
+	for name, value := range v.Members() {
+		add(name, value)
+	}
+	for _, value := range v.Elements() {
+		add(JSON{}, value)
+	}
+	return append(out, byte(v.Kind())+2) // '{' and '}', '[' and ']'
+}
+
 // Elements are those of an array with their indices; any other value has none.
 func (v JSON) Elements() iter.Seq2[int, JSON] {
 	return func(yield func(int, JSON) bool) {

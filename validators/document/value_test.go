@@ -115,3 +115,27 @@ func TestBuilder(t *testing.T) {
 		}
 	})
 }
+
+func TestEditKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`{}`: `{}`, `[]`: `[]`,
+		`{"a\u0041": 1.50, "name":"x","gone":[1], "n":90071992547409931234}`: `{"a\u0041":1.50,"name":"y","n":90071992547409931234}`,
+		`{"gone":1}`:        `{}`,
+		`[1e400, "\ud800"]`: `[1e400,"\ud800"]`,
+	} {
+		got := Known([]byte(in)).Edit(func(name string, value JSON) json.RawMessage {
+			switch name {
+			case "name":
+				return json.RawMessage(`"y"`)
+			case "gone":
+				return nil
+			default:
+				return value.Raw()
+			}
+		})
+		if string(got) != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package mcpwire_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+)
+
+// others is what other servers offer to ann; reply is what they answer.
+type others struct {
+	reply func(mcpwire.Request) (mcpwire.Reply, error)
+
+	mu      sync.Mutex
+	items   map[mcpwire.Kind][]mcpwire.Item
+	changed map[mcpwire.Kind]chan struct{}
+}
+
+func newOthers() *others {
+	o := &others{items: map[mcpwire.Kind][]mcpwire.Item{}, changed: map[mcpwire.Kind]chan struct{}{}}
+	for kind, doc := range map[mcpwire.Kind]string{
+		mcpwire.Tool:     `{"name":"a__t","inputSchema":{"$schema":"x","anyOf":[{}],"properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"unknown":{"n":90071992547409931234,"f":1.50},"description":"<&>"}`,
+		mcpwire.Resource: `{"uri":"a+r://1","name":"R","icons":[]}`,
+		mcpwire.Template: `{"uriTemplate":"a+r://{id}","name":"T"}`,
+		mcpwire.Prompt:   `{"name":"a__p","arguments":[{"name":"x","required":false}]}`,
+	} {
+		o.items[kind] = []mcpwire.Item{{Name: "a__t", JSON: json.RawMessage(doc)}}
+		o.changed[kind] = make(chan struct{})
+	}
+	return o
+}
+
+func (o *others) List(p engine.Principal, kind mcpwire.Kind) []mcpwire.Item {
+	if p != ann {
+		return nil
+	}
+	return o.items[kind]
+}
+
+func (o *others) Find(ctx context.Context, kind mcpwire.Kind, name string) (mcpwire.Item, bool) {
+	for _, item := range o.List(mcpwire.CallerOf(ctx), kind) {
+		if item.Name == name {
+			return item, true
+		}
+	}
+	return mcpwire.Item{}, false
+}
+
+func (o *others) Ask(_ context.Context, p engine.Principal, r mcpwire.Request) (mcpwire.Reply, error) {
+	if p != ann || !strings.HasPrefix(r.Name, "a__") && !strings.HasPrefix(r.Name, "a+") {
+		return mcpwire.Reply{}, mcpwire.ErrNotForeign
+	}
+	return o.reply(r)
+}
+
+func (o *others) Changed(_ engine.Principal, kind mcpwire.Kind) <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.changed[kind]
+}
+
+func (o *others) change(kind mcpwire.Kind) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.changed[kind])
+	o.changed[kind] = make(chan struct{})
+}
+
+func newForeignWire(t *testing.T, o *others) *mcpwire.Wire {
+	t.Helper()
+	w, err := mcpwire.New(mcpwire.Config{
+		Info: mcp.Implementation{Name: "test", Version: "1"}, Tools: newOtherTools("work"), Foreign: o, Logger: slog.New(slog.DiscardHandler),
+		Options: []server.ServerOption{
+			server.WithToolCapabilities(true), server.WithResourceCapabilities(true, true), server.WithPromptCapabilities(true), server.WithCompletions(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestForeignListsComeAsTheyAre(t *testing.T) {
+	o := newOthers()
+	p := serveStdio(t, newForeignWire(t, o))
+	for method, kind := range map[string]mcpwire.Kind{
+		"tools/list": mcpwire.Tool, "resources/list": mcpwire.Resource, "resources/templates/list": mcpwire.Template, "prompts/list": mcpwire.Prompt,
+	} {
+		p.send(`{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`)
+		if got := p.next(); !strings.Contains(got, string(o.items[kind][0].JSON)+"]") || kind == mcpwire.Tool && !strings.Contains(got, `"name":"work"`) {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+	p.end()
+}
+
+func TestForeignRepliesComeAsTheyAre(t *testing.T) {
+	o := newOthers()
+	p := serveStdio(t, newForeignWire(t, o))
+	for _, c := range []struct{ name, request, reply, want string }{
+		{
+			"a result", `"method":"tools/call","params":{"name":"a__t","arguments":{"n":1.50}}`,
+			`{"Result":{"content":[{"type":"new"}],"structuredContent":{"n":90071992547409931234,"f":1.0},"isError":false,"un known":[1e400]}}`,
+			`"result":{"content":[{"type":"new"}],"structuredContent":{"n":90071992547409931234,"f":1.0},"isError":false,"un known":[1e400]}}`,
+		},
+		{"lines", `"method":"resources/read","params":{"uri":"a+r://1"}`, "{\"Result\":{\n \"contents\": [ ]\r\n}}", `"result":{"contents":[]}}`},
+		{
+			"an error", `"method":"prompts/get","params":{"name":"a__p"}`,
+			`{"Error":{"code":-32042,"message":"go","data":{"n":90071992547409931234},"more":1}}`,
+			`"error":{"code":-32042,"message":"go","data":{"n":90071992547409931234},"more":1}}`,
+		},
+		{"a completion", `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"a+r://{id}"},"argument":{"name":"id","value":""}}`, `{"Result":{"completion":{"values":[]}}}`, `"result":{"completion":{"values":[]}}}`},
+		{"no result", `"method":"tools/call","params":{"name":"a__t"}`, `{"Result":[1]}`, `"code":"internal"`},
+		{"no error", `"method":"tools/call","params":{"name":"a__t"}`, `{"Error":{"code":"x"}}`, `"code":"internal"`},
+		{"its own", `"method":"tools/call","params":{"name":"work","arguments":{}}`, `{}`, `"result":{"content":[{"type":"text","text":"{}"}]}}`},
+		{"nobody's", `"method":"prompts/get","params":{"name":"b__p"}`, `{}`, `"error":{"code":-32602`},
+	} {
+		o.reply = func(r mcpwire.Request) (reply mcpwire.Reply, err error) {
+			if !strings.Contains(c.request, string(r.Params)) {
+				t.Errorf("%s: params %s", c.name, r.Params)
+			}
+			return reply, json.Unmarshal([]byte(c.reply), &reply)
+		}
+		p.send(`{"jsonrpc":"2.0","id":7,` + c.request + `}`)
+		if got := p.next(); !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %s\nwant %s", c.name, got, c.want)
+		}
+	}
+	p.end()
+}
+
+// A client without sessions gets what its era demands, and no cache may share what depends on
+// who asks.
+func TestForeignRepliesOfTheModernEra(t *testing.T) {
+	o := newOthers()
+	ask := overHTTP(t, newForeignWire(t, o))
+	for _, c := range []struct{ method, name, reply, want string }{
+		{"tools/call", `"name":"a__t"`, `{"content":[]}`, `"result":{"content":[],"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"test","version":"1"}}}}`},
+		{"tools/call", `"name":"a__t"`, `{"resultType":"input_required","_meta":{}}`, `"result":{"resultType":"input_required","_meta":{}}}`},
+		{"resources/read", `"uri":"a+r://1"`, `{"_meta":{},"cacheScope":"public","ttlMs":5}`, `"result":{"_meta":{},"cacheScope":"private","ttlMs":5,"resultType":"complete"}}`},
+		{"resources/read", `"uri":"a+r://1"`, `{}`, `"ttlMs":0,"cacheScope":"private"}}`},
+	} {
+		o.reply = func(mcpwire.Request) (mcpwire.Reply, error) {
+			return mcpwire.Reply{Result: json.RawMessage(c.reply)}, nil
+		}
+		var name string
+		_, _ = fmt.Sscanf(c.name[strings.Index(c.name, ":")+1:], "%q", &name)
+		res := ask(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"`+c.method+`","params":{`+meta+`,`+c.name+`}}`,
+			"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", c.method, "Mcp-Name", name)
+		var got json.RawMessage
+		if err := json.NewDecoder(res.Body).Decode(&got); err != nil || !strings.HasSuffix(string(got), c.want) {
+			t.Errorf("%s of %s: %s %v", c.method, c.reply, got, err)
+		}
+	}
+	res := ask(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+meta+`,"name":"a__t","arguments":{"region":"eu"}}}`,
+		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "a__t", "Mcp-Param-Region", "us")
+	if res.StatusCode != http.StatusBadRequest {
+		t.Errorf("a header that says something else: %d", res.StatusCode)
+	}
+}
+
+// A list that changed is told to the streams that follow it.
+func TestForeignListsChange(t *testing.T) {
+	o := newOthers()
+	ask := overHTTP(t, newForeignWire(t, o))
+	hello := ask(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	session := events(t, ask(http.MethodGet, "", "Mcp-Session-Id", hello.Header.Get("Mcp-Session-Id")))
+	listen := events(t, ask(http.MethodPost, `{"jsonrpc":"2.0","id":7,"method":"subscriptions/listen","params":{`+meta+`,"notifications":{"promptsListChanged":true}}}`,
+		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "subscriptions/listen"))
+	if got := listen(); !strings.Contains(got, `"promptsListChanged":true`) {
+		t.Fatalf("listen: %s", got)
+	}
+	for _, c := range []struct {
+		kind   mcpwire.Kind
+		method string
+	}{
+		{mcpwire.Tool, "notifications/tools/list_changed"},
+		{mcpwire.Resource, "notifications/resources/list_changed"},
+		{mcpwire.Template, "notifications/resources/list_changed"},
+		{mcpwire.Prompt, "notifications/prompts/list_changed"},
+	} {
+		o.change(c.kind)
+		if got := session(); !strings.Contains(got, c.method) {
+			t.Errorf("%s: the session is told %s", c.kind, got)
+		}
+	}
+	if got := listen(); !strings.Contains(got, "notifications/prompts/list_changed") || !strings.Contains(got, `subscriptionId":7`) {
+		t.Errorf("who follows prompts is told %s", got)
+	}
+}
