@@ -51,7 +51,8 @@ func (e *Engine) setMemoryKeys(c *judge.Case) {
 		return
 	}
 	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digestParts(parts...))) }
-	c.Identity = keyed("gavel/case/v1", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash)
+	path, _ := json.Marshal(c.Path) // texts alone
+	c.Identity = keyed("gavel/case/v2", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash, c.Role, string(path))
 	e.guardBinding(c, c.Instance)
 	e.refusalBinding(c, c.Instance)
 }

@@ -623,6 +623,7 @@ func TestIdentityAndGuard(t *testing.T) {
 		return seen[len(seen)-1]
 	}
 	one, same, reworded, else1 := ask(agent, "Did it"+report), ask(agent, "Did it"+report), ask(agent, "did IT!"+report), ask(other, "Did it"+report)
+	inRole := ask(operator, "Did it"+report)
 	switch {
 	case one.Identity == "" || one.Guard == "" || one.Identity != same.Identity || one.Guard != same.Guard:
 		t.Errorf("the same question on two instances: %q %q, %q %q", one.Identity, one.Guard, same.Identity, same.Guard)
@@ -630,6 +631,8 @@ func TestIdentityAndGuard(t *testing.T) {
 		t.Error("a rewording is another case and the same guard")
 	case else1.Guard == one.Guard || else1.Identity != one.Identity:
 		t.Error("somebody else is counted for himself")
+	case inRole.Identity == one.Identity:
+		t.Error("the model is shown the role, and another one is the same question")
 	case strings.Contains(fmt.Sprint(one.Identity, one.Guard), "Did"):
 		t.Error("the keys show the data")
 	}

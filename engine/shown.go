@@ -257,7 +257,7 @@ func scrubOpinions(opinions []Opinion, scrub func(string) string) []Opinion {
 		asked.Detail, asked.Criteria = scrub(asked.Detail), slices.Clone(asked.Criteria)
 		for j := range asked.Criteria {
 			c := &asked.Criteria[j]
-			c.Text, c.Evidence, c.Why = scrub(c.Text), scrub(c.Evidence), scrub(c.Why)
+			c.Text, c.Evidence, c.Why, c.Says = scrub(c.Text), scrub(c.Evidence), scrub(c.Why), scrub(c.Says)
 		}
 		op.Model = &asked
 	}

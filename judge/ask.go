@@ -1,13 +1,14 @@
 package judge
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gavel-mcp/gavel/judge/content"
 	"github.com/gavel-mcp/gavel/judge/shown"
@@ -22,9 +23,12 @@ const (
 	maxShownContext   = 12 << 10
 	maxShownEvidence  = 12 << 10
 	maxShownExemplar  = 4 << 10
+	maxShownGate      = 8 << 10
 	maxDataString     = 4000
 	maxContextString  = 1000
 	maxExemplarString = 500
+	maxGateString     = 100
+	maxGateStates     = 30 // the last ones
 )
 
 type question struct {
@@ -32,10 +36,12 @@ type question struct {
 	criteria []prompts.Criterion
 	proofs   map[string]Proof // by the criterion's text
 	earlier  bool             // asked with an edition that took pointers, and any quote any number of times
+	gated    bool             // asked with an edition that has a document of the gate, and words of its own for the statuses
 	stated   bool             // the criteria are the definition's, not the general ones
 	shown    shown.Documents
 	marker   string
 	nonce    string
+	time     string // as it is shown, "" where it is not
 }
 
 // askQuestion renders the question about a case with an edition of the prompt. It is pure:
@@ -45,7 +51,8 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	if len(c.Candidates) == 0 {
 		return question{}, errors.New("judge: the case has no target to ask about")
 	}
-	q := question{criteria: criteriaOf(c.Rubric), proofs: c.Rubric.Proofs, earlier: edition == prompts.TransitionV1, stated: len(c.Rubric.Criteria) > 0, marker: marker, nonce: nonce}
+	q := question{criteria: criteriaOf(c.Rubric), proofs: c.Rubric.Proofs, stated: len(c.Rubric.Criteria) > 0, marker: marker, nonce: nonce}
+	q.earlier, q.gated = edition == prompts.TransitionV1, edition != prompts.TransitionV1 && edition != prompts.TransitionV2
 	to := c.Candidates[0]
 	in := prompts.Input{
 		Workflow: c.Workflow, About: c.About.Workflow,
@@ -67,7 +74,15 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	if q.shown, err = showDocuments(c); err != nil {
 		return question{}, err
 	}
-	for _, doc := range q.shown {
+	docs := q.shown
+	if q.gated {
+		gate, err := q.showGate(c)
+		if err != nil {
+			return question{}, err
+		}
+		docs = slices.Concat(docs.Named(shown.Evidence), shown.Documents{gate}, docs.Named(shown.Context), docs.Named(shown.Data))
+	}
+	for _, doc := range docs {
 		in.Documents = append(in.Documents, prompts.Document{Name: doc.Name, Text: doc.Text})
 	}
 	if !q.earlier && len(content.Examine(q.shown).Flags) > 0 {
@@ -115,6 +130,30 @@ func showDocuments(c Case) (shown.Documents, error) {
 	return out, nil
 }
 
+// showGate renders what the gate itself knows of a case. It holds names of the definition and
+// nothing that an agent wrote, so that it needs no mask; and as it stands in every question alike, no
+// quote from it proves anything: it is not among the documents that quotes are looked up in.
+func (q *question) showGate(c Case) (shown.Document, error) {
+	var gate struct {
+		Time    string            `json:"time,omitempty"`
+		Role    string            `json:"role,omitempty"`
+		States  []string          `json:"states,omitempty"`
+		Actions map[string]string `json:"actions,omitempty"`
+	}
+	if !c.Now.IsZero() {
+		q.time = c.Now.UTC().Format(time.RFC3339)
+	}
+	gate.Time, gate.Role, gate.States, gate.Actions = q.time, c.Role, c.Path.States, c.Path.Actions
+	if more := len(gate.States) - maxGateStates; more > 0 {
+		gate.States = slices.Concat([]string{fmt.Sprintf("[%d earlier]", more)}, gate.States[more:])
+	}
+	raw, err := json.Marshal(gate)
+	if err != nil {
+		return shown.Document{}, fmt.Errorf("judge: %w", err)
+	}
+	return shown.Render("gate", document.Known(raw), maxGateString, maxShownGate)
+}
+
 func listEstablishedFacts(passed []LayerName) []string {
 	says := map[LayerName]string{
 		LayerTransition: "The action is legal in this state, and the agent may perform it.",
@@ -137,7 +176,7 @@ func listEstablishedFacts(passed []LayerName) []string {
 // stand.
 func Show(c Case) (prompts.Prompt, error) {
 	c.Passed = listEarlierLayers(c)
-	q, err := askQuestion(c, cmp.Or(c.Rubric.Prompt, prompts.IDs()[0]), "MARKER", "NONCE")
+	q, err := askQuestion(c, (&modelLayer{}).promptFor(c.Rubric), "MARKER", "NONCE")
 	return q.prompt, err
 }
 

@@ -151,11 +151,11 @@ func TestCalibratedPromptIsAsked(t *testing.T) {
 		assurance  judge.Assurance
 		groups     int
 	}{
-		{nil, prompts.TransitionV2, judge.AssuranceLLM, 0},
+		{nil, prompts.TransitionV3, judge.AssuranceLLM, 0},
 		{[]string{prompts.TransitionV1}, prompts.TransitionV1, judge.AssuranceLLMCalibrated, 100},
-		{[]string{prompts.TransitionV1}, prompts.TransitionV2, judge.AssuranceLLM, 10},
-		{[]string{prompts.TransitionV1, prompts.TransitionV2}, prompts.TransitionV2, judge.AssuranceLLMCalibrated, 100},
-		{[]string{prompts.TransitionV1, prompts.TransitionV2}, prompts.TransitionV2, judge.AssuranceLLM, 10},
+		{[]string{prompts.TransitionV1}, prompts.TransitionV3, judge.AssuranceLLM, 10},
+		{[]string{prompts.TransitionV1, prompts.TransitionV3}, prompts.TransitionV3, judge.AssuranceLLMCalibrated, 100},
+		{[]string{prompts.TransitionV1, prompts.TransitionV3}, prompts.TransitionV3, judge.AssuranceLLM, 10},
 	} {
 		var all []judge.Calibration
 		for _, id := range tt.calibrated {

@@ -48,6 +48,9 @@ type Case struct {
 	// stranger's unless Owner.Trusted.
 	Owner validators.Owner
 
+	// Path is how the instance came here; the model is shown it.
+	Path Path
+
 	// Illegal holds why the action cannot happen here at all (unknown action,
 	// instance not running, role, notBy). Empty: legal. The transition layer
 	// says it.
@@ -127,6 +130,14 @@ type Case struct {
 }
 
 func (c Case) caller() string { return cmp.Or(c.Caller, c.Principal) }
+
+// Path is the way of an instance, as the gate recorded it. It names no principal.
+type Path struct {
+	// States are those it was in, each once, in the order of the first visit.
+	States []string
+	// Actions are those performed, with who did.
+	Actions map[string]string
+}
 
 // About is what the definition says of the things that a case names; each may be
 // empty.
@@ -221,8 +232,8 @@ type Rubric struct {
 	Proofs map[string]Proof `json:"proofs,omitempty"`
 	// Model names one that an operator configured; empty is the default one.
 	Model string `json:"model,omitempty"`
-	// Prompt is the edition of the prompt that the model is asked with, one of prompts.IDs; ""
-	// leaves it to the model's layer.
+	// Prompt is the edition of the prompt that the model is asked with, as prompts.Find takes it;
+	// "" leaves it to the model's layer.
 	Prompt string `json:"prompt,omitempty"`
 	// Reference is what a good answer looks like, shown to the model.
 	Reference string `json:"reference,omitempty"`

@@ -58,6 +58,9 @@ type ModelConfig struct {
 	// Stable derives what Random would give from the case itself, so that the same case
 	// makes the same request: for cassettes. Whoever knows the case can guess it then.
 	Stable bool
+	// Untimed leaves the time out of what the model is shown: what asks when it happens to be asked
+	// cannot be found again in a recording.
+	Untimed bool
 	// Now is the clock of the budget, and of cases that have no time: time.Now.
 	Now func() time.Time
 }
@@ -183,7 +186,11 @@ func (m *modelLayer) Names() []string {
 // errors come without one.
 func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion, error) {
 	marker, nonce := m.newSecrets(c, sample)
-	q, err := askQuestion(c, m.promptFor(c.Rubric), marker, nonce)
+	asked := c
+	if m.Untimed {
+		asked.Now = time.Time{}
+	}
+	q, err := askQuestion(asked, m.promptFor(c.Rubric), marker, nonce)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: write the question for the model: %w", err)
 	}
@@ -216,7 +223,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 // promptFor is the edition of the prompt to ask with. A calibration is bound to its prompt: where
 // only an earlier one is calibrated, that one is asked.
 func (m *modelLayer) promptFor(r Rubric) string {
-	if given := cmp.Or(r.Prompt, m.Prompt); given != "" {
+	if given, err := prompts.Find(cmp.Or(r.Prompt, m.Prompt)); err == nil {
 		return given
 	}
 	editions := prompts.IDs()
@@ -307,15 +314,19 @@ func listCandidates(all []Candidate) []shownCandidate {
 	return out
 }
 
-// cacheKey identifies a question without marker and nonce, and the caller it may be
+// cacheKey identifies a question without marker, nonce and time, and the caller it may be
 // answered for; "" when it must not be cached.
 func (m *modelLayer) cacheKey(c Case, q question, sample int) string {
 	if c.Instance == "" || c.Identity == "" {
 		return ""
 	}
 	h := sha256.New()
+	steady := []string{q.marker, "\x00marker", q.nonce, "\x00nonce"}
+	if q.time != "" { // Identity has the data, in case they say it, too
+		steady = append(steady, q.time, "\x00time")
+	}
 	for _, text := range []string{q.prompt.ID, q.prompt.Digest, q.prompt.System, q.prompt.User, q.prompt.Shape, string(q.prompt.Schema)} {
-		hashPart(h, strings.NewReplacer(q.marker, "\x00marker", q.nonce, "\x00nonce").Replace(text))
+		hashPart(h, strings.NewReplacer(steady...).Replace(text))
 	}
 	for _, text := range []string{
 		c.Instance, c.Principal, c.Identity, c.DefinitionHash, c.JudgeConfigHash,

@@ -54,6 +54,9 @@ func TestCacheKey(t *testing.T) {
 		"model":        func(c *Case) { c.Rubric.Model = "second" },
 		"criteria":     func(c *Case) { c.Rubric.Criteria[0] += "?" },
 		"data":         func(c *Case) { c.MaskedData = document.Known([]byte(`{"comments":"` + quote + `!"}`)) },
+		"prompt":       func(c *Case) { c.Rubric.Prompt = "v2" },
+		"role":         func(c *Case) { c.Role = "operator" },
+		"path":         func(c *Case) { c.Path.States = []string{"draft"} },
 		"context":      func(c *Case) { c.MaskedContext = document.Known([]byte(`{"a":1}`)) },
 		// What moves from one part to the next is not the same.
 		"parts": func(c *Case) { c.Instance, c.Principal = "wf-1a", "nn" },
@@ -89,7 +92,7 @@ func TestRequest(t *testing.T) {
 	n := 0
 	req := requestFor(t, ModelConfig{Random: func() string { n++; return strings.Repeat(string(rune('A'+n)), 20) }}, c)
 	marker, nonce := strings.Repeat("B", 20), strings.Repeat("C", 20)
-	q, err := askQuestion(c, prompts.TransitionV2, marker, nonce)
+	q, err := askQuestion(c, prompts.TransitionV3, marker, nonce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +121,7 @@ func TestKeep(t *testing.T) {
 // For cassettes the same case makes the same request, another case another one.
 func TestStable(t *testing.T) {
 	t.Parallel()
-	cfg := ModelConfig{Stable: true, Random: func() string { t.Error("random"); return "XXXXXXXXXXXXXXXXXXXX" }}
+	cfg := ModelConfig{Stable: true, Untimed: true, Random: func() string { t.Error("random"); return "XXXXXXXXXXXXXXXXXXXX" }}
 	base := requestFor(t, cfg, reviewCase())
 	same := requestFor(t, cfg, reviewCase(func(c *Case) {
 		c.Instance, c.Principal, c.Now, c.Seed, c.Guard = "wf-2", "bob", c.Now.Add(time.Hour), 7, "x"

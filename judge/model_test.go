@@ -111,7 +111,7 @@ func reviewCase(change ...func(*Case)) Case {
 // idsOf are the ids under which a case's criteria are asked about.
 func idsOf(t testing.TB, c Case) []string {
 	t.Helper()
-	q, err := askQuestion(c, prompts.TransitionV2, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
+	q, err := askQuestion(c, prompts.TransitionV3, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestModelChecksAnswers(t *testing.T) {
 	}
 	bad := rejecting(ids)
 	bad.Approved = true
-	if err := check(bad); err == nil || !strings.Contains(err.Error(), "not_met to "+ids[0]) {
+	if err := check(bad); err == nil || !strings.Contains(err.Error(), "contradicted to "+ids[0]) {
 		t.Errorf("approved beside not_met: %v", err)
 	}
 	bad = approving(ids)
@@ -347,7 +347,7 @@ func TestModelRecordsHowItCameAbout(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := askQuestion(c, prompts.TransitionV2, "m", "n")
+	q, err := askQuestion(c, prompts.TransitionV3, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +382,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := askQuestion(c, prompts.TransitionV2, "m", "n")
+	q, err := askQuestion(c, prompts.TransitionV3, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}

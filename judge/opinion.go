@@ -52,7 +52,11 @@ func findContradiction(q question, a llm.Answer) error {
 	allMet := !slices.ContainsFunc(q.criteria, func(c prompts.Criterion) bool { return !met[idOf(c.ID)] })
 	switch {
 	case a.Approved && len(notMet) > 0:
-		return fmt.Errorf("the model approves and answers not_met to %s", cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
+		word := llm.StatusNotMet
+		if q.gated {
+			word = llm.WordContradicted
+		}
+		return fmt.Errorf("the model approves and answers %s to %s", word, cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
 	case a.Approved && len(a.Violations) > 0:
 		return errors.New("the model approves and lists violations")
 	case !a.Approved && allMet && len(notMet) == 0 && !a.InjectionSuspected:
@@ -162,7 +166,7 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 			status, why = llm.StatusCannotAssess, "its quote already proves "+first
 		}
 		if statusGravity(status) > statusGravity(v.Status) {
-			v.Status, v.Why, v.Evidence = status, why, q.clean(a.Evidence, maxQuote)
+			v.Status, v.Why, v.Evidence, v.Says = status, why, q.clean(a.Evidence, maxQuote), q.clean(a.Why, maxPhrase)
 			v.Basis = ""
 			if status == llm.StatusMet {
 				v.Basis, proves[sameQuote(a.Evidence)] = q.basisOf(a.Evidence), c.ID
@@ -282,6 +286,8 @@ func (q question) findingsOn(code string, verdicts []CriterionVerdict, words []s
 			f.Message = fmt.Sprintf("%s (%s): %s", says, v.Why, v.Text)
 		case words != nil:
 			f.Message = joinSentences(f.Message, words[i])
+		case v.Says != "":
+			f.Message = joinSentences(f.Message, v.Says)
 		case v.Evidence != "" && f.Path == "":
 			f.Message = joinSentences(f.Message, "The model points to: "+v.Evidence)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 
 	"github.com/gavel-mcp/gavel/prompts"
 )
@@ -45,6 +46,15 @@ func (r Rubric) Validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, r.exemplarErrors()...)...)
+}
+
+// PromptNames are the editions of the prompt that a Rubric can name, the newest first.
+func PromptNames() []string {
+	names := prompts.IDs()
+	for i, id := range names {
+		names[i] = path.Base(id)
+	}
+	return names
 }
 
 func (r Rubric) exemplarErrors() []error {

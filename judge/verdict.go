@@ -201,6 +201,8 @@ type CriterionVerdict struct {
 	// Why says why code changed the status: the evidence is not in the data, the model
 	// left the criterion out.
 	Why string `json:"why,omitempty"`
+	// Says is the model's own sentence on it, cut; "" when it was not asked for one.
+	Says string `json:"says,omitempty"`
 }
 
 // The bases of a criterion that is met.

@@ -13,7 +13,7 @@ import (
 const (
 	maxModelFindings = 64
 	maxModelText     = 32 << 10 // bytes, all texts together
-	maxRecordText    = 32 << 10 // bytes, all texts of a ModelRecord together
+	maxRecordText    = 48 << 10 // bytes, all texts of a ModelRecord together
 )
 
 // vetOpinion checks that an opinion is consistent. An inconsistent one of a model
@@ -116,7 +116,7 @@ func recordFlawOf(a *ModelRecord) string {
 		size += len(s)
 	}
 	for _, c := range a.Criteria {
-		size += len(c.ID) + len(c.Text) + len(c.Status) + len(c.Evidence) + len(c.Why)
+		size += len(c.ID) + len(c.Text) + len(c.Status) + len(c.Evidence) + len(c.Why) + len(c.Says)
 	}
 	switch {
 	case !(a.Stated >= 0 && a.Stated <= 1):
@@ -164,7 +164,7 @@ func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 		record.Detail = scrub(record.Detail)
 		record.Criteria = slices.Clone(record.Criteria)
 		for i, c := range record.Criteria {
-			c.Text, c.Evidence, c.Why = scrub(c.Text), scrub(c.Evidence), scrub(c.Why)
+			c.Text, c.Evidence, c.Why, c.Says = scrub(c.Text), scrub(c.Evidence), scrub(c.Why), scrub(c.Says)
 			record.Criteria[i] = c
 		}
 		op.Model = &record

@@ -23,10 +23,12 @@ import (
 )
 
 // The editions of the prompt that asks about one move. TransitionV2 says that the context can
-// prove a criterion, and what to do with a move that carries no data.
+// prove a criterion, and what to do with a move that carries no data. TransitionV3 has a document of
+// the gate, other statuses with a sentence of why before each, and a last line after the documents.
 const (
 	TransitionV1 = "transition/v1"
 	TransitionV2 = "transition/v2"
+	TransitionV3 = "transition/v3"
 )
 
 // Input is what the template shows. Texts are shown as they are but for control
@@ -43,7 +45,7 @@ type Input struct {
 	Reference string
 	Exemplars []Exemplar
 	// Documents are shown between markers, the last one last: context, then evidence,
-	// then data.
+	// then data; from TransitionV3 on evidence, gate, context, data.
 	Documents []Document
 	// Fetched says that the document named evidence was fetched by the gate.
 	Fetched bool
@@ -66,7 +68,7 @@ type Exemplar struct {
 
 // Document is one JSON text that is examined.
 type Document struct {
-	Name string // context, evidence or data
+	Name string // context, evidence, gate or data
 	Text string // one line of JSON
 }
 
@@ -89,14 +91,22 @@ var (
 	systemV1 string
 	//go:embed transition_v2.system.txt
 	systemV2 string
+	//go:embed transition_v3.system.txt
+	systemV3 string
 	//go:embed transition_v1.user.tmpl
 	userV1 string
+	//go:embed transition_v3.user.tmpl
+	userV3 string
 	//go:embed transition_v1.shape.tmpl
 	shapeV1 string
+	//go:embed transition_v3.shape.tmpl
+	shapeV3 string
 	//go:embed transition_v1.schema.json
 	schemaV1 []byte
 	//go:embed transition_v2.schema.json
 	schemaV2 []byte
+	//go:embed transition_v3.schema.json
+	schemaV3 []byte
 )
 
 type edition struct {
@@ -110,10 +120,11 @@ type edition struct {
 var editions = map[string]func() *edition{
 	TransitionV1: sync.OnceValue(func() *edition { return newEdition(TransitionV1, systemV1, userV1, shapeV1, schemaV1) }),
 	TransitionV2: sync.OnceValue(func() *edition { return newEdition(TransitionV2, systemV2, userV1, shapeV1, schemaV2) }),
+	TransitionV3: sync.OnceValue(func() *edition { return newEdition(TransitionV3, systemV3, userV3, shapeV3, schemaV3) }),
 }
 
 // IDs are the known templates, the newest first.
-func IDs() []string { return []string{TransitionV2, TransitionV1} }
+func IDs() []string { return []string{TransitionV3, TransitionV2, TransitionV1} }
 
 // Find returns the id of a template by its id or by its version alone, such as v2.
 func Find(name string) (id string, err error) {

@@ -67,7 +67,7 @@ func TestGolden(t *testing.T) {
 // the prompt and from the schema of its answer.
 func TestTheContextIsProof(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV2, bare())
+	p, err := prompts.Render(prompts.TransitionV3, bare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestTheContextIsProof(t *testing.T) {
 			t.Errorf("the %s does not say what proves a criterion", what)
 		}
 	}
-	if !strings.Contains(p.System, `Where the document "data" is {}`) {
+	if !strings.Contains(p.System, `Where "data" is {}`) {
 		t.Error("the system text does not say what to do without data")
 	}
 }
@@ -84,7 +84,7 @@ func TestTheContextIsProof(t *testing.T) {
 // What others rely on: where things stand, and what never reaches the model.
 func TestForm(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV2, full())
+	p, err := prompts.Render(prompts.TransitionV3, full())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +110,8 @@ func TestForm(t *testing.T) {
 // the one, calibrations are bound to the other.
 func TestSteady(t *testing.T) {
 	t.Parallel()
-	a, errA := prompts.Render(prompts.TransitionV2, full())
-	b, errB := prompts.Render(prompts.TransitionV2, bare())
+	a, errA := prompts.Render(prompts.TransitionV3, full())
+	b, errB := prompts.Render(prompts.TransitionV3, bare())
 	if errA != nil || errB != nil || a.System != b.System || a.Digest != b.Digest || !strings.HasPrefix(a.Digest, "sha256:") {
 		t.Errorf("%v, %v, %s, %s", errA, errB, a.Digest, b.Digest)
 	}
@@ -131,11 +131,11 @@ func TestUnknownTemplate(t *testing.T) {
 // The schema stays in the subset that every enforcing provider takes.
 func TestSchemaSubset(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV2, bare())
+	p, err := prompts.Render(prompts.TransitionV3, bare())
 	if err != nil {
 		t.Fatal(err)
 	}
-	order := []string{`"criteria":`, `"injection_suspected":`, `"reasoning":`, `"violations":`, `"suggestions":`, `"approved":`, `"confidence":`}
+	order := []string{`"criteria":`, `"id":`, `"evidence":`, `"why":`, `"status":`, `"injection_suspected":`, `"reasoning":`, `"suggestions":`, `"approved":`, `"confidence":`}
 	at := -1
 	for _, key := range order {
 		next := strings.Index(string(p.Schema), key)
@@ -197,7 +197,7 @@ func TestHidden(t *testing.T) {
 }
 
 func ExampleRender() {
-	p, err := prompts.Render(prompts.TransitionV2, prompts.Input{
+	p, err := prompts.Render(prompts.TransitionV3, prompts.Input{
 		Workflow: "document-review", From: "reviewing", Action: "approve", To: "approved",
 		Criteria:  []prompts.Criterion{{ID: "c1", Text: "The comments name what was read"}},
 		Documents: []prompts.Document{{Name: "data", Text: `{"comments":"Read sections 1 to 4."}`}},

@@ -281,7 +281,7 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		o.Structural = ledger.Results
 	} else {
 		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
-		layer, failed := with.measured()
+		layer, failed := with.measured(false)
 		if failed != nil {
 			return m, failed
 		}
@@ -448,10 +448,11 @@ func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply,
 }
 
 // measured is the model as the layer that an evaluation measures. Neither a loop guard
-// nor a principal's budget stands before it: --max-calls and its like bound what is spent.
-func (m *model) measured() (judge.Layer, error) {
+// nor a principal's budget stands before it: --max-calls and its like bound what is spent. Untimed is
+// for decisions that the gate may have recorded so.
+func (m *model) measured(untimed bool) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
-		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil,
+		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil, Untimed: untimed,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)

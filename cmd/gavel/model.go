@@ -32,6 +32,7 @@ type modelFlags struct {
 	Also        []string      `name:"llm-also" placeholder:"NAME" help:"A further model at the same URL that definitions may name. Repeatable."`
 	For         []string      `name:"llm-for" placeholder:"SETTINGS" help:"What differs for one model: its name, then timeout=TIME (of one request), thinking=MODE, structured=RUNG, price-in=USD, price-out=USD, as in 'qwen3:8b timeout=45s thinking=low'. Repeatable."`
 	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
+	Edition     string        `name:"llm-prompt" placeholder:"ID" help:"The edition of the prompt to ask with where a definition names none, such as v1. Default: the newest, or the newest that a calibration is bound to."`
 	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"The longest that a decision waits for the model. Default: 20s, with thinking 60s."`
 	Parallel    int           `name:"llm-parallel" placeholder:"N" help:"The most requests under way at one endpoint, half of them for one principal; others wait in line until their deadline. Default: 8."`
 	Budget      int           `name:"llm-budget" placeholder:"N" help:"The most judgements that one principal may ask of the model in an hour. Default: no limit."`
@@ -106,14 +107,17 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 }
 
 func (f *modelFlags) check() error {
-	var thinking, window error
+	var thinking, window, edition error
 	if err := llm.ValidThinking(f.Thinking); err != nil {
 		thinking = term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
 	}
 	if f.Window <= 0 || f.Window > store.MaxRefusalAge {
 		window = term.UsageErrorf("", "--llm-refusal-window is %v, must be more than nothing and at most %v", f.Window, store.MaxRefusalAge)
 	}
-	return errors.Join(thinking, window)
+	if _, err := prompts.Find(f.Edition); f.Edition != "" && err != nil {
+		edition = term.UsageErrorf("", "--llm-prompt: %w", err)
+	}
+	return errors.Join(thinking, window, edition)
 }
 
 // checkModels is what can be told of the configured models without a key.
@@ -304,7 +308,7 @@ func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: m.client, Memory: memory, Calibrations: m.calibrations, Prompt: m.prompt(),
 		RefusalLimit: m.flags.Refusals, RefusalWindow: m.flags.Window, Budget: m.flags.Budget,
-		Watch: m.countOutage, Stable: m.cassette != nil,
+		Watch: m.countOutage, Stable: m.cassette != nil, Untimed: m.cassette != nil,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
@@ -346,11 +350,12 @@ func (m *model) trouble() error {
 	return &t
 }
 
-// prompt is the edition that a cassette to be replayed was recorded with, the newest if there are
-// several; "" for the usual one.
+// prompt is the edition to ask with where a definition names none: the one that was asked for, else
+// the one that a cassette to be replayed was recorded with, the newest if there are several; "" for
+// the usual one.
 func (m *model) prompt() string {
-	if m.cassette == nil || m.flags.CassetteFor != string(llm.CassetteReplay) {
-		return ""
+	if m.flags.Edition != "" || m.cassette == nil || m.flags.CassetteFor != string(llm.CassetteReplay) {
+		return m.flags.Edition
 	}
 	for _, id := range prompts.IDs() {
 		if p, err := prompts.Render(id, prompts.Input{}); err == nil && m.cassette.HoldsSystem(p.System) {

@@ -280,7 +280,7 @@ func (c *replayCmd) openModel(con *console, cfg *replay.Config, about *replay.Ab
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Model, err = m.measured(); err != nil {
+	if cfg.Model, err = m.measured(m.cassette != nil); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	about.Answers = c.Mode + ", model " + c.Model

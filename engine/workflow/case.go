@@ -112,6 +112,9 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	}
 	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
 	c.About = judge.About{Workflow: d.Description, State: s.Description, Action: t.Description}
+	if c.Rubric.UseLLM && !in.CallersContext {
+		c.Path = pathOf(in.Facts, in.Principal)
+	}
 	for _, e := range t.Evidence {
 		r := e.buildRequest(c)
 		r.Unproven = in.CallersContext && e.UsesContext()
@@ -121,6 +124,23 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	frozen, err := findChangedFrozenFields(in.Facts.Frozen, c.Context, c.Merged)
 	c.Forbidden = append(c.Forbidden, frozen...)
 	return err
+}
+
+// pathOf is how an instance came here. Principals are told apart from the one who asks, and not
+// named.
+func pathOf(f Facts, principal string) judge.Path {
+	p := judge.Path{States: f.Visited, Actions: map[string]string{}}
+	for action, by := range f.Performed {
+		switch own := slices.Contains(by, principal); {
+		case !own:
+			p.Actions[action] = "somebody else"
+		case len(by) > 1:
+			p.Actions[action] = "who asks now, and somebody else"
+		default:
+			p.Actions[action] = "who asks now"
+		}
+	}
+	return p
 }
 
 // Candidate returns what entering a state requires: its validators of the context, and the

@@ -432,6 +432,18 @@ func TestCaseCarriesWhatTheModelIsShown(t *testing.T) {
 		r.Exemplars[0].Outcome != judge.Reject || r.Exemplars[0].Why != "because" {
 		t.Errorf("%+v", r)
 	}
+	in := workflow.CaseInput{
+		Operation: judge.Advance, State: "a", Action: "go", Principal: "ada", Role: "agent",
+		Facts: workflow.Facts{Visited: []string{"b", "a"}, Performed: map[string][]string{"x": {"bob", "eve"}, "y": {"ada"}, "z": {"bob", "ada"}}},
+	}
+	want := judge.Path{States: []string{"b", "a"}, Actions: map[string]string{"x": "somebody else", "y": "who asks now", "z": "who asks now, and somebody else"}}
+	if diff := cmp.Diff(want, caseOf(t, d, in).Path); diff != "" {
+		t.Errorf("path (-want +got):\n%s", diff)
+	}
+	in.CallersContext = true
+	if got := caseOf(t, d, in).Path; got.States != nil || got.Actions != nil {
+		t.Errorf("what only the caller says is shown as the gate's: %+v", got)
+	}
 	start, err := d.Case(workflow.CaseInput{Operation: judge.Start, Data: json.RawMessage(`{}`)})
 	if err != nil || start.Rubric.Samples != 0 || start.Rubric.Reference != "" {
 		t.Errorf("a start asks no model: %+v, %v", start.Rubric, err)

@@ -136,6 +136,7 @@ type JudgeSettings struct {
 	Criteria           []string                 `json:"criteria,omitempty"`
 	Proofs             map[string]judge.Proof   `json:"proofs,omitempty"` // by the text of the criterion
 	Model              *string                  `json:"model,omitempty"`
+	Prompt             *string                  `json:"prompt,omitempty"`
 	Samples            *int                     `json:"samples,omitempty"`
 	OnEvidenceMissing  *judge.Outcome           `json:"onEvidenceMissing,omitempty"`
 	Review             *ReviewSettings          `json:"review,omitempty"`

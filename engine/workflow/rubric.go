@@ -44,6 +44,7 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		setIfGiven(&r.RequireAssurance, s.RequireAssurance)
 		setIfGiven(&r.Risk, s.Risk)
 		setIfGiven(&r.Model, s.Model)
+		setIfGiven(&r.Prompt, s.Prompt)
 		setIfGiven(&r.Samples, s.Samples)
 		setIfGiven(&r.Content, s.Content)
 		setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
@@ -84,7 +85,7 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 // model, and nothing that only a transition could meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
-	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Samples = false, nil, nil, "", 0
+	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Prompt, r.Samples = false, nil, nil, "", "", 0
 	r.RequireAssurance, r.Risk, r.OnEvidenceMissing, r.Content = judge.AssuranceNone, judge.RiskNormal, "", judge.ContentFlag
 	return r
 }

@@ -389,6 +389,7 @@ func checkCriteria(s *linter) {
 			{"criteria", len(t.Judge.Criteria) > 0 && r.RequireAssurance != judge.AssuranceHuman}, // a reviewer goes by them
 			{"reference", t.Reference != ""},
 			{"exemplars", len(t.Exemplars) > 0},
+			{"prompt", t.Judge.Prompt != nil},
 			{"samples", t.Judge.Samples != nil},
 		} {
 			if given.is {

@@ -208,12 +208,19 @@ func (r *answerReader) readCriterion(o document.JSON) Criterion {
 	default:
 		in.refuse("the evidence for %q is no text", c.ID)
 	}
+	if why := in.member("why"); why.Kind() == document.String {
+		c.Why = cleanText(why.Text(), maxNote)
+	}
 	switch status := in.member("status"); status.Kind() {
 	case document.String:
-		if status.Is(StatusMet) || status.Is(StatusNotMet) {
-			c.Status = status.Text()
+		switch {
+		case status.Is(StatusMet):
+			c.Status = StatusMet
+		case status.Is(StatusNotMet), status.Is(WordContradicted):
+			c.Status = StatusNotMet
+		case !status.Is(StatusCannotAssess) && !status.Is(WordNotShown):
+			r.lenient = true
 		}
-		r.lenient = r.lenient || !status.Is(c.Status)
 	case 0:
 		r.lenient = true
 	default:

@@ -90,7 +90,9 @@ type Criterion struct {
 	ID string `json:"id"`
 	// Evidence is a verbatim quote or a JSON pointer, "" when there is none.
 	Evidence string `json:"evidence,omitempty"`
-	// Status is met, not_met or cannot_assess, as the model wrote it.
+	// Why is the model's sentence on it, "" when it was not asked for one.
+	Why string `json:"why,omitempty"`
+	// Status is met, not_met or cannot_assess.
 	Status string `json:"status"`
 }
 
@@ -99,6 +101,11 @@ const (
 	StatusMet          = "met"
 	StatusNotMet       = "not_met"
 	StatusCannotAssess = "cannot_assess"
+
+	// WordContradicted and WordNotShown are what a model may call StatusNotMet and
+	// StatusCannotAssess: words that it does not confuse.
+	WordContradicted = "contradicted"
+	WordNotShown     = "not_shown"
 )
 
 // Reply is an Answer with how it came about.

@@ -1,6 +1,7 @@
 package llmtest
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -70,18 +71,23 @@ func Liar(q Question) Thought {
 	return t
 }
 
+// statusWords are what the statuses are called where the model also says why.
+var statusWords = map[string]string{llm.StatusNotMet: llm.WordContradicted, llm.StatusCannotAssess: llm.WordNotShown}
+
 // Says answers with a text.
 func Says(text string) Brain { return func(Question) Thought { return Thought{Text: text} } }
 
-// text writes the thought in the key order of the schema.
-func (t Thought) text(nonce string) string {
+// text writes the thought in the key order of the schema, with the words of the edition that q is
+// asked with.
+func (t Thought) text(q Question, nonce string) string {
 	if t.Text != "" {
 		return t.Text
 	}
 	type criterion struct {
-		ID       string `json:"id"`
-		Evidence string `json:"evidence"`
-		Status   string `json:"status"`
+		ID       string  `json:"id"`
+		Evidence string  `json:"evidence"`
+		Why      *string `json:"why,omitempty"`
+		Status   string  `json:"status"`
 	}
 	out := struct {
 		Nonce              string      `json:"nonce,omitempty"`
@@ -99,7 +105,11 @@ func (t Thought) text(nonce string) string {
 		append([]string{}, t.Answer.Violations...), append([]string{}, t.Answer.Suggestions...), t.Answer.Approved, t.Answer.Confidence,
 	}
 	for _, c := range t.Answer.Criteria {
-		out.Criteria = append(out.Criteria, criterion(c))
+		says := criterion{ID: c.ID, Evidence: c.Evidence, Status: c.Status}
+		if q.saysWhy() {
+			says.Status, says.Why = cmp.Or(statusWords[c.Status], c.Status), &c.Why
+		}
+		out.Criteria = append(out.Criteria, says)
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {

@@ -55,9 +55,9 @@ func answerIn(body, noCalls, finishOfCall string) Personality {
 		return string(raw)
 	}
 	return func(q Question, think func() Thought) Response {
-		content, calls, finish := quoted(think().text(q.Nonce)), noCalls, "stop"
+		content, calls, finish := quoted(think().text(q, q.Nonce)), noCalls, "stop"
 		if q.Rung == llm.RungTool {
-			calls = `[{"id":"call_1","index":0,"type":"function","function":{"name":"` + llm.ToolName + `","arguments":` + quoted(think().text("")) + `}}]`
+			calls = `[{"id":"call_1","index":0,"type":"function","function":{"name":"` + llm.ToolName + `","arguments":` + quoted(think().text(q, "")) + `}}]`
 			content, finish = `""`, finishOfCall
 		}
 		return Response{Status: 200, Header: jsonHeader(), Body: strings.NewReplacer("CONTENT", content, "CALLS", calls, "FINISH", finish).Replace(body)}

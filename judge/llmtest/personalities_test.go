@@ -92,9 +92,9 @@ func AnthropicCompat() Personality {
 	return func(q Question, think func() Thought) Response {
 		t := think()
 		if q.Rung == llm.RungTool {
-			return toolCallResponse(t.text(""))
+			return toolCallResponse(t.text(q, ""))
 		}
-		return completionResponse("Here is my assessment:\n\n```json\n"+t.text(q.Nonce)+"\n```", "stop", nil)
+		return completionResponse("Here is my assessment:\n\n```json\n"+t.text(q, q.Nonce)+"\n```", "stop", nil)
 	}
 }
 
@@ -158,7 +158,7 @@ func DeepSeek() Personality {
 			return errorResponse(400, "deepseek-reasoner does not support this tool_choice", "invalid_request_error", "invalid_request_error", "")
 		case llm.RungJSONObject, llm.RungPrompt:
 		}
-		return completionResponse(think().text(q.Nonce), "stop", map[string]any{"reasoning_content": "thinking"})
+		return completionResponse(think().text(q, q.Nonce), "stop", map[string]any{"reasoning_content": "thinking"})
 	}
 }
 

@@ -251,9 +251,9 @@ func errorResponse(status int, message, kind, code, param string) Response {
 
 func formResponse(q Question, t Thought) Response {
 	if q.Rung == llm.RungTool {
-		return toolCallResponse(t.text(""))
+		return toolCallResponse(t.text(q, ""))
 	}
-	return completionResponse(t.text(q.Nonce), "stop", nil)
+	return completionResponse(t.text(q, q.Nonce), "stop", nil)
 }
 
 // documented are the parameters that OpenAI takes.
@@ -287,7 +287,7 @@ func OpenAI() Personality {
 // VLLM without a reasoning parser leaves the thinking in the content.
 func VLLM() Personality {
 	return func(q Question, think func() Thought) Response {
-		return completionResponse("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q.Nonce), "stop", nil)
+		return completionResponse("<think>\nMaybe {\"approved\": false, \"confidence\": 0.3}?\n</think>\n\n"+think().text(q, q.Nonce), "stop", nil)
 	}
 }
 
@@ -300,7 +300,7 @@ func PromptOnly() Personality {
 		case q.has("tools"):
 			return errorResponse(400, "Unrecognized request argument supplied: tools", "invalid_request_error", "", "")
 		}
-		return completionResponse("Sure! "+think().text(q.Nonce), "stop", nil)
+		return completionResponse("Sure! "+think().text(q, q.Nonce), "stop", nil)
 	}
 }
 

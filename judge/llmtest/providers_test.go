@@ -15,7 +15,7 @@ import (
 // request is a question as the judge asks it.
 func request(t testing.TB) llm.Request {
 	t.Helper()
-	p, err := prompts.Render(prompts.TransitionV2, prompts.Input{
+	p, err := prompts.Render(prompts.TransitionV3, prompts.Input{
 		Workflow: "w", From: "a", Action: "go", To: "b", Marker: "Mark7", Nonce: "N0nce7",
 		Criteria:  []prompts.Criterion{{ID: "c1", Text: "names what was read"}, {ID: "c2", Text: "says what was checked"}},
 		Documents: []prompts.Document{{Name: "context", Text: `{}`}, {Name: "data", Text: `{"comments":"Read sections 1 to 4."}`}},

@@ -77,6 +77,9 @@ func parseQuestion(n int, path string, body []byte) Question {
 	return q
 }
 
+// saysWhy reports whether the model is to say why before each status.
+func (q Question) saysWhy() bool { return strings.Contains(q.System, llm.WordNotShown) }
+
 func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
 
 // isStrict reports whether the requested schema is enforced: it requires all of its
