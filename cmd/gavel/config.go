@@ -221,9 +221,10 @@ type configCheckCmd struct {
 }
 
 func (configCheckCmd) Help() string {
-	return `Checks keys, values, sources of evidence, issuers and models without starting a server or
-fetching anything. It cannot see flags or environment variables, and does not look whether
-definitions, keys and certificates exist: that is checked at startup. Silent when all is well.
+	return `Checks keys, values, sources of evidence, issuers and models, and that the files that it names
+can be read, without starting a server or fetching anything. It cannot see flags or
+environment variables: what only they could make whole is checked at startup. gavel lint
+checks definitions. Silent when all is well.
 
 Examples:
 
@@ -277,21 +278,71 @@ func checkConfig(path string) error {
 	}
 	found := []error{err}
 	var cmds commands
-	located := map[string]func(...error){}
+	located := map[string]func(string, ...error){}
 	for _, server := range servers {
 		parsed, settings, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
 		found = append(found, err)
 		if parsed == nil { // kong did not get to the end
 			return joinMistakes(found)
 		}
-		located[server] = func(wrong ...error) { found = append(found, settings.locate(parsed, errors.Join(wrong...))) }
+		located[server] = func(section string, wrong ...error) {
+			found = append(found, settings.locateIn(parsed, section, errors.Join(wrong...)))
+		}
+		located[server](server, settings.checkFiles(parsed))
 	}
 	f := cmds.Serve
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
-	located[config.SectionServe](err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.modelFlags.check(),
-		f.modelFlags.checkModels(), f.notifyFlags.check(), f.anchorFlags.check())
-	located[config.SectionMCP](cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
+	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
+	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
+	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
 	return joinMistakes(found)
+}
+
+// readFiles are the flags whose files a server reads when it starts. Those of stores, tokens, anchors
+// and cassettes are made where they are missing.
+var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "notify-secret-file", "anchor-key"}
+
+// checkFiles finds the files that the file names and that cannot be read.
+func (s *fileSettings) checkFiles(ctx *kong.Context) error {
+	var wrong []error
+	add := func(flag *kong.Flag, err error) {
+		if err != nil {
+			wrong = append(wrong, term.UsageErrorf("", "--%s: %w", flag.Name, err))
+		}
+	}
+	for _, flag := range ctx.Flags() {
+		if origin, _ := s.origin(ctx, flag); origin != fromFile || !slices.Contains(readFiles, flag.Name) {
+			continue
+		}
+		switch place := ctx.FlagValue(flag).(type) {
+		case []string:
+			for _, pattern := range place {
+				_, err := definitionFiles([]string{pattern})
+				add(flag, err)
+			}
+		case string:
+			if place != "" && !isKeyText(place) {
+				add(flag, checkReadable(place))
+			}
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// checkReadable says why a file cannot be read. A pipe is not opened: its reader might wait.
+func checkReadable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&fs.ModeNamedPipe != 0 {
+		return err
+	}
+	if info.IsDir() {
+		return fmt.Errorf("%s is a folder", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // joinMistakes is one error for all mistakes of a configuration file, each of them once; nil

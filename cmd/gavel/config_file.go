@@ -68,14 +68,18 @@ func (s *fileSettings) valueOf(ctx *kong.Context, flag *kong.Flag) (config.Value
 var flagWord = regexp.MustCompile(`--([a-z][a-z-]*)`)
 
 // locate puts the file's line before each mistake that names a flag whose value is from there.
-func (s *fileSettings) locate(ctx *kong.Context, err error) error {
+func (s *fileSettings) locate(ctx *kong.Context, err error) error { return s.locateIn(ctx, "", err) }
+
+// locateIn is locate for mistakes in a section of the file, whose line stands before those that name
+// no flag.
+func (s *fileSettings) locateIn(ctx *kong.Context, section string, err error) error {
 	if err == nil || s.file == nil {
 		return err
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, one := range joined.Unwrap() {
-			all = append(all, s.locate(ctx, one))
+			all = append(all, s.locateIn(ctx, section, one))
 		}
 		return errors.Join(all...)
 	}
@@ -83,8 +87,8 @@ func (s *fileSettings) locate(ctx *kong.Context, err error) error {
 	if !ok || wrong.Code != term.ExitUsage || wrong.Err == nil {
 		return err
 	}
-	where := func(line string) string {
-		name := flagWord.FindStringSubmatch(line)
+	where := func(text string) string {
+		name := flagWord.FindStringSubmatch(text)
 		for _, flag := range ctx.Flags() {
 			if name == nil || flag.Name != name[1] {
 				continue
@@ -92,6 +96,9 @@ func (s *fileSettings) locate(ctx *kong.Context, err error) error {
 			if origin, at := s.origin(ctx, flag); origin == fromFile {
 				return at + ": "
 			}
+		}
+		if line := s.file.Line("", section); line > 0 && name == nil && !strings.HasPrefix(text, s.file.Path()) {
+			return fmt.Sprintf("%s:%d: ", s.file.Path(), line)
 		}
 		return ""
 	}

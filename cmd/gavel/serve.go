@@ -220,14 +220,26 @@ func (f listenFlags) config(log *slog.Logger) listen.Config {
 // checkForm is what can be told of the listener without this machine: addresses, limits, and
 // certificates without a key.
 func (f listenFlags) checkForm() error {
-	var address error
+	var wrong []error
 	if _, _, err := net.SplitHostPort(f.Listen); err != nil {
-		address = term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285", "--listen: %w", err)
+		wrong = append(wrong, term.UsageErrorf("give HOST:PORT, such as 127.0.0.1:4285", "--listen: %w", err))
 	}
-	if err := f.config(nil).Validate(); err != nil {
-		return errors.Join(address, term.UsageErrorf("", "%w", err))
+	if all, ok := f.config(nil).Validate().(interface{ Unwrap() []error }); ok {
+		for _, err := range all.Unwrap() {
+			if field, ok := errors.AsType[*listen.FieldError](err); ok && flagOfField[field.Field] != "" {
+				err = errors.New(flagOfField[field.Field] + ": " + field.Message)
+			}
+			wrong = append(wrong, term.UsageErrorf("", "%w", err))
+		}
 	}
-	return address
+	return errors.Join(wrong...)
+}
+
+// flagOfField are the flags of fields that flags can have wrong: checkFlags refuses limits below 0,
+// and 0 is the default.
+var flagOfField = map[string]string{
+	"CertFile": "--tls-cert", "KeyFile": "--tls-key", "ClientCAFile": "--tls-client-ca",
+	"MaxHeader": "--max-header", "AllowedHosts": "--allow-host", "AllowedOrigins": "--allow-origin",
 }
 
 // check refuses what would leave an open door: no authentication, or tokens in plain

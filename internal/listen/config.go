@@ -80,27 +80,34 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports every mistake that can be seen without listening or reading a file.
+// FieldError says what is wrong with a field of a Config.
+type FieldError struct{ Field, Message string }
+
+func (e *FieldError) Error() string { return "listen: " + e.Field + ": " + e.Message }
+
+// Validate reports every mistake that can be seen without listening or reading a file, as
+// FieldErrors.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
-	check := func(ok bool, format string, args ...any) {
+	check := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("listen: "+format, args...))
+			errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
 		}
 	}
-	check((c.CertFile == "") == (c.KeyFile == ""), "a certificate and its key go together")
-	check(c.ClientCAFile == "" || c.CertFile != "", "certificates of clients need TLS, so a certificate and a key")
-	check(c.MaxBody > 0 && c.MaxConns > 0 && c.MaxRequests > 0 && c.MaxStreams > 0, "limits are positive")
-	check(c.MaxHeader >= 1<<10, "the limit of headers is at least 1024 bytes, not %d", c.MaxHeader)
+	check(c.CertFile == "" || c.KeyFile != "", "CertFile", "a certificate needs its key")
+	check(c.KeyFile == "" || c.CertFile != "", "KeyFile", "a key needs its certificate")
+	check(c.ClientCAFile == "" || c.CertFile != "", "ClientCAFile", "certificates of clients need TLS, so a certificate and a key")
+	check(c.MaxBody > 0 && c.MaxConns > 0 && c.MaxRequests > 0 && c.MaxStreams > 0, "Max", "limits are positive")
+	check(c.MaxHeader >= 1<<10, "MaxHeader", "the limit of headers is at least 1024 bytes, not %d", c.MaxHeader)
 	for _, d := range []time.Duration{c.ReadHeaderTimeout, c.BodyTimeout, c.WriteTimeout, c.IdleTimeout, c.DrainTimeout} {
-		check(d > 0, "time limits are positive, not %s", d)
+		check(d > 0, "Timeout", "time limits are positive, not %s", d)
 	}
 	for _, h := range c.AllowedHosts {
-		check(hostOf(h) != "", "%q is no host: give a name or an address, with or without a port", h)
+		check(hostOf(h) != "", "AllowedHosts", "%q is no host: give a name or an address, with or without a port", h)
 	}
 	for _, o := range c.AllowedOrigins {
-		check(validOrigin(o), "%q is no origin: give scheme://host or scheme://host:port", o)
+		check(validOrigin(o), "AllowedOrigins", "%q is no origin: give scheme://host or scheme://host:port", o)
 	}
 	return errors.Join(errs...)
 }

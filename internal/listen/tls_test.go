@@ -232,7 +232,7 @@ func TestConfig(t *testing.T) {
 		want   string
 	}{
 		"no handler":      {func(c *listen.Config) { c.Handler = nil }, "Handler"},
-		"half a pair":     {func(c *listen.Config) { c.CertFile = "x" }, "go together"},
+		"half a pair":     {func(c *listen.Config) { c.CertFile = "x" }, "needs its key"},
 		"no certificate":  {func(c *listen.Config) { c.CertFile, c.KeyFile = "nowhere", "nowhere" }, "nowhere"},
 		"CA alone":        {func(c *listen.Config) { c.ClientCAFile = "x" }, "need TLS"},
 		"small headers":   {func(c *listen.Config) { c.MaxHeader = 10 }, "1024"},
