@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -125,9 +126,10 @@ func compareRuns(before, after eval.Measurement) eval.Comparison {
 }
 
 type evalCompareCmd struct {
-	Before string `arg:"" name:"before" help:"Results of the first run (.json)."`
-	After  string `arg:"" name:"after" help:"Results of the second run."`
-	JSON   bool   `name:"json" help:"Print JSON."`
+	Before string   `arg:"" name:"before" help:"Results of the first run (.json)."`
+	After  string   `arg:"" name:"after" help:"Results of the second run."`
+	Out    []string `name:"out" placeholder:"FILE" help:"Write the comparison, too: .txt, .json or .html, with the cases that changed. Repeatable."`
+	JSON   bool     `name:"json" help:"Print JSON."`
 }
 
 func (evalCompareCmd) Help() string {
@@ -137,11 +139,15 @@ paired bootstrap; another number alone is no regression.
 Examples:
 
     gavel eval compare before.json after.json
+    gavel eval compare before.json after.json --out changes.html
 
 Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.`
 }
 
 func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
+	if err := checkExtensions(c.Out, ".txt", ".json", ".html"); err != nil {
+		return err
+	}
 	before, err := readResults(c.Before)
 	if err != nil {
 		return err
@@ -154,7 +160,12 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 		return err
 	}
 	compared := compareRuns(before, after)
-	if err := printOr(con, c.JSON, compared, func(w io.Writer) error { return eval.TextComparison(w, compared, term.Align) }); err != nil {
+	render := renderings{
+		".txt":  func(w io.Writer) error { return eval.TextComparison(w, compared, term.Align) },
+		".json": func(w io.Writer) error { return writeIndented(w, compared) },
+		".html": func(w io.Writer) error { return eval.HTMLComparison(w, compared, before, after) },
+	}
+	if err := errors.Join(render.writeFiles(c.Out), printOr(con, c.JSON, compared, render[".txt"])); err != nil {
 		return err
 	}
 	return exitWith(compared.Conclude())

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -57,6 +58,8 @@ func (s Shadow) figures(a About) [][2]string {
 	}
 }
 
+const titleLimits = "Limits"
+
 func (r Report) tables() []eval.Grid {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	changes := eval.Grid{Title: "Other outcomes by reason", Head: []string{"workflow", "action", "then", "for", "now", "for", "count"}}
@@ -77,7 +80,7 @@ func (r Report) tables() []eval.Grid {
 		}
 		left.Rows = append(left.Rows, []string{u.Workflow, u.Reason, number(u.Count), says, u.First})
 	}
-	gates := eval.Grid{Title: "Limits", Head: []string{"limit", "", "at most", "is"}}
+	gates := eval.Grid{Title: titleLimits, Head: []string{"limit", "", "at most", "is"}}
 	for _, g := range r.Gates {
 		verdict := "kept"
 		if !g.Passed {
@@ -110,6 +113,19 @@ func (r Report) verdict() string {
 	return fmt.Sprintf("%d of %d came out otherwise, %d of them are new approvals.", r.Flips, r.Replayed, r.NewApprovals)
 }
 
+// conclude sums up whether the limits hold; without any it neither passed nor failed.
+func (r Report) conclude() eval.Conclusion {
+	switch {
+	case len(r.Gates) == 0 && r.Evaluated:
+		return eval.Conclusion{Says: r.verdict()}
+	case r.Regression:
+		return eval.Conclusion{Status: eval.StatusRegression, Says: "FAILED: " + r.verdict()}
+	case !r.Evaluated:
+		return eval.Conclusion{Status: eval.StatusNotEvaluated, Says: "FAILED: " + r.verdict()}
+	}
+	return eval.Conclusion{Status: eval.StatusPassed, Says: "PASSED: " + r.verdict()}
+}
+
 func (f Flip) line() string {
 	text := fmt.Sprintf("%s event %d, %s of %s v%d", f.Instance, f.Seq, cmp.Or(f.Action, "start"), f.Workflow, f.Version)
 	if f.State != "" {
@@ -135,6 +151,7 @@ func (s Side) line() string {
 // Page is a report as it is rendered.
 type Page struct {
 	title, summary string
+	conclusion     eval.Conclusion
 	figures        [][2]string
 	sections       []section
 	leftOut        int64 // of the sections
@@ -149,7 +166,7 @@ type section struct {
 
 // Page lays the report out.
 func (r Report) Page(a About) Page {
-	p := Page{title: "Decisions judged again", summary: r.verdict(), figures: r.figures(a), leftOut: r.ListedLeftOut, tables: r.tables(), notes: r.Notes}
+	p := Page{title: "Decisions judged again", summary: r.verdict(), conclusion: r.conclude(), figures: r.figures(a), leftOut: r.ListedLeftOut, tables: r.tables(), notes: r.Notes}
 	for how, title := range [directions]string{"New approvals", "To another state", "New refusals", "Other refusals"} {
 		s := section{title: title}
 		for _, f := range r.Listed {
@@ -238,4 +255,56 @@ func (p Page) Markdown(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// HTML writes a report as one page.
+func (p Page) HTML(w io.Writer) error {
+	page := eval.Page{Title: p.title, Conclusion: p.conclusion, Notes: p.notes, CasesTitle: "Other outcomes", CasesLeftOut: int(p.leftOut)}
+	for _, f := range p.figures {
+		page.Figures = append(page.Figures, []string{f[0], eval.OneLine(f[1])})
+	}
+	for _, t := range p.tables {
+		switch {
+		case t.Title == titleLimits:
+			page.Gates = t
+		case len(t.Rows) > 0:
+			page.Tables = append(page.Tables, t)
+		}
+	}
+	for _, s := range p.sections {
+		for _, f := range s.flips {
+			page.Cases = append(page.Cases, f.view(s.title))
+		}
+	}
+	return eval.WritePage(w, page)
+}
+
+func (f Flip) view(direction string) eval.PageCase {
+	c := eval.PageCase{
+		Title: fmt.Sprintf("%s event %d", f.Instance, f.Seq),
+		Line:  f.line(), Badge: fmt.Sprintf("%s -> %s", f.Before.Outcome, f.After.Outcome), Wrong: f.After.Outcome == judge.Approve,
+		Facts: [][]string{{"time", f.Time.UTC().Format(time.RFC3339)}},
+		Labels: []eval.PageLabel{
+			{Kind: "change", Name: direction},
+			{Kind: "workflow", Name: f.Workflow},
+			{Kind: "action", Name: cmp.Or(f.Action, "start")},
+			{Kind: "reason now", Name: f.After.reason()},
+			{Kind: "reason then", Name: f.Before.reason()},
+		},
+	}
+	for _, s := range []struct {
+		title string
+		side  Side
+	}{{"then", f.Before}, {"now", f.After}} {
+		c.Judgements = append(c.Judgements, eval.PageJudgement{
+			Title: s.title, Reasoning: eval.OneLine(s.side.Reasoning),
+			Facts: [][]string{
+				{"outcome", string(s.side.Outcome)},
+				{"reason", eval.OneLine(s.side.reason())},
+				{"confidence", judge.FormatConfidence(s.side.Confidence)},
+				{"target", cmp.Or(eval.OneLine(s.side.Target), none)},
+			},
+		})
+	}
+	return c
 }

@@ -469,8 +469,8 @@ func TestRenderers(t *testing.T) {
 		}
 		return lines
 	}
-	var text, md, shadow bytes.Buffer
-	if err := errors.Join(r.Page(about).Text(&text, align), r.Page(about).Markdown(&md), r.Shadow.Page(about).Text(&shadow, align), r.Shadow.Page(about).Markdown(&shadow)); err != nil {
+	var text, md, shadow, html bytes.Buffer
+	if err := errors.Join(r.Page(about).HTML(&html), r.Page(about).Text(&text, align), r.Page(about).Markdown(&md), r.Shadow.Page(about).Text(&shadow, align), r.Shadow.Page(about).Markdown(&shadow)); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count("\n"+text.String(), "\nNew approvals\n"); n != 1 {
@@ -478,6 +478,9 @@ func TestRenderers(t *testing.T) {
 	}
 	if strings.Contains(md.String(), "<b>") || strings.Contains(md.String(), "![x]") || strings.Contains(md.String(), "\n# no") {
 		t.Error(md.String())
+	}
+	if page := html.String(); strings.Contains(page, "<b>") || !strings.Contains(page, "&lt;b&gt;![x]") || strings.Count(page, `<details class="case `) != 1 || !strings.Contains(page, "> New approvals (1)</label>") {
+		t.Error(page)
 	}
 	at := strings.Index(text.String(), "New approvals\n")
 	if by := strings.Index(text.String(), "Other outcomes by reason"); at < 0 || by < at || !strings.Contains(md.String(), "## New approvals") {

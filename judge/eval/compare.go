@@ -97,7 +97,7 @@ func Compare(cases []Case, before, after []Result, o Options) Comparison {
 	c.Right = testMcNemar(pairs, func(row) bool { return true }, row.isExact)
 	c.FalseApprove = testMcNemar(pairs, row.mustNot, func(w row) bool { return !w.falseApprove() })
 	c.Differences = computeDifferences(pairs, o)
-	c.Changed, c.ChangedLeftOut = listChanges(pairs, o.Worst)
+	c.Changed, c.ChangedLeftOut = listChanges(pairs, max(o.Worst, maxChanges))
 	c.conclude(first.counts, second.counts)
 	return c
 }
@@ -243,6 +243,9 @@ func subtractFigures(a, b *float64) *float64 {
 	}
 	return new(*a - *b)
 }
+
+// maxChanges is how many changed cases a comparison lists; a table shows fewer.
+const maxChanges = 1000
 
 // listChanges lists changed outcomes, new false approvals first.
 func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {

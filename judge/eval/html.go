@@ -1,37 +1,70 @@
 package eval
 
 import (
-	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 	"strings"
-	"sync"
 )
 
-// HTML writes a report as one page that needs nothing else: no scripts, nothing from
-// other hosts, dark and light as the reader prefers. What comes from cases and models
-// is escaped.
-func HTML(w io.Writer, m Measurement) error {
-	page := m.page()
-	for i, c := range page.Worst {
-		page.Worst[i].Case, page.Worst[i].Reasoning, page.Worst[i].Notes = OneLine(c.Case), visibleText(c.Reasoning), visibleText(c.Notes)
+// HTML writes a report as one page, with the cases and what was said of each.
+func HTML(w io.Writer, m Measurement) error { return WritePage(w, m.htmlPage()) }
+
+func (m Measurement) htmlPage() Page {
+	p := Page{
+		Title: "How good the judge is", Conclusion: m.Conclude(), Gates: m.gateTable(),
+		Header: figureRows(m.header()), Figures: figureRows(m.figures()), Cautions: m.cautions(), Notes: m.Report.Notes,
+		Tables: slices.DeleteFunc(m.tables(), func(g Grid) bool { return g.Title == titleGates }), SystemPrompts: m.SystemPrompts,
 	}
-	if p := m.Report.Probability; p != nil {
-		page.Charts = append(page.Charts, reliabilityChart(p.Bins))
+	changed := map[string]string{}
+	if m.Baseline != nil {
+		p.Figures = append(p.Figures, []string{"against the baseline", m.Baseline.Says, ""})
+		changed = m.Baseline.labelChanges()
+	}
+	p.Cases = viewCases([]judgedRun{{"", &m}}, changed)
+	if r := m.Report.Probability; r != nil {
+		p.charts = append(p.charts, reliabilityChart(r.Bins))
 	}
 	if c := m.Report.Selective; c != nil {
-		page.Charts = append(page.Charts, riskChart("Risk over coverage, all answers", c))
+		p.charts = append(p.charts, riskChart("Risk over coverage, all answers", c))
 	}
 	if c := m.Report.Approvals; c != nil {
-		page.Charts = append(page.Charts, riskChart("Risk over coverage, approvals", c))
+		p.charts = append(p.charts, riskChart("Risk over coverage, approvals", c))
 	}
-	var b strings.Builder
-	if err := htmlTemplate().Execute(&b, page); err != nil {
-		return err
+	return p
+}
+
+// HTMLComparison writes a comparison of two runs as one page, the cases that changed first.
+func HTMLComparison(w io.Writer, c Comparison, before, after Measurement) error {
+	p := Page{
+		Title: "Two runs compared", Conclusion: c.Conclude(), Header: [][]string{{"before", before.describe()}, {"after", after.describe()}},
+		Figures: figureRows(c.figures()), Notes: c.Notes, Tables: []Grid{c.differenceTable()}, Cautions: after.cautions(),
+		Cases: viewCases([]judgedRun{{"before", &before}, {"after", &after}}, c.labelChanges()),
 	}
-	return writeText(w, b.String())
+	for _, m := range []Measurement{before, after} {
+		for _, text := range m.SystemPrompts {
+			if !slices.Contains(p.SystemPrompts, text) {
+				p.SystemPrompts = append(p.SystemPrompts, text)
+			}
+		}
+	}
+	return WritePage(w, p)
+}
+
+// labelChanges says of each case that changed whether it got better.
+func (c Comparison) labelChanges() map[string]string {
+	out := map[string]string{}
+	for _, d := range c.Changed {
+		switch {
+		case d.After == d.Expected:
+			out[d.Case] = "became right"
+		case d.Before == d.Expected:
+			out[d.Case] = "no longer right"
+		default:
+			out[d.Case] = "wrong in another way"
+		}
+	}
+	return out
 }
 
 type reportPage struct {
@@ -40,7 +73,6 @@ type reportPage struct {
 	Cautions, Notes []string
 	Baseline        string
 	Tables          []Grid
-	Charts          []chart
 	Worst           []WorstCase
 }
 
@@ -58,13 +90,6 @@ func (m Measurement) page() reportPage {
 
 // Line is for the templates.
 func (w WorstCase) Line() string { return w.describe() }
-
-//go:embed report.html.tmpl
-var htmlText string
-
-var htmlTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("report").Parse(htmlText))
-})
 
 // chart has coordinates in a square of 320.
 type chart struct {

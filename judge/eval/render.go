@@ -76,6 +76,15 @@ func (m Measurement) header() []figure {
 	return lines
 }
 
+// describe says in a line what a run is.
+func (m Measurement) describe() string {
+	parts := []string{m.About.Judge}
+	if len(m.About.Prompts) > 0 {
+		parts = append(parts, "prompt "+strings.Join(m.About.Prompts, ", "))
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%d cases of %s", m.Report.Counts.Cases, strings.Join(m.About.Sets, ", "))), "; ")
+}
+
 // cautions must be read before the figures.
 func (m Measurement) cautions() []string {
 	var out []string
@@ -219,8 +228,10 @@ func (m Measurement) tables() []Grid {
 	return out
 }
 
+const titleGates = "Gates"
+
 func (m Measurement) gateTable() Grid {
-	t := Grid{Title: "Gates", Head: []string{"", "gate"}}
+	t := Grid{Title: titleGates, Head: []string{"", "gate"}}
 	for _, g := range m.Gates {
 		word := "FAILED"
 		if g.Passed {

@@ -32,11 +32,18 @@ func rendered() Measurement {
 		results[i].Reasoning, results[i].Took = hostileWords, 0
 		results[i].Confidence = 0.6 + float64(i)/100
 	}
+	views := []View{{
+		Case: cases[3].ID, Documents: []ViewDocument{{"data", "{\n  \"text\": \"The pump runs \\\"well\\\" " + hostileWords + "\"\n}"}},
+		Answers: []ViewAnswer{{
+			Criteria: []judge.CriterionVerdict{{ID: "c1", Text: "It runs.", Status: "met", Evidence: `The pump runs "well"`}, {ID: "c2", Text: hostileWords, Status: "not_met", Evidence: hostileWords, Why: hostileWords}},
+			Asked:    []Exchange{{User: "Is it so? " + hostileWords, Answers: []string{`{"approved": true} ` + hostileWords}}},
+		}},
+	}}
 	results[0] = Result{Case: cases[0].ID, Failure: "model: config"}
 	o := Options{Resamples: 50, Worst: 3, MaxFailures: new(0.1), Seed: 1}
 	m := Measurement{
 		About:  About{Sets: []string{"cases.jsonl"}, Judge: "model scripted", Mode: "replay", Repeats: 1, Prompts: []string{"sha256:p"}, Remarks: []string{"The answers were written, no model gave them."}},
-		Report: Evaluate(cases, results, o), Cases: cases, Results: results,
+		Report: Evaluate(cases, results, o), Cases: cases, Results: results, Views: views, SystemPrompts: []string{"You judge. " + hostileWords},
 	}
 	m.Gates, _ = Gates{Limits: map[string]float64{"max_false_approve_upper": 0.1, "min_cases": 5}}.Check(m.Report)
 	before := append([]Result{}, results...)

@@ -107,12 +107,7 @@ func OneLine(s string) string { return visibleText(strings.Join(strings.Fields(s
 // TextComparison writes a comparison for a terminal.
 func TextComparison(w io.Writer, c Comparison, align Align) error {
 	var b strings.Builder
-	b.WriteString(align(figureRows([]figure{
-		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
-		{"digest", c.Digest, ""},
-		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
-		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
-	})))
+	b.WriteString(align(figureRows(c.figures())))
 	for _, t := range []Grid{c.differenceTable(), c.changeTable()} {
 		if len(t.Rows) > 0 {
 			b.WriteString(t.Text(align))
@@ -121,6 +116,15 @@ func TextComparison(w io.Writer, c Comparison, align Align) error {
 	textNotes(&b, c.Notes)
 	fmt.Fprintf(&b, "\n%s\n", c.Conclude().Says)
 	return writeText(w, b.String())
+}
+
+func (c Comparison) figures() []figure {
+	return []figure{
+		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
+		{"digest", c.Digest, ""},
+		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
+		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
+	}
 }
 
 func (c Comparison) differenceTable() Grid {
@@ -133,11 +137,12 @@ func (c Comparison) differenceTable() Grid {
 
 func (c Comparison) changeTable() Grid {
 	t := Grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
-	for _, d := range c.Changed {
+	shown := min(len(c.Changed), c.Options.Worst)
+	for _, d := range c.Changed[:shown] {
 		t.Rows = append(t.Rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
 	}
-	if c.ChangedLeftOut > 0 {
-		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d more)", c.ChangedLeftOut), "", "", ""})
+	if more := len(c.Changed) - shown + c.ChangedLeftOut; more > 0 {
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d more)", more), "", "", ""})
 	}
 	return t
 }

@@ -153,26 +153,34 @@ func isFailed(r *Result) bool {
 }
 
 func (s *scoredCases) addRow(c *Case, r *Result, policy Policy) {
-	w := row{c: c, r: r, group: groupOf(c), expect: c.Expect.Outcome, got: r.Outcome, weight: c.Weight}
+	w := row{c: c, r: r, group: groupOf(c), expect: c.Expect.Outcome, weight: c.Weight}
 	if w.weight <= 0 {
 		w.weight = 1
 	}
 	s.unreadable.add(w.group, r.Unreadable)
 	if r.Unreadable {
 		s.counts.Unreadable++
-		switch policy {
-		case Excluded:
-			s.counts.Excluded++
-			return
-		case AsWrong:
-			w.got = judge.Approve
-			if !w.mustNot() {
-				w.got = judge.Reject
-			}
-		case AsDecided:
-		}
+	}
+	var counts bool
+	if w.got, counts = r.outcomeUnder(policy, w.mustNot()); !counts {
+		s.counts.Excluded++
+		return
 	}
 	s.rows = append(s.rows, w)
+}
+
+// outcomeUnder is what a result counts as under the policy for unreadable answers; counts is false
+// where it is left out.
+func (r *Result) outcomeUnder(policy Policy, mustNot bool) (got judge.Outcome, counts bool) {
+	switch {
+	case !r.Unreadable || policy != Excluded && policy != AsWrong:
+		return r.Outcome, true
+	case policy == Excluded:
+		return r.Outcome, false
+	case mustNot:
+		return judge.Approve, true
+	}
+	return judge.Reject, true
 }
 
 // groupStarts returns the index of each group's first row, and the number of rows.

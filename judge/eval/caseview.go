@@ -1,0 +1,216 @@
+package eval
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// judgedRun is a run under the name that it has on a page.
+type judgedRun struct {
+	name string // "" where there is only one
+	*Measurement
+}
+
+// runIndex finds what a run says of a case.
+type runIndex struct {
+	judgedRun
+	results map[string][]*Result
+	first   map[string]*Result
+	views   map[string]*View
+}
+
+func indexRun(r judgedRun) runIndex {
+	at := runIndex{r, map[string][]*Result{}, firstResults(r.Results), map[string]*View{}}
+	for i := range r.Results {
+		at.results[r.Results[i].Case] = append(at.results[r.Results[i].Case], &r.Results[i])
+	}
+	for i := range r.Views {
+		at.views[r.Views[i].Case] = &r.Views[i]
+	}
+	return at
+}
+
+// viewCases lays the cases of runs over the same set out, the worst first. changed are labels of
+// cases that changed, by id.
+func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
+	all := make([]runIndex, 0, len(runs))
+	for _, r := range runs {
+		all = append(all, indexRun(r))
+	}
+	last := all[len(all)-1]
+	type graded struct {
+		PageCase
+		grade      int
+		confidence float64
+	}
+	var out []graded
+	for i := range last.Cases {
+		c := &last.Cases[i]
+		if !last.Report.Options.includesSplit(c.Split) {
+			continue
+		}
+		g := graded{PageCase: PageCase{Title: c.ID, Facts: describeCase(c)}}
+		addLabel := func(kind, name string) {
+			if l := (PageLabel{kind, name}); name != "" && !slices.Contains(g.Labels, l) {
+				g.Labels = append(g.Labels, l)
+			}
+		}
+		var quotes []quotation
+		var outcomes, criteria []string
+		for _, run := range all {
+			grade, words := run.gradeCase(c)
+			if g.grade = max(g.grade, grade); grade > 0 {
+				g.Wrong, g.Badge = true, words
+			}
+			if r := run.first[c.ID]; r != nil {
+				g.confidence = max(g.confidence, r.Confidence)
+				outcomes = append(outcomes, cmp.Or(string(r.Outcome), missing))
+			}
+			kind := cmp.Or(run.name, "result")
+			addLabel(kind, words)
+			if grade > 0 && words != "wrong" {
+				addLabel(kind, "wrong")
+			}
+			j, of := run.judgement(c)
+			g.Judgements, quotes = append(g.Judgements, j...), append(quotes, quotationsOf(prefixName(run.name), of)...)
+			for _, k := range of {
+				if label, ok := labelOf(c, k); ok && label != k.Status {
+					criteria = append(criteria, fmt.Sprintf("%s of %s is wrong", k.ID, workflowOf(c)))
+				} else if k.Status != "met" {
+					criteria = append(criteria, fmt.Sprintf("%s of %s is not met", k.ID, workflowOf(c)))
+				}
+			}
+			if v := run.views[c.ID]; v != nil && g.Documents == nil {
+				for _, d := range v.Documents {
+					g.Documents = append(g.Documents, PageText{Title: d.Name, Pieces: []PagePiece{{Text: d.Text}}})
+				}
+			}
+		}
+		for n, d := range g.Documents {
+			g.Documents[n] = newPageText(d.Title, d.Pieces[0].Text, quotes)
+			g.Documents[n].Open = true
+		}
+		g.Badge = cmp.Or(g.Badge, "right")
+		g.Line = fmt.Sprintf("%s, right is %s; %s", strings.Join(outcomes, " / "), c.Expect.Outcome, workflowOf(c))
+		if how := changed[c.ID]; how != "" {
+			addLabel("changed", "changed")
+			addLabel("changed", how)
+		}
+		for _, name := range criteria {
+			addLabel("criterion", name)
+		}
+		for _, tag := range c.Tags {
+			addLabel("tag", tag)
+		}
+		addLabel("workflow", workflowOf(c))
+		out = append(out, g)
+	}
+	slices.SortStableFunc(out, func(a, b graded) int {
+		return cmp.Or(cmp.Compare(len(changed[b.Title]), len(changed[a.Title])), cmp.Compare(b.grade, a.grade), cmp.Compare(b.confidence, a.confidence), cmp.Compare(a.Title, b.Title))
+	})
+	cases := make([]PageCase, 0, len(out))
+	for _, g := range out {
+		cases = append(cases, g.PageCase)
+	}
+	return cases
+}
+
+func prefixName(name string) string {
+	if name == "" {
+		return ""
+	}
+	return name + ", "
+}
+
+// gradeCase says how wrong a run was about a case, 0 for right, and names it.
+func (r runIndex) gradeCase(c *Case) (grade int, words string) {
+	result := r.first[c.ID]
+	if result == nil || isFailed(result) {
+		return 1, "no outcome"
+	}
+	w := row{c: c, r: result, expect: c.Expect.Outcome}
+	w.got, _ = result.outcomeUnder(r.Report.Options.Unreadable, w.mustNot())
+	switch grade = gradeOutcome(w); {
+	case grade == 0:
+		return 0, "right"
+	case w.falseApprove():
+		return grade + 1, "wrongly approved"
+	case grade > 1:
+		return grade + 1, "wrongly refused"
+	}
+	return grade + 1, "wrong"
+}
+
+func describeCase(c *Case) [][]string {
+	facts := [][]string{{"move", OneLine(fmt.Sprintf("%s in %s of %s", c.Action, c.State, workflowOf(c)))}, {"split", string(c.Split)}}
+	for _, f := range [][]string{{"group", c.Group}, {"tags", strings.Join(c.Tags, ", ")}, {"risk", c.Risk}, {"label", c.Label.Source}, {"notes", c.Notes}} {
+		if f[1] != "" {
+			facts = append(facts, []string{f[0], visibleText(f[1])})
+		}
+	}
+	return facts
+}
+
+// judgement lays out what a run said of a case: its first answer in full, the others by their
+// outcome. criteria are those of the first.
+func (r runIndex) judgement(c *Case) (all []PageJudgement, criteria []judge.CriterionVerdict) {
+	first := r.first[c.ID]
+	if first == nil {
+		return []PageJudgement{{Title: r.name, Facts: [][]string{{"outcome", "there is no result"}}}}, nil
+	}
+	facts := [][]string{{"outcome", cmp.Or(string(first.Outcome), first.Failure) + ", right is " + string(c.Expect.Outcome)}}
+	if !isFailed(first) {
+		facts = append(facts, []string{"confidence", judge.FormatConfidence(first.Confidence)}, []string{"decided by", OneLine(strings.Join([]string{string(first.DecidedBy), first.Code}, " "))})
+	}
+	if first.Unreadable {
+		facts = append(facts, []string{"answer", "could not be read"})
+	}
+	if repeats := r.results[c.ID]; len(repeats) > 1 {
+		var words []string
+		for _, one := range repeats {
+			words = append(words, cmp.Or(string(one.Outcome), one.Failure))
+		}
+		facts = append(facts, []string{"repeats", strings.Join(words, ", ")})
+	}
+	if first.CostUSD != nil {
+		facts = append(facts, []string{"cost", strconv.FormatFloat(*first.CostUSD, 'f', 6, 64) + " USD"})
+	}
+	j := PageJudgement{Title: r.name, Facts: facts, Reasoning: visibleText(first.Reasoning)}
+	criteria = first.Criteria
+	var asked []Exchange
+	if v := r.views[c.ID]; v != nil {
+		if at := slices.IndexFunc(v.Answers, func(a ViewAnswer) bool { return a.Repeat == first.Repeat }); at >= 0 {
+			criteria, asked = v.Answers[at].Criteria, v.Answers[at].Asked
+		}
+	}
+	for _, k := range criteria {
+		label, _ := labelOf(c, k)
+		if label == k.Status {
+			label = ""
+		}
+		j.Criteria = append(j.Criteria, PageCriterion{visibleText(k.ID + ": " + k.Text), OneLine(k.Status), label, showHidden(k.Evidence), visibleText(k.Why)})
+	}
+	quotes := quotationsOf("", criteria)
+	for _, e := range asked {
+		j.Texts = append(j.Texts, newPageText("prompt", e.User, quotes))
+		for _, text := range e.Answers {
+			j.Texts = append(j.Texts, newPageText("answer of the model", text, quotes))
+		}
+	}
+	return []PageJudgement{j}, criteria
+}
+
+// labelOf is what a case says of a criterion.
+func labelOf(c *Case, k judge.CriterionVerdict) (string, bool) {
+	for name, label := range c.Expect.Criteria {
+		if _, names := answerTo(name, []judge.CriterionVerdict{k}); names {
+			return label, true
+		}
+	}
+	return "", false
+}

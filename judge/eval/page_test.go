@@ -1,0 +1,182 @@
+package eval
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// breakouts try to leave every place of a page.
+var breakouts = []string{
+	`</pre></details></script><script>alert(1)</script>`, `</style><style>body{display:none}</style>`, `" onmouseover="alert(1)`, `' onfocus='alert(1)' autofocus='`,
+	`<img src=x onerror=alert(1)>`, `javascript:alert(1)`, `<!-- `, `]]>`, `{{.Style}}`, `</title><base href="https://example.com/">`, "x\u202egnp.exe\u200b\x00", `} body { background: url(https://example.com) } .x {`,
+}
+
+// pageElements are the elements of a page and what each may have.
+var pageElements = map[string][]string{
+	"html": {"lang"}, "head": nil, "meta": {"charset", "name", "content", "http-equiv"}, "title": nil, "style": nil, "body": nil, "h1": nil, "h2": nil, "h3": nil,
+	"p": {"class"}, "table": {"class"}, "tr": {"class"}, "th": nil, "td": nil, "div": {"class", "tabindex"}, "details": {"class", "open"}, "summary": nil, "span": {"class"},
+	"strong": nil, "pre": nil, "mark": {"class", "title"}, "section": nil, "blockquote": nil, "q": nil, "fieldset": nil, "legend": nil, "label": nil, "input": {"type", "name", "id", "checked"},
+	"figure": nil, "figcaption": nil, "svg": {"viewBox", "role", "aria-label"}, "path": {"class", "d"}, "text": {"x", "y", "text-anchor", "transform"}, "circle": {"class", "cx", "cy", "r"}, "ul": nil, "li": nil,
+}
+
+// checkPage finds what a page may not have, and returns its elements and all its text.
+func checkPage(t *testing.T, page []byte) (elements map[string]int, text string) {
+	t.Helper()
+	in := xml.NewDecoder(bytes.NewReader(page))
+	in.Strict, in.AutoClose, in.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+	elements = map[string]int{}
+	var b strings.Builder
+	policy, style, inStyle := "", "", false
+	for {
+		token, err := in.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch v := token.(type) {
+		case xml.StartElement:
+			elements[v.Name.Local]++
+			inStyle = v.Name.Local == "style"
+			allowed, known := pageElements[v.Name.Local]
+			if !known {
+				t.Errorf("the page has an element %q", v.Name.Local)
+			}
+			for i, a := range v.Attr {
+				if !slices.Contains(allowed, a.Name.Local) {
+					t.Errorf("%s has the attribute %s=%q", v.Name.Local, a.Name.Local, a.Value)
+				}
+				if a.Value == "Content-Security-Policy" {
+					policy = v.Attr[1-i].Value
+				}
+			}
+		case xml.EndElement:
+			inStyle = false
+		case xml.Comment:
+			t.Errorf("the page has a comment: %q", v)
+		case xml.CharData:
+			if b.Write(v); inStyle {
+				style += string(v)
+			}
+		}
+	}
+	sum := sha256.Sum256([]byte(style))
+	if want := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'", base64.StdEncoding.EncodeToString(sum[:])); policy != want || elements["style"] != 1 {
+		t.Errorf("the policy is %q, want %q", policy, want)
+	}
+	return elements, b.String()
+}
+
+// Whatever agents and models write, a page has the same elements as with harmless words.
+func TestPagesHoldHostileWords(t *testing.T) {
+	pageWith := func(words string) Page {
+		text := func(title string) PageText {
+			return newPageText(title, words+" and "+words, []quotation{{words, words, "met"}})
+		}
+		grid := Grid{Title: words, Head: []string{words}, Rows: [][]string{{words}}}
+		return Page{
+			Title: words, Conclusion: Conclusion{StatusGateFailed, words}, Gates: grid, Header: [][]string{{words, words}}, Figures: [][]string{{words, words, words}},
+			Cautions: []string{words}, Notes: []string{words}, Tables: []Grid{grid}, SystemPrompts: []string{words}, CasesTitle: words,
+			Cases: []PageCase{{
+				Title: words, Line: words, Badge: words, Labels: []PageLabel{{words, words}}, Facts: [][]string{{words, words}}, Documents: []PageText{text(words)},
+				Judgements: []PageJudgement{{Title: words, Facts: [][]string{{words, words}}, Reasoning: words, Criteria: []PageCriterion{{words, words, words, words, words}}, Texts: []PageText{text(words)}}},
+			}},
+		}
+	}
+	render := func(words string) []byte {
+		var b bytes.Buffer
+		if err := WritePage(&b, pageWith(words)); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	want, _ := checkPage(t, render("harmless"))
+	for _, words := range breakouts {
+		got, text := checkPage(t, render(words))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q makes markup: %s", words, diff)
+		}
+		if visible := showHidden(words); !strings.Contains(text, visible) {
+			t.Errorf("%q is not shown", visible)
+		}
+		if strings.ContainsAny(text, "\u202e\u200b\x00") && strings.Contains(string(render(words)), "\u202e⟩") {
+			t.Errorf("%q hides text", words)
+		}
+	}
+}
+
+// The page of a run has its verdict and gates first, a filter for each label, and every case.
+func TestPageOfARun(t *testing.T) {
+	m := rendered()
+	var b bytes.Buffer
+	if err := HTML(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	elements, text := checkPage(t, b.Bytes())
+	if at := []int{strings.Index(text, "FAILED: "), strings.Index(text, titleGates), strings.Index(text, "Figures"), strings.Index(text, "wrongly approved")}; !slices.IsSorted(at) || at[0] < 0 {
+		t.Errorf("the order of the page: %v", at)
+	}
+	if elements["legend"] != 5 || strings.Count(b.String(), `<details class="case `) != len(m.Cases) {
+		t.Errorf("%d filters, %d cases", elements["legend"], strings.Count(b.String(), `<details class="case `))
+	}
+	for _, want := range []string{`<mark class="met" title="c1: met">The pump runs \&#34;well\&#34;</mark>`, `.case:not(.g0n0) { display: none; }`, `⟨U&#43;001B⟩`, "became right (1)", "injection (10)"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	b.Reset()
+	before := m
+	before.Results = slices.Clone(m.Results)
+	before.Results[3].Outcome = judge.Reject
+	if err := HTMLComparison(&b, *m.Baseline, before, m); err != nil {
+		t.Fatal(err)
+	}
+	if _, text := checkPage(t, b.Bytes()); !strings.Contains(text, m.Baseline.Conclude().Says) || !strings.Contains(text, "reject / approve") && !strings.Contains(text, "reject / escalate") {
+		t.Error("the comparison does not show what changed")
+	}
+}
+
+func TestQuotesAreMarked(t *testing.T) {
+	for name, c := range map[string]struct {
+		text   string
+		quotes []quotation
+		want   string
+	}{
+		"none":        {"abc", nil, "abc"},
+		"as it is":    {"a quote, a quote", []quotation{{words: "quote"}}, "a [quote], a [quote]"},
+		"as JSON":     {`{"a":"say \"it\""}`, []quotation{{words: `say "it"`}}, `{"a":"[say \"it\"]"}`},
+		"one another": {"one two three", []quotation{{words: "two"}, {words: "one two"}, {words: "two three"}}, "[one two] three"},
+		"not there":   {"abc", []quotation{{words: "xyz"}}, "abc"},
+		"hidden":      {"a\u200bb", []quotation{{words: "\u200bb"}}, "a[⟨U+200B⟩b]"},
+	} {
+		got := ""
+		for i := range c.quotes {
+			c.quotes[i].name = "c"
+		}
+		for _, p := range newPageText("", c.text, c.quotes).Pieces {
+			if p.Quote != "" {
+				p.Text = "[" + p.Text + "]"
+			}
+			got += p.Text
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	if got := newPageText("", strings.Repeat("word ", 100), []quotation{{words: "word", name: "c"}}); len(got.Pieces) != 2*maxMarks+1 {
+		t.Errorf("%d pieces", len(got.Pieces))
+	}
+}
