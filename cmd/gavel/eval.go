@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -46,7 +49,7 @@ type evalRunCmd struct {
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
 	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
-	Prompt     string        `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1 or v2."`
+	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1, v2 or v3. Several are run one after the other and compared with the first."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
@@ -72,6 +75,7 @@ Examples:
     gavel eval run --structural testdata/golden
     gavel eval run --mode record --cassette tape.jsonl --llm-model gpt-5-mini cases.jsonl
     gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
+    gavel eval run --mode record --cassette tape.jsonl --prompt v2,v3 --llm-model gpt-5-mini cases.jsonl
     gavel eval run --foreign judgements.jsonl
 
 A model that is busy or cannot be reached has not answered: the case is asked again up to
@@ -111,31 +115,35 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
 	if err := set.sameAs(ctx, before); err != nil {
 		return err
 	}
-	m, err := c.measure(ctx, con, set, options)
-	if err != nil {
+	all, err := c.measure(ctx, con, set, options)
+	switch {
+	case err != nil:
 		return err
+	case len(all) > 1:
+		return c.compareAll(con, all, gates)
 	}
-	return c.conclude(con, m, gates, before)
+	return c.conclude(con, all[0], gates, before)
 }
 
 // lineFiles are the files of --out that get a line for each result as it comes.
 type lineFiles []*os.File
 
-// splitLineFiles creates them, and returns the other paths.
-func splitLineFiles(paths []string) (files lineFiles, rest []string, err error) {
+// openLineFiles creates those among the paths.
+func openLineFiles(paths []string) (files lineFiles, err error) {
 	for _, path := range paths {
-		if filepath.Ext(path) != ".jsonl" {
-			rest = append(rest, path)
+		if !isLineFile(path) {
 			continue
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {
-			return nil, nil, errors.Join(term.UnknownErrorf("", "cannot write the results: %w", err), files.Close())
+			return nil, errors.Join(term.UnknownErrorf("", "cannot write the results: %w", err), files.Close())
 		}
 		files = append(files, f)
 	}
-	return files, rest, nil
+	return files, nil
 }
+
+func isLineFile(path string) bool { return filepath.Ext(path) == ".jsonl" }
 
 func (f lineFiles) write(c eval.Case, results []eval.Result) error {
 	var b bytes.Buffer
@@ -177,10 +185,19 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
 	}
-	if c.Prompt != "" {
-		if c.Prompt, err = prompts.Find(c.Prompt); err != nil {
+	for i, name := range c.Prompts {
+		if c.Prompts[i], err = prompts.Find(name); err != nil {
 			return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--prompt: %w", err)
 		}
+		if slices.Contains(c.Prompts[:i], c.Prompts[i]) {
+			return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--prompt: %s is named twice", c.Prompts[i])
+		}
+	}
+	if c.Structural && len(c.Prompts) > 0 {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave one of them out", "--structural asks no model, and --prompt says with what one is asked")
+	}
+	if len(c.Prompts) > 1 && c.Baseline != "" {
+		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave --baseline out, or name one prompt", "of several prompts the first is the baseline")
 	}
 	o := eval.Options{Pool: c.Pool, Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
@@ -240,29 +257,23 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	return c.openMeasured(con.log, c.Mode, c.Tape)
 }
 
-// measure runs the cases past the judge, and past the pipeline without a model.
-func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o eval.Options) (m eval.Measurement, err error) {
+// measure runs the cases past the judge, once for each prompt that is asked for, and past the
+// pipeline without a model. A run that is stopped has no later ones.
+func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o eval.Options) (all []eval.Measurement, err error) {
 	with, err := c.openModel(con)
 	if err != nil {
-		return m, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, with.Close()) }()
 	box, err := newSandbox(con.log)
 	if err != nil {
-		return m, err
+		return nil, err
 	}
 	defer func() { _ = box.Close() }() // the workers hold nothing
-	lines, rest, err := splitLineFiles(c.Out)
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, lines.Close()) }()
-	c.Out = rest
 	progress := con.err.NewProgress()
 	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
-	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
-	run := func(layer judge.Layer, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result) error) error {
-		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer, c.Prompt), Workers: c.Workers, Repeats: repeats, Retries: 3, Replay: c.CassetteFor == string(llm.CassetteReplay), Budget: budget, Progress: func(done int) {
+	run := func(layer judge.Layer, prompt string, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result) error) error {
+		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer, prompt), Workers: c.Workers, Repeats: repeats, Retries: 3, Replay: c.CassetteFor == string(llm.CassetteReplay), Budget: budget, Progress: func(done int) {
 			if done == set.n {
 				progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
 				return
@@ -271,40 +282,73 @@ func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o
 		}}
 		return runner.Run(ctx, set.all(ctx), add)
 	}
-	var ledger eval.Ledger
-	keep := func(of eval.Case, results []eval.Result) error {
-		ledger.Add(of, results)
-		return lines.write(of, results)
-	}
-	if with == nil {
-		err = run(nil, c.Repeat, eval.Budget{Time: c.MaxTime}, keep)
-		o.Structural = ledger.Results
-	} else {
-		m.About.Judge, m.About.Mode = "model "+c.Model, c.CassetteFor
-		layer, failed := with.measured(false)
-		if failed != nil {
-			return m, failed
+	about := eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
+	var layer judge.Layer
+	if with != nil {
+		about.Judge, about.Mode = "model "+c.Model, c.CassetteFor
+		if layer, err = with.measured(false); err != nil {
+			return nil, err
 		}
-		err = run(nil, 1, eval.Budget{}, func(of eval.Case, results []eval.Result) error {
+		err = run(nil, "", 1, eval.Budget{}, func(of eval.Case, results []eval.Result) error {
 			o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
 			return nil
 		})
-		if err == nil {
-			err = run(layer, c.Repeat, eval.Budget{Calls: c.MaxCalls, CostUSD: c.MaxCost, Time: c.MaxTime}, keep)
+		if err != nil {
+			return nil, interruption(err)
 		}
 	}
-	if ctx.Err() != nil && len(ledger.Cases) > 0 {
-		done := len(ledger.Cases)
-		m.About.Remarks = append(m.About.Remarks, fmt.Sprintf("The run was stopped after %d of %d cases.", done, set.n))
-		err = addUnjudged(context.WithoutCancel(ctx), set, &ledger, done)
+	each := c.Prompts
+	if len(each) == 0 {
+		each = []string{""}
 	}
-	if err != nil {
-		return m, interruption(err)
+	n := len(each)
+	budget := eval.Budget{Calls: (c.MaxCalls + n - 1) / n, CostUSD: c.MaxCost / float64(n), Time: c.MaxTime / time.Duration(n)}
+	for _, prompt := range each {
+		m := eval.Measurement{About: about}
+		if prompt != "" {
+			m.About.Judge += ", prompt " + prompt
+		}
+		lines, err := openLineFiles(c.outFor(prompt))
+		if err != nil {
+			return nil, err
+		}
+		var ledger eval.Ledger
+		err = run(layer, prompt, c.Repeat, budget, func(of eval.Case, results []eval.Result) error {
+			ledger.Add(of, results)
+			return lines.write(of, results)
+		})
+		if ctx.Err() != nil && len(ledger.Cases) > 0 {
+			done := len(ledger.Cases)
+			m.About.Remarks = append(slices.Clip(m.About.Remarks), fmt.Sprintf("The run was stopped after %d of %d cases.", done, set.n))
+			err = addUnjudged(context.WithoutCancel(ctx), set, &ledger, done)
+		}
+		if err = errors.Join(err, lines.Close()); err != nil {
+			return nil, interruption(err)
+		}
+		if with == nil {
+			o.Structural = ledger.Results
+		}
+		m.Cases, m.Results, m.Views, m.SystemPrompts = ledger.Cases, ledger.Results, ledger.Views(), ledger.SystemPrompts
+		m.About.Prompts = promptsOf(m.Results)
+		m.Report = eval.Evaluate(m.Cases, m.Results, o)
+		if all = append(all, m); ctx.Err() != nil {
+			break
+		}
 	}
-	m.Cases, m.Results, m.Views, m.SystemPrompts = ledger.Cases, ledger.Results, ledger.Views(), ledger.SystemPrompts
-	m.About.Prompts = promptsOf(m.Results)
-	m.Report = eval.Evaluate(m.Cases, m.Results, o)
-	return m, nil
+	return all, nil
+}
+
+// outFor are the files of --out for a prompt: of several each has its own, as results.v2.json.
+func (c *evalRunCmd) outFor(prompt string) []string {
+	if len(c.Prompts) < 2 {
+		return slices.Clone(c.Out)
+	}
+	var out []string
+	for _, file := range c.Out {
+		extension := filepath.Ext(file)
+		out = append(out, strings.TrimSuffix(file, extension)+"."+path.Base(prompt)+extension)
+	}
+	return out
 }
 
 // addUnjudged adds the cases that a stopped run did not come to: the report counts them as missing.
@@ -352,10 +396,29 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 	}
 	// Files come first: whoever reads the text may stop reading, and end this program.
 	render := renderMeasurement(m)
-	if err := errors.Join(render.writeFiles(c.Out), printOr(con, false, nil, render[".txt"])); err != nil {
+	if err := errors.Join(render.writeFiles(slices.DeleteFunc(slices.Clone(c.Out), isLineFile)), printOr(con, false, nil, render[".txt"])); err != nil {
 		return err
 	}
 	return exitWith(m.Conclude())
+}
+
+// compareAll compares runs with the first one. The gates are held against each, and the last one,
+// which is the candidate, decides the exit code.
+func (c *evalRunCmd) compareAll(con *console, all []eval.Measurement, gates eval.Gates) error {
+	for i := range all {
+		m := &all[i]
+		if i > 0 {
+			m.Baseline = new(compareRuns(all[0], *m))
+		}
+		if c.Gates != "" {
+			m.Gates, _ = gates.Check(m.Report)
+		}
+		if err := renderMeasurement(*m).writeFiles(slices.DeleteFunc(c.outFor(c.Prompts[i]), isLineFile)); err != nil {
+			return err
+		}
+	}
+	err := printOr(con, false, nil, func(w io.Writer) error { return eval.TextSideBySide(w, all, term.Align) })
+	return cmp.Or(err, exitWith(all[len(all)-1].Conclude()))
 }
 
 // exitWith is the exit code of a conclusion that was printed.
