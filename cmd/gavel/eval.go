@@ -31,6 +31,8 @@ type evalCmd struct {
 	Tune      evalTuneCmd      `cmd:"" help:"Find the minConfidence that keeps a risk."`
 	Calibrate evalCalibrateCmd `cmd:"" help:"Fit what the stated confidence of a model is worth."`
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
+	Label     evalLabelCmd     `cmd:"" help:"Label cases, one at a time."`
+	Agree     evalAgreeCmd     `cmd:"" help:"Say how far two people agree, and merge their labels."`
 	Import    evalImportCmd    `cmd:"" help:"Turn recorded writes of an agent into golden cases."`
 }
 

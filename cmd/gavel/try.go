@@ -97,10 +97,28 @@ func (p *player) become(role engine.Role) {
 
 // play does what each line of stdin says, to its end.
 func (p *player) play(ctx context.Context) error {
+	return p.con.converse(ctx, "> ", func(line string) (bool, error) {
+		word, rest, _ := strings.Cut(line, " ")
+		if word == ":quit" {
+			return true, nil
+		}
+		if err := p.do(ctx, word, strings.TrimSpace(rest)); err != nil {
+			known, ok := errors.AsType[*engine.Error](err)
+			if !ok || ctx.Err() != nil {
+				return true, engineFailure(err)
+			}
+			p.con.out.Printf("%s\n", known.Error())
+		}
+		return false, nil
+	})
+}
+
+// converse asks for a line of stdin and does what it says, until do is done or stdin ends.
+func (con *console) converse(ctx context.Context, prompt string, do func(line string) (done bool, err error)) error {
 	lines, failed := make(chan string), make(chan error, 1)
 	go func() {
 		defer close(lines)
-		in := bufio.NewScanner(p.con.stdin)
+		in := bufio.NewScanner(con.stdin)
 		in.Buffer(nil, 1<<20)
 		for in.Scan() {
 			select {
@@ -112,28 +130,20 @@ func (p *player) play(ctx context.Context) error {
 		failed <- in.Err()
 	}()
 	for {
-		p.con.out.Printf("> ")
+		con.out.Printf("%s", prompt)
 		select {
 		case <-ctx.Done():
 			return nil
 		case line, more := <-lines:
 			if !more {
-				p.con.out.Printf("\n")
+				con.out.Printf("\n")
 				if err := <-failed; err != nil {
-					return term.UsageErrorf("", "cannot read the moves: %w", err)
+					return term.UsageErrorf("", "cannot read stdin: %w", err)
 				}
 				return nil
 			}
-			word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-			if word == ":quit" {
-				return nil
-			}
-			if err := p.do(ctx, word, strings.TrimSpace(rest)); err != nil {
-				known, ok := errors.AsType[*engine.Error](err)
-				if !ok || ctx.Err() != nil {
-					return engineFailure(err)
-				}
-				p.con.out.Printf("%s\n", known.Error())
+			if done, err := do(strings.TrimSpace(line)); done || err != nil {
+				return err
 			}
 		}
 	}

@@ -46,6 +46,10 @@ type Golden struct {
 // line that is not a case comes as an *Issue and reading continues; every other error
 // means that reading failed, and is the last thing that comes. file is for messages.
 func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
+	return readCases(file, from, Case.findProblem)
+}
+
+func readCases(file string, from io.Reader, findProblem func(Case) string) iter.Seq2[Golden, error] {
 	return func(yield func(Golden, error) bool) {
 		n := 0
 		for l, err := range readLines(from, MaxLine) {
@@ -61,7 +65,7 @@ func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
 					yield(Golden{}, fmt.Errorf("eval: %s has more than %d cases; split it", file, MaxCases))
 					return
 				}
-				at.Case, err = decodeCase(file, l.number, l.text)
+				at.Case, err = decodeCase(file, l.number, l.text, findProblem)
 			}
 			if !yield(at, err) {
 				return
@@ -107,7 +111,7 @@ func readLines(from io.Reader, most int) iter.Seq2[line, error] {
 }
 
 // decodeCase returns an untyped nil error when all is well.
-func decodeCase(file string, line int, text []byte) (Case, error) {
+func decodeCase(file string, line int, text []byte, findProblem func(Case) string) (Case, error) {
 	bad := &Issue{File: file, Line: line}
 	if !utf8.Valid(text) {
 		bad.Rule, bad.Message = RuleSyntax, "the line is not UTF-8; save the file as UTF-8"
@@ -122,7 +126,7 @@ func decodeCase(file string, line int, text []byte) (Case, error) {
 		return Case{}, bad
 	}
 	c.Schema = "" // the same case with and without
-	if problem := c.findProblem(); problem != "" {
+	if problem := findProblem(c); problem != "" {
 		bad.Rule, bad.Case, bad.Message = RuleBadValue, c.ID, problem
 		return c, bad
 	}
