@@ -44,8 +44,8 @@ Examples:
     gavel import .workflows --definitions-owner local:agent
     gavel import backup/.workflows --rename backup- --owner local:ada --json
 
-Exit codes: 0 all was imported, 1 something was refused or differs, 2 wrong usage, 3 could
-not find out.`
+Exit codes: 0 all was imported, 1 something was refused, set aside or differs, 2 wrong usage,
+3 could not find out.`
 }
 
 func (c *importCmd) Run(ctx context.Context, con *console) error {
@@ -74,7 +74,7 @@ func (c *importCmd) Run(ctx context.Context, con *console) error {
 		return engineFailure(err)
 	}
 	err = con.print(c.JSON, report, func() { printImport(con, report) })
-	return cmp.Or(err, badUnless(report.Refused+report.Differed == 0))
+	return cmp.Or(err, badUnless(report.Refused+report.Differed+report.SetAside == 0))
 }
 
 // open opens the store to import into. A dry run makes none: it only looks, where there is one.
@@ -101,7 +101,10 @@ func printImport(con *console, report transfer.ImportReport) {
 		for _, issue := range d.Issues {
 			remarks = append(remarks, issueLine(d.File, issue))
 		}
-		if d.Reason != "" && len(d.Issues) == 0 {
+		switch {
+		case d.Status == transfer.SetAside:
+			remarks = append(remarks, d.File+": "+d.Reason)
+		case d.Reason != "" && len(d.Issues) == 0:
 			remarks = append(remarks, d.File+": refused: "+d.Reason)
 		}
 	}
@@ -126,7 +129,7 @@ func printImport(con *console, report transfer.ImportReport) {
 	if report.DryRun {
 		con.err.Printf("nothing was written\n")
 	}
-	if bad := report.Refused + report.Differed; bad > 0 {
+	if bad := report.Refused + report.Differed + report.SetAside; bad > 0 {
 		con.err.Printf("%s of %d did not come in as they are\n", con.err.Red(fmt.Sprint(bad)), len(report.Definitions)+len(report.Instances))
 	}
 }

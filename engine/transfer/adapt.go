@@ -63,6 +63,48 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 	return req, d, nil
 }
 
+// setAside keeps a definition that was refused, for an instance of it: what its errors concern is
+// refused. It stays refused where that is not possible.
+func (im *importer) setAside(ctx context.Context, refused refusedDefinition) error {
+	report := &im.definitions[refused.place]
+	for _, whole := range []bool{false, true} {
+		out := DefinitionReport{File: refused.File, Name: report.Name}
+		doc := workflow.SetAside(refused.File, refused.Document, report.Issues, whole)
+		if len(report.Issues) == 0 || doc == nil {
+			continue
+		}
+		_, err := splitReason(im.keepAside(ctx, Definition{File: refused.File, Document: doc}, &out))
+		if err != nil {
+			return err
+		}
+		if out.Hash != "" {
+			workflow.Relocate(out.Issues, refused.File, refused.Document)
+			out.Status, out.Issues = SetAside, append(report.Issues, out.Issues...)
+			out.Reason = "kept for its instances: what its errors concern is refused. Correct it, import it again, and migrate them (gavel migrate)"
+			*report = out
+			return nil
+		}
+	}
+	return nil
+}
+
+// keepAside stores a changed definition, unless the store has another one of its name.
+func (im *importer) keepAside(ctx context.Context, in Definition, out *DefinitionReport) error {
+	req, d, err := im.examine(ctx, in, out)
+	if err != nil {
+		return err
+	}
+	_, kept, err := im.rename(req, d)
+	if err != nil {
+		return err
+	}
+	other, err := im.findVersion(ctx, kept.Name, "")
+	if err != nil || other.def != nil && other.stored.Hash != kept.Hash {
+		return err
+	}
+	return im.keep(ctx, req, d, out)
+}
+
 // examineDocument returns the definition, or what is wrong with it.
 func (im *importer) examineDocument(ctx context.Context, req engine.DefineRequest) (*workflow.Definition, []workflow.Issue, error) {
 	d, _, err := im.e.ExamineDefinition(ctx, im.owner, req)

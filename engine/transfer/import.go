@@ -118,6 +118,9 @@ const (
 	Imported Status = "imported"
 	Differs  Status = "differs" // imported, but its files contradict each other: the notes say how
 	Present  Status = "present" // the store had the definition already
+	// SetAside is a definition that is not valid, kept for its instances: what its errors concern is
+	// refused until somebody corrects it.
+	SetAside Status = "setAside"
 	Refused  Status = "refused"
 )
 
@@ -129,9 +132,10 @@ type ImportReport struct {
 	Counts      bool               `json:"counts"`
 	Definitions []DefinitionReport `json:"definitions"` // never nil
 	Instances   []InstanceReport   `json:"instances"`   // never nil
-	// Refused and Differed count the entries with that status.
+	// Refused, Differed and SetAside count the entries with that status.
 	Refused  int `json:"refused"`
 	Differed int `json:"differed"`
+	SetAside int `json:"setAside"`
 }
 
 // DefinitionReport is the result for one definition.
@@ -141,7 +145,7 @@ type DefinitionReport struct {
 	Version int              `json:"version,omitempty"` // 0 where a dry run cannot know it
 	Hash    string           `json:"hash,omitempty"`
 	Status  Status           `json:"status"`
-	Reason  string           `json:"reason,omitempty"` // of a refusal
+	Reason  string           `json:"reason,omitempty"` // of a refusal, or why it is set aside
 	Issues  []workflow.Issue `json:"issues,omitempty"`
 }
 
@@ -177,6 +181,8 @@ type importer struct {
 	versions map[versionKey]version
 	// taken are the names that definitions have here, with those that they had.
 	taken map[string]string
+	// definitions are those of the report.
+	definitions []DefinitionReport
 }
 
 // versionKey is a version's name and hash in the source; the newest one is there without its
@@ -187,7 +193,13 @@ type versionKey struct{ name, hash string }
 type version struct {
 	stored  store.Definition // without a version in a dry run that would make it
 	def     *workflow.Definition
-	refused string // the file that was refused
+	refused *refusedDefinition
+}
+
+// refusedDefinition is one that was refused, with its place in the report.
+type refusedDefinition struct {
+	Definition
+	place int
 }
 
 // Import adds definitions and instances that were kept elsewhere. Definitions become the
@@ -222,16 +234,15 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 		Source: req.Source, Owner: req.Owner, DryRun: req.DryRun, Counts: req.Counts,
 		Definitions: []DefinitionReport{}, Instances: []InstanceReport{},
 	}
-	counts := map[Status]int{}
 	for _, in := range req.Definitions {
 		out := DefinitionReport{File: in.File, Status: Refused}
 		err := im.importDefinition(ctx, in, &out)
 		if out.Reason, err = splitReason(err); err != nil {
 			return report, err
 		}
-		counts[out.Status]++
-		report.Definitions = append(report.Definitions, out)
+		im.definitions = append(im.definitions, out)
 	}
+	counts := map[Status]int{}
 	if req.Instances == nil {
 		req.Instances = func(func(Instance, error) bool) {}
 	}
@@ -249,7 +260,11 @@ func Import(ctx context.Context, e *engine.Engine, db store.Store, p engine.Prin
 		counts[out.Status]++
 		report.Instances = append(report.Instances, out)
 	}
-	report.Refused, report.Differed = counts[Refused], counts[Differs]
+	for _, out := range im.definitions {
+		counts[out.Status]++
+	}
+	report.Definitions = append(report.Definitions, im.definitions...)
+	report.Refused, report.Differed, report.SetAside = counts[Refused], counts[Differs], counts[SetAside]
 	return report, nil
 }
 
@@ -269,8 +284,7 @@ func nameOf(in Definition) string { return document.Known(in.Document).Get("name
 // of an operator, and fills in what came of it.
 func (im *importer) importDefinition(ctx context.Context, in Definition, out *DefinitionReport) error {
 	out.Name = nameOf(in)
-	newest := versionKey{name: out.Name}
-	im.versions[newest] = version{refused: in.File}
+	im.versions[versionKey{name: out.Name}] = version{refused: &refusedDefinition{in, len(im.definitions)}}
 	if in.Err != nil {
 		return in.Err
 	}
@@ -278,12 +292,16 @@ func (im *importer) importDefinition(ctx context.Context, in Definition, out *De
 	if err != nil {
 		return err
 	}
+	return im.keep(ctx, req, d, out)
+}
+
+// keep stores a definition that was examined, under the name that it is to have.
+func (im *importer) keep(ctx context.Context, req engine.DefineRequest, d *workflow.Definition, out *DefinitionReport) error {
+	newest := versionKey{name: out.Name}
 	key := versionKey{newest.name, d.Hash}
-	if im.req.Rename != "" {
-		req.Document = withName(req.Document, im.req.Rename+d.Name)
-		if d, err = workflow.Parse(in.File, req.Document); err != nil {
-			return err
-		}
+	req, d, err := im.rename(req, d)
+	if err != nil {
+		return err
 	}
 	v, err := im.findVersion(ctx, d.Name, d.Hash)
 	if err != nil {
@@ -303,6 +321,16 @@ func (im *importer) importDefinition(ctx context.Context, in Definition, out *De
 	out.Name, out.Hash, out.Version = d.Name, d.Hash, v.stored.Version
 	im.versions[key], im.versions[newest] = v, v
 	return nil
+}
+
+// rename puts the prefix that was asked for before a definition's name.
+func (im *importer) rename(req engine.DefineRequest, d *workflow.Definition) (engine.DefineRequest, *workflow.Definition, error) {
+	if im.req.Rename == "" {
+		return req, d, nil
+	}
+	req.Document = withName(req.Document, im.req.Rename+d.Name)
+	d, err := workflow.Parse(req.Source, req.Document)
+	return req, d, err
 }
 
 // findVersion looks in the store for the version of a definition that has a hash and is an
@@ -326,8 +354,14 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 	if v := im.versions[versionKey{in.Workflow, in.DefinitionHash}]; v.def != nil {
 		return v, nil
 	}
-	if file := im.versions[versionKey{name: in.Workflow}].refused; file != "" {
-		return version{}, fmt.Errorf("its definition %s was refused; fix it and import again", file)
+	if refused := im.versions[versionKey{name: in.Workflow}].refused; refused != nil {
+		if err := im.setAside(ctx, *refused); err != nil {
+			return version{}, err
+		}
+		if v := im.versions[versionKey{name: in.Workflow}]; v.def != nil {
+			return v, nil
+		}
+		return version{}, fmt.Errorf("its definition %s was refused; fix it and import again", refused.File)
 	}
 	v, err := im.findVersion(ctx, in.Workflow, in.DefinitionHash)
 	switch {

@@ -229,6 +229,14 @@ func TestCarelessDefinitionsGoOn(t *testing.T) {
 	if d, err := h.Describe(t.Context(), operator, "workflow-02e1bbea", 0); err != nil || d.Description != "审批流程" {
 		t.Errorf("nobody finds it: %+v, %v", d.DefinitionSummary, err)
 	}
+	for id, does := range map[string]string{"wf-5d11": "go", "wf-6e20": "ship", "wf-7f31": "send"} { // set aside
+		if r := h.advance(id, does, `{"approvedBy":"ada"}`); r.Decision.Applied || !strings.Contains(r.Decision.Reasoning, "An import has set this action aside") {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+	if r := h.advance("wf-6e20", "park", `{}`); r.State != "parked" {
+		t.Errorf("what has no error is refused: %+v", r)
+	}
 	for was, is := range map[string]string{"Document Review": "Document-Review-522500f7", "审批流程": "workflow-02e1bbea"} { // there is a Document-Review, too
 		if _, err := h.Start(t.Context(), agent, engine.StartRequest{Type: was}); err == nil || !strings.Contains(err.Error(), `did you mean "`+is+`"`) {
 			t.Errorf("%s: %v", was, err)
