@@ -285,7 +285,7 @@ func TestServeRefusesOpenDoors(t *testing.T) {
 		"no auth on an unknown one": {[]string{"--auth", "none", "--listen", "nowhere.invalid:0"}, "--auth none"},
 		"plain on all addresses":    {[]string{"--listen", "0.0.0.0:0"}, "unencrypted"},
 		"nobody could call":         {[]string{"--listen", "0.0.0.0:0", "--insecure-plain-http"}, "gavel token create"},
-		"half a certificate":        {[]string{"--tls-cert", "x"}, "go together"},
+		"half a certificate":        {[]string{"--tls-cert", "x"}, "needs its key"},
 		"no port":                   {[]string{"--listen", "127.0.0.1"}, "HOST:PORT"},
 		"elicit without reviews":    {[]string{"--no-reviews", "--elicit"}, "--elicit"},
 		"origin":                    {[]string{"--allow-origin", "*"}, "no origin"},
