@@ -92,7 +92,7 @@ var seedExamples = []struct {
 	}},
 }
 
-func TestSeedExamplesAreJudged(t *testing.T) {
+func TestPoint9SeedExamplesAreJudged(t *testing.T) {
 	t.Parallel()
 	var judge seedJudge
 	_, args := seedModel(t, judge.think)
@@ -156,7 +156,7 @@ func TestSeedExamplesAreJudged(t *testing.T) {
 var difference = regexp.MustCompile(`(?m)^\| (\d+) \|`)
 
 // Point 9: each difference that the page names is shown here, under its number.
-func TestFromGenericDFAPage(t *testing.T) {
+func TestPoint9FromGenericDFAPage(t *testing.T) {
 	t.Parallel()
 	checks := seedDifferences()
 	var rows []int
