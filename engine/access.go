@@ -152,9 +152,9 @@ func joinWords[T ~string](words []T) string {
 }
 
 // withheldSettings are settings of the judge that are nothing for those who are judged by somebody
-// else's definition: where the cut-off lies, how often the model is asked, and the answers
+// else's definition: where the cut-offs lie, how often which models are asked, and the answers
 // that others are compared with. Criteria are told, for they are what is demanded.
-var withheldSettings = []string{"minConfidence", "samples", "reference", "exemplars"}
+var withheldSettings = []string{"minConfidence", "samples", "panel", "cascade", "reference", "exemplars"}
 
 func showsJudge(p Principal, s store.Definition) bool { return canGovern(p, s) || seesAll(p.Role) }
 
@@ -191,6 +191,6 @@ func (e *Engine) rubricView(known bool, l definition, overlays []workflow.Overla
 		out.MinConfidence = &r.MinConfidence
 		return out
 	}
-	out.Rubric.MinConfidence, out.Samples, out.Reference, out.Exemplars = 0, 0, "", nil
+	out.Rubric.MinConfidence, out.Samples, out.Panel, out.Cascade, out.Reference, out.Exemplars = 0, 0, nil, nil, "", nil
 	return out
 }

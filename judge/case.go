@@ -242,6 +242,10 @@ type Rubric struct {
 	// Samples is how often the model is asked, independently: 0 and 1 are once, else
 	// odd and at most MaxSamples.
 	Samples int `json:"samples,omitempty"`
+	// Panel takes the place of Model and Samples; nil is none.
+	Panel *Panel `json:"panel,omitempty"`
+	// Cascade is asked before them, at most MaxStages.
+	Cascade []Stage `json:"cascade,omitempty"`
 }
 
 // The most exemplars and samples.

@@ -152,7 +152,7 @@ func repeatRefusal(op Opinion) Opinion {
 	model.Reused, model.Calls = true, 0
 	model.Reasked, model.CacheHit, model.Shared = false, false, false
 	model.PromptTokens, model.CompletionTokens, model.CachedTokens, model.CostUSD = nil, nil, nil, nil
-	model.Breaker = ""
+	model.Breaker, model.Votes = "", nil
 	op.Model, op.Took = &model, 0
 	op.Findings, op.Suggestions = slices.Clone(op.Findings), slices.Clone(op.Suggestions)
 	return op

@@ -137,31 +137,40 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 		return noJudgement(TroubleLoopGuard, "", model), nil
 	case past.refusal != nil:
 		return repeatRefusal(*past.refusal), nil
-	case !m.hasModel(c.Rubric.Model):
-		model.Failure = string(llm.ClassConfig)
-		return noJudgement(TroubleNotConfigured, unknownModel(c.Rubric.Model), model), nil
 	}
-	samples := max(c.Rubric.Samples, 1)
-	if ok, frees := m.budget.Spend(c.caller(), samples); !ok {
+	for _, name := range c.Rubric.Models() {
+		if !m.hasModel(name) {
+			model.Model, model.Failure = name, string(llm.ClassConfig)
+			return noJudgement(TroubleNotConfigured, unknownModel(name), model), nil
+		}
+	}
+	votes := c.Rubric.votes()
+	questions := len(c.Rubric.Cascade) + len(votes)
+	if ok, frees := m.budget.Spend(c.caller(), questions); !ok {
 		return Opinion{}, &BusyError{Message: budgetSpent(c.caller(), frees), RetryAfter: frees}
 	}
-	ops, busy, err := m.askSamples(ctx, c, samples)
+	began := time.Now()
+	stages, accepted, err := m.askCascade(ctx, c, began)
+	var ops []Opinion
+	var busy *BusyError
+	if err == nil && !accepted {
+		ops, busy, err = m.askVotes(ctx, c, votes, began)
+	}
 	if err != nil {
 		return Opinion{}, err // what was taken stays spent: leaving early must not be free
 	}
-	free := 0
-	for _, op := range ops {
-		if op.Model.Calls == 0 {
-			free++
+	for _, op := range slices.Concat(stages, ops) {
+		if op.Model.Calls > 0 {
+			questions--
 		}
 	}
-	m.budget.giveBack(c.caller(), free)
+	m.budget.giveBack(c.caller(), questions)
 	// A doubt that a model has voiced binds, whatever kept others from being asked: who is
 	// told to come back must not get another try for it.
 	if busy != nil && !slices.ContainsFunc(ops, isDoubt) {
 		return Opinion{}, busy
 	}
-	return combineSamples(ops), nil
+	return settleVotes(c.Rubric, stages, accepted, ops), nil
 }
 
 func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve }
@@ -184,8 +193,8 @@ func (m *modelLayer) Names() []string {
 
 // askModel asks once. The opinion has a Model of its own, also with a *BusyError; other
 // errors come without one.
-func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion, error) {
-	marker, nonce := m.newSecrets(c, sample)
+func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion, error) {
+	marker, nonce := m.newSecrets(c, of.sample)
 	asked := c
 	if m.Untimed {
 		asked.Now = time.Time{}
@@ -199,9 +208,10 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, sample int) (Opinion,
 		CriteriaDigest: CriteriaDigest(c.Rubric),
 	}
 	reply, err := m.Completer.Complete(ctx, llm.Request{
-		Model:  c.Rubric.Model,
+		Model: c.Rubric.Model,
+		Alone: of.alone, Began: of.began, Share: of.share,
 		System: q.prompt.System, User: q.prompt.User, Shape: q.prompt.Shape, Schema: q.prompt.Schema,
-		Nonce: nonce, Key: m.cacheKey(c, q, sample), Caller: c.caller(),
+		Nonce: nonce, Key: m.cacheKey(c, q, of.sample), Caller: c.caller(),
 		Check: func(a llm.Answer) error { return findContradiction(q, a) },
 		// The memory keeps what was no approval, until somebody forgets it.
 		Keep: func(a llm.Answer) bool { return m.Memory == nil || m.weighAnswer(q, a, model).Outcome == Approve },

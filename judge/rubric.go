@@ -45,6 +45,7 @@ func (r Rubric) Validate() error {
 	if _, err := prompts.Find(r.Prompt); r.Prompt != "" && err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, r.Panel.Validate(), ValidateCascade(r.Cascade))
 	return errors.Join(append(errs, r.exemplarErrors()...)...)
 }
 

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,20 +14,29 @@ import (
 // fill its caller's places at an endpoint.
 const samplesAtOnce = 2
 
-// askSamples asks n times, each with its own marker and nonce, and returns when all
+// askVotes asks each of the models, with a marker and nonce of its own, and returns when all
 // have answered. busy says that some could not be asked now; an error, that the context
 // ended or the question could not be written.
-func (m *modelLayer) askSamples(ctx context.Context, c Case, n int) (ops []Opinion, busy *BusyError, err error) {
+func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, began time.Time) (ops []Opinion, busy *BusyError, err error) {
+	n := len(models)
 	ops, errs := make([]Opinion, n), make([]error, n)
 	var wg sync.WaitGroup
 	panics := make([]any, n)
-	slots := make(chan struct{}, samplesAtOnce)
-	for i := range n {
+	atOnce := samplesAtOnce
+	if c.Rubric.Panel != nil {
+		atOnce = n // mostly at endpoints of their own
+	}
+	slots := make(chan struct{}, atOnce)
+	for i, model := range models {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			defer func() { panics[i] = recover() }()
-			ops[i], errs[i] = m.askModel(ctx, c, i)
+			of := askedOf{model: model, sample: i, began: began, share: 1}
+			if c.Rubric.Panel != nil {
+				of.sample, of.alone = 0, true // each is asked once, and itself
+			}
+			ops[i], errs[i] = m.askMember(ctx, c, of)
 		})
 	}
 	wg.Wait()
@@ -41,38 +51,54 @@ func (m *modelLayer) askSamples(ctx context.Context, c Case, n int) (ops []Opini
 	return ops, busy, nil
 }
 
-// combineSamples approves only if all samples approve and rejects only if most reject;
-// anything else cannot be assessed.
+// combineVotes settles several answers: samples of one model, which approve only together, or
+// those of a panel under its rule. More than half of all reject; anything between cannot be
+// assessed.
 //
-// An unreadable sample makes all of them so. An unavailable one does so only next to
-// approvals: a doubt that a model has voiced must not be forgotten because another call
-// failed, or the policy for an absent judge could allow the move.
-func combineSamples(ops []Opinion) Opinion {
+// A missing answer is no approval. Where all have to approve, an unreadable one makes all of them
+// so. An unavailable one does so only next to approvals: a doubt that a model has voiced must
+// not be forgotten because another call failed, or the policy for an absent judge could allow the
+// move.
+func combineVotes(r Rubric, ops []Opinion) Opinion {
 	if len(ops) == 1 {
 		return ops[0]
 	}
-	votes := make(map[Outcome][]Opinion)
-	for _, op := range ops {
+	votes, weights := make(map[Outcome][]Opinion), make(map[Outcome]float64)
+	all := 0.0
+	given := r.weights(len(ops))
+	for i, op := range ops {
+		all += given[i]
 		if op.isJudgement() {
 			votes[op.Outcome] = append(votes[op.Outcome], op)
+			weights[op.Outcome] += given[i]
 		}
 	}
 	approve, reject, unsure := votes[Approve], votes[Reject], votes[Escalate]
+	needsAll := r.Panel == nil || cmp.Or(r.Panel.Rule, RuleAll) == RuleAll
+	approved := len(approve) == len(ops) || !needsAll && 2*weights[Approve] > all
 	doubted := len(reject)+len(unsure) > 0
-	if op, ok := troubleAmong(ops); ok && !(op.Trouble.isExternal() && doubted) {
-		return op.withSampleTotals(ops, 0)
-	}
+	op, troubled := troubleAmong(ops)
 	switch {
-	case len(approve) == len(ops):
-		return averageMajority(approve, ops)
-	case 2*len(reject) > len(ops):
+	case troubled && !approved && (!doubted || needsAll && !op.Trouble.isExternal()):
+		return op.withSampleTotals(ops, 0)
+	case approved:
+		op := averageMajority(approve, ops)
+		if others := len(ops) - len(approve); others > 0 {
+			op.Flags = append(slices.Clone(op.Flags), fmt.Sprintf("%d of %d models did not agree to this.", others, len(ops)))
+		}
+		return op
+	case 2*weights[Reject] > all:
 		return averageMajority(reject, ops)
 	}
 	// Whoever does not approve says why.
-	op := slices.Concat(reject, unsure)[0]
+	op = slices.Concat(reject, unsure)[0]
 	reasoning := op.Reasoning
 	if len(unsure) < len(ops) {
-		reasoning = joinSentences(fmt.Sprintf("The model was asked %d times and did not agree with itself: %d for, %d against, %d undecided.",
+		who := "The model was asked %d times and did not agree with itself"
+		if r.Panel != nil {
+			who = "%d models were asked and did not agree"
+		}
+		reasoning = joinSentences(fmt.Sprintf(who+": %d for, %d against, %d undecided.",
 			len(ops), len(approve), len(reject), len(ops)-len(approve)-len(reject)), reasoning)
 	}
 	open := noJudgement(TroubleCannotAssess, reasoning, *op.Model)
@@ -110,8 +136,7 @@ func averageMajority(majority, all []Opinion) Opinion {
 		sum += one.Confidence
 		calibrated = calibrated && one.Assurance == AssuranceLLMCalibrated
 	}
-	k, n := float64(len(majority)), float64(len(all))
-	op.Confidence = roundConfidence(min((k+1)/(n+2), sum/k))
+	op.Confidence = roundConfidence(min(sharedConfidence(len(majority), len(all)), sum/float64(len(majority))))
 	model := *op.Model
 	op.Model = &model
 	if !calibrated {
@@ -124,13 +149,11 @@ func averageMajority(majority, all []Opinion) Opinion {
 func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	model := *op.Model
 	model.Samples, model.Agreeing = len(all), agreeing
-	model.Calls, model.CacheHit = 0, true
+	model.addCosts(all)
 	stated := 0.0
 	for _, one := range all {
 		a := one.Model
 		stated += a.Stated
-		model.Calls += a.Calls
-		model.CacheHit = model.CacheHit && a.CacheHit
 		model.Lenient, model.Reasked = model.Lenient || a.Lenient, model.Reasked || a.Reasked
 		model.Shared = model.Shared || a.Shared
 		if model.Failure == "" {
@@ -138,12 +161,21 @@ func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 		}
 	}
 	model.Stated = stated / float64(len(all))
-	model.PromptTokens = sumSamples(all, func(a *ModelRecord) *int { return a.PromptTokens })
-	model.CompletionTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CompletionTokens })
-	model.CachedTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CachedTokens })
-	model.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 	op.Model = &model
 	return op
+}
+
+// addCosts makes calls, tokens and cost those of all answers.
+func (a *ModelRecord) addCosts(all []Opinion) {
+	a.Calls, a.CacheHit = 0, true
+	for _, one := range all {
+		a.Calls += one.Model.Calls
+		a.CacheHit = a.CacheHit && one.Model.CacheHit
+	}
+	a.PromptTokens = sumSamples(all, func(a *ModelRecord) *int { return a.PromptTokens })
+	a.CompletionTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CompletionTokens })
+	a.CachedTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CachedTokens })
+	a.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 }
 
 // sumSamples adds up samples that made a call; nil when one of them is unknown.

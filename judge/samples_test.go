@@ -68,7 +68,7 @@ func TestConsensus(t *testing.T) {
 		{"all are away", []Opinion{away, away, away}, said{Escalate, TroubleUnavailable, 0.5, AssuranceNone, 0}},
 		{"unreadable beats away", []Opinion{away, yes, unreadable}, said{Escalate, TroubleUnreadable, 0.5, AssuranceNone, 0}},
 	} {
-		op := combineSamples(tt.ops)
+		op := combineVotes(Rubric{}, tt.ops)
 		if diff := cmp.Diff(tt.want, said{op.Outcome, op.Trouble, op.Confidence, op.Assurance, op.Model.Agreeing}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
@@ -85,10 +85,10 @@ func TestConsensus(t *testing.T) {
 			t.Errorf("%s: again after %v", tt.name, op.RetryAfter)
 		}
 	}
-	if op := combineSamples([]Opinion{yes}); op.Model != yes.Model || op.Model.Samples != 0 {
+	if op := combineVotes(Rubric{}, []Opinion{yes}); op.Model != yes.Model || op.Model.Samples != 0 {
 		t.Errorf("one alone: %+v", op.Model)
 	}
-	if got := combineSamples([]Opinion{yes, no, yes}).Reasoning; !strings.Contains(got, "2 for, 1 against, 0 undecided") {
+	if got := combineVotes(Rubric{}, []Opinion{yes, no, yes}).Reasoning; !strings.Contains(got, "2 for, 1 against, 0 undecided") {
 		t.Error(got)
 	}
 	if yes.Model.Samples != 0 || no.Model.Samples != 0 {
@@ -108,14 +108,14 @@ func TestSamplesCost(t *testing.T) {
 		}
 		return op
 	}
-	got := combineSamples([]Opinion{sample(1, 10), sample(2, 30), sample(0)}).Model
+	got := combineVotes(Rubric{}, []Opinion{sample(1, 10), sample(2, 30), sample(0)}).Model
 	if got.Calls != 3 || *got.PromptTokens != 40 || *got.CompletionTokens != 40 || *got.CachedTokens != 40 || math.Abs(*got.CostUSD-0.04) > 1e-12 || got.CacheHit || !got.Reasked || got.Stated != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got = combineSamples([]Opinion{sample(1, 10), sample(1), sample(1, 30)}).Model; got.PromptTokens != nil || got.CostUSD != nil || got.Calls != 3 {
+	if got = combineVotes(Rubric{}, []Opinion{sample(1, 10), sample(1), sample(1, 30)}).Model; got.PromptTokens != nil || got.CostUSD != nil || got.Calls != 3 {
 		t.Errorf("%+v", got)
 	}
-	if got = combineSamples([]Opinion{sample(0), sample(0), sample(0, 5)}).Model; got.PromptTokens != nil || !got.CacheHit {
+	if got = combineVotes(Rubric{}, []Opinion{sample(0), sample(0), sample(0, 5)}).Model; got.PromptTokens != nil || !got.CacheHit {
 		t.Errorf("%+v", got)
 	}
 }
@@ -126,10 +126,10 @@ func TestSamplesRecordAFailure(t *testing.T) {
 	no, away, unreadable := in(objects(LayerModel, 0.7, "x")), in(troubled(TroubleUnavailable)), in(troubled(TroubleUnreadable))
 	away.Model.Failure, away.Model.Detail = "timeout", "took too long"
 	unreadable.Model.Failure = "refusal"
-	if got := combineSamples([]Opinion{no, away, no}).Model; got.Failure != "timeout" || got.Detail != "took too long" {
+	if got := combineVotes(Rubric{}, []Opinion{no, away, no}).Model; got.Failure != "timeout" || got.Detail != "took too long" {
 		t.Errorf("%+v", got)
 	}
-	if got := combineSamples([]Opinion{away, unreadable, no}).Model; got.Failure != "refusal" || got.Detail != "" {
+	if got := combineVotes(Rubric{}, []Opinion{away, unreadable, no}).Model; got.Failure != "refusal" || got.Detail != "" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -217,7 +217,7 @@ func TestSamplesNeverLoosen(t *testing.T) {
 			return in(model(rapid.Float64Range(0, 1).Draw(t, "c")))
 		})
 		ops := rapid.SliceOfN(draw, 3, 9).Draw(t, "samples")
-		got := combineSamples(ops)
+		got := combineVotes(Rubric{}, ops)
 		if sound, err := vetOpinion(LayerModel, got); err != nil || sound.Trouble != got.Trouble {
 			t.Fatalf("%v %s", err, sound.Reasoning)
 		}

@@ -178,9 +178,13 @@ type ModelRecord struct {
 	CompletionTokens *int     `json:"completionTokens,omitempty"`
 	CachedTokens     *int     `json:"cachedTokens,omitempty"`
 	CostUSD          *float64 `json:"costUSD,omitempty"`
-	// Samples and Agreeing are set when the model was asked several times.
+	// Samples and Agreeing are set when the model was asked several times, or several models
+	// were: how many answers were expected, and how many agree with what came of it.
 	Samples  int `json:"samples,omitempty"`
 	Agreeing int `json:"agreeing,omitempty"`
+	// Votes are what each model of a panel or cascade came to, in the order in which they are
+	// configured, those of the cascade first.
+	Votes []Vote `json:"votes,omitempty"`
 	// Refusals is how often the same question was refused before, RefusalLimit the
 	// number at which the loop guard steps in (0: never).
 	Refusals     int `json:"refusals,omitempty"`

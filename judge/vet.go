@@ -118,7 +118,12 @@ func recordFlawOf(a *ModelRecord) string {
 	for _, c := range a.Criteria {
 		size += len(c.ID) + len(c.Text) + len(c.Status) + len(c.Evidence) + len(c.Why) + len(c.Says)
 	}
+	for _, v := range a.Votes {
+		size += len(v.Model) + len(v.Failure)
+	}
 	switch {
+	case len(a.Votes) > MaxSamples+MaxStages:
+		return "has more votes than models can be asked"
 	case !(a.Stated >= 0 && a.Stated <= 1):
 		return fmt.Sprintf("states the confidence %v, which is not 0 to 1", a.Stated)
 	case a.CostUSD != nil && !(*a.CostUSD >= 0 && *a.CostUSD <= math.MaxFloat64):

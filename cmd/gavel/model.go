@@ -29,7 +29,7 @@ type modelFlags struct {
 	KeyFile     string        `name:"llm-key-file" placeholder:"FILE" help:"Read the API key from this file instead of the environment variable LLM_API_KEY."`
 	Thinking    string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
 	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask when the first is unavailable. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
-	Also        []string      `name:"llm-also" placeholder:"NAME" help:"A further model at the same URL that definitions may name. Repeatable."`
+	Also        []string      `name:"llm-also" placeholder:"NAME[@URL]" help:"A further model that definitions may name, as for panels and cascades. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY."`
 	For         []string      `name:"llm-for" placeholder:"SETTINGS" help:"What differs for one model: its name, then timeout=TIME (of one request), thinking=MODE, structured=RUNG, price-in=USD, price-out=USD, as in 'qwen3:8b timeout=45s thinking=low'. Repeatable."`
 	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How the model is made to answer in form: auto (the default) finds out; or json_schema, tool, json_object, prompt."`
 	Edition     string        `name:"llm-prompt" placeholder:"ID" help:"The edition of the prompt to ask with where a definition names none, such as v1. Default: the newest, or the newest that a calibration is bound to."`
@@ -181,26 +181,23 @@ func (f *modelFlags) configWith(key string) (llm.Config, error) {
 		return n
 	}
 	cfg := llm.Config{Deadline: f.Deadline, Parallel: f.Parallel, Private: f.AllowHTTP, CallerRequests: unlimited(f.ModelRate), CallerTokens: unlimited(f.ModelTokens)}
-	add := func(name, base, key string) string {
+	add := func(name, base, key string) {
 		cfg.Models = append(cfg.Models, llm.Model{
 			Name: name, ID: name, BaseURL: base, APIKey: key, Rung: rungOf(f.Structured), Thinking: f.Thinking,
 			PromptUSD: f.PriceIn, CompletionUSD: f.PriceOut,
 		})
-		return name
 	}
 	add(f.Model, f.BaseURL, key)
-	for _, name := range f.Also {
-		add(name, f.BaseURL, key)
-	}
-	for _, spec := range f.Fallbacks {
+	for i, spec := range slices.Concat(f.Also, f.Fallbacks) {
 		name, base, elsewhere := cutModel(spec)
-		use := key
 		if elsewhere {
-			use = os.Getenv(fallbackKeyVariable)
+			add(name, base, os.Getenv(fallbackKeyVariable))
 		} else {
-			base = f.BaseURL
+			add(name, f.BaseURL, key)
 		}
-		cfg.Fallbacks = append(cfg.Fallbacks, add(name, base, use))
+		if i >= len(f.Also) {
+			cfg.Fallbacks = append(cfg.Fallbacks, name)
+		}
 	}
 	for _, settings := range f.For {
 		if err := applySettings(cfg.Models, settings); err != nil {
@@ -370,8 +367,8 @@ func (f *modelFlags) list(log *slog.Logger) ([]string, error) {
 	if f.Model == "" {
 		return nil, f.withoutModel(log)
 	}
-	names := append([]string{f.Model}, f.Also...)
-	for _, spec := range f.Fallbacks {
+	names := []string{f.Model}
+	for _, spec := range slices.Concat(f.Also, f.Fallbacks) {
 		name, _, _ := cutModel(spec)
 		names = append(names, name)
 	}

@@ -46,7 +46,7 @@ func TestKeysStayWithTheirEndpoints(t *testing.T) {
 	t.Setenv(keyVariable, "first-key")
 	t.Setenv(fallbackKeyVariable, "other-key")
 	f := modelFlags{
-		Model: "a", BaseURL: "https://one.example", Also: []string{"b"}, Structured: "tool", Window: time.Hour,
+		Model: "a", BaseURL: "https://one.example", Also: []string{"b", "e@https://three.example/v1"}, Structured: "tool", Window: time.Hour,
 		Fallbacks: []string{"c", "d@https://two.example/v1"},
 	}
 	cfg, err := f.config(slog.New(slog.DiscardHandler))
@@ -55,7 +55,7 @@ func TestKeysStayWithTheirEndpoints(t *testing.T) {
 	}
 	want := map[string][2]string{
 		"a": {"https://one.example", "first-key"}, "b": {"https://one.example", "first-key"},
-		"c": {"https://one.example", "first-key"}, "d": {"https://two.example/v1", "other-key"},
+		"c": {"https://one.example", "first-key"}, "d": {"https://two.example/v1", "other-key"}, "e": {"https://three.example/v1", "other-key"},
 	}
 	if len(cfg.Models) != len(want) || strings.Join(cfg.Fallbacks, " ") != "c d" {
 		t.Fatalf("%+v", cfg)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -186,6 +187,7 @@ func (p reviewPage) criteria() {
 			continue
 		}
 		judged = true
+		p.votes(op.Model.Votes)
 		p.title("criteria, as the model " + op.Model.Model + " saw them")
 		for _, c := range op.Model.Criteria {
 			p.out.Printf("%s\n", p.out.Bold(c.Status))
@@ -203,6 +205,23 @@ func (p reviewPage) criteria() {
 	for _, c := range p.Criteria {
 		p.quote("- " + c)
 	}
+}
+
+// votes prints what each model of a panel or cascade came to.
+func (p reviewPage) votes(all []judge.Vote) {
+	if len(all) == 0 {
+		return
+	}
+	rows := [][]string{{"MODEL", "SAYS", "CONFIDENCE", "ASSURANCE", "TOOK"}}
+	for _, v := range all {
+		name := v.Model
+		if v.Stage {
+			name += " (cascade)"
+		}
+		rows = append(rows, []string{name, cmp.Or(string(v.Trouble), string(v.Outcome)), judge.FormatConfidence(v.Confidence), string(v.Assurance), shortDuration(v.Took.Duration())})
+	}
+	p.title("what each model said")
+	p.out.Table(rows)
 }
 
 func basisOf(basis string) string {

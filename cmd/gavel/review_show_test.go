@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -64,6 +65,7 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	p.Escalation.Opinions = []engine.Opinion{
 		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
 		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
+			Votes: []judge.Vote{{Model: "small", Stage: true, Outcome: judge.Reject, Confidence: 0.7}, {Model: "m", Outcome: judge.Escalate, Trouble: judge.TroubleUnreadable}},
 			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Basis: judge.BasisClaim}},
 		}},
 	}
@@ -73,6 +75,11 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	for line := range strings.Lines(b.String()) {
 		if strings.Contains(line, boast) && !strings.HasPrefix(line, "  | ") {
 			t.Errorf("somebody's words pass for gavel's: %q", line)
+		}
+	}
+	for _, row := range []string{`small \(cascade\) +reject +0.70`, `m +judge_unreadable`} {
+		if !regexp.MustCompile(row).MatchString(b.String()) {
+			t.Errorf("no %q in\n%s", row, &b)
 		}
 	}
 	if n := strings.Count(b.String(), "\n  | model: "); n != 1 {

@@ -188,7 +188,7 @@ func (a recordedAnswer) sameQuestion(now judge.Case) (bool, error) {
 		return false, err
 	}
 	at := slices.IndexFunc(then.Candidates, func(c judge.Candidate) bool { return c.Target == a.q.Event.Decision.Target })
-	if at < 0 || len(now.Candidates) != 1 || then.Rubric.Model != now.Rubric.Model || max(then.Rubric.Samples, 1) != max(now.Rubric.Samples, 1) {
+	if at < 0 || len(now.Candidates) != 1 || !then.Rubric.AsksLike(now.Rubric) {
 		return false, nil
 	}
 	target := then.Candidates[at]

@@ -162,6 +162,29 @@ var settingKeys = []keyGrammar{
 	{"onEvidenceMissing", "What happens when required evidence is unavailable. reject (the default), or escalate: a person may decide without it.", `{"enum":["reject","escalate"]}`},
 	{"review", "How an escalated decision waits for a person.", `{"$ref":"#/$defs/review"}`},
 	{"samples", "How many times the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
+	{"panel", "Several models that judge each move, instead of model and samples. Where they do not agree as rule demands, a person decides.", `{"$ref":"#/$defs/panel"}`},
+	{"cascade", "Models that are asked first, one after the other. One decides only where it approves with a calibrated confidence of at least acceptAbove; else the next is asked, and at last model, samples or panel. [] takes an inherited one away.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/stage"}}`},
+}
+
+var panelObject = objectGrammar{
+	name: "panel",
+	doc:  "Several models that judge the same move, each by itself. One that does not answer counts for neither side.",
+	keys: []keyGrammar{
+		{"models", "The names of two to nine models that an operator configured.", `{"type":"array","minItems":2,"maxItems":9,"uniqueItems":true,"items":{"type":"string","minLength":1}}`},
+		{"rule", "Which approvals approve: all (the default), majority (more than half of the models), or weighted (more than half of the weights). More than half against reject; anything between goes to a person.", `{"enum":["all","majority","weighted"]}`},
+		{"weights", "With weighted: a number above 0 for each model, in their order.", `{"type":"array","items":{"type":"number","exclusiveMinimum":0,"maximum":1000}}`},
+	},
+	required: []string{"models"},
+}
+
+var stageObject = objectGrammar{
+	name: "stage",
+	doc:  "One model of a cascade.",
+	keys: []keyGrammar{
+		{"model", "The name of a model that an operator configured, with a calibration.", `{"type":"string","minLength":1}`},
+		{"acceptAbove", "The calibrated confidence from which its approval decides. gavel eval tune --then finds it.", `{"type":"number","exclusiveMinimum":0.5,"maximum":1}`},
+	},
+	required: []string{"model", "acceptAbove"},
 }
 
 var routeObject = objectGrammar{
@@ -234,12 +257,10 @@ var retentionObject = objectGrammar{
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject, &stageObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{
-	"panel":        "a panel of models",
-	"cascade":      "a cascade of models",
 	"shadowModel":  "a shadow model",
 	"shadowModels": "shadow models",
 	"canary":       "a canary",

@@ -73,6 +73,7 @@ func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
 // beyondSchema are cases that a JSON Schema has no words for.
 var beyondSchema = []string{
 	"a criterion given twice", "a proof with a pattern that is none", "a proof from data with the basis evidence",
+	"panel and samples",
 	"hidden state name", "evidence twice", "a reference to nothing known", "a reference that is an expression",
 	"a reference that is not closed", "a timeout that is too long", "validator in a file", "a review that expires at once", "retention of a day",
 }
@@ -122,6 +123,12 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		}},
 		"/states/a/transitions/go/criteria/0/proof": {root.Defs["proof"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{"criteria":[{"text":"t","proof":{` + p + `}}]}}}}}`
+		}},
+		"/states/a/transitions/go/panel": {root.Defs["panel"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{"panel":{` + p + `}}}}}}`
+		}},
+		"/states/a/transitions/go/cascade/0": {root.Defs["stage"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{"cascade":[{` + p + `}]}}}}}`
 		}},
 		"/agents":            {root.Defs["agents"], func(p string) string { return `{"agents":{` + p + `}}` }},
 		"/retention":         {root.Defs["retention"], func(p string) string { return `{"retention":{` + p + `}}` }},

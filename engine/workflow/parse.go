@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -329,6 +330,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		Review:             p.parseReview(o),
 	}
 	s.Criteria, s.Proofs = p.parseCriteria(o)
+	s.Panel, s.Cascade = p.parsePanel(o), p.parseCascade(o)
 	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
 		p.rejectValue(o.Value("samples"), "samples must be an odd number from 1 to %d", judge.MaxSamples)
 	}
@@ -346,6 +348,56 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		p.rejectValue(o.Value("model"), "the model name is empty; leave the key out for the default model")
 	}
 	return s
+}
+
+func (p *parser) parsePanel(o *document.ObjectReader) *judge.Panel {
+	if !o.Has("panel") {
+		return nil
+	}
+	s := o.Object("panel")
+	p.checkKeys(s, &panelObject)
+	if s.Node() == nil {
+		return nil
+	}
+	panel := &judge.Panel{Models: s.Strings("models"), Rule: judge.PanelRule(s.Enum("rule", string(judge.RuleAll), string(judge.RuleMajority), string(judge.RuleWeighted)))}
+	for _, n := range s.Items("weights") {
+		weight, err := strconv.ParseFloat(n.Text, 64)
+		if n.Kind != document.Number || err != nil {
+			p.addIssue("type", n, n.Line, "expected a number, got %s", n.Kind)
+			return nil
+		}
+		panel.Weights = append(panel.Weights, weight)
+	}
+	if err := panel.Validate(); err != nil && s.Has("models") {
+		p.rejectValue(s.Node(), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	for _, other := range []string{"model", "samples"} {
+		if o.Has(other) {
+			p.rejectValue(o.Value(other), "a panel judges instead of %s; remove one of the two", other)
+		}
+	}
+	return panel
+}
+
+// parseCascade reads the stages of a cascade, nil when absent.
+func (p *parser) parseCascade(o *document.ObjectReader) []judge.Stage {
+	if !o.Has("cascade") {
+		return nil
+	}
+	stages := []judge.Stage{}
+	for _, item := range o.Items("cascade") {
+		s := p.Sub(item)
+		p.checkKeys(s, &stageObject)
+		model, above := s.String("model"), s.FloatPtr("acceptAbove")
+		if above == nil || !s.Has("model") {
+			continue // reported as missing
+		}
+		stages = append(stages, judge.Stage{Model: model, AcceptAbove: *above})
+	}
+	if err := judge.ValidateCascade(stages); err != nil {
+		p.rejectValue(o.Value("cascade"), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return stages
 }
 
 // Assurances are what a definition may require, in rising order.

@@ -49,6 +49,15 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		setIfGiven(&r.Content, s.Content)
 		setIfGiven(&r.OnEvidenceMissing, s.OnEvidenceMissing)
 		setIfGiven(&r.OnJudgeUnavailable, s.OnJudgeUnavailable)
+		switch {
+		case s.Model != nil: // it replaces a panel, be that inherited or set before
+			r.Panel = nil
+		case s.Panel != nil:
+			r.Panel, r.Model, r.Samples = s.Panel, "", 0
+		}
+		if s.Cascade != nil {
+			r.Cascade = s.Cascade
+		}
 	}
 	r.Criteria = joinCriteria(base.Criteria, own.Criteria)
 	r.Proofs = joinProofs(base.Proofs, own.Proofs)
@@ -73,9 +82,12 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	var names []string
 	d.visitTransitions(func(_ *State, t *Transition) {
-		r := d.resolveRubric(t.Judge, overlays)
-		if r.Enabled && r.UseLLM && !slices.Contains(names, r.Model) {
-			names = append(names, r.Model)
+		if r := d.resolveRubric(t.Judge, overlays); r.Enabled && r.UseLLM {
+			for _, name := range r.Models() {
+				if !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
 		}
 	})
 	return names
@@ -85,7 +97,7 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 // model, and nothing that only a transition could meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
-	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Prompt, r.Samples = false, nil, nil, "", "", 0
+	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Prompt, r.Samples, r.Panel, r.Cascade = false, nil, nil, "", "", 0, nil, nil
 	r.RequireAssurance, r.Risk, r.OnEvidenceMissing, r.Content = judge.AssuranceNone, judge.RiskNormal, "", judge.ContentFlag
 	return r
 }

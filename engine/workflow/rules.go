@@ -36,7 +36,7 @@ func listLintRules() []Rule {
 		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},
 		{"llm-without-model", w, "The judge needs a model that is not configured.", checkModels},
 		{"model-not-asked", w, "A move without data on an empty context leaves the model nothing to judge, and no criterion applies: the other layers decide alone.", checkBlankMoves},
-		{"criteria-without-llm", w, "Criteria, a reference, exemplars or samples are given where no model judges.", checkCriteria},
+		{"criteria-without-llm", w, "Criteria, a reference, exemplars, samples, a panel or a cascade are given where no model judges.", checkCriteria},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"outage-refuses", n, "A criterion takes a quote from fetched evidence, so the structural fallback cannot approve.", checkOutage},
 		{"shrunk-confidence", n, "With strictMode an uncalibrated model has to state more confidence than minConfidence says, because what it states is shrunk.", checkShrunk},
@@ -312,10 +312,25 @@ func checkModels(s *linter) {
 		case !r.Enabled || !r.UseLLM:
 		case len(s.models) == 0:
 			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM needs a model and none is configured: without one %s", describeWithoutModel(r))
-		case r.Model != "" && !slices.Contains(s.models, r.Model):
-			s.addIssue(s.settingPath(from, t, "model"), "the model %s is not configured%s", quoteName(r.Model), s.suggestKnown(r.Model, s.models))
+		default:
+			for _, name := range r.Models() {
+				if name != "" && !slices.Contains(s.models, name) {
+					s.addIssue(s.settingPath(from, t, keyOfModel(r, name)), "the model %s is not configured%s", quoteName(name), s.suggestKnown(name, s.models))
+				}
+			}
 		}
 	})
+}
+
+// keyOfModel is the setting that names a model.
+func keyOfModel(r judge.Rubric, name string) string {
+	switch {
+	case slices.ContainsFunc(r.Cascade, func(s judge.Stage) bool { return s.Model == name }):
+		return "cascade"
+	case r.Panel != nil:
+		return "panel"
+	}
+	return "model"
 }
 
 // checkBlankMoves follows the moves that need neither data nor context from the start on, to
@@ -391,6 +406,8 @@ func checkCriteria(s *linter) {
 			{"exemplars", len(t.Exemplars) > 0},
 			{"prompt", t.Judge.Prompt != nil},
 			{"samples", t.Judge.Samples != nil},
+			{"panel", t.Judge.Panel != nil},
+			{"cascade", len(t.Judge.Cascade) > 0},
 		} {
 			if given.is {
 				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s has no effect where no model judges; add \"useLLM\": true", given.key)
@@ -428,7 +445,10 @@ func checkApprovable(s *linter) {
 		if text := r.EvidenceOnly(); asks && text != "" && len(t.Evidence) == 0 {
 			s.addIssue(s.settingPath(from, t, "criteria"), "only a quote from fetched evidence proves %s, and this transition fetches none: it is never met; add \"evidence\"", quoteName(text))
 		}
-		if asks && r.StrictMode && r.MinConfidence > bestUncalibrated {
+		if best := r.BestTogether(); asks && r.StrictMode && r.MinConfidence > best && len(r.Cascade) == 0 {
+			s.addIssue(s.settingPath(from, t, "minConfidence"),
+				"with strictMode nothing is approved below %v, and %d answers give at most %.3f; lower it, or ask more often", r.MinConfidence, r.Answers(), best)
+		} else if asks && r.StrictMode && r.MinConfidence > bestUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
 				"with strictMode nothing is approved below %v, and an uncalibrated model gives at most %.3f; lower it", r.MinConfidence, bestUncalibrated)
 		}

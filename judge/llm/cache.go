@@ -44,7 +44,7 @@ func withCache(next Completer, first string, ttl time.Duration, entries int) Com
 }
 
 func keyOf(req Request, first string) string {
-	return cmp.Or(req.Model, first) + "\x00" + req.Key
+	return fmt.Sprint(cmp.Or(req.Model, first), "\x00", req.Alone, "\x00", req.Key)
 }
 
 // clone shares nothing: no caller sees what another does to a reply.
@@ -78,11 +78,12 @@ func withSharing(next Completer, limit time.Duration) Completer {
 		if req.Key == "" {
 			return next.Complete(ctx, req)
 		}
-		for end := time.Now().Add(limit - limit/100); ; {
+		left := req.timeOf(limit)
+		for end := time.Now().Add(left - left/100); ; {
 			began := false
 			done := calls.DoChan(keyOf(req, ""), func() (any, error) {
 				began = true
-				return runShared(context.WithoutCancel(ctx), next, req, time.Until(end)), nil
+				return runShared(context.WithoutCancel(ctx), next, req, time.Until(end), limit), nil
 			})
 			var result singleflight.Result
 			select {
@@ -105,13 +106,13 @@ func withSharing(next Completer, limit time.Duration) Completer {
 	})
 }
 
-func runShared(ctx context.Context, next Completer, req Request, limit time.Duration) (call *sharedCall) {
+func runShared(ctx context.Context, next Completer, req Request, limit, whole time.Duration) (call *sharedCall) {
 	call = &sharedCall{}
 	defer func() {
 		if p := recover(); p != nil { // uncaught in this goroutine it would end the process
 			call.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
 		}
 	}()
-	call.reply, call.err = completeBefore(ctx, next, req, limit, deadlineError(limit))
+	call.reply, call.err = completeBefore(ctx, next, req, limit, deadlineError(whole/req.parts()))
 	return call
 }

@@ -20,7 +20,7 @@ func withChain(models map[string]*backend, first string, fallbacks []string) Com
 		}
 		line := []*backend{model}
 		for _, name := range fallbacks {
-			if name != req.Model {
+			if name != req.Model && !req.Alone {
 				line = append(line, models[name])
 			}
 		}
@@ -107,9 +107,19 @@ func withDeadline(next Completer, limit time.Duration) Completer {
 		if err := parent.Err(); err != nil {
 			return Reply{}, err
 		}
-		return completeBefore(parent, next, req, limit, deadlineError(limit))
+		return completeBefore(parent, next, req, req.timeOf(limit), deadlineError(limit/req.parts()))
 	})
 }
+
+// timeOf is how much of a decision's time the question has.
+func (r Request) timeOf(limit time.Duration) time.Duration {
+	if !r.Began.IsZero() {
+		limit = max(limit-time.Since(r.Began), 0)
+	}
+	return limit / r.parts()
+}
+
+func (r Request) parts() time.Duration { return time.Duration(max(r.Share, 1)) }
 
 // completeBefore asks with a time limit of our own, for which late is the error. An
 // ended context of the caller's is returned as it is.

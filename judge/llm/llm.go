@@ -36,6 +36,13 @@ type Request struct {
 	// Model is the Name of a configured Model; "" is the first one. Decorators below
 	// the chain always see a name.
 	Model string
+	// Alone asks no other model when this one cannot be had.
+	Alone bool
+	// Began, when not zero, is when the first of several questions of one decision was asked: they
+	// have one deadline together. Share above 1 leaves part of the time that is left for questions
+	// that come after this one: it gets one part of so many.
+	Began time.Time
+	Share int
 	// System and User are the two messages. System is the same for every case of a
 	// transition, so that providers can cache it.
 	System, User string

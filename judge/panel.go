@@ -1,0 +1,245 @@
+package judge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Panel is several models that judge the same move, each by itself: none stands in for another.
+type Panel struct {
+	// Models are 2 to MaxSamples different ones.
+	Models []string  `json:"models"`
+	Rule   PanelRule `json:"rule,omitempty"`
+	// Weights go with RuleWeighted, one above zero for each model.
+	Weights []float64 `json:"weights,omitempty"`
+}
+
+// PanelRule says which answers of a panel approve. More than half, of the models or of their
+// weights, always rejects, and anything between goes to a person. A model without an answer counts
+// among all, and for neither side.
+type PanelRule string
+
+// The rules: all approve ("" too), more than half of the models, more than half of the weights.
+const (
+	RuleAll      PanelRule = "all"
+	RuleMajority PanelRule = "majority"
+	RuleWeighted PanelRule = "weighted"
+)
+
+// Stage is a model that is asked before the others. It decides only if it approves with a
+// calibrated confidence of at least AcceptAbove; whatever else it says counts for nothing.
+type Stage struct {
+	Model       string  `json:"model"`
+	AcceptAbove float64 `json:"acceptAbove"`
+}
+
+// MaxStages is the longest cascade.
+const MaxStages = 3
+
+func (s Stage) accepts(op Opinion) bool {
+	return op.Outcome == Approve && op.Assurance == AssuranceLLMCalibrated && op.Confidence >= s.AcceptAbove
+}
+
+// Vote is what one model of a panel or cascade came to.
+type Vote struct {
+	Model string `json:"model"`
+	// Stage is true for a model of the cascade: it decided alone, or counts for nothing.
+	Stage      bool      `json:"stage,omitempty"`
+	Outcome    Outcome   `json:"outcome"`
+	Confidence float64   `json:"confidence"`
+	Assurance  Assurance `json:"assurance"`
+	// Trouble says why there is no judgement, Failure what failed.
+	Trouble Trouble               `json:"trouble,omitempty"`
+	Failure string                `json:"failure,omitempty"`
+	Calls   int                   `json:"calls"`
+	CostUSD *float64              `json:"costUSD,omitempty"`
+	Took    document.Milliseconds `json:"tookMs"`
+}
+
+func voteOf(name string, stage bool, op Opinion) Vote {
+	return Vote{
+		Model: name, Stage: stage, Outcome: op.Outcome, Confidence: op.Confidence, Assurance: op.Assurance, Trouble: op.Trouble,
+		Failure: op.Model.Failure, Calls: op.Model.Calls, CostUSD: op.Model.CostUSD, Took: document.Milliseconds(op.Took),
+	}
+}
+
+// Models are all that may be asked about a case, "" being the default one.
+func (r Rubric) Models() []string {
+	var names []string
+	for _, s := range r.Cascade {
+		names = append(names, s.Model)
+	}
+	if r.Panel != nil {
+		return append(names, r.Panel.Models...)
+	}
+	return append(names, r.Model)
+}
+
+// votes are the models that are asked when no stage of the cascade has decided, one for each answer.
+func (r Rubric) votes() []string {
+	if r.Panel != nil {
+		return r.Panel.Models
+	}
+	return slices.Repeat([]string{r.Model}, max(r.Samples, 1))
+}
+
+// Answers is how many models, or times one, are asked when no stage of the cascade has decided.
+func (r Rubric) Answers() int { return len(r.votes()) }
+
+// BestTogether is the most confidence that so many answers give when all agree.
+func (r Rubric) BestTogether() float64 {
+	if n := r.Answers(); n > 1 {
+		return sharedConfidence(n, n)
+	}
+	return 1
+}
+
+// sharedConfidence is what k of n answers say by their number (Laplace's rule of succession).
+func sharedConfidence(k, n int) float64 { return roundConfidence(float64(k+1) / float64(n+2)) }
+
+// AsksLike reports whether the same models are asked, as often, under the same rules.
+func (r Rubric) AsksLike(other Rubric) bool {
+	return slices.Equal(r.Cascade, other.Cascade) && reflect.DeepEqual(r.Panel, other.Panel) && slices.Equal(r.votes(), other.votes())
+}
+
+// weights says how much each answer counts.
+func (r Rubric) weights(n int) []float64 {
+	if r.Panel != nil && r.Panel.Rule == RuleWeighted && len(r.Panel.Weights) == n {
+		return r.Panel.Weights
+	}
+	return slices.Repeat([]float64{1}, n)
+}
+
+// Validate says what is wrong with a panel; nil is a good one, and none.
+func (p *Panel) Validate() error {
+	if p == nil {
+		return nil
+	}
+	var errs []error
+	if n := len(p.Models); n < 2 || n > MaxSamples {
+		errs = append(errs, fmt.Errorf("panel.models names %d models; name 2 to %d", n, MaxSamples))
+	}
+	if i := findRepeated(p.Models); i >= 0 {
+		errs = append(errs, fmt.Errorf("panel.models names %.80q twice; samples asks one model several times", p.Models[i]))
+	}
+	if slices.Contains(p.Models, "") {
+		errs = append(errs, errors.New("panel.models has an empty name"))
+	}
+	switch p.Rule {
+	case "", RuleAll, RuleMajority, RuleWeighted:
+	default:
+		errs = append(errs, fmt.Errorf("panel.rule %.40q is unknown; use %q, %q or %q", p.Rule, RuleAll, RuleMajority, RuleWeighted))
+	}
+	switch {
+	case p.Rule != RuleWeighted && p.Weights != nil:
+		errs = append(errs, fmt.Errorf("panel.weights count only with rule %q", RuleWeighted))
+	case p.Rule == RuleWeighted && len(p.Weights) != len(p.Models):
+		errs = append(errs, fmt.Errorf("panel.weights has %d numbers for %d models; give one for each", len(p.Weights), len(p.Models)))
+	}
+	for _, w := range p.Weights {
+		if !(w > 0 && w <= maxWeight) {
+			errs = append(errs, fmt.Errorf("panel.weights has %v; a weight is above 0 and at most %d", w, maxWeight))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const maxWeight = 1000
+
+// ValidateCascade says what is wrong with a cascade.
+func ValidateCascade(stages []Stage) error {
+	var errs []error
+	if len(stages) > MaxStages {
+		errs = append(errs, fmt.Errorf("cascade has %d stages; use at most %d", len(stages), MaxStages))
+	}
+	for i, s := range stages {
+		if s.Model == "" {
+			errs = append(errs, fmt.Errorf("cascade[%d].model is empty", i))
+		}
+		if !(s.AcceptAbove > 0.5 && s.AcceptAbove <= 1) {
+			errs = append(errs, fmt.Errorf("cascade[%d].acceptAbove is %v, must be above 0.5 and at most 1", i, s.AcceptAbove))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func findRepeated(names []string) int {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// askedOf is how one model is asked.
+type askedOf struct {
+	model  string
+	sample int
+	// alone asks no other model when this one cannot be had.
+	alone bool
+	// began is when the first question of the decision was asked, and share how many parts of the
+	// time that is left since then it has to leave for others, with its own.
+	began time.Time
+	share int
+}
+
+// askCascade asks one stage after the other until one decides. All opinions are returned; accepted
+// says that the last one decides. The error is the context's, or a bug.
+func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (ops []Opinion, accepted bool, err error) {
+	for i, s := range c.Rubric.Cascade {
+		op, err := m.askMember(ctx, c, askedOf{s.Model, 0, true, began, len(c.Rubric.Cascade) - i + 1})
+		if _, busy := errors.AsType[*BusyError](err); err != nil && !busy {
+			return nil, false, err
+		}
+		ops = append(ops, op)
+		if s.accepts(op) {
+			return ops, true, nil
+		}
+	}
+	return ops, false, nil
+}
+
+// askMember asks one model as if there were no panel and no cascade.
+func (m *modelLayer) askMember(ctx context.Context, c Case, of askedOf) (Opinion, error) {
+	c.Rubric.Model, c.Rubric.Panel, c.Rubric.Cascade = of.model, nil, nil
+	asked := time.Now()
+	op, err := m.askModel(ctx, c, of)
+	op.Took = time.Since(asked)
+	return op, err
+}
+
+// settleVotes is the opinion that the answers of a case come to, with what each of them was and
+// all of them cost. stages are those of the cascade; where accepted, the last one decides.
+func settleVotes(r Rubric, stages []Opinion, accepted bool, ops []Opinion) Opinion {
+	var op Opinion
+	if accepted {
+		op = stages[len(stages)-1]
+	} else {
+		op = combineVotes(r, ops)
+	}
+	if r.Panel == nil && len(r.Cascade) == 0 {
+		return op
+	}
+	model := *op.Model
+	for i, s := range stages {
+		model.Votes = append(model.Votes, voteOf(r.Cascade[i].Model, true, s))
+	}
+	for i, o := range ops {
+		model.Votes = append(model.Votes, voteOf(cmp.Or(r.votes()[i], o.Model.Model), false, o))
+	}
+	model.addCosts(slices.Concat(stages, ops))
+	if r.Panel != nil && !accepted {
+		model.Model = strings.Join(r.Panel.Models, " + ")
+	}
+	op.Model = &model
+	return op
+}
