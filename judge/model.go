@@ -287,7 +287,7 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		return m.Random(), m.Random()
 	}
 	rubric := c.Rubric
-	rubric.Content, rubric.Prompt = ContentFlag, "" // the model does not see the policy, and sees the prompt
+	rubric.Content, rubric.Prompt, rubric.Model = ContentFlag, "", "" // the model sees no policy and no name; the prompt it sees
 	visible, err := json.Marshal(struct {
 		Workflow, State, Action string
 		About                   About

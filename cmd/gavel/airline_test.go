@@ -117,7 +117,7 @@ func TestAirlineGate(t *testing.T) {
 	t.Parallel()
 	records := airlineRecords(t)
 	cases, build := airlineCases(t, records), airlineBuilder()
-	decide := decideEval(plainSandbox(t), nil, "")
+	decide := decideEval(plainSandbox(t), nil, evalCell{})
 	strata, hits, unseen := map[string]*airlineCount{}, map[string]int{}, []string(nil)
 	for i, r := range records {
 		c := cases[i]

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,10 +15,10 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
-	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -51,7 +49,8 @@ type evalRunCmd struct {
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
 	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
-	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1, v2 or v3. Several are run one after the other and compared with the first."`
+	Models     []string      `name:"model" placeholder:"NAME" help:"Measure this model, whatever the definitions say. Several, or several prompts, make a matrix: each model with each prompt. Default: --llm-model."`
+	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1, v2 or v3. Repeatable."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
@@ -70,34 +69,37 @@ type evalRunCmd struct {
 func (evalRunCmd) Help() string {
 	return `Every case goes through the real pipeline; evidence is what the case gives, nothing is
 fetched. Without a network, the model's answers come from a cassette. The false-approve rate
-comes first, with the upper bound that the cases can show.
+comes first, with the upper bound that the cases can show; the last line says PASSED or
+FAILED, and which gates did not hold.
 
 Examples:
 
     gavel eval run --structural testdata/golden
     gavel eval run --mode record --cassette tape.jsonl --llm-model gpt-5-mini cases.jsonl
     gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
-    gavel eval run --mode record --cassette tape.jsonl --prompt v2,v3 --llm-model gpt-5-mini cases.jsonl
+    gavel eval run --cassette tape.jsonl --model gpt-5-mini,qwen3 --prompt v2,v3 --out matrix.html cases.jsonl
     gavel eval run --foreign judgements.jsonl
 
-A model that is busy or cannot be reached has not answered: the case is asked again up to
-three times, when the endpoint says. What is left then makes the run incomplete.
-
-A run that is stopped (Ctrl-C) reports the cases that were judged; --out FILE.jsonl has each
-of them as soon as it is, with the prompt and the model's words. To go on, run the same
-command with --mode record-missing and the same --cassette: only what has no answer yet is
-asked. The last line says PASSED or FAILED, and which gates did not hold.
+A case is asked again up to three times where the model is busy. A run that is stopped (Ctrl-C)
+reports what was judged; the same command with --mode record-missing and the same --cassette
+goes on, and asks only what has no answer yet. --out FILE.jsonl has each result at once.
+Several models and prompts make a matrix, which passes when all gates hold in each cell and none
+is significantly worse than the first.
 
 Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too much failed,
 4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
 }
 
-func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
+func (c *evalRunCmd) Run(ctx context.Context, con *console) (err error) {
 	options, gates, err := c.settings()
 	if err != nil {
 		return err
 	}
 	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
+		return err
+	}
+	cells, err := c.cells()
+	if err != nil {
 		return err
 	}
 	before, err := c.readBaseline()
@@ -117,39 +119,43 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) error {
 	if err := set.sameAs(ctx, before); err != nil {
 		return err
 	}
-	all, err := c.measure(ctx, con, set, options)
-	switch {
-	case err != nil:
+	bench, err := c.openBench(con, set, options, len(cells))
+	if err != nil {
 		return err
-	case len(all) > 1:
-		return c.compareAll(con, all, gates)
 	}
-	return c.conclude(con, all[0], gates, before)
+	defer func() { err = errors.Join(err, bench.Close()) }()
+	if len(cells) > 1 {
+		return bench.runMatrix(ctx, con, cells, gates)
+	}
+	m, err := bench.measure(ctx, cells[0])
+	if err != nil {
+		return err
+	}
+	return c.conclude(con, bench.out, m, gates, before)
 }
 
 // lineFiles are the files of --out that get a line for each result as it comes.
 type lineFiles []*os.File
 
-// openLineFiles creates those among the paths.
-func openLineFiles(paths []string) (files lineFiles, err error) {
+// splitLineFiles creates them, and returns the other paths.
+func splitLineFiles(paths []string) (files lineFiles, rest []string, err error) {
 	for _, path := range paths {
-		if !isLineFile(path) {
+		if filepath.Ext(path) != ".jsonl" {
+			rest = append(rest, path)
 			continue
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {
-			return nil, errors.Join(term.UnknownErrorf("", "cannot write the results: %w", err), files.Close())
+			return nil, nil, errors.Join(term.UnknownErrorf("", "cannot write the results: %w", err), files.Close())
 		}
 		files = append(files, f)
 	}
-	return files, nil
+	return files, rest, nil
 }
 
-func isLineFile(path string) bool { return filepath.Ext(path) == ".jsonl" }
-
-func (f lineFiles) write(c eval.Case, results []eval.Result) error {
+func (f lineFiles) write(cell string, c eval.Case, results []eval.Result) error {
 	var b bytes.Buffer
-	err := eval.WriteLines(&b, c, results)
+	err := eval.WriteLines(&b, cell, c, results)
 	for _, file := range f {
 		_, failed := file.Write(b.Bytes())
 		err = errors.Join(err, failed)
@@ -186,20 +192,6 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	}
 	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave it out for no limit", "--max-calls, --max-cost and --max-time are above 0")
-	}
-	for i, name := range c.Prompts {
-		if c.Prompts[i], err = prompts.Find(name); err != nil {
-			return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--prompt: %w", err)
-		}
-		if slices.Contains(c.Prompts[:i], c.Prompts[i]) {
-			return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--prompt: %s is named twice", c.Prompts[i])
-		}
-	}
-	if c.Structural && len(c.Prompts) > 0 {
-		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave one of them out", "--structural asks no model, and --prompt says with what one is asked")
-	}
-	if len(c.Prompts) > 1 && c.Baseline != "" {
-		return eval.Options{}, eval.Gates{}, term.UsageErrorf("leave --baseline out, or name one prompt", "of several prompts the first is the baseline")
 	}
 	o := eval.Options{Pool: c.Pool, Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
@@ -259,98 +251,114 @@ func (c *evalRunCmd) openModel(con *console) (*model, error) {
 	return c.openMeasured(con.log, c.Mode, c.Tape)
 }
 
-// measure runs the cases past the judge, once for each prompt that is asked for, and past the
-// pipeline without a model. A run that is stopped has no later ones.
-func (c *evalRunCmd) measure(ctx context.Context, con *console, set goldenSet, o eval.Options) (all []eval.Measurement, err error) {
-	with, err := c.openModel(con)
-	if err != nil {
-		return nil, err
+// evalBench is what the cells of a run share.
+type evalBench struct {
+	cmd        *evalRunCmd
+	out        []string // paths of --out that are written at the end
+	set        goldenSet
+	options    eval.Options
+	model      *model // nil: none is asked
+	box        *embed.Sandbox
+	lines      lineFiles
+	progress   *term.Progress
+	builder    *caseBuilder
+	cells      int
+	structural []eval.Result // of the pipeline without a model, once it has run
+}
+
+func (c *evalRunCmd) openBench(con *console, set goldenSet, o eval.Options, cells int) (b *evalBench, err error) {
+	b = &evalBench{
+		cmd: c, set: set, options: o, progress: con.err.NewProgress(), cells: cells,
+		builder: &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()}, //nolint:gosec // any number is a seed
 	}
-	defer func() { err = errors.Join(err, with.Close()) }()
-	box, err := newSandbox(con.log)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = box.Close() }() // the workers hold nothing
-	progress := con.err.NewProgress()
-	builder := &caseBuilder{set: set, seed: int64(c.Seed), definitions: newDefinitionCache()} //nolint:gosec // any number is a seed
-	run := func(layer judge.Layer, prompt string, repeats int, budget eval.Budget, add func(eval.Case, []eval.Result) error) error {
-		runner := eval.Runner{Build: builder.build, Decide: decideEval(box.Compiler, layer, prompt), Workers: c.Workers, Repeats: repeats, Retries: 3, Replay: c.CassetteFor == string(llm.CassetteReplay), Budget: budget, Progress: func(done int) {
-			if done == set.n {
-				progress.Finish(fmt.Sprintf("%d of %d cases", done, set.n))
-				return
-			}
-			progress.Update("%d of %d cases", done, set.n)
-		}}
-		return runner.Run(ctx, set.all(ctx), add)
-	}
-	about := eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: c.Remarks}
-	var layer judge.Layer
-	if with != nil {
-		about.Judge, about.Mode = "model "+c.Model, c.CassetteFor
-		if layer, err = with.measured(false); err != nil {
-			return nil, err
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
 		}
-		err = run(nil, "", 1, eval.Budget{}, func(of eval.Case, results []eval.Result) error {
-			o.Structural = append(o.Structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
+	}()
+	if b.model, err = c.openModel(con); err != nil {
+		return b, err
+	}
+	if b.box, err = newSandbox(con.log); err != nil {
+		return b, err
+	}
+	b.lines, b.out, err = splitLineFiles(c.Out)
+	return b, err
+}
+
+func (b *evalBench) Close() error {
+	if b.box != nil {
+		_ = b.box.Close() // the workers hold nothing
+	}
+	return errors.Join(b.lines.Close(), b.model.Close())
+}
+
+func (b *evalBench) run(ctx context.Context, cell evalCell, layer judge.Layer, r eval.Runner, add func(eval.Case, []eval.Result) error) error {
+	r.Build, r.Decide, r.Workers = b.builder.build, decideEval(b.box.Compiler, layer, cell), b.cmd.Workers
+	r.Retries, r.Replay = 3, b.cmd.CassetteFor == string(llm.CassetteReplay)
+	r.Progress = func(done int) {
+		line := strings.TrimSpace(fmt.Sprintf("%s %d of %d cases", cell.name(), done, b.set.n))
+		if done == b.set.n {
+			b.progress.Finish(line)
+			return
+		}
+		b.progress.Update("%s", line)
+	}
+	return r.Run(ctx, b.set.all(ctx), add)
+}
+
+// measure runs the cases past the judge of a cell, and once past the pipeline without a model.
+func (b *evalBench) measure(ctx context.Context, cell evalCell) (m eval.Measurement, err error) {
+	c := b.cmd
+	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: slices.Clone(c.Remarks)}
+	ledger := eval.Ledger{ViewBytes: eval.MaxViews / b.cells}
+	keep := func(of eval.Case, results []eval.Result) error {
+		ledger.Add(of, results)
+		return b.lines.write(cell.name(), of, results)
+	}
+	if b.model == nil {
+		err = b.run(ctx, cell, nil, eval.Runner{Repeats: c.Repeat, Budget: eval.Budget{Time: c.MaxTime}}, keep)
+		b.structural = ledger.Results
+	} else {
+		m.About.Judge, m.About.Mode = "model "+cmp.Or(cell.model, c.Model), c.CassetteFor
+		if cell.prompt != "" {
+			m.About.Judge += ", prompt " + cell.prompt
+		}
+		err = b.measureModel(ctx, cell, keep)
+	}
+	if ctx.Err() != nil && len(ledger.Cases) > 0 {
+		done := len(ledger.Cases)
+		m.About.Remarks = append(m.About.Remarks, fmt.Sprintf("The run was stopped after %d of %d cases.", done, b.set.n))
+		err = addUnjudged(context.WithoutCancel(ctx), b.set, &ledger, done)
+	}
+	if err != nil {
+		return m, interruption(err)
+	}
+	m.Cases, m.Results, m.Views, m.SystemPrompts = ledger.Cases, ledger.Results, ledger.Views(), ledger.SystemPrompts
+	m.About.Prompts = promptsOf(m.Results)
+	o := b.options
+	o.Structural = b.structural
+	m.Report = eval.Evaluate(m.Cases, m.Results, o)
+	return m, nil
+}
+
+func (b *evalBench) measureModel(ctx context.Context, cell evalCell, keep func(eval.Case, []eval.Result) error) error {
+	layer, err := b.model.measured(false)
+	if err != nil {
+		return err
+	}
+	if b.structural == nil {
+		err := b.run(ctx, evalCell{}, nil, eval.Runner{}, func(of eval.Case, results []eval.Result) error {
+			b.structural = append(b.structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
 			return nil
 		})
 		if err != nil {
-			return nil, interruption(err)
+			return err
 		}
 	}
-	each := c.Prompts
-	if len(each) == 0 {
-		each = []string{""}
-	}
-	n := len(each)
-	budget := eval.Budget{Calls: (c.MaxCalls + n - 1) / n, CostUSD: c.MaxCost / float64(n), Time: c.MaxTime / time.Duration(n)}
-	for _, prompt := range each {
-		m := eval.Measurement{About: about}
-		if prompt != "" {
-			m.About.Judge += ", prompt " + prompt
-		}
-		lines, err := openLineFiles(c.outFor(prompt))
-		if err != nil {
-			return nil, err
-		}
-		var ledger eval.Ledger
-		err = run(layer, prompt, c.Repeat, budget, func(of eval.Case, results []eval.Result) error {
-			ledger.Add(of, results)
-			return lines.write(of, results)
-		})
-		if ctx.Err() != nil && len(ledger.Cases) > 0 {
-			done := len(ledger.Cases)
-			m.About.Remarks = append(slices.Clip(m.About.Remarks), fmt.Sprintf("The run was stopped after %d of %d cases.", done, set.n))
-			err = addUnjudged(context.WithoutCancel(ctx), set, &ledger, done)
-		}
-		if err = errors.Join(err, lines.Close()); err != nil {
-			return nil, interruption(err)
-		}
-		if with == nil {
-			o.Structural = ledger.Results
-		}
-		m.Cases, m.Results, m.Views, m.SystemPrompts = ledger.Cases, ledger.Results, ledger.Views(), ledger.SystemPrompts
-		m.About.Prompts = promptsOf(m.Results)
-		m.Report = eval.Evaluate(m.Cases, m.Results, o)
-		if all = append(all, m); ctx.Err() != nil {
-			break
-		}
-	}
-	return all, nil
-}
-
-// outFor are the files of --out for a prompt: of several each has its own, as results.v2.json.
-func (c *evalRunCmd) outFor(prompt string) []string {
-	if len(c.Prompts) < 2 {
-		return slices.Clone(c.Out)
-	}
-	var out []string
-	for _, file := range c.Out {
-		extension := filepath.Ext(file)
-		out = append(out, strings.TrimSuffix(file, extension)+"."+path.Base(prompt)+extension)
-	}
-	return out
+	n := b.cells // share what may be spent equally
+	budget := eval.Budget{Calls: (b.cmd.MaxCalls + n - 1) / n, CostUSD: b.cmd.MaxCost / float64(n), Time: b.cmd.MaxTime / time.Duration(n)}
+	return b.run(ctx, cell, layer, eval.Runner{Repeats: b.cmd.Repeat, Budget: budget}, keep)
 }
 
 // addUnjudged adds the cases that a stopped run did not come to: the report counts them as missing.
@@ -386,7 +394,7 @@ func promptsOf(results []eval.Result) []string {
 	return out
 }
 
-func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
+func (c *evalRunCmd) conclude(con *console, out []string, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
 	if before != nil {
 		if err := sameCases(*before, m); err != nil {
 			return err
@@ -398,29 +406,10 @@ func (c *evalRunCmd) conclude(con *console, m eval.Measurement, gates eval.Gates
 	}
 	// Files come first: whoever reads the text may stop reading, and end this program.
 	render := renderMeasurement(m)
-	if err := errors.Join(render.writeFiles(slices.DeleteFunc(slices.Clone(c.Out), isLineFile)), printOr(con, false, nil, render[".txt"])); err != nil {
+	if err := errors.Join(render.writeFiles(out), printOr(con, false, nil, render[".txt"])); err != nil {
 		return err
 	}
 	return exitWith(m.Conclude())
-}
-
-// compareAll compares runs with the first one. The gates are held against each, and the last one,
-// which is the candidate, decides the exit code.
-func (c *evalRunCmd) compareAll(con *console, all []eval.Measurement, gates eval.Gates) error {
-	for i := range all {
-		m := &all[i]
-		if i > 0 {
-			m.Baseline = new(compareRuns(all[0], *m))
-		}
-		if c.Gates != "" {
-			m.Gates, _ = gates.Check(m.Report)
-		}
-		if err := renderMeasurement(*m).writeFiles(slices.DeleteFunc(c.outFor(c.Prompts[i]), isLineFile)); err != nil {
-			return err
-		}
-	}
-	err := printOr(con, false, nil, func(w io.Writer) error { return eval.TextSideBySide(w, all, term.Align) })
-	return cmp.Or(err, exitWith(all[len(all)-1].Conclude()))
 }
 
 // exitWith is the exit code of a conclusion that was printed.
@@ -457,7 +446,7 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, 
 		cases := foreign.CasesOf(j)
 		r := eval.Evaluate(cases, j.Results, o)
 		if c.Judge == j.Name {
-			return c.conclude(con, eval.Measurement{
+			return c.conclude(con, c.Out, eval.Measurement{
 				About: eval.About{
 					Sets: []string{c.Foreign}, Judge: "recorded: " + j.Name, Repeats: 1,
 					Remarks: append([]string{"These judgements were recorded elsewhere, with prompts of their own: they say nothing about the judge of gavel."}, c.Remarks...),

@@ -390,12 +390,13 @@ func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool)
 
 // decideEval puts questions to the real pipeline; layer is nil for the structural one. A prompt takes
 // the place of those of the definitions.
-func decideEval(compiler *validators.Compiler, layer judge.Layer, prompt string) func(context.Context, eval.Case, judge.Case) (judge.Verdict, error) {
+func decideEval(compiler *validators.Compiler, layer judge.Layer, cell evalCell) func(context.Context, eval.Case, judge.Case) (judge.Verdict, error) {
 	return func(ctx context.Context, c eval.Case, question judge.Case) (judge.Verdict, error) {
 		if layer == nil {
 			question.Rubric.UseLLM = false
 		}
-		question.Rubric.Prompt = cmp.Or(prompt, question.Rubric.Prompt)
+		question.Rubric.Prompt = cmp.Or(cell.prompt, question.Rubric.Prompt)
+		question.Rubric.Model = cmp.Or(cell.model, question.Rubric.Model)
 		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: givenEvidence{c}, Model: layer})
 		if err != nil {
 			return judge.Verdict{}, err

@@ -179,7 +179,7 @@ func TestStructureDoesWhatTheTagsPromise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder, decide := &caseBuilder{set: set, definitions: newDefinitionCache()}, decideEval(plainSandbox(t), nil, "")
+	builder, decide := &caseBuilder{set: set, definitions: newDefinitionCache()}, decideEval(plainSandbox(t), nil, evalCell{})
 	for _, g := range goldenCases(t) {
 		c, err := builder.build(g)
 		if err != nil {

@@ -241,76 +241,19 @@ func TestStoppedRunGoesOn(t *testing.T) {
 	tape, lines := filepath.Join(dir, "tape.jsonl"), filepath.Join(dir, "r.jsonl")
 	args := []string{"eval", "run", "--llm-base-url", provider.URL, "--llm-model", "m", "--llm-structured", "json_schema", "--mode", "record-missing", "--cassette", tape, "--workers", "1", "--out", lines, cases}
 	var out bytes.Buffer
-	if code := run(ctx, args, strings.NewReader(""), &out, &out); code != term.ExitUnknown || !strings.Contains(out.String(), "The run was stopped after 3 of 8 cases.") || !strings.HasSuffix(out.String(), "more than 1 %\n") {
+	code := run(ctx, args, strings.NewReader(""), &out, &out)
+	raw, err := os.ReadFile(lines)
+	done := bytes.Count(raw, []byte("\n"))
+	if says := fmt.Sprintf("The run was stopped after %d of 8 cases.", done); code != term.ExitUnknown || !strings.Contains(out.String(), says) || !strings.HasSuffix(out.String(), "more than 1 %\n") {
 		t.Fatalf("exit code %d\n%s", code, out.String())
 	}
-	raw, err := os.ReadFile(lines)
-	if err != nil || bytes.Count(raw, []byte("\n")) != 3 || !bytes.Contains(raw, []byte(`"answers":["{\"criteria\":[{`)) {
+	if err != nil || done < 1 || done > 3 || !bytes.Contains(raw, []byte(`"answers":["{\"criteria\":[{`)) {
 		t.Fatalf("%v: %s", err, raw)
 	}
-	before := model.Count()
+	before := model.Count() // the answer to the fourth may have been recorded
 	out.Reset()
-	if code := run(t.Context(), args, strings.NewReader(""), &out, &out); code != term.ExitOK || model.Count()-before != 5 {
+	if code = run(t.Context(), args, strings.NewReader(""), &out, &out); code != term.ExitOK || model.Count()-before > 5 || model.Count()-before < 4 {
 		t.Errorf("exit code %d, %d requests\n%s", code, model.Count()-before, out.String())
-	}
-}
-
-// Several editions are run on the same cases from one cassette, beside each other, and the later
-// ones are held against the first.
-func TestPromptsAreCompared(t *testing.T) {
-	t.Parallel()
-	earlier := mustRender(t, prompts.TransitionV2).System
-	brain := func(q llmtest.Question) llmtest.Thought {
-		for i := range 40 {
-			if i%2 == 1 && !strings.HasPrefix(q.System, earlier) && strings.Contains(q.User, fmt.Sprintf("unit %d ", i)) {
-				return llmtest.Rejecter(q)
-			}
-		}
-		return llmtest.Gullible(q)
-	}
-	model := llmtest.New(llmtest.OpenAI(), brain)
-	provider := httptest.NewServer(model)
-	defer provider.Close()
-	dir, cases := t.TempDir(), smallSet(t, 40)
-	results, tape := filepath.Join(dir, "r.json"), filepath.Join(dir, "tape.jsonl")
-	for _, c := range []struct {
-		args []string
-		code int
-		says []string
-	}{
-		{[]string{"--mode", "record", "--prompt", "v2,v3"}, term.ExitOK, []string{
-			"model m, prompt transition/v2 ", "model m, prompt transition/v3\n", "100.0 % (20 of 20); at most", "0.0 % (0 of 20); at most",
-			"model m, prompt transition/v3, against model m, prompt transition/v2", "0 got worse, 20 got better", "\nPASSED: ",
-		}},
-		{[]string{"--mode", "replay", "--prompt", "v3", "--prompt", "v2"}, term.ExitRegression, []string{"20 new, 0 gone", "\nFAILED: regression"}},
-	} {
-		code, out := evalRun(t, provider.URL, append(c.args, "--cassette", tape, "--out", results, "--out", filepath.Join(dir, "r.jsonl"), cases)...)
-		if code != c.code || strings.Contains(out, "not used") || model.Count() != 80 {
-			t.Fatalf("%v: exit code %d, %d requests\n%s", c.args, code, model.Count(), out)
-		}
-		for _, want := range c.says {
-			if !strings.Contains(out, want) {
-				t.Errorf("%v: no %q in\n%s", c.args, want, out)
-			}
-		}
-	}
-	for prompt, baseline := range map[string]bool{"v3": false, "v2": true} {
-		m, err := readResults(filepath.Join(dir, "r."+prompt+".json"))
-		if err != nil || len(m.Results) != 40 || (m.Baseline != nil) != baseline || m.About.Judge != "model m, prompt transition/"+prompt {
-			t.Errorf("%s: %+v, %v", prompt, m.About, err)
-		}
-		if lines, err := os.ReadFile(filepath.Join(dir, "r."+prompt+".jsonl")); err != nil || bytes.Count(lines, []byte("\n")) != 40 {
-			t.Errorf("%s: %d bytes of lines, %v", prompt, len(lines), err)
-		}
-	}
-	code, out := evalRun(t, provider.URL, "--mode", "live", "--prompt", "v2,v3", "--workers", "1", "--max-calls", "20", "--max-errors", "100%", cases)
-	if code != term.ExitIncomplete && code != term.ExitUnknown || model.Count() != 100 {
-		t.Errorf("the calls are not shared: exit code %d, %d requests\n%s", code, model.Count()-80, out)
-	}
-	for _, wrong := range [][]string{{"--prompt", "v2,v2"}, {"--prompt", "v2,v3", "--baseline", results}, {"--prompt", "v2", "--structural"}} {
-		if code, out := evalRun(t, provider.URL, append(wrong, "--mode", "live", cases)...); code != term.ExitUsage {
-			t.Errorf("%v: exit code %d\n%s", wrong, code, out)
-		}
 	}
 }
 

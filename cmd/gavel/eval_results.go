@@ -28,18 +28,18 @@ func renderMeasurement(m eval.Measurement) renderings {
 	} {
 		all[extension] = func(w io.Writer) error { return render(w, m) }
 	}
-	all[".jsonl"] = func(w io.Writer) error { return writeAllLines(w, m) }
+	all[".jsonl"] = func(w io.Writer) error { return writeAllLines(w, "", m) }
 	all[".txt"] = func(w io.Writer) error { return eval.Text(w, m, term.Align) }
 	return all
 }
 
-func writeAllLines(w io.Writer, m eval.Measurement) error {
+func writeAllLines(w io.Writer, cell string, m eval.Measurement) error {
 	of := make(map[string][]eval.Result, len(m.Cases))
 	for _, r := range m.Results {
 		of[r.Case] = append(of[r.Case], r)
 	}
 	for _, c := range m.Cases {
-		if err := eval.WriteLines(w, c, of[c.ID]); err != nil {
+		if err := eval.WriteLines(w, cell, c, of[c.ID]); err != nil {
 			return err
 		}
 	}
@@ -315,12 +315,26 @@ func (c *evalReportCmd) Run(_ context.Context, con *console) error {
 	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
 		return err
 	}
-	m, err := readResults(c.Results)
+	render, err := c.read()
 	if err != nil {
 		return err
 	}
 	if len(c.Out) == 0 {
-		return printOr(con, false, nil, renderMeasurement(m)[".txt"])
+		return printOr(con, false, nil, render[".txt"])
 	}
-	return renderMeasurement(m).writeFiles(c.Out)
+	return render.writeFiles(c.Out)
+}
+
+// read takes the results of a run, or of a matrix.
+func (c *evalReportCmd) read() (renderings, error) {
+	f, err := os.Open(c.Results)
+	if err != nil {
+		return nil, term.UsageErrorf("", "cannot read the results: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if matrix, err := eval.ReadMatrix(f); err == nil {
+		return renderMatrix(matrix), nil
+	}
+	m, err := readResults(c.Results)
+	return renderMeasurement(m), err
 }

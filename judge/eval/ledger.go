@@ -21,6 +21,8 @@ import (
 type Ledger struct {
 	Cases   []Case
 	Results []Result
+	// ViewBytes bounds the views; 0 is 8 MiB.
+	ViewBytes int
 	// SystemPrompts are those that a model was asked with, each once.
 	SystemPrompts []string
 
@@ -69,7 +71,7 @@ func (l *Ledger) Add(c Case, results []Result) {
 		l.views = map[int]View{}
 	}
 	l.views[words.at], words.bytes = view, size
-	l.viewed.keep(words, maxViews, func(s caseWords) { delete(l.views, s.at) })
+	l.viewed.keep(words, cmp.Or(l.ViewBytes, MaxViews), func(s caseWords) { delete(l.views, s.at) })
 }
 
 // Views are those that were kept, in the order of the cases.

@@ -142,7 +142,7 @@ func TestLedgerKeepsTheWorstWords(t *testing.T) {
 // Views are kept up to a bound, those of the worst outcomes to the last, and system prompts once.
 func TestLedgerKeepsTheWorstViews(t *testing.T) {
 	var l Ledger
-	n := maxViews/maxViewText + 100
+	n := MaxViews/maxViewText + 100
 	for i := range n {
 		c := golden(fmt.Sprint("case-", i), judge.Reject)
 		c.Data = json.RawMessage(`{"text":"` + strings.Repeat("d", 2*maxViewText) + `"}`)
@@ -157,8 +157,8 @@ func TestLedgerKeepsTheWorstViews(t *testing.T) {
 	for _, v := range views {
 		size += len(v.Documents[0].Text)
 	}
-	if size > maxViews || size < maxViews-3*maxViewText || len(views) == n {
-		t.Errorf("%d views of %d with %d bytes are kept, the bound is %d", len(views), n, size, maxViews)
+	if size > MaxViews || size < MaxViews-3*maxViewText || len(views) == n {
+		t.Errorf("%d views of %d with %d bytes are kept, the bound is %d", len(views), n, size, MaxViews)
 	}
 	if views[3].Case != "case-3" || views[3].Answers[0].Asked[0].User != "is it so?" || views[3].Answers[0].Asked[0].System != "" {
 		t.Errorf("the view of the false approval is gone: %+v", views[3].Case)

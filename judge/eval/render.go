@@ -177,17 +177,18 @@ func (l Latency) format() string {
 	if l.N == 0 {
 		return ""
 	}
-	round := func(m document.Milliseconds) time.Duration {
-		d := m.Duration()
-		switch {
-		case d >= time.Second:
-			return d.Round(10 * time.Millisecond)
-		case d >= time.Millisecond:
-			return d.Round(100 * time.Microsecond)
-		}
-		return d.Round(time.Microsecond)
+	return fmt.Sprintf("p50 %v, p95 %v, max %v", roundTime(l.P50), roundTime(l.P95), roundTime(l.Max))
+}
+
+func roundTime(m document.Milliseconds) time.Duration {
+	d := m.Duration()
+	switch {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
 	}
-	return fmt.Sprintf("p50 %v, p95 %v, max %v", round(l.P50), round(l.P95), round(l.Max))
+	return d.Round(time.Microsecond)
 }
 
 func joinTallies(all []Tally) string {

@@ -14,9 +14,14 @@ import (
 // A wrong outcome is a failure, a case of which nothing is known an error, and one that
 // was left to a person although it needed none is skipped.
 func JUnit(w io.Writer, m Measurement) error {
-	gates, cases := junit.Suite{Name: "gates"}, junit.Suite{Name: "cases"}
+	return junit.Write(w, junit.Report{Suites: m.junitSuites("")})
+}
+
+// junitSuites are the suites of a run; those of a cell have its name in front.
+func (m Measurement) junitSuites(cell string) []junit.Suite {
+	gates, cases := junit.Suite{Name: cell + "gates"}, junit.Suite{Name: cell + "cases"}
 	addGate := func(name string, passed bool, says string) {
-		c := junit.Case{Name: visibleText(name), Class: "gates"}
+		c := junit.Case{Name: visibleText(name), Class: cell + "gates"}
 		if !passed {
 			c.Failure = &junit.Words{Message: visibleText(says)}
 		}
@@ -31,10 +36,12 @@ func JUnit(w io.Writer, m Measurement) error {
 	first := firstResults(m.Results)
 	for _, c := range m.Cases {
 		if m.Report.Options.includesSplit(c.Split) {
-			cases.Cases = append(cases.Cases, junitCaseOf(c, first[c.ID]))
+			one := junitCaseOf(c, first[c.ID])
+			one.Class = cell + one.Class
+			cases.Cases = append(cases.Cases, one)
 		}
 	}
-	return junit.Write(w, junit.Report{Suites: []junit.Suite{gates, cases}})
+	return []junit.Suite{gates, cases}
 }
 
 // firstResults picks the first repeat of each case that did not fail.

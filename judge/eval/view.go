@@ -61,11 +61,12 @@ type ViewAnswer struct {
 	Asked    []Exchange               `json:"asked,omitempty"`
 }
 
-// The bounds of what is kept of one document or prompt, and of the views of a run, in bytes; and
-// the number of system prompts.
+// MaxViews bounds the views of a run, in bytes.
+const MaxViews = 8 << 20
+
+// The bounds of what is kept of one document or prompt, in bytes, and the number of system prompts.
 const (
 	maxViewText      = 32 << 10
-	maxViews         = 8 << 20
 	maxSystemPrompts = 10
 )
 
@@ -106,6 +107,7 @@ func newView(c Case, results []Result) (v View, size int) {
 
 // resultLine is one result on a line of its own, with what is known of its case.
 type resultLine struct {
+	Cell string `json:"cell,omitempty"` // of a matrix
 	Result
 	Right    bool                       `json:"right"`
 	Expect   Expect                     `json:"expect"`
@@ -122,13 +124,13 @@ type resultLine struct {
 	Asked    []Exchange                 `json:"asked,omitempty"`
 }
 
-// WriteLines writes a line of JSON for each result of a case.
-func WriteLines(w io.Writer, c Case, results []Result) error {
+// WriteLines writes a line of JSON for each result of a case, with the name of the cell of a matrix.
+func WriteLines(w io.Writer, cell string, c Case, results []Result) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	for _, r := range results {
 		err := out.Encode(resultLine{
-			Result: r, Right: r.Failure == "" && r.Outcome == c.Expect.Outcome, Expect: c.Expect, Split: c.Split, Group: c.Group, Tags: c.Tags,
+			Cell: cell, Result: r, Right: r.Failure == "" && r.Outcome == c.Expect.Outcome, Expect: c.Expect, Split: c.Split, Group: c.Group, Tags: c.Tags,
 			Workflow: workflowOf(&c), State: c.State, Action: c.Action, Risk: c.Risk,
 			Data: c.Data, Context: c.Context, Evidence: c.Evidence, Asked: r.Asked,
 		})

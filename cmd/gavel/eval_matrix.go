@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/prompts"
+)
+
+// evalCell is a judge of a run: a model with an edition of the prompt. "" is what the definitions
+// say.
+type evalCell struct{ model, prompt string }
+
+func (c evalCell) name() string { return strings.TrimSpace(c.model + " " + c.prompt) }
+
+// maxCells keeps a typo from taking days.
+const maxCells = 16
+
+// cells are the judges that a run measures: one, or each model with each prompt.
+func (c *evalRunCmd) cells() ([]evalCell, error) {
+	editions := []string{""}
+	if len(c.Prompts) > 0 {
+		editions = nil
+	}
+	for _, name := range c.Prompts {
+		id, err := prompts.Find(name)
+		if err != nil {
+			return nil, term.UsageErrorf("", "--prompt: %w", err)
+		}
+		if slices.Contains(editions, id) {
+			return nil, term.UsageErrorf("", "--prompt names %s twice", id)
+		}
+		editions = append(editions, id)
+	}
+	models := []string{""}
+	for i, name := range c.Models {
+		if name == "" || slices.Contains(c.Models[:i], name) {
+			return nil, term.UsageErrorf("", "--model names %q twice, or nothing", name)
+		}
+	}
+	if len(c.Models) > 0 {
+		models = c.Models
+		c.Model = c.Models[0]
+		for _, name := range c.Models[1:] {
+			c.Also = appendNew(c.Also, name)
+		}
+	}
+	var all []evalCell
+	for _, model := range models {
+		for _, edition := range editions {
+			all = append(all, evalCell{model, edition})
+		}
+	}
+	switch several := len(all) > 1; {
+	case c.Structural && len(c.Models)+len(c.Prompts) > 0:
+		return nil, term.UsageErrorf("leave one of them out", "--structural asks no model; --model and --prompt say which one is asked, and with what")
+	case len(all) > maxCells:
+		return nil, term.UsageErrorf("", "%d cells are too many; a run measures at most %d", len(all), maxCells)
+	case several && c.Baseline != "":
+		return nil, term.UsageErrorf("the first cell is what the others are compared with", "--baseline is about one judge; leave it out, or name one model and one prompt")
+	case several && c.Foreign != "":
+		return nil, term.UsageErrorf("", "--foreign measures recorded judgements; leave --model and --prompt out")
+	}
+	return all, nil
+}
+
+// runMatrix measures one cell after the other and reports on all of them.
+func (b *evalBench) runMatrix(ctx context.Context, con *console, cells []evalCell, gates eval.Gates) error {
+	var done []eval.Cell
+	for _, cell := range cells {
+		m, err := b.measure(ctx, cell)
+		if err != nil {
+			return err
+		}
+		if b.cmd.Gates != "" {
+			m.Gates, _ = gates.Check(m.Report)
+		}
+		done = append(done, eval.Cell{Name: cell.name(), Run: m})
+		if left := len(cells) - len(done); ctx.Err() != nil && left > 0 {
+			if len(done) < 2 {
+				return term.UnknownErrorf("with --mode record-missing and the same cassette it goes on", "the run was stopped before two cells were measured")
+			}
+			last := &done[len(done)-1].Run.About
+			last.Remarks = append(last.Remarks, fmt.Sprintf("%d of %d cells were not begun.", left, len(cells)))
+			break
+		}
+	}
+	matrix := eval.NewMatrix(done)
+	render := renderMatrix(matrix)
+	if err := errors.Join(render.writeFiles(b.out), printOr(con, false, nil, render[".txt"])); err != nil {
+		return err
+	}
+	return exitWith(matrix.Conclude())
+}
+
+func renderMatrix(m eval.Matrix) renderings {
+	all := renderings{}
+	for extension, render := range map[string]func(io.Writer, eval.Matrix) error{
+		".json": eval.WriteMatrix, ".xml": eval.JUnitMatrix, ".md": eval.MarkdownMatrix, ".html": eval.HTMLMatrix,
+	} {
+		all[extension] = func(w io.Writer) error { return render(w, m) }
+	}
+	all[".jsonl"] = func(w io.Writer) error {
+		for _, c := range m.Cells {
+			if err := writeAllLines(w, c.Name, c.Run); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	all[".txt"] = func(w io.Writer) error { return eval.TextMatrix(w, m, term.Align) }
+	return all
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/judge/llmtest"
+)
+
+// Two models with two prompts are four cells over the same cases; what they share is asked once.
+func TestMatrix(t *testing.T) {
+	t.Parallel()
+	model := llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		if q.Model == "strict" {
+			return llmtest.Rejecter(q)
+		}
+		return llmtest.Gullible(q)
+	})
+	provider := httptest.NewServer(model)
+	defer provider.Close()
+	dir := t.TempDir()
+	gates := filepath.Join(dir, "gates.yaml")
+	if err := os.WriteFile(gates, []byte("max_false_approve: 0.5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := func(name string) string { return filepath.Join(dir, name) }
+	args := []string{"--model", "strict,easy", "--prompt", "v1,v2", "--mode", "record", "--cassette", out("tape.jsonl"), "--gates", gates}
+	for _, name := range []string{"m.json", "m.html", "m.xml", "m.md", "m.txt", "m.jsonl"} {
+		args = append(args, "--out", out(name))
+	}
+	code, text := evalRun(t, provider.URL, append(args, smallSet(t, 40))...)
+	if code != term.ExitBad || model.Count() != 160 {
+		t.Fatalf("exit code %d, %d requests\n%s", code, model.Count(), text)
+	}
+	for _, want := range []string{
+		"  strict transition/v1  passed  0.0 % (0 of 20)", "  easy transition/v2    FAILED  100.0 % (20 of 20)",
+		"Against strict transition/v1", "  easy transition/v1    20                   0     1.000          1.000 to 1.000 ", "at 98.33 %; their intervals resample groups. All 3 together keep 95 % (Bonferroni).",
+		"\nFAILED: 2 of 4 cells. easy transition/v1: 1 of 1 gates do not hold: max_false_approve. easy transition/v2: ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q\n%s", want, text)
+		}
+	}
+	for name, wants := range map[string][]string{
+		"m.html":  {"<title>Judges compared</title>", "other than strict transition/v1 (40)", "reject / reject / approve / approve, right is reject", `<legend>easy transition/v2</legend>`},
+		"m.xml":   {`name="easy transition/v1: gates" tests="2" failures="2"`, `name="strict transition/v2: cases" tests="40"`},
+		"m.md":    {"**FAILED: 2 of 4 cells."},
+		"m.jsonl": {`{"cell":"easy transition/v2","case":"c39"`},
+	} {
+		raw, err := os.ReadFile(out(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(raw), want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+	}
+	// The file is read back, and each cell is a file of results.
+	var again bytes.Buffer
+	if code := run(t.Context(), []string{"eval", "report", out("m.json")}, strings.NewReader(""), &again, &again); code != term.ExitOK || !strings.HasSuffix(text, again.String()) {
+		t.Errorf("exit code %d\n%s", code, cmp.Diff(text, again.String()))
+	}
+	f, err := os.Open(out("m.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := eval.ReadMatrix(f)
+	if err != nil || len(m.Cells) != 4 || m.Cells[2].Run.Results[0].Model != "easy" || m.Cells[2].Run.About.Prompts[0] == m.Cells[3].Run.About.Prompts[0] {
+		t.Fatalf("%v: %+v", err, m.Cells)
+	}
+	// The cells share what may be spent. Recorded answers serve fewer cells.
+	code, text = evalRun(t, provider.URL, "--model", "strict,easy", "--mode", "live", "--max-calls", "50", "--workers", "1", smallSet(t, 40))
+	if code != term.ExitUnknown || model.Count() != 210 || strings.Count(text, "not evaluated: 15 of 40") != 2 {
+		t.Errorf("exit code %d, %d requests\n%s", code, model.Count(), text)
+	}
+	code, text = evalRun(t, provider.URL, "--prompt", "v1", "--prompt", "v2", "--llm-model", "strict", "--mode", "replay", "--cassette", out("tape.jsonl"), "--gates", gates, smallSet(t, 40))
+	if code != term.ExitOK || !strings.Contains(text, "\nPASSED: all gates hold in all 2 cells, and none is significantly worse than the first\n") {
+		t.Errorf("exit code %d\n%s", code, text)
+	}
+}
+
+// One model and one prompt are no matrix, but the model is the one that is asked.
+func TestOneCellIsARun(t *testing.T) {
+	t.Parallel()
+	asked := ""
+	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		asked = q.Model
+		return llmtest.Approver(q)
+	}))
+	defer provider.Close()
+	if code, text := evalRun(t, provider.URL, "--model", "other", "--prompt", "v1", "--mode", "live", "--workers", "1", smallSet(t, 2)); code != term.ExitOK || asked != "other" || !strings.Contains(text, "model other") {
+		t.Errorf("exit code %d, asked %q\n%s", code, asked, text)
+	}
+	for _, wrong := range [][]string{
+		{"--model", "a,b", "--structural"},
+		{"--prompt", "v2", "--structural"},
+		{"--model", "a,a"},
+		{"--prompt", "v1,transition/v1"},
+		{"--prompt", "v1,v99"},
+		{"--model", "a,b", "--baseline", "r.json"},
+		{"--model", "a,b", "--foreign", "f.jsonl"},
+		{"--model", "a,b,c,d,e,f,g,h,i", "--prompt", "v1,v2"},
+	} {
+		if code, text := evalRun(t, "http://127.0.0.1:9", append(wrong, "cases.jsonl")...); code != term.ExitUsage {
+			t.Errorf("%v: exit code %d\n%s", wrong, code, text)
+		}
+	}
+}
+
+// A cell that is significantly worse than the first is a regression, also without gates.
+func TestWorseCellIsARegression(t *testing.T) {
+	t.Parallel()
+	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		if q.Model == "strict" {
+			return llmtest.Rejecter(q)
+		}
+		return llmtest.Gullible(q)
+	}))
+	defer provider.Close()
+	for models, want := range map[string]int{"strict,easy": term.ExitRegression, "easy,strict": term.ExitOK} {
+		if code, text := evalRun(t, provider.URL, "--model", models, "--mode", "live", smallSet(t, 40)); code != want {
+			t.Errorf("%s: exit code %d\n%s", models, code, text)
+		}
+	}
+}

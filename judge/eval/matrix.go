@@ -1,0 +1,266 @@
+package eval
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/junit"
+)
+
+// MatrixFormat is what the file of a matrix begins with.
+const MatrixFormat = "gavel-eval-matrix-1"
+
+// Cell is one judge of a matrix: a model with a prompt. The first one is the Baseline of the others.
+type Cell struct {
+	Name string
+	Run  Measurement
+}
+
+// Matrix is the same cases judged by several judges.
+type Matrix struct{ Cells []Cell }
+
+// NewMatrix compares every cell with the first. Each comparison is made at a confidence at which
+// all of them together keep that of the run (Bonferroni).
+func NewMatrix(cells []Cell) Matrix {
+	for i := range cells[1:] {
+		c := &cells[i+1]
+		o := c.Run.Report.Options
+		o.Confidence = 1 - (1-o.Confidence)/float64(len(cells)-1)
+		c.Run.Baseline = new(Compare(cells[0].Run.Cases, cells[0].Run.Results, c.Run.Results, o))
+	}
+	return Matrix{cells}
+}
+
+// Conclude sums a matrix up: it passed when every cell did.
+func (m Matrix) Conclude() Conclusion {
+	order := []Status{StatusNotEvaluated, StatusGateFailed, StatusRegression, StatusIncomplete, StatusPassed}
+	out := Conclusion{Status: StatusPassed}
+	var failed []string
+	gated := false
+	for _, c := range m.Cells {
+		of := c.Run.Conclude()
+		gated = gated || len(c.Run.Gates) > 0
+		if slices.Index(order, of.Status) < slices.Index(order, out.Status) {
+			out.Status = of.Status
+		}
+		if of.Status != StatusPassed {
+			failed = append(failed, OneLine(c.Name)+": "+strings.TrimPrefix(of.Says, "FAILED: "))
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		out.Says = fmt.Sprintf("FAILED: %d of %d cells. %s", len(failed), len(m.Cells), strings.Join(failed, ". "))
+	case gated:
+		out.Says = fmt.Sprintf("PASSED: all gates hold in all %d cells, and none is significantly worse than the first", len(m.Cells))
+	default:
+		out.Says = fmt.Sprintf("PASSED: none of %d cells is significantly worse than the first; no gate was given (--gates FILE)", len(m.Cells))
+	}
+	return out
+}
+
+func (m Matrix) cellTable() Grid {
+	t := Grid{Title: "Cells", Head: []string{"cell", "", "false approve", "at most", "false refuse", "escalation", "accuracy", "kappa", "ECE", "unreadable", "p50", "tokens", "cost"}}
+	for _, c := range m.Cells {
+		r := c.Run.Report
+		word, latency, ece := "FAILED", missing, missing
+		if c.Run.Conclude().Status == StatusPassed {
+			word = "passed"
+		}
+		if l := r.Cost.Latency; l.N > 0 {
+			latency = roundTime(l.P50).String()
+		}
+		if r.Probability != nil {
+			ece = formatDecimal(&r.Probability.ECE)
+		}
+		t.Rows = append(t.Rows, []string{
+			c.Name, word, r.FalseApprove.format(), formatPercent(r.FalseApprove.Upper), r.FalseRefuse.format(), r.Escalation.format(),
+			r.Accuracy.format(), formatDecimal(r.Kappa.Value), ece, strconv.Itoa(r.Counts.Unreadable), latency,
+			r.Cost.PromptTokens.format("%.0f") + " + " + r.Cost.CompletionTokens.format("%.0f"), r.Cost.CostUSD.format("%.4f USD"),
+		})
+	}
+	return t
+}
+
+func (m Matrix) differenceTable() Grid {
+	t := Grid{Title: "Against " + m.Cells[0].Name, Head: []string{"cell", "new false approvals", "gone", "false approve", "interval", "accuracy", "interval", "says"}}
+	for _, c := range m.Cells[1:] {
+		row := []string{c.Name, strconv.Itoa(c.Run.Baseline.FalseApprove.B), strconv.Itoa(c.Run.Baseline.FalseApprove.C)}
+		for _, name := range []string{"falseApprove", "accuracy"} {
+			at := slices.IndexFunc(c.Run.Baseline.Differences, func(d Difference) bool { return d.Name == name })
+			if at < 0 {
+				row = append(row, missing, missing)
+				continue
+			}
+			change := c.Run.Baseline.Differences[at].Change
+			row = append(row, formatDecimal(change.Value), orMissing(change.formatBounds()))
+		}
+		t.Rows = append(t.Rows, append(row, c.Run.Baseline.Says))
+	}
+	return t
+}
+
+func (m Matrix) gateTable() Grid {
+	t := Grid{Title: "Gates that do not hold", Head: []string{"", "cell", "gate"}}
+	for _, c := range m.Cells {
+		for _, g := range c.Run.Gates {
+			if !g.Passed {
+				t.Rows = append(t.Rows, []string{"FAILED", c.Name, g.Says})
+			}
+		}
+	}
+	return t
+}
+
+// cautions are those of the cells, each once.
+func (m Matrix) cautions() []string {
+	var out []string
+	for _, c := range m.Cells {
+		for _, words := range c.Run.cautions() {
+			if !slices.Contains(out, words) {
+				out = append(out, words)
+			}
+		}
+	}
+	return out
+}
+
+func (m Matrix) notes() []string {
+	n, of := len(m.Cells)-1, m.Cells[1].Run.Baseline.Options.Confidence
+	differences := fmt.Sprintf("Differences are of the same cases, cell minus %s, at %.4g %%; their intervals resample groups.", m.Cells[0].Name, 100*of)
+	if n > 1 {
+		differences += fmt.Sprintf(" All %d together keep %.4g %% (Bonferroni).", n, 100*m.Cells[0].Run.Report.Options.Confidence)
+	}
+	return []string{differences, "The best of several cells on these cases looks better than it is: choose on dev or cal, and report the one chosen on test."}
+}
+
+func (m Matrix) tables() []Grid {
+	all := []Grid{m.cellTable(), m.differenceTable()}
+	if gates := m.gateTable(); len(gates.Rows) > 0 {
+		all = append(all, gates)
+	}
+	return all
+}
+
+// TextMatrix writes a matrix for a terminal.
+func TextMatrix(w io.Writer, m Matrix, align Align) error {
+	var b strings.Builder
+	b.WriteString(align(figureRows(m.header())))
+	for _, c := range m.cautions() {
+		fmt.Fprintf(&b, "\n! %s\n", c)
+	}
+	for _, t := range m.tables() {
+		b.WriteString(t.Text(align))
+	}
+	textNotes(&b, m.notes())
+	fmt.Fprintf(&b, "\n%s\n", m.Conclude().Says)
+	return writeText(w, b.String())
+}
+
+// header is that of the first cell without its judge.
+func (m Matrix) header() []figure {
+	return slices.DeleteFunc(m.Cells[0].Run.header(), func(f figure) bool { return f.Name == "judge" || f.Name == "prompt" })
+}
+
+// MarkdownMatrix writes a matrix for a review or a wiki.
+func MarkdownMatrix(w io.Writer, m Matrix) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Judges compared\n\n**%s**\n", EscapeMarkdown(m.Conclude().Says))
+	for _, c := range m.cautions() {
+		fmt.Fprintf(&b, "\n> %s\n", EscapeMarkdown(c))
+	}
+	for _, t := range m.tables() {
+		b.WriteString(t.Markdown())
+	}
+	b.WriteString("\n## Notes\n\n")
+	for _, n := range m.notes() {
+		fmt.Fprintf(&b, "- %s\n", EscapeMarkdown(n))
+	}
+	return writeText(w, b.String())
+}
+
+// HTMLMatrix writes a matrix as one page: each case with what every cell said of it.
+func HTMLMatrix(w io.Writer, m Matrix) error {
+	p := Page{
+		Title: "Judges compared", Conclusion: m.Conclude(), Gates: m.cellTable(), Header: figureRows(m.header()), Cautions: m.cautions(),
+		Notes: m.notes(), Tables: m.tables()[1:],
+	}
+	runs := make([]judgedRun, 0, len(m.Cells))
+	changed := map[string]string{}
+	for _, c := range m.Cells {
+		runs = append(runs, judgedRun{c.Name, &c.Run})
+		for _, text := range c.Run.SystemPrompts {
+			if !slices.Contains(p.SystemPrompts, text) {
+				p.SystemPrompts = append(p.SystemPrompts, text)
+			}
+		}
+		if c.Run.Baseline != nil {
+			for _, d := range c.Run.Baseline.Changed {
+				changed[d.Case] = "other than " + m.Cells[0].Name
+			}
+		}
+	}
+	p.Cases = viewCases(runs, changed)
+	return WritePage(w, p)
+}
+
+// JUnitMatrix writes the suites of all cells.
+func JUnitMatrix(w io.Writer, m Matrix) error {
+	var r junit.Report
+	for _, c := range m.Cells {
+		r.Suites = append(r.Suites, c.Run.junitSuites(visibleText(c.Name)+": ")...)
+	}
+	return junit.Write(w, r)
+}
+
+type cellOnFile struct {
+	Name string          `json:"name"`
+	Run  json.RawMessage `json:"run"`
+}
+
+type matrixOnFile struct {
+	Format     string       `json:"format"`
+	Conclusion Conclusion   `json:"conclusion"`
+	Cells      []cellOnFile `json:"cells"`
+}
+
+// WriteMatrix writes the file of a matrix; run of each cell is a file of results.
+func WriteMatrix(w io.Writer, m Matrix) error {
+	out := matrixOnFile{Format: MatrixFormat, Conclusion: m.Conclude()}
+	for _, c := range m.Cells {
+		var b bytes.Buffer
+		if err := WriteJSON(&b, c.Run); err != nil {
+			return err
+		}
+		out.Cells = append(out.Cells, cellOnFile{c.Name, b.Bytes()})
+	}
+	if err := json.NewEncoder(w).Encode(out); err != nil {
+		return fmt.Errorf("eval: write the matrix: %w", err)
+	}
+	return nil
+}
+
+// ReadMatrix reads the file of a matrix.
+func ReadMatrix(r io.Reader) (Matrix, error) {
+	var in matrixOnFile
+	if err := json.NewDecoder(r).Decode(&in); err != nil {
+		return Matrix{}, fmt.Errorf("eval: this is not the file of a matrix: %w", err)
+	}
+	if in.Format != MatrixFormat || len(in.Cells) < 2 {
+		return Matrix{}, errors.New("eval: this is not the file of a matrix")
+	}
+	var m Matrix
+	for _, c := range in.Cells {
+		run, err := ReadMeasurement(bytes.NewReader(c.Run))
+		if err != nil {
+			return Matrix{}, fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+		m.Cells = append(m.Cells, Cell{c.Name, run})
+	}
+	return m, nil
+}
