@@ -1,17 +1,316 @@
 package upstream
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/yosida95/uritemplate/v3"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
+
+// methods are what may be asked for, of which kinds.
+var methods = map[string][]Kind{
+	string(mcp.MethodToolsCall):          {KindTool},
+	string(mcp.MethodResourcesRead):      {KindResource},
+	string(mcp.MethodPromptsGet):         {KindPrompt},
+	string(mcp.MethodCompletionComplete): {KindPrompt, KindTemplate},
+}
 
 // Call is the one door: it asks an upstream for something on behalf of a principal. What the
 // upstream answers, an error included, is the Reply; the error is an *Error, or ctx's where that
 // ended first: then the upstream was asked to stop.
 func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Reply, error) {
-	if m == nil || m.servers[req.Upstream] == nil || !m.servers[req.Upstream].allows(p, req.Kind, req.Name) {
-		return Reply{}, newError(CodeUnknown, req.Upstream, "List what there is.", "There is no such %s.", req.Kind)
+	if !slices.Contains(methods[req.Method], req.Kind) {
+		return Reply{}, newError(CodeInvalid, req.Upstream, "Use one of the methods of Request.", "The method %q cannot be used for a %s.", req.Method, req.Kind)
 	}
-	return Reply{}, newError(CodeUnavailable, req.Upstream, "Try again later.", "The upstream cannot be reached.")
+	if m == nil || m.servers[req.Upstream] == nil {
+		return Reply{}, unknownItem(req)
+	}
+	s := m.servers[req.Upstream]
+	item, err := s.find(p, req)
+	if err != nil {
+		return Reply{}, err
+	}
+	params, bound, err := m.readParams(p, req, item)
+	if err != nil {
+		return Reply{}, err
+	}
+	select {
+	case s.inFlight <- struct{}{}:
+		defer func() { <-s.inFlight }()
+	default:
+		return Reply{}, s.explain(&linkError{code: CodeBusy, text: fmt.Sprintf("%d calls are in flight", maxInFlight)})
+	}
+	if wait := s.isOpen(); wait > 0 {
+		return Reply{}, s.explain(&linkError{code: CodeUnavailable, text: "the last calls failed", retryAfter: wait})
+	}
+	reply, err := s.call(ctx, p, req, item, params)
+	switch {
+	case err == nil:
+		reply.Result = m.sealer.sealResult(reply.Result, bound)
+		return reply, nil
+	case ctx.Err() != nil:
+		return Reply{}, ctx.Err()
+	default:
+		return Reply{}, s.explain(err)
+	}
+}
+
+func unknownItem(req Request) *Error {
+	return newError(CodeUnknown, req.Upstream, "List what there is.", "There is no such %s.", req.Kind)
+}
+
+// find returns the pinned item that a request is about: of a resource that is not pinned, the
+// template that gives it. What the caller may not use is to it as if it did not exist.
+func (s *server) find(p engine.Principal, req Request) (Item, error) {
+	if !s.allows(p, req.Kind, req.Name) {
+		return Item{}, unknownItem(req)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	item, found := s.findPinned(req.Kind, req.Name)
+	if !found && req.Kind == KindResource && isPlainURI(req.Name) {
+		for _, template := range s.pinned {
+			if template.Kind == KindTemplate && isOfTemplate(template.Name, req.Name) {
+				item, found = template, true
+			}
+		}
+	}
+	if !found {
+		item = Item{Kind: req.Kind, Name: req.Name}
+	}
+	if d := s.differences[item.key()]; d.Change != "" {
+		return Item{}, s.drifted(d)
+	}
+	if !found {
+		return Item{}, unknownItem(req)
+	}
+	return item, nil
+}
+
+// findPinned finds a pinned item. mu is held.
+func (s *server) findPinned(kind Kind, name string) (Item, bool) {
+	for _, item := range s.pinned {
+		if item.Kind == kind && item.Name == name {
+			return item, true
+		}
+	}
+	return Item{}, false
+}
+
+func isOfTemplate(template, uri string) bool {
+	t, err := uritemplate.New(template)
+	return err == nil && t.Match(uri) != nil
+}
+
+func (s *server) drifted(d Difference) *Error {
+	why := map[string]string{
+		changeAdded: "is not pinned", changeRemoved: "is no longer there", changeTwice: "is there twice",
+		changeChanged: "is not as it was pinned (" + strings.Join(d.Members, ", ") + ")",
+	}[d.Change]
+	return newError(CodeDrifted, s.name, "An operator compares with gavel upstream diff and accepts with gavel upstream pin.", "The %s %q of the server %s.", d.Kind, d.Name, why)
+}
+
+// readParams checks what a caller sends and returns what the upstream gets, but for _meta, and
+// what a requestState is bound to.
+func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params json.RawMessage, bound []byte, err error) {
+	invalid := func(format string, args ...any) error {
+		return newError(CodeInvalid, req.Upstream, "Correct the arguments.", format, args...)
+	}
+	params = req.Params
+	if len(params) == 0 {
+		params = json.RawMessage(`{}`)
+	}
+	v, readErr := document.ReadJSON(params, document.Limits{Bytes: maxFrame, Depth: maxDepth, Lax: true, Spaced: true})
+	switch {
+	case readErr != nil:
+		return nil, nil, invalid("The params are not JSON in valid UTF-8, or too long: %v.", readErr)
+	case v.Kind() != document.Object:
+		return nil, nil, invalid("The params are not an object.")
+	}
+	if err := checkKeys(v, true); err != nil {
+		return nil, nil, invalid("The params can be read in two ways: %v.", err)
+	}
+	if err := checkCase(v, "name", "uri", "ref", "arguments", "argument", "_meta", "requestState", "inputResponses"); err != nil {
+		return nil, nil, invalid("%v.", err)
+	}
+	if v.Get("task").Kind() != 0 {
+		return nil, nil, invalid("Tasks are not offered for the tools of upstreams.")
+	}
+	arguments := v.Get("arguments")
+	if item.Kind == KindTool {
+		var declared []string
+		for name := range read(item.Raw).Get("inputSchema").Get("properties").Members() {
+			declared = append(declared, name.Text())
+		}
+		if err := checkCase(arguments, declared...); err != nil {
+			return nil, nil, invalid("%v.", err)
+		}
+	}
+	replace := map[string]json.RawMessage{}
+	name := json.RawMessage(quote(req.Name))
+	switch req.Method {
+	case string(mcp.MethodResourcesRead):
+		replace["uri"] = name
+	case string(mcp.MethodCompletionComplete):
+		key := map[Kind]string{KindPrompt: "name", KindTemplate: "uri"}[req.Kind]
+		replace["ref"] = rewriteMembers(v.Get("ref").Raw(), map[string]json.RawMessage{key: name})
+	default:
+		replace["name"] = name
+	}
+	bound = binding(p, req, arguments)
+	if state := v.Get("requestState"); state.Kind() != 0 {
+		plain, err := m.sealer.open(state.Text(), bound)
+		if err != nil {
+			return nil, nil, invalid("%v.", err)
+		}
+		replace["requestState"] = document.AppendQuote(nil, plain)
+	}
+	return rewriteMembers(params, replace), bound, nil
+}
+
+// checkCase refuses a key that is a declared one but for case: servers differ in whether they
+// take it.
+func checkCase(v document.JSON, declared ...string) error {
+	for name := range v.Members() {
+		text := name.Text()
+		if slices.Contains(declared, text) {
+			continue
+		}
+		if i := slices.IndexFunc(declared, func(d string) bool { return strings.EqualFold(d, text) }); i >= 0 {
+			return fmt.Errorf("the key %s must be written %q", shortened(text), declared[i])
+		}
+	}
+	return nil
+}
+
+// call calls in a session that is there, or a new one. A session that the upstream has forgotten
+// is begun anew once, and the call repeated where nothing can have been done.
+func (s *server) call(ctx context.Context, p engine.Principal, req Request, item Item, params json.RawMessage) (Reply, error) {
+	for attempt := 1; ; attempt++ {
+		reply, err := s.callOnce(ctx, p, req, item, params)
+		failure, _ := errors.AsType[*linkError](err)
+		if attempt > 1 || failure == nil || failure.mayHaveRun || !failure.forgotten && failure.code != CodeLost {
+			return reply, err
+		}
+	}
+}
+
+func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, item Item, params json.RawMessage) (Reply, error) {
+	ses, release, err := s.acquire(ctx, p)
+	if err != nil {
+		return Reply{}, err
+	}
+	defer release()
+	if err := s.verify(ctx, ses, item.Kind); err != nil {
+		return Reply{}, s.noteForgotten(ses, err)
+	}
+	if item, err = s.find(p, req); err != nil { // it may have drifted
+		return Reply{}, err
+	}
+	f, err := s.ask(ctx, ses, req, item, params)
+	s.noteOutcome(err)
+	switch {
+	case err != nil:
+		return Reply{}, s.noteForgotten(ses, err)
+	case f.failure != nil && isForgotten(f):
+		s.forget(ses)
+		if req.Method != string(mcp.MethodToolsCall) { // a tool may have done something first
+			return Reply{}, &linkError{code: CodeUnavailable, text: "the server no longer knows the session", forgotten: true}
+		}
+	case isTask(f.result):
+		return Reply{}, &linkError{code: CodeProtocol, text: "the server answered with a task, which gavel does not offer", mayHaveRun: true}
+	}
+	return Reply{Result: f.result, Error: f.failure}, nil
+}
+
+// noteForgotten drops a session that the upstream no longer knows.
+func (s *server) noteForgotten(ses *session, err error) error {
+	if failure, ok := errors.AsType[*linkError](err); ok && failure.forgotten {
+		s.forget(ses)
+	}
+	return err
+}
+
+// isTask reports whether a result is a promise of one.
+func isTask(result json.RawMessage) bool {
+	v := read(result)
+	return v.Get("resultType").Is("task") || v.Get("task").Kind() == document.Object && v.Get("content").Kind() == 0
+}
+
+// ask sends the call; its deadline begins anew with each progress.
+func (s *server) ask(ctx context.Context, ses *session, req Request, item Item, params json.RawMessage) (frame, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := &linkError{code: CodeTimeout, text: "there was no answer within " + s.CallTimeout.String(), mayHaveRun: true}
+	timer := time.AfterFunc(s.CallTimeout, func() { cancel(late) })
+	defer timer.Stop()
+	begun := time.Now()
+
+	id := ses.lastID.Add(1)
+	more := map[string]json.RawMessage{}
+	var progress func(json.RawMessage)
+	if req.Progress != nil {
+		more["progressToken"] = json.RawMessage(strconv.FormatInt(id, 10))
+		progress = func(params json.RawMessage) {
+			if time.Since(begun) < maxTimeout {
+				timer.Reset(s.CallTimeout)
+			}
+			req.Progress(params)
+		}
+	}
+	if req.Trace != "" && read(params).At("_meta", "traceparent").Kind() == 0 {
+		more["traceparent"] = json.RawMessage(quote(req.Trace))
+	}
+	if ses.isModern() && req.Capabilities != nil {
+		more[mcp.MetaKeyClientCapabilities] = req.Capabilities
+	}
+	m := ses.message(mcp.MCPMethod(req.Method), ses.withMeta(params, more), id)
+	if ses.isModern() && bytes.Contains(item.Raw, []byte("x-mcp-header")) {
+		var tool mcp.Tool
+		if err := json.Unmarshal(item.Raw, &tool); err == nil {
+			maps.Copy(m.headers, mcp.GenerateParamHeaders(&tool, m.params))
+		}
+	}
+	if req.Trace != "" {
+		m.headers = maps.Clone(m.headers)
+		if m.headers == nil {
+			m.headers = map[string]string{}
+		}
+		m.headers["Traceparent"] = req.Trace
+	}
+	return ses.ask(ctx, m, progress)
+}
+
+// explain makes an *Error of why a call has no reply.
+func (s *server) explain(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	failure, ok := errors.AsType[*linkError](err)
+	if !ok {
+		failure = &linkError{code: CodeProtocol, text: err.Error(), err: err}
+	}
+	hint := "Try again later; an operator looks with gavel upstream test " + s.name + "."
+	if failure.mayHaveRun {
+		hint = "It may have been done: find out before you ask again."
+	}
+	s.manager.opts.Logger.Warn("a call to an upstream failed", "upstream", s.name, "code", string(failure.code), "why", failure.text,
+		"cause", mask(fmt.Sprint(cmp.Or(failure.err, error(failure))), s.secrets))
+	return &Error{
+		Code: failure.code, Upstream: s.name, Message: fmt.Sprintf("The server %q gave no answer: %s.", s.name, failure.text), Hint: hint,
+		MayHaveRun: failure.mayHaveRun, RetryAfter: failure.retryAfter, Err: failure.err,
+	}
 }

@@ -37,22 +37,10 @@ type Manager struct {
 	watcher *process.Watcher
 	// starting holds those who start a session: few at once.
 	starting chan struct{}
-	guards   [2]*egress.Guard // public, private
-
-	// mu guards what follows.
-	mu     sync.Mutex
-	closed bool
-}
-
-// server is one upstream with what is known of it.
-type server struct {
-	Server
-	name    string
-	manager *Manager
-
-	// mu guards what follows. It is never held while an upstream is waited for.
-	mu     sync.Mutex
-	pinned []Item // sorted
+	guards   map[bool]*egress.Guard // by whether private networks may be dialled
+	sealer   *sealer
+	// running counts what Close waits for.
+	running sync.WaitGroup
 }
 
 // Open checks what was declared against the environment and the pins, and returns the door.
@@ -70,7 +58,7 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	m := &Manager{
 		opts: opts, servers: map[string]*server{}, names: sortedKeys(cfg.Servers),
 		watcher: process.NewWatcher(opts.Watcher), starting: make(chan struct{}, maxStarting),
-		guards: [2]*egress.Guard{egress.NewGuard(false), egress.NewGuard(true)},
+		guards: map[bool]*egress.Guard{false: egress.NewGuard(false), true: egress.NewGuard(true)}, sealer: newSealer(),
 	}
 	var faults document.Errors
 	for _, name := range m.names {
@@ -82,10 +70,15 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 		if known && s.Pinning == PinningFile {
 			faults = append(faults, cfg.checkPatterns(name, s, pinned)...)
 		}
-		m.servers[name] = &server{Server: s, name: name, manager: m, pinned: pinned}
+		m.servers[name] = newServer(m, name, cfg.Dir, s, pinned)
 	}
 	if len(faults) > 0 {
 		return nil, faults
+	}
+	for _, name := range m.names {
+		if s := m.servers[name]; s.Pinning == PinningFirstUse {
+			s.goRun(s.learn) // nothing can be listed before
+		}
 	}
 	return m, nil
 }
@@ -157,7 +150,7 @@ func (m *Manager) List(p engine.Principal, kind Kind) []Item {
 		s := m.servers[name]
 		s.mu.Lock()
 		for _, item := range s.pinned {
-			if item.Kind == kind && s.allows(p, kind, item.Name) {
+			if item.Kind == kind && s.differences[item.key()].Change == "" && s.allows(p, kind, item.Name) {
 				out = append(out, item)
 			}
 		}
@@ -192,13 +185,19 @@ func (m *Manager) Resolve(kind Kind, public string) (upstream, name string, ok b
 	return "", "", false
 }
 
-// Close ends every session and waits until no process is left.
+// Close ends every session and waits until no process is left. Calls end with CodeUnavailable.
 func (m *Manager) Close() {
 	if m == nil {
 		return
 	}
-	m.mu.Lock()
-	m.closed = true
-	m.mu.Unlock()
+	var ended sync.WaitGroup
+	for _, s := range m.servers {
+		ended.Go(s.close)
+	}
+	ended.Wait()
+	m.running.Wait()
 	m.watcher.Close()
+	for _, g := range m.guards {
+		g.Transport().CloseIdleConnections()
+	}
 }

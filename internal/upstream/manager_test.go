@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +54,19 @@ func open(t testing.TB, text string, opts upstream.Options) *upstream.Manager {
 	}
 	t.Cleanup(m.Close)
 	return m
+}
+
+func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+func call(ctx context.Context, m *upstream.Manager, server, tool, params string) (upstream.Reply, error) {
+	return m.Call(ctx, agent, upstream.Request{Upstream: server, Method: "tools/call", Kind: upstream.KindTool, Name: tool, Params: json.RawMessage(params)})
+}
+
+func wantCode(t testing.TB, err error, want upstream.Code, mayHaveRun bool) {
+	t.Helper()
+	if e, ok := errors.AsType[*upstream.Error](err); !ok || e.Code != want || e.MayHaveRun != mayHaveRun {
+		t.Errorf("got %v (%+v), want %s, mayHaveRun %v", err, e, want, mayHaveRun)
+	}
 }
 
 func publicNames(items []upstream.Item) string {

@@ -43,6 +43,15 @@ func checkKeys(v document.JSON, fold bool) error {
 	return nil
 }
 
+// read reads JSON that was checked before, and keeps its white space.
+func read(raw []byte) document.JSON {
+	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Lax: true, Spaced: true})
+	if err != nil {
+		return document.JSON{}
+	}
+	return v
+}
+
 // shortened is a key for a message.
 func shortened(key string) string {
 	if len(key) > 64 {

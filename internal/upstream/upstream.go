@@ -65,6 +65,9 @@ type Request struct {
 	// Progress gets the params of each notifications/progress of the call, without the token. It
 	// must not block. nil asks the upstream for none.
 	Progress func(params json.RawMessage)
+	// Capabilities are what the client of a request can be asked for in an input_required result,
+	// as it declares them; nil is nothing. Upstreams of the era of initialize are told nothing.
+	Capabilities json.RawMessage
 	// Trace is the traceparent to pass on, "" for none.
 	Trace string
 }

@@ -1,0 +1,165 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// maxFrame bounds one message of an upstream. Clients over stdio end at 10 MiB.
+const maxFrame = 8 << 20
+
+// frame is one message of an upstream.
+type frame struct {
+	id     string // the literal, "" of a notification
+	method string
+	// One of result and failure is set in a response, byte for byte.
+	params, result, failure json.RawMessage
+}
+
+func (f frame) isResponse() bool { return f.result != nil || f.failure != nil }
+
+var errFrame = errors.New("the message is not JSON-RPC 2.0")
+
+// parseFrame reads one message. It refuses what two readers could understand differently
+// where gavel itself decides by it; what is in a result is the client's to read.
+func parseFrame(raw []byte) (frame, error) {
+	v, err := document.ReadJSON(raw, document.Limits{Bytes: maxFrame, Depth: maxDepth, Lax: true, Spaced: true})
+	if err != nil || v.Kind() != document.Object || v.Duplicate().Kind() != 0 || !v.Get("jsonrpc").Is("2.0") {
+		return frame{}, errFrame
+	}
+	f := frame{method: v.Get("method").Text(), params: v.Get("params").Raw(), result: v.Get("result").Raw(), failure: v.Get("error").Raw()}
+	if id := v.Get("id"); id.Kind() == document.Number || id.Kind() == document.String {
+		f.id = string(id.Raw())
+	}
+	switch {
+	case f.isResponse() == (f.method != ""), f.result != nil && f.failure != nil, f.failure != nil && v.Get("error").Kind() != document.Object:
+		return frame{}, errFrame
+	case f.result != nil && f.id == "": // an error may be about no request
+		return frame{}, errFrame
+	}
+	return f, nil
+}
+
+// message is one message to an upstream.
+type message struct {
+	id      int64 // 0 of a notification
+	method  string
+	params  json.RawMessage
+	headers map[string]string // over HTTP only
+}
+
+// encode writes the message on one line: a line break is only ever white space in JSON.
+func (m message) encode() []byte {
+	b := []byte(`{"jsonrpc":"2.0"`)
+	if m.id != 0 {
+		b = strconv.AppendInt(append(b, `,"id":`...), m.id, 10)
+	}
+	b = document.AppendQuote(append(b, `,"method":`...), m.method)
+	if m.params != nil {
+		b = append(append(b, `,"params":`...), m.params...)
+	}
+	for i, c := range b {
+		if c == '\n' || c == '\r' {
+			b[i] = ' '
+		}
+	}
+	return append(b, '}')
+}
+
+// errTooLong is of a line longer than maxFrame.
+var errTooLong = errors.New("the message is longer than gavel passes on")
+
+// maxOverlong is how much of a line that is too long is passed over before its writer is
+// given up.
+const maxOverlong = 512 << 20
+
+// lineReader reads lines of at most maxFrame bytes.
+type lineReader struct{ r *bufio.Reader }
+
+// next returns the next line, without its end. Of a line that is too long it returns the
+// beginning and the end with errTooLong, and the line after it next time. The line is valid
+// until the next call; what follows the last line end is dropped.
+func (l lineReader) next(buf []byte) ([]byte, error) {
+	const edge = 256
+	buf = buf[:0]
+	skipped := 0
+	for {
+		part, err := l.r.ReadSlice('\n')
+		if len(buf)+len(part) > maxFrame+1 || skipped > 0 {
+			skipped += len(part)
+			if len(buf) > 2*edge {
+				buf = slices.Delete(buf, edge, len(buf)-edge)
+			}
+			buf = append(buf, part...)
+			if len(buf) > 2*edge {
+				buf = slices.Delete(buf, edge, len(buf)-edge)
+			}
+		} else {
+			buf = append(buf, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) && skipped < maxOverlong:
+			continue
+		case errors.Is(err, bufio.ErrBufferFull):
+			return buf, io.ErrShortBuffer
+		case err != nil:
+			return nil, err
+		case skipped > 0:
+			return bytes.TrimRight(buf, "\r\n"), errTooLong
+		}
+		return bytes.TrimRight(buf, "\r\n"), nil
+	}
+}
+
+// idAtEdge are the usual places of an id in a message: before all else, or after it.
+var idAtEdge = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*([0-9]+)\s*,|"id"\s*:\s*([0-9]+)\s*\}\s*$`)
+})
+
+// guessID finds the id of a message of which only the beginning and the end are there, "" where
+// it is not in a usual place.
+func guessID(edges []byte) string {
+	found := idAtEdge().FindSubmatch(edges)
+	if found == nil {
+		return ""
+	}
+	return string(slices.Concat(found[1], found[2]))
+}
+
+// rewriteMembers copies an object with members replaced, removed (nil) or, where they are not
+// there, added. All else stays byte for byte, but for white space between members.
+func rewriteMembers(raw json.RawMessage, replace map[string]json.RawMessage) json.RawMessage {
+	out := []byte{'{'}
+	add := func(name, value []byte) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, name...), ':'), value...)
+	}
+	seen := map[string]bool{}
+	for name, value := range read(raw).Members() {
+		text := name.Text()
+		with, ours := replace[text]
+		switch seen[text] = true; {
+		case !ours:
+			add(name.Raw(), value.Raw())
+		case with != nil:
+			add(name.Raw(), with)
+		}
+	}
+	for _, name := range sortedKeys(replace) {
+		if !seen[name] && replace[name] != nil {
+			add(document.AppendQuote(nil, name), replace[name])
+		}
+	}
+	return append(out, '}')
+}

@@ -1,0 +1,110 @@
+package upstream_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+func TestParseFrame(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"result":{ "a": 1.0 }}`:     "1 { \"a\": 1.0 } ",
+		`{"jsonrpc":"2.0","id":"a","error":{"code":1e400}}`:  `"a"  {"code":1e400}`,
+		`{"jsonrpc":"2.0","id":null,"error":{}}`:             "  {}",
+		`{"jsonrpc":"2.0","id":1,"result":null}`:             "1 null ",
+		`{"jsonrpc":"2.0","method":"m","params":{}}`:         "  ",
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`:    "refused",
+		`{"jsonrpc":"2.0","id":1,"result":{},"result":{}}`:   "refused",
+		`{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`:  "refused",
+		`{"jsonrpc":"2.0","id":1}`:                           "refused",
+		`{"jsonrpc":"2.0","result":{}}`:                      "refused",
+		`{"jsonrpc":"2.0","id":1,"error":"x"}`:               "refused",
+		`{"id":1,"result":{}}`:                               "refused",
+		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}": "refused",
+		`[{"jsonrpc":"2.0","id":1,"result":{}}]`:             "refused",
+		strings.Repeat("[", 1_000_000):                       "refused",
+	} {
+		id, result, failure, ok := upstream.ParseFrame([]byte(raw))
+		got := id + " " + string(result) + " " + string(failure)
+		if !ok {
+			got = "refused"
+		}
+		if got != want {
+			t.Errorf("%.80s: %q, want %q", raw, got, want)
+		}
+	}
+}
+
+// A line that is too long costs its own message only, and its id is found where servers put it.
+func TestReadLines(t *testing.T) {
+	long := strings.Repeat("x", upstream.MaxFrame)
+	text := "a\r\n" + `{"jsonrpc":"2.0","id":7,"result":"` + long + "\"}\nb\n" + `{"result":"` + long + `","jsonrpc":"2.0","id":8}` + "\n" + long + "xx\n" + long + "\nend\nwithout an end"
+	lines, tooLong := upstream.ReadLines(strings.NewReader(text))
+	if want := []string{"a", "b", long, "end"}; !slices.Equal(lines, want) {
+		t.Errorf("read %d lines", len(lines))
+	}
+	if want := []string{"7", "8", ""}; !slices.Equal(tooLong, want) {
+		t.Errorf("the ids of what was too long are %q", tooLong)
+	}
+}
+
+// Whatever a frame's result is, what is handed on is part of the line, and reads as the frame does.
+func FuzzParseFrame(f *testing.F) {
+	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"result":{ "a": 1.0 }}`, `{"jsonrpc":"2.0","id":null,"error":{}}`, `{"jsonrpc":"2.0","method":"m"}`, "{\"jsonrpc\":\"2.0\",\"id\":\"\\ud800\",\"result\":1}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		id, result, failure, ok := upstream.ParseFrame(raw)
+		if !ok {
+			return
+		}
+		var m struct {
+			ID            json.RawMessage
+			Result, Error json.RawMessage
+		}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Fatalf("encoding/json refuses what was taken: %v", err)
+		}
+		for _, part := range [][]byte{result, failure, []byte(id)} {
+			if !bytes.Contains(raw, part) {
+				t.Fatalf("%q is no part of %q", part, raw)
+			}
+		}
+	})
+}
+
+// What gavel rewrites in params is what a server reads, and nothing else is touched: the judge and
+// the server read the same arguments.
+func FuzzRewriteMembers(f *testing.F) {
+	f.Add([]byte(`{"name":"a","arguments":{"n": 1.0, "\u0061":[1e400]},"_meta":{}}`), "b")
+	f.Fuzz(func(t *testing.T, raw []byte, name string) {
+		var before map[string]json.RawMessage
+		if json.Unmarshal(raw, &before) != nil || before == nil || bytes.Count(raw, []byte(`\`)) > 0 {
+			return
+		}
+		quoted, err := json.Marshal(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := upstream.RewriteMembers(raw, map[string]json.RawMessage{"name": quoted, "gone": nil})
+		if out == nil || len(out) == 2 {
+			return // not UTF-8, or too deep: the door refuses it before
+		}
+		var after map[string]json.RawMessage
+		if err := json.Unmarshal(out, &after); err != nil {
+			t.Fatalf("%s became %s: %v", raw, out, err)
+		}
+		for key, value := range before {
+			if key != "name" && key != "gone" && !bytes.Equal(after[key], value) {
+				t.Errorf("%q was %s and is %s", key, value, after[key])
+			}
+		}
+		if !bytes.Equal(after["name"], quoted) || after["gone"] != nil {
+			t.Errorf("%s became %s", raw, out)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package upstream
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// sealer seals the requestState of upstreams, which passes through the hands of clients: it
+// comes back for the same principal, upstream, item and arguments, or not at all. Its key lives
+// as long as the process.
+type sealer struct{ aead cipher.AEAD }
+
+func newSealer() *sealer {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES has the right block
+	}
+	return &sealer{aead}
+}
+
+// binding is what a state belongs to.
+func binding(p engine.Principal, req Request, arguments document.JSON) []byte {
+	sum := sha256.Sum256(appendCanonical(nil, arguments))
+	b := []byte{}
+	for _, part := range []string{p.ID, req.Upstream, req.Method, req.Name} {
+		b = document.AppendQuote(b, part)
+	}
+	return append(b, sum[:]...)
+}
+
+func (s *sealer) seal(state string, to []byte) string {
+	sealed := s.aead.Seal(nil, nil, []byte(state), to) //nolint:gosec // the AEAD draws its nonce itself
+	return base64.RawURLEncoding.EncodeToString(sealed)
+}
+
+var errState = errors.New("the requestState is not one that gavel handed out for these arguments, or gavel was restarted")
+
+func (s *sealer) open(sealed string, to []byte) (string, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return "", errState
+	}
+	state, err := s.aead.Open(nil, nil, raw, to)
+	if err != nil {
+		return "", errState
+	}
+	return string(state), nil
+}
+
+// sealResult seals the requestState of a result, where it has one.
+func (s *sealer) sealResult(result json.RawMessage, to []byte) json.RawMessage {
+	state := read(result).Get("requestState")
+	if state.Kind() != document.String {
+		return result
+	}
+	return rewriteMembers(result, map[string]json.RawMessage{"requestState": document.AppendQuote(nil, s.seal(state.Text(), to))})
+}

@@ -1,0 +1,494 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/egress"
+)
+
+// The bounds of one upstream.
+const (
+	maxInFlight = 64
+	maxSessions = 256 // of principals
+	// recheckAfter is how long definitions count as compared with the pins, where the upstream
+	// has not said that they changed.
+	recheckAfter = time.Minute
+	// failures in a row, after the first, make the next wait.
+	firstBackoff, lastBackoff = 500 * time.Millisecond, time.Minute
+	maxTimeouts               = 3 // in a row count as a failure
+)
+
+// server is one upstream with what is known of it.
+type server struct {
+	Server
+	name    string
+	dir     string
+	manager *Manager
+	// secrets are values that no text shows.
+	secrets    []string
+	inFlight   chan struct{}
+	responding chan struct{}
+	closing    chan struct{} // closed with the Manager
+
+	// mu guards what follows. It is never held while an upstream is waited for.
+	mu       sync.Mutex
+	closed   bool
+	pinned   []Item // sorted
+	sessions map[string]*slot
+	// differences are what the last comparison of each kind found, pinned or not.
+	differences map[itemKey]Difference
+	learned     map[Kind]bool // kinds that first-use has pinned
+	failures    int           // in a row
+	timeouts    int           // in a row
+	notBefore   time.Time
+}
+
+// slot is the place of one session.
+type slot struct {
+	ready   chan struct{} // closed when session or err is set
+	session *session
+	err     error
+	users   int
+	idle    *time.Timer
+}
+
+func newServer(m *Manager, name, dir string, s Server, pinned []Item) *server {
+	out := &server{
+		Server: s, name: name, dir: dir, manager: m, inFlight: make(chan struct{}, maxInFlight), responding: make(chan struct{}, maxResponses),
+		closing: make(chan struct{}), sessions: map[string]*slot{}, differences: map[itemKey]Difference{}, learned: map[Kind]bool{},
+	}
+	if s.Pinning == PinningFile {
+		out.pinned = pinned
+	}
+	secret := func(value string) {
+		if len(value) >= 4 {
+			out.secrets = append(out.secrets, value)
+		}
+	}
+	for _, value := range s.Set {
+		secret(value)
+	}
+	for _, variable := range s.Environment {
+		if value, ok := m.opts.LookupEnv(variable); ok && !slices.Contains([]string{"PATH", "HOME", "TMPDIR", "LANG"}, variable) {
+			secret(value)
+		}
+	}
+	for _, values := range egress.Headers(s.Headers, m.opts.LookupEnv, func(string, string) {}) {
+		for word := range strings.FieldsSeq(values[0]) {
+			secret(word)
+		}
+	}
+	// The longest first: one may be part of another.
+	slices.SortFunc(out.secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) })
+	return out
+}
+
+// clientInfo is what upstreams are told that gavel is.
+func (s *server) clientInfo() json.RawMessage {
+	return json.RawMessage(`{"name":"gavel","version":` + quote(cmp.Or(s.manager.opts.Version, "0")) + `}`)
+}
+
+// goRun runs something that Close waits for.
+func (s *server) goRun(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.manager.running.Go(f)
+	}
+}
+
+// errClosing is of a Manager that is being closed.
+var errClosing = &linkError{code: CodeUnavailable, text: "gavel is ending"}
+
+// acquire returns the session of a principal, started where there is none, and release, which
+// gives it back.
+func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session, release func(), err error) {
+	key := ""
+	if s.Session == SessionPrincipal {
+		key = p.ID
+	}
+	s.mu.Lock()
+	sl := s.sessions[key]
+	if sl != nil && sl.session != nil {
+		select {
+		case <-sl.session.link.gone():
+			delete(s.sessions, key)
+			s.noteFailure()
+			sl = nil
+		default:
+		}
+	}
+	if sl == nil {
+		wait := time.Until(s.notBefore)
+		switch {
+		case s.closed:
+			err = errClosing
+		case wait > 0:
+			err = &linkError{code: CodeUnavailable, text: "the server has failed several times in a row", retryAfter: wait}
+		case len(s.sessions) >= maxSessions:
+			err = &linkError{code: CodeBusy, text: "as many sessions as there may be are open"}
+		}
+		if err != nil {
+			s.mu.Unlock()
+			return nil, nil, err
+		}
+		sl = &slot{ready: make(chan struct{})}
+		s.sessions[key] = sl
+		s.manager.running.Go(func() { s.start(key, sl) })
+	}
+	sl.users++
+	if sl.idle != nil {
+		sl.idle.Stop()
+	}
+	s.mu.Unlock()
+	release = func() { s.release(key, sl) }
+	select {
+	case <-sl.ready:
+		if sl.err != nil {
+			release()
+			return nil, nil, sl.err
+		}
+		return sl.session, release, nil
+	case <-ctx.Done():
+		release()
+		return nil, nil, ctx.Err()
+	}
+}
+
+// release gives a session back. One that nobody has used for a while ends.
+func (s *server) release(key string, sl *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sl.users--; sl.users > 0 || s.closed || s.sessions[key] != sl {
+		return
+	}
+	sl.idle = time.AfterFunc(s.IdleTimeout, func() {
+		s.mu.Lock()
+		current := s.sessions[key] == sl && sl.users == 0 && !s.closed
+		if current {
+			delete(s.sessions, key)
+			s.manager.running.Go(func() { s.closeSlot(sl) })
+		}
+		s.mu.Unlock()
+	})
+}
+
+// start starts a session; those who wait for it may leave.
+func (s *server) start(key string, sl *slot) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout)
+	defer cancel()
+	ses, err := s.connect(ctx)
+	s.mu.Lock()
+	sl.session, sl.err = ses, err
+	closed := s.closed
+	if err != nil {
+		if s.sessions[key] == sl {
+			delete(s.sessions, key)
+		}
+		s.noteFailure()
+	}
+	close(sl.ready)
+	s.mu.Unlock()
+	if closed && err == nil {
+		ses.link.close()
+	}
+}
+
+// connect opens a link and a conversation on it. Few do at once, but one that takes long holds
+// up no other.
+func (s *server) connect(ctx context.Context) (*session, error) {
+	select {
+	case s.manager.starting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, &linkError{code: CodeUnavailable, text: "too many servers are being started"}
+	}
+	leave := sync.OnceFunc(func() { <-s.manager.starting })
+	timer := time.AfterFunc(time.Second, leave)
+	defer func() { timer.Stop(); leave() }()
+
+	ses := &session{server: s, pending: map[string]*pending{}, checks: map[Kind]*check{}}
+	if err := s.openLink(ses); err != nil {
+		return nil, err
+	}
+	// A link that is closed meanwhile ends the conversation.
+	stop := s.watchClosing(ses)
+	defer stop()
+	err := ses.open(ctx)
+	if err == nil {
+		return ses, nil
+	}
+	failure, ok := errors.AsType[*linkError](err)
+	switch {
+	case ctx.Err() != nil:
+		failure = &linkError{code: CodeUnavailable, text: "the server did not answer within " + s.ConnectTimeout.String()}
+	case !ok:
+		failure = &linkError{code: CodeUnavailable, text: err.Error()}
+	default:
+		failure = &linkError{code: CodeUnavailable, text: failure.text, retryAfter: failure.retryAfter, err: failure.err}
+	}
+	if l, ok := ses.link.(*stdioLink); ok {
+		l.close()
+		failure.err = errors.New(cmp.Or(l.stderr.text(), "it wrote nothing to its standard error"))
+	} else {
+		ses.link.close()
+	}
+	return nil, failure
+}
+
+func (s *server) openLink(ses *session) error {
+	if s.URL != "" {
+		ses.link = newHTTPLink(s, ses)
+		return nil
+	}
+	l, err := startProgram(s, ses)
+	if err == nil {
+		ses.link = l
+	}
+	return err
+}
+
+// watchClosing closes a link whose conversation is still being opened when the Manager ends.
+func (s *server) watchClosing(ses *session) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-s.closing:
+			ses.link.close()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+// noteFailure makes the next start wait, from the second failure in a row. mu is held.
+func (s *server) noteFailure() {
+	s.failures, s.timeouts = s.failures+1, 0
+	if s.failures > 1 {
+		wait := min(lastBackoff, firstBackoff<<min(s.failures-2, 20))
+		s.notBefore = time.Now().Add(wait/2 + rand.N(wait/2+1)) //nolint:gosec // not a secret
+	}
+}
+
+// noteOutcome counts how a call ended.
+func (s *server) noteOutcome(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failure, _ := errors.AsType[*linkError](err)
+	switch {
+	case err == nil:
+		s.failures, s.timeouts, s.notBefore = 0, 0, time.Time{}
+	case failure != nil && failure.code == CodeTimeout:
+		if s.timeouts++; s.timeouts >= maxTimeouts {
+			s.failures = max(s.failures, 1)
+			s.noteFailure()
+		}
+	}
+}
+
+// isOpen reports how long calls are refused because the last ones failed.
+func (s *server) isOpen() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Until(s.notBefore)
+}
+
+// forget ends a session that the upstream no longer knows, so that the next call begins anew.
+func (s *server) forget(ses *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, sl := range s.sessions {
+		if sl.session == ses {
+			delete(s.sessions, key)
+		}
+	}
+	if !s.closed {
+		s.manager.running.Go(ses.link.close)
+	}
+}
+
+func (s *server) closeSlot(sl *slot) {
+	<-sl.ready
+	if sl.session != nil {
+		sl.session.link.close()
+	}
+}
+
+// close ends every session and waits for their processes.
+func (s *server) close() {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+	open := s.sessions
+	s.sessions = map[string]*slot{}
+	for _, sl := range open {
+		if sl.idle != nil {
+			sl.idle.Stop()
+		}
+	}
+	s.mu.Unlock()
+	var ended sync.WaitGroup
+	for _, sl := range open {
+		ended.Go(func() { s.closeSlot(sl) })
+	}
+	ended.Wait()
+}
+
+// verify compares the definitions of a kind with the pins, unless that was done a moment ago.
+// Those who ask at once share one comparison.
+func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
+	for {
+		ses.mu.Lock()
+		c := ses.checks[kind]
+		if c == nil {
+			c = &check{stale: true}
+			ses.checks[kind] = c
+		}
+		if !c.stale && time.Since(c.at) < recheckAfter {
+			ses.mu.Unlock()
+			return nil
+		}
+		if c.running == nil {
+			c.running, c.stale, c.err = make(chan struct{}), false, nil
+			s.goRun(func() { s.compareKind(ses, kind, c) })
+		}
+		running := c.running
+		ses.mu.Unlock()
+		select {
+		case <-running:
+		case <-ses.link.gone():
+			return ses.link.cause()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		ses.mu.Lock()
+		err, stale := c.err, c.stale
+		ses.mu.Unlock()
+		if err != nil || !stale {
+			return err
+		}
+	}
+}
+
+// compareKind lists a kind and notes what differs from the pins.
+func (s *server) compareKind(ses *session, kind Kind, c *check) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), s.ListTimeout,
+		&linkError{code: CodeUnavailable, text: "the server did not list what it has within " + s.ListTimeout.String()})
+	defer cancel()
+	now, _, err := ses.list(ctx, kind)
+	if failure, ok := errors.AsType[*linkError](err); ok && failure.mayHaveRun {
+		again := *failure
+		again.mayHaveRun = false // a list changes nothing
+		err = &again
+	}
+	if err == nil {
+		s.noteItems(kind, now)
+	}
+	ses.mu.Lock()
+	c.at, c.err = time.Now(), err
+	c.stale = c.stale || err != nil
+	close(c.running)
+	c.running = nil
+	ses.mu.Unlock()
+}
+
+// noteItems keeps what the upstream has now, and tells of a list that changed by it.
+func (s *server) noteItems(kind Kind, now []Item) {
+	s.mu.Lock()
+	var changed []string // names
+	if s.Pinning == PinningFirstUse && !s.learned[kind] {
+		s.learned[kind] = true
+		for _, item := range now {
+			if len(compareNames(now, item)) == 1 {
+				s.pinned = append(s.pinned, item)
+				changed = append(changed, item.Name)
+			}
+		}
+		sortItems(s.pinned)
+	}
+	var pinned []Item
+	for _, item := range s.pinned {
+		if item.Kind == kind {
+			pinned = append(pinned, item)
+		}
+	}
+	before := s.differences
+	s.differences = map[itemKey]Difference{}
+	for key, d := range before {
+		if key.kind != kind {
+			s.differences[key] = d
+		}
+	}
+	for _, d := range compare(pinned, now) {
+		s.differences[itemKey{d.Kind, d.Name}] = d
+	}
+	for _, item := range pinned {
+		if (before[item.key()].Change == "") != (s.differences[item.key()].Change == "") {
+			changed = append(changed, item.Name)
+		}
+	}
+	s.mu.Unlock()
+	if len(changed) == 0 {
+		return
+	}
+	s.manager.opts.Logger.Warn("the items of an upstream are not what they were", "upstream", s.name, "kind", string(kind), "names", changed)
+	s.manager.opts.Changed(Change{Upstream: s.name, Kind: kind, Affects: func(p engine.Principal) bool {
+		return slices.ContainsFunc(changed, func(name string) bool { return s.allows(p, kind, name) })
+	}})
+}
+
+// compareNames are the items of one public name.
+func compareNames(items []Item, like Item) (same []Item) {
+	for _, item := range items {
+		if item.Kind == like.Kind && item.Public == like.Public {
+			same = append(same, item)
+		}
+	}
+	return same
+}
+
+// markStale has kinds compared anew: at once, so that lists show it, and before the next call.
+func (s *server) markStale(ses *session, kinds []Kind) {
+	for _, kind := range kinds {
+		ses.mu.Lock()
+		c := ses.checks[kind]
+		known := c != nil
+		if known {
+			c.stale = true
+		}
+		ses.mu.Unlock()
+		if !known {
+			continue // nobody has asked for this kind
+		}
+		s.goRun(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), s.ListTimeout)
+			defer cancel()
+			_ = s.verify(ctx, ses, kind) // the next call says what is wrong
+		})
+	}
+}
+
+// learn pins what the upstream has on the first use.
+func (s *server) learn() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout+s.ListTimeout)
+	defer cancel()
+	ses, release, err := s.acquire(ctx, engine.Principal{})
+	if err != nil {
+		s.manager.opts.Logger.Warn("an upstream that is pinned on first use cannot be reached", "upstream", s.name, "cause", err.Error())
+		return
+	}
+	defer release()
+	for _, kind := range Kinds {
+		_ = s.verify(ctx, ses, kind)
+	}
+}

@@ -1,0 +1,283 @@
+//go:build unix
+
+package upstream_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// openFake opens fake servers by name.
+func openFake(t testing.TB, opts upstream.Options, servers ...[3]string) *upstream.Manager {
+	t.Helper()
+	var text string
+	var names []string
+	for _, s := range servers {
+		text += "  " + s[0] + ": " + fake(t, s[1], s[2])
+		names = append(names, s[0])
+	}
+	if opts.Pins == nil {
+		opts.Pins = fakePins(t, names...)
+	}
+	return open(t, text, opts)
+}
+
+// What a server answers reaches the caller byte for byte, whatever else it writes; what the caller
+// sends reaches the server so too.
+func TestCallIsFaithful(t *testing.T) {
+	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ""})
+	for tool, want := range map[string]string{"noise": edgeResult, "twice": `{"content":[],"n":1}`, "other": `{"content":[]}`} {
+		if got, err := call(t.Context(), m, "a", tool, ""); err != nil || string(got.Result) != want || got.Error != nil {
+			t.Errorf("%s: %s, %v", tool, got.Result, err)
+		}
+	}
+	if got, err := call(t.Context(), m, "a", "rpcerr", ""); err != nil || string(got.Error) != `{ "code":-32042, "message":"own", "data":{"x":1.0} }` || got.Result != nil {
+		t.Errorf("error %s, %v", got.Error, err)
+	}
+	got, err := call(t.Context(), m, "a", "echo", `{"name":"a__echo","arguments":{"n": 12345678901234567890.0, "u":"\u00e9<&>"},"_meta":{"progressToken":7,"v/x":[1.0],"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"x":1}`)
+	var line struct{ Line string }
+	if err != nil || json.Unmarshal(got.Result, &line) != nil {
+		t.Fatal(err)
+	}
+	if _, params, _ := strings.Cut(line.Line, `"params":`); params != `{"name":"echo","arguments":{"n": 12345678901234567890.0, "u":"\u00e9<&>"},"_meta":{"v/x":[1.0]},"x":1}}` {
+		t.Errorf("the server got %s", line.Line)
+	}
+}
+
+// A server that misbehaves ends its own call with a code, in time, and the next one is served.
+func TestCallOfNastyServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "started")
+	for tool, c := range map[string]struct {
+		code upstream.Code
+		more string
+	}{
+		"hang":    {upstream.CodeTimeout, ", callTimeout: 200ms"},
+		"exit":    {upstream.CodeLost, ""},
+		"long":    {upstream.CodeProtocol, ""},
+		"endless": {upstream.CodeTimeout, ", callTimeout: 200ms"},
+		"fork":    {upstream.CodeLost, ""},
+		"task":    {upstream.CodeProtocol, ""},
+		"deaf":    {upstream.CodeTimeout, ", callTimeout: 200ms"},
+	} {
+		t.Run(tool, func(t *testing.T) {
+			t.Parallel()
+			m := openFake(t, upstream.Options{}, [3]string{"a", "well=" + file + tool, c.more})
+			began := time.Now()
+			_, err := call(t.Context(), m, "a", tool, "")
+			wantCode(t, err, c.code, true)
+			if took := time.Since(began); took > 8*time.Second {
+				t.Errorf("took %s", took)
+			}
+			if tool != "deaf" && tool != "endless" { // which serve nothing after it
+				if _, err := call(t.Context(), m, "a", "noise", ""); err != nil {
+					t.Errorf("the next call: %v", err)
+				}
+			}
+			m.Close()
+			for _, name := range []string{file + tool, file + tool + ".child"} {
+				text, err := os.ReadFile(name)
+				if err != nil && tool != "fork" {
+					continue
+				}
+				for pid := range strings.FieldsSeq(string(text)) {
+					awaitGone(t, pid)
+				}
+			}
+		})
+	}
+}
+
+// awaitGone waits until a process is gone or is a zombie that nobody has waited for.
+func awaitGone(t testing.TB, pid string) {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(10 * time.Second); syscall.Kill(n, 0) == nil; <-time.After(10 * time.Millisecond) {
+		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+		if _, after, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(after, "Z") {
+			return
+		}
+		if time.Now().After(until) {
+			t.Errorf("process %s still runs", pid)
+			return
+		}
+	}
+}
+
+// Progress passes without its token and begins the deadline anew; a caller that leaves has the
+// server told; a server's own requests are refused; its standard error holds up nothing.
+func TestCallProgressAndCancel(t *testing.T) {
+	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ", callTimeout: 400ms"})
+	var got []string
+	reply, err := m.Call(t.Context(), agent, upstream.Request{
+		Upstream: "a", Method: "tools/call", Kind: upstream.KindTool, Name: "progress",
+		Progress: func(params json.RawMessage) { got = append(got, string(params)) },
+	})
+	if err != nil || !strings.Contains(string(reply.Result), "done") || len(got) != 4 || got[3] != `{"progress":3,"own":1.0}` {
+		t.Errorf("%s, %v, progress %q", reply.Result, err, got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := call(ctx, m, "a", "hang", ""); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller that left got %v", err)
+	}
+	for until := time.Now().Add(5 * time.Second); ; {
+		reply, err := call(t.Context(), m, "a", "cancelled", "")
+		if err == nil && !strings.Contains(string(reply.Result), `""`) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the server was not told: %s, %v", reply.Result, err)
+		}
+	}
+	if reply, err := call(t.Context(), m, "a", "asks", ""); err != nil || !strings.Contains(string(reply.Result), "-32601") {
+		t.Errorf("a request of the server's: %s, %v", reply.Result, err)
+	}
+	if reply, err := call(t.Context(), m, "a", "floods", ""); err != nil || !strings.Contains(string(reply.Result), "flooded") {
+		t.Errorf("%s, %v", reply.Result, err)
+	}
+}
+
+// A tool whose definition changes at run time is neither listed nor callable, one that is added
+// never was; those whose list it is hear of it.
+func TestDrift(t *testing.T) {
+	changes := make(chan upstream.Change, 10)
+	m := openFake(t, upstream.Options{Changed: func(c upstream.Change) { changes <- c }}, [3]string{"a", "well", ""})
+	before := publicNames(m.List(agent, upstream.KindTool))
+	if _, err := call(t.Context(), m, "a", "drift", ""); err != nil {
+		t.Fatal(err)
+	}
+	c := <-changes
+	if c.Upstream != "a" || c.Kind != upstream.KindTool || !c.Affects(agent) || c.Affects(engine.Principal{}) {
+		t.Errorf("change %+v", c)
+	}
+	if after := publicNames(m.List(agent, upstream.KindTool)); !strings.Contains(before, "a__echo ") || strings.Replace(before, "a__echo ", "", 1) != after {
+		t.Errorf("listed were %s, and are %s", before, after)
+	}
+	_, err := call(t.Context(), m, "a", "echo", "")
+	wantCode(t, err, upstream.CodeDrifted, false)
+	if err == nil || !strings.Contains(err.Error(), "description") {
+		t.Errorf("the message is %v", err)
+	}
+	_, err = call(t.Context(), m, "a", "added", "")
+	wantCode(t, err, upstream.CodeDrifted, false)
+	if _, err := call(t.Context(), m, "a", "twice", ""); err != nil {
+		t.Errorf("another tool: %v", err)
+	}
+}
+
+// Of twenty servers one hangs and one crashes at each start: no other is held up, nor any list,
+// and the one that crashes is started ever more rarely.
+func TestOneOfTwenty(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "started")
+	servers := [][3]string{{"s0", "mute", ", connectTimeout: 3s"}, {"s1", "crash=" + file, ""}}
+	for i := 2; i < 20; i++ {
+		servers = append(servers, [3]string{fmt.Sprintf("s%d", i), "well", ""})
+	}
+	m := openFake(t, upstream.Options{}, servers...)
+	all := len(m.List(agent, upstream.KindTool))
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		_, err := call(t.Context(), m, "s0", "echo", "")
+		wantCode(t, err, upstream.CodeUnavailable, false)
+	})
+	for range 40 {
+		_, err := call(t.Context(), m, "s1", "echo", "")
+		wantCode(t, err, upstream.CodeUnavailable, false)
+	}
+	for i := 2; i < 20; i++ {
+		wait.Go(func() {
+			if _, err := call(t.Context(), m, fmt.Sprintf("s%d", i), "twice", ""); err != nil {
+				t.Error(err)
+			}
+			began := time.Now()
+			if _, err := call(t.Context(), m, fmt.Sprintf("s%d", i), "twice", ""); err != nil || time.Since(began) > 2*time.Second {
+				t.Errorf("%v after %s", err, time.Since(began))
+			}
+		})
+	}
+	began := time.Now()
+	if n := len(m.List(agent, upstream.KindTool)); n != all || time.Since(began) > time.Second {
+		t.Errorf("%d of %d tools are listed, after %s", n, all, time.Since(began))
+	}
+	wait.Wait()
+	starts, err := os.ReadFile(file)
+	if n := strings.Count(string(starts), "\n"); err != nil || n > 5 {
+		t.Errorf("the one that crashes was started %d times", n)
+	}
+}
+
+// What a server says on standard error as it ends is in the log, without secrets.
+func TestStandardErrorIsMasked(t *testing.T) {
+	var log strings.Builder
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := open(t, fmt.Sprintf("  a: {command: [%q], set: {%s: crash, TOKEN: hunter22}, allow: [{tools: ['*']}]}\n", self, serverMode),
+		upstream.Options{Pins: fakePins(t, "a"), Logger: textLogger(&log)})
+	_, err = call(t.Context(), m, "a", "echo", "")
+	wantCode(t, err, upstream.CodeUnavailable, false)
+	if strings.Contains(err.Error(), "token") || !strings.Contains(log.String(), "cannot start: token ***") || strings.Contains(log.String(), "hunter22") {
+		t.Errorf("the caller got %v, the log %s", err, log.String())
+	}
+}
+
+// Params that two readers could read differently reach no server.
+func TestParamsAreRefused(t *testing.T) {
+	m := openFake(t, upstream.Options{}, [3]string{"a", "crash", ""}) // it cannot be reached
+	for _, params := range []string{
+		`{"arguments":{"text":"a","text":"b"}}`, `{"arguments":{"text":"a","Text":"b"}}`, `{"arguments":{"Text":"b"}}`, `{"Arguments":{}}`,
+		"{\"arguments\":{\"text\":\"\xff\"}}", `{"arguments":{}`, `[]`, `{"task":{}}`, `{"requestState":"forged"}`, `{"arguments":{"a":[{"b":1,"B":2}]}}`,
+		`{"name":"a","name":"b"}`, `{"Name":"b"}`,
+	} {
+		_, err := call(t.Context(), m, "a", "echo", params)
+		wantCode(t, err, upstream.CodeInvalid, false)
+	}
+	_, err := m.Call(t.Context(), agent, upstream.Request{Upstream: "a", Method: "tools/list", Kind: upstream.KindTool, Name: "echo"})
+	wantCode(t, err, upstream.CodeInvalid, false)
+}
+
+// An idle session ends, and begins anew with the next call; one for each principal is its own.
+func TestSessions(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "started")
+	m := openFake(t, upstream.Options{}, [3]string{"a", "well=" + file, ", idleTimeout: 10ms, session: principal"})
+	started := func() int {
+		text, _ := os.ReadFile(file)
+		return strings.Count(string(text), "\n")
+	}
+	if _, err := call(t.Context(), m, "a", "twice", ""); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitGone(t, strings.TrimSpace(string(pid)))
+	for _, p := range []engine.Principal{agent, operator} {
+		if _, err := m.Call(t.Context(), p, upstream.Request{Upstream: "a", Method: "tools/call", Kind: upstream.KindTool, Name: "twice"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := started(); n != 3 {
+		t.Errorf("%d sessions were started", n)
+	}
+	m.Close()
+	_, err = call(t.Context(), m, "a", "twice", "")
+	wantCode(t, err, upstream.CodeUnavailable, false)
+}
