@@ -1,0 +1,188 @@
+package mcpgate_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/mcpgate"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(workflow.AnswerLintRequest)
+	m.Run()
+}
+
+const release = `{"name":"release","initialState":"draft","states":{
+	"draft":{"transitions":{"approve":{"target":"approved","requiredFields":["by"]}}},
+	"approved":{"transitions":{"deployed":{"target":"live","schema":{"properties":{"target":{"const":"production"}}}}}},
+	"live":{"final":true,"outcome":"success"}}}`
+
+var ada = engine.Principal{ID: "ada", Role: engine.RoleAgent}
+
+// openRelease returns a system with one release that ada began.
+func openRelease() (sys *embed.System, caller mcpgate.Caller, id string) {
+	ctx := context.Background()
+	sys, err := embed.Open(ctx, embed.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := sys.Engine.Define(ctx, embed.Operator, engine.DefineRequest{Document: []byte(release)}); err != nil {
+		panic(err)
+	}
+	s, err := sys.Engine.Start(ctx, ada, engine.StartRequest{Type: "release"})
+	if err != nil {
+		panic(err)
+	}
+	return sys, func(context.Context) (engine.Principal, string, error) { return ada, s.ID, nil }, s.ID
+}
+
+func approve(sys *embed.System, id string) {
+	if _, err := sys.Engine.Advance(context.Background(), ada, engine.AdvanceRequest{ID: id, Action: "approve", Data: []byte(`{"by":"eve"}`)}); err != nil {
+		panic(err)
+	}
+}
+
+// addTools adds one tool that is gated and one that is not.
+func addTools(app *server.MCPServer) {
+	run := func(_ context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if req.GetString("target", "") == "nowhere" {
+			return mcp.NewToolResultError("no such target"), nil
+		}
+		return mcp.NewToolResultText(req.Params.Name + " has run"), nil
+	}
+	app.AddTool(mcp.NewTool("deploy"), run)
+	app.AddTool(mcp.NewTool("look"), run)
+}
+
+func ask(app *server.MCPServer, method, params string) string {
+	answer, _ := json.Marshal(app.HandleMessage(context.Background(), []byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)))
+	return string(answer)
+}
+
+const deploy = `{"name":"deploy","arguments":{"target":"%s"}}`
+
+func Example() {
+	sys, caller, id := openRelease()
+	defer sys.Close()
+
+	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Action: "deployed"})
+	if err != nil {
+		panic(err)
+	}
+	app := server.NewMCPServer("app", "1", server.WithToolHandlerMiddleware(gates.Guard))
+
+	addTools(app)
+	deployNow := func() {
+		var answer struct {
+			Result struct{ Content []struct{ Text string } }
+		}
+		_ = json.Unmarshal([]byte(ask(app, "tools/call", fmt.Sprintf(deploy, "production"))), &answer)
+		fmt.Println(strings.SplitN(answer.Result.Content[0].Text, ". ", 2)[0])
+	}
+	deployNow()
+	approve(sys, id)
+	deployNow()
+	s, _ := sys.Engine.Status(context.Background(), ada, id)
+	fmt.Println(s.State)
+	// Output:
+	// REFUSED: deploy can be called in the state approved
+	// deploy has run
+	// live
+}
+
+func newApp(t *testing.T, sys *embed.System, caller mcpgate.Caller, options func(*mcpgate.Gates) []server.ServerOption) *server.MCPServer {
+	t.Helper()
+	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Action: "deployed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := server.NewMCPServer("app", "1", options(gates)...)
+	addTools(app)
+	return app
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	sys, caller, id := openRelease()
+	defer sys.Close()
+	app := newApp(t, sys, caller, func(g *mcpgate.Gates) []server.ServerOption {
+		return []server.ServerOption{server.WithToolHandlerMiddleware(g.Guard)}
+	})
+	state := func() string {
+		s, err := sys.Engine.Status(t.Context(), ada, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.State
+	}
+	for _, c := range []struct{ name, params, want, state string }{
+		{"another tool", `{"name":"look"}`, `look has run`, "draft"},
+		{"too early", fmt.Sprintf(deploy, "production"), `REFUSED: deploy can be called in the state approved.`, "draft"},
+		{"approved, the tool fails", fmt.Sprintf(deploy, "nowhere"), `no such target`, "approved"},
+		{"approved, the action is refused", fmt.Sprintf(deploy, "staging"), `deploy was carried out, but the action deployed was not: reject`, "approved"},
+		{"approved", fmt.Sprintf(deploy, "production"), `[{"type":"text","text":"deploy has run"}]`, "live"},
+		{"too late", fmt.Sprintf(deploy, "production"), `REFUSED`, "live"},
+	} {
+		if strings.HasPrefix(c.name, "approved") && state() == "draft" {
+			approve(sys, id)
+		}
+		if got := ask(app, "tools/call", c.params); !strings.Contains(got, c.want) || state() != c.state {
+			t.Errorf("%s: %s in state %s\nwant %s in state %s", c.name, got, state(), c.want, c.state)
+		}
+	}
+}
+
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	sys, caller, id := openRelease()
+	defer sys.Close()
+	app := newApp(t, sys, caller, func(g *mcpgate.Gates) []server.ServerOption {
+		return []server.ServerOption{server.WithToolHandlerMiddleware(g.Guard), server.WithToolFilter(g.Filter)}
+	})
+	if got := ask(app, "tools/list", `{}`); strings.Contains(got, "deploy") || !strings.Contains(got, "look") {
+		t.Errorf("before: %s", got)
+	}
+	approve(sys, id)
+	if got := ask(app, "tools/list", `{}`); !strings.Contains(got, "deploy") {
+		t.Errorf("after: %s", got)
+	}
+}
+
+// What cannot be found out is no.
+func TestUndecided(t *testing.T) {
+	t.Parallel()
+	gates, err := mcpgate.New(nil, func(context.Context) (engine.Principal, string, error) {
+		return engine.Principal{}, "", errors.New("nobody knows")
+	}, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var req mcp.CallToolRequest
+	req.Params.Name = "deploy"
+	got, err := gates.Guard(func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		t.Error("the handler has run")
+		return nil, nil
+	})(t.Context(), req)
+	if err != nil || !got.IsError {
+		t.Errorf("%v %v", got, err)
+	}
+	if left := gates.Filter(t.Context(), []mcp.Tool{{Name: "deploy"}, {Name: "look"}}); len(left) != 1 || left[0].Name != "look" {
+		t.Errorf("listed: %v", left)
+	}
+	for _, bad := range [][]mcpgate.Gate{{{Tool: "a"}}, {{States: []string{"x"}}}, {{Tool: "a", States: []string{"x"}}, {Tool: "a", States: []string{"y"}}}} {
+		if _, err := mcpgate.New(nil, nil, bad...); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+}
