@@ -2,6 +2,7 @@ package judge_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -176,6 +177,26 @@ func TestCalibratedPromptIsAsked(t *testing.T) {
 		if err != nil || v.Assurance != tt.assurance || v.Opinions[len(v.Opinions)-1].Model.PromptID != tt.want {
 			t.Errorf("%v: %+v, %v", tt.calibrated, v, err)
 		}
+	}
+}
+
+// A rubric names the prompt, else the configuration; what neither knows is refused.
+func TestPromptIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ rubric, config, want string }{
+		{"", "", prompts.TransitionV3},
+		{"", "v2", prompts.TransitionV2},
+		{"v1", "v2", prompts.TransitionV1},
+	} {
+		c := newCase(asksModel("The comments say what was compared"), func(c *judge.Case) { c.Rubric.Prompt = tt.rubric })
+		v, err := gateOver(t, llmtest.New(llmtest.OpenAI(), llmtest.Approver), judge.ModelConfig{Prompt: tt.config}).Decide(t.Context(), c)
+		if err != nil || v.Opinions[len(v.Opinions)-1].Model.PromptID != tt.want {
+			t.Errorf("%+v: %+v, %v", tt, v, err)
+		}
+	}
+	unknown := newCase(asksModel(), func(c *judge.Case) { c.Rubric.Prompt = "v0" })
+	if _, err := gateOver(t, llmtest.New(llmtest.OpenAI(), llmtest.Approver), judge.ModelConfig{}).Decide(t.Context(), unknown); !errors.Is(err, judge.ErrCase) {
+		t.Errorf("an unknown prompt of a rubric: %v", err)
 	}
 	if _, err := judge.NewModel(judge.ModelConfig{Completer: llm.CompleterFunc(nil), Prompt: "transition/v0"}); err == nil {
 		t.Error("an unknown prompt is accepted")

@@ -286,21 +286,24 @@ func TestModelFindings(t *testing.T) {
 		words    []string
 		status   string
 		want     []said
+		why      string
 	}{
-		{"nothing more", "", nil, llm.StatusNotMet, []said{{"", "Not met: " + read}}},
-		{"a quote", "read sections", nil, llm.StatusNotMet, []said{{"", "Not met: " + read + ". The model points to: read sections."}}},
-		{"a pointer", "/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}},
-		{"a pointer with the document", "/data/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}},
-		{"a pointer as a fragment", "#/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}},
-		{"a pointer to nothing", "/nowhere", nil, llm.StatusNotMet, []said{{"", "Not met: " + read + ". The model points to: /nowhere."}}},
-		{"an objection", "/comments", []string{"No section is named"}, llm.StatusNotMet, []said{{"/comments", "Not met: " + read + ". No section is named."}}},
-		{"two objections to one", "", []string{"One.", "Two."}, llm.StatusNotMet, []said{{"", "Not met: " + read}, {"", "One."}, {"", "Two."}}},
-		{"cannot be assessed", "", nil, llm.StatusCannotAssess, []said{{"", "Cannot be assessed: " + read}}},
-		{"made up", "page 9", nil, llm.StatusMet, []said{{"", "Cannot be assessed (the quote is not in what the model was shown): " + read}}},
+		{"nothing more", "", nil, llm.StatusNotMet, []said{{"", "Not met: " + read}}, ""},
+		{"a quote", "read sections", nil, llm.StatusNotMet, []said{{"", "Not met: " + read + ". The model points to: read sections."}}, ""},
+		{"a pointer", "/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}, ""},
+		{"a pointer with the document", "/data/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}, ""},
+		{"a pointer as a fragment", "#/comments", nil, llm.StatusNotMet, []said{{"/comments", "Not met: " + read}}, ""},
+		{"a pointer to nothing", "/nowhere", nil, llm.StatusNotMet, []said{{"", "Not met: " + read + ". The model points to: /nowhere."}}, ""},
+		{"an objection", "/comments", []string{"No section is named"}, llm.StatusNotMet, []said{{"/comments", "Not met: " + read + ". No section is named."}}, ""},
+		{"two objections to one", "", []string{"One.", "Two."}, llm.StatusNotMet, []said{{"", "Not met: " + read}, {"", "One."}, {"", "Two."}}, ""},
+		{"cannot be assessed", "", nil, llm.StatusCannotAssess, []said{{"", "Cannot be assessed: " + read}}, ""},
+		{"made up", "page 9", nil, llm.StatusMet, []said{{"", "Cannot be assessed (the quote is not in what the model was shown): " + read}}, ""},
+		{"why", "read sections", nil, llm.StatusNotMet, []said{{"", "Not met: " + read + ". It names no section."}}, "It names no section."},
+		{"why it cannot be assessed", "", nil, llm.StatusCannotAssess, []said{{"", "Cannot be assessed: " + read + ". It names no section."}}, "It names no section."},
 	} {
 		a := approving(ids)
 		a.Approved, a.Violations = tt.status == llm.StatusMet, tt.words
-		a.Criteria[0].Status, a.Criteria[0].Evidence = tt.status, tt.evidence
+		a.Criteria[0].Status, a.Criteria[0].Evidence, a.Criteria[0].Why = tt.status, tt.evidence, tt.why
 		op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
 		var got []said
 		for _, f := range op.Findings {

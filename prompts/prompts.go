@@ -133,7 +133,7 @@ func Find(name string) (id string, err error) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("prompts: there is no template %.40q; known: %s", name, strings.Join(IDs(), ", "))
+	return "", fmt.Errorf("there is no prompt %.40q; known: %s", name, strings.Join(IDs(), ", "))
 }
 
 // Digest is that of the Prompts that Render makes of a template, "" for an unknown id.

@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/prompts"
 )
 
 type judgeCmd struct {
@@ -45,6 +46,7 @@ type judgeShowCmd struct {
 	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
 	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"What the gate would have fetched, by name, or @FILE. Nothing is fetched."`
 	Target   string `name:"target" placeholder:"STATE" help:"For an action with routes: the route to show. Default: the first."`
+	Prompt   string `name:"prompt" placeholder:"ID" help:"Show this edition of the prompt, such as v1. Default: the definition's, else the newest."`
 	JSON     bool   `name:"json" help:"Print the prompt as JSON."`
 }
 
@@ -90,6 +92,11 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	if c.Target != "" {
 		if err := chooseTarget(&question, c.Target); err != nil {
 			return err
+		}
+	}
+	if c.Prompt != "" {
+		if question.Rubric.Prompt, err = prompts.Find(c.Prompt); err != nil {
+			return term.UsageErrorf("", "--prompt: %w", err)
 		}
 	}
 	prompt, err := judge.Show(question)

@@ -105,6 +105,21 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 	if recorded.Outcome != judge.Approve {
 		t.Fatalf("%+v", recorded)
 	}
+	var asked struct {
+		Req struct {
+			Body struct{ Messages []struct{ Content string } }
+		}
+	}
+	first, err := os.ReadFile(tape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(bytes.NewReader(first)).Decode(&asked); err != nil || len(asked.Req.Body.Messages) != 2 {
+		t.Fatalf("%+v, %v", asked, err)
+	}
+	if user := asked.Req.Body.Messages[1].Content; !strings.Contains(user, ":gate>>\n{\"role\":") || strings.Contains(user, `"time":`) {
+		t.Errorf("a recorded question says when it was asked, and is found only then: %s", user)
+	}
 	scripted.Become(demo.Dead)
 	replayed, _ := ask("replay", 0)
 	if replayed.Outcome != judge.Approve || replayed.Confidence != recorded.Confidence {

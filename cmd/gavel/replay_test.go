@@ -41,7 +41,11 @@ func TestReplayAsksAModel(t *testing.T) {
 	if err := sys.Close(); err != nil {
 		t.Fatal(err)
 	}
-	provider := llmtest.New(llmtest.OpenAI(), llmtest.Rejecter)
+	var asked string
+	provider := llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		asked = q.System
+		return llmtest.Rejecter(q)
+	})
 	server := httptest.NewServer(provider)
 	defer server.Close()
 	tape := filepath.Join(dir, "tape.jsonl")
@@ -64,6 +68,11 @@ func TestReplayAsksAModel(t *testing.T) {
 	calls := provider.Count()
 	if replayed := again(4, "--mode", "replay", "--model", "m", "--cassette", tape, "--max-flips", "0"); !strings.Contains(replayed, `"newRefusals": 1`) || provider.Count() != calls || calls == 0 {
 		t.Errorf("%d calls, then %d: %s", calls, provider.Count(), replayed)
+	}
+	for _, name := range []string{"v1", "v3"} {
+		if out := again(4, "--mode", "live", "--model", "m", "--prompt", name, "--max-flips", "0"); asked != mustRender(t, "transition/"+name).System {
+			t.Errorf("not asked with %s: %s", name, out)
+		}
 	}
 	if err := os.Remove(tape); err != nil {
 		t.Fatal(err)

@@ -196,6 +196,7 @@ func (p reviewPage) criteria() {
 				p.words("quoted, "+basisOf(c.Basis), c.Evidence)
 			}
 			p.words("why", c.Why)
+			p.words("in its words", c.Says)
 		}
 	}
 	if judged || len(p.Criteria) == 0 {

@@ -66,7 +66,7 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
 		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
 			Votes: []judge.Vote{{Model: "small", Stage: true, Outcome: judge.Reject, Confidence: 0.7}, {Model: "m", Outcome: judge.Escalate, Trouble: judge.TroubleUnreadable}},
-			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Basis: judge.BasisClaim}},
+			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Says: boast, Basis: judge.BasisClaim}},
 		}},
 	}
 	p.Criteria = []string{boast}

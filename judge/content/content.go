@@ -144,7 +144,7 @@ func (t text) examine() (trap, flag validators.Finding) {
 
 // A verdict in our own form within a text: its member approved, and one more.
 var (
-	verdictText   = compileOnce(`["']approved["']\s*:\s*(?:true|false)|["']status["']\s*:\s*["'](?:met|not_met|cannot_assess)["']`)
+	verdictText   = compileOnce(`["']approved["']\s*:\s*(?:true|false)|["']status["']\s*:\s*["'](?:met|not_met|cannot_assess|contradicted|not_shown)["']`)
 	verdictBeside = compileOnce(`["'](?:criteria|confidence|violations|injection_suspected|evidence)["']\s*:`)
 )
 
