@@ -98,10 +98,18 @@ func (c Config) Validate() error {
 	check(c.CertFile == "" || c.KeyFile != "", "CertFile", "a certificate needs its key")
 	check(c.KeyFile == "" || c.CertFile != "", "KeyFile", "a key needs its certificate")
 	check(c.ClientCAFile == "" || c.CertFile != "", "ClientCAFile", "certificates of clients need TLS, so a certificate and a key")
-	check(c.MaxBody > 0 && c.MaxConns > 0 && c.MaxRequests > 0 && c.MaxStreams > 0, "Max", "limits are positive")
+	for _, limit := range []struct {
+		field string
+		value int64
+	}{{"MaxBody", c.MaxBody}, {"MaxConns", int64(c.MaxConns)}, {"MaxRequests", int64(c.MaxRequests)}, {"MaxStreams", int64(c.MaxStreams)}} {
+		check(limit.value > 0, limit.field, "limits are positive, not %d", limit.value)
+	}
 	check(c.MaxHeader >= 1<<10, "MaxHeader", "the limit of headers is at least 1024 bytes, not %d", c.MaxHeader)
-	for _, d := range []time.Duration{c.ReadHeaderTimeout, c.BodyTimeout, c.WriteTimeout, c.IdleTimeout, c.DrainTimeout} {
-		check(d > 0, "Timeout", "time limits are positive, not %s", d)
+	for _, limit := range []struct {
+		field string
+		value time.Duration
+	}{{"ReadHeaderTimeout", c.ReadHeaderTimeout}, {"BodyTimeout", c.BodyTimeout}, {"WriteTimeout", c.WriteTimeout}, {"IdleTimeout", c.IdleTimeout}, {"DrainTimeout", c.DrainTimeout}} {
+		check(limit.value > 0, limit.field, "time limits are positive, not %s", limit.value)
 	}
 	for _, h := range c.AllowedHosts {
 		check(hostOf(h) != "", "AllowedHosts", "%q is no host: give a name or an address, with or without a port", h)
