@@ -65,7 +65,7 @@ func (im *importer) examine(ctx context.Context, in Definition, out *DefinitionR
 
 // setAside keeps a definition that was refused, for an instance of it: what its errors concern is
 // refused. It stays refused where that is not possible.
-func (im *importer) setAside(ctx context.Context, refused refusedDefinition) error {
+func (im *importer) setAside(ctx context.Context, refused *refusedDefinition) error {
 	report := &im.definitions[refused.place]
 	for _, whole := range []bool{false, true} {
 		out := DefinitionReport{File: refused.File, Name: report.Name}

@@ -200,6 +200,7 @@ type version struct {
 type refusedDefinition struct {
 	Definition
 	place int
+	tried bool // to set it aside
 }
 
 // Import adds definitions and instances that were kept elsewhere. Definitions become the
@@ -284,7 +285,7 @@ func nameOf(in Definition) string { return document.Known(in.Document).Get("name
 // of an operator, and fills in what came of it.
 func (im *importer) importDefinition(ctx context.Context, in Definition, out *DefinitionReport) error {
 	out.Name = nameOf(in)
-	im.versions[versionKey{name: out.Name}] = version{refused: &refusedDefinition{in, len(im.definitions)}}
+	im.versions[versionKey{name: out.Name}] = version{refused: &refusedDefinition{Definition: in, place: len(im.definitions)}}
 	if in.Err != nil {
 		return in.Err
 	}
@@ -355,8 +356,11 @@ func (im *importer) findDefinition(ctx context.Context, in Instance) (version, e
 		return v, nil
 	}
 	if refused := im.versions[versionKey{name: in.Workflow}].refused; refused != nil {
-		if err := im.setAside(ctx, *refused); err != nil {
-			return version{}, err
+		if !refused.tried {
+			refused.tried = true
+			if err := im.setAside(ctx, refused); err != nil {
+				return version{}, err
+			}
 		}
 		if v := im.versions[versionKey{name: in.Workflow}]; v.def != nil {
 			return v, nil

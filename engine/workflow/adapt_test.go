@@ -2,6 +2,7 @@ package workflow_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -122,4 +123,24 @@ func TestSuggestNames(t *testing.T) {
 			rt.Errorf("%q and %q become %q", a, b, as)
 		}
 	})
+}
+
+// A definition that becomes too long by being set aside is none: nothing is lost in silence.
+func TestSetAsideIsBounded(t *testing.T) {
+	t.Parallel()
+	var actions []string
+	for i := range 2000 {
+		actions = append(actions, fmt.Sprintf(`"a%d":"b"`, i))
+	}
+	doc := []byte(`{"name":"w","initialState":"a","statez":{},"states":{"a":{"transitions":{` + strings.Join(actions, ",") + `}},"b":{"final":true}}}`)
+	invalid := []workflow.Issue{{Rule: "unknown-key", Severity: workflow.SeverityError, Path: "/statez", Message: strings.Repeat("x", 1000)}}
+	for _, whole := range []bool{false, true} {
+		if got := workflow.SetAside("w.json", doc, invalid, whole); got != nil {
+			t.Errorf("whole %v: %d bytes", whole, len(got))
+		}
+	}
+	masked := []byte(`{"name":"w","initialState":"a","sensitve":["/x"],"states":{"a":{"final":true}}}`)
+	if got := workflow.SetAside("w.json", masked, invalid, true); got != nil {
+		t.Errorf("what may be masked is shown: %s", got)
+	}
 }

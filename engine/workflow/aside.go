@@ -22,14 +22,16 @@ func SetAside(source string, doc []byte, invalid []Issue, whole bool) []byte {
 		return setAsideWhole(root, invalid)
 	}
 	for _, i := range invalid {
-		at := slices.Collect(document.Pointer(i.Path).Tokens())
+		at, done := slices.Collect(document.Pointer(i.Path).Tokens()), false
 		switch {
 		case i.Severity != SeverityError:
+			done = true
 		case i.Rule == "script-invalid" && len(at) == 2 && at[0] == "transitionValidators":
-			replaceMember(root.Get(at[0]), at[1], quoteJSON(refusingScript(i.Message)))
+			done = replaceMember(root.Get(at[0]), at[1], quoteJSON(refusingScript(i.Message)))
 		case (i.Rule == "script-invalid" || i.Rule == "unknown-target") && len(at) >= 4 && at[0] == "states" && at[2] == "transitions":
-			replaceMember(root.At(at[:3]...), at[3], refusingTransition(at[1], i.Message))
-		default:
+			done = replaceMember(root.At(at[:3]...), at[3], refusingTransition(at[1], i.Message))
+		}
+		if !done {
 			return nil
 		}
 	}
@@ -49,8 +51,10 @@ func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 	}
 	states := root.Get("states")
 	names := states.Keys()
+	known := newSet(names)
 	add := func(name *document.Node) {
-		if name != nil && name.Kind == document.String && !slices.Contains(names, name.Text) {
+		if name != nil && name.Kind == document.String && !known[name.Text] {
+			known[name.Text] = true
 			names = append(names, name.Text)
 		}
 	}
@@ -79,7 +83,9 @@ func setAsideWhole(root *document.Node, invalid []Issue) []byte {
 		}
 		members = append(members, quoteJSON(name)+":"+state)
 	}
-	replaceMember(root, "states", "{"+strings.Join(members, ",")+"}")
+	if !replaceMember(root, "states", "{"+strings.Join(members, ",")+"}") {
+		return nil
+	}
 	root.Members = slices.DeleteFunc(root.Members, func(m document.Member) bool {
 		return !slices.Contains([]string{"name", "description", "initialState", "states"}, m.Key)
 	})
@@ -98,14 +104,14 @@ func refusingTransition(target, why string) string {
 	return `{"target":` + quoteJSON(target) + `,"validator":` + quoteJSON(refusingScript(why)) + `}`
 }
 
-// replaceMember gives a key of an object another value, written as JSON.
-func replaceMember(n *document.Node, key, value string) {
-	if n == nil {
-		return
+// replaceMember gives a key of an object another value, written as JSON; false where there is no
+// such key, or the value is too long.
+func replaceMember(n *document.Node, key, value string) bool {
+	at := slices.Index(n.Keys(), key)
+	v, err := document.Parse("x.json", []byte(value), document.Limits{Bytes: MaxDefinition})
+	if at < 0 || err != nil {
+		return false
 	}
-	for i, m := range n.Members {
-		if m.Key == key {
-			n.Members[i].Value, _ = document.Parse("x.json", []byte(value), document.Limits{Bytes: MaxDefinition}) // what was just written
-		}
-	}
+	n.Members[at].Value = v
+	return true
 }
