@@ -186,6 +186,7 @@ func printOr(con *console, asJSON bool, v any, text func(io.Writer) error) error
 type evalTuneCmd struct {
 	Results string  `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
 	Target  float64 `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The share of wrong approvals that is bearable. Default: 0.05."`
+	Then    string  `name:"then" placeholder:"FILE" help:"Results of another model over the same cases: what is saved and risked when the first is asked before it (cascade)."`
 	JSON    bool    `name:"json" help:"Print JSON."`
 }
 
@@ -197,6 +198,7 @@ as one draw. Else it says what the data show, and how many more approvals certif
 Examples:
 
     gavel eval tune results.json --target-risk 0.05
+    gavel eval tune small.json --then large.json
 
 Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
@@ -206,11 +208,25 @@ func (c *evalTuneCmd) Run(_ context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	t, err := eval.Tune(m.Cases, m.Results, c.Target, m.Report.Options)
+	var t eval.Tuning
+	text := func(w io.Writer) error { return eval.TextTuning(w, t, term.Align) }
+	var printed any = &t
+	if c.Then == "" {
+		t, err = eval.Tune(m.Cases, m.Results, c.Target, m.Report.Options)
+	} else {
+		then, wrong := readResults(c.Then)
+		if wrong != nil {
+			return wrong
+		}
+		var both eval.CascadeTuning
+		both, err = eval.TuneCascade(m.Cases, m.Results, then.Results, c.Target, m.Report.Options)
+		t, printed = both.First, both
+		text = func(w io.Writer) error { return eval.TextCascade(w, both, term.Align) }
+	}
 	if err != nil {
 		return term.UsageErrorf("", "%w", err)
 	}
-	if err := printOr(con, c.JSON, t, func(w io.Writer) error { return eval.TextTuning(w, t, term.Align) }); err != nil {
+	if err := printOr(con, c.JSON, printed, text); err != nil {
 		return err
 	}
 	if t.Status != eval.Certified {

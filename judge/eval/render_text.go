@@ -188,3 +188,31 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 	}
 	return writeText(w, b.String())
 }
+
+// TextCascade writes a TuneCascade for people.
+func TextCascade(w io.Writer, t CascadeTuning, align Align) error {
+	if err := TextTuning(w, t.First, align); err != nil || t.First.Chosen == nil {
+		return err
+	}
+	usd := func(v *float64) string {
+		if v == nil {
+			return "unknown: set prices (--llm-for)"
+		}
+		return fmt.Sprintf("%.4f USD", *v)
+	}
+	saved := missing
+	if t.Saved != nil {
+		saved = formatPercent(*t.Saved)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nAsked first with acceptAbove %.6g, on test:\n\n", *t.First.Chosen)
+	b.WriteString(align(figureRows([]figure{
+		{"decided by the first", t.Decided.format(), ""},
+		{"wrong among these", t.Wrong.format(), "at most " + formatPercent(t.Wrong.Upper)},
+		{"wrong approvals, together", t.Together.format(), "at most " + formatPercent(t.Together.Upper)},
+		{"wrong approvals, second alone", t.Alone.format(), "at most " + formatPercent(t.Alone.Upper)},
+		{"cost, together", usd(t.CostUSD), "saved " + saved},
+		{"cost, second alone", usd(t.AloneUSD), ""},
+	})))
+	return writeText(w, b.String())
+}

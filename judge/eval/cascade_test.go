@@ -1,0 +1,71 @@
+package eval
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// A first model that approves half of the cases, calibrated at 0.97, before one that approves what
+// is right. By hand: 200 cases a split in groups of two, half to be approved.
+func TestTuneCascade(t *testing.T) {
+	t.Parallel()
+	build := func(wrong int, assurance judge.Assurance) (cases []Case, first, second []Result) {
+		cheap, dear := 0.001, 0.01
+		for _, split := range []Split{Cal, Test} {
+			for i := range 200 {
+				id := fmt.Sprintf("%s-%03d", split, i)
+				expect := judge.Approve
+				if i%2 == 1 {
+					expect = judge.Reject
+				}
+				cases = append(cases, Case{ID: id, Group: fmt.Sprintf("%s-%03d", split, i/2), Split: split, Expect: Expect{Outcome: expect}})
+				says := func(approve bool, c float64, a judge.Assurance, cost *float64) Result {
+					r := Result{Case: id, Outcome: judge.Reject, Confidence: c, Assurance: a, Calls: 1, CostUSD: cost}
+					approval := 1 - c
+					if approve {
+						r.Outcome, approval = judge.Approve, c
+					}
+					r.Approval = &approval
+					return r
+				}
+				fooled := split == Test && i%2 == 1 && i < 2*wrong
+				first = append(first, says(i%2 == 0 || fooled, 0.97, assurance, &cheap))
+				second = append(second, says(i%2 == 0, 0.8, judge.AssuranceLLM, &dear))
+			}
+		}
+		return cases, first, second
+	}
+	cases, first, second := build(0, judge.AssuranceLLMCalibrated)
+	got, err := TuneCascade(cases, first, second, 0.05, Options{})
+	if err != nil || got.First.Status != Certified || *got.First.Threshold != 0.97 {
+		t.Fatalf("%v %+v", err, got.First)
+	}
+	if d := got.Decided; d.K != 100 || d.N != 200 || got.Wrong.K != 0 || got.Wrong.N != 100 || got.Wrong.Draws != 100 || got.Together.N != 100 || got.Alone.N != 100 {
+		t.Errorf("%+v", got)
+	}
+	near(t, "cascade", *got.CostUSD, 200*0.001+100*0.01, 1e-9)
+	near(t, "alone", *got.AloneUSD, 200*0.01, 1e-9)
+	near(t, "saved", *got.Saved, 0.4, 1e-9)
+	var b strings.Builder
+	if err := TextCascade(&b, got, func(rows [][]string) string { return fmt.Sprint(rows) }); err != nil || !strings.Contains(b.String(), "50.0 %") || !strings.Contains(b.String(), "40.0 %") {
+		t.Errorf("%v\n%s", err, &b)
+	}
+
+	cases, first, second = build(20, judge.AssuranceLLMCalibrated)
+	got, err = TuneCascade(cases, first, second, 0.05, Options{})
+	if err != nil || got.First.Status != Infeasible || got.Wrong.K != 20 || got.Together.K != 20 || got.Alone.K != 0 || got.Decided.K != 120 {
+		t.Errorf("%v %+v", err, got)
+	}
+	cases, first, second = build(0, judge.AssuranceLLM)
+	if got, err = TuneCascade(cases, first, second, 0.05, Options{}); err != nil || got.First.Status != NotCertifiable || !strings.Contains(got.First.Says, "--llm-calibration") {
+		t.Errorf("%v %+v", err, got)
+	}
+	cases, first, second = build(0, judge.AssuranceLLMCalibrated)
+	second[250].CostUSD = nil
+	if got, err = TuneCascade(cases, first, second, 0.05, Options{}); err != nil || got.AloneUSD != nil || got.Saved != nil {
+		t.Errorf("%v %+v", err, got)
+	}
+}
