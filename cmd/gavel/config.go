@@ -150,6 +150,9 @@ func (s *fileSettings) declared() ([]effective, error) {
 		issuers = append(issuers, i.Name)
 	}
 	add(config.SectionAuth, "issuers", issuers)
+	for _, name := range s.file.Section(config.SectionUpstreams).Keys() {
+		add(config.SectionUpstreams, name, []string{})
+	}
 	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))
 	return list, nil
 }
@@ -221,8 +224,8 @@ type configCheckCmd struct {
 }
 
 func (configCheckCmd) Help() string {
-	return `Checks keys, values, sources of evidence, issuers and models, and that the files that it names
-can be read, without starting a server or fetching anything. It cannot see flags or
+	return `Checks keys, values, sources of evidence, upstreams, issuers and models, and that the files that
+it names can be read, without starting a server or fetching anything. It cannot see flags or
 environment variables: what only they could make whole is checked at startup. gavel lint
 checks definitions. Silent when all is well.
 
@@ -276,7 +279,7 @@ func checkConfig(path string) error {
 	if err == nil {
 		manager.Close()
 	}
-	found := []error{err}
+	found := []error{err, checkUpstreams(path)}
 	var cmds commands
 	located := map[string]func(string, ...error){}
 	for _, server := range servers {
@@ -381,7 +384,7 @@ func ignoreEnvironment(parser *kong.Kong) error {
 // configFlag is the --config flag of every command that judges, or looks at what a
 // judgement needs.
 type configFlag struct {
-	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, issuers. See gavel config."`
+	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, upstreams, issuers. See gavel config."`
 }
 
 // open reads the configuration file; without one the result is nil. Nothing is
@@ -425,6 +428,9 @@ func thisProgram() string {
 
 // badConfig tells every mistake of a configuration file, with its line.
 func badConfig(err error) error {
+	if err == nil {
+		return nil
+	}
 	issues, ok := errors.AsType[document.Errors](err)
 	if !ok {
 		return term.UsageErrorf("", "%w", err)

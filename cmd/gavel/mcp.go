@@ -126,7 +126,11 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, notifier: notifier})
+	gateway, err := c.openGateway(con.log)
+	if err != nil {
+		return nil, err
+	}
+	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, notifier: notifier, gateway: gateway})
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {
@@ -154,6 +158,8 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
 	defer forgiveOnHangup(con.log, sys.Pool)()
+	upstreams := newGatewayWatch(con.log, sys.gateway, c.Config)
+	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { upstreams.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
 	defer func() { con.log.Info("ended", "store", sys.path) }()

@@ -67,7 +67,13 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	sys, err := c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, notifier: notifier})
+	gateway, err := c.openGateway(con.log)
+	if err != nil {
+		return err
+	}
+	sys, err := c.openEquipped(ctx, con, equipment{
+		reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, notifier: notifier, gateway: gateway,
+	})
 	if err != nil {
 		return err
 	}

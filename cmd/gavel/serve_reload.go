@@ -23,6 +23,7 @@ type reloader struct {
 	routes  *routes
 	callers *callers
 	watch   *definitionWatch
+	other   *gatewayWatch
 
 	mu       sync.Mutex // of what follows
 	inForce  []effective
@@ -49,7 +50,8 @@ func listReloadables() map[string]func(r *reloader, c *commands) {
 
 func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch) *reloader {
 	return &reloader{
-		con: con, routes: r, callers: known, watch: watch, path: c.Config,
+		other: newGatewayWatch(con.log, r.sys.gateway, c.Config),
+		con:   con, routes: r, callers: known, watch: watch, path: c.Config,
 		inForce: slices.Clone(con.settings.list), notTaken: map[string]bool{},
 		issuers: con.settings.section(config.SectionAuth), evidence: con.settings.section(config.SectionEvidence),
 	}
@@ -75,6 +77,7 @@ func (r *reloader) look(ctx context.Context, atOnce bool) {
 	defer r.mu.Unlock()
 	r.settings(ctx, atOnce)
 	r.watch.look(ctx, atOnce)
+	r.other.look(ctx, atOnce)
 }
 
 // settings reads the file again when it was changed and is not being written any more.
@@ -128,6 +131,9 @@ func (r *reloader) reload(ctx context.Context, again bool) error {
 	r.take(&cmds, settings.effective(parsed))
 	if text := settings.section(config.SectionEvidence); text != r.evidence {
 		r.later(config.SectionEvidence, text)
+	}
+	if text := settings.section(config.SectionUpstreams); text != "" && r.other.gateway == nil {
+		r.later(config.SectionUpstreams, text)
 	}
 	return nil
 }

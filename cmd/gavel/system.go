@@ -41,6 +41,7 @@ type equipment struct {
 	model   *model            // nil when none is configured
 	sources *evidence.Manager // nil without --config
 	anchors *record.Signer    // nil when nobody anchors
+	gateway *embed.Gateway    // nil without other MCP servers
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
@@ -52,6 +53,7 @@ type equipment struct {
 // Close ends what is told, and asked of models and sources.
 func (e equipment) Close() error {
 	e.notifier.Close()
+	e.gateway.Close()
 	e.sources.Close()
 	return e.model.Close()
 }
@@ -61,7 +63,7 @@ func (s *system) Close() error { return errors.Join(s.equipment.Close(), s.Syste
 
 // configure puts the equipment into the configuration of a system.
 func (e equipment) configure(cfg embed.Config) embed.Config {
-	cfg.NoReviews, cfg.Version = !e.reviews, readBuild().Version
+	cfg.NoReviews, cfg.Version, cfg.Gateway = !e.reviews, readBuild().Version, e.gateway
 	if e.sources != nil {
 		cfg.Fetcher = e.sources
 	}

@@ -57,6 +57,8 @@ type Config struct {
 	Model func(judge.Memory) (judge.Layer, error)
 	// Fetcher fetches evidence: OpenFetcher's, or the program's own. nil: there is none.
 	Fetcher judge.Fetcher
+	// Gateway offers MCP clients what other MCP servers have; nil: nothing.
+	Gateway *Gateway
 	// NoReviews refuses the moves that would otherwise wait for a person.
 	NoReviews bool
 	// Signer signs anchors; nil when nobody anchors here.

@@ -31,12 +31,16 @@ type Tools struct {
 
 // face is the MCP face, for p over stdio.
 func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
-	return mcpface.New(mcpface.Config{
+	cfg := mcpface.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
 		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set), ResultText: mcpface.ResultText(tools.ResultText),
 		OutputSchemas: tools.OutputSchemas,
 		StillValid:    func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
-	})
+	}
+	if s.cfg.Gateway != nil {
+		cfg.Foreign = s.cfg.Gateway
+	}
+	return mcpface.New(cfg)
 }
 
 // ServeStdio serves one MCP client, who is p, until in or ctx ends.

@@ -25,14 +25,15 @@ const MaxBytes = 1 << 20
 
 // The sections. What stands in them is read by whoever it is for.
 const (
-	SectionAnchors  = "anchors"  // signs what was recorded
-	SectionAuth     = "auth"     // whose callers are known
-	SectionEvidence = "evidence" // where evidence is fetched from
-	SectionMCP      = "mcp"      // gavel mcp
-	SectionModel    = "model"    // the model that judges
-	SectionNotify   = "notify"   // who is told of reviews
-	SectionQuotas   = "quotas"   // what one principal may take
-	SectionServe    = "serve"    // gavel serve
+	SectionAnchors   = "anchors"   // signs what was recorded
+	SectionAuth      = "auth"      // whose callers are known
+	SectionEvidence  = "evidence"  // where evidence is fetched from
+	SectionMCP       = "mcp"       // gavel mcp
+	SectionModel     = "model"     // the model that judges
+	SectionNotify    = "notify"    // who is told of reviews
+	SectionQuotas    = "quotas"    // what one principal may take
+	SectionServe     = "serve"     // gavel serve
+	SectionUpstreams = "upstreams" // other MCP servers
 )
 
 // The keys at the top of the file that hold one setting each.
@@ -48,7 +49,7 @@ const (
 func sectionNames() []string {
 	return []string{
 		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionNotify, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionNotify, SectionAnchors, KeySchema,
 	}
 }
 

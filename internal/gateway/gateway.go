@@ -1,0 +1,272 @@
+// Package gateway serves what other MCP servers offer through mcpwire: their tools, resources,
+// resource templates and prompts, under names that begin with the server's.
+//
+// It promises that a definition, an answer and an error reach the client as the server wrote
+// them, but for names and URIs, which get the server's name in front of them; that progress
+// arrives before the answer; that a change is told to those principals whose lists it changes;
+// and that what a principal may not use is as unknown to it as what does not exist.
+//
+// It must never reach a server but through the one door, decide who may use what, or trust what
+// a server says. Only programs import it, through engine/embed.
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Door is the one way to other servers: an upstream.Manager.
+type Door interface {
+	List(p engine.Principal, kind upstream.Kind) []upstream.Item
+	Resolve(kind upstream.Kind, public string) (server, name string, ok bool)
+	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
+}
+
+// Gateway is a mcpwire.Foreign. It is safe for concurrent use.
+type Gateway struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	door    Door // nil before Serve: there is nothing
+	waiting map[list]chan struct{}
+}
+
+// list is one list of one principal, whose change somebody waits for.
+type list struct {
+	principal engine.Principal
+	kind      mcpwire.Kind
+}
+
+var _ mcpwire.Foreign = (*Gateway)(nil)
+
+// New returns a Gateway without servers.
+func New(log *slog.Logger) *Gateway {
+	return &Gateway{log: log, waiting: map[list]chan struct{}{}}
+}
+
+// Serve has what is behind a door served, in place of what was before.
+func (g *Gateway) Serve(door Door) {
+	g.mu.Lock()
+	g.door = door
+	g.mu.Unlock()
+	for _, kind := range upstream.Kinds {
+		g.Announce(upstream.Change{Kind: kind, Affects: func(engine.Principal) bool { return true }})
+	}
+}
+
+// Announce tells those whose list may have changed; upstream.Options.Changed takes it.
+func (g *Gateway) Announce(c upstream.Change) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l, changed := range g.waiting {
+		if l.kind == mcpwire.Kind(c.Kind) && c.Affects(l.principal) {
+			close(changed)
+			delete(g.waiting, l)
+		}
+	}
+}
+
+// Changed implements mcpwire.Foreign.
+func (g *Gateway) Changed(p engine.Principal, kind mcpwire.Kind) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := list{p, kind}
+	if g.waiting[l] == nil {
+		g.waiting[l] = make(chan struct{})
+	}
+	return g.waiting[l]
+}
+
+func (g *Gateway) current() Door {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.door
+}
+
+// List implements mcpwire.Foreign.
+func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.Item) {
+	door := g.current()
+	if door == nil {
+		return nil
+	}
+	for _, item := range door.List(p, upstream.Kind(kind)) {
+		items = append(items, publish(item))
+	}
+	slices.SortFunc(items, func(a, b mcpwire.Item) int { return cmp.Compare(a.Name, b.Name) })
+	return items
+}
+
+// Find implements mcpwire.Foreign.
+func (g *Gateway) Find(ctx context.Context, kind mcpwire.Kind, name string) (mcpwire.Item, bool) {
+	door := g.current()
+	if door == nil || !isPrefixed(kind, name) {
+		return mcpwire.Item{}, false
+	}
+	items := door.List(mcpwire.CallerOf(ctx), upstream.Kind(kind))
+	i := slices.IndexFunc(items, func(i upstream.Item) bool { return i.Public == name })
+	if i < 0 {
+		return mcpwire.Item{}, false
+	}
+	return publish(items[i]), true
+}
+
+// isPrefixed tells names that a server may have given from gavel's own, at no cost.
+func isPrefixed(kind mcpwire.Kind, name string) bool {
+	if kind == mcpwire.Tool || kind == mcpwire.Prompt {
+		return strings.Contains(name, "__")
+	}
+	return strings.Contains(name, "+")
+}
+
+// Ask implements mcpwire.Foreign.
+func (g *Gateway) Ask(ctx context.Context, p engine.Principal, r mcpwire.Request) (mcpwire.Reply, error) {
+	door := g.current()
+	if door == nil || !isPrefixed(r.Kind, r.Name) {
+		return mcpwire.Reply{}, mcpwire.ErrNotForeign
+	}
+	server, name, ok := door.Resolve(upstream.Kind(r.Kind), r.Name)
+	if !ok {
+		return mcpwire.Reply{}, mcpwire.ErrNotForeign
+	}
+	meta := document.Known(r.Params).Get("_meta")
+	relay := newRelay(ctx, meta.Get("progressToken"))
+	reply, err := door.Call(ctx, p, upstream.Request{
+		Upstream: server, Method: r.Method, Kind: upstream.Kind(r.Kind), Name: name, Params: r.Params,
+		Progress: relay.progress(), Trace: meta.Get("traceparent").Text(),
+	})
+	relay.finish()
+	if err != nil {
+		return g.explain(ctx, r, server, err)
+	}
+	return mcpwire.Reply{Result: prefixURIs(server, r.Kind, reply.Result), Error: reply.Error}, nil
+}
+
+// The codes of JSON-RPC for what did not come from another server.
+const (
+	rpcInvalidParams = -32602
+	rpcInternalError = -32603
+)
+
+// codeCancelled is of a call that its client gave up.
+const codeCancelled = "cancelled"
+
+// failure is why a server did not answer, in the fields of gavel's other errors.
+type failure struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Hint      string `json:"hint,omitempty"`
+	Retryable bool   `json:"retryable"`
+	// MayHaveRun: the server may have done what was asked for.
+	MayHaveRun   bool                  `json:"mayHaveRun,omitempty"`
+	RetryAfterMs document.Milliseconds `json:"retryAfterMs,omitempty"`
+}
+
+// retryable are the codes of what may pass.
+var retryable = []upstream.Code{upstream.CodeUnavailable, upstream.CodeBusy, upstream.CodeTimeout, upstream.CodeLost}
+
+// explain says why there is no reply: a model reads it as the result of a tool, and other
+// requests have no result that says so.
+func (g *Gateway) explain(ctx context.Context, r mcpwire.Request, server string, err error) (mcpwire.Reply, error) {
+	e, known := errors.AsType[*upstream.Error](err)
+	switch {
+	case known && e.Code == upstream.CodeUnknown:
+		return mcpwire.Reply{}, mcpwire.ErrNotForeign
+	case !known && ctx.Err() == nil:
+		return mcpwire.Reply{}, err // a defect
+	case !known:
+		e = &upstream.Error{Code: codeCancelled, Message: "The call was cancelled.", Hint: "The server was asked to stop; it may have done a part.", MayHaveRun: true}
+	}
+	if e.Err != nil {
+		g.log.WarnContext(ctx, "another server did not answer", "server", server, "method", r.Method, "name", r.Name, "code", string(e.Code), "cause", e.Err.Error())
+	}
+	f := failure{
+		Code: string(e.Code), Message: e.Message, Hint: e.Hint, MayHaveRun: e.MayHaveRun, RetryAfterMs: document.Milliseconds(e.RetryAfter),
+		Retryable: slices.Contains(retryable, e.Code) && !e.MayHaveRun,
+	}
+	if r.Kind != mcpwire.Tool {
+		code := rpcInternalError
+		if e.Code == upstream.CodeInvalid {
+			code = rpcInvalidParams
+		}
+		return mcpwire.Reply{}, &mcpwire.Error{Code: code, Message: strings.TrimSpace(f.Message + " " + f.Hint), Data: f}
+	}
+	text, err := document.Marshal(map[string]failure{"error": f})
+	if err != nil {
+		return mcpwire.Reply{}, err
+	}
+	result := append([]byte(`{"content":[{"type":"text","text":`), document.AppendQuote(nil, string(text))...)
+	return mcpwire.Reply{Result: append(result, `}],"isError":true}`...)}, nil
+}
+
+// relay hands the progress of a call to its client, in order and before the answer. The server's
+// reader never waits for the client.
+type relay struct {
+	ctx   context.Context //nolint:containedctx // of the request that the relay belongs to
+	token json.RawMessage // the client's, nil when it wants none
+
+	mu      sync.Mutex
+	queue   []json.RawMessage
+	running bool
+	done    sync.WaitGroup
+}
+
+// mostQueued is how many notifications wait for a client that does not read; more are dropped.
+const mostQueued = 1000
+
+func newRelay(ctx context.Context, token document.JSON) *relay {
+	return &relay{ctx: ctx, token: token.Raw()}
+}
+
+func (r *relay) progress() func(json.RawMessage) {
+	if r.token == nil {
+		return nil
+	}
+	return r.add
+}
+
+func (r *relay) add(params json.RawMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) >= mostQueued {
+		return
+	}
+	r.queue = append(r.queue, params)
+	if !r.running {
+		r.running = true
+		r.done.Go(r.run)
+	}
+}
+
+func (r *relay) run() {
+	for {
+		r.mu.Lock()
+		if len(r.queue) == 0 {
+			r.running = false
+			r.mu.Unlock()
+			return
+		}
+		next := r.queue[0]
+		r.queue = r.queue[1:]
+		r.mu.Unlock()
+		params := map[string]any{}
+		for name, value := range document.Known(next).Members() {
+			params[name.Text()] = value.Raw()
+		}
+		params["progressToken"] = r.token
+		_ = mcpwire.Notify(r.ctx, "notifications/progress", params) // a client that is gone needs none
+	}
+}
+
+// finish returns once all of it is sent.
+func (r *relay) finish() { r.done.Wait() }

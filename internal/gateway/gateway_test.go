@@ -1,0 +1,344 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/gateway"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+var (
+	ann = engine.Principal{ID: "ann", Role: engine.RoleAgent}
+	bob = engine.Principal{ID: "bob", Role: engine.RoleAgent}
+)
+
+// door is what ann may use, and nobody else.
+type door struct {
+	items []upstream.Item
+	call  func(context.Context, upstream.Request) (upstream.Reply, error)
+}
+
+func item(kind upstream.Kind, name, public, raw string) upstream.Item {
+	return upstream.Item{Upstream: "files", Kind: kind, Name: name, Public: public, Raw: json.RawMessage(raw)}
+}
+
+func newDoor() *door {
+	return &door{items: []upstream.Item{
+		item(upstream.KindTool, "b.read", "files__b_read", `{"description":"<&>", "name":"b.read","inputSchema":{"$schema":"x","maximum":90071992547409931234},"new":{"name":"b.read"}}`),
+		item(upstream.KindTool, "a", "files__a", `{"name":"a"}`),
+		item(upstream.KindResource, "file:///x", "files+file:///x", `{"uri":"file:///x","name":"x"}`),
+		item(upstream.KindTemplate, "file:///{p}", "files+file:///{p}", `{"uriTemplate":"file:///{p}","name":"t"}`),
+		item(upstream.KindPrompt, "p", "files__p", `{"name":"p","title":"P"}`),
+	}}
+}
+
+func (d *door) List(p engine.Principal, kind upstream.Kind) (list []upstream.Item) {
+	for _, i := range d.items {
+		if p == ann && i.Kind == kind {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func (d *door) Resolve(kind upstream.Kind, public string) (server, name string, ok bool) {
+	for _, i := range d.items {
+		if i.Kind == kind && i.Public == public {
+			return i.Upstream, i.Name, true
+		}
+	}
+	if uri, ok := strings.CutPrefix(public, "files+"); ok {
+		return "files", uri, true
+	}
+	return "", "", false
+}
+
+func (d *door) Call(ctx context.Context, p engine.Principal, r upstream.Request) (upstream.Reply, error) {
+	if p != ann {
+		return upstream.Reply{}, &upstream.Error{Code: upstream.CodeUnknown}
+	}
+	return d.call(ctx, r)
+}
+
+func newGateway(d gateway.Door) *gateway.Gateway {
+	g := gateway.New(slog.New(slog.DiscardHandler))
+	g.Serve(d)
+	return g
+}
+
+func TestListsKeepEverythingButTheName(t *testing.T) {
+	t.Parallel()
+	g := newGateway(newDoor())
+	for kind, want := range map[mcpwire.Kind]string{
+		mcpwire.Tool:     `files__a {"name":"files__a"} files__b_read {"description":"<&>","name":"files__b_read","inputSchema":{"$schema":"x","maximum":90071992547409931234},"new":{"name":"b.read"}} `,
+		mcpwire.Resource: `files+file:///x {"uri":"files+file:///x","name":"x"} `,
+		mcpwire.Template: `files+file:///{p} {"uriTemplate":"files+file:///{p}","name":"t"} `,
+		mcpwire.Prompt:   `files__p {"name":"files__p","title":"P"} `,
+	} {
+		var got strings.Builder
+		for _, i := range g.List(ann, kind) {
+			fmt.Fprintf(&got, "%s %s ", i.Name, i.JSON)
+			if found, ok := g.Find(mcpwire.WithCaller(t.Context(), ann), kind, i.Name); !ok || string(found.JSON) != string(i.JSON) {
+				t.Errorf("%s is found as %s", i.Name, found.JSON)
+			}
+			if _, ok := g.Find(mcpwire.WithCaller(t.Context(), bob), kind, i.Name); ok {
+				t.Errorf("bob finds %s", i.Name)
+			}
+		}
+		if got.String() != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", kind, got.String(), want)
+		}
+		if list := g.List(bob, kind); len(list) > 0 {
+			t.Errorf("bob sees %v", list)
+		}
+	}
+	if list := gateway.New(slog.Default()).List(ann, mcpwire.Tool); len(list) > 0 {
+		t.Errorf("without a door: %v", list)
+	}
+}
+
+func TestURIsInResults(t *testing.T) {
+	t.Parallel()
+	d := newDoor()
+	g := newGateway(d)
+	for _, c := range []struct {
+		kind       mcpwire.Kind
+		name       string
+		from, want string
+	}{
+		{
+			mcpwire.Tool, "files__a",
+			`{"content":[{"type":"text","text":"\"uri\" file:///x"},{"type":"resource_link","uri":"file:///x","icons":[]},{"type":"resource_link","uri":"https://x"},{"type":"resource","resource":{"uri":"a:b","blob":"QQ=="}},{"type":"new","uri":"a:b"},7],"structuredContent":{"uri":"a:b","n":1.0}}`,
+			`{"content":[{"type":"text","text":"\"uri\" file:///x"},{"type":"resource_link","uri":"files+file:///x","icons":[]},{"type":"resource_link","uri":"https://x"},{"type":"resource","resource":{"uri":"files+a:b","blob":"QQ=="}},{"type":"new","uri":"a:b"},7],"structuredContent":{"uri":"a:b","n":1.0}}`,
+		},
+		{mcpwire.Resource, "files+file:///y", `{"contents":[{"uri":"file:///y","text":"<"},{"uri":"https://y"}],"uri":"z"}`, `{"contents":[{"uri":"files+file:///y","text":"<"},{"uri":"files+https://y"}],"uri":"z"}`},
+		{
+			mcpwire.Prompt, "files__p", `{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"a:b"}}},{"content":"x"}]}`,
+			`{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"files+a:b"}}},{"content":"x"}]}`,
+		},
+		{mcpwire.Tool, "files__a", `{ "content": [1.50] }`, `{ "content": [1.50] }`},
+		{mcpwire.Tool, "files__a", `{"content":{"uri":1}}`, `{"content":{"uri":1}}`},
+	} {
+		d.call = func(_ context.Context, r upstream.Request) (upstream.Reply, error) {
+			if r.Upstream != "files" || "files+"+r.Name != c.name && !strings.HasPrefix(c.name, "files__") {
+				t.Errorf("%s: asked for %s of %s", c.name, r.Name, r.Upstream)
+			}
+			return upstream.Reply{Result: json.RawMessage(c.from)}, nil
+		}
+		got, err := g.Ask(t.Context(), ann, mcpwire.Request{Kind: c.kind, Name: c.name})
+		if err != nil || string(got.Result) != c.want {
+			t.Errorf("%s:\ngot  %s %v\nwant %s", c.kind, got.Result, err, c.want)
+		}
+	}
+}
+
+// What is denied, unknown and gavel's own are one to a caller.
+func TestNotForeign(t *testing.T) {
+	t.Parallel()
+	d := newDoor()
+	d.call = func(context.Context, upstream.Request) (upstream.Reply, error) {
+		return upstream.Reply{}, &upstream.Error{Code: upstream.CodeUnknown, Message: "secret"}
+	}
+	g := newGateway(d)
+	for _, c := range []struct {
+		who  engine.Principal
+		kind mcpwire.Kind
+		name string
+	}{
+		{ann, mcpwire.Tool, "workflow.start"}, {ann, mcpwire.Tool, ""}, {ann, mcpwire.Tool, "files__nothing"}, {ann, mcpwire.Tool, "files__a"},
+		{bob, mcpwire.Tool, "files__a"}, {bob, mcpwire.Resource, "files+file:///x"}, {ann, mcpwire.Resource, "workflow://definitions"}, {ann, mcpwire.Prompt, "p"},
+	} {
+		if reply, err := g.Ask(t.Context(), c.who, mcpwire.Request{Kind: c.kind, Name: c.name}); !errors.Is(err, mcpwire.ErrNotForeign) {
+			t.Errorf("%s %s for %s: %s %v", c.kind, c.name, c.who.ID, reply.Result, err)
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	d := newDoor()
+	g := newGateway(d)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	lost := &upstream.Error{Code: upstream.CodeLost, Message: "It ended.", Hint: "Look.", MayHaveRun: true, Err: errors.New("secret")}
+	for _, c := range []struct {
+		ctx  context.Context //nolint:containedctx // of the case
+		kind mcpwire.Kind
+		err  error
+		want string
+	}{
+		{t.Context(), mcpwire.Tool, lost, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_lost\",\"message\":\"It ended.\",\"hint\":\"Look.\",\"retryable\":false,\"mayHaveRun\":true}}"}],"isError":true}`},
+		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeBusy, Message: "Busy."}, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_busy\",\"message\":\"Busy.\",\"retryable\":true}}"}],"isError":true}`},
+		{t.Context(), mcpwire.Prompt, &upstream.Error{Code: upstream.CodeInvalid, Message: "Bad."}, `{"code":-32602,"message":"Bad.","data":{"code":"invalid_argument","message":"Bad.","retryable":false}}`},
+		{t.Context(), mcpwire.Prompt, lost, `{"code":-32603,"message":"It ended. Look.","data":{"code":"upstream_lost","message":"It ended.","hint":"Look.","retryable":false,"mayHaveRun":true}}`},
+		{cancelled, mcpwire.Tool, context.Canceled, `{\"code\":\"cancelled\"`},
+		{t.Context(), mcpwire.Tool, errors.New("a defect"), `a defect`},
+	} {
+		d.call = func(context.Context, upstream.Request) (upstream.Reply, error) { return upstream.Reply{}, c.err }
+		reply, err := g.Ask(c.ctx, ann, mcpwire.Request{Kind: c.kind, Name: map[mcpwire.Kind]string{mcpwire.Tool: "files__a", mcpwire.Prompt: "files__p"}[c.kind]})
+		got := string(reply.Result)
+		if e, ok := errors.AsType[*mcpwire.Error](err); ok {
+			doc, _ := document.Marshal(e)
+			got = string(doc)
+		} else if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) || strings.Contains(got, "secret") {
+			t.Errorf("%v: %s\nwant %s", c.err, got, c.want)
+		}
+	}
+}
+
+// A change is told to those alone whose list it changes, and a new door to all.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	g := newGateway(newDoor())
+	closed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	annTools, bobTools, annPrompts := g.Changed(ann, mcpwire.Tool), g.Changed(bob, mcpwire.Tool), g.Changed(ann, mcpwire.Prompt)
+	g.Announce(upstream.Change{Kind: upstream.KindTool, Affects: func(p engine.Principal) bool { return p == ann }})
+	if !closed(annTools) || closed(bobTools) || closed(annPrompts) || closed(g.Changed(ann, mcpwire.Tool)) {
+		t.Errorf("a change for ann's tools: ann %v, bob %v, ann's prompts %v", closed(annTools), closed(bobTools), closed(annPrompts))
+	}
+	g.Serve(newDoor())
+	if !closed(bobTools) || !closed(annPrompts) {
+		t.Errorf("another door: bob %v, ann's prompts %v", closed(bobTools), closed(annPrompts))
+	}
+}
+
+// own are no tools.
+type own struct{}
+
+func (own) List(context.Context, engine.Principal) ([]mcp.Tool, error) { return nil, nil }
+func (own) Changed(engine.Principal) <-chan struct{}                   { return nil }
+func (own) Call(context.Context, engine.Principal, mcpwire.Call) (*mcp.CallToolResult, error) {
+	return nil, &mcpwire.Error{Code: -32602, Message: "unknown"}
+}
+
+// serve serves a gateway to ann over stdio.
+func serve(t testing.TB, g *gateway.Gateway) (send func(string), next func() string) {
+	t.Helper()
+	w, err := mcpwire.New(mcpwire.Config{Info: mcp.Implementation{Name: "test", Version: "1"}, Tools: own{}, Foreign: g, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- w.ServeStdio(context.WithoutCancel(t.Context()), ann, inR, outW) }()
+	t.Cleanup(func() {
+		_ = inW.Close()
+		go func() { _, _ = io.Copy(io.Discard, outR) }()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	out := bufio.NewReader(outR)
+	return func(line string) { _, _ = io.WriteString(inW, line+"\n") }, func() string {
+		line, err := out.ReadString('\n')
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.TrimSpace(line)
+	}
+}
+
+// Progress comes in order, before the answer and under the client's own token; and nobody asks
+// for it where the client does not.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	d := newDoor()
+	const steps = 200
+	d.call = func(_ context.Context, r upstream.Request) (upstream.Reply, error) {
+		for n := range steps {
+			if r.Progress == nil {
+				break
+			}
+			r.Progress(json.RawMessage(fmt.Sprintf(`{"progress":%d.50,"new":90071992547409931234}`, n)))
+		}
+		return upstream.Reply{Result: json.RawMessage(`{"content":[]}`)}, nil
+	}
+	send, next := serve(t, newGateway(d))
+	send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__a","_meta":{"progressToken":9007199254740991}}}`)
+	for n := range steps {
+		if got, want := next(), fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"new":90071992547409931234,"progress":%d.50,"progressToken":9007199254740991}}`, n); got != want {
+			t.Fatalf("got  %s\nwant %s", got, want)
+		}
+	}
+	for range 2 {
+		if got := next(); got != `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}` {
+			t.Errorf("the answer: %s", got)
+		}
+		send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__a"}}`)
+	}
+	next()
+}
+
+// A cancelled call ends at the server, and is not answered.
+func TestCancellation(t *testing.T) {
+	t.Parallel()
+	d, entered, ended := newDoor(), make(chan struct{}), make(chan error, 1)
+	d.call = func(ctx context.Context, _ upstream.Request) (upstream.Reply, error) {
+		close(entered)
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return upstream.Reply{}, ctx.Err()
+	}
+	send, next := serve(t, newGateway(d))
+	send(`{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"files__a"}}`)
+	<-entered
+	send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"x"}}`)
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v", err)
+	}
+	send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+	if got := next(); got != `{"jsonrpc":"2.0","id":2,"result":{}}` {
+		t.Errorf("after a cancelled call: %s", got)
+	}
+}
+
+// Whatever a server answers, what is no URI of a resource stays byte for byte.
+func FuzzResults(f *testing.F) {
+	for _, seed := range []string{`{"content":[{"type":"resource_link","uri":"a:b"}]}`, `{"contents":[{"uri":"\u0061:b"}]}`, `{"messages":[{"content":{"type":"resource","resource":{"uri":""}}}]}`, `{"content":[{"uri":1e400,"uri":2}]}`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, result string) {
+		if !json.Valid([]byte(result)) || document.Known([]byte(result)).Kind() != document.Object {
+			return
+		}
+		d := newDoor()
+		d.call = func(context.Context, upstream.Request) (upstream.Reply, error) {
+			return upstream.Reply{Result: json.RawMessage(result)}, nil
+		}
+		g := newGateway(d)
+		for kind, name := range map[mcpwire.Kind]string{mcpwire.Tool: "files__a", mcpwire.Resource: "files+x:", mcpwire.Prompt: "files__p"} {
+			got, err := g.Ask(t.Context(), ann, mcpwire.Request{Kind: kind, Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back := strings.ReplaceAll(string(got.Result), `"files+`, `"`); !strings.Contains(result, "files+") && !strings.Contains(result, `\`) &&
+				string(document.Known([]byte(back)).Raw()) != string(document.Known([]byte(result)).Raw()) {
+				t.Errorf("%s: %s became %s", kind, result, got.Result)
+			}
+		}
+	})
+}
