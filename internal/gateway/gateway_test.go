@@ -158,8 +158,14 @@ func TestNotForeign(t *testing.T) {
 		kind mcpwire.Kind
 		name string
 	}{
-		{ann, mcpwire.Tool, "workflow.start"}, {ann, mcpwire.Tool, ""}, {ann, mcpwire.Tool, "files__nothing"}, {ann, mcpwire.Tool, "files__a"},
-		{bob, mcpwire.Tool, "files__a"}, {bob, mcpwire.Resource, "files+file:///x"}, {ann, mcpwire.Resource, "workflow://definitions"}, {ann, mcpwire.Prompt, "p"},
+		{ann, mcpwire.Tool, "workflow.start"},
+		{ann, mcpwire.Tool, ""},
+		{ann, mcpwire.Tool, "files__nothing"},
+		{ann, mcpwire.Tool, "files__a"},
+		{bob, mcpwire.Tool, "files__a"},
+		{bob, mcpwire.Resource, "files+file:///x"},
+		{ann, mcpwire.Resource, "workflow://definitions"},
+		{ann, mcpwire.Prompt, "p"},
 	} {
 		if reply, err := g.Ask(t.Context(), c.who, mcpwire.Request{Kind: c.kind, Name: c.name}); !errors.Is(err, mcpwire.ErrNotForeign) {
 			t.Errorf("%s %s for %s: %s %v", c.kind, c.name, c.who.ID, reply.Result, err)

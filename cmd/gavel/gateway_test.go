@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// Behind gavel is another gavel.
+const gavelBehind = `upstreams:
+  inner:
+    command: [gavel, mcp, --store, memory, --tool-names, dotted]
+    allow: [{tools: ["workflow.define", "workflow.li*"], resources: ["workflow://definitions"], prompts: ["*"]}]
+`
+
+// putPinned writes a configuration file, and pins all that its upstreams have.
+func putPinned(t *testing.T, text string) (path string) {
+	t.Helper()
+	needsProgram(t)
+	path = filepath.Join(t.TempDir(), "gavel.yaml")
+	put(t, path, text)
+	file, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, err := upstream.Open(declared, upstream.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer door.Close()
+	pins, err := upstream.LoadPins(upstream.PinsPath(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range door.Upstreams() {
+		report, err := door.Inspect(t.Context(), name)
+		if err == nil {
+			err = pins.Set(name, report.Items)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pins.Save(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestGatewayOverStdio(t *testing.T) {
+	t.Parallel()
+	s := launch(t, "--config", putPinned(t, gavelBehind), "--store", memoryStore, "--tool-names", "dotted")
+	for method, want := range map[string][]string{
+		"tools/list":     {`"workflow.advance"`, `"inner__workflow_define"`, `"inner__workflow_list"`},
+		"resources/list": {`"workflow://definitions"`, `"inner+workflow://definitions"`},
+		"prompts/list":   {`"follow-workflow"`, `"inner__follow-workflow"`},
+	} {
+		list := string(s.rpc(method, object{}).Result)
+		for _, name := range want {
+			if !strings.Contains(list, name) {
+				t.Errorf("%s lacks %s: %.300s", method, name, list)
+			}
+		}
+		for _, name := range []string{"inner__workflow_advance", "inner+workflow://instances"} {
+			if strings.Contains(list, name) {
+				t.Errorf("%s has %s", method, name)
+			}
+		}
+	}
+	s.must("inner__workflow_define", object{"name": "behind", "initialState": "a", "states": object{"a": object{"final": true}}})
+	if own, theirs := s.must("workflow.list", object{}).text(), s.must("inner__workflow_list", object{}).text(); strings.Contains(own, "behind") || !strings.Contains(theirs, "behind") {
+		t.Errorf("own: %s\ntheirs: %s", own, theirs)
+	}
+	if got := string(s.rpc("resources/read", object{"uri": "inner+workflow://definitions"}).Result); !strings.Contains(got, "behind") || !strings.Contains(got, `"uri":"inner+workflow://definitions"`) {
+		t.Errorf("read: %s", got)
+	}
+	for _, name := range []string{"inner__workflow_advance", "inner__workflow_nothing"} { // denied, and not there
+		if got := s.call(name, object{}).text(); !strings.HasPrefix(got, `There is no tool "`+name+`"`) || strings.Contains(got, "inner__workflow_define") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if _, err := s.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a running server reads again is taken over whole, or not at all.
+func TestChangedUpstreams(t *testing.T) {
+	t.Parallel()
+	path := putPinned(t, gavelBehind)
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	g, err := configFlag{Config: path}.openGateway(logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	w := newGatewayWatch(logger, g, path)
+	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+	for _, c := range []struct{ name, text, said, listed string }{
+		{"nothing changed", gavelBehind, "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
+		{"another setting", gavelBehind + "logLevel: debug\n", "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
+		{"less is allowed", strings.Replace(gavelBehind, `"workflow.define", `, "", 1), "upstreams are taken over", "inner__workflow_list inner__workflow_listCheckpoints"},
+		{"a mistake", strings.Replace(gavelBehind, "allow", "alow", 1), `unknown key \"alow\"; did you mean \"allow\"?`, "inner__workflow_list inner__workflow_listCheckpoints"},
+		{"a pattern without a match", strings.Replace(gavelBehind, "workflow.define", "workflow.defin", 1), `did you mean \"workflow.define\"?`, "inner__workflow_list inner__workflow_listCheckpoints"},
+		{"none", "logLevel: debug\n", "upstreams are taken over", ""},
+		{"again", gavelBehind, "upstreams are taken over", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
+	} {
+		log.Reset()
+		changed := g.Changed(agent, mcpwire.Tool)
+		put(t, path, c.text)
+		w.look(t.Context(), true)
+		var names []string
+		for _, item := range g.List(agent, mcpwire.Tool) {
+			names = append(names, item.Name)
+		}
+		if got := strings.Join(names, " "); got != c.listed || (c.said == "") != (log.Len() == 0) || !strings.Contains(log.String(), c.said) {
+			t.Errorf("%s: %s lists %s", c.name, log.String(), got)
+		}
+		select {
+		case <-changed:
+			if !strings.Contains(c.said, "taken over") {
+				t.Errorf("%s: a change is announced", c.name)
+			}
+		default:
+			if strings.Contains(c.said, "taken over") {
+				t.Errorf("%s: no change is announced", c.name)
+			}
+		}
+	}
+}
