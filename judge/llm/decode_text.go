@@ -41,7 +41,7 @@ func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	if c.finish == "length" || c.finish == "max_tokens" {
 		how.lenient = true
 		if fail != nil && (fail.Class == ClassEmpty || fail.Class == ClassMalformed) {
-			fail = &Error{Class: ClassTruncated, Message: "the answer was cut off"}
+			fail = truncatedError()
 		}
 	}
 	return answer, how, fail
@@ -82,6 +82,8 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 	found.add(text, nonce)
 	return found.takeSingle()
 }
+
+func truncatedError() *Error { return &Error{Class: ClassTruncated, Message: "the answer was cut off"} }
 
 func malformedError(message string) *Error { return &Error{Class: ClassMalformed, Message: message} }
 

@@ -225,6 +225,9 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	if ClassOf(err) == ClassNotFound {
 		return reading{}, e.explainNotFound(err)
 	}
+	if fail := asError(err); fail != nil && fail.Class == ClassMalformed && fail.Usage != nil && fail.Usage.Completion >= e.answerTokens(req) {
+		return reading{}, truncatedError().withChange(func(e *Error) { e.Usage = fail.Usage }) // some say that a call was made, and no more
+	}
 	switch {
 	case !at.enforcesSchema():
 	case err == nil && read.Picked:

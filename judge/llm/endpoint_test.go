@@ -152,6 +152,19 @@ func TestNonceWhereItWasTold(t *testing.T) {
 	}
 }
 
+// A server may say that a tool was called where the call was cut off: then the tokens tell.
+func TestCutOffByItsTokens(t *testing.T) {
+	t.Parallel()
+	for most, class := range map[int]Class{100: ClassTruncated, 101: ClassMalformed} { // completion says 100
+		e := mustEndpoint(t, Model{ID: "m", Rung: RungTool}, Config{MaxTokens: most, Doer: doFunc(func(r *http.Request) (*http.Response, error) {
+			return respond(r, 200, strings.Replace(completion(t, ""), `"content":""`, `"content":null,"tool_calls":[{"function":{"name":"submit_verdict","arguments":"{\"criteria\":["}}]`, 1))
+		})})
+		if _, err := e.Complete(t.Context(), testRequest()); ClassOf(err) != class || asError(err).Usage == nil {
+			t.Errorf("of %d tokens: %v, want %s", most, err, class)
+		}
+	}
+}
+
 func TestErrorsAreSigned(t *testing.T) {
 	t.Parallel()
 	for status, class := range map[int]Class{
