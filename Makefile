@@ -15,12 +15,13 @@ CUTS     ?= 10
 INSTANCES ?= 1000000
 PEERS    ?= ../shared/peers
 PEERS_ROUNDS ?= 7
+CASES    ?= 60
 
 .PHONY: help
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n PEERS=folder PEERS_ROUNDS=n"
+	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n PEERS=folder PEERS_ROUNDS=n CASES=n"
 
 .PHONY: build
 build: ## Build the static binary ./gavel
@@ -124,6 +125,11 @@ bench-tokens: build ## Count what the tools and answers cost a model, in tokens 
 .PHONY: eval
 eval: ## Measure the judge of the golden set from recorded answers (authored ones, no model's)
 	@$(GO) run ./cmd/gavel eval run --llm-base-url http://localhost --llm-model authored --llm-structured json_schema --cassette testdata/golden/authored.cassette --gates testdata/golden/gates.yaml --max-errors 0 --remark 'The answers in the cassette were authored with the cases: they are evidence about the machinery, not about any judge.' testdata/golden
+
+.PHONY: real-model
+real-model: build ## Have a real model of 135 million parameters judge CASES cases (builds llama.cpp once, minutes)
+	@[ -x .tmp/real-model/venv/bin/python ] || testdata/real-model/run.sh install
+	@testdata/real-model/run.sh all $(CASES)
 
 .PHONY: suites
 suites: ## Run the tests of the workflows that come with gavel

@@ -288,6 +288,9 @@ func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
 		good = true
 		con.out.Printf("  good enough: approvals count as llm_calibrated\n")
 	}
+	if len(fittings) == 0 {
+		con.out.Printf("The model approved no case of cal or test.\n")
+	}
 	if len(all) == 0 {
 		con.out.Printf("Nothing could be fitted; nothing was written.\n")
 		return term.ErrBad
