@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -18,10 +20,14 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
+var tauFlights = flag.String("tau.flights", "", "the file flights.json of tau-bench, for TestAirlineGate")
+
+const airlineWorkflow = "../../testdata/workflows/airline.yaml"
+
 // airlineCases imports records.
-func airlineCases(t *testing.T, records []eval.TauRecord) []eval.Case {
+func airlineCases(t *testing.T, records []eval.TauRecord, flights eval.TauFlights) []eval.Case {
 	t.Helper()
-	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: "../../testdata/workflows/airline.yaml", All: true})
+	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: airlineWorkflow, All: true, Flights: flights})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +37,18 @@ func airlineCases(t *testing.T, records []eval.TauRecord) []eval.Case {
 // airlineRecords reads the dev part, which is not part of the sources.
 func airlineRecords(t *testing.T) []eval.TauRecord {
 	t.Helper()
-	file := filepath.Join("..", "..", "..", "shared", "data", "tau_airline", "transitions.dev.jsonl")
+	in, file := openAirline(t, "transitions.dev.jsonl")
+	out, err := eval.ReadTau(file, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// openAirline opens a file of the dev part, which is not part of the sources.
+func openAirline(t *testing.T, name string) (in *os.File, file string) {
+	t.Helper()
+	file = filepath.Join("..", "..", "..", "shared", "data", "tau_airline", name)
 	in, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the recorded transitions are not here")
@@ -39,12 +56,8 @@ func airlineRecords(t *testing.T) []eval.TauRecord {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
-	out, err := eval.ReadTau(file, in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	t.Cleanup(func() { _ = in.Close() })
+	return in, file
 }
 
 func airlineBuilder() *caseBuilder {
@@ -55,13 +68,18 @@ func airlineBuilder() *caseBuilder {
 func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 	t.Parallel()
 	records := airlineRecords(t)
-	cases, build := airlineCases(t, records), airlineBuilder()
+	in, file := openAirline(t, "trajectories.dev.jsonl")
+	flights, err := eval.ReadTauFlights(file, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, build := airlineCases(t, records, flights), airlineBuilder()
 	blind := slices.Clone(records)
 	for i := range blind {
 		blind[i] = eval.TauRecord{ID: records[i].ID, Group: records[i].Group, Transition: records[i].Transition}
 		blind[i].Gold.Verdict = "another"
 	}
-	unlabelled := airlineCases(t, blind)
+	unlabelled := airlineCases(t, blind, flights)
 	for i, r := range records {
 		question, err := build.build(cases[i])
 		if err != nil {
@@ -74,10 +92,10 @@ func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 		for _, q := range []*judge.Case{&question, &again} { // functions never compare equal
 			q.Scrub, q.Mask, q.Scrubber, q.Digest = nil, nil, nil, nil
 		}
-		if !reflect.DeepEqual(question, again) {
+		if !reflect.DeepEqual(question, again) || !reflect.DeepEqual(cases[i].Evidence, unlabelled[i].Evidence) {
 			t.Errorf("%s: the question depends on the label", r.ID)
 		}
-		shown := fmt.Sprintf("%+v %s %s", question, cases[i].Context, r.Transition.Data)
+		shown := fmt.Sprintf("%+v %s %s %s", question, cases[i].Context, r.Transition.Data, cases[i].Evidence)
 		secrets := append([]string{r.Gold.Why, "in_gold", "trajectory_reward", "tool_error"}, r.Validators.Deterministic...)
 		if r.Gold.ToolError != nil {
 			secrets = append(secrets, *r.Gold.ToolError)
@@ -90,37 +108,24 @@ func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 	}
 }
 
-// airlineCount is one stratum: rejects and right writes, and how many of them were
-// refused by the gate and by the simple rules.
-type airlineCount struct{ rejects, gateStopped, simpleStopped, right, gateRefused, simpleRefused, other, gateOther int }
-
-func (c *airlineCount) add(verdict string, gate, simple bool) {
-	one := map[bool]int{true: 1}
-	switch verdict {
-	case "reject":
-		c.rejects, c.gateStopped, c.simpleStopped = c.rejects+1, c.gateStopped+one[gate], c.simpleStopped+one[simple]
-	case "approve":
-		c.right, c.gateRefused, c.simpleRefused = c.right+1, c.gateRefused+one[gate], c.simpleRefused+one[simple]
-	default:
-		c.other, c.gateOther = c.other+1, c.gateOther+one[gate]
-	}
-}
-
-func airlineRate(k, n int) string {
-	exact := eval.ClopperPearson(k, n, 0.95)
-	return fmt.Sprintf("%d of %d (exact %.3f to %.3f)", k, n, exact.Low, exact.High)
-}
-
 var airlineRule = regexp.MustCompile(`\bR\d\d\b`)
 
-func TestAirlineGate(t *testing.T) {
-	t.Parallel()
-	records := airlineRecords(t)
-	cases, build := airlineCases(t, records), airlineBuilder()
-	decide := decideEval(plainSandbox(t), nil, evalCell{})
-	strata, hits, unseen := map[string]*airlineCount{}, map[string]int{}, []string(nil)
+// airlineGate is what a gate says of each write, with the rules that refusals name.
+type airlineGate struct {
+	refused map[string]bool
+	hits    map[string]int
+	unseen  []string
+}
+
+func decideAirline(t *testing.T, records []eval.TauRecord, flights eval.TauFlights, evidence bool) airlineGate {
+	t.Helper()
+	cases, build, decide := airlineCases(t, records, flights), airlineBuilder(), decideEval(plainSandbox(t), nil, evalCell{})
+	gate := airlineGate{refused: map[string]bool{}, hits: map[string]int{}}
 	for i, r := range records {
 		c := cases[i]
+		if !evidence {
+			c.Evidence = nil
+		}
 		question, err := build.build(c)
 		if err != nil {
 			t.Fatal(r.ID, err)
@@ -130,38 +135,182 @@ func TestAirlineGate(t *testing.T) {
 			t.Fatal(r.ID, err)
 		}
 		refused := verdict.Outcome != judge.Approve
-		s := r.Stratum()
-		if strata[s] == nil {
-			strata[s] = &airlineCount{}
-		}
-		strata[s].add(r.Gold.Verdict, refused, len(r.Validators.Deterministic) > 0)
+		gate.refused[r.ID] = refused
 		said := fmt.Sprint(verdict.Findings)
 		rules := slices.Compact(slices.Sorted(slices.Values(airlineRule.FindAllString(said, -1))))
 		for _, rule := range rules {
-			hits[rule+" "+cmp.Or(r.Gold.Verdict, "unscored")]++
+			gate.hits[rule+" "+cmp.Or(r.Gold.Verdict, "unscored")]++
 		}
 		switch {
 		case refused && len(rules) == 0:
 			t.Errorf("%s: refused without a rule: %s", r.ID, said)
 		case r.Gold.Verdict == "reject" && !refused:
-			unseen = append(unseen, fmt.Sprintf("%s (%s, %s)", r.ID, r.Transition.Action, s))
+			gate.unseen = append(gate.unseen, fmt.Sprintf("%s (%s, %s)", r.ID, r.Transition.Action, r.Stratum()))
 		case r.Gold.Verdict == "approve" && refused:
 			t.Logf("right, and refused: %s by %v", r.ID, rules)
 		}
 	}
-	for _, s := range slices.Sorted(maps.Keys(strata)) {
-		c := strata[s]
-		t.Logf("%s: rejects stopped: gate %s; simple rules %s", s, airlineRate(c.gateStopped, c.rejects), airlineRate(c.simpleStopped, c.rejects))
-		t.Logf("%s: right writes refused: gate %s; simple rules %s; others refused %d of %d", s, airlineRate(c.gateRefused, c.right), airlineRate(c.simpleRefused, c.right), c.gateOther, c.other)
-		if c.gateStopped < c.simpleStopped || c.gateRefused > c.simpleRefused {
-			t.Errorf("%s: the gate is worse than the simple rules: %+v", s, *c)
+	return gate
+}
+
+// airlineReport scores the writes of a stratum that have a right answer.
+func airlineReport(t *testing.T, records []eval.TauRecord, stratum string, refused map[string]bool) ([]eval.Case, []eval.Result, eval.Report) {
+	t.Helper()
+	var cases []eval.Case
+	var results []eval.Result
+	for _, r := range records {
+		right := judge.Outcome(r.Gold.Verdict)
+		if r.Stratum() != stratum || right != judge.Approve && right != judge.Reject {
+			continue
+		}
+		got := map[bool]judge.Outcome{true: judge.Reject, false: judge.Approve}[refused[r.ID]]
+		cases = append(cases, eval.Case{ID: r.ID, Group: r.Group, Split: eval.Dev, Expect: eval.Expect{Outcome: right}})
+		results = append(results, eval.Result{Case: r.ID, Outcome: got})
+	}
+	return cases, results, eval.Evaluate(cases, results, eval.Options{})
+}
+
+// airlineRate is a rate with its exact interval and that in which a group is one draw.
+func airlineRate(k int, r eval.Rate) string {
+	if r.N == 0 {
+		return "none"
+	}
+	exact := eval.ClopperPearson(k, r.N, 0.95)
+	low, high := r.Low, r.High
+	if k != r.K { // of those that are not hits
+		low, high = 1-r.High, 1-r.Low
+	}
+	return fmt.Sprintf("%d of %d (%.3f to %.3f; by group %.3f to %.3f)", k, r.N, exact.Low, exact.High, low, high)
+}
+
+// The gate beside the simple rules that were recorded with the writes: from the snapshot alone, with
+// the answers that the agents' own searches got as evidence, and, where -tau.flights names
+// tau-bench's flights.json, with what a source of all flights says.
+func TestAirlineGate(t *testing.T) {
+	t.Parallel()
+	records := airlineRecords(t)
+	in, file := openAirline(t, "trajectories.dev.jsonl")
+	answers, err := eval.ReadTauFlights(file, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	simple := airlineGate{refused: map[string]bool{}}
+	others := map[string][]string{}
+	for _, r := range records {
+		simple.refused[r.ID] = len(r.Validators.Deterministic) > 0
+		if r.Gold.Verdict != "reject" && r.Gold.Verdict != "approve" {
+			others[r.Stratum()] = append(others[r.Stratum()], r.ID)
 		}
 	}
-	for _, rule := range slices.Sorted(maps.Keys(hits)) {
-		t.Logf("hits of %s: %d", rule, hits[rule])
+	gates := map[string]airlineGate{
+		"1 simple rules":      simple,
+		"2 snapshot":          decideAirline(t, records, nil, false),
+		"3 recorded searches": decideAirline(t, records, answers, true),
 	}
-	t.Logf("wrong, and no rule sees it: %d\n%s", len(unseen), strings.Join(unseen, "\n"))
-	if c := strata[eval.StratumExecuted]; c == nil || c.rejects == 0 || c.right == 0 {
-		t.Error("no executed writes were judged")
+	if *tauFlights != "" {
+		all, err := readTauFlights(*tauFlights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gates["4 all flights"] = decideAirline(t, records, all, true)
+	}
+	for _, stratum := range []string{eval.StratumExecuted, eval.StratumEnvironment} {
+		before, simply, _ := airlineReport(t, records, stratum, simple.refused)
+		for _, name := range slices.Sorted(maps.Keys(gates)) {
+			_, results, report := airlineReport(t, records, stratum, gates[name].refused)
+			missed, wrong := report.FalseApprove, report.FalseRefuse
+			t.Logf("%s, %s: rejects stopped %s; right writes refused %s", stratum, name, airlineRate(missed.N-missed.K, missed), airlineRate(wrong.K, wrong))
+			if beside := eval.Compare(before, simply, results, eval.Options{}).FalseApprove; name != "1 simple rules" {
+				t.Logf("    beside the simple rules: %d newly missed, %d newly stopped, p = %.3f by group", beside.B, beside.C, beside.P)
+				if beside.C < beside.B || wrong.K > 1 || wrong.N == 0 && stratum == eval.StratumExecuted {
+					t.Errorf("%s, %s: worse than the simple rules: %+v, %+v", stratum, name, beside, wrong)
+				}
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		for _, stratum := range slices.Sorted(maps.Keys(others)) {
+			refused := 0
+			for _, id := range others[stratum] {
+				if gates[name].refused[id] {
+					refused++
+				}
+			}
+			t.Logf("%s, %s: not scored, refused %d of %d", stratum, name, refused, len(others[stratum]))
+		}
+		for _, rule := range slices.Sorted(maps.Keys(gates[name].hits)) {
+			t.Logf("%s: hits of %s: %d", name, rule, gates[name].hits[rule])
+		}
+		t.Logf("%s: wrong, and no rule sees it: %d\n%s", name, len(gates[name].unseen), strings.Join(gates[name].unseen, "\n"))
+	}
+}
+
+// airlineMoves are the moves of a dialogue's calls; what is not here writes, and has its own name.
+var airlineMoves = map[string]string{
+	"get_user_details": "identify", "get_reservation_details": "load_snapshot", "search_direct_flight": "look_up",
+	"search_onestop_flight": "look_up", "list_all_airports": "look_up", "calculate": "look_up", "think": "look_up",
+}
+
+// The definition knows every state that the recorded dialogues are in: each word and each call is a
+// legal move. Words that come with a call, which the policy forbids, are no word to the user here.
+func TestAirlineDialoguesAreWalks(t *testing.T) {
+	t.Parallel()
+	def, err := readWorkflow("airline.jsonl", json.RawMessage(fmt.Sprintf(`{"ref": %q}`, airlineWorkflow)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, _ := openAirline(t, "trajectories.dev.jsonl")
+	visited, moves, talking := map[string]int{}, 0, 0
+	for lines := json.NewDecoder(in); lines.More(); {
+		var dialogue eval.TauDialogue
+		if err := lines.Decode(&dialogue); err != nil {
+			t.Fatal(err)
+		}
+		state := def.InitialState
+		step := func(action string) bool {
+			s := def.States[state]
+			if s == nil || s.Transitions[action] == nil {
+				return false
+			}
+			state = s.Transitions[action].Routes[0].Target
+			visited[state]++
+			moves++
+			return true
+		}
+		must := func(action string) {
+			if before := state; !step(action) {
+				t.Errorf("%s: the state %q has no %q", dialogue.ID, before, action)
+			}
+		}
+		for _, m := range dialogue.Messages {
+			if m.Role == "user" {
+				must("hear")
+				continue
+			}
+			if m.Role != "assistant" {
+				continue
+			}
+			if m.Call == nil {
+				must("talk")
+				continue
+			}
+			if m.Content != "" {
+				talking++
+			}
+			action := cmp.Or(airlineMoves[m.Call.Name], m.Call.Name)
+			if !step(action) { // the booking system loads a fresh snapshot before a write
+				must("load_snapshot")
+				must(action)
+			}
+		}
+		if s := def.States[state]; !s.Final {
+			must("close")
+		}
+	}
+	t.Logf("%d moves, %d calls with words; visited %v", moves, talking, visited)
+	for name := range def.States {
+		if visited[name] == 0 && name != def.InitialState {
+			t.Errorf("no dialogue is ever in %q", name)
+		}
 	}
 }

@@ -410,6 +410,7 @@ type evalImportCmd struct {
 	File     string `arg:"" name:"file" help:"The file."`
 	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
 	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
+	Flights  string `name:"flights" placeholder:"FILE" help:"With tau-airline: what is known of flights, as evidence; tau-bench's flights.json, or recorded dialogues with answers of its search tools."`
 	State    string `name:"state" placeholder:"NAME" help:"The state before the move, where the file does not say."`
 	Action   string `name:"action" placeholder:"NAME" help:"The move, where the file does not say."`
 	Label    string `name:"label" enum:"human,adjudicated,synthetic," default:"" placeholder:"SOURCE" help:"Who decided what is right, where the file does not say: human, adjudicated or synthetic. Required for csv and promptfoo."`
@@ -427,7 +428,8 @@ promptfoo: vars are the data, an assertion such as equals: reject is the right o
 metadata with one of the names above is about the case, other metadata becomes tags.
 
 tau-airline: only what was known before the write reaches a case's data and context; the
-label goes into expect, and whether the write was executed or failed becomes a tag.
+label goes into expect, and whether the write was executed or failed becomes a tag. Balances,
+and with --flights seats and prices, are evidence.
 
 Examples:
 
@@ -481,6 +483,23 @@ func (c *evalImportCmd) read(in io.Reader) (eval.Imported, error) {
 	if err != nil {
 		return eval.Imported{}, err
 	}
-	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: options.Split})
+	flights, err := readTauFlights(c.Flights)
+	if err != nil {
+		return eval.Imported{}, err
+	}
+	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: options.Split, Flights: flights})
 	return eval.Imported{Cases: cases, Unlabelled: len(records) - len(cases)}, err
+}
+
+// readTauFlights reads flights, none where no file is named.
+func readTauFlights(path string) (eval.TauFlights, error) {
+	if path == "" {
+		return nil, nil
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	return eval.ReadTauFlights(path, in)
 }

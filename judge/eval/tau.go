@@ -81,14 +81,18 @@ type TauOptions struct {
 	Workflow string
 	// Split of the cases; "" is dev.
 	Split Split
+	// Flights, where given, are what a source of evidence would say of the flights that a write
+	// names.
+	Flights TauFlights
 	// All takes records in as well that have no right answer, labelled escalate: to see
 	// what a judge says of them, not to score it.
 	All bool
 }
 
 // TauCases turns records into cases. A case's context is what was known before the write:
-// the profile, the reservation, the flight's status, the last words of the dialogue, and a
-// timetable made of all flights that the records' reservations name. The label goes where
+// who the user is, the profile, the reservation, the flight's status, the last words of the
+// dialogue, and a timetable made of all flights that the records' reservations name; its evidence
+// is what the sources of payment methods and flights said at that time. The label goes where
 // a report looks for it, and nowhere else. Records without a right answer (disputed
 // writes, transfers) are left out, unless all are asked for.
 func TauCases(records []TauRecord, o TauOptions) ([]Case, error) {
@@ -110,7 +114,7 @@ func TauCases(records []TauRecord, o TauOptions) ([]Case, error) {
 			}
 			right = judge.Escalate
 		}
-		snapshot := map[string]any{"timetable": routes}
+		snapshot := map[string]any{"timetable": routes, "userId": r.Group}
 		for _, key := range []string{"user", "reservation", "flight_status", "last_user_message", "dialog_tail"} {
 			snapshot[key] = r.Transition.Context[key]
 		}
@@ -118,9 +122,13 @@ func TauCases(records []TauRecord, o TauOptions) ([]Case, error) {
 		if err != nil {
 			return nil, fmt.Errorf("eval: record %s: %w", r.ID, err)
 		}
+		evidence, err := r.evidence(o.Flights)
+		if err != nil {
+			return nil, fmt.Errorf("eval: record %s: %w", r.ID, err)
+		}
 		out = append(out, Case{
 			ID: r.ID, Group: r.Group, Tags: []string{strings.ReplaceAll(r.Stratum(), " ", "_")}, Workflow: ref,
-			State: r.Transition.State, Action: r.Transition.Action, Context: context, Data: r.Transition.Data,
+			State: r.Transition.State, Action: r.Transition.Action, Context: context, Data: r.Transition.Data, Evidence: evidence,
 			Expect: Expect{Outcome: right}, Label: Label{Source: "adjudicated"}, Split: o.Split,
 		})
 	}
