@@ -22,7 +22,7 @@ func given(agents, more string) string {
 	return `{"name":"given",` + agents + more + `"initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"back":"a"}}}}`
 }
 
-func TestPoint4AgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
+func TestAgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
 	t.Parallel()
 	for agents, may := range map[string]bool{"": false, `{}`: false, `{"rollback":false,"redefine":true,"configureJudge":"set"}`: false, `{"rollback":true}`: true} {
 		t.Run(agents, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestAgentsConfigureTheJudgeAsTheOperatorLetsThem(t *testing.T) {
 }
 
 // An import can leave the definitions to an agent, which then has of them what it had before.
-func TestPoint4ImportForAnOwnerOfTheDefinitions(t *testing.T) {
+func TestImportForAnOwnerOfTheDefinitions(t *testing.T) {
 	t.Parallel()
 	for _, owner := range []string{"", agent.ID} {
 		t.Run("owner "+owner, func(t *testing.T) {

@@ -33,9 +33,9 @@ func scripted(name string) engine.DefineRequest {
 		`{"name":%q,"initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","validator":"() => true"}}},"b":{"final":true}}}`, name))}
 }
 
-// Point 7: define warns of a script that throws, whoever defines it; a stateless decision, which
+// Define warns of a script that throws, whoever defines it; a stateless decision, which
 // brings a definition with every call, does not try it.
-func TestPoint7DefineTriesScripts(t *testing.T) {
+func TestDefineTriesScripts(t *testing.T) {
 	b := newBench(t)
 	req := scripted("throws")
 	req.Document = []byte(strings.Replace(string(req.Document), "() => true", "(data) => data.customer.zip.length === 5", 1))
@@ -55,9 +55,9 @@ func TestPoint7DefineTriesScripts(t *testing.T) {
 	}
 }
 
-// Point 15: whoever passes a reader of files, an agent's definition cannot name one; an
+// Whoever passes a reader of files, an agent's definition cannot name one; an
 // operator's holds the text.
-func TestPoint15OnlyOperatorsNameFiles(t *testing.T) {
+func TestOnlyOperatorsNameFiles(t *testing.T) {
 	for _, reads := range []string{"in the sandbox", "here"} {
 		b := newBenchWith(t, memstore.New(), nil, func(c *engine.Config) {
 			if reads == "here" {

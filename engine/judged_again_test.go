@@ -42,7 +42,7 @@ func (b *bench) overtake(meanwhile func()) (judged *atomic.Int32) {
 
 // A request without expectedRevision that others overtook is judged again on the new state
 // while the action is legal there. Only the last try is recorded.
-func TestPoint3AnOvertakenMoveIsJudgedAgain(t *testing.T) {
+func TestAnOvertakenMoveIsJudgedAgain(t *testing.T) {
 	t.Parallel()
 	move := func(actions ...string) func(*bench, string) {
 		return func(b *bench, id string) {

@@ -31,7 +31,7 @@ func nextOf(p engine.Position) string {
 
 // Every answer says what the next actions take, so that nobody has to be refused to find
 // out; only a status says what they are for.
-func TestPoint11AnswersSayWhatComesNext(t *testing.T) {
+func TestAnswersSayWhatComesNext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, strings.Replace(documentReview, `"draft": {"transitions": {"submit": "reviewing"}}`,

@@ -28,7 +28,7 @@ func (b *bench) rejectedAgain(id, action, data, review string) {
 
 // What a person rejected is not put to a person again as long as it is the same question, and
 // is when something that counts has changed.
-func TestPoint12ARejectedReviewAnswersTheSameRequest(t *testing.T) {
+func TestARejectedReviewAnswersTheSameRequest(t *testing.T) {
 	t.Parallel()
 	const asked = `{"why":"it is time","token":"secret"}`
 	for name, tt := range map[string]struct {
@@ -169,7 +169,7 @@ func TestAModelDoesNotOverruleARejection(t *testing.T) {
 
 // Status and the list show what a person rejected, with the reason, while the instance is where
 // it was asked.
-func TestPoint12ARejectedReviewIsSeen(t *testing.T) {
+func TestARejectedReviewIsSeen(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
 	first := b.parked(agent, id, "release", `{"why":"it is time"}`)

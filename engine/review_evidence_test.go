@@ -33,7 +33,7 @@ const testedFlow = `{"name":"tested","initialState":"a","sensitive":["/evidence/
 
 // An agent's keys may have the names of what is the gate's: they are data like any other, and
 // nothing takes them for it.
-func TestPoint5NoKeyIsReserved(t *testing.T) {
+func TestNoKeyIsReserved(t *testing.T) {
 	t.Parallel()
 	found := `{"exitCode":1,"output":"FAIL TestPay","token":"t-123"}`
 	b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(found), nil }), func(*engine.Config) {})

@@ -71,7 +71,7 @@ func TestTimeline(t *testing.T) {
 		_, err := l.Timeline(t.Context(), other, engine.HistoryRequest{ID: l.id})
 		wantCode(t, err, engine.CodeUnknownInstance)
 
-		// Point 8: a page of decisions says how many there are on all pages.
+		// A page of decisions says how many there are on all pages.
 		for _, tt := range []struct {
 			req          engine.HistoryRequest
 			count, total int

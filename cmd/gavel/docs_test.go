@@ -271,9 +271,9 @@ func writeFlags(b *bytes.Buffer, title string, flags []*kong.Flag) {
 	fmt.Fprintf(b, "| flag | environment | meaning |\n|---|---|---|\n%s\n", rows)
 }
 
-// TestPoint20VariablesAreForSettings: what has a key in the configuration file has a variable, and what only
+// TestVariablesAreForSettings: what has a key in the configuration file has a variable, and what only
 // the caller of one command may say has none. It holds for flags to come as well.
-func TestPoint20VariablesAreForSettings(t *testing.T) {
+func TestVariablesAreForSettings(t *testing.T) {
 	t.Parallel()
 	var cmds commands
 	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})

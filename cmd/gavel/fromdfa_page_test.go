@@ -47,7 +47,7 @@ func (j *seedJudge) think(llmtest.Question) llmtest.Thought {
 // seedStep is an action, and what the model objects to: "" where it approves or is not asked.
 type seedStep struct{ action, data, refusal string }
 
-// Point 9: the examples of the Generic DFA server's page, document-review as written and the others
+// The examples of the Generic DFA server's page, document-review as written and the others
 // with its model block.
 var seedExamples = []struct {
 	name, context string
@@ -92,7 +92,7 @@ var seedExamples = []struct {
 	}},
 }
 
-func TestPoint9SeedExamplesAreJudged(t *testing.T) {
+func TestSeedExamplesAreJudged(t *testing.T) {
 	t.Parallel()
 	var judge seedJudge
 	_, args := seedModel(t, judge.think)
@@ -155,8 +155,8 @@ func TestPoint9SeedExamplesAreJudged(t *testing.T) {
 // difference is a row of the page's table of differences.
 var difference = regexp.MustCompile(`(?m)^\| (\d+) \|`)
 
-// Point 9: each difference that the page names is shown here, under its number.
-func TestPoint9FromGenericDFAPage(t *testing.T) {
+// Each difference that the page names is shown here, under its number.
+func TestFromGenericDFAPage(t *testing.T) {
 	t.Parallel()
 	checks := seedDifferences()
 	var rows []int

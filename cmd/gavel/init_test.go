@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestPoint15FromAnEmptyFolder types the section Start of README into an empty folder, and then
+// TestFromAnEmptyFolder types the section Start of README into an empty folder, and then
 // is the MCP client that finds the configuration there: it starts what that says, in another
 // folder, and is refused until it does what the workflow asks.
-func TestPoint15FromAnEmptyFolder(t *testing.T) {
+func TestFromAnEmptyFolder(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
 	folder, elsewhere := t.TempDir(), t.TempDir()
@@ -89,7 +89,7 @@ func sameFile(a, b string) bool {
 
 // Each client's configuration holds a command line that gavel understands, and names the file
 // that gavel init writes.
-func TestPoint15ClientConfigurations(t *testing.T) {
+func TestClientConfigurations(t *testing.T) {
 	t.Parallel()
 	for name, c := range mcpClients() {
 		text := c.text("/bin/gavel", []string{"mcp", "--config", `C:\a "b"\gavel.yaml`})
@@ -127,9 +127,9 @@ func parsesStrict(t *testing.T, args []string) {
 	parses(t, append([]string{"mcp"}, args[3:]...))
 }
 
-// TestPoint16SnippetOfReadme starts what README tells clients to start: a move that needs a
+// TestSnippetOfReadme starts what README tells clients to start: a move that needs a
 // person waits for one, and the settings of that snippet find it.
-func TestPoint16SnippetOfReadme(t *testing.T) {
+func TestSnippetOfReadme(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
 	folder := t.TempDir()

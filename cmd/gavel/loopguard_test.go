@@ -11,7 +11,7 @@ import (
 
 // An operator lifts the loop guard over REST, over MCP and with the command; nobody else does. It
 // holds the instance that was refused, and no other.
-func TestPoint2OperatorsLiftTheLoopGuard(t *testing.T) {
+func TestOperatorsLiftTheLoopGuard(t *testing.T) {
 	t.Parallel()
 	provider := llmtest.New(llmtest.OpenAI(), llmtest.Rejecter)
 	endpoint := httptest.NewServer(provider)

@@ -19,10 +19,10 @@ func setCounter(id string, thread, value int) string {
 	return fmt.Sprintf(`{"id":%q,"action":"set","data":{"counter_thread_%d":%d}}`, id, thread, value)
 }
 
-// TestPoint3ConcurrentAdvancesAreServed plays the notebook's three threads, which set a counter of
+// TestConcurrentAdvancesAreServed plays the notebook's three threads, which set a counter of
 // theirs five times each: all at once or one after the other, over one process or three,
 // over stdio and HTTP. Nobody names a revision, so that every update is made, once.
-func TestPoint3ConcurrentAdvancesAreServed(t *testing.T) {
+func TestConcurrentAdvancesAreServed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name      string

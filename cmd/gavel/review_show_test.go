@@ -87,7 +87,7 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	}
 }
 
-// Point 13: the path marks the steps that were decided without a judge that the definition asks
+// The path marks the steps that were decided without a judge that the definition asks
 // for, or do not count in full, and holds nobody's words but gavel's.
 func TestReviewShowsThePath(t *testing.T) {
 	t.Parallel()

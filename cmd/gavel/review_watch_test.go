@@ -47,7 +47,7 @@ func (r *waitingRoom) Ask(_ context.Context, op *operation.Operation, req any) (
 }
 
 // Each review is told once when it is opened, raised or closed, whatever fails in between.
-func TestPoint13ReviewWatch(t *testing.T) {
+func TestReviewWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var told, troubles []string

@@ -42,8 +42,8 @@ func schemaNamed(t *testing.T, name string) (json.RawMessage, *schema.Schema) {
 	return nil, nil
 }
 
-// Point 15: what the examples of this repository write is what the schemas accept.
-func TestPoint15SchemasAcceptTheExamples(t *testing.T) {
+// What the examples of this repository write is what the schemas accept.
+func TestSchemasAcceptTheExamples(t *testing.T) {
 	t.Parallel()
 	for name, patterns := range map[string][]string{
 		"definition": {"../../testdata/workflows/*", "templates/*/*.yaml"},
@@ -97,8 +97,8 @@ func TestPoint15SchemasAcceptTheExamples(t *testing.T) {
 
 var knownKeys = regexp.MustCompile(`unknown key "zzqqxx"; known keys are (.*)`)
 
-// Point 15: each object of a schema has exactly the keys that its reader knows.
-func TestPoint15SchemasHaveTheKeysThatAreRead(t *testing.T) {
+// Each object of a schema has exactly the keys that its reader knows.
+func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 	t.Parallel()
 	type object struct {
 		Properties map[string]json.RawMessage

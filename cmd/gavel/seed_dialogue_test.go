@@ -39,7 +39,7 @@ func withModelBlock(t *testing.T, name string) object {
 
 // The examples of the Generic DFA server play with its model block, moves without data included:
 // on an empty context the model is not asked, on another it judges that.
-func TestPoint1MovesWithoutDataPlayWithAModel(t *testing.T) {
+func TestMovesWithoutDataPlayWithAModel(t *testing.T) {
 	t.Parallel()
 	provider, args := seedModel(t, llmtest.Approver)
 	s := launch(t, args...)
@@ -78,7 +78,7 @@ func TestPoint1MovesWithoutDataPlayWithAModel(t *testing.T) {
 // The page of the Generic DFA server shows `approve {}` twice: its structural judge refuses with the
 // validator's reason, its model with richer words and suggestions. Both play, the second with an
 // endpoint that answers in the form of that server.
-func TestPoint6ApproveDialoguesPlay(t *testing.T) {
+func TestApproveDialoguesPlay(t *testing.T) {
 	t.Parallel()
 	_, args := seedModel(t, llmtest.Says(`{"approved": false, "confidence": 0.95,
 		"reasoning": "Approval without comments lacks accountability. In document review workflows, approvals should include: 1) What was reviewed, 2) Key findings, 3) Any conditions. This creates an audit trail.",

@@ -258,9 +258,9 @@ func findLine(lines []object, message string) object {
 	return nil
 }
 
-// TestPoint19AllOfStderrIsJSON: with --log-format json, wherever that is said, errors, warnings and wrong
+// TestAllOfStderrIsJSON: with --log-format json, wherever that is said, errors, warnings and wrong
 // usage are objects too.
-func TestPoint19AllOfStderrIsJSON(t *testing.T) {
+func TestAllOfStderrIsJSON(t *testing.T) {
 	dir := t.TempDir()
 	file, broken := filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "broken.yaml")
 	put(t, file, "logFormat: json\n")

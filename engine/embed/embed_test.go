@@ -239,7 +239,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 }
 
 // A program that forgot worker.Main is told the line when it opens, and leaves nothing behind.
-func TestPoint17ForgottenMain(t *testing.T) {
+func TestForgottenMain(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
 	if err != nil {
@@ -260,7 +260,7 @@ func TestPoint17ForgottenMain(t *testing.T) {
 
 // The program of docs/embedding.md is the one in testdata: it imports nothing internal, and answers
 // over MCP and to the Go client.
-func TestPoint17ProgramOfThePage(t *testing.T) {
+func TestProgramOfThePage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/embedding.md")
 	if err != nil {

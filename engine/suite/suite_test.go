@@ -83,8 +83,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// Point 14: a person decides what waits, so that every transition can be made.
-func TestPoint14StepsReview(t *testing.T) {
+// A person decides what waits, so that every transition can be made.
+func TestStepsReview(t *testing.T) {
 	r, err := run(t, `
 - name: the model is away, and a person decides
   steps:

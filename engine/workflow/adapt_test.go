@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// Point 8: what the Generic DFA server ignored is left out with a warning. What may be meant as a
+// What the Generic DFA server ignored is left out with a warning. What may be meant as a
 // guard stays, for Parse and Lint to refuse.
 func TestAdapt(t *testing.T) {
 	const ab = `"initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}`

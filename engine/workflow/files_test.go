@@ -19,7 +19,7 @@ func withFiles(validator, keyed, criterion string) []byte {
 }
 
 // A definition with files is the same as the one with their texts in it: document and hash.
-func TestPoint15FilesAreInlinedBeforeHashing(t *testing.T) {
+func TestFilesAreInlinedBeforeHashing(t *testing.T) {
 	files := fstest.MapFS{
 		"checks/release.js": {Data: []byte("(data) => data.ok\r\n\n")},
 		"keyed.js":          {Data: []byte("(data) => true")},
@@ -50,7 +50,7 @@ func TestPoint15FilesAreInlinedBeforeHashing(t *testing.T) {
 	}
 }
 
-func TestPoint15FilesAreRefused(t *testing.T) {
+func TestFilesAreRefused(t *testing.T) {
 	files := fstest.MapFS{
 		"empty.js": {Data: []byte(" \n")}, "latin1.js": {Data: []byte("'\xe9'")}, "nul.js": {Data: []byte("'\x00'")},
 		"long.js": {Data: []byte(strings.Repeat("x", workflow.MaxScript+1))},
@@ -99,7 +99,7 @@ func TestPoint15FilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestPoint15SchemaIsAKnownKey(t *testing.T) {
+func TestSchemaIsAKnownKey(t *testing.T) {
 	doc := strings.Replace(string(withFiles(`"() => true"`, `"() => true"`, `"x"`)), `{"name"`, `{"$schema":"./definition.schema.json","name"`, 1)
 	if _, err := workflow.Parse("w.json", []byte(doc)); err != nil {
 		t.Error(err)

@@ -175,7 +175,7 @@ func TestEveryRuleIsTested(t *testing.T) {
 		alone[rule] = true
 	}
 	alone["nul"] = true           // TestCheckDocument
-	alone["script-throws"] = true // TestPoint7ScriptsAreTried
+	alone["script-throws"] = true // TestScriptsAreTried
 	seen := map[string]bool{}
 	for _, r := range workflow.Rules() {
 		switch {

@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// Point 7: each script is tried on the least that a move can bring; one that gives no answer
+// Each script is tried on the least that a move can bring; one that gives no answer
 // there is a warning, and one that answers to some value of a required field is none.
-func TestPoint7ScriptsAreTried(t *testing.T) {
+func TestScriptsAreTried(t *testing.T) {
 	for name, c := range map[string]struct{ transition, says string }{
 		"throws on {}":                     {`"validator":"(data) => data.items.length > 1"`, "on the data {} the script gives no answer, which would refuse the move as a fault of the workflow: it threw TypeError"},
 		"no answer on {}":                  {`"validator":"(data) => data.items"`, "it returned undefined"},
@@ -69,8 +69,8 @@ func (f *failingTrier) Try(context.Context, script.Batch) ([]validators.Problem,
 	return nil, errors.New("no worker could be started")
 }
 
-// Point 7: what only the sandbox is to blame for is neither an error nor a warning of define.
-func TestPoint7TrialWithoutSandbox(t *testing.T) {
+// What only the sandbox is to blame for is neither an error nor a warning of define.
+func TestTrialWithoutSandbox(t *testing.T) {
 	d, err := workflow.Parse("w.json", []byte(`{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"b","validator":"(data) => data.x?.y.z === 1"}}},"b":{"final":true}}}`))
 	if err != nil {
 		t.Fatal(err)

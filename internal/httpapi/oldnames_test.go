@@ -48,9 +48,9 @@ func TestFormerNames(t *testing.T) {
 	}
 }
 
-// TestPoint21OneNameInTheDocument holds that no schema has a second name of an instance's id or of a
+// TestOneNameInTheDocument holds that no schema has a second name of an instance's id or of a
 // decision, and no time that is not in milliseconds, but for what is deprecated.
-func TestPoint21OneNameInTheDocument(t *testing.T) {
+func TestOneNameInTheDocument(t *testing.T) {
 	text, err := os.ReadFile("openapi.json")
 	if err != nil {
 		t.Fatal(err)

@@ -23,8 +23,8 @@ func TestDocumentIsFresh(t *testing.T) {
 	fresh(t, "openapi.json", append(made, '\n'))
 }
 
-// TestPoint21DocumentIsForClients holds what generators of clients need, and readers who know no Go.
-func TestPoint21DocumentIsForClients(t *testing.T) {
+// TestDocumentIsForClients holds what generators of clients need, and readers who know no Go.
+func TestDocumentIsForClients(t *testing.T) {
 	var doc object
 	if err := json.Unmarshal(openapi, &doc); err != nil {
 		t.Fatal(err)

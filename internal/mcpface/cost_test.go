@@ -201,7 +201,7 @@ func TestToolsetIsClosed(t *testing.T) {
 
 // The lists of tools stay as small as they are said to be. A token of these texts is four
 // bytes or more (docs/benchmarks.md counts them), so that bytes bound them here.
-func TestPoint10ToolListsStaySmall(t *testing.T) {
+func TestToolListsStaySmall(t *testing.T) {
 	for set, most := range map[mcpface.Toolset]int{mcpface.CoreTools: 2500, mcpface.SeedTools: 4500, mcpface.AllTools: 7000} {
 		w := serve(t, newEngine(t, withReviews), withReviewTools, as("operator"), func(c *mcpface.Config) { c.Toolset = set })
 		w.hello("test")

@@ -152,7 +152,7 @@ func TestBindToolRefuses(t *testing.T) {
 
 // Arguments that are sent flat belong inside the open object of the operation, and the
 // refusal says into which, and how that is written.
-func TestPoint11FlatArgumentsBelongInside(t *testing.T) {
+func TestFlatArgumentsBelongInside(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		op         *operation.Operation

@@ -213,8 +213,8 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// Point 8: what would lose instances is changed with a warning, and they go on here.
-func TestPoint8CarelessDefinitionsGoOn(t *testing.T) {
+// What would lose instances is changed with a warning, and they go on here.
+func TestCarelessDefinitionsGoOn(t *testing.T) {
 	h := newHouse(t, "a")
 	h.bring(dfa(t, "careless").fs(), nil)
 	if r := h.advance("wf-1f6c", "approve", `{"comments":"Checked sections 1 to 4."}`); r.State != "approved" {

@@ -47,7 +47,7 @@ func TestContract(t *testing.T) {
 		{"({get valid() { return true }})", true, 1, ""},
 		{"new Proxy({valid: true, confidence: 0.5}, {})", true, 0.5, ""},
 		{"(() => { class V { constructor() { this.valid = true } } return new V() })()", true, 1, ""},
-		// Point 7: valid counts as in a condition of JavaScript, and a reason that is false is none.
+		// Valid counts as in a condition of JavaScript, and a reason that is false is none.
 		{"({valid: data.x && data.x.length > 3})", false, 1, ""},
 		{"({valid: undefined})", false, 1, ""},
 		{"({valid: null, reason: 'r'})", false, 1, ""},
@@ -118,9 +118,9 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// Point 7: console is there and changes nothing; what is written to it is kept where it is asked
+// Console is there and changes nothing; what is written to it is kept where it is asked
 // for, in bounds.
-func TestPoint7Console(t *testing.T) {
+func TestConsole(t *testing.T) {
 	p := worker.NewInProcess()
 	for text, want := range map[string][]string{
 		`(d) => { console.log("n is", d.n, {a: [1]}, undefined, null, true); return true }`:                    {`n is 3 {"a":[1]} undefined null true`},

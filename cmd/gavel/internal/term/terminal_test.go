@@ -134,7 +134,7 @@ func FuzzClean(f *testing.F) {
 }
 
 // A terminal that is too narrow wraps the widest column; a file gets each row on one line.
-func TestPoint22TableFitsTheTerminal(t *testing.T) {
+func TestTableFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	widths := []int{17, 60, 30}
 	for _, c := range []struct {
@@ -182,7 +182,7 @@ func TestNarrowTerminalsOmitColumns(t *testing.T) {
 	}
 }
 
-func TestPoint22TheLastLineIsTheVerdict(t *testing.T) {
+func TestTheLastLineIsTheVerdict(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	code := New(&b).PrintError(&ExitError{Code: ExitBad, Err: errors.New("the file has mistakes"), Hint: "fix them", Lines: []string{"f:1: one"}})
