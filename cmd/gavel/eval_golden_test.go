@@ -77,13 +77,14 @@ func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 
 var shownDocuments = regexp.MustCompile(`(?m)^<<\w+:(context|evidence|data)>>\n(.*)\n<<\w+:end>>`)
 
-// documentsIn are the documents of a prompt, without its random markers.
+// documentsIn are the documents of a prompt of any edition, without its random markers.
 func documentsIn(prompt string) string {
-	var out strings.Builder
+	var out []string
 	for _, m := range shownDocuments.FindAllStringSubmatch(prompt, -1) {
-		out.WriteString(m[1] + m[2] + "\n")
+		out = append(out, m[1]+m[2])
 	}
-	return out.String()
+	slices.Sort(out)
+	return strings.Join(out, "\n")
 }
 
 // authored is the judge whose answers are in the cassette: it looks the label up, and is
@@ -96,6 +97,24 @@ func authored(t *testing.T) llmtest.Brain {
 			return authoredAnswer(q, c)
 		}
 		return llmtest.Says("no such case")(q)
+	}
+}
+
+// Code makes the same of a judge's answers whatever words it is asked in: the prompt is for models.
+func TestPromptsThatDemandProofDecideAlike(t *testing.T) {
+	t.Parallel()
+	about := askedAbout(t)
+	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
+		c, ok := about(q)
+		if !ok {
+			t.Error("no case shows these documents")
+		}
+		return authoredAnswer(q, c)
+	}))
+	defer provider.Close()
+	code, out := evalRun(t, provider.URL, "--mode", "live", "--split", "dev", "--prompt", "v2,v3", "--llm-rate", "0", "--llm-token-rate", "0", goldenFolder)
+	if code != term.ExitOK || !strings.Contains(out, "0 new false approvals, 0 gone (p = 1); 0 outcomes no longer right, 0 become right (p = 1)") {
+		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
 
