@@ -99,13 +99,13 @@ func TestReloadOfDefinitions(t *testing.T) {
 	s.sees("the workflow stays defined")
 	s.begin(s.agent, "more")
 
-	t.Run("point 15: a file that a definition names", func(t *testing.T) {
+	t.Run("a file that a definition names", func(t *testing.T) {
 		named := strings.Replace(loose, `"target":"b"`, `"target":"b","validator":{"file":"checks/go.js"}`, 1)
 		if status, answer := s.ask(s.owner, http.MethodPost, "/v1/definitions", named); status != http.StatusUnprocessableEntity || !strings.Contains(fmt.Sprint(answer), "only a definition that an operator loads from disk") {
 			t.Errorf("over REST, as an operator: %d %v", status, answer)
 		}
 		put(t, filepath.Join(dir, "checks", "go.js"), "() => false")
-		put(t, filepath.Join(dir, "guarded.test.yaml"), "workflow: guarded.json\ntests: []\n") // point 14: it is no definition
+		put(t, filepath.Join(dir, "guarded.test.yaml"), "workflow: guarded.json\ntests: []\n") // it is no definition
 		put(t, file, named)
 		s.hangUp()
 		if got := s.move(s.begin(s.agent, "guarded")); got != "reject" {

@@ -289,7 +289,7 @@ func TestServeRefusesOpenDoors(t *testing.T) {
 		"no port":                   {[]string{"--listen", "127.0.0.1"}, "HOST:PORT"},
 		"elicit without reviews":    {[]string{"--no-reviews", "--elicit"}, "--elicit"},
 		"origin":                    {[]string{"--allow-origin", "*"}, "no origin"},
-		"point 22, port in use":     {[]string{"--listen", taken.Addr().String()}, "another program listens there"},
+		"port in use":               {[]string{"--listen", taken.Addr().String()}, "another program listens there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -333,6 +333,6 @@ func TestCAFile(t *testing.T) {
 	}
 	if _, err := operation.Who.Do(t.Context(), newClient(t, client.Config{Server: s.URL, Token: agent.ID}), operation.Empty{}); engine.CodeOf(err) != engine.CodeUnavailable ||
 		!strings.Contains(err.Error(), "certificate of") || !strings.Contains(client.HintCertificate(errors.Unwrap(err)), "--ca-file") {
-		t.Errorf("point 22: a server that nobody vouches for: %v", err)
+		t.Errorf("a server that nobody vouches for: %v", err)
 	}
 }
