@@ -37,10 +37,14 @@ func TestRealModelFromItsCassettes(t *testing.T) {
 	}{
 		{llm.RungJSONSchema, []string{filepath.Join(folder, "cases.jsonl"), "--split", "test"}},
 		{llm.RungTool, []string{filepath.Join(folder, "cases.jsonl")}},
+		{llm.RungPrompt, []string{filepath.Join(folder, "few.jsonl")}},
 	} {
 		rung, file := form.rung, filepath.Join(results, string(form.rung)+".json")
-		code, out := command(append([]string{"eval", "run", "--llm-base-url", "http://127.0.0.1", "--llm-model", "smollm2-135m", "--llm-structured", string(rung),
-			"--workers", "1", "--cassette", filepath.Join(folder, string(rung)+".cassette"), "--max-errors", "0", "--gates", filepath.Join(folder, "gates.yaml"), "--out", file}, form.part...)...)
+		asked := []string{
+			"eval", "run", "--llm-base-url", "http://127.0.0.1", "--llm-model", "smollm2-135m", "--llm-structured", string(rung), "--workers", "1",
+			"--cassette", filepath.Join(folder, string(rung)+".cassette"), "--max-errors", "0", "--gates", filepath.Join(folder, "gates.yaml"), "--out", file,
+		}
+		code, out := command(append(asked, form.part...)...)
 		if code != term.ExitOK {
 			t.Errorf("%s: exit code %d\n%s", rung, code, out)
 			continue
