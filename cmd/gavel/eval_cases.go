@@ -396,7 +396,9 @@ func decideEval(compiler *validators.Compiler, layer judge.Layer, cell evalCell)
 			question.Rubric.UseLLM = false
 		}
 		question.Rubric.Prompt = cmp.Or(cell.prompt, question.Rubric.Prompt)
-		question.Rubric.Model = cmp.Or(cell.model, question.Rubric.Model)
+		if cell.model != "" {
+			question.Rubric.Model, question.Rubric.Panel, question.Rubric.Cascade = cell.model, nil, nil
+		}
 		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: givenEvidence{c}, Model: layer})
 		if err != nil {
 			return judge.Verdict{}, err

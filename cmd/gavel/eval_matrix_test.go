@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,16 +44,16 @@ func TestMatrix(t *testing.T) {
 	for _, want := range []string{
 		"  strict transition/v1  passed  0.0 % (0 of 20)", "  easy transition/v2    FAILED  100.0 % (20 of 20)",
 		"Against strict transition/v1", "  easy transition/v1    20                   0     1.000          1.000 to 1.000 ", "at 98.33 %; their intervals resample groups. All 3 together keep 95 % (Bonferroni).",
-		"\nFAILED: 2 of 4 cells. easy transition/v1: 1 of 1 gates do not hold: max_false_approve. easy transition/v2: ",
+		"\nFAILED: 2 of 4 cells: easy transition/v1 (1 of 1 gates do not hold), easy transition/v2 (1 of 1 gates do not hold)\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q\n%s", want, text)
 		}
 	}
 	for name, wants := range map[string][]string{
-		"m.html":  {"<title>Judges compared</title>", "other than strict transition/v1 (40)", "reject / reject / approve / approve, right is reject", `<legend>easy transition/v2</legend>`},
+		"m.html":  {"<title>Judges compared</title>", "other than strict transition/v1 (40)", "reject / reject / approve / approve, right is reject", `<p class="kind">easy transition/v2</p>`},
 		"m.xml":   {`name="easy transition/v1: gates" tests="2" failures="2"`, `name="strict transition/v2: cases" tests="40"`},
-		"m.md":    {"**FAILED: 2 of 4 cells."},
+		"m.md":    {"**FAILED: 2 of 4 cells: "},
 		"m.jsonl": {`{"cell":"easy transition/v2","case":"c39"`},
 	} {
 		raw, err := os.ReadFile(out(name))
@@ -81,7 +82,7 @@ func TestMatrix(t *testing.T) {
 	}
 	// The cells share what may be spent. Recorded answers serve fewer cells.
 	code, text = evalRun(t, provider.URL, "--model", "strict,easy", "--mode", "live", "--max-calls", "50", "--workers", "1", smallSet(t, 40))
-	if code != term.ExitUnknown || model.Count() != 210 || strings.Count(text, "not evaluated: 15 of 40") != 2 {
+	if code != term.ExitUnknown || model.Count() != 210 || !strings.Contains(text, "FAILED: 2 of 2 cells: strict (not evaluated), easy (not evaluated)") || strings.Count(text, "Not evaluated: 15 of 40") != 1 {
 		t.Errorf("exit code %d, %d requests\n%s", code, model.Count(), text)
 	}
 	code, text = evalRun(t, provider.URL, "--prompt", "v1", "--prompt", "v2", "--llm-model", "strict", "--mode", "replay", "--cassette", out("tape.jsonl"), "--gates", gates, smallSet(t, 40))
@@ -93,13 +94,20 @@ func TestMatrix(t *testing.T) {
 // One model and one prompt are no matrix, but the model is the one that is asked.
 func TestOneCellIsARun(t *testing.T) {
 	t.Parallel()
-	asked := ""
+	var asked []string
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
-		asked = q.Model
+		asked = append(asked, q.Model)
 		return llmtest.Approver(q)
 	}))
 	defer provider.Close()
-	if code, text := evalRun(t, provider.URL, "--model", "other", "--prompt", "v1", "--mode", "live", "--workers", "1", smallSet(t, 2)); code != term.ExitOK || asked != "other" || !strings.Contains(text, "model other") {
+	cases := smallSet(t, 2)
+	panel := `{"name": "flow", "initialState": "draft", "judgeConfig": {"useLLM": true, "criteria": ["The text is clear."], "panel": {"models": ["a", "b", "c"]}},
+		"states": {"draft": {"transitions": {"submit": "done"}}, "done": {"final": true}}}`
+	if err := os.WriteFile(filepath.Join(filepath.Dir(cases), "flow.json"), []byte(panel), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, text := evalRun(t, provider.URL, "--model", "other", "--prompt", "v1", "--mode", "live", "--workers", "1", cases)
+	if code != term.ExitOK || !slices.Equal(asked, []string{"other", "other"}) || !strings.Contains(text, "model other, prompt transition/v1") {
 		t.Errorf("exit code %d, asked %q\n%s", code, asked, text)
 	}
 	for _, wrong := range [][]string{

@@ -479,7 +479,7 @@ func TestRenderers(t *testing.T) {
 	if strings.Contains(md.String(), "<b>") || strings.Contains(md.String(), "![x]") || strings.Contains(md.String(), "\n# no") {
 		t.Error(md.String())
 	}
-	if page := html.String(); strings.Contains(page, "<b>") || !strings.Contains(page, "&lt;b&gt;![x]") || strings.Count(page, `<details class="case `) != 1 || !strings.Contains(page, "> New approvals (1)</label>") {
+	if page := html.String(); strings.Contains(page, "<b>") || !strings.Contains(page, "&lt;b&gt;![x]") || strings.Count(page, `<details class="case `) != 1 || !strings.Contains(page, ">New approvals (1)</label>") {
 		t.Error(page)
 	}
 	at := strings.Index(text.String(), "New approvals\n")

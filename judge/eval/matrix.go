@@ -50,12 +50,13 @@ func (m Matrix) Conclude() Conclusion {
 			out.Status = of.Status
 		}
 		if of.Status != StatusPassed {
-			failed = append(failed, OneLine(c.Name)+": "+strings.TrimPrefix(of.Says, "FAILED: "))
+			why, _, _ := strings.Cut(strings.TrimPrefix(of.Says, "FAILED: "), ": ") // the tables have the rest
+			failed = append(failed, fmt.Sprintf("%s (%s)", OneLine(c.Name), why))
 		}
 	}
 	switch {
 	case len(failed) > 0:
-		out.Says = fmt.Sprintf("FAILED: %d of %d cells. %s", len(failed), len(m.Cells), strings.Join(failed, ". "))
+		out.Says = fmt.Sprintf("FAILED: %d of %d cells: %s", len(failed), len(m.Cells), strings.Join(failed, ", "))
 	case gated:
 		out.Says = fmt.Sprintf("PASSED: all gates hold in all %d cells, and none is significantly worse than the first", len(m.Cells))
 	default:

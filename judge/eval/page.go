@@ -161,7 +161,7 @@ func showHidden(s string) string {
 // maxPageCases and maxChoices bound a page: its cases, and the choices of one filter.
 const (
 	maxPageCases = 5000
-	maxChoices   = 60
+	maxChoices   = 24
 )
 
 type filter struct {
@@ -219,7 +219,7 @@ func (p Page) listFilters() (filters []filter, classes []string, style string) {
 		for n, l := range labels[:min(len(labels), maxChoices)] {
 			class[l] = fmt.Sprintf("%sn%d", group, n)
 			f.Choices = append(f.Choices, choice{Group: group, ID: class[l], Name: fmt.Sprintf("%s (%d)", OneLine(l.Name), counts[l])})
-			fmt.Fprintf(&b, "body:has(#%[1]s:checked) .case:not(.%[1]s) { display: none; }\n", class[l])
+			fmt.Fprintf(&b, "#%[1]s:checked ~ .cases > .case:not(.%[1]s) { display: none; }\n", class[l])
 		}
 		filters = append(filters, f)
 	}
