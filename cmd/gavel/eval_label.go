@@ -53,8 +53,8 @@ const labelWords = `    a WHY            approve: every criterion is met
     :help, :quit
 `
 
-// labelDesk is where one person labels.
-type labelDesk struct {
+// labelSession is one person who labels.
+type labelSession struct {
 	con    *console
 	by     string
 	file   *os.File
@@ -87,23 +87,23 @@ func (c *evalLabelCmd) Run(ctx context.Context, con *console) error {
 	if mine.Of == nil {
 		mine.Of = map[string]eval.Labelling{}
 	}
-	desk := &labelDesk{con: con, by: c.By, labels: mine}
-	if err := desk.fill(cases, c.Settle); err != nil {
+	session := &labelSession{con: con, by: c.By, labels: mine}
+	if err := session.chooseCases(cases, c.Settle); err != nil {
 		return err
 	}
-	if desk.file, err = os.OpenFile(c.Labels, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+	if session.file, err = os.OpenFile(c.Labels, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return term.UsageErrorf("", "cannot write the labels: %w", err)
 	}
-	err = desk.work(ctx)
-	if closed := desk.file.Close(); err == nil && closed != nil {
+	err = session.run(ctx)
+	if closed := session.file.Close(); err == nil && closed != nil {
 		err = term.UnknownErrorf("", "cannot write the labels: %w", closed)
 	}
 	return err
 }
 
-// fill puts the cases on the desk that are to be labelled, in an order of the person's own, and
+// chooseCases takes the cases that are to be labelled, in an order of the person's own, and
 // begins at the first without a label.
-func (d *labelDesk) fill(cases []eval.Golden, settle []string) error {
+func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 	said := map[string][]eval.Labelling{}
 	if len(settle) == 2 {
 		agreement, _, err := compareLabels(cases, settle)
@@ -124,84 +124,91 @@ func (d *labelDesk) fill(cases []eval.Golden, settle []string) error {
 		if one.definition.err != nil {
 			return term.UsageErrorf("", "%s:%d: %w", g.File, g.Line, one.definition.err)
 		}
-		if _, labelled, _ := d.labels.LabelOf(g.Case); labelled {
-			d.cases = append(d.cases, one)
+		if _, labelled, _ := s.labels.LabelOf(g.Case); labelled {
+			s.cases = append(s.cases, one)
 			done++
 			continue
 		}
 		rest = append(rest, one)
 	}
 	place := func(c labelCase) string {
-		sum := sha256.Sum256([]byte(d.by + "\x00" + c.ID))
+		sum := sha256.Sum256([]byte(s.by + "\x00" + c.ID))
 		return string(sum[:])
 	}
 	slices.SortFunc(rest, func(a, b labelCase) int { return cmp.Compare(place(a), place(b)) })
-	d.cases, d.at = append(d.cases, rest...), done
+	s.cases, s.at = append(s.cases, rest...), done
 	if done > 0 {
-		d.con.err.Printf("gavel: %d of %s labelled already\n", done, term.Count(len(d.cases), "case"))
+		s.con.err.Printf("gavel: %d of %s labelled already\n", done, term.Count(len(s.cases), "case"))
 	}
 	return nil
 }
 
-func (d *labelDesk) work(ctx context.Context) error {
-	if d.at == len(d.cases) {
-		d.con.out.Printf("nothing is left to label\n")
+func (s *labelSession) run(ctx context.Context) error {
+	if s.at == len(s.cases) {
+		s.con.out.Printf("%s\n", s.describeRest())
 		return nil
 	}
-	d.con.out.Text(labelWords)
-	d.show()
-	return d.con.converse(ctx, "> ", func(line string) (done bool, err error) {
+	s.con.out.Text(labelWords)
+	s.show()
+	return s.con.converse(ctx, "> ", func(line string) (done bool, err error) {
 		switch word, _, _ := strings.Cut(line, " "); {
 		case word == "":
 			return false, nil
 		case word == ":quit":
 			return true, nil
 		case word == ":help":
-			d.con.out.Text(labelWords)
+			s.con.out.Text(labelWords)
 			return false, nil
 		case word == ":back":
-			d.at = max(0, d.at-1)
+			s.at = max(0, s.at-1)
 		case word == ":skip":
-			d.at++
+			s.at++
 		case word == ":show":
 		case strings.HasPrefix(word, ":"):
-			d.con.out.Printf("there is no %s; :help lists what there is\n", word)
+			s.con.out.Printf("there is no %s; :help lists what there is\n", word)
 			return false, nil
 		default:
-			label, problem := d.parseLabel(line)
+			label, problem := s.parseLabel(line)
 			if problem != "" {
-				d.con.out.Printf("%s\n", problem)
+				s.con.out.Printf("%s\n", problem)
 				return false, nil
 			}
-			if err := d.write(label); err != nil {
+			if err := s.write(label); err != nil {
 				return true, err
 			}
-			d.at++
+			s.at++
 		}
-		if d.at == len(d.cases) {
-			left := 0
-			for _, c := range d.cases {
-				if _, labelled, _ := d.labels.LabelOf(c.Case); !labelled {
-					left++
-				}
-			}
-			d.con.out.Printf("that was the last one; %s\n", cmp.Or(map[bool]string{true: "nothing is left to label"}[left == 0], term.Count(left, "case")+" without a label"))
+		if s.at == len(s.cases) {
+			s.con.out.Printf("that was the last one; %s\n", s.describeRest())
 			return true, nil
 		}
-		d.show()
+		s.show()
 		return false, nil
 	})
 }
 
-func (d *labelDesk) write(label eval.Labelling) error {
+func (s *labelSession) describeRest() string {
+	left := 0
+	for _, c := range s.cases {
+		if _, labelled, _ := s.labels.LabelOf(c.Case); !labelled {
+			left++
+		}
+	}
+	if left == 0 {
+		return "nothing is left to label"
+	}
+	return term.Count(left, "case") + " without a label"
+}
+
+func (s *labelSession) write(label eval.Labelling) error {
 	line, err := json.Marshal(label)
 	if err == nil {
-		_, err = d.file.Write(append(line, '\n'))
+		_, err = s.file.Write(append(line, '\n'))
 	}
 	if err != nil {
 		return term.UnknownErrorf("", "cannot write the label: %w", err)
 	}
-	d.labels.Of[label.Case] = label
+	s.labels.Of[label.Case] = label
 	return nil
 }
 
@@ -212,14 +219,14 @@ var labelOutcomes = map[string]judge.Outcome{
 var criterionWord = regexp.MustCompile(`^c([0-9]{1,3})$`)
 
 // parseLabel reads what a person says of the case at hand.
-func (d *labelDesk) parseLabel(line string) (label eval.Labelling, problem string) {
-	c := d.cases[d.at]
+func (s *labelSession) parseLabel(line string) (label eval.Labelling, problem string) {
+	c := s.cases[s.at]
 	words := strings.Fields(line)
 	outcome, known := labelOutcomes[strings.ToLower(words[0])]
 	if !known {
 		return label, fmt.Sprintf("%q is no outcome; begin with a, r or e, or see :help", words[0])
 	}
-	label = eval.Labelling{Case: c.ID, Content: eval.ContentOf(c.Case), By: d.by, Outcome: outcome, Criteria: map[string]string{}}
+	label = eval.Labelling{Case: c.ID, Content: eval.ContentOf(c.Case), By: s.by, Outcome: outcome, Criteria: map[string]string{}}
 	criteria := c.criteria()
 	status := map[judge.Outcome]string{judge.Reject: "not_met", judge.Escalate: "cannot_assess"}[outcome]
 	for words = words[1:]; len(words) > 0; words = words[1:] {
@@ -248,13 +255,13 @@ func (d *labelDesk) parseLabel(line string) (label eval.Labelling, problem strin
 
 func (c labelCase) criteria() []string { return c.definition.criteria[c.State][c.Action] }
 
-func (d *labelDesk) show() {
-	c, out := d.cases[d.at], d.con.out
-	out.Printf("\n%s\n", out.Bold(fmt.Sprintf("case %d of %d", d.at+1, len(d.cases))))
+func (s *labelSession) show() {
+	c, out := s.cases[s.at], s.con.out
+	out.Printf("\n%s\n", out.Bold(fmt.Sprintf("case %d of %d", s.at+1, len(s.cases))))
 	def := c.definition.definition
 	out.Printf("%q asked for in %q of the workflow %q\n", c.Action, c.State, def.Name)
-	if s := def.States[c.State]; s != nil && s.Transitions[c.Action] != nil && s.Transitions[c.Action].Description != "" {
-		printBlock(out, s.Transitions[c.Action].Description)
+	if from := def.States[c.State]; from != nil && from.Transitions[c.Action] != nil && from.Transitions[c.Action].Description != "" {
+		printBlock(out, from.Transitions[c.Action].Description)
 	}
 	out.Printf("%s\n", out.Bold("criteria"))
 	for i, text := range c.criteria() {
@@ -277,7 +284,7 @@ func (d *labelDesk) show() {
 	for _, l := range c.said {
 		out.Printf("%s says %s\n", l.By, out.Outcome(describeLabel(l)))
 	}
-	if mine, labelled, changed := d.labels.LabelOf(c.Case); labelled {
+	if mine, labelled, changed := s.labels.LabelOf(c.Case); labelled {
 		out.Printf("you said %s; say it again to change it\n", out.Outcome(describeLabel(mine)))
 	} else if changed {
 		out.Printf("you labelled it before it was changed\n")
