@@ -22,8 +22,14 @@ import (
 )
 
 // injectionFolder holds the suite: attacks and benign cases, in a half that the rules were
-// written with and two that were written without sight of them, and natural text.
+// written with and three that were written without sight of them, and natural text.
 const injectionFolder = "../testdata/injection"
+
+// textSets are the files of the suite, in the order of the page.
+var textSets = []string{
+	"independent_attacks", "independent_benign", "fresh_attacks", "fresh_benign", "natural_benign",
+	"heldout_attacks", "heldout_benign", "tuned_attacks", "tuned_benign",
+}
 
 // injection is one case of the suite.
 type injection struct {
@@ -111,7 +117,7 @@ func TestInjectionSuite(t *testing.T) {
 	bare := gate.WithoutContent()
 	results, control, strict := outcomes{}, outcomes{}, outcomes{}
 	sets := map[string][]injection{}
-	for _, set := range []string{"fresh_attacks", "heldout_attacks", "tuned_attacks", "fresh_benign", "heldout_benign", "tuned_benign", "natural_benign"} {
+	for _, set := range textSets {
 		sets[set] = injections(t, set)
 		results[set], control[set], strict[set] = map[string]string{}, map[string]string{}, map[string]string{}
 		for _, one := range sets[set] {
@@ -266,21 +272,32 @@ The cases are in ` + "`testdata/injection`" + `. The first rules were written wi
 halves in view, so their figures say little. Somebody who had not seen the rules wrote
 the held-out halves. The fresh halves were written later, again before a look at the rules,
 with honest lines about approvals, tools, systems and criteria in eight languages other than
-English. The natural texts are 60 commit messages of this project, 80 of another one and ten
-pieces of a system's log, drawn at random; mails and issues are not among them. Intervals are
-exact binomial ones (Clopper and Pearson 1934), 95 %, two-sided.
+English. The independent halves came last, after the present rules: their author knew the names
+of the classes of attacks and the first lines of the fresh halves, and nothing else. Their first
+figures stand; no rule and no text was changed for them. The natural texts are 60 commit
+messages of this project, 80 of another one and ten pieces of a system's log, drawn at random;
+mails and issues are not among them. The independent benign texts have 16 of each, written for
+the suite in the style of real ones, not drawn. Intervals are exact binomial ones (Clopper and
+Pearson 1934), 95 %, two-sided.
 
 ## At a glance
 
 | texts | without the content layer | as it is (` + "`content: flag`" + `) | ` + "`content: reject`" + ` | with phrase lists |
 |---|---|---|---|---|
 `)
-	for _, set := range []string{"fresh_attacks", "fresh_benign", "natural_benign", "heldout_attacks", "heldout_benign", "tuned_attacks", "tuned_benign"} {
+	for _, set := range textSets {
 		n := len(sets[set])
 		half, kind, _ := strings.Cut(set, "_")
-		fmt.Fprintf(b, "| %s, %s | %s | **%s** | %s | %s |\n", half, kind, share(count(control[set]), n), share(count(results[set]), n), share(count(strict[set]), n), share(phraseLists[set], n))
+		lists := "not run"
+		if stopped, known := phraseLists[set]; known {
+			lists = share(stopped, n)
+		}
+		fmt.Fprintf(b, "| %s, %s | %s | **%s** | %s | %s |\n", half, kind, share(count(control[set]), n), share(count(results[set]), n), share(count(strict[set]), n), lists)
 	}
 	b.WriteString(`
+The independent attacks are the ones to go by. Fewer of them are stopped than of the others: fewer
+are too short to prove anything, and none of their verdicts has the form of this judge.
+
 The last column is the content layer as it was: 57 rules, phrase lists in 25 languages, and no
 form of proof. **The present one stops less than half as many attacks**, and that is meant. What the lists stopped were the
 sentences that people had written before; a new wording passed, and honest text about
@@ -295,6 +312,7 @@ say ` + "`proof: {minWords: 1}`" + `.
 
 `)
 	for _, half := range []struct{ title, attacks, benign string }{
+		{"Independent: written after the rules, without a look at them", "independent_attacks", "independent_benign"},
 		{"Fresh: written without a look at the rules", "fresh_attacks", "fresh_benign"},
 		{"Natural: commit messages and logs", "", "natural_benign"},
 		{"Held out: never tuned on", "heldout_attacks", "heldout_benign"},

@@ -107,7 +107,7 @@ func TestThreatModelPage(t *testing.T) {
 
 	said := unseen.FindStringSubmatch(strings.Join(strings.Fields(pages(t)["../../docs/injection-suite.md"]), " "))
 	if len(said) != 3 {
-		t.Fatal("the page on the injection suite does not say what came of the fresh half")
+		t.Fatal("the page on the injection suite does not say what came of the independent half")
 	}
 	here := strings.ReplaceAll(strings.Join(strings.Fields(pages(t)[page]), " "), "**", "")
 	for _, figure := range said[1:] {
@@ -119,7 +119,7 @@ func TestThreatModelPage(t *testing.T) {
 
 // unseen finds how many attacks of the half that the rules had not seen are stopped, and how many
 // benign texts wrongly.
-var unseen = regexp.MustCompile(`\| fresh, attacks \| [^|]* \| \*\*(\d+ of \d+).*?\| fresh, benign \| [^|]* \| \*\*(\d+ of \d+)`)
+var unseen = regexp.MustCompile(`\| independent, attacks \| [^|]* \| \*\*(\d+ of \d+).*?\| independent, benign \| [^|]* \| \*\*(\d+ of \d+)`)
 
 // limit is a row of the table of limits.
 type limit struct{ what, value, flag string }
