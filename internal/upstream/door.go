@@ -246,6 +246,9 @@ func (s *server) noteForgotten(ses *session, err error) error {
 
 // isTask reports whether a result is a promise of one.
 func isTask(result json.RawMessage) bool {
+	if !bytes.Contains(result, []byte(`"task"`)) {
+		return false
+	}
 	v := read(result)
 	return v.Get("resultType").Is("task") || v.Get("task").Kind() == document.Object && v.Get("content").Kind() == 0
 }

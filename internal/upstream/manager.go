@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -140,6 +141,25 @@ func (m *Manager) Upstreams() []string {
 		return nil
 	}
 	return slices.Clone(m.names)
+}
+
+// Warnings are sentences about servers of which nothing is listed, or that are protected less
+// than they could be.
+func (m *Manager) Warnings() []string {
+	var out []string
+	for _, name := range m.Upstreams() {
+		s := m.servers[name]
+		if _, pinned := m.opts.Pins.Of(name); !pinned && s.Pinning == PinningFile {
+			out = append(out, fmt.Sprintf("nothing of the upstream %q is listed before it is pinned: gavel upstream pin %s", name, name))
+		}
+		if s.Pinning == PinningFirstUse {
+			out = append(out, fmt.Sprintf("the upstream %q is pinned on first use: what it says at each start of gavel is believed", name))
+		}
+		if len(s.Allow) == 0 {
+			out = append(out, fmt.Sprintf("the upstream %q has no rule in \"allow\", so nobody may use it", name))
+		}
+	}
+	return out
 }
 
 // List returns what a principal may use of a kind, sorted by upstream and name. It never waits

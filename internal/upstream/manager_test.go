@@ -133,6 +133,22 @@ func TestList(t *testing.T) {
 	}
 }
 
+// What is declared and protects less, or gives nothing, is said.
+func TestWarnings(t *testing.T) {
+	m := open(t, `
+  fine: {command: [x], allow: [{tools: ["*"]}]}
+  loose: {command: [gavel-has-no-such-program], pinning: first-use, allow: [{tools: ["*"]}]}
+  mute: {command: [x]}
+`, upstream.Options{Pins: pins(t, [3]string{"fine", "tool", `{"name":"a"}`}, [3]string{"mute", "tool", `{"name":"a"}`})})
+	if got := strings.Join(m.Warnings(), "\n"); got != `the upstream "loose" is pinned on first use: what it says at each start of gavel is believed`+"\n"+`the upstream "mute" has no rule in "allow", so nobody may use it` {
+		t.Errorf("warnings are\n%s", got)
+	}
+	m = open(t, "  a: {command: [x], allow: [{tools: ['*']}]}\n", upstream.Options{})
+	if got := m.Warnings(); len(got) != 1 || !strings.Contains(got[0], "gavel upstream pin a") {
+		t.Errorf("warnings are %q", got)
+	}
+}
+
 // What Open refuses stands at its line.
 func TestOpenRefuses(t *testing.T) {
 	tools := func(names ...string) (rows [][3]string) {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -63,6 +64,9 @@ func (s *sealer) open(sealed string, to []byte) (string, error) {
 
 // sealResult seals the requestState of a result, where it has one.
 func (s *sealer) sealResult(result json.RawMessage, to []byte) json.RawMessage {
+	if !bytes.Contains(result, []byte(`"requestState"`)) {
+		return result
+	}
 	state := read(result).Get("requestState")
 	if state.Kind() != document.String {
 		return result

@@ -457,20 +457,31 @@ func compareNames(items []Item, like Item) (same []Item) {
 	return same
 }
 
-// markStale has kinds compared anew: at once, so that lists show it, and before the next call.
+// settle is how long an upstream that says that a list changed may go on saying so.
+const settle = 100 * time.Millisecond
+
+// markStale has kinds compared anew: soon, so that lists show it, and before the next call.
 func (s *server) markStale(ses *session, kinds []Kind) {
 	for _, kind := range kinds {
 		ses.mu.Lock()
 		c := ses.checks[kind]
-		known := c != nil
-		if known {
-			c.stale = true
+		compare := c != nil && !c.scheduled // of another kind nobody has asked yet
+		if c != nil {
+			c.stale, c.scheduled = true, true
 		}
 		ses.mu.Unlock()
-		if !known {
-			continue // nobody has asked for this kind
+		if !compare {
+			continue
 		}
 		s.goRun(func() {
+			select {
+			case <-time.After(settle):
+			case <-ses.link.gone():
+				return
+			}
+			ses.mu.Lock()
+			c.scheduled = false
+			ses.mu.Unlock()
 			ctx, cancel := context.WithTimeout(context.Background(), s.ListTimeout)
 			defer cancel()
 			_ = s.verify(ctx, ses, kind) // the next call says what is wrong
@@ -478,17 +489,34 @@ func (s *server) markStale(ses *session, kinds []Kind) {
 	}
 }
 
-// learn pins what the upstream has on the first use.
+// learn pins what the upstream has on the first use. One that cannot be reached is tried again.
 func (s *server) learn() {
+	for wait := time.Second; ; wait = min(2*wait, lastBackoff) {
+		err := s.learnOnce()
+		if err == nil {
+			return
+		}
+		s.manager.opts.Logger.Warn("an upstream that is pinned on first use cannot be reached", "upstream", s.name, "cause", err.Error())
+		select {
+		case <-time.After(wait):
+		case <-s.closing:
+			return
+		}
+	}
+}
+
+func (s *server) learnOnce() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout+s.ListTimeout)
 	defer cancel()
 	ses, release, err := s.acquire(ctx, engine.Principal{})
 	if err != nil {
-		s.manager.opts.Logger.Warn("an upstream that is pinned on first use cannot be reached", "upstream", s.name, "cause", err.Error())
-		return
+		return err
 	}
 	defer release()
 	for _, kind := range Kinds {
-		_ = s.verify(ctx, ses, kind)
+		if err := s.verify(ctx, ses, kind); err != nil {
+			return err
+		}
 	}
+	return nil
 }

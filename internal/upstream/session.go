@@ -40,10 +40,12 @@ type pending struct {
 
 // check is what was seen when a kind's definitions were last compared with the pins.
 type check struct {
-	at      time.Time
-	stale   bool
-	running chan struct{} // closed when the comparison that runs has ended
-	err     error
+	at    time.Time
+	stale bool
+	// scheduled says that a comparison begins soon.
+	scheduled bool
+	running   chan struct{} // closed when the comparison that runs has ended
+	err       error
 }
 
 func (s *session) isModern() bool { return s.version == ModernVersion }
