@@ -303,7 +303,7 @@ func checkConfig(path string) error {
 
 // readFiles are the flags whose files a server reads when it starts. Those of stores, tokens, anchors
 // and cassettes are made where they are missing.
-var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "notify-secret-file", "anchor-key"}
+var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "llm-canaries", "notify-secret-file", "anchor-key"}
 
 // checkFiles finds the files that the file names and that cannot be read.
 func (s *fileSettings) checkFiles(ctx *kong.Context) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/prompts"
 )
@@ -65,6 +66,8 @@ type model struct {
 	log          *slog.Logger
 	// without counts the decisions since the model's last judgement that had to do without one.
 	without atomic.Int64
+	// canaries is nil where there are none.
+	canaries atomic.Pointer[eval.Canaries]
 }
 
 // open makes the client of the configured models; nil when none is configured.
@@ -305,12 +308,19 @@ func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: m.client, Memory: memory, Calibrations: m.calibrations, Prompt: m.prompt(),
 		RefusalLimit: m.flags.Refusals, RefusalWindow: m.flags.Window, Budget: m.flags.Budget,
-		Watch: m.countOutage, Stable: m.cassette != nil, Untimed: m.cassette != nil,
+		Watch: m.watch, Stable: m.cassette != nil, Untimed: m.cassette != nil,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
 	return layer, nil
+}
+
+func (m *model) watch(op judge.Opinion) {
+	m.countOutage(op)
+	if c := m.canaries.Load(); c != nil && op.Model != nil && op.Model.Calls > 0 {
+		c.Judged()
+	}
 }
 
 // countOutage counts the decisions that an outage kept from being judged.
@@ -395,6 +405,7 @@ func (m *model) Close() error {
 	if m == nil {
 		return nil
 	}
+	m.canaries.Load().Close()
 	m.client.Close()
 	if m.cassette != nil && m.flags.CassetteFor == string(llm.CassetteReplay) {
 		if unused := m.cassette.Unused(); len(unused) > 0 {

@@ -163,7 +163,7 @@ func (m *metered) count(with equipment) {
 		},
 	}
 	if with.model != nil {
-		from.Model = with.model.client.Stats
+		from.Model, from.Canaries = with.model.client.Stats, with.model.canaryStats
 	}
 	if with.reviews {
 		from.Reviews = m.reviewStats
@@ -246,6 +246,9 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemet
 	}
 	if sys.model != nil {
 		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return sys.model.trouble() }})
+		if sys.model.canaries.Load() != nil {
+			parts = append(parts, telemetry.Part{Name: "canaries", Optional: true, Check: func(context.Context) error { return sys.model.drift() }})
+		}
 	}
 	return telemetry.NewHealth(log, parts...)
 }

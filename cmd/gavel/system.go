@@ -90,6 +90,7 @@ func (e equipment) configure(cfg embed.Config) embed.Config {
 type systemFlags struct {
 	storeFlag
 	modelFlags
+	canaryFlags
 	anchorFlags
 }
 
@@ -115,7 +116,14 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 		return nil, err
 	}
 	with.metered.count(with)
-	return openSystem(ctx, con.log, path, with)
+	sys, err := openSystem(ctx, con.log, path, with)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.canaryFlags.start(ctx, con.log, sys); err != nil {
+		return nil, errors.Join(err, sys.System.Close()) // the equipment is closed above
+	}
+	return sys, nil
 }
 
 // openSystem opens the store at a path and wires the engine over it, with what it

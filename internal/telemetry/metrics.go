@@ -39,6 +39,8 @@ type Sources struct {
 	Reviews func() (ReviewStats, bool)
 	// Notifications are the messages about reviews.
 	Notifications func() NotificationStats
+	// Canaries are known cases that the judge was asked; false where there are none.
+	Canaries func() (CanaryStats, bool)
 	// Listener is what callers hold of the listener, and what they lost.
 	Listener func() ListenerStats
 }
@@ -53,6 +55,12 @@ type ListenerStats struct {
 type ReviewStats struct {
 	Open      int
 	OldestAge time.Duration // of the one that has waited longest
+}
+
+// CanaryStats are known cases that the judge was asked, and whether the last ones show a drift.
+type CanaryStats struct {
+	Right, WrongApprovals, WrongRefusals, Unanswered uint64
+	Drift                                            bool
 }
 
 // NotificationStats are messages about reviews: that arrived, that did not, and that were not tried.

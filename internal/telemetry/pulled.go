@@ -43,6 +43,14 @@ func (p pulled) Collect(ch chan<- prometheus.Metric) {
 			tell("reviews_oldest_seconds", "How long the oldest of them has waited; 0 when none waits.", prometheus.GaugeValue, s.OldestAge.Seconds())
 		}
 	}
+	if p.from.Canaries != nil {
+		if s, ok := p.from.Canaries(); ok {
+			for result, n := range map[string]uint64{"right": s.Right, "wrong_approval": s.WrongApprovals, "wrong_refusal": s.WrongRefusals, "unanswered": s.Unanswered} {
+				tell("canaries_total", "Known cases that the judge was asked in the background, by what became of them.", prometheus.CounterValue, float64(n), "result", result)
+			}
+			tell("judge_drift", "1 while 3 or more of the last 20 answers to known cases are wrong, until at most 1 is.", prometheus.GaugeValue, boolValue(s.Drift))
+		}
+	}
 	if p.from.Notifications != nil {
 		s := p.from.Notifications()
 		const help = "Messages about reviews: that arrived, that did not after every try, and that were not tried as too many waited."

@@ -32,7 +32,11 @@ func TestTuneCascade(t *testing.T) {
 					return r
 				}
 				fooled := split == Test && i%2 == 1 && i < 2*wrong
-				first = append(first, says(i%2 == 0 || fooled, 0.97, assurance, &cheap))
+				sure := 0.97
+				if split == Test && i%2 == 1 && i > 150 { // approves some that it must not, unsure: that decides nothing
+					fooled, sure = true, 0.6
+				}
+				first = append(first, says(i%2 == 0 || fooled, sure, assurance, &cheap))
 				second = append(second, says(i%2 == 0, 0.8, judge.AssuranceLLM, &dear))
 			}
 		}

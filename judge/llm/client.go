@@ -96,7 +96,7 @@ func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget
 	next = b.seen.wrapObserve(next, b.Model, count)
 	next = h.demand.wrapWatch(next)
 	next = withSecondLook(next, b.breaker, b.gate)
-	next = withPlace(next, h.places)
+	next = withPlace(next, h.places, &h.background)
 	next = withAllowance(next, h.allowances)
 	next = withNotBefore(next, b.gate)
 	next = b.inner.negotiated(next)
@@ -116,6 +116,7 @@ type hostLimits struct {
 	places     *fairshare.Queue
 	allowances *allowances
 	demand     *demand
+	background background
 }
 
 // Complete implements Completer.

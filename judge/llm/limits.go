@@ -13,9 +13,12 @@ import (
 
 // withPlace limits the requests that run at one host, and gives one caller at most half
 // of the places. A request waits in line as long as its question has time.
-func withPlace(next Completer, places *fairshare.Queue) Completer {
+func withPlace(next Completer, places *fairshare.Queue, behind *background) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		release, err := places.Acquire(ctx, req.Caller)
+		if req.Background {
+			return behind.complete(ctx, next, places, req)
+		}
+		release, err := behind.acquire(ctx, places, req.Caller)
 		if err == nil {
 			defer release()
 		}

@@ -38,6 +38,9 @@ type Request struct {
 	Model string
 	// Alone asks no other model when this one cannot be had.
 	Alone bool
+	// Background makes way: it takes a place only if one is free and none other like it is under
+	// way, and is given up, as ClassBusy, when a question without it has none.
+	Background bool
 	// Began, when not zero, is when the first of several questions of one decision was asked: they
 	// have one deadline together. Share above 1 leaves part of the time that is left for questions
 	// that come after this one: it gets one part of so many.

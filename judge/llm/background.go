@@ -1,0 +1,63 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/internal/fairshare"
+)
+
+// background is the one background request (Request.Background) that a host may work on. It gets a
+// place only if one is free, and loses it as soon as another request has none.
+type background struct {
+	mu   sync.Mutex
+	stop context.CancelCauseFunc // nil: none is under way
+}
+
+var errYielded = errors.New("a question of a decision needs the place")
+
+// complete asks in the background, or fails with ClassBusy.
+func (b *background) complete(ctx context.Context, next Completer, places *fairshare.Queue, req Request) (Reply, error) {
+	busy := &Error{Class: ClassBusy, Message: "decisions need the places of this endpoint"}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	b.mu.Lock()
+	taken := b.stop != nil
+	if !taken {
+		b.stop = stop
+	}
+	b.mu.Unlock()
+	if taken {
+		return Reply{}, busy
+	}
+	defer func() {
+		b.mu.Lock()
+		b.stop = nil
+		b.mu.Unlock()
+	}()
+	release, ok := places.TryAcquire(req.Caller)
+	if !ok {
+		return Reply{}, busy
+	}
+	defer release()
+	reply, err := next.Complete(ctx, req)
+	if err != nil && errors.Is(context.Cause(ctx), errYielded) {
+		return Reply{}, busy
+	}
+	return reply, err
+}
+
+// acquire takes a place for a decision's question.
+func (b *background) acquire(ctx context.Context, places *fairshare.Queue, caller string) (release func(), err error) {
+	b.mu.Lock()
+	stop := b.stop
+	b.mu.Unlock()
+	if stop != nil {
+		if release, ok := places.TryAcquire(caller); ok {
+			return release, nil
+		}
+		stop(errYielded)
+	}
+	return places.Acquire(ctx, caller)
+}
