@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"text/template"
@@ -187,14 +188,28 @@ func Render(id string, in Input) (Prompt, error) {
 	if err != nil {
 		return Prompt{}, err
 	}
-	shape, err := fillTemplate(e.shape, map[string]any{"Schema": string(e.nonced), "Nonce": singleLine(in.Nonce)})
+	shape, err := fillTemplate(e.shape, map[string]any{"Schema": string(nameCriteria(e.nonced, in.Criteria)), "Nonce": singleLine(in.Nonce)})
 	if err != nil {
 		return Prompt{}, err
 	}
 	return Prompt{
 		ID: e.id, Digest: e.digest, System: e.system, User: user, Shape: shape,
-		Schema: bytes.Clone(e.schema),
+		Schema: nameCriteria(e.schema, in.Criteria),
 	}, nil
+}
+
+// nameCriteria lists the ids that an answer can be about, where a schema has a place for them: small
+// models take what they find in the documents for one.
+func nameCriteria(schema json.RawMessage, criteria []Criterion) json.RawMessage {
+	ids := make([]string, len(criteria))
+	for i, c := range criteria {
+		ids[i] = c.ID
+	}
+	list, err := json.Marshal(ids)
+	if err != nil || len(ids) == 0 {
+		return bytes.Clone(schema)
+	}
+	return bytes.Replace(schema, []byte(`"enum":["c1"]`), slices.Concat([]byte(`"enum":`), list), 1)
 }
 
 func fillTemplate(t *template.Template, data any) (string, error) {

@@ -159,6 +159,21 @@ func TestSchemaSubset(t *testing.T) {
 	}
 }
 
+// An answer can only be about the criteria that were asked; the digest is that of every question.
+func TestSchemaNamesTheCriteria(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]int{prompts.TransitionV1: 0, prompts.TransitionV2: 0, prompts.TransitionV3: 1} {
+		p, err := prompts.Render(id, full())
+		if err != nil {
+			t.Fatal(err)
+		}
+		const ids = `"enum":["c1","c2"]`
+		if strings.Count(string(p.Schema), ids) != want || strings.Count(p.Shape, ids) != want || p.Digest != prompts.Digest(id) {
+			t.Errorf("%s: %s", id, p.Schema)
+		}
+	}
+}
+
 func allRequired(t *testing.T, path string, v any) {
 	t.Helper()
 	m, ok := v.(map[string]any)
