@@ -66,6 +66,7 @@ func everything() *telemetry.Metrics {
 		Sandbox:       func() script.Stats { return script.Stats{} },
 		Store:         func() telemetry.StoreStats { return telemetry.StoreStats{Failures: map[string]uint64{"disk_full": 1}} },
 		Reviews:       func() (telemetry.ReviewStats, bool) { return telemetry.ReviewStats{}, true },
+		Canaries:      func() (telemetry.CanaryStats, bool) { return telemetry.CanaryStats{}, true },
 		Notifications: func() telemetry.NotificationStats { return telemetry.NotificationStats{} },
 		Streams:       func() int { return 0 },
 		StreamLag:     func() (int64, time.Duration) { return 1, time.Second },
