@@ -44,7 +44,7 @@ install() {
 free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
 servers=()
-trap '[ ${#servers[@]} = 0 ] || kill "${servers[@]}" 2>/dev/null || true' EXIT
+trap '[ ${#servers[@]} = 0 ] || kill -KILL "${servers[@]}" 2>/dev/null || true' EXIT # they would end their answers first
 
 # serve NAME PROGRAM...: starts a server at $port and waits for it; its address is in $url.
 serve() {
