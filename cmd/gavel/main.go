@@ -67,6 +67,7 @@ type commands struct {
 	Replay     replayCmd     `cmd:"" help:"Judge recorded decisions again, under another definition, threshold or model."`
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
+	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
 	Start      startCmd      `cmd:"" help:"Start an instance of a workflow."`
 	Advance    advanceCmd    `cmd:"" help:"Ask for an action of an instance."`
 	Status     statusCmd     `cmd:"" help:"Show where an instance stands, and what can be done next."`

@@ -1,0 +1,351 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+type upstreamCmd struct {
+	List   upstreamListCmd   `cmd:"" help:"List what is pinned of the declared servers."`
+	Pin    upstreamPinCmd    `cmd:"" help:"Accept what servers have now, and write it next to the configuration file."`
+	Diff   upstreamDiffCmd   `cmd:"" help:"Show how what servers have now differs from what is pinned."`
+	Test   upstreamTestCmd   `cmd:"" help:"Connect to servers, and say what they are."`
+	Import upstreamImportCmd `cmd:"" help:"Make the section upstreams of a client's own file."`
+}
+
+func (upstreamCmd) Help() string {
+	return `Upstreams are other MCP servers, whose tools gavel lists next to its own. Operators declare
+them in the section upstreams of the file that --config names, and pin what they have: a tool
+that is not pinned, or no longer as it was pinned, is neither listed nor callable.`
+}
+
+// upstreamFlags name the servers that a command is about.
+type upstreamFlags struct {
+	Names []string `arg:"" optional:"" name:"upstream" help:"Names of upstreams; all when there is none."`
+	JSON  bool     `name:"json" help:"Print JSON."`
+	configFlag
+}
+
+// openedUpstreams are the declared servers with their pins.
+type openedUpstreams struct {
+	*upstream.Manager
+	pins  *upstream.Pins
+	names []string
+}
+
+// openUpstreams opens the declared servers. Pins are not compared with what is declared: a
+// command that mends them must not fail for what it mends.
+func (f upstreamFlags) openUpstreams() (*openedUpstreams, error) {
+	if f.Config == "" {
+		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "upstreams are declared in a configuration file, and none was given")
+	}
+	file, err := config.Load(f.Config)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	for name, s := range declared.Servers {
+		s.Pinning = upstream.PinningFile // nothing is learned by a command
+		declared.Servers[name] = s
+	}
+	o := &openedUpstreams{names: f.Names}
+	if o.pins, err = upstream.LoadPins(upstream.PinsPath(f.Config)); err != nil {
+		return nil, term.UsageErrorf("", "%w", err)
+	}
+	if o.Manager, err = upstream.Open(declared, upstream.Options{Watcher: thisProgram(), Version: readBuild().Version}); err != nil {
+		return nil, badConfig(err)
+	}
+	known := o.Upstreams()
+	for _, name := range f.Names {
+		if !slices.Contains(known, name) {
+			o.Close()
+			return nil, term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no upstream %q", f.Config, name)
+		}
+	}
+	if len(o.names) == 0 {
+		o.names = known
+	}
+	hideSecrets()
+	return o, nil
+}
+
+type upstreamListCmd struct{ upstreamFlags }
+
+func (upstreamListCmd) Help() string {
+	return `No server is started. What a caller gets of it is up to allow in the configuration.
+
+Examples:
+
+    gavel upstream list --config gavel.yaml
+    gavel upstream list files --config gavel.yaml --json | jq -r '.items[].public'`
+}
+
+type pinnedItem struct {
+	Upstream string        `json:"upstream"`
+	Kind     upstream.Kind `json:"kind"`
+	Name     string        `json:"name"`
+	Public   string        `json:"public"`
+	Hash     string        `json:"hash"`
+}
+
+func (c *upstreamListCmd) Run(con *console) error {
+	o, err := c.openUpstreams()
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	items, unpinned := []pinnedItem{}, []string{}
+	rows := [][]string{{"UPSTREAM", "KIND", "NAME", "FOR CLIENTS"}}
+	for _, name := range o.names {
+		pinned, ok := o.pins.Of(name)
+		if !ok {
+			unpinned = append(unpinned, name)
+		}
+		for _, i := range pinned {
+			items = append(items, pinnedItem{i.Upstream, i.Kind, i.Name, i.Public, i.Hash()})
+			rows = append(rows, []string{i.Upstream, string(i.Kind), i.Name, i.Public})
+		}
+	}
+	if len(unpinned) > 0 {
+		con.err.Printf("never pinned, so nothing of theirs is listed: %s; accept what they have with gavel upstream pin\n", strings.Join(unpinned, ", "))
+	}
+	return con.printList(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config), "")
+}
+
+// checkedUpstream is what is found of a server that was asked.
+type checkedUpstream struct {
+	Name        string                `json:"name"`
+	OK          bool                  `json:"ok"`
+	Problem     string                `json:"problem,omitempty"`
+	Protocol    string                `json:"protocol,omitempty"`
+	Server      document.JSON         `json:"server"`
+	Items       int                   `json:"items"`
+	Unreadable  int                   `json:"unreadable,omitempty"`
+	ConnectMs   document.Milliseconds `json:"connectMs"`
+	ListMs      document.Milliseconds `json:"listMs"`
+	Differences []upstream.Difference `json:"differences"`
+	report      upstream.Report
+}
+
+// inspect asks the servers.
+func (o *openedUpstreams) inspect(ctx context.Context) []checkedUpstream {
+	out := make([]checkedUpstream, len(o.names))
+	var asked sync.WaitGroup
+	for i, name := range o.names {
+		asked.Go(func() { out[i] = o.inspectOne(ctx, name) })
+	}
+	asked.Wait()
+	return out
+}
+
+func (o *openedUpstreams) inspectOne(ctx context.Context, name string) checkedUpstream {
+	r, err := o.Inspect(ctx, name)
+	if err != nil {
+		c := checkedUpstream{Name: name, Problem: err.Error(), Differences: []upstream.Difference{}}
+		if e, ok := errors.AsType[*upstream.Error](err); ok && e.Err != nil {
+			c.Problem += "\n" + e.Err.Error()
+		}
+		return c
+	}
+	return checkedUpstream{
+		Name: name, OK: true, Protocol: r.Protocol, Server: document.Known(r.Info), Items: len(r.Items), Unreadable: r.Unreadable,
+		ConnectMs: document.Milliseconds(r.Connect), ListMs: document.Milliseconds(r.List),
+		Differences: append([]upstream.Difference{}, o.pins.Compare(name, r.Items)...), report: r,
+	}
+}
+
+// unreachable is the error where servers could not be asked.
+func unreachable(checked []checkedUpstream) error {
+	var lines []string
+	for _, c := range checked {
+		if !c.OK {
+			lines = append(lines, strings.Split(c.Name+": "+c.Problem, "\n")...)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return &term.ExitError{Code: term.ExitUnknown, Err: errors.New("servers could not be asked"), Lines: lines}
+}
+
+// differenceRows is one line for each difference.
+func differenceRows(checked []checkedUpstream) [][]string {
+	rows := [][]string{{"UPSTREAM", "KIND", "NAME", "CHANGE", "IN"}}
+	for _, c := range checked {
+		for _, d := range c.Differences {
+			rows = append(rows, []string{c.Name, string(d.Kind), d.Name, d.Change, orNone(strings.Join(d.Members, ", "))})
+		}
+	}
+	return rows
+}
+
+type upstreamPinCmd struct {
+	All bool `name:"all" help:"Pin every declared upstream."`
+	upstreamFlags
+}
+
+func (upstreamPinCmd) Help() string {
+	return `Each server is started and asked for its tools, resources and prompts. What differs from
+before is printed: read it, for a description speaks to the model. The pins are in a file next
+to the configuration file (gavel.yaml has gavel.pins.json), which belongs under version control.
+
+Examples:
+
+    gavel upstream pin --all --config gavel.yaml
+    gavel upstream pin files --config gavel.yaml
+
+Exit codes: 0 pinned, 2 wrong usage, 3 a server could not be asked, and nothing was written.`
+}
+
+func (c *upstreamPinCmd) Run(ctx context.Context, con *console) error {
+	if c.All != (len(c.Names) == 0) {
+		return term.UsageErrorf("", "name the upstreams to pin, or give --all")
+	}
+	o, err := c.openUpstreams()
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	checked := o.inspect(ctx)
+	if err := unreachable(checked); err != nil {
+		return err
+	}
+	for _, found := range checked {
+		if err := o.pins.Set(found.Name, found.report.Items); err != nil {
+			return term.UnknownErrorf("the server has to be mended", "%w", err)
+		}
+	}
+	if err := o.pins.Save(); err != nil {
+		return term.UnknownErrorf("", "%w", err)
+	}
+	return con.printList(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from what was pinned", "")
+}
+
+type upstreamDiffCmd struct{ upstreamFlags }
+
+func (upstreamDiffCmd) Help() string {
+	return `Each server is started and asked. Nothing is written. With --json the definitions
+themselves are printed, as pinned and as they are now.
+
+Examples:
+
+    gavel upstream diff --config gavel.yaml
+    gavel upstream diff files --config gavel.yaml --json | jq '.upstreams[].differences'
+
+Exit codes: 0 all is as pinned, 1 something differs, 2 wrong usage, 3 a server could not be
+asked.`
+}
+
+func (c *upstreamDiffCmd) Run(ctx context.Context, con *console) error {
+	o, err := c.openUpstreams()
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	checked := o.inspect(ctx)
+	rows := differenceRows(checked)
+	err = con.print(c.JSON, map[string]any{"upstreams": checked}, func() {
+		if len(rows) > 1 {
+			con.out.Table(rows)
+		}
+		for _, found := range checked {
+			for _, d := range found.Differences {
+				printTexts(con, d)
+			}
+		}
+	})
+	return cmp.Or(err, unreachable(checked), badUnless(len(rows) == 1))
+}
+
+// printTexts shows what a description was and is: that is what speaks to the model.
+func printTexts(con *console, d upstream.Difference) {
+	if !slices.Contains(d.Members, "description") {
+		return
+	}
+	text := func(raw []byte) string { return orNone(document.Known(raw).Get("description").Text()) }
+	con.out.Printf("\n%s %s\n  - %s\n  + %s\n", d.Kind, d.Name, text(d.Pinned), text(d.Now))
+}
+
+type upstreamTestCmd struct{ upstreamFlags }
+
+func (upstreamTestCmd) Help() string {
+	return `Each server is started and asked, as gavel does for a client. Of one that fails, the end of
+its standard error is printed.
+
+Examples:
+
+    gavel upstream test --config gavel.yaml
+    gavel upstream test tracker --config gavel.yaml --json
+
+Exit codes: 0 all answered, 2 wrong usage, 3 a server could not be asked.`
+}
+
+func (c *upstreamTestCmd) Run(ctx context.Context, con *console) error {
+	o, err := c.openUpstreams()
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	checked := o.inspect(ctx)
+	rows := [][]string{{"UPSTREAM", "SERVER", "PROTOCOL", "CONNECT", "LIST", "ITEMS", "NOT AS PINNED"}}
+	for _, found := range checked {
+		if found.OK {
+			server := strings.TrimSpace(found.Server.Get("name").Text() + " " + found.Server.Get("version").Text())
+			rows = append(rows, []string{
+				found.Name, orNone(server), found.Protocol, shortDuration(found.ConnectMs.Duration()), shortDuration(found.ListMs.Duration()),
+				fmt.Sprint(found.Items), fmt.Sprint(len(found.Differences)),
+			})
+		}
+	}
+	err = con.print(c.JSON, map[string]any{"upstreams": checked}, func() {
+		if len(rows) > 1 {
+			con.out.Table(rows)
+		}
+	})
+	return cmp.Or(err, unreachable(checked))
+}
+
+type upstreamImportCmd struct {
+	File string `arg:"" name:"client.json" help:"The client's file with its MCP servers."`
+}
+
+func (upstreamImportCmd) Help() string {
+	return `Prints YAML for the configuration file. Values of variables and headers are not copied: what
+gavel's environment has to have instead is printed on standard error. In the client, one entry
+for gavel then takes the place of all these.
+
+Examples:
+
+    gavel upstream import ~/.cursor/mcp.json >> gavel.yaml
+    gavel upstream import .vscode/mcp.json`
+}
+
+func (c *upstreamImportCmd) Run(con *console) error {
+	raw, err := os.ReadFile(c.File)
+	if err != nil {
+		return term.UsageErrorf("", "%w", err)
+	}
+	section, notes, err := upstream.ConvertClientFile(raw)
+	for _, note := range notes {
+		con.err.Printf("%s\n", note)
+	}
+	if err != nil {
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s: %w", c.File, err)}
+	}
+	con.out.Text(string(section))
+	return nil
+}
