@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // sectionWords introduce the sections on the reference page.
@@ -84,7 +87,53 @@ a running server has read the changed file; the others at the next start.
 ## evidence
 
 Sources of evidence: [Evidence](../evidence.md).
+
+## upstreams
+
+Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 letters and digits with single hyphens between them. A change applies at once, where the server
+began with at least one.
+
+| key | value | meaning |
+|---|---|---|
 `)
+	writeUpstreamKeys(t, b)
+
+}
+
+// writeUpstreamKeys writes the keys of a server, and of a rule, as their schema has them.
+func writeUpstreamKeys(t *testing.T, b *bytes.Buffer) {
+	t.Helper()
+	type schema struct {
+		Description, Type string
+		Enum              []string
+		Properties        json.RawMessage
+		Items             *schema
+	}
+	var sections struct {
+		Upstreams struct{ AdditionalProperties schema }
+	}
+	raw, err := schemaFiles.ReadFile("schemas/config.json")
+	if err == nil {
+		err = json.Unmarshal(raw, &sections)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var write func(prefix string, properties json.RawMessage)
+	write = func(prefix string, properties json.RawMessage) {
+		for name, value := range document.Known(properties).Members() {
+			var s schema
+			if err := json.Unmarshal(value.Raw(), &s); err != nil {
+				t.Fatal(err)
+			}
+			kind := cmp.Or(strings.Join(s.Enum, ", "), map[string]string{"array": "list", "boolean": "true or false", "string": "text"}[s.Type], s.Type)
+			fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, name.Text(), kind, s.Description)
+			if s.Items != nil && s.Items.Properties != nil {
+				write(prefix+name.Text()+"[].", s.Items.Properties)
+			}
+		}
+	}
+	write("", sections.Upstreams.AdditionalProperties.Properties)
 }
 
 // TestEveryKeyIsOnThePage: sections and bindings cannot drift apart.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/content"
 	"github.com/gavel-mcp/gavel/validators"
@@ -195,6 +196,28 @@ An error means that nothing was decided, and nothing was recorded.
 			again = "may succeed"
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", c.Code, c.Meaning, c.Do, again)
+	}
+	fmt.Fprint(b, `
+## Other servers
+
+Why a call through [the gateway](../gateway.md) has no answer of its server. For a tool it is a result with `+"`isError`"+`; `+"`mayHaveRun: true`"+` says that the
+server may have done what was asked for, so that the same call is not safe to repeat.
+
+| code | what it means | what to do |
+|---|---|---|
+`)
+	for _, c := range []struct {
+		code        upstream.Code
+		meaning, do string
+	}{
+		{upstream.CodeDrifted, "The definition is no longer the one that an operator pinned.", "Ask an operator: `gavel upstream diff` shows what changed."},
+		{upstream.CodeUnavailable, "The server cannot be reached or started.", "Try again later; an operator finds the cause in gavel's log."},
+		{upstream.CodeBusy, "As many calls of the server are in flight as may be.", "Try again shortly."},
+		{upstream.CodeTimeout, "The server gave no answer in time.", "Look at what it did before calling again."},
+		{upstream.CodeLost, "The server ended, or cut the connection, before it answered.", "Look at what it did before calling again."},
+		{upstream.CodeProtocol, "The answer is not one of MCP, or more than may pass.", "Report it to whoever runs the server."},
+	} {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", c.code, c.meaning, c.do)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/gateway"
@@ -243,7 +244,7 @@ func (own) Call(context.Context, engine.Principal, mcpwire.Call) (*mcp.CallToolR
 // serve serves a gateway to ann over stdio.
 func serve(t testing.TB, g *gateway.Gateway) (send func(string), next func() string) {
 	t.Helper()
-	w, err := mcpwire.New(mcpwire.Config{Info: mcp.Implementation{Name: "test", Version: "1"}, Tools: own{}, Foreign: g, Logger: slog.New(slog.DiscardHandler)})
+	w, err := mcpwire.New(mcpwire.Config{Info: mcp.Implementation{Name: "test", Version: "1"}, Tools: own{}, Foreign: g, Logger: slog.New(slog.DiscardHandler), Options: []server.ServerOption{server.WithToolCapabilities(true)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,181 @@
+package gateway_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/gateway"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// toolsVariable makes this program an MCP server with so many tools.
+const toolsVariable = "GAVEL_TEST_TOOLS"
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(toolsVariable)); err == nil {
+		serveTools(n, os.Stdin, os.Stdout)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// serveTools answers every call with its arguments.
+func serveTools(n int, in io.Reader, out io.Writer) {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Params struct{ Arguments json.RawMessage }
+		}
+		if json.Unmarshal(lines.Bytes(), &m) != nil || m.ID == nil {
+			continue
+		}
+		switch m.Method {
+		case "initialize":
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"t","version":"1"}}}`+"\n", m.ID)
+		case "tools/list":
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[`, m.ID)
+			for i := range n {
+				fmt.Fprintf(out, `%s{"name":"tool%d","description":"A tool that answers with what it was given, for figures.","inputSchema":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"type":"integer"}}},"required":["a"]}}`, []string{"", ","}[min(i, 1)], i)
+			}
+			fmt.Fprint(out, "]}}\n")
+		case "tools/call":
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"done"}],"structuredContent":%s}}`+"\n", m.ID, m.Params.Arguments)
+		default:
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"not here"}}`+"\n", m.ID)
+		}
+	}
+}
+
+// openDoor returns the door to servers that are this program, with everything pinned and allowed
+// to everybody.
+func openDoor(b *testing.B, servers, tools int) *upstream.Manager {
+	b.Helper()
+	declared := upstream.Config{Servers: map[string]upstream.Server{}}
+	for i := range servers {
+		declared.Servers[fmt.Sprintf("s%d", i)] = upstream.Server{
+			Command: []string{os.Args[0]}, Set: map[string]string{toolsVariable: strconv.Itoa(tools)},
+			Allow: []upstream.Rule{{Tools: []string{"*"}}}, ConnectTimeout: time.Minute, ListTimeout: time.Minute, CallTimeout: time.Minute, IdleTimeout: time.Minute,
+		}
+	}
+	seen, err := upstream.Open(declared, upstream.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pins, err := upstream.LoadPins(b.TempDir() + "/pins.json")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name := range declared.Servers {
+		report, err := seen.Inspect(b.Context(), name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := pins.Set(name, report.Items); err != nil {
+			b.Fatal(err)
+		}
+	}
+	seen.Close()
+	m, err := upstream.Open(declared, upstream.Options{Pins: pins})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(m.Close)
+	return m
+}
+
+const benchCall = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%s","arguments":{"a":"x","b":[1,2,3]}}}`
+
+// measure reports the median of a call in microseconds.
+func measure(b *testing.B, call func(int)) float64 {
+	b.Helper()
+	call(0) // starts what is lazy
+	took := make([]time.Duration, 0, b.N)
+	b.ResetTimer()
+	for n := range b.N {
+		began := time.Now()
+		call(n + 1)
+		took = append(took, time.Since(began))
+	}
+	b.StopTimer()
+	slices.Sort(took)
+	p50 := float64(took[len(took)/2].Nanoseconds()) / 1e3
+	b.ReportMetric(p50, "p50-us")
+	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1e3, "p99-us")
+	return p50
+}
+
+// BenchmarkGateway calls one tool of a server over stdio: directly, and through the gateway over
+// stdio. The difference of the medians is what the gateway adds.
+func BenchmarkGateway(b *testing.B) {
+	var direct float64
+	b.Run("direct", func(b *testing.B) {
+		server := exec.CommandContext(b.Context(), os.Args[0])
+		server.Env = append(os.Environ(), toolsVariable+"=10")
+		in, err := server.StdinPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+		out, err := server.StdoutPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := server.Start(); err != nil {
+			b.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		direct = measure(b, func(n int) {
+			_, _ = fmt.Fprintf(in, benchCall+"\n", n, "tool1")
+			_, _ = lines.ReadSlice('\n')
+		})
+		_ = in.Close()
+		_ = server.Wait()
+	})
+	b.Run("proxied", func(b *testing.B) {
+		send, next := serve(b, newGateway(openDoor(b, 1, 10)))
+		p50 := measure(b, func(n int) {
+			send(fmt.Sprintf(benchCall, n, "s0__tool1"))
+			if line := next(); !strings.Contains(line, `"text":"done"`) {
+				b.Fatal(line)
+			}
+		})
+		b.ReportMetric(p50-direct, "added-p50-us")
+	})
+}
+
+// BenchmarkGatewayList lists 500 tools of 20 servers, as they are written to a client.
+func BenchmarkGatewayList(b *testing.B) {
+	send, next := serve(b, newGateway(openDoor(b, 20, 25)))
+	var size int
+	measure(b, func(n int) {
+		send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`, n))
+		if size = len(next()); size < 500*200 {
+			b.Fatalf("a list of %d bytes", size)
+		}
+	})
+	b.ReportMetric(float64(size), "bytes")
+}
+
+// BenchmarkOwnCalls asks the gateway for names that are gavel's own: what each of its calls pays.
+func BenchmarkOwnCalls(b *testing.B) {
+	g := newGateway(newDoor())
+	for b.Loop() {
+		if _, err := g.Ask(b.Context(), ann, mcpwire.Request{Method: "tools/call", Kind: mcpwire.Tool, Name: "workflow.advance"}); err == nil {
+			b.Fatal("it is not gavel's own")
+		}
+	}
+}
+
+var _ gateway.Door = (*upstream.Manager)(nil)

@@ -1,0 +1,222 @@
+// Compares MCP servers asked directly with the same servers behind gavel, in both protocol eras:
+// every definition and every result must be the same, but for the names that gavel puts in front.
+//
+//   node gateway.mjs GAVEL SERVERS.json FOLDER
+//
+// SERVERS.json: {name: {command: [...], set: {}, calls: [[tool, arguments, changes], ...],
+//   http: [argument, ...], progress: [tool, arguments], cancel: [tool, arguments, other tool, arguments]}}. Changes are
+// pairs of what differs from call to call, and what it is replaced with. With http, gavel reaches
+// the server at an address: it is started with these arguments, and PORT.
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { createInterface } from 'node:readline';
+import { isDeepStrictEqual } from 'node:util';
+
+const [gavel, serversFile, folder] = process.argv.slice(2);
+const servers = Object.fromEntries(Object.entries(JSON.parse(readFileSync(serversFile, 'utf8'))).filter(([, s]) => s.command.every((word) => word !== ''))); // one without its file is not here
+const MODERN = '2026-07-28';
+const patience = 30_000;
+const client = { name: 'gateway-check', version: '1' };
+
+let failures = 0, checks = 0;
+function check(what, ok, ...details) {
+  checks++;
+  if (ok) return;
+  failures++;
+  console.log(`FAIL ${what}`, ...details.map((d) => JSON.stringify(d)?.slice(0, 1500)));
+}
+
+/** A line-delimited JSON-RPC connection to a program. */
+class Connection {
+  #next = 0; #waiting = new Map(); notes = []; answers = new Map();
+
+  constructor(command, { env = {}, modern = false } = {}) {
+    this.modern = modern;
+    this.child = spawn(command[0], command.slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: { ...process.env, ...env } });
+    this.log = '';
+    this.child.stderr.on('data', (d) => { this.log += d; });
+    createInterface({ input: this.child.stdout }).on('line', (line) => {
+      let m;
+      try { m = JSON.parse(line); } catch { return; }
+      if (m.method && m.id !== undefined) { // a question: there are no roots
+        this.send(m.method === 'roots/list' ? { id: m.id, result: { roots: [] } } : { id: m.id, error: { code: -32601, message: 'not here' } });
+      } else if (m.method) {
+        this.notes.push(m);
+      } else {
+        this.answers.set(m.id, m);
+        this.#waiting.get(m.id)?.(m);
+      }
+    });
+  }
+
+  send(m) { this.child.stdin.write(JSON.stringify({ jsonrpc: '2.0', ...m }) + '\n'); }
+
+  /** begin sends a request and returns its id and the promise of its answer. */
+  begin(method, params = {}) {
+    const id = ++this.#next;
+    if (this.modern) {
+      params = { ...params, _meta: { ...params._meta, 'io.modelcontextprotocol/protocolVersion': MODERN, 'io.modelcontextprotocol/clientInfo': client, 'io.modelcontextprotocol/clientCapabilities': {} } };
+    }
+    const answer = new Promise((resolve, reject) => {
+      const late = setTimeout(() => reject(new Error(`no answer to ${method} ${JSON.stringify(params).slice(0, 200)}\n${this.log.slice(-2000)}`)), patience);
+      this.#waiting.set(id, (m) => { clearTimeout(late); resolve(m); });
+    });
+    answer.catch(() => {}); // nobody may wait for it: a cancelled one never comes
+    this.send({ id, method, params });
+    return { id, answer };
+  }
+
+  ask(method, params) { return this.begin(method, params).answer; }
+
+  async hello() {
+    if (this.modern) return;
+    const a = await this.ask('initialize', { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: client });
+    this.capabilities = a.result.capabilities;
+    this.send({ method: 'notifications/initialized' });
+  }
+
+  /** list returns a whole list, page by page. */
+  async list(method, member) {
+    const all = [];
+    for (let cursor; ;) {
+      const a = await this.ask(method, cursor ? { cursor } : {});
+      if (a.error) return all;
+      all.push(...a.result[member]);
+      if (!(cursor = a.result.nextCursor)) return all;
+    }
+  }
+
+  async close() {
+    const ended = new Promise((resolve) => this.child.on('exit', resolve));
+    this.child.stdin.end();
+    const late = setTimeout(() => this.child.kill('SIGTERM'), 3000);
+    await ended;
+    clearTimeout(late);
+  }
+}
+
+const lists = [['tools/list', 'tools', 'name'], ['resources/list', 'resources', 'uri'], ['resources/templates/list', 'resourceTemplates', 'uriTemplate'], ['prompts/list', 'prompts', 'name']];
+const publicName = (server, name) => `${server}__${name.replace(/[^A-Za-z0-9_-]/g, '_')}`;
+const byKey = (key) => (a, b) => (a[key] < b[key] ? -1 : 1);
+
+/** plain is a value without what gavel may add or rename, and without what differs from call to call. */
+function plain(value, server, changes = []) {
+  const prefix = `${server}+`;
+  return JSON.parse(JSON.stringify(value), (key, v) => {
+    if ((key === 'uri' || key === 'uriTemplate') && typeof v === 'string' && v.startsWith(prefix)) return v.slice(prefix.length);
+    if (typeof v === 'string') for (const [from, to] of changes) v = v.replace(new RegExp(from, 'g'), to);
+    return v;
+  });
+}
+
+/** result is an answer without the members that belong to the era of the connection. */
+function result(answer, server, changes) {
+  if (answer.error) return { error: plain(answer.error, server, changes) };
+  const { resultType, ttlMs, cacheScope, _meta, ...rest } = answer.result;
+  const { 'io.modelcontextprotocol/serverInfo': info, ...meta } = _meta ?? {};
+  return plain(Object.keys(meta).length > 0 ? { ...rest, _meta: meta } : rest, server, changes);
+}
+
+async function compare(server, declared, modern) {
+  const era = modern ? MODERN : 'initialize';
+  const what = (s) => `${server} (${era}): ${s}`;
+  const direct = new Connection(declared.command, { env: declared.set });
+  const through = new Connection([gavel, 'mcp', '--config', `${folder}/gavel.yaml`, '--store', 'memory'], { modern });
+  try {
+    await direct.hello();
+    await through.hello();
+    await new Promise((resolve) => { setTimeout(resolve, declared.settle ?? 0); }); // some list more a moment later
+    const has = {};
+    for (const [method, member, key] of lists) {
+      const own = direct.capabilities[member === 'resourceTemplates' ? 'resources' : member] ? await direct.list(method, member) : [];
+      const prefix = key === 'name' ? `${server}__` : `${server}+`;
+      const theirs = (await through.list(method, member)).filter((i) => i[key].startsWith(prefix));
+      const wanted = own.map((i) => ({ ...i, [key]: key === 'name' ? publicName(server, i.name) : prefix + i[key] }));
+      check(what(method), isDeepStrictEqual(wanted.sort(byKey(key)), theirs.sort(byKey(key))), { direct: wanted.map((i) => i[key]), through: theirs.map((i) => i[key]) });
+      has[member] = own;
+    }
+    let calls = 0;
+    for (const [tool, args, changes] of declared.calls ?? []) {
+      const a = await direct.ask('tools/call', { name: tool, arguments: args });
+      const b = await through.ask('tools/call', { name: publicName(server, tool), arguments: args });
+      check(what(`tools/call ${tool} ${JSON.stringify(args)}`), isDeepStrictEqual(result(a, server, changes), result(b, server, changes)), { direct: a.result ?? a.error, through: b.result ?? b.error });
+      calls++;
+    }
+    for (const r of has.resources.slice(0, 5)) {
+      const a = await direct.ask('resources/read', { uri: r.uri });
+      const b = await through.ask('resources/read', { uri: `${server}+${r.uri}` });
+      check(what(`resources/read ${r.uri}`), isDeepStrictEqual(result(a, server), result(b, server)), a, b);
+    }
+    for (const p of has.prompts) {
+      const args = Object.fromEntries((p.arguments ?? []).map((x) => [x.name, '1']));
+      const a = await direct.ask('prompts/get', { name: p.name, arguments: args });
+      const b = await through.ask('prompts/get', { name: publicName(server, p.name), arguments: args });
+      check(what(`prompts/get ${p.name}`), isDeepStrictEqual(result(a, server), result(b, server)), a, b);
+    }
+    if (declared.progress) await progress(what, server, declared.progress, direct, through);
+    if (declared.cancel) await cancel(what, server, declared.cancel, through);
+    console.log(`ok   ${what(`${has.tools.length} tools, ${has.resources.length} resources, ${has.resourceTemplates.length} templates, ${has.prompts.length} prompts, ${calls} calls`)}`);
+  } finally {
+    await Promise.all([direct.close(), through.close()]);
+  }
+}
+
+async function progress(what, server, [tool, args], direct, through) {
+  const seen = [];
+  for (const [connection, name] of [[direct, tool], [through, publicName(server, tool)]]) {
+    connection.notes.length = 0;
+    const a = await connection.ask('tools/call', { name, arguments: args, _meta: { progressToken: 'p-1' } });
+    const notes = connection.notes.filter((n) => n.method === 'notifications/progress').map((n) => n.params);
+    seen.push({ notes, result: result(a, server) });
+  }
+  check(what(`progress of ${tool}`), seen[0].notes.length > 1 && isDeepStrictEqual(seen[0], seen[1]), ...seen);
+}
+
+// A cancelled call is not answered, and what follows is.
+async function cancel(what, server, [tool, args, other, otherArgs], through) {
+  const { id } = through.begin('tools/call', { name: publicName(server, tool), arguments: args });
+  await new Promise((resolve) => { setTimeout(resolve, 300); });
+  through.send({ method: 'notifications/cancelled', params: { requestId: id, reason: 'enough' } });
+  const after = await through.ask('tools/call', { name: publicName(server, other), arguments: otherArgs });
+  check(what(`${other} after a cancelled ${tool}`), after.result && !after.result.isError, after);
+  check(what(`the cancelled ${tool}`), !through.answers.has(id), through.answers.get(id));
+}
+
+/** listening starts a server over HTTP and returns where it is. */
+async function listening(declared) {
+  const port = await new Promise((resolve) => {
+    const s = createServer().listen(0, '127.0.0.1', () => { const { port } = s.address(); s.close(() => resolve(port)); });
+  });
+  const child = spawn(declared.command[0], [...declared.command.slice(1), ...declared.http], { stdio: 'ignore', env: { ...process.env, PORT: port } });
+  process.on('exit', () => child.kill());
+  const url = `http://127.0.0.1:${port}/mcp`;
+  for (let tries = 0; tries < 100; tries++) {
+    try { await fetch(url); return url; } catch { await new Promise((resolve) => { setTimeout(resolve, 100); }); }
+  }
+  throw new Error(`${declared.command} does not listen`);
+}
+
+rmSync(folder, { recursive: true, force: true });
+mkdirSync(folder, { recursive: true });
+for (const declared of Object.values(servers)) {
+  if (declared.http) declared.url = await listening(declared);
+}
+writeFileSync(`${folder}/gavel.yaml`, JSON.stringify({
+  upstreams: Object.fromEntries(Object.entries(servers).map(([name, s]) => [name, {
+    ...(s.url ? { url: s.url, privateNetwork: true } : { command: s.command, ...(s.set ? { set: s.set } : {}) }), allow: [{ tools: ['*'], resources: ['*'], prompts: ['*'] }],
+  }])),
+}));
+const pinned = spawnSync(gavel, ['upstream', 'pin', '--all', '--config', `${folder}/gavel.yaml`], { encoding: 'utf8' });
+check('gavel upstream pin', pinned.status === 0, pinned.stderr);
+for (const [name, declared] of Object.entries(servers)) {
+  for (const modern of [false, true]) {
+    try {
+      await compare(name, declared, modern);
+    } catch (e) {
+      check(`${name}: ${e.message}`, false);
+    }
+  }
+}
+console.log(`${checks} checks, ${failures} failed`);
+process.exit(failures ? 1 : 0);
