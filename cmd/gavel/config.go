@@ -245,6 +245,9 @@ type checkedFile struct {
 
 func (c *configCheckCmd) Run(con *console) error {
 	err := checkConfig(filepath.Clean(c.File))
+	if err == nil {
+		err = checkUpstreams(c.File, con.log) // which warns now
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return term.UsageErrorf("", "%w", err)
 	}
@@ -279,7 +282,7 @@ func checkConfig(path string) error {
 	if err == nil {
 		manager.Close()
 	}
-	found := []error{err, checkUpstreams(path)}
+	found := []error{err, checkUpstreams(path, slog.New(slog.DiscardHandler))}
 	var cmds commands
 	located := map[string]func(string, ...error){}
 	for _, server := range servers {

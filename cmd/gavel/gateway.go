@@ -30,10 +30,11 @@ func loadGateway(path string, cfg embed.GatewayConfig) (*embed.Gateway, error) {
 	return g, nil
 }
 
-// checkUpstreams finds what can be told of a file's section upstreams without the environment.
-func checkUpstreams(path string) error {
+// checkUpstreams finds what can be told of a file's section upstreams without the environment, and
+// logs what it warns of.
+func checkUpstreams(path string, log *slog.Logger) error {
 	g, err := loadGateway(path, embed.GatewayConfig{
-		Logger: slog.New(slog.DiscardHandler), LookupEnv: func(string) (string, bool) { return "x", true },
+		Logger: log, LookupEnv: func(string) (string, bool) { return "x", true },
 	})
 	g.Close()
 	return err

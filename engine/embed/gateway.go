@@ -59,6 +59,9 @@ func (g *Gateway) Load(file string) error {
 	if err != nil {
 		return err
 	}
+	for _, warning := range door.Warnings() {
+		g.opts.Logger.Warn("upstreams", "config", file, "issue", warning)
+	}
 	g.mu.Lock()
 	before := g.door
 	g.door = door
