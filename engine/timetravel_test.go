@@ -432,3 +432,24 @@ func TestThePastThatWasRemoved(t *testing.T) {
 		}
 	})
 }
+
+// TestWholeHistoryGoesOnBehindAPage has decisions that one page has no room for.
+func TestWholeHistoryGoesOnBehindAPage(t *testing.T) {
+	b := newBench(t)
+	b.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","requiredFields":["name"]}}}}}`)
+	id := b.start(operator, "w", `{}`).ID
+	data := json.RawMessage(`{"text":"` + strings.Repeat("x", 60<<10) + `"}`)
+	for range 24 {
+		if _, err := b.Advance(t.Context(), operator, engine.AdvanceRequest{ID: id, Action: "go", Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := b.History(t.Context(), operator, engine.HistoryRequest{ID: id, Limit: 1000})
+	if err != nil || page.NextAfter == 0 || page.Count >= 25 {
+		t.Fatalf("%d decisions of 25, the next after %d, %v: one page shows all", page.Count, page.NextAfter, err)
+	}
+	all, err := b.WholeHistory(t.Context(), operator, id)
+	if err != nil || len(all) != 25 {
+		t.Errorf("%d decisions, want 25; %v", len(all), err)
+	}
+}

@@ -187,11 +187,11 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 		}
 		return p.con.out.JSON(s.Context)
 	case ":history":
-		h, err := p.engine.History(ctx, p.who, engine.HistoryRequest{ID: p.id, Limit: 1000})
+		all, err := p.engine.WholeHistory(ctx, p.who, p.id)
 		if err != nil {
 			return err
 		}
-		p.con.out.Table(decisionRows(h.Decisions))
+		p.con.out.Table(decisionRows(all))
 		return nil
 	}
 	if strings.HasPrefix(word, ":") {

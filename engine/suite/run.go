@@ -145,8 +145,7 @@ func (r *runner) runAll() error {
 		}
 		r.report.Steps++
 	}
-	history, err := r.engine.History(r.ctx, author, engine.HistoryRequest{ID: started.ID, Limit: 1000})
-	r.seen = history.Decisions
+	r.seen, err = r.engine.WholeHistory(r.ctx, author, started.ID)
 	return err
 }
 
