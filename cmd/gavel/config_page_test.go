@@ -97,7 +97,6 @@ began with at least one.
 |---|---|---|
 `)
 	writeUpstreamKeys(t, b)
-
 }
 
 // writeUpstreamKeys writes the keys of a server, and of a rule, as their schema has them.
