@@ -133,9 +133,9 @@ func (e *Engine) History(ctx context.Context, p Principal, req HistoryRequest) (
 	return HistoryResult{Instance: req.ID, Decisions: past.shown, Count: len(past.shown), Total: past.total, NextAfter: past.next}, nil
 }
 
-// WholeHistory returns all that History pages through, for callers who know that it is short: a
-// page ends early on a busy machine, however few decisions there are.
-func (e *Engine) WholeHistory(ctx context.Context, p Principal, id string) (all []HistoryEntry, _ error) {
+// ReadWholeHistory returns all that History pages through, for callers who know that it is short:
+// a page ends early on a busy machine, however few decisions there are.
+func ReadWholeHistory(ctx context.Context, e *Engine, p Principal, id string) (all []HistoryEntry, _ error) {
 	for req := (HistoryRequest{ID: id, Limit: historyMost}); ; {
 		page, err := e.History(ctx, p, req)
 		if err != nil {

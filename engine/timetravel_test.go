@@ -433,8 +433,8 @@ func TestThePastThatWasRemoved(t *testing.T) {
 	})
 }
 
-// TestWholeHistoryGoesOnBehindAPage has decisions that one page has no room for.
-func TestWholeHistoryGoesOnBehindAPage(t *testing.T) {
+// TestReadWholeHistoryGoesOnBehindAPage has decisions that one page has no room for.
+func TestReadWholeHistoryGoesOnBehindAPage(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","requiredFields":["name"]}}}}}`)
 	id := b.start(operator, "w", `{}`).ID
@@ -448,7 +448,7 @@ func TestWholeHistoryGoesOnBehindAPage(t *testing.T) {
 	if err != nil || page.NextAfter == 0 || page.Count >= 25 {
 		t.Fatalf("%d decisions of 25, the next after %d, %v: one page shows all", page.Count, page.NextAfter, err)
 	}
-	all, err := b.WholeHistory(t.Context(), operator, id)
+	all, err := engine.ReadWholeHistory(t.Context(), b.Engine, operator, id)
 	if err != nil || len(all) != 25 {
 		t.Errorf("%d decisions, want 25; %v", len(all), err)
 	}

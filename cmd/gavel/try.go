@@ -187,7 +187,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 		}
 		return p.con.out.JSON(s.Context)
 	case ":history":
-		all, err := p.engine.WholeHistory(ctx, p.who, p.id)
+		all, err := engine.ReadWholeHistory(ctx, p.engine, p.who, p.id)
 		if err != nil {
 			return err
 		}

@@ -145,7 +145,7 @@ func (r *runner) runAll() error {
 		}
 		r.report.Steps++
 	}
-	r.seen, err = r.engine.WholeHistory(r.ctx, author, started.ID)
+	r.seen, err = engine.ReadWholeHistory(r.ctx, r.engine, author, started.ID)
 	return err
 }
 
