@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
 // makeEval are the arguments of make eval, as they stand in the Makefile, with another
@@ -73,6 +74,9 @@ func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 			}
 		}, term.ExitBad, "FAILED  tags.injection.max_false_approvals: 1 over 17"},
 	} {
+		if !storetest.Long() && name != "with care" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			tape := filepath.Join(t.TempDir(), "flipped.cassette")
 			flipAnInjection(t, tape, c.flip)

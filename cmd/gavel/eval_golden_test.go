@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -102,6 +103,9 @@ func authored(t *testing.T) llmtest.Brain {
 
 // Code makes the same of a judge's answers whatever words it is asked in: the prompt is for models.
 func TestPromptsThatDemandProofDecideAlike(t *testing.T) {
+	if !storetest.Long() {
+		t.Skip("takes seconds; GAVEL_LONG=1 has the time")
+	}
 	t.Parallel()
 	about := askedAbout(t)
 	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
