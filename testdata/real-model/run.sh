@@ -119,11 +119,12 @@ record() {
 }
 
 all() {
-  local cases=${1:-60} form file n
+  local cases=${1:-60} form n
   mkdir -p "$home/golden"
   cp -r "$GOLDEN/workflows" "$home/golden/"
   n=$(($(cat "$GOLDEN"/*.jsonl | wc -l) / cases))
-  for file in "$GOLDEN"/*.jsonl; do awk -v n="$((n > 1 ? n : 1))" 'NR % n == 0' "$file" >"$home/golden/${file##*/}"; done
+  rm -f "$home"/golden/*.jsonl
+  awk -v n="$((n > 1 ? n : 1))" -v to="$home/golden/" 'NR % n == 0 { file = FILENAME; sub(/.*\//, "", file); print > (to file) }' "$GOLDEN"/*.jsonl
   serve_model
   run judge doctor "${model[@]}" || true
   for form in tool json_object prompt; do
