@@ -169,7 +169,7 @@ func (o *openedUpstreams) inspectOne(ctx context.Context, name string) checkedUp
 }
 
 // unreachable is the error where servers could not be asked.
-func unreachable(checked []checkedUpstream) error {
+func listUnreachable(checked []checkedUpstream) error {
 	var lines []string
 	for _, c := range checked {
 		if !c.OK {
@@ -221,7 +221,7 @@ func (c *upstreamPinCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer o.Close()
 	checked := o.inspect(ctx)
-	if err := unreachable(checked); err != nil {
+	if err := listUnreachable(checked); err != nil {
 		return err
 	}
 	for _, found := range checked {
@@ -268,7 +268,7 @@ func (c *upstreamDiffCmd) Run(ctx context.Context, con *console) error {
 			}
 		}
 	})
-	return cmp.Or(err, unreachable(checked), badUnless(len(rows) == 1))
+	return cmp.Or(err, listUnreachable(checked), badUnless(len(rows) == 1))
 }
 
 // printTexts shows what a description was and is: that is what speaks to the model.
@@ -316,7 +316,7 @@ func (c *upstreamTestCmd) Run(ctx context.Context, con *console) error {
 			con.out.Table(rows)
 		}
 	})
-	return cmp.Or(err, unreachable(checked))
+	return cmp.Or(err, listUnreachable(checked))
 }
 
 type upstreamImportCmd struct {

@@ -101,7 +101,7 @@ func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.I
 		return nil
 	}
 	for _, item := range door.List(p, upstream.Kind(kind)) {
-		items = append(items, publish(item))
+		items = append(items, publishItem(item))
 	}
 	slices.SortFunc(items, func(a, b mcpwire.Item) int { return cmp.Compare(a.Name, b.Name) })
 	return items
@@ -118,7 +118,7 @@ func (g *Gateway) Find(ctx context.Context, kind mcpwire.Kind, name string) (mcp
 	if i < 0 {
 		return mcpwire.Item{}, false
 	}
-	return publish(items[i]), true
+	return publishItem(items[i]), true
 }
 
 // isPrefixed tells names that a server may have given from gavel's own, at no cost.

@@ -16,7 +16,7 @@ var nameMember = map[upstream.Kind]string{
 }
 
 // publish is an item under the name that clients know it by.
-func publish(item upstream.Item) mcpwire.Item {
+func publishItem(item upstream.Item) mcpwire.Item {
 	doc := document.Known(item.Raw).Edit(func(name string, value document.JSON) json.RawMessage {
 		if name == nameMember[item.Kind] {
 			return document.AppendQuote(nil, item.Public)

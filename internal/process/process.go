@@ -48,14 +48,14 @@ func Start(cmd *exec.Cmd, watcher *Watcher) (ended <-chan struct{}, err error) {
 	started, done := make(chan error), make(chan struct{})
 	go func() {
 		defer close(done)
-		supervise(cmd, watcher, started)
+		superviseProgram(cmd, watcher, started)
 	}()
 	return done, <-started
 }
 
 // supervise starts a program and is there until it has ended, always on one thread: the
 // kernel ends the program when the thread that started it is gone.
-func supervise(cmd *exec.Cmd, watcher *Watcher, started chan<- error) {
+func superviseProgram(cmd *exec.Cmd, watcher *Watcher, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	keepFiles()

@@ -61,17 +61,17 @@ func ConvertClientFile(raw []byte) (section []byte, notes []string, err error) {
 }
 
 func writeCommand(b *bytes.Buffer, name, command string, server document.JSON, notes *[]string) {
-	words := []string{quote(command)}
+	words := []string{quoteJSON(command)}
 	for _, argument := range server.Get("args").Elements() {
-		words = append(words, quote(argument.Text()))
+		words = append(words, quoteJSON(argument.Text()))
 	}
 	fmt.Fprintf(b, "    command: [%s]\n", strings.Join(words, ", "))
 	if dir := server.Get("cwd").Text(); dir != "" {
-		fmt.Fprintf(b, "    directory: %s\n", quote(dir))
+		fmt.Fprintf(b, "    directory: %s\n", quoteJSON(dir))
 	}
 	variables := []string{`"PATH"`, `"HOME"`, `"TMPDIR"`, `"LANG"`}
 	for variable := range server.Get("env").Members() {
-		variables = append(variables, quote(variable.Text()))
+		variables = append(variables, quoteJSON(variable.Text()))
 		*notes = append(*notes, fmt.Sprintf("%s needs the variable %s in gavel's environment, as the client's file has it", name, variable.Text()))
 	}
 	if len(variables) > 4 {
@@ -80,7 +80,7 @@ func writeCommand(b *bytes.Buffer, name, command string, server document.JSON, n
 }
 
 func writeURL(b *bytes.Buffer, name, url string, server document.JSON, notes *[]string) {
-	fmt.Fprintf(b, "    url: %s\n", quote(url))
+	fmt.Fprintf(b, "    url: %s\n", quoteJSON(url))
 	if strings.HasPrefix(url, "http://") {
 		b.WriteString("    privateNetwork: true\n")
 	}
@@ -96,7 +96,7 @@ func writeURL(b *bytes.Buffer, name, url string, server document.JSON, notes *[]
 			}
 			return '_'
 		}, name+"_"+header.Text()))
-		fmt.Fprintf(b, "      %s: %s\n", quote(header.Text()), quote("${"+variable+"}"))
+		fmt.Fprintf(b, "      %s: %s\n", quoteJSON(header.Text()), quoteJSON("${"+variable+"}"))
 		*notes = append(*notes, fmt.Sprintf("%s needs the value of its header %s in gavel's environment, as %s", name, header.Text(), variable))
 	}
 }

@@ -37,7 +37,7 @@ type Difference struct {
 }
 
 // compare lists the differences between pinned items and those an upstream has now, sorted.
-func compare(pinned, now []Item) []Difference {
+func compareItems(pinned, now []Item) []Difference {
 	before, after, count := byKey(pinned), byKey(now), map[itemKey]int{}
 	all := slices.Clone(pinned)
 	for _, item := range now {

@@ -160,7 +160,7 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 		}
 	}
 	replace := map[string]json.RawMessage{}
-	name := json.RawMessage(quote(req.Name))
+	name := json.RawMessage(quoteJSON(req.Name))
 	switch req.Method {
 	case string(mcp.MethodResourcesRead):
 		replace["uri"] = name
@@ -190,7 +190,7 @@ func checkCase(v document.JSON, declared ...string) error {
 			continue
 		}
 		if i := slices.IndexFunc(declared, func(d string) bool { return strings.EqualFold(d, text) }); i >= 0 {
-			return fmt.Errorf("the key %s must be written %q", shortened(text), declared[i])
+			return fmt.Errorf("the key %s must be written %q", shortenKey(text), declared[i])
 		}
 	}
 	return nil
@@ -275,7 +275,7 @@ func (s *server) ask(ctx context.Context, ses *session, req Request, item Item, 
 		}
 	}
 	if req.Trace != "" && read(params).At("_meta", "traceparent").Kind() == 0 {
-		more["traceparent"] = json.RawMessage(quote(req.Trace))
+		more["traceparent"] = json.RawMessage(quoteJSON(req.Trace))
 	}
 	if ses.isModern() && req.Capabilities != nil {
 		more[mcp.MetaKeyClientCapabilities] = req.Capabilities
@@ -311,7 +311,7 @@ func (s *server) explain(err error) error {
 		hint = "It may have been done: find out before you ask again."
 	}
 	s.manager.opts.Logger.Warn("a call to an upstream failed", "upstream", s.name, "code", string(failure.code), "why", failure.text,
-		"cause", mask(fmt.Sprint(cmp.Or(failure.err, error(failure))), s.secrets))
+		"cause", maskSecrets(fmt.Sprint(cmp.Or(failure.err, error(failure))), s.secrets))
 	return &Error{
 		Code: failure.code, Upstream: s.name, Message: fmt.Sprintf("The server %q gave no answer: %s.", s.name, failure.text), Hint: hint,
 		MayHaveRun: failure.mayHaveRun, RetryAfter: failure.retryAfter, Err: failure.err,

@@ -55,5 +55,5 @@ func (m *Manager) Inspect(ctx context.Context, upstream string) (Report, error) 
 // Compare lists how what an upstream has now differs from the pins, sorted.
 func (p *Pins) Compare(upstream string, now []Item) []Difference {
 	pinned, _ := p.Of(upstream)
-	return compare(pinned, now)
+	return compareItems(pinned, now)
 }

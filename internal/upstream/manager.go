@@ -125,7 +125,7 @@ func (c Config) checkPatterns(name string, s Server, pinned []Item) (faults docu
 				}
 				message := "the pattern %q matches none of the pinned %s"
 				if near := document.Suggest(pattern, names); near != "" {
-					message += "; did you mean " + quote(near) + "?"
+					message += "; did you mean " + quoteJSON(near) + "?"
 				}
 				at := document.PointerOf("allow", index(i), group.key, index(j))
 				faults = append(faults, c.issue(name, string(at), message, pattern, group.key))

@@ -20,12 +20,12 @@ func checkKeys(v document.JSON, fold bool) error {
 	switch v.Kind() {
 	case document.Object:
 		if twice := v.Duplicate(); twice.Kind() != 0 {
-			return fmt.Errorf("duplicate key %s; keep one", shortened(twice.Text()))
+			return fmt.Errorf("duplicate key %s; keep one", shortenKey(twice.Text()))
 		}
 		folded := map[string]bool{}
 		for name, member := range v.Members() {
 			if key := strings.ToLower(name.Text()); fold && folded[key] {
-				return fmt.Errorf("two keys of one object differ in case only: %s", shortened(name.Text()))
+				return fmt.Errorf("two keys of one object differ in case only: %s", shortenKey(name.Text()))
 			} else if fold {
 				folded[key] = true
 			}
@@ -53,7 +53,7 @@ func read(raw []byte) document.JSON {
 }
 
 // shortened is a key for a message.
-func shortened(key string) string {
+func shortenKey(key string) string {
 	if len(key) > 64 {
 		key = strings.ToValidUTF8(key[:64], "") + "..."
 	}

@@ -113,11 +113,11 @@ func (p *Pins) Save() error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "{\n  \"version\": %d,\n  \"upstreams\": {", pinsVersion)
 	for i, server := range sortedKeys(p.servers) {
-		fmt.Fprintf(&b, "%s\n    %s: [", comma(i), quote(server))
+		fmt.Fprintf(&b, "%s\n    %s: [", separateAt(i), quoteJSON(server))
 		for j, item := range p.servers[server] {
 			// The definition is written as it is: encoding it again would change it.
 			fmt.Fprintf(&b, "%s\n      {\"kind\": %s, \"name\": %s, \"hash\": %s,\n       \"definition\": %s}",
-				comma(j), quote(string(item.Kind)), quote(item.Name), quote(item.Hash()), item.Raw)
+				separateAt(j), quoteJSON(string(item.Kind)), quoteJSON(item.Name), quoteJSON(item.Hash()), item.Raw)
 		}
 		b.WriteString("\n    ]")
 	}
@@ -143,9 +143,9 @@ func replaceFile(path string, content []byte) error {
 	return nil
 }
 
-func comma(i int) string { return [2]string{"", ","}[min(i, 1)] }
+func separateAt(i int) string { return [2]string{"", ","}[min(i, 1)] }
 
-func quote(s string) string { return string(document.AppendQuote(nil, s)) }
+func quoteJSON(s string) string { return string(document.AppendQuote(nil, s)) }
 
 // newItem reads a definition of an upstream's list. It refuses one that two readers could
 // understand differently.

@@ -94,7 +94,7 @@ func newServer(m *Manager, name, dir string, s Server, pinned []Item) *server {
 
 // clientInfo is what upstreams are told that gavel is.
 func (s *server) clientInfo() json.RawMessage {
-	return json.RawMessage(`{"name":"gavel","version":` + quote(cmp.Or(s.manager.opts.Version, "0")) + `}`)
+	return json.RawMessage(`{"name":"gavel","version":` + quoteJSON(cmp.Or(s.manager.opts.Version, "0")) + `}`)
 }
 
 // goRun runs something that Close waits for.
@@ -429,7 +429,7 @@ func (s *server) noteItems(kind Kind, now []Item) {
 			s.differences[key] = d
 		}
 	}
-	for _, d := range compare(pinned, now) {
+	for _, d := range compareItems(pinned, now) {
 		s.differences[itemKey{d.Kind, d.Name}] = d
 	}
 	for _, item := range pinned {

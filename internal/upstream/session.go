@@ -239,14 +239,14 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(elements(v.Get("supportedVersions")), func(version document.JSON) bool { return version.Is(ModernVersion) }) {
+	if !slices.ContainsFunc(listElements(v.Get("supportedVersions")), func(version document.JSON) bool { return version.Is(ModernVersion) }) {
 		return &linkError{code: CodeProtocol, text: "the server speaks no version of MCP that gavel does"}
 	}
 	s.capabilities, s.info = v.Get("capabilities"), v.Get("_meta").Get(mcp.MetaKeyServerInfo)
 	return nil
 }
 
-func elements(v document.JSON) (out []document.JSON) {
+func listElements(v document.JSON) (out []document.JSON) {
 	for _, element := range v.Elements() {
 		out = append(out, element)
 	}

@@ -274,11 +274,11 @@ func (t *tail) text() string {
 	}
 	text := strings.ToValidUTF8(string(last), "")
 	t.mu.Unlock()
-	return mask(text, t.secrets)
+	return maskSecrets(text, t.secrets)
 }
 
 // mask replaces secrets in a text, and drops its control characters.
-func mask(text string, secrets []string) string {
+func maskSecrets(text string, secrets []string) string {
 	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "***")
 	}
