@@ -73,10 +73,11 @@ type Observer interface {
 
 // Limits bound what callers may send and what instances may hold. All are bytes.
 type Limits struct {
-	Data    int // one action's data, and a start context
-	Context int // the accumulated context
-	Key     int // an idempotency key
-	Text    int // a description or reason
+	Data      int // one action's data, and a start context
+	Context   int // the accumulated context
+	Key       int // an idempotency key
+	Text      int // a description or reason
+	Arguments int // the arguments of a gated call
 	// OpenReviews is how many reviews may wait of what one principal asked for.
 	OpenReviews int
 	// Events is how many events of an instance one principal may have recorded between two
@@ -85,11 +86,11 @@ type Limits struct {
 	Events int
 }
 
-// DefaultLimits are 64 KiB of data, 256 KiB of context, 200 bytes of key and
-// 4 KiB of text, 20 open reviews, and 1000 events of each principal between
+// DefaultLimits are 64 KiB of data, 256 KiB of context, 200 bytes of key,
+// 4 KiB of text, 1 MiB of arguments, 20 open reviews, and 1000 events of each principal between
 // two moves.
 func DefaultLimits() Limits {
-	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10, OpenReviews: 20, Events: 1000}
+	return Limits{Data: 64 << 10, Context: 256 << 10, Key: 200, Text: 4 << 10, Arguments: 1 << 20, OpenReviews: 20, Events: 1000}
 }
 
 // Config is what an Engine is made of. Store, Judge, Compiler and Digester are
@@ -125,6 +126,9 @@ type Config struct {
 	// ClientReviews lets a person resolve a review through the agent's own client
 	// (record.ChannelClient), where the transition is not of high risk.
 	ClientReviews bool
+	// Gated returns the public name of the tool whose gate performs an action of a workflow, ""
+	// for none: Advance and Redo refuse such an action. nil gates nothing.
+	Gated func(workflow, action string) string
 	// RuleKey is the secret from which the key is derived that seals definitions and judge
 	// configurations: anyone who has it can make some that are used. Without one the chain
 	// shows damage, but no manipulation.
@@ -141,7 +145,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	l, d := &c.Limits, DefaultLimits()
 	l.Data, l.Context, l.Key, l.Text = cmp.Or(l.Data, d.Data), cmp.Or(l.Context, d.Context), cmp.Or(l.Key, d.Key), cmp.Or(l.Text, d.Text)
-	l.OpenReviews, l.Events = cmp.Or(l.OpenReviews, d.OpenReviews), cmp.Or(l.Events, d.Events)
+	l.Arguments, l.OpenReviews, l.Events = cmp.Or(l.Arguments, d.Arguments), cmp.Or(l.OpenReviews, d.OpenReviews), cmp.Or(l.Events, d.Events)
 	// So that decisions have the other half.
 	c.BulkReads = cmp.Or(c.BulkReads, max(1, runtime.GOMAXPROCS(0)/2))
 	c.FeedPoll = cmp.Or(c.FeedPoll, 500*time.Millisecond)
@@ -165,7 +169,7 @@ func (c Config) validate() error {
 	need(c.Judge != nil, "a Judge")
 	need(c.Compiler != nil, "a Compiler")
 	need(c.Digester != nil, "a Digester")
-	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0 && c.Limits.OpenReviews > 0 && c.Limits.Events > 0, "positive limits")
+	need(c.Limits.Data > 0 && c.Limits.Context > 0 && c.Limits.Key > 0 && c.Limits.Text > 0 && c.Limits.Arguments > 0 && c.Limits.OpenReviews > 0 && c.Limits.Events > 0, "positive limits")
 	need(c.FeedPoll > 0, "a FeedPoll that is positive")
 	return errors.Join(errs...)
 }

@@ -32,6 +32,9 @@ const (
 	CodeDefinitionTakenOver Code = "definition_taken_over"
 	CodeUnknownReview       Code = "unknown_review"
 	CodeReviewClosed        Code = "review_closed"
+	CodeGatedAction         Code = "gated_action"
+	CodeCallOpen            Code = "call_open"
+	CodeUnknownCall         Code = "unknown_call"
 	CodeTooManyEvents       Code = "too_many_events"
 	CodeTooManyDefinitions  Code = "too_many_definitions"
 	CodeTooManyConfigs      Code = "too_many_configurations"
@@ -76,6 +79,9 @@ var Codes = []CodeInfo{
 	{CodeDefinitionTakenOver, "An operator owns the workflow's name now, and the instance has an agent's version of it, so it cannot move.", "Cancel it and start a new one, or ask an operator to migrate it.", false},
 	{CodeUnknownReview, "No review with this id is visible to the caller.", "List the reviews.", false},
 	{CodeReviewClosed, "The review has been resolved, has expired, or was overtaken.", "Look at it again; if the move is still wanted, it has to be asked for again.", false},
+	{CodeGatedAction, "The action belongs to a gate: only a call of the gate's tool performs it.", "Call the tool that the message names.", false},
+	{CodeCallOpen, "A call of another server's tool is open, and nothing else moves the instance meanwhile.", "Wait for its answer, at most until the deadline that status shows.", true},
+	{CodeUnknownCall, "The caller made no such call.", "Settle only calls that were begun, as the principal that began them.", false},
 	{CodeTooManyEvents, "As many refusals, pre-checks and checkpoints of the caller were recorded since the last move of the instance as may be; no more are judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},
 	{CodeTooManyDefinitions, "The caller has defined as many workflows as one principal may.", "Define a new version of one of them, or ask an operator.", false},
 	{CodeTooManyConfigs, "The caller has configured the judge of this workflow as often as one principal may.", "Ask an operator to change it; the present configuration stays.", false},

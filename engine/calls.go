@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// CallRequest asks to call another server's tool through its gate.
+type CallRequest struct {
+	ID string // the instance
+	// Gate is the public name of the tool, by which calls are counted; Upstream and Tool name
+	// it on the other server, Pin is the digest of the definition it was pinned to.
+	Gate, Upstream, Tool, Pin string
+	// Arguments are exactly what will be sent, a JSON object. A keyed digest of them is recorded.
+	Arguments json.RawMessage
+	// States are those in which the call is allowed.
+	States []string
+	// Action is performed with Data before the call; "" only records the call. Success and Error
+	// are performed by SettleCall; "" performs nothing. All are actions of the definition that the
+	// instance is pinned to, or the call is refused.
+	Action         string
+	Data           json.RawMessage // a JSON object; nil is {}
+	Success, Error string
+	// Bound are arguments that must equal frozen fields of the context.
+	Bound []Binding
+	// MaxCalls is how many calls one passage through the state is worth; 0 is any number.
+	MaxCalls int
+	// Repeatable is the operator's word that the tool does a call with the same id once however
+	// often it is sent: one whose outcome is unknown may be sent again.
+	Repeatable bool
+	// Timeout is how long the call may stay open: after that any process settles it as unknown.
+	Timeout time.Duration
+	Key     string // idempotency key, "" for none
+}
+
+// Binding says which argument must equal which field of the context; both are JSON pointers.
+type Binding struct{ Argument, Field string }
+
+// CallAnswer says what a caller of BeginCall does now.
+type CallAnswer string
+
+// The answers. Only CallGo lets the call be sent.
+const (
+	// CallGo: send the arguments, once, with CallID, and then settle the call.
+	CallGo CallAnswer = "go"
+	// CallRefused: Decision says why, and what to do first.
+	CallRefused CallAnswer = "refused"
+	// CallParked: a person decides; Review names the review. Once it is approved the same call
+	// may be made again, and goes.
+	CallParked CallAnswer = "parked"
+	// CallKnown: the same call was made before. Outcome says how it ended, "" while it is open.
+	CallKnown CallAnswer = "known"
+)
+
+// CallResult answers a CallRequest.
+type CallResult struct {
+	Position
+	Answer CallAnswer `json:"answer"`
+	// CallID is sent with the call; "" when it was refused or parked.
+	CallID   string      `json:"callId,omitempty"`
+	Outcome  CallOutcome `json:"callOutcome,omitempty"`
+	Deadline time.Time   `json:"deadline,omitzero"`
+	// Decision is that of the action, or the refusal; zero when the call was only recorded.
+	Decision Decision       `json:"decision"`
+	Review   *ReviewSummary `json:"review,omitempty"`
+	Replayed bool           `json:"replayed,omitempty"`
+}
+
+// CallOutcome is how a call ended.
+type CallOutcome string
+
+// The outcomes.
+const (
+	CallOK      CallOutcome = "ok"       // the tool answered
+	CallError   CallOutcome = "error"    // the tool answered that it failed
+	CallNotSent CallOutcome = "not_sent" // nothing was sent: it counts as no call
+	CallUnknown CallOutcome = "unknown"  // no answer: a person has to say whether it happened
+)
+
+// SettleRequest says how a call ended.
+type SettleRequest struct {
+	ID      string // the instance
+	CallID  string
+	Outcome CallOutcome
+	// Result is the tool's answer as it came; a keyed digest of it is recorded.
+	Result []byte
+	// Data is that of the action after it: the call's Success after CallOK, its Error after
+	// CallError and CallNotSent. A JSON object; nil is {}.
+	Data json.RawMessage
+}
+
+// SettleResult answers a SettleRequest. The call is settled in any case; Moved says whether the
+// action after it was performed, and Decision, where there was one, why not.
+type SettleResult struct {
+	Position
+	CallID  string      `json:"callId"`
+	Outcome CallOutcome `json:"callOutcome"`
+	// Action is the one after the call, "" for none.
+	Action   string   `json:"action,omitempty"`
+	Moved    bool     `json:"moved"`
+	Decision Decision `json:"decision"`
+	// Review is the one that an unknown outcome opened.
+	Review *ReviewSummary `json:"review,omitempty"`
+	// Replayed says that the call was settled before; Outcome is the recorded one.
+	Replayed bool `json:"replayed,omitempty"`
+}
+
+// CallSummary is an open call, or one whose outcome is unknown.
+type CallSummary struct {
+	CallID    string    `json:"callId"`
+	Tool      string    `json:"tool"`
+	Principal string    `json:"principal"`
+	State     string    `json:"state"`
+	Deadline  time.Time `json:"deadline"`
+	// Unknown says that nobody knows whether it happened: ReviewID waits for a person.
+	Unknown  bool   `json:"unknown,omitempty"`
+	ReviewID string `json:"reviewId,omitempty"`
+}
+
+// BeginCall judges a call of another server's tool before it is sent, performs the action
+// that it stands for and records the call as open, all in one commit. While it is open
+// nothing else moves the instance. Only CallGo lets it be sent: a refusal is a result. The
+// same key, or the same arguments while the call is open, send nothing a second time.
+//
+// The error is an *Error: nothing could be decided, and nothing was recorded.
+func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (CallResult, error) {
+	return CallResult{}, newError(CodeUnavailable, "", "Gated calls are not built yet.")
+}
+
+// SettleCall records how a call ended, with the move after it, in one commit. The move is
+// judged by the deterministic layers alone; where they refuse, the call is settled all the
+// same. CallUnknown opens a review of kind call and keeps the gate closed until a person, or
+// a late answer, says what happened.
+//
+// The error has CodeUnknownCall when the caller made no such call.
+func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
+	return SettleResult{}, newError(CodeUnavailable, "", "Gated calls are not built yet.")
+}
+
+// SettleOverdue settles open calls whose deadline has passed as unknown, and returns how many.
+// Any process may do it, at any time.
+func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
+	return 0, newError(CodeUnavailable, "", "Gated calls are not built yet.")
+}
