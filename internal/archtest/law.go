@@ -58,7 +58,7 @@ var driver = []string{"engine/store", "engine/record"}
 
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
-	"internal/auth", "internal/upstream", "internal/evidence",
+	"internal/auth", "internal/gate", "internal/upstream", "internal/evidence",
 	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify", "internal/process",
 }
 
@@ -133,7 +133,8 @@ var Packages = []Package{
 	{Path: "internal/egress"},
 	{Path: "internal/process"},
 	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/listen"})},
-	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/egress", "internal/process"})},
+	{Path: "internal/gate", May: below5},
+	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/egress", "internal/process", "internal/gate"})},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/process"})},
 	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/egress"}},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},

@@ -1,0 +1,156 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Check compares the gates with the definitions that they bind to, the newest ones of operators.
+// Unless all of those are given, a workflow that is not among them is let pass. The error is
+// document.Errors.
+func (c Config) Check(definitions map[string]*workflow.Definition, all bool) error {
+	var faults document.Errors
+	for _, g := range c.Gates {
+		d := definitions[g.Workflow]
+		if d == nil {
+			if all {
+				faults = append(faults, g.issue("workflow", "no operator has defined the workflow %q%s", g.Workflow, suggest(g.Workflow, sortedKeys(definitions))))
+			}
+			continue
+		}
+		faults = append(faults, g.check(d)...)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return faults
+}
+
+// CheckDefinition is Check for the gates of one workflow.
+func (c Config) CheckDefinition(d *workflow.Definition) error {
+	return c.Check(map[string]*workflow.Definition{d.Name: d}, false)
+}
+
+func (g Gate) issue(pointer, format string, args ...any) *document.Issue {
+	return issueAt(g.node, "/"+pointer, format, args...)
+}
+
+func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
+	fail := func(pointer, format string, args ...any) {
+		faults = append(faults, g.issue(pointer, format, args...))
+	}
+	var after []string // states in which the tool has answered
+	for i, name := range g.States {
+		at := "states"
+		if g.node.Get("states").Kind == document.Array {
+			at += "/" + strconv.Itoa(i)
+		}
+		s := d.States[name]
+		switch {
+		case s == nil:
+			fail(at, "the workflow %s has no state %q%s", d.Name, name, suggest(name, d.StateNames))
+			continue
+		case s.Final:
+			fail(at, "the state %q is final, and nothing can be called there", name)
+			continue
+		case g.Action == "":
+			after = append(after, name)
+			continue
+		}
+		t := s.Transitions[g.Action]
+		if t == nil {
+			fail("action", "the state %q of the workflow %s has no action %q%s", name, d.Name, g.Action, suggest(g.Action, s.Actions))
+			continue
+		}
+		after = append(after, t.Targets()...)
+	}
+	for _, end := range []struct{ key, action string }{{"success", g.Success}, {"error", g.Error}} {
+		if end.action == "" {
+			continue
+		}
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(after))) {
+			for _, problem := range checkEnd(d, name, end.action) {
+				fail(end.key, "%s", problem)
+			}
+		}
+	}
+	frozen := listFrozen(d)
+	for _, b := range g.Bind {
+		if !slices.ContainsFunc(frozen, func(f string) bool { return b.Field == f || strings.HasPrefix(b.Field, f+"/") }) {
+			fail("bind"+string(document.PointerOf(b.Argument)), "no transition of the workflow %s freezes %s, so it may change after it was approved%s; add it to a transition's freezes", d.Name, b.Field, suggest(b.Field, frozen))
+		}
+	}
+	return faults
+}
+
+// checkEnd is what is wrong with an action that follows a call, in a state in which it can be
+// performed: what happened cannot be judged away.
+func checkEnd(d *workflow.Definition, state, action string) []string {
+	s := d.States[state]
+	if s == nil {
+		return nil // lint of the definition says so
+	}
+	if s.Transitions[action] == nil {
+		return []string{fmt.Sprintf("after the call the workflow %s is in the state %q, which has no action %q%s", d.Name, state, action, suggest(action, s.Actions))}
+	}
+	var out []string
+	for _, next := range d.DescribeActions(state, []string{action}, nil, nil) {
+		for _, need := range next.Needs {
+			out = append(out, fmt.Sprintf("the action %q in the state %q asks %s, and what the tool has done cannot be judged away; only fields, schemas and scripts may judge it",
+				action, state, map[workflow.Need]string{workflow.NeedModel: "a model", workflow.NeedEvidence: "for evidence", workflow.NeedPerson: "a person"}[need]))
+		}
+	}
+	return out
+}
+
+// listFrozen are the pointers that some transition freezes.
+func listFrozen(d *workflow.Definition) (out []string) {
+	for _, name := range d.StateNames {
+		for _, action := range d.States[name].Actions {
+			out = append(out, d.States[name].Transitions[action].Freezes...)
+		}
+	}
+	return out
+}
+
+// CheckTools compares the gates with the tools that are known: those of servers that are pinned.
+// schema is the definition of a tool, nil of none; names are the tools of a server, known is false
+// of one that is not pinned yet.
+func (c Config) CheckTools(servers []string, tools func(server string) (definitions map[string]document.JSON, known bool)) error {
+	var faults document.Errors
+	for _, g := range c.Gates {
+		server := g.Upstream()
+		if !slices.Contains(servers, server) {
+			faults = append(faults, g.issue("tool", "there is no upstream %q%s", server, suggest(server, servers)))
+			continue
+		}
+		definitions, known := tools(server)
+		tool, found := definitions[g.Tool]
+		switch {
+		case known && !found:
+			faults = append(faults, g.issue("tool", "the upstream %q has no pinned tool %q%s", server, g.Tool, suggest(g.Tool, sortedKeys(definitions))))
+		case g.Subject == nil:
+			for name := range tool.Get("inputSchema").Get("properties").Members() {
+				if strings.EqualFold(name.Text(), Handle) {
+					faults = append(faults, g.issue("tool", "the tool has an argument %q of its own, which is how a call names its workflow; use \"subject\"", name.Text()))
+				}
+			}
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return faults
+}
+
+func suggest(word string, known []string) string {
+	if near := document.Suggest(word, known); near != "" {
+		return "; did you mean " + strconv.Quote(near) + "?"
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+package gate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+const (
+	maxGates    = 500
+	maxMaxCalls = 1_000_000
+)
+
+// ParseConfig reads the section "gates" of a configuration file; nil is a section without gates.
+// The error is document.Errors, one issue for each mistake, with its line. Check compares with
+// definitions.
+func ParseConfig(section *document.Node) (Config, error) {
+	var cfg Config
+	if section == nil {
+		return cfg, nil
+	}
+	if section.Kind != document.Array {
+		return cfg, document.Errors{issueAt(section, "", `expected an array of gates: "- {tool: SERVER__TOOL, workflow: NAME, states: [STATE]}"`)}
+	}
+	var faults document.Errors
+	for i, n := range section.Items {
+		if i == maxGates {
+			faults = append(faults, issueAt(n, "", "there may be at most %d gates", maxGates))
+			break
+		}
+		g, issues := readGate(n)
+		faults = append(faults, issues...)
+		if other := cfg.Of(g.Tool); other != nil && g.Tool != "" {
+			faults = append(faults, issueAt(n, "/tool", "the tool %q has a gate already, at line %d; a tool has one", g.Tool, other.node.Line))
+		}
+		cfg.Gates = append(cfg.Gates, g)
+	}
+	if len(faults) > 0 {
+		return Config{}, faults
+	}
+	return cfg, nil
+}
+
+// issueAt is a mistake at a value of the file, or at what is nearest to a pointer in it.
+func issueAt(n *document.Node, pointer, format string, args ...any) *document.Issue {
+	n = n.Nearest(pointer)
+	return &document.Issue{Rule: document.RuleValue, Source: n.Source(), Path: n.ShownPath(), Line: n.Line, Column: n.Column, Message: fmt.Sprintf(format, args...)}
+}
+
+func readGate(n *document.Node) (Gate, document.Errors) {
+	o := document.NewObject(n)
+	g := Gate{
+		Tool: o.String("tool"), Workflow: o.String("workflow"), States: o.OneOrMore("states"),
+		Action: o.String("action"), Success: o.String("success"), Error: o.String("error"),
+		Start: o.Bool("start"), Repeatable: o.Bool("repeatable"),
+		List: List(o.Enum("list", string(ListAlways), string(ListLegal))), node: n,
+	}
+	if g.List == "" {
+		g.List = ListAlways
+	}
+	g.Data = readTemplate(o, "data", document.Object, rootArguments, rootPrincipal)
+	g.Result = readTemplate(o, "result", document.Object, rootArguments, rootPrincipal, rootResult)
+	g.Subject = readTemplate(o, "subject", document.String, rootArguments, rootPrincipal)
+	readBindings(o, &g)
+	if max := o.IntPtr("maxCalls"); max != nil {
+		if g.MaxCalls = *max; g.MaxCalls < 1 || g.MaxCalls > maxMaxCalls {
+			o.Fail(o.Value("maxCalls"), "maxCalls is a number from 1 to %d; without it, any number of calls is allowed", maxMaxCalls)
+		}
+	}
+	o.Require("tool", "workflow", "states")
+	o.Unknown()
+	if o.Err() == nil { // what could not be read need not make sense
+		checkGate(o, g)
+	}
+	issues, _ := o.Err().(document.Errors) //nolint:errorlint // Err promises this very type
+	return g, issues
+}
+
+// checkGate checks what a gate says of itself.
+func checkGate(o *document.ObjectReader, g Gate) {
+	if server, tool, ok := strings.Cut(g.Tool, "__"); !ok || server == "" || tool == "" {
+		o.Fail(o.Value("tool"), "a tool is named as clients know it, SERVER__TOOL; gavel upstream list prints the names")
+	}
+	if !workflow.IsName(g.Workflow) {
+		o.Fail(o.Value("workflow"), "workflow is the name of a definition")
+	}
+	if len(g.States) == 0 {
+		o.Fail(o.Value("states"), "name at least one state in which the tool may be called")
+	}
+	without := func(key string, absent bool, why string) {
+		if o.Has(key) && absent {
+			o.Fail(o.Value(key), "%s", why)
+		}
+	}
+	without("data", g.Action == "", `data is what "action" is performed with, and there is no action`)
+	without("result", g.Success == "" && g.Error == "", `result is what "success" and "error" are performed with, and there is neither`)
+	without("start", g.Start && g.Subject == nil, `start needs "subject": only by it a call finds the workflow that an earlier one began`)
+	if g.Subject != nil && !g.Subject.refers() {
+		o.Fail(o.Value("subject"), "the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}")
+	}
+}
+
+func readBindings(o *document.ObjectReader, g *Gate) {
+	for _, m := range o.Entries("bind") {
+		b := engine.Binding{Argument: m.Key, Field: m.Value.Text}
+		switch {
+		case m.Value.Kind != document.String:
+			o.Fail(m.Value, "bind names for each argument the frozen field that it must equal, both as JSON pointers: {/path: /plan/path}")
+			continue
+		case !isPlace(b.Argument):
+			o.Fail(m.Value, "%q is no JSON pointer to an argument; write /%s", b.Argument, strings.TrimPrefix(b.Argument, "/"))
+		case !isPlace(b.Field):
+			o.Fail(m.Value, "%q is no JSON pointer to a field; write /%s", b.Field, strings.TrimPrefix(b.Field, "/"))
+		}
+		g.Bind = append(g.Bind, b)
+	}
+}
+
+// isPlace reports whether a text is a JSON pointer to something in a document.
+func isPlace(pointer string) bool { return pointer != "" && document.Pointer(pointer).IsValid() }
+
+func tokensOf(pointer string) (tokens []string) {
+	for token := range document.Pointer(pointer).Tokens() {
+		tokens = append(tokens, token)
+	}
+	return tokens
+}

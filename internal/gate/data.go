@@ -1,0 +1,57 @@
+package gate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// DataOf is what the gate's action is performed with. Without a template it is the call: the tool,
+// the bound arguments, and a digest of all of them.
+func (g Gate) DataOf(v Values) json.RawMessage {
+	if g.Action == "" {
+		return nil
+	}
+	if g.Data != nil {
+		return g.Data.Fill(v)
+	}
+	sum := sha256.Sum256(v.Arguments.Raw())
+	b := append([]byte(`{"call":{"tool":`), document.AppendQuote(nil, g.Tool)...)
+	b = append(append(b, `,"digest":"sha256:`...), hex.EncodeToString(sum[:])...)
+	b = append(b, '"')
+	opening := `,"bound":{`
+	for _, bound := range g.Bind {
+		if value := v.Arguments.At(tokensOf(bound.Argument)...); value.Kind() != 0 { // else the engine refuses
+			b = append(b, opening...)
+			b = append(append(document.AppendQuote(b, bound.Argument), ':'), value.Raw()...)
+			opening = ","
+		}
+	}
+	if opening == "," {
+		b = append(b, '}')
+	}
+	return append(b, `}}`...)
+}
+
+// ResultOf is what the action after a call is performed with. Without a template it is whether the
+// tool failed.
+func (g Gate) ResultOf(v Values) json.RawMessage {
+	if g.Result == nil {
+		return nil
+	}
+	return g.Result.Fill(v)
+}
+
+// PrincipalValue is a caller as templates see it.
+func PrincipalValue(p engine.Principal) document.JSON {
+	b := document.AppendQuote([]byte(`{"id":`), p.ID)
+	b = document.AppendQuote(append(b, `,"role":`...), string(p.Role))
+	return document.Known(append(b, '}'))
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,92 @@
+// Package gate holds the rules of gates: what binds a tool of another MCP server to the states
+// of a workflow.
+//
+// It promises that everything here is a pure function of its arguments: what an operator wrote
+// is read strictly and compared with the definition that it is about; what is judged, which
+// workflow a call belongs to and whether the arguments are the approved ones follow from the
+// arguments alone; and who is refused is told where the workflow stands, what to do first and
+// what is possible now.
+//
+// It must never call a tool, read a store, or decide what the judge decides.
+package gate
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Handle is the argument with which a call says which workflow it belongs to. No server sees it.
+const Handle = "workflowId"
+
+// List says when a tool with a gate is listed.
+type List string
+
+// The ways of listing.
+const (
+	ListAlways List = "always" // and refused at the call
+	ListLegal  List = "legal"  // while it may be called
+)
+
+// Gate binds a tool to the states of a workflow in which it may be called.
+type Gate struct {
+	// Tool is the name that clients know it by.
+	Tool     string
+	Workflow string
+	States   []string
+	// Action is performed before the call, Success or Error after it; "" performs none.
+	Action, Success, Error string
+	// Data is what Action is performed with, Result what Success and Error are; nil is the
+	// usual.
+	Data, Result *Template
+	// Bind are the arguments that must equal fields that were frozen.
+	Bind []engine.Binding
+	// MaxCalls is how many calls one stay in a state is worth; 0 is any number.
+	MaxCalls int
+	// Subject is what the call is about, by which its workflow is found; nil takes Handle.
+	Subject *Template
+	// Start begins a workflow for a subject that has none.
+	Start bool
+	// Repeatable lets the tool be called again after a call of which nobody knows how it ended.
+	Repeatable bool
+	List       List
+
+	node *document.Node // where it was read from
+}
+
+// Config is the section gates. The zero value has none.
+type Config struct{ Gates []Gate }
+
+// Of is the gate of a tool, nil where it has none.
+func (c Config) Of(tool string) *Gate {
+	if i := slices.IndexFunc(c.Gates, func(g Gate) bool { return g.Tool == tool }); i >= 0 {
+		return &c.Gates[i]
+	}
+	return nil
+}
+
+// Performs reports whether an action of a workflow is a gate's to perform.
+func (c Config) Performs(workflow, action string) bool {
+	return c.performer(workflow, "", action) != nil
+}
+
+// performer is the gate that performs an action, in a state unless that is "".
+func (c Config) performer(workflow, state, action string) *Gate {
+	for i, g := range c.Gates {
+		if g.Workflow != workflow || action == "" || !slices.Contains([]string{g.Action, g.Success, g.Error}, action) {
+			continue
+		}
+		if state == "" || action != g.Action || slices.Contains(g.States, state) {
+			return &c.Gates[i]
+		}
+	}
+	return nil
+}
+
+// Upstream is the server of the gate's tool: no server's name has an underscore.
+func (g Gate) Upstream() string {
+	server, _, _ := strings.Cut(g.Tool, "__")
+	return server
+}

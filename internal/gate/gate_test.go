@@ -1,0 +1,271 @@
+package gate_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// release is the workflow of the gates: authenticate, validate, deploy, and reset after an error.
+const release = `
+name: release
+initialState: idle
+judgeConfig: {useLLM: true}
+states:
+  idle: {transitions: {authenticate: ready}}
+  ready: {transitions: {check: validating, approve: {target: approved, roles: [reviewer], freezes: [/plan]}}}
+  validating: {transitions: {valid: {target: validated, useLLM: false}, invalid: {target: error, useLLM: false}, judged: validated}}
+  validated: {transitions: {deploy: deploying}}
+  approved: {transitions: {deploy: deploying}}
+  deploying: {transitions: {deployed: {target: deployed, useLLM: false}, failed: {target: error, useLLM: false}}}
+  error: {transitions: {reset: {target: idle, useLLM: false}}}
+  deployed: {final: true, outcome: success}
+`
+
+const gates = `gates:
+  - {tool: ops__authenticate, workflow: release, states: idle, action: authenticate}
+  - {tool: ops__validate, workflow: release, states: [ready], action: check, success: valid, error: invalid}
+  - {tool: ops__deploy, workflow: release, states: [validated, approved], action: deploy, success: deployed, error: failed, bind: {/plan: /plan/id}}
+  - {tool: ops__reset, workflow: release, states: [error], success: reset}
+`
+
+func define(t testing.TB, text string) *workflow.Definition {
+	t.Helper()
+	d, err := workflow.Parse("release.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// parse reads the section gates of a file.
+func parse(t testing.TB, text string) (gate.Config, error) {
+	t.Helper()
+	root, err := document.Parse("gavel.yaml", []byte(text), document.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate.ParseConfig(root.Get("gates"))
+}
+
+func mustParse(t testing.TB, text string) gate.Config {
+	t.Helper()
+	c, err := parse(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	const fine = "tool: ops__deploy, workflow: release, states: [validated]"
+	for _, c := range []struct{ name, gates, want string }{
+		{"fine", gates, ""},
+		{"none", "gates: []", ""},
+		{"an object", "gates: {}", `gavel.yaml:1:8: /gates: expected an array of gates: "- {tool: SERVER__TOOL, workflow: NAME, states: [STATE]}"`},
+		{"an unknown key", "gates:\n  - {" + fine + ", acton: deploy}", `gavel.yaml:2:65: /gates/0/acton: unknown key "acton"; did you mean "action"?`},
+		{"a missing key", "gates:\n  - {tool: ops__deploy, workflow: release}", `gavel.yaml:2:5: /gates/0: missing key "states"`},
+		{"two of a tool", "gates:\n  - {" + fine + "}\n  - {" + fine + "}", `gavel.yaml:3:12: /gates/1/tool: the tool "ops__deploy" has a gate already, at line 2; a tool has one`},
+		{"no server", "gates: [{tool: deploy, workflow: release, states: [validated]}]", `gavel.yaml:1:16: /gates/0/tool: a tool is named as clients know it, SERVER__TOOL; gavel upstream list prints the names`},
+		{"no state", "gates: [{tool: ops__deploy, workflow: release, states: []}]", `/gates/0/states: name at least one state in which the tool may be called`},
+		{"an unknown state", "gates:\n  - {tool: ops__deploy, workflow: release, states: [validated, aproved]}", `gavel.yaml:2:64: /gates/0/states/1: the workflow release has no state "aproved"; did you mean "approved"?`},
+		{"a final state", "gates: [{tool: ops__deploy, workflow: release, states: deployed}]", `/gates/0/states: the state "deployed" is final, and nothing can be called there`},
+		{"an unknown action", "gates: [{" + fine + ", action: deploi}]", `/gates/0/action: the state "validated" of the workflow release has no action "deploi"; did you mean "deploy"?`},
+		{"an unknown end", "gates: [{" + fine + ", action: deploy, success: deploy}]", `/gates/0/success: after the call the workflow release is in the state "deploying", which has no action "deploy"; did you mean "deployed"?`},
+		{"an end that a model judges", "gates: [{tool: ops__v, workflow: release, states: [ready], action: check, success: judged}]", `/gates/0/success: the action "judged" in the state "validating" asks a model, and what the tool has done cannot be judged away; only fields, schemas and scripts may judge it`},
+		{"bind to what may change", "gates: [{" + fine + ", bind: {/plan: /plam}}]", `/gates/0/bind/~1plan: no transition of the workflow release freezes /plam, so it may change after it was approved; did you mean "/plan"?; add it to a transition's freezes`},
+		{"bind to no pointer", "gates: [{" + fine + ", bind: {plan: /plan}}]", `/gates/0/bind/plan: "plan" is no JSON pointer to an argument; write /plan`},
+		{"no maximum", "gates: [{" + fine + ", maxCalls: 0}]", `/gates/0/maxCalls: maxCalls is a number from 1 to 1000000; without it, any number of calls is allowed`},
+		{"a reference to nothing", "gates: [{" + fine + ", action: deploy, data: {a: '{{data.x}}'}}]", `/gates/0/data/a: {{data.x}} is not a reference: write {{arguments.field}}, {{principal.field}}, with dots between the names of nested fields`},
+		{"a reference without end", "gates: [{" + fine + ", subject: '{{arguments.x'}]", `/gates/0/subject: a reference in "{{arguments.x" is not closed with }}`},
+		{"a result before the call", "gates: [{" + fine + ", subject: '{{result.x}}'}]", `/gates/0/subject: {{result.x}} is not a reference`},
+		{"one subject for all", "gates: [{" + fine + ", subject: all}]", `/gates/0/subject: the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}`},
+		{"data for nothing", "gates: [{" + fine + ", data: {}}]", `/gates/0/data: data is what "action" is performed with, and there is no action`},
+		{"a result for nothing", "gates: [{" + fine + ", result: {}}]", `/gates/0/result: result is what "success" and "error" are performed with, and there is neither`},
+		{"start without subject", "gates: [{" + fine + ", start: true}]", `/gates/0/start: start needs "subject": only by it a call finds the workflow that an earlier one began`},
+		{"a way of listing", "gates: [{" + fine + ", list: never}]", `/gates/0/list: "list" must be one of "always", "legal"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := parse(t, c.gates)
+			if err == nil {
+				err = cfg.CheckDefinition(define(t, release))
+			}
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+			if all, ok := err.(document.Errors); ok && len(all) > 1 { //nolint:errorlint // this very type
+				t.Errorf("one mistake, told as %v", err)
+			}
+		})
+	}
+	if err := mustParse(t, gates).Check(map[string]*workflow.Definition{"relaese": define(t, release)}, true); err == nil ||
+		!strings.Contains(err.Error(), `gavel.yaml:2:41: /gates/0/workflow: no operator has defined the workflow "release"; did you mean "relaese"?`) {
+		t.Errorf("a workflow that nobody defined: %v", err)
+	}
+}
+
+func TestTools(t *testing.T) {
+	t.Parallel()
+	pinned := map[string]document.JSON{"ops__deploy": document.Known([]byte(`{"inputSchema":{"properties":{"WorkflowID":{}}}}`))}
+	tools := func(server string) (map[string]document.JSON, bool) { return pinned, server == "ops" }
+	for _, c := range []struct{ gate, want string }{
+		{"{tool: ops__deploy, workflow: w, states: s, subject: '{{arguments.a}}'}", ""},
+		{"{tool: new__deploy, workflow: w, states: s}", ""},
+		{"{tool: op__deploy, workflow: w, states: s}", `there is no upstream "op"; did you mean "ops"?`},
+		{"{tool: ops__deplo, workflow: w, states: s}", `the upstream "ops" has no pinned tool "ops__deplo"; did you mean "ops__deploy"?`},
+		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has an argument "WorkflowID" of its own, which is how a call names its workflow; use "subject"`},
+	} {
+		err := mustParse(t, "gates: ["+c.gate+"]").CheckTools([]string{"new", "ops"}, tools)
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), ": "+c.want) {
+			t.Errorf("%s: %v", c.gate, err)
+		}
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	t.Parallel()
+	v := gate.Values{
+		Arguments: document.Known([]byte(`{"path":"a/b","n":90071992547409931234,"deep":{"list":[1.0,{"x":"<&>"}]},"no":null}`)),
+		Principal: gate.PrincipalValue(engine.Principal{ID: `an"n`, Role: engine.RoleAgent}),
+		Result:    document.Known([]byte(`{"isError":false,"content":[{"type":"text","text":"done"}]}`)),
+	}
+	for _, c := range []struct{ template, want string }{
+		{`{}`, `{}`},
+		{`{a: '{{arguments.n}}'}`, `{"a":90071992547409931234}`},
+		{`{a: '{{ arguments.deep }}'}`, `{"a":{"list":[1.0,{"x":"<&>"}]}}`},
+		{`{a: '{{arguments.deep.list.1.x}}!', b: [1.50, true, '{{result.content.0.text}}']}`, `{"a":"<&>!","b":[1.50,true,"done"]}`},
+		{`{a: 'no {{arguments.n}} of {{principal.id}} ({{principal.role}})'}`, `{"a":"no 90071992547409931234 of an\"n (agent)"}`},
+		{`{a: '{{arguments.nothing}}', b: ['{{arguments.nothing}}', 1], c: 'x{{arguments.deep}}', d: '{{arguments.no}}'}`, `{"b":[1],"d":null}`},
+	} {
+		cfg := mustParse(t, "gates: [{tool: a__b, workflow: w, states: s, success: x, result: "+c.template+"}]")
+		if got := string(cfg.Gates[0].ResultOf(v)); got != c.want {
+			t.Errorf("%s\ngot  %s\nwant %s", c.template, got, c.want)
+		}
+	}
+	cfg := mustParse(t, "gates: [{tool: a__b, workflow: w, states: s, action: x, bind: {/path: /path, /none: /none, /deep/list/0: /n}}]")
+	if got := string(cfg.Gates[0].DataOf(v)); !strings.HasPrefix(got, `{"call":{"tool":"a__b","digest":"sha256:`) || !strings.HasSuffix(got, `","bound":{"/path":"a/b","/deep/list/0":1.0}}}`) {
+		t.Errorf("the usual data: %s", got)
+	}
+	for _, c := range []struct{ subject, want, problem string }{
+		{"{{arguments.path}}", "a/b", ""},
+		{"repo {{arguments.n}}", "repo 90071992547409931234", ""},
+		{"{{arguments.n}}", "90071992547409931234", ""},
+		{"{{arguments.path}} {{principal.id}}", `"a/b" "an\"n"`, ""},
+		{"{{arguments.nothing}}", "", "The arguments must say which w the call belongs to: arguments.nothing has to be a text or a number."},
+		{"{{arguments.deep}}", "", "The arguments must say which w the call belongs to: arguments.deep has to be a text or a number."},
+	} {
+		cfg := mustParse(t, "gates: [{tool: a__b, workflow: w, states: s, subject: '"+c.subject+"'}]")
+		if got, problem := cfg.Gates[0].SubjectOf(v); got != c.want || problem != c.problem {
+			t.Errorf("%s: %q, %q", c.subject, got, problem)
+		}
+	}
+}
+
+// What was put together from texts can be taken apart in one way only.
+func TestSubjectsDiffer(t *testing.T) {
+	t.Parallel()
+	g := mustParse(t, "gates: [{tool: a__b, workflow: w, states: s, subject: '{{arguments.a}}/{{arguments.b}}'}]").Gates[0]
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, 8, 12)
+		subject := func() (string, [2]string) {
+			parts := [2]string{text.Draw(t, "a"), text.Draw(t, "b")}
+			raw, err := json.Marshal(map[string]string{"a": parts[0], "b": parts[1]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, _ := g.SubjectOf(gate.Values{Arguments: document.Known(raw)})
+			var read map[string]string // as encoding/json mended it
+			_ = json.Unmarshal(raw, &read)
+			return s, [2]string{read["a"], read["b"]}
+		}
+		one, a := subject()
+		other, b := subject()
+		if (one == other) != (a == b) {
+			t.Fatalf("%q and %q: %q, %q", a, b, one, other)
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	cfg, d := mustParse(t, gates), define(t, release)
+	for _, c := range []struct {
+		tool, state string
+		status      record.Status
+		deny        string
+		message     string
+		hint        string
+		tools, acts []string
+	}{
+		{"ops__deploy", "idle", record.Running, "", `ops__deploy can be called in the states "validated" or "approved", and the workflow release (wf-1) is in "idle".`, "Call ops__authenticate first.", []string{"ops__authenticate"}, nil},
+		{"ops__deploy", "ready", record.Running, "", "", "Call ops__validate first.", []string{"ops__validate"}, nil},
+		{"ops__deploy", "ready", record.Running, "ops__validate", "", "First somebody else has to perform the action approve (reviewer).", nil, nil},
+		{"ops__deploy", "validating", record.Running, "", "", "Perform the action judged first.", nil, []string{"judged"}},
+		{"ops__deploy", "error", record.Running, "", "", "Call ops__reset first.", []string{"ops__reset"}, nil},
+		{"ops__reset", "idle", record.Running, "", `ops__reset can be called in the state "error", and the workflow release (wf-1) is in "idle".`, "From here no action leads there: cancel it and begin another one, or ask an operator.", []string{"ops__authenticate"}, nil},
+		{"ops__deploy", "deployed", record.Complete, "", `ops__deploy can be called in the states "validated" or "approved", and the workflow release (wf-1) has ended in "deployed".`, "Begin another one with workflow.start.", nil, nil},
+	} {
+		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: c.status}
+		r := cfg.Refuse(*cfg.Of(c.tool), d, at, engine.RoleAgent, func(tool string) bool { return tool != c.deny })
+		if c.message != "" && r.Message != c.message || r.Hint != c.hint || !slices.Equal(r.Tools, c.tools) || !slices.Equal(r.Actions, c.acts) {
+			t.Errorf("%s in %s: %+v", c.tool, c.state, r)
+		}
+	}
+	reviewed := define(t, strings.Replace(release, "check: validating, ", "", 1))
+	r := cfg.Refuse(*cfg.Of("ops__deploy"), reviewed, engine.Position{State: "ready", Status: record.Running}, engine.RoleAgent, func(string) bool { return true })
+	if r.Hint != "First somebody else has to perform the action approve (reviewer)." {
+		t.Errorf("a reviewer's action: %+v", r)
+	}
+}
+
+// Whoever does what the hint says, and goes on so, comes to where the tool may be called.
+func TestHintsLeadThere(t *testing.T) {
+	t.Parallel()
+	cfg, d := mustParse(t, gates), define(t, release)
+	rapid.Check(t, func(t *rapid.T) {
+		g := rapid.SampledFrom(cfg.Gates).Draw(t, "gate")
+		at := engine.Position{Status: record.Running, State: rapid.SampledFrom(d.StateNames).Draw(t, "state")}
+		for range len(d.StateNames) {
+			if g.Allows(at) || d.States[at.State].Final {
+				return
+			}
+			r := cfg.Refuse(g, d, at, engine.RoleReviewer, func(string) bool { return true })
+			if strings.HasPrefix(r.Hint, "From here") {
+				return
+			}
+			moved := false
+			for _, other := range cfg.Gates {
+				if strings.Contains(r.Hint, " "+other.Tool+" ") {
+					for _, action := range []string{other.Action, other.Success} {
+						if action != "" {
+							at.State, moved = d.States[at.State].Transitions[action].Targets()[0], true
+						}
+					}
+				}
+			}
+			for _, action := range d.States[at.State].Actions {
+				if !moved && strings.Contains(r.Hint, "the action "+action+" ") {
+					at.State, moved = d.States[at.State].Transitions[action].Targets()[0], true
+				}
+			}
+			if !moved {
+				t.Fatalf("nothing to do in %s: %+v", at.State, r)
+			}
+		}
+		t.Fatalf("%s is not reached", g.Tool)
+	})
+}

@@ -1,0 +1,174 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Allows reports whether the state of an instance is one in which the tool may be called.
+func (g Gate) Allows(at engine.Position) bool {
+	return at.Status == record.Running && slices.Contains(g.States, at.State)
+}
+
+// Refusal says why a tool may not be called, to a model that has to go on.
+type Refusal struct {
+	// Message is where the workflow stands, Hint what to do first; one sentence each.
+	Message, Hint string
+	// Tools and Actions are what is possible now.
+	Tools, Actions []string
+}
+
+// Refuse says why a gate's tool may not be called where an instance stands, and what to do
+// first. d is the definition that the instance is pinned to; may says of a tool whether the caller
+// may use it at all.
+func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
+	r := Refusal{
+		Message: fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) is in %q.", g.Tool, plural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State),
+		Tools:   []string{}, Actions: []string{},
+	}
+	if at.Status != record.Running {
+		r.Message = fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) has ended in %q.", g.Tool, plural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State)
+		r.Hint = "Begin another one with workflow.start."
+		if g.Subject != nil {
+			r.Hint = "Ask an operator to release it, if it has to be done again."
+		}
+		return r
+	}
+	for _, other := range c.Gates {
+		if other.Workflow == g.Workflow && other.Allows(at) && may(other.Tool) {
+			r.Tools = append(r.Tools, other.Tool)
+		}
+	}
+	for _, action := range d.NextActions(at.State, string(role)) {
+		if !c.Performs(g.Workflow, action) {
+			r.Actions = append(r.Actions, action)
+		}
+	}
+	own := func(state string, s step) bool {
+		return s.tool != "" && may(s.tool) || slices.Contains(d.NextActions(state, string(role)), s.action)
+	}
+	first, ok := c.findFirst(g, d, at.State, own)
+	if !ok {
+		first, ok = c.findFirst(g, d, at.State, func(string, step) bool { return true })
+	}
+	switch {
+	case !ok && len(r.Tools)+len(r.Actions) == 0:
+		r.Hint = "From here no action leads there: ask an operator."
+	case !ok:
+		r.Hint = "From here no action leads there: cancel it and begin another one, or ask an operator."
+	case first.tool != "" && !may(first.tool):
+		r.Hint = fmt.Sprintf("First somebody else has to call %s.", first.tool)
+	case first.tool != "":
+		r.Hint = fmt.Sprintf("Call %s first.", first.tool)
+	case !slices.Contains(r.Actions, first.action):
+		r.Hint = fmt.Sprintf("First somebody else has to perform the action %s (%s).", first.action, strings.Join(d.States[at.State].Transitions[first.action].Roles, ", "))
+	default:
+		r.Hint = fmt.Sprintf("Perform the action %s first.", first.action)
+	}
+	return r
+}
+
+// step is the first thing on a way through a workflow: an action, or a call of a tool.
+type step struct{ action, tool string }
+
+// findFirst is the first step on a shortest way from a state to one in which the gate's tool may
+// be called, of steps that can be taken. Nobody plans to fail, so the actions after a failed call
+// are no steps.
+func (c Config) findFirst(g Gate, d *workflow.Definition, from string, can func(state string, s step) bool) (first step, ok bool) {
+	seen := map[string]bool{from: true}
+	type place struct {
+		state string
+		first step
+	}
+	for next := []place{{state: from}}; len(next) > 0; next = next[1:] {
+		at := next[0]
+		if at.state != from && slices.Contains(g.States, at.state) {
+			return at.first, true
+		}
+		for _, way := range c.listSteps(g.Workflow, d, at.state) {
+			for _, state := range way.targets {
+				if seen[state] || !can(at.state, way.step) {
+					continue
+				}
+				seen[state] = true
+				p := place{state, at.first}
+				if at.state == from {
+					p.first = way.step
+				}
+				next = append(next, p)
+			}
+		}
+	}
+	return step{}, false
+}
+
+type way struct {
+	step
+	targets []string
+}
+
+// listSteps are the ways that lead out of a state.
+func (c Config) listSteps(name string, d *workflow.Definition, state string) (out []way) {
+	for _, action := range d.NextActions(state, "") {
+		if !c.Performs(name, action) {
+			out = append(out, way{step{action: action}, d.States[state].Transitions[action].Targets()})
+		}
+	}
+	for _, g := range c.Gates {
+		if g.Workflow != name || !slices.Contains(g.States, state) {
+			continue
+		}
+		states := []string{state}
+		for _, action := range []string{g.Action, g.Success} {
+			if action != "" {
+				states = follow(d, states, action)
+			}
+		}
+		out = append(out, way{step{tool: g.Tool}, states})
+	}
+	return out
+}
+
+// follow are the states to which an action leads from some.
+func follow(d *workflow.Definition, states []string, action string) (out []string) {
+	for _, name := range states {
+		if s := d.States[name]; s != nil && s.Transitions[action] != nil {
+			out = append(out, s.Transitions[action].Targets()...)
+		}
+	}
+	return out
+}
+
+// Describe is what the description of the gate's tool says of the gate.
+func (g Gate) Describe() string {
+	text := fmt.Sprintf("Can be called in the %s %s of the workflow %s.", plural(g.States, "state", "states"), quoteList(g.States), g.Workflow)
+	if g.Subject == nil {
+		text += fmt.Sprintf(" %s says which one: the id that workflow.start returned.", Handle)
+	}
+	return text
+}
+
+// DescribeHandle is what the schema of the tool says of the handle.
+func (g Gate) DescribeHandle() string {
+	return fmt.Sprintf("The id of the workflow %s that the call belongs to, as workflow.start returned it.", g.Workflow)
+}
+
+func plural(list []string, one, many string) string {
+	if len(list) == 1 {
+		return one
+	}
+	return many
+}
+
+func quoteList(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(quoted, " or ")
+}
