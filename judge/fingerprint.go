@@ -28,7 +28,7 @@ func Fingerprint(data []byte) []byte {
 
 // FingerprintOf is Fingerprint of a document that was read.
 func FingerprintOf(doc document.JSON) []byte {
-	return appendPrint(make([]byte, 0, len(doc.Raw())), doc)
+	return doc.AppendSorted(make([]byte, 0, len(doc.Raw())), appendPrint)
 }
 
 // leastQuestion is how many letters and digits data have that are a question of their own.
@@ -57,19 +57,6 @@ func countLetters(v document.JSON) (n int) {
 // appendPrint writes two values alike only if they mean the same.
 func appendPrint(out []byte, v document.JSON) []byte {
 	switch v.Kind() {
-	case document.Object:
-		out = append(out, '{')
-		for name, value := range v.Sorted() {
-			out = append(strconv.AppendQuote(out, name), ':')
-			out = append(appendPrint(out, value), ',')
-		}
-		return append(out, '}')
-	case document.Array:
-		out = append(out, '[')
-		for _, item := range v.Elements() {
-			out = append(appendPrint(out, item), ',')
-		}
-		return append(out, ']')
 	case document.String:
 		return append(append(append(out, '"'), fingerprintText(v.Text())...), '"')
 	case document.Number:

@@ -203,25 +203,12 @@ func (i Item) Hash() string {
 // appendCanonical writes a value with sorted keys and without white space. Numbers keep their
 // digits: those of a schema may be beyond what RFC 8785 can write.
 func appendCanonical(b []byte, v document.JSON) []byte {
-	switch v.Kind() {
-	case document.Object:
-		b = append(b, '{')
-		for name, member := range v.Sorted() {
-			b = append(document.AppendQuote(b, name), ':')
-			b = append(appendCanonical(b, member), ',')
+	return v.AppendSorted(b, func(b []byte, leaf document.JSON) []byte {
+		if leaf.Kind() == document.String {
+			return document.AppendQuote(b, leaf.Text())
 		}
-		return append(b, '}')
-	case document.Array:
-		b = append(b, '[')
-		for _, element := range v.Elements() {
-			b = append(appendCanonical(b, element), ',')
-		}
-		return append(b, ']')
-	case document.String:
-		return document.AppendQuote(b, v.Text())
-	default:
-		return append(b, v.Raw()...)
-	}
+		return append(b, leaf.Raw()...)
+	})
 }
 
 // checkItems refuses items of one upstream, sorted, that have one name, also for clients.

@@ -49,25 +49,30 @@ func (v JSON) Canonical() []byte {
 		return nil
 	}
 	c := v.cells[v.at]
-	return v.appendCanonical(make([]byte, 0, c.end-c.start))
+	return v.AppendSorted(make([]byte, 0, c.end-c.start), appendCanonicalLeaf)
 }
 
-func (v JSON) appendCanonical(dst []byte) []byte {
-	switch v.Kind() {
-	case Number:
+func appendCanonicalLeaf(dst []byte, v JSON) []byte {
+	switch {
+	case v.Kind() == Number:
 		return appendNumber(dst, string(v.Raw()))
-	case String:
-		if !v.Plain() {
-			return AppendQuote(dst, v.Text())
-		}
-		return append(dst, v.Raw()...)
+	case v.Kind() == String && !v.Plain():
+		return AppendQuote(dst, v.Text())
+	}
+	return append(dst, v.Raw()...)
+}
+
+// AppendSorted writes a value without white space, keys sorted by their UTF-16 code units.
+// What is neither object nor array is written by leaf.
+func (v JSON) AppendSorted(dst []byte, leaf func(dst []byte, v JSON) []byte) []byte {
+	switch v.Kind() {
 	case Array:
 		dst = append(dst, '[')
 		for i, item := range v.Elements() {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = item.appendCanonical(dst)
+			dst = item.AppendSorted(dst, leaf)
 		}
 		return append(dst, ']')
 	case Object:
@@ -87,12 +92,11 @@ func (v JSON) appendCanonical(dst []byte) []byte {
 				dst = append(dst, ',')
 			}
 			dst = append(AppendQuote(dst, m.key), ':')
-			dst = m.value.appendCanonical(dst)
+			dst = m.value.AppendSorted(dst, leaf)
 		}
 		return append(dst, '}')
-	default:
-		return append(dst, v.Raw()...)
 	}
+	return leaf(dst, v)
 }
 
 // appendNumber prints a number as ECMAScript does (RFC 8785 section 3.2.2.3).
