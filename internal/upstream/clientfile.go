@@ -113,7 +113,7 @@ func serverNameOf(text string, taken map[string]bool) string {
 	cut := func(max int) string { return strings.TrimRight(name[:min(len(name), max)], "-") }
 	out := cut(maxServerName)
 	for i := 2; taken[strings.ToLower(out)]; i++ {
-		end := index(i)
+		end := formatIndex(i)
 		out = cut(maxServerName-len(end)) + end
 	}
 	return out

@@ -80,7 +80,7 @@ func byKey(items []Item) map[itemKey]Item {
 
 // changedMembers are the pinned members that two definitions have different.
 func changedMembers(a, b Item) (changed []string) {
-	before, after := read(a.Raw), read(b.Raw)
+	before, after := readChecked(a.Raw), readChecked(b.Raw)
 	for _, key := range pinnedKeys {
 		if !bytes.Equal(appendCanonical(nil, before.Get(key)), appendCanonical(nil, after.Get(key))) {
 			changed = append(changed, key)

@@ -151,11 +151,7 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 	}
 	arguments := v.Get("arguments")
 	if item.Kind == KindTool {
-		var declared []string
-		for name := range read(item.Raw).Get("inputSchema").Get("properties").Members() {
-			declared = append(declared, name.Text())
-		}
-		if err := checkCase(arguments, declared...); err != nil {
+		if err := checkArguments(readChecked(item.Raw).Get("inputSchema"), arguments); err != nil {
 			return nil, nil, invalid("%v.", err)
 		}
 	}
@@ -179,21 +175,6 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 		replace["requestState"] = document.AppendQuote(nil, plain)
 	}
 	return rewriteMembers(params, replace), bound, nil
-}
-
-// checkCase refuses a key that is a declared one but for case: servers differ in whether they
-// take it.
-func checkCase(v document.JSON, declared ...string) error {
-	for name := range v.Members() {
-		text := name.Text()
-		if slices.Contains(declared, text) {
-			continue
-		}
-		if i := slices.IndexFunc(declared, func(d string) bool { return strings.EqualFold(d, text) }); i >= 0 {
-			return fmt.Errorf("the key %s must be written %q", shortenKey(text), declared[i])
-		}
-	}
-	return nil
 }
 
 // call calls in a session that is there, or a new one. A session that the upstream has forgotten
@@ -249,7 +230,7 @@ func isTask(result json.RawMessage) bool {
 	if !bytes.Contains(result, []byte(`"task"`)) {
 		return false
 	}
-	v := read(result)
+	v := readChecked(result)
 	return v.Get("resultType").Is("task") || v.Get("task").Kind() == document.Object && v.Get("content").Kind() == 0
 }
 
@@ -274,14 +255,14 @@ func (s *server) ask(ctx context.Context, ses *session, req Request, item Item, 
 			req.Progress(params)
 		}
 	}
-	if req.Trace != "" && read(params).At("_meta", "traceparent").Kind() == 0 {
+	if req.Trace != "" && readChecked(params).At("_meta", "traceparent").Kind() == 0 {
 		more["traceparent"] = json.RawMessage(quoteJSON(req.Trace))
 	}
 	if ses.isModern() && req.Capabilities != nil {
 		more[mcp.MetaKeyClientCapabilities] = req.Capabilities
 	}
 	m := ses.message(mcp.MCPMethod(req.Method), ses.withMeta(params, more), id)
-	if ses.isModern() && bytes.Contains(item.Raw, []byte("x-mcp-header")) {
+	if ses.readsParamHeaders() && bytes.Contains(item.Raw, []byte("x-mcp-header")) {
 		var tool mcp.Tool
 		if err := json.Unmarshal(item.Raw, &tool); err == nil {
 			maps.Copy(m.headers, mcp.GenerateParamHeaders(&tool, m.params))

@@ -146,7 +146,7 @@ func rewriteMembers(raw json.RawMessage, replace map[string]json.RawMessage) jso
 		out = append(append(append(out, name...), ':'), value...)
 	}
 	seen := map[string]bool{}
-	for name, value := range read(raw).Members() {
+	for name, value := range readChecked(raw).Members() {
 		text := name.Text()
 		with, ours := replace[text]
 		switch seen[text] = true; {

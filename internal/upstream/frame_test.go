@@ -3,9 +3,12 @@ package upstream_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
@@ -105,6 +108,49 @@ func FuzzRewriteMembers(f *testing.F) {
 		}
 		if !bytes.Equal(after["name"], quoted) || after["gone"] != nil {
 			t.Errorf("%s became %s", raw, out)
+		}
+	})
+}
+
+// The first answer to a call is the answer: a second holds up no reader, and nothing is kept of it.
+func TestSecondAnswerIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers, waiting := upstream.Receive(`{"jsonrpc":"2.0","id":2,"result":{"n":0}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":1}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":2}}`)
+		if !slices.Equal(answers, []string{`{"n":1}`}) || waiting != 0 {
+			t.Errorf("answered %q, %d calls still wait", answers, waiting)
+		}
+	})
+}
+
+// Whoever judges the arguments of a call and a server that reads keys in any case read the same.
+func FuzzReadParams(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"x","arguments":{"text":"a","s":"b","in":{"text":"c"}}}`, `{"arguments":{"Text":"a"}}`, `{"argumentſ":{"text":"a"}}`, `{"arguments":{"s":"a","ſ":"b"}}`,
+		`{"arguments":{"text":"a","text":"b"}}`, `{"arguments":{"in":{"TEXT":"\ud800"}}}`, `{"arguments":[]}`, `{"Name":"y","arguments":{"\u0074ext":"a"}}`, "{\"arguments\":{\"text\":\"\xff\"}}",
+	} {
+		f.Add([]byte(seed))
+	}
+	definition := `{"name":"t","inputSchema":{"properties":{"text":{},"s":{},"in":{"properties":{"text":{}}}}}}`
+	f.Fuzz(func(t *testing.T, params []byte) {
+		sent, judged, err := upstream.ReadParams(params, []byte(definition))
+		if err != nil {
+			return
+		}
+		var server struct {
+			Name      any
+			Arguments struct {
+				Text, S any
+				In      struct{ Text any }
+			}
+		}
+		if err := json.Unmarshal(sent, &server); err != nil {
+			if _, other := errors.AsType[*json.UnmarshalTypeError](err); !other {
+				t.Fatalf("%q became %q: %v", params, sent, err)
+			}
+		}
+		got := []any{server.Name, server.Arguments.Text, server.Arguments.S, server.Arguments.In.Text}
+		if want := []any{"t", judged.Get("text").Any(), judged.Get("s").Any(), judged.At("in", "text").Any()}; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%q: judged are %q, the server reads %q", params, want, got)
 		}
 	})
 }

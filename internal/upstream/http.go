@@ -162,7 +162,7 @@ func (l *httpLink) readAnswer(response *http.Response, failed *linkError, id str
 
 // isForgotten reports whether an error says that the session is not known any more.
 func isForgotten(f frame) bool {
-	failure := read(f.failure) // absent in another frame
+	failure := readChecked(f.failure) // absent in another frame
 	return string(failure.Get("code").Raw()) == "-32001" && strings.Contains(strings.ToLower(failure.Get("message").Text()), "session")
 }
 

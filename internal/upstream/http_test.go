@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -180,8 +181,11 @@ func forgetful(t testing.TB, mode string, writes *atomic.Int64) string {
 		case "tools/list":
 			answer("result", `{"tools":[{"name":"write"}]}`)
 		case "tools/call":
-			first := calls.Add(1) == 1
+			n := calls.Add(1)
+			first := n == 1
 			switch {
+			case mode == "often" && n%2 == 1:
+				w.WriteHeader(http.StatusNotFound)
 			case first && mode == "404":
 				w.WriteHeader(http.StatusNotFound)
 			case first && mode == "400":
@@ -250,6 +254,136 @@ func TestForgottenSession(t *testing.T) {
 			}
 			if _, err := call(t.Context(), m, "web", "write", ""); err != nil {
 				t.Errorf("the next one: %v", err)
+			}
+		})
+	}
+}
+
+// A server over HTTP that misbehaves ends its own call with a code, in time.
+func TestHTTPNastyServer(t *testing.T) {
+	t.Parallel()
+	for mode, code := range map[string]upstream.Code{
+		"long": upstream.CodeProtocol, "long event": upstream.CodeProtocol, "other id": upstream.CodeProtocol, "no JSON": upstream.CodeProtocol,
+		"events without end": upstream.CodeTimeout, "hang": upstream.CodeTimeout, "twice": "",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var m struct {
+					ID     json.RawMessage
+					Method string
+				}
+				_ = json.NewDecoder(r.Body).Decode(&m)
+				answer := func(id, result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result) }
+				media := "application/json"
+				if strings.Contains(mode, "event") || mode == "twice" {
+					media = "text/event-stream"
+				}
+				if m.Method != "tools/call" {
+					media = "application/json"
+				}
+				w.Header().Set("Content-Type", media)
+				long := func() {
+					for range 200 {
+						if _, err := io.WriteString(w, strings.Repeat("x", 1<<20)); err != nil {
+							return // gavel has left
+						}
+					}
+				}
+				switch {
+				case m.Method == "initialize":
+					answer(string(m.ID), `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"n","version":"1"}}`)
+				case m.Method == "tools/list":
+					answer(string(m.ID), `{"tools":[{"name":"do"}]}`)
+				case m.Method != "tools/call":
+					w.WriteHeader(http.StatusAccepted)
+				case mode == "long":
+					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[],"x":"`, m.ID)
+					long()
+				case mode == "long event":
+					fmt.Fprint(w, "data: ")
+					long()
+					fmt.Fprint(w, "\n\n")
+				case mode == "other id":
+					answer("99", `{"content":[]}`)
+				case mode == "no JSON":
+					fmt.Fprint(w, "<html>")
+				case mode == "events without end":
+					for r.Context().Err() == nil {
+						fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n")
+						_ = http.NewResponseController(w).Flush()
+					}
+				case mode == "hang":
+					<-r.Context().Done()
+				case mode == "twice":
+					for i := range 2 {
+						fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":%d}}\n\n", m.ID, i)
+					}
+				}
+			}))
+			t.Cleanup(h.Close)
+			more := ""
+			if code == upstream.CodeTimeout {
+				more = ", callTimeout: 300ms"
+			}
+			m := open(t, "  web: "+over(h.URL, more), upstream.Options{Pins: pins(t, [3]string{"web", "tool", `{"name":"do"}`})})
+			reply, err := call(t.Context(), m, "web", "do", "")
+			if code != "" {
+				wantCode(t, err, code, true)
+			} else if err != nil || string(reply.Result) != `{"n":0}` {
+				t.Errorf("%s, %v", reply.Result, err)
+			}
+		})
+	}
+}
+
+// Of a tool whose schema names a header that must not be, a server that reads such headers gets no
+// call, and a client sees none: the tool is as if it did not exist. Others are not held up.
+func TestInvalidParamHeader(t *testing.T) {
+	t.Parallel()
+	for name, schema := range map[string]string{
+		"two of a name": `{"properties":{"a":{"type":"string","x-mcp-header":"Same"},"b":{"type":"string","x-mcp-header":"same"}}}`,
+		"no token":      `{"properties":{"a":{"type":"string","x-mcp-header":"A: b"}}}`,
+		"no primitive":  `{"properties":{"a":{"type":"object","x-mcp-header":"A"}}}`,
+		"no text":       `{"properties":{"a":{"type":"string","x-mcp-header":1}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var called atomic.Int64
+			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var m struct {
+					ID     json.RawMessage
+					Method string
+				}
+				_ = json.NewDecoder(r.Body).Decode(&m)
+				result := map[string]string{
+					"server/discover": `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`,
+					"initialize":      `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"h","version":"1"}}`,
+					"tools/list":      `{"tools":[{"name":"bad","inputSchema":` + schema + `},{"name":"good"}]}`,
+					"tools/call":      `{"content":[]}`,
+				}[m.Method]
+				if m.Method == "tools/call" {
+					called.Add(1)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, cmp.Or(result, "{}"))
+			}))
+			t.Cleanup(h.Close)
+			for protocol, want := range map[string]int{"initialize": 2, "2026-07-28": 1} { // an older server reads no such headers
+				m := open(t, "  web: "+over(h.URL, fmt.Sprintf(", protocol: %q", protocol)), upstream.Options{Pins: pins(t,
+					[3]string{"web", "tool", `{"name":"bad","inputSchema":` + schema + `}`}, [3]string{"web", "tool", `{"name":"good"}`})})
+				if r, err := m.Inspect(t.Context(), "web"); err != nil || len(r.Items) != want || r.Unreadable != 2-want {
+					t.Errorf("%s: %d items, %d unreadable, %v", protocol, len(r.Items), r.Unreadable, err)
+				}
+				_, err := call(t.Context(), m, "web", "bad", `{"arguments":{"a":"x","b":"y"}}`)
+				if (err == nil) != (want == 2) || want == 1 && called.Load() != 0 {
+					t.Errorf("%s: %v, %d calls", protocol, err, called.Load())
+				}
+				called.Store(0)
+				if _, err := call(t.Context(), m, "web", "good", ""); err != nil {
+					t.Errorf("%s: %v", protocol, err)
+				}
+				called.Store(0)
 			}
 		})
 	}

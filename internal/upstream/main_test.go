@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // fakeTools are what the fake server has. Each does what it is called.
 const fakeTools = `{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
 	`{"name":"hang"},{"name":"exit"},{"name":"twice"},{"name":"other"},{"name":"long"},{"name":"endless"},{"name":"progress"},{"name":"fork"},` +
-	`{"name":"floods"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"}`
+	`{"name":"floods"},{"name":"drowns"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"}`
 
 // edgeResult is at the edge of what JSON and MCP allow, white space included.
 const edgeResult = `{ "content":[{"type":"hologram","data":"<&>\u2028"}], "structuredContent":{"id":12345678901234567890,"f":1.0,"e":1e400}, "isError":false, "xExtra":{"keep":true} }`
@@ -129,7 +129,11 @@ func serve(mode string) int {
 				answer(`"`+id+`"`, edgeResult)
 				answer(id, `{"content":[]}`)
 			case "long":
-				fmt.Printf(`{"result":{"content":[{"type":"text","text":"%s"}]},"jsonrpc":"2.0","id":%s}`+"\n", strings.Repeat("x", 20<<20), id)
+				fmt.Print(`{"result":{"content":[{"type":"text","text":"`)
+				for range 200 {
+					fmt.Print(strings.Repeat("x", 1<<20))
+				}
+				fmt.Printf(`"}]},"jsonrpc":"2.0","id":%s}`+"\n", id)
 			case "endless":
 				for range 1024 {
 					fmt.Print(strings.Repeat("x", 1<<20))
@@ -153,6 +157,10 @@ func serve(mode string) int {
 					fmt.Fprint(os.Stderr, strings.Repeat("flood ", 1<<14))
 				}
 				answer(id, text("flooded"))
+			case "drowns":
+				for {
+					fmt.Fprint(os.Stderr, strings.Repeat("flood ", 1<<14))
+				}
 			case "noise":
 				fmt.Print("npm WARN\n\n{}\n[]\n{\"jsonrpc\":\"2.0\",\"id\":" + id + ",\"result\":{},\"error\":{}}\n")
 				answer(id, edgeResult)

@@ -127,7 +127,7 @@ func (c Config) checkPatterns(name string, s Server, pinned []Item) (faults docu
 				if near := document.Suggest(pattern, names); near != "" {
 					message += "; did you mean " + quoteJSON(near) + "?"
 				}
-				at := document.PointerOf("allow", index(i), group.key, index(j))
+				at := document.PointerOf("allow", formatIndex(i), group.key, formatIndex(j))
 				faults = append(faults, c.issue(name, string(at), message, pattern, group.key))
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -224,7 +225,12 @@ func TestPinsFile(t *testing.T) {
 
 func newTool(t testing.TB, name string) upstream.Item {
 	t.Helper()
-	item, err := upstream.NewItem("a", upstream.KindTool, json.RawMessage(`{"name":"`+name+`"}`))
+	return newItem(t, `{"name":"`+name+`"}`)
+}
+
+func newItem(t testing.TB, definition string) upstream.Item {
+	t.Helper()
+	item, err := upstream.NewItem("a", upstream.KindTool, json.RawMessage(definition))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,20 +278,61 @@ func TestPublicName(t *testing.T) {
 			t.Errorf("%q is %q, want %q", name, got, want)
 		}
 	}
-	rapid.Check(t, func(r *rapid.T) {
-		a, b := rapid.String().Draw(r, "a"), rapid.StringMatching(`[a-z]{40,80}`).Draw(r, "b")
-		for _, name := range []string{a, b} {
-			got := upstream.PublicName("up", upstream.KindTool, name)
-			if len(got) > 52 || !strings.HasPrefix(got, "up__") || strings.ContainsFunc(got, func(c rune) bool {
-				return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", c)
-			}) {
-				r.Fatalf("%q is %q", name, got)
-			}
+	rapid.Check(t, checkNames)
+}
+
+func FuzzPublicName(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkNames)) }
+
+// checkNames pins tools of two upstreams: each has a public name that every client takes and
+// that leads back to it, or they are refused together.
+func checkNames(r *rapid.T) {
+	server := rapid.SampledFrom([]string{"a", "abcdefghijklmnopqrstuvwx"})
+	name := rapid.OneOf(rapid.StringMatching(`[a_./]{1,2}`), rapid.StringMatching(`a{48}[ab]{1,2}`), rapid.String())
+	type pair struct{ server, name string }
+	var all []pair
+	pinned := upstream.NewPins()
+	byServer := map[string][]upstream.Item{}
+	for range 4 {
+		p := pair{server.Draw(r, "server"), name.Draw(r, "name")}
+		definition, err := json.Marshal(map[string]string{"name": p.name})
+		if err != nil {
+			r.Fatal(err)
 		}
-		if other := b + "y"; upstream.PublicName("up", upstream.KindTool, other) == upstream.PublicName("up", upstream.KindTool, b) {
-			r.Fatalf("%q and %q have one name", other, b)
+		item, err := upstream.NewItem(p.server, upstream.KindTool, definition)
+		if err != nil {
+			continue // no name that can be shown
 		}
-	})
+		p.name = item.Name // of which what is not UTF-8 is replaced
+		if !regexp.MustCompile(`^[a-zA-Z0-9_-]{1,52}$`).MatchString(item.Public) {
+			r.Fatalf("%q is %q", p.name, item.Public)
+		}
+		same := slices.ContainsFunc(byServer[p.server], func(i upstream.Item) bool { return i.Public == item.Public })
+		if twice := slices.ContainsFunc(byServer[p.server], func(i upstream.Item) bool { return i.Name == item.Name }); same && !twice && len(p.name) > 40 {
+			r.Fatalf("%q is %q, and so is another name", p.name, item.Public)
+		}
+		err = pinned.Set(p.server, append(byServer[p.server], item))
+		if same == (err == nil) {
+			r.Fatalf("%q beside %v: %v", p.name, byServer[p.server], err)
+		}
+		if err == nil {
+			byServer[p.server], all = append(byServer[p.server], item), append(all, p)
+		}
+	}
+	cfg := upstream.Config{Servers: map[string]upstream.Server{}}
+	for _, p := range all {
+		cfg.Servers[p.server] = upstream.Server{Command: []string{"x"}}
+	}
+	m, err := upstream.Open(cfg, upstream.Options{Pins: pinned})
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer m.Close()
+	for _, p := range all {
+		public := upstream.PublicName(p.server, upstream.KindTool, p.name)
+		if server, name, ok := m.Resolve(upstream.KindTool, public); !ok || server != p.server || name != p.name {
+			r.Fatalf("%q of %q is %q, which leads to %q of %q", p.name, p.server, public, name, server)
+		}
+	}
 }
 
 // A URI that a template gives says what it is, for patterns to hold.

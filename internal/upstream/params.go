@@ -1,11 +1,14 @@
 package upstream
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -24,7 +27,7 @@ func checkKeys(v document.JSON, fold bool) error {
 		}
 		folded := map[string]bool{}
 		for name, member := range v.Members() {
-			if key := strings.ToLower(name.Text()); fold && folded[key] {
+			if key := foldKey(name.Text()); fold && folded[key] {
 				return fmt.Errorf("two keys of one object differ in case only: %s", shortenKey(name.Text()))
 			} else if fold {
 				folded[key] = true
@@ -43,8 +46,124 @@ func checkKeys(v document.JSON, fold bool) error {
 	return nil
 }
 
-// read reads JSON that was checked before, and keeps its white space.
-func read(raw []byte) document.JSON {
+// foldKey is the same for all spellings of a key in which readers that do not look at case find it:
+// those of encoding/json take "\u017f" for s, too.
+func foldKey(key string) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			least = min(least, next)
+		}
+		return least
+	}, key)
+}
+
+// checkCase refuses a key that is a declared one but for case: servers differ in whether they
+// take it.
+func checkCase(v document.JSON, declared ...string) error {
+	folded := map[string]string{}
+	for _, name := range declared {
+		folded[foldKey(name)] = name
+	}
+	for name := range v.Members() {
+		text := name.Text()
+		if like, known := folded[foldKey(text)]; known && like != text && !slices.Contains(declared, text) {
+			return fmt.Errorf("the key %s must be written %q", shortenKey(text), like)
+		}
+	}
+	return nil
+}
+
+// checkArguments is checkCase for the arguments of a tool at every depth that its schema
+// describes, through items, alternatives and references inside it; not through patterns of names.
+func checkArguments(schema, arguments document.JSON) error {
+	c := caseCheck{root: schema, left: maxCompared}
+	return c.check(arguments, []document.JSON{schema})
+}
+
+// maxCompared bounds the parts of arguments times the parts of a schema that describe them.
+const maxCompared = 2_000_000
+
+type caseCheck struct {
+	root document.JSON
+	left int
+}
+
+func (c *caseCheck) check(v document.JSON, schemas []document.JSON) error {
+	if v.Kind() != document.Object && v.Kind() != document.Array {
+		return nil
+	}
+	schemas = c.expand(schemas)
+	if c.left -= 1 + len(schemas); c.left < 0 {
+		return errors.New("the arguments have more parts than can be compared with the schema of the tool")
+	}
+	if v.Kind() == document.Array {
+		for i, element := range v.Elements() {
+			var next []document.JSON
+			for _, s := range schemas {
+				next = append(next, s.Get("items"), s.At("prefixItems", formatIndex(i)), s.At("items", formatIndex(i)))
+			}
+			if err := c.check(element, next); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var declared []string
+	described := map[string][]document.JSON{}
+	for _, s := range schemas {
+		for name, property := range s.Get("properties").Members() {
+			declared = append(declared, name.Text())
+			described[name.Text()] = append(described[name.Text()], property)
+			c.left--
+		}
+	}
+	if err := checkCase(v, declared...); err != nil {
+		return err
+	}
+	for name, member := range v.Members() {
+		next := described[name.Text()]
+		if next == nil {
+			for _, s := range schemas {
+				next = append(next, s.Get("additionalProperties"))
+			}
+		}
+		if err := c.check(member, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expand adds to schemas of a value those that they apply to the same value.
+func (c *caseCheck) expand(schemas []document.JSON) (out []document.JSON) {
+	seen := map[*byte]bool{}
+	for len(schemas) > 0 {
+		s := schemas[0]
+		schemas = schemas[1:]
+		if s.Kind() != document.Object || seen[&s.Raw()[0]] {
+			continue
+		}
+		seen[&s.Raw()[0]] = true
+		out = append(out, s)
+		for _, key := range []string{"allOf", "anyOf", "oneOf"} {
+			schemas = append(schemas, listElements(s.Get(key))...)
+		}
+		schemas = append(schemas, s.Get("if"), s.Get("then"), s.Get("else"))
+		for _, dependent := range s.Get("dependentSchemas").Members() {
+			schemas = append(schemas, dependent)
+		}
+		if fragment, ok := strings.CutPrefix(s.Get("$ref").Text(), "#"); ok {
+			if pointer, err := url.PathUnescape(fragment); err == nil {
+				schemas = append(schemas, c.root.At(slices.Collect(document.Pointer(pointer).Tokens())...))
+			}
+		}
+	}
+	return out
+}
+
+// readChecked reads JSON that was checked before, and keeps its white space.
+func readChecked(raw []byte) document.JSON {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Lax: true, Spaced: true})
 	if err != nil {
 		return document.JSON{}
@@ -52,7 +171,7 @@ func read(raw []byte) document.JSON {
 	return v
 }
 
-// shortened is a key for a message.
+// shortenKey is a key for a message.
 func shortenKey(key string) string {
 	if len(key) > 64 {
 		key = strings.ToValidUTF8(key[:64], "") + "..."
@@ -60,6 +179,6 @@ func shortenKey(key string) string {
 	return fmt.Sprintf("%q", key)
 }
 
-func index(i int) string { return strconv.Itoa(i) }
+func formatIndex(i int) string { return strconv.Itoa(i) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -188,7 +188,7 @@ var pinnedKeys = []string{
 
 // Hash is the digest of what a pin is about, in canonical form.
 func (i Item) Hash() string {
-	v := read(i.Raw)
+	v := readChecked(i.Raw)
 	b := []byte{'{'}
 	for _, key := range pinnedKeys {
 		if member := v.Get(key); member.Kind() != 0 {

@@ -67,7 +67,7 @@ func (s *sealer) sealResult(result json.RawMessage, to []byte) json.RawMessage {
 	if !bytes.Contains(result, []byte(`"requestState"`)) {
 		return result
 	}
-	state := read(result).Get("requestState")
+	state := readChecked(result).Get("requestState")
 	if state.Kind() != document.String {
 		return result
 	}

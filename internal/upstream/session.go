@@ -64,7 +64,7 @@ func (s *session) receive(f frame) {
 	case f.id != "":
 		go s.respond(f) // the reader must not wait for the writer
 	case f.method == string(mcp.MethodNotificationProgress):
-		params := read(f.params)
+		params := readChecked(f.params)
 		s.mu.Lock()
 		p := s.pending[string(params.Get("progressToken").Raw())]
 		s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *session) withMeta(params json.RawMessage, more map[string]json.RawMessa
 		replace[mcp.MetaKeyClientCapabilities] = json.RawMessage(`{}`)
 	}
 	maps.Copy(replace, more)
-	meta := read(params).Get("_meta")
+	meta := readChecked(params).Get("_meta")
 	rewritten := rewriteMembers(meta.Raw(), replace)
 	if string(rewritten) == "{}" && meta.Kind() == 0 {
 		return params
@@ -203,9 +203,9 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params json
 	case err != nil:
 		return document.JSON{}, err
 	case f.failure != nil:
-		return document.JSON{}, &refusal{read(f.failure)}
+		return document.JSON{}, &refusal{readChecked(f.failure)}
 	}
-	v := read(f.result)
+	v := readChecked(f.result)
 	if v.Kind() != document.Object || checkKeys(v, false) != nil {
 		return document.JSON{}, &linkError{code: CodeProtocol, text: fmt.Sprintf("the answer to %s is not an object that reads in one way only", method)}
 	}
@@ -253,6 +253,16 @@ func listElements(v document.JSON) (out []document.JSON) {
 	return out
 }
 
+// readsParamHeaders reports whether the upstream wants arguments in headers too.
+func (s *session) readsParamHeaders() bool { return s.isModern() && s.server.URL != "" }
+
+// hasValidHeaders reports whether the headers that a tool names for its arguments can be sent as
+// MCP has them. A client must leave out a tool of which they cannot.
+func hasValidHeaders(item Item) bool {
+	var tool mcp.Tool
+	return item.Kind != KindTool || json.Unmarshal(item.Raw, &tool) != nil || mcp.ValidateParamHeaderAnnotations(&tool) == nil
+}
+
 func (s *session) initialize(ctx context.Context) error {
 	params := fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":%s}`, mcp.LATEST_LEGACY_PROTOCOL_VERSION, s.server.clientInfo())
 	v, err := s.request(ctx, mcp.MethodInitialize, json.RawMessage(params))
@@ -298,7 +308,7 @@ func (s *session) list(ctx context.Context, kind Kind) (items []Item, unreadable
 		}
 		for _, raw := range v.Get(how.member).Elements() {
 			item, err := newItem(s.server.name, kind, raw.Raw())
-			if err != nil {
+			if err != nil || s.readsParamHeaders() && !hasValidHeaders(item) {
 				unreadable++
 				continue
 			}

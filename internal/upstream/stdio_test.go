@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,7 +58,8 @@ func TestCallIsFaithful(t *testing.T) {
 	}
 }
 
-// A server that misbehaves ends its own call with a code, in time, and the next one is served.
+// A server that misbehaves ends its own call with a code, in time, and the next one is served; no
+// call of another server waits for it, and no process is left.
 func TestCallOfNastyServer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "started")
 	for tool, c := range map[string]struct {
@@ -69,19 +71,41 @@ func TestCallOfNastyServer(t *testing.T) {
 		"long":    {upstream.CodeProtocol, ""},
 		"endless": {upstream.CodeTimeout, ", callTimeout: 200ms"},
 		"fork":    {upstream.CodeLost, ""},
+		"drowns":  {upstream.CodeTimeout, ", callTimeout: 200ms"},
 		"task":    {upstream.CodeProtocol, ""},
 		"deaf":    {upstream.CodeTimeout, ", callTimeout: 200ms"},
 	} {
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
-			m := openFake(t, upstream.Options{}, [3]string{"a", "well=" + file + tool, c.more})
-			began := time.Now()
-			_, err := call(t.Context(), m, "a", tool, "")
-			wantCode(t, err, c.code, true)
-			if took := time.Since(began); took > 8*time.Second {
-				t.Errorf("took %s", took)
+			m := openFake(t, upstream.Options{}, [3]string{"a", "well=" + file + tool, c.more}, [3]string{"b", "well", ""})
+			if _, err := call(t.Context(), m, "b", "noise", ""); err != nil { // starts it
+				t.Fatal(err)
 			}
-			if tool != "deaf" && tool != "endless" { // which serve nothing after it
+			ended := make(chan struct{})
+			began := time.Now()
+			go func() {
+				defer close(ended)
+				_, err := call(t.Context(), m, "a", tool, "")
+				wantCode(t, err, c.code, true)
+				if took := time.Since(began); took > 8*time.Second {
+					t.Errorf("took %s", took)
+				}
+			}()
+			for others := 0; ; others++ {
+				if _, err := call(t.Context(), m, "b", "noise", ""); err != nil {
+					t.Errorf("a call of another server: %v", err)
+				}
+				select {
+				case <-ended:
+					if c.code == upstream.CodeTimeout && others == 0 {
+						t.Errorf("%d calls of another server were answered meanwhile", others)
+					}
+				default:
+					continue
+				}
+				break
+			}
+			if tool != "deaf" && tool != "endless" && tool != "drowns" { // which serve nothing after it
 				if _, err := call(t.Context(), m, "a", "noise", ""); err != nil {
 					t.Errorf("the next call: %v", err)
 				}
@@ -181,15 +205,23 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// Of twenty servers one hangs and one crashes at each start: no other is held up, nor any list,
-// and the one that crashes is started ever more rarely.
+// Of twenty servers one hangs, one crashes at each start and one forgets its session: no other is
+// held up, nor any list, the one that crashes is started ever more rarely, and of the forgetful
+// one every write that is reported as done was done, once.
 func TestOneOfTwenty(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "started")
-	servers := [][3]string{{"s0", "mute", ", connectTimeout: 3s"}, {"s1", "crash=" + file, ""}}
-	for i := 2; i < 20; i++ {
-		servers = append(servers, [3]string{fmt.Sprintf("s%d", i), "well", ""})
+	var writes, done atomic.Int64
+	text := "  s0: " + fake(t, "mute", ", connectTimeout: 3s") + "  s1: " + fake(t, "crash="+file, "") + "  web: " + over(forgetful(t, "often", &writes), "")
+	names := []string{"s0", "s1"}
+	for i := 2; i < 19; i++ {
+		names = append(names, fmt.Sprintf("s%d", i))
+		text += "  " + names[i] + ": " + fake(t, "well", "")
 	}
-	m := openFake(t, upstream.Options{}, servers...)
+	p := fakePins(t, names...)
+	if err := p.Set("web", []upstream.Item{newTool(t, "write")}); err != nil {
+		t.Fatal(err)
+	}
+	m := open(t, text, upstream.Options{Pins: p})
 	all := len(m.List(agent, upstream.KindTool))
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -200,7 +232,16 @@ func TestOneOfTwenty(t *testing.T) {
 		_, err := call(t.Context(), m, "s1", "echo", "")
 		wantCode(t, err, upstream.CodeUnavailable, false)
 	}
-	for i := 2; i < 20; i++ {
+	for range 20 {
+		wait.Go(func() {
+			if reply, err := call(t.Context(), m, "web", "write", ""); err == nil && strings.Contains(string(reply.Result), "done") {
+				done.Add(1)
+			} else if e, ok := errors.AsType[*upstream.Error](err); !ok || e.MayHaveRun {
+				t.Errorf("a write that was not done: %s %v", reply.Error, err)
+			}
+		})
+	}
+	for i := 2; i < 19; i++ {
 		wait.Go(func() {
 			if _, err := call(t.Context(), m, fmt.Sprintf("s%d", i), "twice", ""); err != nil {
 				t.Error(err)
@@ -216,6 +257,9 @@ func TestOneOfTwenty(t *testing.T) {
 		t.Errorf("%d of %d tools are listed, after %s", n, all, time.Since(began))
 	}
 	wait.Wait()
+	if done.Load() != writes.Load() || done.Load() == 0 {
+		t.Errorf("%d writes are reported as done, %d were done", done.Load(), writes.Load())
+	}
 	starts, err := os.ReadFile(file)
 	if n := strings.Count(string(starts), "\n"); err != nil || n > 5 {
 		t.Errorf("the one that crashes was started %d times", n)
@@ -238,16 +282,40 @@ func TestStandardErrorIsMasked(t *testing.T) {
 	}
 }
 
+// deepTool has a schema that declares keys everywhere.
+const deepTool = `{"name":"deep","inputSchema":{"type":"object","$defs":{"place":{"properties":{"path":{}}},"loop":{"$ref":"#/$defs/loop"}},"properties":{
+	"to":{"$ref":"#/$defs/place"},"list":{"type":"array","items":{"$ref":"#/$defs/place"}},"pair":{"prefixItems":[{"$ref":"#/%24defs/place"},{"properties":{"first":{}}}]},
+	"all":{"allOf":[{"properties":{"inner":{}}},{"anyOf":[{"oneOf":[{"properties":{"deep":{}}}]}]}],"if":{},"then":{"dependentSchemas":{"x":{"properties":{"cond":{}}}}}},
+	"env":{"type":"object","additionalProperties":true},"more":{"additionalProperties":{"$ref":"#/$defs/place"}},"self":{"$ref":"#"},"loop":{"$ref":"#/$defs/loop"}}}}`
+
 // Params that two readers could read differently reach no server.
 func TestParamsAreRefused(t *testing.T) {
-	m := openFake(t, upstream.Options{}, [3]string{"a", "crash", ""}) // it cannot be reached
+	p := fakePins(t, "a")
+	if err := p.Set("a", []upstream.Item{newItem(t, deepTool), newItem(t, `{"name":"echo","inputSchema":{"properties":{"text":{}}}}`)}); err != nil {
+		t.Fatal(err)
+	}
+	m := openFake(t, upstream.Options{Pins: p}, [3]string{"a", "crash", ""}) // it cannot be reached
 	for _, params := range []string{
 		`{"arguments":{"text":"a","text":"b"}}`, `{"arguments":{"text":"a","Text":"b"}}`, `{"arguments":{"Text":"b"}}`, `{"Arguments":{}}`,
 		"{\"arguments\":{\"text\":\"\xff\"}}", `{"arguments":{}`, `[]`, `{"task":{}}`, `{"requestState":"forged"}`, `{"arguments":{"a":[{"b":1,"B":2}]}}`,
 		`{"name":"a","name":"b"}`, `{"Name":"b"}`,
+		`{"argumentſ":{}}`, `{"arguments":{"s":1,"ſ":2}}`,
 	} {
 		_, err := call(t.Context(), m, "a", "echo", params)
 		wantCode(t, err, upstream.CodeInvalid, false)
+	}
+	for arguments, code := range map[string]upstream.Code{
+		`{"to":{"Path":1}}`: upstream.CodeInvalid, `{"to":{"path":1}}`: upstream.CodeUnavailable,
+		`{"list":[{},{"PATH":1}]}`: upstream.CodeInvalid, `{"pair":[{"path":1},{"First":1}]}`: upstream.CodeInvalid, `{"pair":[{"First":1}]}`: upstream.CodeUnavailable,
+		`{"all":{"Inner":1}}`: upstream.CodeInvalid, `{"all":{"Deep":1}}`: upstream.CodeInvalid, `{"all":{"Cond":1}}`: upstream.CodeInvalid,
+		`{"env":{"PATH":"x","To":{}}}`: upstream.CodeUnavailable, `{"env":{"x":{"tO":1}}}`: upstream.CodeUnavailable, `{"more":{"x":{"PAth":1}}}`: upstream.CodeInvalid,
+		`{"list":[` + strings.Repeat(`{},`, 700_000) + `{}]}`: upstream.CodeInvalid, // more than can be compared
+		`{"self":{"self":{"self":{"TO":1}}}}`:                 upstream.CodeInvalid, `{"self":{"self":{"loop":{"TO":1}}}}`: upstream.CodeUnavailable,
+	} {
+		_, err := call(t.Context(), m, "a", "deep", `{"arguments":`+arguments+`}`)
+		if e, ok := errors.AsType[*upstream.Error](err); !ok || e.Code != code {
+			t.Errorf("%.100s: %v, want %s", arguments, err, code)
+		}
 	}
 	_, err := m.Call(t.Context(), agent, upstream.Request{Upstream: "a", Method: "tools/list", Kind: upstream.KindTool, Name: "echo"})
 	wantCode(t, err, upstream.CodeInvalid, false)
