@@ -272,7 +272,9 @@ func overHTTP(t *testing.T, w *mcpwire.Wire) func(method, body string, headers .
 		endpoint.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: ann, Kind: auth.KindToken})))
 	}))
 	client := &http.Client{Transport: &http.Transport{}}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // what does not come by then never does
 	t.Cleanup(func() {
+		stop()
 		endpoint.EndStreams()
 		client.CloseIdleConnections()
 		s.Close()
@@ -280,7 +282,7 @@ func overHTTP(t *testing.T, w *mcpwire.Wire) func(method, body string, headers .
 	})
 	return func(method, body string, headers ...string) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, s.URL, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
