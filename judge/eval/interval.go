@@ -17,18 +17,7 @@ func ClopperPearson(k, n int, confidence float64) Interval {
 	return Interval{Low: lowerBound(float64(k), float64(n), tail), High: upperBound(float64(k), float64(n), tail)}
 }
 
-// UpperBound returns the exact one-sided upper bound of a rate of which k of n were
-// seen: with the confidence given the rate lies below it.
-func UpperBound(k, n int, confidence float64) float64 {
-	return upperBound(float64(k), float64(n), 1-confidence)
-}
-
-// LowerBound is the other side of UpperBound.
-func LowerBound(k, n int, confidence float64) float64 {
-	return lowerBound(float64(k), float64(n), 1-confidence)
-}
-
-// upperBound is the p at which k or fewer of n are as rare as tail. Neither has to be whole.
+// upperBound is the exact one-sided bound: the p at which k or fewer of n are as rare as tail. Neither has to be whole.
 func upperBound(k, n, tail float64) float64 {
 	if k >= n {
 		return 1

@@ -55,7 +55,7 @@ func TestApprovalsNeededPublished(t *testing.T) {
 			if got := ApprovalsNeeded(wrong, c.target, 0.95); got != want {
 				t.Errorf("ApprovalsNeeded(%d, %v): got %d, want %d", wrong, c.target, got, want)
 			}
-			if UpperBound(wrong, want, 0.95) > c.target || UpperBound(wrong, want-1, 0.95) <= c.target {
+			if exactUpperBound(wrong, want, 0.95) > c.target || exactUpperBound(wrong, want-1, 0.95) <= c.target {
 				t.Errorf("%d with %d wrong is not where the bound crosses %v", want, wrong, c.target)
 			}
 		}
@@ -83,7 +83,7 @@ func TestBoundsSolveTheBinomial(t *testing.T) {
 		n := rapid.IntRange(1, 300).Draw(t, "n")
 		k := rapid.IntRange(0, n).Draw(t, "k")
 		confidence := rapid.SampledFrom([]float64{0.8, 0.9, 0.95, 0.99}).Draw(t, "confidence")
-		if up := UpperBound(k, n, confidence); k < n {
+		if up := exactUpperBound(k, n, confidence); k < n {
 			if tail := binomialTail(k, n, up); math.Abs(tail-(1-confidence)) > 1e-9 {
 				t.Fatalf("at the upper bound %v of %d/%d the tail is %v", up, k, n, tail)
 			}
@@ -91,12 +91,12 @@ func TestBoundsSolveTheBinomial(t *testing.T) {
 			t.Fatalf("all of %d: upper %v", n, up)
 		}
 		if k == 0 {
-			if low := LowerBound(k, n, confidence); low != 0 {
+			if low := exactLowerBound(k, n, confidence); low != 0 {
 				t.Fatalf("none of %d: lower %v", n, low)
 			}
 			return
 		}
-		low := LowerBound(k, n, confidence)
+		low := exactLowerBound(k, n, confidence)
 		if tail := 1 - binomialTail(k-1, n, low); math.Abs(tail-(1-confidence)) > 1e-9 {
 			t.Fatalf("at the lower bound %v of %d/%d the tail is %v", low, k, n, tail)
 		}
@@ -109,7 +109,7 @@ func TestUpperBoundCovers(t *testing.T) {
 	for _, n := range []int{1, 5, 20, 60, 150} {
 		bounds := make([]float64, n+1)
 		for k := range bounds {
-			bounds[k] = UpperBound(k, n, 0.95)
+			bounds[k] = exactUpperBound(k, n, 0.95)
 		}
 		for p := 0.005; p < 1; p += 0.005 {
 			missed := 0.0
@@ -146,11 +146,11 @@ func TestIntervalProperties(t *testing.T) {
 		if math.Abs(mirror.Low-(1-r.High)) > 1e-9 || math.Abs(mirror.High-(1-r.Low)) > 1e-9 {
 			t.Fatalf("%d/%d is no mirror of its opposite", k, n)
 		}
-		if more := UpperBound(k, n+1, 0.95); more > r.Upper {
+		if more := exactUpperBound(k, n+1, 0.95); more > r.Upper {
 			t.Fatalf("one more right one raised the bound of %d/%d from %v to %v", k, n, r.Upper, more)
 		}
 		if k < n {
-			if worse := UpperBound(k+1, n, 0.95); worse < r.Upper {
+			if worse := exactUpperBound(k+1, n, 0.95); worse < r.Upper {
 				t.Fatalf("one more wrong one lowered the bound of %d/%d", k, n)
 			}
 		}
@@ -158,6 +158,17 @@ func TestIntervalProperties(t *testing.T) {
 			t.Fatalf("Wilson of %d/%d: %+v", k, n, w)
 		}
 	})
+}
+
+// exactUpperBound returns the exact one-sided upper bound of a rate of which k of n were
+// seen: with the confidence given the rate lies below it.
+func exactUpperBound(k, n int, confidence float64) float64 {
+	return upperBound(float64(k), float64(n), 1-confidence)
+}
+
+// exactLowerBound is the other side of exactUpperBound.
+func exactLowerBound(k, n int, confidence float64) float64 {
+	return lowerBound(float64(k), float64(n), 1-confidence)
 }
 
 // Wilson returns the score interval (Wilson 1927): shorter than ClopperPearson, and

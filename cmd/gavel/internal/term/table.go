@@ -39,7 +39,7 @@ var outcomeColumns = []string{"OUTCOME", "SAYS", "STATUS"}
 // returns their headings. A width of 0 has room for all.
 func omitColumns(rows [][]string, width int, spare []string) (_ [][]string, left []string) {
 	for _, head := range spare {
-		widths, words := measure(rows)
+		widths, words := measureColumns(rows)
 		if _, fit := narrowColumns(widths, words, width); fit || width == 0 {
 			break
 		}
@@ -53,8 +53,8 @@ func omitColumns(rows [][]string, width int, spare []string) (_ [][]string, left
 	return rows, left
 }
 
-// measure returns the width of the longest cell and of the longest word of each column.
-func measure(rows [][]string) (widths, words []int) {
+// measureColumns returns the width of the longest cell and of the longest word of each column.
+func measureColumns(rows [][]string) (widths, words []int) {
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(widths) {
@@ -90,7 +90,7 @@ func layOut(rows [][]string, width int, style func(string) string) string {
 		w.AppendRow(cells)
 	}
 	if width > 0 {
-		widths, words := measure(rows)
+		widths, words := measureColumns(rows)
 		w.SetColumnConfigs(wrapColumns(widths, words, width))
 	}
 	return w.Render() + "\n"
