@@ -92,7 +92,7 @@ func TestTuneSays(t *testing.T) {
 				t.Errorf("threshold %v, want %v", got.Threshold, c.threshold)
 			}
 			for _, p := range got.Prospects {
-				if UpperBound(got.Risk.K, got.Risk.N+p.NoneWrong, 0.95) > p.Risk && got.Groups == got.Risk.N {
+				if exactUpperBound(got.Risk.K, got.Risk.N+p.NoneWrong, 0.95) > p.Risk && got.Groups == got.Risk.N {
 					t.Errorf("%d more approvals do not show %v", p.NoneWrong, p.Risk)
 				}
 				if (p.AsSeen != nil) != (*got.Risk.Value < p.Risk) {
