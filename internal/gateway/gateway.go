@@ -143,13 +143,30 @@ func (g *Gateway) Ask(ctx context.Context, p engine.Principal, r mcpwire.Request
 	relay := newRelay(ctx, meta.Get("progressToken"))
 	reply, err := door.Call(ctx, p, upstream.Request{
 		Upstream: server, Method: r.Method, Kind: upstream.Kind(r.Kind), Name: name, Params: r.Params,
-		Progress: relay.progress(), Trace: meta.Get("traceparent").Text(),
+		Progress: relay.progress(), Trace: meta.Get("traceparent").Text(), Capabilities: askable(ctx, meta),
 	})
 	relay.finish()
 	if err != nil {
 		return g.explain(ctx, r, server, err)
 	}
 	return mcpwire.Reply{Result: prefixURIs(server, r.Kind, reply.Result), Error: reply.Error}, nil
+}
+
+// metaCapabilities is the member of _meta in which a client declares what it can do.
+const metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+
+// askable is what a client of 2026-07-28 can be asked for, as it declares it with each request; nil
+// of an older client, which no result can ask.
+func askable(ctx context.Context, meta document.JSON) json.RawMessage {
+	if !mcpwire.ClientOf(ctx).Modern {
+		return nil
+	}
+	return meta.Get(metaCapabilities).Edit(func(name string, declared document.JSON) json.RawMessage {
+		if name == "elicitation" || name == "sampling" || name == "roots" {
+			return declared.Raw()
+		}
+		return nil
+	})
 }
 
 // The codes of JSON-RPC for what did not come from another server.
@@ -194,7 +211,7 @@ func (g *Gateway) explain(ctx context.Context, r mcpwire.Request, server string,
 		Code: string(e.Code), Message: e.Message, Hint: e.Hint, MayHaveRun: e.MayHaveRun, RetryAfterMs: document.Milliseconds(e.RetryAfter),
 		Retryable: slices.Contains(retryable, e.Code) && !e.MayHaveRun,
 	}
-	if r.Kind != mcpwire.Tool {
+	if r.Kind != mcpwire.Tool || errors.Is(e, upstream.ErrState) { // no model wrote a requestState
 		code := rpcInternalError
 		if e.Code == upstream.CodeInvalid {
 			code = rpcInvalidParams

@@ -190,6 +190,7 @@ func TestFailures(t *testing.T) {
 		{t.Context(), mcpwire.Tool, lost, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_lost\",\"message\":\"It ended.\",\"hint\":\"Look.\",\"retryable\":false,\"mayHaveRun\":true}}"}],"isError":true}`},
 		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeBusy, Message: "Busy."}, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_busy\",\"message\":\"Busy.\",\"retryable\":true}}"}],"isError":true}`},
 		{t.Context(), mcpwire.Prompt, &upstream.Error{Code: upstream.CodeInvalid, Message: "Bad."}, `{"code":-32602,"message":"Bad.","data":{"code":"invalid_argument","message":"Bad.","retryable":false}}`},
+		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeInvalid, Message: "Old.", Err: upstream.ErrState}, `{"code":-32602,"message":"Old.","data":{"code":"invalid_argument"`},
 		{t.Context(), mcpwire.Prompt, lost, `{"code":-32603,"message":"It ended. Look.","data":{"code":"upstream_lost","message":"It ended.","hint":"Look.","retryable":false,"mayHaveRun":true}}`},
 		{cancelled, mcpwire.Tool, context.Canceled, `{\"code\":\"cancelled\"`},
 		{t.Context(), mcpwire.Tool, errors.New("a defect"), `a defect`},
@@ -298,6 +299,28 @@ func TestProgress(t *testing.T) {
 		send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__a"}}`)
 	}
 	next()
+}
+
+// A server may ask what the client of this request can be asked for, and an older client nothing.
+func TestCapabilities(t *testing.T) {
+	t.Parallel()
+	d, declared := newDoor(), make(chan string, 1)
+	d.call = func(_ context.Context, r upstream.Request) (upstream.Reply, error) {
+		declared <- string(r.Capabilities)
+		return upstream.Reply{Result: json.RawMessage(`{"content":[]}`)}, nil
+	}
+	send, next := serve(t, newGateway(d))
+	const meta = `"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}},"extensions":{"x":{}}}`
+	for more, want := range map[string]string{
+		``: ``,
+		`,"io.modelcontextprotocol/protocolVersion":"2026-07-28"`: `{"elicitation":{"form":{}}}`,
+	} {
+		send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__a","_meta":{` + meta + more + `}}}`)
+		next()
+		if got := <-declared; got != want {
+			t.Errorf("with %q the server gets %s", more, got)
+		}
+	}
 }
 
 // A cancelled call ends at the server, and is not answered.

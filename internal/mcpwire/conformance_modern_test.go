@@ -102,7 +102,7 @@ func (f *fixtures) addRounds() {
 		return nil, errForgedState()
 	})
 	round(f, "capabilities", func(ctx context.Context, _ toolParams) (*mcp.CallToolResult, error) {
-		b, can := server.NewInputRequestBuilder(""), server.RequestProtocolInfoFromContext(ctx).ClientCapabilities
+		b, can := server.NewInputRequestBuilder(""), mcpwire.ClientOf(ctx).Capabilities
 		if can.Elicitation != nil {
 			b = b.Elicit("user_name", asks("What is your name?", "name", "string"))
 		}

@@ -182,6 +182,7 @@ var (
 	errAskedEnough = errors.New("too many questions wait already")
 	errNoAnswer    = errors.New("the client answered with an error")
 	errAskEnded    = errors.New("the client is gone")
+	errMayNotAsk   = errors.New("servers send no requests in 2026-07-28")
 )
 
 // asker sends requests to one client, and hands the answers to the calls that wait for them.
@@ -197,12 +198,15 @@ func newAsker() *asker {
 	return &asker{waiting: map[string]chan json.RawMessage{}, ended: make(chan struct{})}
 }
 
-// Ask asks the client of a request, in the eras in which servers may, and returns its
-// result. A question that is given up is cancelled.
+// Ask asks the client of a request and returns its result. It is an error in 2026-07-28, where
+// servers may not. A question that is given up is cancelled.
 func Ask(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	r := requestOf(ctx)
-	if r == nil {
+	switch {
+	case r == nil:
 		return nil, errAskEnded
+	case r.modern:
+		return nil, errMayNotAsk
 	}
 	id, reply, err := r.asks.open()
 	if err != nil {

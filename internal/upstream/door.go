@@ -170,7 +170,7 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 	if state := v.Get("requestState"); state.Kind() != 0 {
 		plain, err := m.sealer.open(state.Text(), bound)
 		if err != nil {
-			return nil, nil, invalid("%v.", err)
+			return nil, nil, &Error{Code: CodeInvalid, Upstream: req.Upstream, Hint: "Ask again without it.", Message: "The requestState is not one that gavel issued for these arguments, or gavel was restarted.", Err: err}
 		}
 		replace["requestState"] = document.AppendQuote(nil, plain)
 	}
@@ -211,6 +211,8 @@ func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, 
 		if req.Method != string(mcp.MethodToolsCall) { // a tool may have done something first
 			return Reply{}, &linkError{code: CodeUnavailable, text: "the server no longer knows the session", forgotten: true}
 		}
+	case req.Capabilities == nil && isQuestion(f.result):
+		return Reply{}, &linkError{code: CodeProtocol, text: "the server asks for input, and the client cannot be asked", mayHaveRun: true}
 	case isTask(f.result):
 		return Reply{}, &linkError{code: CodeProtocol, text: "the server answered with a task, which gavel does not offer", mayHaveRun: true}
 	}
@@ -223,6 +225,11 @@ func (s *server) noteForgotten(ses *session, err error) error {
 		s.forget(ses)
 	}
 	return err
+}
+
+// isQuestion reports whether a result asks the client for input.
+func isQuestion(result json.RawMessage) bool {
+	return bytes.Contains(result, []byte(`"input_required"`)) && readChecked(result).Get("resultType").Is("input_required")
 }
 
 // isTask reports whether a result is a promise of one.

@@ -145,6 +145,8 @@ func TestRequestStateIsSealed(t *testing.T) {
 	if err != nil || json.Unmarshal(reply.Result, &result) != nil || result.ResultType != "input_required" || result.RequestState == "" || strings.Contains(result.RequestState, "own state") {
 		t.Fatalf("%s %s, %v", reply.Result, reply.Error, err)
 	}
+	_, err = m.Call(t.Context(), agent, upstream.Request{Upstream: "web", Method: "tools/call", Kind: upstream.KindTool, Name: "ask", Params: json.RawMessage(`{"arguments":{"a":1}}`)})
+	wantCode(t, err, upstream.CodeProtocol, true) // nobody can be asked
 	again := fmt.Sprintf(`{"arguments":{"a":1},"inputResponses":{"q":{"action":"accept","content":{}}},"requestState":%q}`, result.RequestState)
 	for _, c := range []struct {
 		p            engine.Principal

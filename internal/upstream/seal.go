@@ -48,16 +48,17 @@ func (s *sealer) seal(state string, to []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 
-var errState = errors.New("the requestState is not one that gavel handed out for these arguments, or gavel was restarted")
+// ErrState is the cause of an Error about a requestState.
+var ErrState = errors.New("invalid requestState")
 
 func (s *sealer) open(sealed string, to []byte) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil {
-		return "", errState
+		return "", ErrState
 	}
 	state, err := s.aead.Open(nil, nil, raw, to)
 	if err != nil {
-		return "", errState
+		return "", ErrState
 	}
 	return string(state), nil
 }
