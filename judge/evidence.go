@@ -19,15 +19,18 @@ type EvidenceRequest struct {
 	// Caller is the principal that calls; fetches are accounted to it. The Pipeline fills
 	// it in.
 	Caller string
-	// Source names what an operator declared: a command, an address.
+	// Principal asked for the move, in Role: what is fetched on somebody's behalf is fetched on its.
+	// The Pipeline fills them in.
+	Principal, Role string
+	// Source names what an operator declared: a command, an address, a tool.
 	Source string
-	// Arguments is a JSON object of strings, numbers and booleans, never nil. Which
+	// Arguments is a JSON object, never nil. Which
 	// field each comes from is the definition's to say, what stands in it may be an
 	// agent's.
 	Arguments json.RawMessage
 	// MaskedArguments is the same with every sensitive value replaced.
 	MaskedArguments json.RawMessage
-	// Missing are the arguments whose field is not there or no scalar; with any, nothing
+	// Missing are the arguments whose field is not there or null, or no part of a text; with any, nothing
 	// is fetched.
 	Missing []string
 	// Unproven says that arguments come from a context that only the caller vouches for;

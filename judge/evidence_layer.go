@@ -103,7 +103,7 @@ func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 		e.Failure, e.Detail = FailureNotConfigured, "No source of evidence is configured."
 		return e, nil
 	}
-	r.Caller = c.caller()
+	r.Caller, r.Principal, r.Role = c.caller(), c.Principal, c.Role
 	begun := l.clock()
 	found, err := l.fetcher.Fetch(ctx, r, c.Precheck)
 	e.Took = max(l.clock().Sub(begun), 0)

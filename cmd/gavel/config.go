@@ -278,7 +278,7 @@ func checkConfig(path string) error {
 	if _, err := config.Load(path); err != nil {
 		return badConfig(err)
 	}
-	manager, err := openEvidence(path)
+	manager, err := openEvidence(path, nil)
 	if err == nil {
 		manager.Close()
 	}
@@ -391,12 +391,13 @@ type configFlag struct {
 }
 
 // open reads the configuration file; without one the result is nil. Nothing is
-// fetched. What would fail if it were fetched now is logged.
-func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
+// fetched. What would fail if it were fetched now is logged. A nil gateway is opened where a
+// source is first fetched from it.
+func (f configFlag) open(log *slog.Logger, gateway *embed.Gateway) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	manager, err := openEvidence(f.Config)
+	manager, err := openEvidence(f.Config, gateway)
 	if err != nil {
 		return nil, err
 	}
@@ -407,8 +408,8 @@ func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
 	return manager, nil
 }
 
-func openEvidence(path string) (*embed.Fetcher, error) {
-	declared, err := embed.OpenFetcher(path, thisProgram())
+func openEvidence(path string, gateway *embed.Gateway) (*embed.Fetcher, error) {
+	declared, err := embed.OpenFetcher(path, embed.FetcherConfig{Watcher: thisProgram(), Gateway: gateway})
 	if err != nil {
 		return nil, badConfig(err)
 	}

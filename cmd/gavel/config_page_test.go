@@ -86,7 +86,7 @@ a running server has read the changed file; the others at the next start.
 
 ## evidence
 
-Sources of evidence: [Evidence](../evidence.md).
+Sources of evidence (commands, addresses, and tools of the servers under `+"`upstreams`"+`): [Evidence](../evidence.md#the-sources-file).
 
 ## upstreams
 

@@ -73,25 +73,29 @@ func (f configFlag) declared(log *slog.Logger) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
 	}
-	return f.open(log)
+	return f.open(log, nil)
 }
 
 type evidenceFetchCmd struct {
-	Source   string   `arg:"" name:"source" help:"The source's name."`
-	Args     []string `name:"arg" sep:"none" placeholder:"NAME=VALUE" help:"An argument. Repeatable."`
-	ReadOnly bool     `name:"read-only" help:"Fetch as a pre-check does: only from a source that is marked readOnly."`
-	JSON     bool     `name:"json" help:"Print JSON."`
+	Source    string   `arg:"" name:"source" help:"The source's name."`
+	Args      []string `name:"arg" sep:"none" placeholder:"NAME=VALUE" help:"An argument: a text, or JSON with NAME:=VALUE. Repeatable."`
+	ReadOnly  bool     `name:"read-only" help:"Fetch as a pre-check does: only from a source that is marked readOnly."`
+	Role      string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"Whose rights a tool of another server is called with: agent (the default), reviewer, operator or auditor."`
+	Principal string   `name:"principal" placeholder:"ID" help:"The principal of that role. Default: local: and the role."`
+	JSON      bool     `name:"json" help:"Print JSON."`
 	configFlag
 }
 
 func (evidenceFetchCmd) Help() string {
-	return `The source is really asked: a command runs. Nothing is recorded. The digest is the one
-that a decision would record.
+	return `The source is really asked: a command runs, a tool is called. Nothing is recorded. The digest
+is the one that a decision would record. Values of --arg are texts; := in place of = takes JSON
+(--arg 'limit:=5'), for tools.
 
 Examples:
 
     gavel evidence fetch tests --config gavel.yaml
     gavel evidence fetch ticket --arg id=OPS-12 --config gavel.yaml --json | jq .content
+    gavel evidence fetch issue --arg number:=12 --principal agent:release --config gavel.yaml
 
 Exit codes: 0 fetched (whatever a command's exit code is: that is evidence), 1 it could not
 be had, 2 wrong usage, 3 could not find out.`
@@ -125,6 +129,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	began := time.Now()
 	got, err := declared.Fetch(ctx, judge.EvidenceRequest{
 		Name: "evidence", Source: c.Source, Arguments: arguments, Required: true,
+		Principal: cmp.Or(c.Principal, "local:"+c.Role), Role: c.Role,
 	}, c.ReadOnly)
 	if err != nil {
 		return term.UnknownErrorf("try again", "nothing can be said of %s: %w", c.Source, err)
@@ -141,18 +146,24 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(r.Failure == ""))
 }
 
-// arguments are those of the command line; all are texts, as in a command's argv.
+// arguments are those of the command line: texts, as in a command's argv, or JSON.
 func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
-	given := map[string]string{}
+	given := map[string]any{}
 	for _, pair := range c.Args {
 		name, value, ok := strings.Cut(pair, "=")
+		name, isJSON := strings.CutSuffix(name, ":")
 		switch _, twice := given[name]; {
 		case !ok || name == "":
 			return nil, term.UsageErrorf("", "--arg is NAME=VALUE, not %q", pair)
 		case twice:
 			return nil, term.UsageErrorf("", "--arg %s is given twice", name)
+		case isJSON && document.CheckJSON([]byte(value), document.Limits{}) != nil:
+			return nil, term.UsageErrorf("write --arg "+name+"=VALUE for a text", "--arg %s:= takes JSON, and %q is none", name, value)
+		case isJSON:
+			given[name] = json.RawMessage(value)
+		default:
+			given[name] = value
 		}
-		given[name] = value
 	}
 	raw, err := json.Marshal(given)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // Behind gavel is another gavel.
@@ -137,6 +138,44 @@ func TestChangedUpstreams(t *testing.T) {
 			if strings.Contains(c.said, "taken over") {
 				t.Errorf("%s: no change is announced", c.name)
 			}
+		}
+	}
+}
+
+// Evidence comes from the upstreams that are in force, and keeps what it needs from being taken away.
+func TestEvidenceFromChangedUpstreams(t *testing.T) {
+	t.Parallel()
+	const source = gavelBehind + "evidence: {sources: {flows: {upstream: {server: inner, tool: workflow.list}, readOnly: true}}}\n"
+	path := putPinned(t, source)
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	g, err := configFlag{Config: path}.openGateway(logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	sources, err := configFlag{Config: path}.open(logger, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sources.Close()
+	w := newGatewayWatch(logger, g, path)
+	for _, c := range []struct {
+		name, text, said string
+		want             judge.EvidenceFailure
+	}{
+		{"as it began", source, "", ""},
+		{"for others only", strings.Replace(source, "{tools", "{roles: [operator], tools", 1), "upstreams are taken over", judge.FailureRefused},
+		{"for all again", source, "upstreams are taken over", ""},
+		{"without the tool", strings.Replace(source, `, "workflow.li*"`, "", 1), `no rule of \"inner\" allows the tool \"workflow.list\"`, ""},
+		{"without the server", source[strings.Index(source, "evidence"):], `declares no server \"inner\"`, ""},
+	} {
+		log.Reset()
+		put(t, path, c.text)
+		w.look(t.Context(), true)
+		f, err := sources.Fetch(t.Context(), judge.EvidenceRequest{Source: "flows", Principal: "local:agent", Role: "agent"}, true)
+		if err != nil || f.Failure != c.want || !strings.Contains(log.String(), c.said) {
+			t.Errorf("%s: %+v, %v, %s", c.name, f, err, log.String())
 		}
 	}
 }

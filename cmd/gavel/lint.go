@@ -64,7 +64,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	declared, err := c.configFlag.open(con.log)
+	declared, err := c.configFlag.open(con.log, nil)
 	if err != nil {
 		return err
 	}

@@ -226,7 +226,7 @@ func (r resolving) open(ctx context.Context, con *console, who engine.Principal,
 		}
 		return r.placeFlags.open(ctx, con, openForWriting)
 	}
-	declared, err := config.open(con.log)
+	declared, err := config.open(con.log, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -53,8 +53,8 @@ type equipment struct {
 // Close ends what is told, and asked of models and sources.
 func (e equipment) Close() error {
 	e.notifier.Close()
-	e.gateway.Close()
 	e.sources.Close()
+	e.gateway.Close()
 	return e.model.Close()
 }
 
@@ -109,7 +109,7 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 	if with.model, err = f.modelFlags.open(con.log); err != nil {
 		return nil, err
 	}
-	if with.sources, err = f.configFlag.open(con.log); err != nil {
+	if with.sources, err = f.configFlag.open(con.log, with.gateway); err != nil {
 		return nil, err
 	}
 	if with.anchors, err = f.signer(con.log, path); err != nil {

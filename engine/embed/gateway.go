@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
@@ -47,14 +48,19 @@ func (g *Gateway) Load(file string) error {
 	if err != nil {
 		return err
 	}
-	declared, err := upstream.ParseConfig(f.Section(config.SectionUpstreams))
+	declared, pins, err := readUpstreams(f)
 	if err != nil {
 		return err
 	}
-	opts := g.opts
-	if opts.Pins, err = upstream.LoadPins(upstream.PinsPath(file)); err != nil {
+	sources, err := evidence.ParseConfig(f.Section(config.SectionEvidence))
+	if err != nil {
 		return err
 	}
+	if err := sources.CheckUpstreams(declared, pins); err != nil {
+		return err
+	}
+	opts := g.opts
+	opts.Pins = pins
 	door, err := upstream.Open(declared, opts)
 	if err != nil {
 		return err
@@ -71,19 +77,28 @@ func (g *Gateway) Load(file string) error {
 	return nil
 }
 
-// Upstreams are the names of the servers.
-func (g *Gateway) Upstreams() []string {
+// readUpstreams reads what a configuration file declares, and the pins next to it.
+func readUpstreams(f *config.File) (declared upstream.Config, pins *upstream.Pins, err error) {
+	if declared, err = upstream.ParseConfig(f.Section(config.SectionUpstreams)); err != nil {
+		return declared, nil, err
+	}
+	pins, err = upstream.LoadPins(upstream.PinsPath(f.Path()))
+	return declared, pins, err
+}
+
+// current is the door in force.
+func (g *Gateway) current() *upstream.Manager {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.door.Upstreams()
+	return g.door
 }
+
+// Upstreams are the names of the servers.
+func (g *Gateway) Upstreams() []string { return g.current().Upstreams() }
 
 // Close ends every session with a server. A nil Gateway has none.
 func (g *Gateway) Close() {
-	if g == nil {
-		return
+	if g != nil {
+		g.current().Close()
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.door.Close()
 }

@@ -30,11 +30,16 @@ type Evidence struct {
 
 // Argument is one argument of a request to a source.
 type Argument struct {
-	Name string
-	// Literal is a JSON scalar as it was written, nil where fields are referred to.
-	Literal json.RawMessage
-	// parts are texts and references by turns.
-	parts []argumentPart
+	Name  string
+	value argumentValue
+}
+
+// argumentValue is a JSON value in which texts may refer to fields: one of its parts is set.
+type argumentValue struct {
+	literal json.RawMessage // as it was written
+	parts   []argumentPart  // texts and references by turns
+	members []Argument      // of an object
+	items   []argumentValue // of an array
 }
 
 type argumentPart struct {
@@ -64,14 +69,19 @@ var (
 )
 
 // References returns the fields that the arguments use.
-func (e Evidence) References() []Reference {
-	var out []Reference
-	for _, a := range e.Arguments {
-		for _, p := range a.parts {
-			if p.ref != nil {
-				out = append(out, *p.ref)
-			}
+func (e Evidence) References() []Reference { return argumentValue{members: e.Arguments}.references() }
+
+func (v argumentValue) references() (out []Reference) {
+	for _, p := range v.parts {
+		if p.ref != nil {
+			out = append(out, *p.ref)
 		}
+	}
+	for _, m := range v.members {
+		out = append(out, m.value.references()...)
+	}
+	for _, item := range v.items {
+		out = append(out, item.references()...)
 	}
 	return out
 }
@@ -91,40 +101,56 @@ func (e Evidence) buildRequest(c *judge.Case) judge.EvidenceRequest {
 	return r
 }
 
-// fillArguments returns the arguments as a JSON object, and the names of those whose
-// field is absent, null or not a scalar.
+// fillArguments returns the arguments as a JSON object, and the names of those that refer to
+// a field that is absent or null, or of which a text cannot be made.
 func (e Evidence) fillArguments(data, context document.JSON) (json.RawMessage, []string) {
 	var missing []string
-	var b strings.Builder
-	b.WriteByte('{')
-	first := true
+	out := []byte{'{'}
 	for _, a := range e.Arguments {
-		value, ok := a.resolveValue(data, context)
+		next, ok := a.append(out, data, context)
 		if !ok {
 			missing = append(missing, a.Name)
 			continue
 		}
-		if !first {
-			b.WriteByte(',')
-		}
-		first = false
-		name, _ := json.Marshal(a.Name) // a string is always encoded
-		b.Write(name)
-		b.WriteByte(':')
-		b.Write(value)
+		out = next
 	}
-	b.WriteByte('}')
-	return json.RawMessage(b.String()), missing
+	return append(out, '}'), missing
 }
 
-// resolveValue returns the argument's value: a single reference keeps the type of its field,
-// text around it makes a string.
-func (a Argument) resolveValue(data, context document.JSON) (json.RawMessage, bool) {
-	if a.Literal != nil {
-		return a.Literal, true
+// append writes the argument as a member of an object.
+func (a Argument) append(dst []byte, data, context document.JSON) ([]byte, bool) {
+	if dst[len(dst)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	return a.value.append(append(document.AppendQuote(dst, a.Name), ':'), data, context)
+}
+
+// append writes the value: a single reference keeps the type of its field, text around it makes
+// a string.
+func (v argumentValue) append(dst []byte, data, context document.JSON) (_ []byte, ok bool) {
+	switch {
+	case v.literal != nil:
+		return append(dst, v.literal...), true
+	case v.members != nil:
+		dst, ok = append(dst, '{'), true
+		for i := 0; ok && i < len(v.members); i++ {
+			dst, ok = v.members[i].append(dst, data, context)
+		}
+		return append(dst, '}'), ok
+	case v.items != nil:
+		dst = append(dst, '[')
+		for i, item := range v.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, ok = item.append(dst, data, context); !ok {
+				return nil, false
+			}
+		}
+		return append(dst, ']'), true
 	}
 	var text strings.Builder
-	for _, p := range a.parts {
+	for _, p := range v.parts {
 		if p.ref == nil {
 			text.WriteString(p.text)
 			continue
@@ -134,21 +160,20 @@ func (a Argument) resolveValue(data, context document.JSON) (json.RawMessage, bo
 			doc = context
 		}
 		found := doc.At(p.ref.Tokens...)
-		switch found.Kind() {
-		case 0, document.Null, document.Object, document.Array:
+		switch kind := found.Kind(); {
+		case kind == 0 || kind == document.Null:
 			return nil, false
-		}
-		switch {
-		case len(a.parts) == 1:
-			return found.Raw(), true
-		case found.Kind() == document.String:
+		case len(v.parts) == 1:
+			return append(dst, found.Raw()...), true
+		case kind == document.Object || kind == document.Array:
+			return nil, false
+		case kind == document.String:
 			text.Write(found.Bytes())
 		default:
 			text.Write(found.Raw())
 		}
 	}
-	value, err := json.Marshal(text.String())
-	return value, err == nil
+	return document.AppendQuote(dst, text.String()), true
 }
 
 func (p *parser) parseEvidence(o *document.ObjectReader) []Evidence {
@@ -193,27 +218,43 @@ func (p *parser) parseArguments(o *document.ObjectReader) []Argument {
 	}
 	var out []Argument
 	for _, m := range entries {
-		a := Argument{Name: m.Key}
 		if !evidenceNamePattern().MatchString(m.Key) {
 			p.rejectValue(m.Value, "an argument name must be a letter or underscore, then letters, digits and underscores")
 		}
-		switch m.Value.Kind {
-		case document.String:
-			parts, err := splitReferences(m.Value.Text)
-			if err != nil {
-				p.rejectValue(m.Value, "%v", err)
-			}
-			if a.parts = parts; len(parts) == 0 || len(parts) == 1 && parts[0].ref == nil {
-				a.Literal = m.Value.JSON()
-			}
-		case document.Object, document.Array, document.Null:
-			p.rejectValue(m.Value, "an argument must be a string, a number, a boolean, or a reference such as \"{{context.commit}}\"")
-		default:
-			a.Literal = m.Value.JSON()
+		if m.Value.Kind == document.Null {
+			p.rejectValue(m.Value, "an argument must not be null; leave it out, or refer to a field such as \"{{context.commit}}\"")
 		}
-		out = append(out, a)
+		out = append(out, Argument{m.Key, p.parseArgument(m.Value)})
 	}
 	return out
+}
+
+func (p *parser) parseArgument(n *document.Node) (v argumentValue) {
+	switch n.Kind {
+	case document.String:
+		parts, err := splitReferences(n.Text)
+		if err != nil {
+			p.rejectValue(n, "%v", err)
+		}
+		if len(parts) == 0 || len(parts) == 1 && parts[0].ref == nil {
+			return argumentValue{literal: n.JSON()}
+		}
+		return argumentValue{parts: parts}
+	case document.Object:
+		v.members = []Argument{}
+		for _, m := range n.Members {
+			v.members = append(v.members, Argument{m.Key, p.parseArgument(m.Value)})
+		}
+		return v
+	case document.Array:
+		v.items = []argumentValue{}
+		for _, item := range n.Items {
+			v.items = append(v.items, p.parseArgument(item))
+		}
+		return v
+	default:
+		return argumentValue{literal: n.JSON()}
+	}
 }
 
 func splitReferences(text string) ([]argumentPart, error) {

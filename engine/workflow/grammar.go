@@ -110,7 +110,7 @@ var evidenceObject = objectGrammar{
 	keys: []keyGrammar{
 		{"name", "Its name for scripts, the model and the record: a letter or underscore, then letters, digits and underscores.", `{"type":"string","pattern":"^[A-Za-z_][A-Za-z0-9_]{0,63}$"}`},
 		{"source", "The name of a source in the configuration file.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
-		{"arguments", "Arguments for the source: strings, numbers, booleans, or references such as \"{{context.commit}}\". The caller who sets the field chooses what is looked up: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean"]}}`},
+		{"arguments", "Arguments for the source: values, or references such as \"{{context.commit}}\", also within objects and lists. Commands and addresses take texts, numbers and booleans, tools of other servers any. The caller who sets the field chooses what is looked up: refer to frozen fields where that matters.", `{"type":"object","maxProperties":16,"additionalProperties":{"type":["string","number","boolean","object","array"]}}`},
 		{"timeout", "How long fetching may take, such as 30s. Absent: as the source says.", aSpan},
 		{"required", "false allows the move to be judged without it. Default true: nothing is approved without it.", aBoolean},
 		{"maxAge", "How old it may be when a reviewer resolves the decision, such as 15m. Older evidence is fetched again; if it has changed, the review is void. Absent: always fetched again.", aSpan},

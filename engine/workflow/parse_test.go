@@ -219,7 +219,7 @@ var rejected = []struct {
 	{"evidence that is no identifier", around("", "", `"evidence":[{"name":"c-i","source":"ci"}]`), "value /states/a/transitions/go/evidence/0/name 5", "evidence.name"},
 	{"evidence twice", around("", "", `"evidence":[{"name":"ci","source":"a"},{"name":"ci","source":"b"}]`), "value /states/a/transitions/go/evidence/1/name 5", "duplicate evidence name"},
 	{"a source with a slash", around("", "", `"evidence":[{"name":"ci","source":"a/b"}]`), "value /states/a/transitions/go/evidence/0/source 5", ""},
-	{"an argument that is a list", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":[1]}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", "{{context.commit}}"},
+	{"an argument that is null", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":null}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", "{{context.commit}}"},
 	{"a reference to nothing known", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":"{{env.PATH}}"}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", "{{data.field}}"},
 	{"a reference that is an expression", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":"{{data.a + 1}}"}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", ""},
 	{"a reference that is not closed", around("", "", `"evidence":[{"name":"ci","source":"a","arguments":{"x":"a{{data.a"}}]`), "value /states/a/transitions/go/evidence/0/arguments/x 5", "}}"},

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -46,75 +45,84 @@ func wholePattern(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(`\A(?:` + pattern + `)\z`)
 }
 
-// templateValues are what may be put into the source's templates; or what is wrong, in one
+// readArguments returns what a request gives, an object; or what is wrong with it, in one
 // sentence without values.
-func (s *source) templateValues(r judge.EvidenceRequest) (values map[string]string, problem string) {
+func (s *source) readArguments(r judge.EvidenceRequest) (given document.JSON, problem string) {
 	if len(r.Missing) > 0 {
-		return nil, "missing value for " + listNames(r.Missing)
+		return given, "missing value for " + listNames(r.Missing)
 	}
-	given, problem := readScalars(r.Arguments)
-	if problem != "" {
-		return nil, problem
+	raw := r.Arguments
+	if len(raw) == 0 {
+		raw = json.RawMessage(`{}`)
 	}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
+	given, err := document.ReadJSON(raw, document.Limits{Bytes: maxArgumentsBytes, Depth: maxResultDepth})
+	if err != nil || given.Kind() != document.Object {
+		return given, "the arguments must be a JSON object"
+	}
+	for name, value := range given.Sorted() {
 		p, known := s.parameters[name]
 		if !known {
-			return nil, "the source takes no argument " + listNames([]string{name})
+			return given, "the source takes no argument " + listNames([]string{name})
 		}
-		if problem := p.check(given[name]); problem != "" {
-			return nil, fmt.Sprintf("the argument %q %s", name, problem)
+		if problem := p.check(value); problem != "" {
+			return given, fmt.Sprintf("the argument %q %s", name, problem)
 		}
 	}
 	var absent []string
 	for _, name := range slices.Sorted(maps.Keys(s.parameters)) {
-		if _, ok := given[name]; !ok && !s.parameters[name].optional {
+		if given.Get(name).Kind() == 0 && !s.parameters[name].optional {
 			absent = append(absent, name)
 		}
 	}
 	if len(absent) > 0 {
-		return nil, "missing value for " + listNames(absent)
+		return given, "missing value for " + listNames(absent)
 	}
 	return given, ""
 }
 
-func (p parameter) check(value string) string {
+func (p parameter) check(value document.JSON) string {
+	text, isScalar := scalarText(value)
 	switch {
-	case value == "" && !p.optional:
+	case text == "" && !p.optional:
 		return "is empty"
-	case len(value) > p.maxLength:
+	case len(text) > p.maxLength:
 		return fmt.Sprintf("is longer than %d bytes", p.maxLength)
-	case !utf8.ValidString(value):
-		return "is not valid UTF-8"
-	case strings.ContainsFunc(value, unicode.IsControl):
-		return "contains a control character"
-	case p.pattern != nil && !p.pattern.MatchString(value):
+	case p.pattern == nil:
+		return ""
+	case !isScalar:
+		return "has a pattern, and is no text, number or boolean"
+	case !p.pattern.MatchString(text):
 		return "does not match the pattern that the source declares"
 	default:
 		return ""
 	}
 }
 
-// readScalars reads a JSON object of strings, numbers and booleans; numbers keep the
-// digits they came with.
-func readScalars(raw json.RawMessage) (values map[string]string, problem string) {
-	const noObject = "the arguments must be a JSON object of strings, numbers and booleans"
-	if len(raw) == 0 {
-		return nil, ""
+// scalarText is a text, number or boolean as a template takes it: numbers keep the digits they
+// came with. What is none of these is its JSON.
+func scalarText(v document.JSON) (text string, ok bool) {
+	switch v.Kind() {
+	case document.String:
+		return v.Text(), true
+	case document.Number, document.True, document.False:
+		return string(v.Raw()), true
+	default:
+		return string(v.Raw()), false
 	}
-	object, err := document.ReadJSON(raw, document.Limits{Bytes: maxArgumentsBytes, Depth: 1})
-	if err != nil || object.Kind() != document.Object {
-		return nil, noObject
-	}
+}
+
+// templateValues are arguments as templates take them, or what is wrong with one.
+func templateValues(given document.JSON) (values map[string]string, problem string) {
 	values = map[string]string{}
-	for name, v := range object.Members() {
-		switch v.Kind() {
-		case document.String:
-			values[name.Text()] = v.Text()
-		case document.Number, document.True, document.False:
-			values[name.Text()] = string(v.Raw())
-		default:
-			return nil, noObject
+	for name, value := range given.Sorted() {
+		text, ok := scalarText(value)
+		if !ok {
+			return nil, fmt.Sprintf("the argument %q is no text, number or boolean", name)
 		}
+		if strings.ContainsFunc(text, unicode.IsControl) {
+			return nil, fmt.Sprintf("the argument %q contains a control character", name)
+		}
+		values[name] = text
 	}
 	return values, ""
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // grace is how long what was killed may take to end, and what was written before to
@@ -54,12 +55,16 @@ func (c *command) resolveDirectory(name, dir, directory string) {
 
 func (c *command) warnings() []string { return c.warns }
 
-func (c *command) prepare(values map[string]string) (func(context.Context) judge.FetchResult, string) {
+func (c *command) prepare(_ judge.EvidenceRequest, given document.JSON) (fetch, string) {
+	values, problem := templateValues(given)
+	if problem != "" {
+		return nil, problem
+	}
 	argv, problem := expandArgv(c.argv, values)
 	if problem != "" {
 		return nil, problem
 	}
-	return func(ctx context.Context) judge.FetchResult { return c.run(ctx, argv) }, ""
+	return func(ctx context.Context) (judge.FetchResult, error) { return c.run(ctx, argv), nil }, ""
 }
 
 func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {

@@ -26,12 +26,15 @@ type source struct {
 }
 
 type kind interface {
-	// prepare puts values in their places; what it returns fetches, and gives up with
-	// FailureTimeout when its context ends.
-	prepare(values map[string]string) (fetch func(context.Context) judge.FetchResult, problem string)
+	// prepare puts the arguments of a request in their places, or says what is wrong with them.
+	prepare(r judge.EvidenceRequest, given document.JSON) (fetch fetch, problem string)
 	// warnings are what is wrong now and may be mended later.
 	warnings() []string
 }
+
+// fetch fetches once, and gives up with FailureTimeout when its context ends. The error is
+// that of judge.Fetcher.
+type fetch func(context.Context) (judge.FetchResult, error)
 
 // compiler checks one source. fail takes a pointer into the source; once it was
 // called, what compile returns is of no use.
@@ -72,9 +75,12 @@ func (c *compiler) compile(s Source) *source {
 	}
 	var used []string
 	switch {
-	case (s.Command != nil) == (s.HTTP != ""):
-		c.fail("", `a source has either "command" or "http"`)
+	case s.countKinds() != 1:
+		c.fail("", `a source has one of "command", "http" and "upstream"`)
 		return out
+	case s.Upstream != nil:
+		out.kind = c.tool(s)
+		return out // every argument is the tool's
 	case s.HTTP != "":
 		out.kind, used = c.address(s)
 	default:
@@ -82,6 +88,15 @@ func (c *compiler) compile(s Source) *source {
 	}
 	c.checkUsage(s.Arguments, used)
 	return out
+}
+
+// forCommands and forAddresses are the keys that only one kind of source has.
+func (s Source) forCommands() map[string]bool {
+	return map[string]bool{"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil}
+}
+
+func (s Source) forAddresses() map[string]bool {
+	return map[string]bool{"headers": s.Headers != nil, "hosts": s.Hosts != nil, "accept": s.Accept != nil, "privateNetwork": s.PrivateNetwork}
 }
 
 func (c *compiler) parameters(arguments map[string]Argument) map[string]parameter {
@@ -132,9 +147,7 @@ func (c *compiler) rejectForeignKeys(what string, keys map[string]bool) {
 }
 
 func (c *compiler) command(s Source) (*command, []string) {
-	c.rejectForeignKeys("addresses", map[string]bool{
-		"headers": s.Headers != nil, "hosts": s.Hosts != nil, "accept": s.Accept != nil, "privateNetwork": s.PrivateNetwork,
-	})
+	c.rejectForeignKeys("addresses", s.forAddresses())
 	out := &command{limit: s.MaxOutput, output: cmp.Or(s.Output, OutputText)}
 	var used []string
 	for i, text := range s.Command {
@@ -174,9 +187,7 @@ func hasPatterns(t template, declared map[string]Argument) bool {
 }
 
 func (c *compiler) address(s Source) (*address, []string) {
-	c.rejectForeignKeys("commands", map[string]bool{
-		"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil,
-	})
+	c.rejectForeignKeys("commands", s.forCommands())
 	out := &address{limit: s.MaxOutput, output: cmp.Or(s.Output, OutputJSON), accept: s.Accept}
 	for i, status := range s.Accept {
 		if status < 200 || status > 599 || status/100 == 3 {
@@ -203,4 +214,13 @@ func (c *compiler) address(s Source) (*address, []string) {
 		c.fail(fmt.Sprintf("/hosts/%d", i), "%s", message)
 	})
 	return out, t.arguments()
+}
+
+func (c *compiler) tool(s Source) *tool {
+	c.rejectForeignKeys("addresses", s.forAddresses())
+	c.rejectForeignKeys("commands", s.forCommands())
+	if s.Output == OutputNone {
+		c.fail("/output", "the output of a tool is text or json")
+	}
+	return &tool{Tool: *s.Upstream, limit: s.MaxOutput, output: s.Output}
 }

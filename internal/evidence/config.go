@@ -48,10 +48,16 @@ type Argument struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Source is one thing that can be asked: Command or HTTP is set, never both.
+// Tool is a tool of another MCP server.
+type Tool struct {
+	Server string // its name in the section upstreams
+	Name   string // as the server says it
+}
+
+// Source is one thing that can be asked: Command, HTTP or Upstream is set, and only one of them.
 type Source struct {
 	Description string
-	// ReadOnly sources may be asked for a pre-check. nil: an address is, a command is
+	// ReadOnly sources may be asked for a pre-check. nil: an address is, a command and a tool are
 	// not.
 	ReadOnly *bool
 	// Timeout is how long a fetch may take, at most 10 minutes. 0 is 30 seconds, which
@@ -59,12 +65,13 @@ type Source struct {
 	Timeout time.Duration
 	// MaxOutput is how many bytes are taken; 0 is 64 KiB, 1 MiB is the most.
 	MaxOutput int
-	// Output is "" for text of a command and JSON of an address.
+	// Output is "" for text of a command, JSON of an address, and of a tool its structured content
+	// or, where it has none, its text.
 	Output Output
 	// Same are JSON pointers to the parts of the content that say whether two results
 	// are the same; none is all of it.
 	Same []string
-	// Arguments declares every {{name}} of the source.
+	// Arguments declares every {{name}} of the source, or every argument that a tool is given.
 	Arguments map[string]Argument
 
 	// Command is a program and its arguments.
@@ -88,6 +95,19 @@ type Source struct {
 	Accept []int
 	// PrivateNetwork lets the address lead into private networks, and be http://.
 	PrivateNetwork bool
+
+	// Upstream is a tool of another MCP server.
+	Upstream *Tool
+}
+
+// countKinds counts what the source is.
+func (s Source) countKinds() (n int) {
+	for _, is := range []bool{s.Command != nil, s.HTTP != "", s.Upstream != nil} {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // isReadOnly is ReadOnly with its default.
@@ -148,6 +168,7 @@ func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) 
 		Hosts:          o.Strings("hosts"),
 		Accept:         readStatuses(o, "accept"),
 		PrivateNetwork: o.Bool("privateNetwork"),
+		Upstream:       readTool(o, "upstream"),
 	}
 	o.Unknown()
 	return s, countIssues(parent) == before
@@ -176,6 +197,17 @@ func readArguments(o *document.ObjectReader, key string) map[string]Argument {
 		out[m.Key] = arg
 	}
 	return out
+}
+
+func readTool(parent *document.ObjectReader, key string) *Tool {
+	if !parent.Has(key) {
+		return nil
+	}
+	o := parent.Object(key)
+	o.Require("server", "tool")
+	t := &Tool{Server: o.String("server"), Name: o.String("tool")}
+	o.Unknown()
+	return t
 }
 
 func readStatuses(o *document.ObjectReader, key string) []int {

@@ -115,8 +115,15 @@ func TestConfigRefused(t *testing.T) {
 	const http = `http: "https://h.example/"`
 	for _, c := range []struct{ source, want string }{
 		{`{comand: [x]}`, `conf/gavel.yaml:4:6: /evidence/sources/it/comand: unknown key "comand"; did you mean "command"?`},
-		{`{}`, `a source has either "command" or "http"`},
-		{`{command: [x], ` + http + `}`, `a source has either "command" or "http"`},
+		{`{}`, `a source has one of "command", "http" and "upstream"`},
+		{`{command: [x], ` + http + `}`, `a source has one of "command", "http" and "upstream"`},
+		{`{command: [x], upstream: {server: a, tool: b}}`, `a source has one of "command", "http" and "upstream"`},
+		{`{upstream: {server: a}}`, `tool`},
+		{`{upstream: {server: a, tol: b}}`, `did you mean "tool"?`},
+		{`{upstream: {server: a, tool: b}, output: none}`, `/output: the output of a tool is text or json`},
+		{`{upstream: {server: a, tool: b}, set: {A: b}}`, `/set: "set" is for commands`},
+		{`{upstream: {server: a, tool: b}, accept: [200]}`, `/accept: "accept" is for addresses`},
+		{`{upstream: {server: a, tool: b}, arguments: {"a-b": {}}}`, `/arguments/a-b: the name of an argument`},
 		{`{command: []}`, `begins with a program`},
 		{`{command: [""]}`, `begins with a program`},
 		{`{command: x}`, `/command: expected an array, got a string`},
@@ -314,7 +321,7 @@ func TestConfigOfAProgram(t *testing.T) {
 		source evidence.Source
 		want   string
 	}{
-		{evidence.Source{}, `/evidence/sources/it: a source has either`},
+		{evidence.Source{}, `/evidence/sources/it: a source has one of`},
 		{evidence.Source{Command: []string{"x"}, Output: "xml"}, `/evidence/sources/it/output: the output is`},
 		{evidence.Source{Command: []string{"x"}, Timeout: -1}, `/evidence/sources/it/timeout: `},
 		{evidence.Source{Command: []string{"x"}, MaxOutput: -1}, `/evidence/sources/it/maxOutput: `},

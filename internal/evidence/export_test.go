@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Rewire lets the public transport of a Manager trust roots, ask resolver for names,
@@ -60,8 +61,18 @@ func ExpandArgv(argv []string, values map[string]string) (out []string, problem 
 	return out, problem, nil
 }
 
-// CheckValue is what is asked of a value before it goes anywhere.
-func CheckValue(value string) string { return parameter{maxLength: defaultMaxLength}.check(value) }
+// CheckValue is what is asked of a text before it goes into a template.
+func CheckValue(value string) string {
+	given, err := document.ReadJSON([]byte(`{"a":`+string(document.AppendQuote(nil, value))+`}`), document.Limits{})
+	if err != nil || given.Get("a").Text() != value {
+		return "it is no Unicode"
+	}
+	problem := parameter{maxLength: defaultMaxLength}.check(given.Get("a"))
+	if problem == "" {
+		_, problem = templateValues(given)
+	}
+	return problem
+}
 
 // Bound is how long a fetch may take.
 func Bound(m *Manager, source string, asked time.Duration) time.Duration {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 const maxRedirects = 3
@@ -29,12 +30,16 @@ type address struct {
 
 func (a *address) warnings() []string { return nil }
 
-func (a *address) prepare(values map[string]string) (func(context.Context) judge.FetchResult, string) {
+func (a *address) prepare(_ judge.EvidenceRequest, given document.JSON) (fetch, string) {
+	values, problem := templateValues(given)
+	if problem != "" {
+		return nil, problem
+	}
 	u, problem := a.template.expand(values)
 	if problem != "" {
 		return nil, problem
 	}
-	return func(ctx context.Context) judge.FetchResult { return a.fetch(ctx, u) }, ""
+	return func(ctx context.Context) (judge.FetchResult, error) { return a.fetch(ctx, u), nil }, ""
 }
 
 // fetch follows redirects by hand: each is checked, and what was configured for the

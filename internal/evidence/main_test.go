@@ -87,6 +87,8 @@ func helper(mode string) int {
 		p, _ := os.FindProcess(os.Getpid())
 		p.Kill()
 		hang()
+	case "server":
+		return serveTools(value)
 	case "gate", "gate alone":
 		return gate(mode, value)
 	case "grandchild", "orphan", "escaped":

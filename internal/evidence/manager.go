@@ -1,5 +1,6 @@
 // Package evidence fetches facts from where an operator said that they are: a
-// command that runs here, an address that is read. It is the judge's Fetcher.
+// command that runs here, an address that is read, a tool of another MCP server. It is the
+// judge's Fetcher.
 //
 // It promises that whoever asks for a move chooses arguments and nothing else. A
 // command has the arguments that its operator wrote, as many as he wrote, and no
@@ -9,7 +10,8 @@
 // wherever a redirect points: the check is at the dial. Everything is bounded: time,
 // memory, what is read, how many run at once. A command runs in a session of its own,
 // without a terminal and without a file of gavel's, and what it starts and leaves in its
-// process group ends with it, also when this process is killed (see process.Watch).
+// process group ends with it, also when this process is killed (see process.Watch). A tool is
+// called through the one door of upstream, with the rights of whoever asked for the move.
 //
 // Unavailable evidence is a judge.FetchResult with a Failure, in one sentence without
 // values of arguments and without what was fetched. Any exit code is a result: a
@@ -33,6 +35,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/process"
+	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -50,12 +53,18 @@ type Options struct {
 	// command, and ends commands with all that they started when this process is
 	// killed. "" is none: then the kernel ends the commands themselves, on Linux.
 	Watcher string
+	// Upstreams is the door to other MCP servers that is in force, whose tools sources may be. nil
+	// and a nil Manager are none.
+	Upstreams func() (*upstream.Manager, error)
+	// OnClose is called at the end of Close.
+	OnClose func()
 }
 
 // Kinds of sources.
 const (
-	KindCommand = "command"
-	KindHTTP    = "http"
+	KindCommand  = "command"
+	KindHTTP     = "http"
+	KindUpstream = "upstream"
 )
 
 // Info describes a source without its address, headers or command.
@@ -78,6 +87,8 @@ type Manager struct {
 	watcher *process.Watcher
 	public  *egress.Guard
 	private *egress.Guard
+	door    func() (*upstream.Manager, error)
+	onClose func()
 
 	closing chan struct{}
 	mu      sync.Mutex // guards closed and running
@@ -95,6 +106,12 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = os.LookupEnv
 	}
+	if opts.Upstreams == nil {
+		opts.Upstreams = func() (*upstream.Manager, error) { return nil, nil }
+	}
+	if opts.OnClose == nil {
+		opts.OnClose = func() {}
+	}
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("evidence: find the directory of the configuration: %w", err)
@@ -105,6 +122,8 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		watcher: process.NewWatcher(opts.Watcher),
 		public:  egress.NewGuard(false),
 		private: egress.NewGuard(true),
+		door:    opts.Upstreams,
+		onClose: opts.OnClose,
 		closing: make(chan struct{}),
 		running: map[*context.CancelFunc]bool{},
 	}
@@ -130,14 +149,16 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 		Name: name, Kind: KindCommand, Description: s.Description,
 		ReadOnly: compiled.readOnly, Arguments: maps.Clone(s.Arguments), Timeout: document.Milliseconds(compiled.timeout),
 	}
-	if a, ok := compiled.kind.(*address); ok {
+	switch k := compiled.kind.(type) {
+	case *address:
 		i.Kind = KindHTTP
-		if a.guard = m.public; s.PrivateNetwork {
-			a.guard = m.private
+		if k.guard = m.public; s.PrivateNetwork {
+			k.guard = m.private
 		}
-	}
-	if c, ok := compiled.kind.(*command); ok {
-		c.watcher = m.watcher
+	case *command:
+		k.watcher = m.watcher
+	case *tool:
+		i.Kind, k.door = KindUpstream, m.door
 	}
 	m.sources[name] = compiled
 	m.infos = append(m.infos, i)
@@ -187,11 +208,11 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	case readOnly && !s.readOnly:
 		return failedFetch(judge.FailureNotReadOnly, "the source is not marked readOnly, and this is a pre-check"), nil
 	}
-	values, problem := s.templateValues(r)
+	given, problem := s.readArguments(r)
 	if problem != "" {
 		return failedFetch(judge.FailureArgument, "%s", problem), nil
 	}
-	fetch, problem := s.kind.prepare(values)
+	fetch, problem := s.kind.prepare(r, given)
 	if problem != "" {
 		return failedFetch(judge.FailureArgument, "%s", problem), nil
 	}
@@ -203,15 +224,15 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	timeout := s.boundTimeout(r.Timeout)
 	fctx, cancel := context.WithTimeout(fctx, timeout)
 	defer cancel()
-	out := fetch(fctx)
-	if out.Failure == "" {
+	out, err := fetch(fctx)
+	if err == nil && out.Failure == "" {
 		out.Same = selectParts(out.Content, s.same)
 		return out, nil
 	}
-	if err := m.endReason(ctx); err != nil {
+	if err := cmp.Or(m.endReason(ctx), err); err != nil {
 		return judge.FetchResult{}, err
 	}
-	if out.Failure == judge.FailureTimeout {
+	if out.Failure == judge.FailureTimeout && out.Detail == "" {
 		out.Detail = fmt.Sprintf("timed out after %s", timeout)
 	}
 	return out, nil
@@ -295,4 +316,5 @@ func (m *Manager) Close() {
 	m.watcher.Close()
 	m.public.Transport().CloseIdleConnections()
 	m.private.Transport().CloseIdleConnections()
+	m.onClose()
 }

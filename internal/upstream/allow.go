@@ -30,6 +30,11 @@ func (s Server) allows(p engine.Principal, kind Kind, name string) bool {
 	return slices.ContainsFunc(s.Allow, func(r Rule) bool { return r.isFor(p) && matchesAny(r.patterns(kind), name) })
 }
 
+// AllowsAnybody reports whether some principal may use something of an upstream.
+func (s Server) AllowsAnybody(kind Kind, name string) bool {
+	return slices.ContainsFunc(s.Allow, func(r Rule) bool { return matchesAny(r.patterns(kind), name) })
+}
+
 func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return engine.MatchName(pattern, name) })
 }

@@ -1,0 +1,100 @@
+package evidence
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// UsesUpstreams reports whether a source is a tool of another MCP server.
+func (c Config) UsesUpstreams() bool {
+	for _, s := range c.Sources {
+		if s.Upstream != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckUpstreams finds tools of sources that no call could reach, or reach with the declared
+// arguments, by what is declared and pinned. The error is document.Errors, one issue for each.
+func (c Config) CheckUpstreams(declared upstream.Config, pins *upstream.Pins) error {
+	var faults document.Errors
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		if s := c.Sources[name]; s.Upstream != nil {
+			checkTool(s, declared, pins, func(pointer, format string, args ...any) {
+				faults = append(faults, c.issue(name, pointer, format, args...))
+			})
+		}
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	return nil
+}
+
+func checkTool(s Source, declared upstream.Config, pins *upstream.Pins, fail func(pointer, format string, args ...any)) {
+	t := s.Upstream
+	server, ok := declared.Servers[t.Server]
+	if !ok {
+		fail("/upstream/server", "the section upstreams declares no server %q%s", t.Server, didYouMean(t.Server, slices.Collect(maps.Keys(declared.Servers))))
+		return
+	}
+	if server.Pinning != upstream.PinningFirstUse {
+		pinned, ok := pins.Of(t.Server)
+		if !ok {
+			fail("/upstream/server", "nothing of the server %q is pinned; run gavel upstream pin %s", t.Server, t.Server)
+			return
+		}
+		tools := map[string]upstream.Item{}
+		for _, item := range pinned {
+			if item.Kind == upstream.KindTool {
+				tools[item.Name] = item
+			}
+		}
+		item, ok := tools[t.Name]
+		if !ok {
+			fail("/upstream/tool", "the server %q has no pinned tool %q%s", t.Server, t.Name, didYouMean(t.Name, slices.Collect(maps.Keys(tools))))
+			return
+		}
+		checkToolArguments(s, document.Known(item.Raw).Get("inputSchema"), fail)
+	}
+	if !server.AllowsAnybody(upstream.KindTool, t.Name) {
+		fail("/upstream/tool", "no rule of %q allows the tool %q, so it cannot be called for anybody; add it to allow in the section upstreams", t.Server, t.Name)
+	}
+}
+
+// checkToolArguments finds arguments that the tool does not know, and those that it demands and
+// does not get.
+func checkToolArguments(s Source, schema document.JSON, fail func(pointer, format string, args ...any)) {
+	var known []string
+	for name := range schema.Get("properties").Members() {
+		known = append(known, name.Text())
+	}
+	isClosed := schema.Get("additionalProperties").Kind() == document.False
+	for _, name := range slices.Sorted(maps.Keys(s.Arguments)) {
+		if near := didYouMean(name, known); !slices.Contains(known, name) && (isClosed || near != "") {
+			fail(string(document.PointerOf("arguments", name)), "the tool %q has no argument %q%s", s.Upstream.Name, name, near)
+		}
+	}
+	var absent []string
+	for _, name := range schema.Get("required").Elements() {
+		if _, ok := s.Arguments[name.Text()]; !ok {
+			absent = append(absent, name.Text())
+		}
+	}
+	if len(absent) > 0 {
+		fail("", "the tool %q needs the arguments %s; declare them in arguments", s.Upstream.Name, strings.Join(absent, ", "))
+	}
+}
+
+func didYouMean(word string, known []string) string {
+	if near := document.Suggest(word, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return ""
+}

@@ -1,0 +1,289 @@
+package evidence_test
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// toolAnswers are what each tool of the test's server answers; ECHO becomes the arguments.
+var toolAnswers = map[string]string{
+	"echo":       `"result":{"content":[],"structuredContent":{"got":ECHO}}`,
+	"both":       `"result":{"content":[{"type":"text","text":"{\"in\": \"text\"}"},{"type":"image","data":""},{"type":"text","text":"[1]"}],"structuredContent":{"in":"structure"}}`,
+	"words":      `"result":{"content":[{"type":"text","text":" {\"in\": \"text\"}\n"}],"resultType":"complete","structuredContent":null}`,
+	"long":       `"result":{"content":[{"type":"text","text":"` + strings.Repeat("0123456789", 20) + `\u001b[2J"}],"structuredContent":{"long":"` + strings.Repeat("x", 200) + `"}}`,
+	"twice":      `"result":{"content":[],"structuredContent":{"a":1,"a":2}}`,
+	"picture":    `"result":{"content":[{"type":"image","data":""}]}`,
+	"failed":     `"result":{"content":[{"type":"text","text":"the secret is 1234"}],"isError":true}`,
+	"wants more": `"result":{"content":[{"type":"text","text":"x"}],"resultType":"input_required"}`,
+	"task":       `"result":{"task":{"taskId":"1"}}`,
+	"error":      `"error":{"code":-32602,"message":"the secret is 1234"}`,
+	"hangs":      "",
+	"ends":       "",
+	"denied":     `"result":{"content":[]}`,
+	"operate":    `"result":{"content":[{"type":"text","text":"fine"}]}`,
+}
+
+// serveTools is an MCP server. "drifted" has other descriptions, "crash" does not start.
+func serveTools(mode string) int {
+	if mode == "crash" {
+		return 3
+	}
+	var tools []string
+	for name := range toolAnswers {
+		tools = append(tools, fmt.Sprintf(`{"name":%q,"description":"d%s","inputSchema":{"type":"object","properties":{"number":{}},"required":[]}}`, name, mode))
+	}
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Params struct {
+				Name      string
+				Arguments json.RawMessage
+			}
+		}
+		if json.Unmarshal(in.Bytes(), &m) != nil {
+			return 91
+		}
+		answer := ""
+		switch m.Method {
+		case "initialize":
+			answer = `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}`
+		case "tools/list":
+			answer = `"result":{"tools":[` + strings.Join(tools, ",") + `]}`
+		case "tools/call":
+			if m.Params.Name == "ends" {
+				return 4
+			}
+			answer = strings.ReplaceAll(toolAnswers[m.Params.Name], "ECHO", string(m.Params.Arguments))
+		}
+		if answer != "" {
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", m.ID, answer)
+		}
+	}
+	return 0
+}
+
+// openDoor opens the door to the test's server in a mode, with the pins of another.
+func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstream.Manager {
+	t.Helper()
+	source := this(t, "server="+mode)
+	declare := func(set map[string]string) upstream.Config {
+		return upstream.Config{Servers: map[string]upstream.Server{"shop": {
+			Command: source.Command, Set: set, CallTimeout: timeout,
+			Allow: []upstream.Rule{
+				{Tools: []string{"*s", "e*", "both", "long", "twice", "picture", "failed", "wants more", "task"}, Principals: []string{"agent:*"}},
+				{Tools: []string{"operate"}, Roles: []engine.Role{engine.RoleOperator}},
+			},
+		}}}
+	}
+	pins, err := upstream.LoadPins(filepath.Join(t.TempDir(), "pins.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, err := upstream.Open(declare(this(t, "server="+pinned).Set), upstream.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := door.Inspect(t.Context(), "shop")
+	door.Close()
+	if err = errors.Join(err, pins.Set("shop", report.Items)); err != nil {
+		t.Fatal(err)
+	}
+	door, err = upstream.Open(declare(source.Set), upstream.Options{Pins: pins})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(door.Close)
+	return door
+}
+
+func useDoor(door *upstream.Manager) evidence.Options {
+	return evidence.Options{Upstreams: func() (*upstream.Manager, error) { return door, nil }}
+}
+
+func TestTool(t *testing.T) {
+	t.Parallel()
+	well, mortal, impatient := openDoor(t, "", "", time.Minute), openDoor(t, "", "", time.Minute), openDoor(t, "", "", 200*time.Millisecond)
+	drifted, crash := openDoor(t, "drifted", "", time.Minute), openDoor(t, "crash", "", time.Minute)
+	whole := evidence.Source{Arguments: map[string]evidence.Argument{"number": {Optional: true, Pattern: "[0-9.]*|true"}, "filter": {Optional: true, MaxLength: 60}}}
+	parsed, text := whole, whole
+	parsed.Output, text.Output = evidence.OutputJSON, evidence.OutputText
+	for name, c := range map[string]struct {
+		door      *upstream.Manager
+		source    evidence.Source
+		tool      string
+		arguments string
+		who       string // agent:a is meant
+		want      string // the content, or a failure and what its detail says
+	}{
+		"types are kept":            {tool: "echo", arguments: `{"number":12.50,"filter":{"open":true,"of":["a",1e3,null],"text":"two\nlines"}}`, want: `{"result":{"got":{"number":12.50,"filter":{"open":true,"of":["a",1e3,null],"text":"two\nlines"}}}}`},
+		"a text and a boolean":      {tool: "echo", arguments: `{"number":true,"filter":"\u00e9\n"}`, want: `{"result":{"got":{"number":true,"filter":"\u00e9\n"}}}`},
+		"no arguments":              {tool: "echo", want: `{"result":{"got":{}}}`},
+		"structure before text":     {tool: "both", want: `{"result":{"in":"structure"}}`},
+		"text all the same":         {tool: "both", source: text, want: `{"output":"{\"in\": \"text\"}\n[1]"}`},
+		"text":                      {tool: "words", want: `{"output":" {\"in\": \"text\"}\n"}`},
+		"JSON in a text":            {tool: "words", source: parsed, want: `{"result":{"in":"text"}}`},
+		"too long a text":           {tool: "long", source: text, want: "bytes left out"},
+		"too long a structure":      {tool: "long", want: "too_large: more than 100 bytes"},
+		"a key twice":               {tool: "twice", want: "malformed: no JSON that can be taken"},
+		"neither":                   {tool: "picture", want: "malformed: neither structured content nor text"},
+		"it failed":                 {tool: "failed", want: "refused: answered that it failed"},
+		"input required":            {tool: "wants more", want: "refused: asks for more"},
+		"a task":                    {tool: "task", want: "malformed: a task"},
+		"an error":                  {tool: "error", want: "refused: the error -32602"},
+		"no answer":                 {tool: "hangs", door: impatient, want: "timeout: no answer within 200ms"},
+		"no answer in its own time": {tool: "hangs", source: evidence.Source{Timeout: 50 * time.Millisecond}, want: "timeout: timed out after 50ms"},
+		"it ends":                   {tool: "ends", door: mortal, want: "unavailable: gave no answer"},
+		"a crash":                   {tool: "echo", door: crash, want: "unavailable: gave no answer"},
+		"it drifted":                {tool: "echo", door: drifted, want: "refused: not as it was pinned (description)"},
+		"not pinned":                {tool: "nothings", want: "refused: not there, or not allowed"},
+		"not allowed to anybody":    {tool: "denied", want: "refused: not there, or not allowed"},
+		"not allowed to the role":   {tool: "operate", want: "refused: not there, or not allowed"},
+		"another principal":         {tool: "echo", who: "eve", want: "refused: not there, or not allowed"},
+		"nobody":                    {tool: "echo", who: "-", want: "refused: not there, or not allowed"},
+		"a pattern":                 {tool: "echo", arguments: `{"number":"12; drop"}`, want: `argument: "number" does not match`},
+		"a pattern of an object":    {tool: "echo", arguments: `{"number":{"a":12}}`, want: `argument: "number" has a pattern`},
+		"too long an object":        {tool: "echo", arguments: `{"filter":{"a":"` + strings.Repeat("x", 60) + `"}}`, want: `argument: longer than 60 bytes`},
+		"not declared":              {tool: "echo", arguments: `{"other":1}`, want: `argument: takes no argument "other"`},
+		"a key that can be another": {tool: "echo", arguments: `{"filter":{"a":1,"A":2}}`, want: `argument: in two ways`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := c.source
+			if s.Arguments == nil {
+				s.Arguments = whole.Arguments
+			}
+			s.Upstream, s.MaxOutput = &evidence.Tool{Server: "shop", Name: c.tool}, 100
+			door := cmp.Or(c.door, well)
+			r := judge.EvidenceRequest{Source: "it", Arguments: json.RawMessage(c.arguments), Principal: strings.Trim(cmp.Or(c.who, "agent:a"), "-"), Role: "agent", Caller: "agent:a"}
+			f, err := manager(t, useDoor(door), map[string]evidence.Source{"it": s}).Fetch(t.Context(), r, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if failure, detail, failed := strings.Cut(c.want, ": "); failed && !strings.HasPrefix(c.want, "{") {
+				if string(f.Failure) != failure || !strings.Contains(f.Detail, detail) || f.Content != nil || strings.Contains(f.Detail, "1234") {
+					t.Errorf("%+v, want %s", f, c.want)
+				}
+				return
+			}
+			if got := string(f.Content); got != c.want && (!f.Truncated || !strings.Contains(got, c.want) || strings.Contains(got, "2J")) {
+				t.Errorf("%s, %+v, want %s", got, f, c.want)
+			}
+		})
+	}
+}
+
+func TestToolIsReadOnlyWhereTheOperatorSaysSo(t *testing.T) {
+	t.Parallel()
+	yes := true
+	s := evidence.Source{Upstream: &evidence.Tool{Server: "shop", Name: "words"}}
+	marked := s
+	marked.ReadOnly = &yes
+	m := manager(t, useDoor(openDoor(t, "", "", time.Minute)), map[string]evidence.Source{"it": s, "marked": marked})
+	for source, want := range map[string]judge.EvidenceFailure{"it": judge.FailureNotReadOnly, "marked": ""} {
+		f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: source, Principal: "agent:a", Role: "agent"}, true)
+		if err != nil || f.Failure != want {
+			t.Errorf("%s: %+v, %v", source, f, err)
+		}
+	}
+}
+
+// Upstreams that were read again are used at once; a call that this ended decides nothing.
+func TestToolBehindChangedUpstreams(t *testing.T) {
+	t.Parallel()
+	before, after := openDoor(t, "", "", time.Minute), openDoor(t, "", "", time.Minute)
+	var inForce atomic.Pointer[upstream.Manager]
+	inForce.Store(before)
+	m := manager(t, evidence.Options{Upstreams: func() (*upstream.Manager, error) { return inForce.Load(), nil }}, map[string]evidence.Source{
+		"words": {Upstream: &evidence.Tool{Server: "shop", Name: "words"}}, "hangs": {Upstream: &evidence.Tool{Server: "shop", Name: "hangs"}},
+	})
+	ask := func(source string) (judge.FetchResult, error) {
+		return m.Fetch(t.Context(), judge.EvidenceRequest{Source: source, Principal: "agent:a", Role: "agent"}, false)
+	}
+	if f, err := ask("words"); err != nil || f.Failure != "" {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	hanging := make(chan error)
+	go func() {
+		_, err := ask("hangs")
+		hanging <- err
+	}()
+	<-time.After(100 * time.Millisecond) // it is on its way, or comes too late: the same must come of it
+	inForce.Store(after)
+	before.Close()
+	if err := <-hanging; err != nil && !errors.Is(err, judge.ErrBusy) {
+		t.Error(err)
+	}
+	if f, err := ask("words"); err != nil || f.Failure != "" {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+func TestCheckUpstreams(t *testing.T) {
+	t.Parallel()
+	pins, err := upstream.LoadPins(filepath.Join(t.TempDir(), "pins.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var items []upstream.Item
+	for name, schema := range map[string]string{
+		"get_issue": `{"properties":{"number":{},"repo":{}},"required":["number"]}`,
+		"search":    `{"properties":{"query":{}},"additionalProperties":false}`,
+		"hidden":    `{}`,
+	} {
+		raw := fmt.Sprintf(`{"name":%q,"inputSchema":%s}`, name, schema)
+		items = append(items, upstream.Item{Upstream: "tracker", Kind: upstream.KindTool, Name: name, Public: "tracker__" + name, Raw: json.RawMessage(raw)})
+	}
+	if err := pins.Set("tracker", items); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ source, want string }{
+		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}}}`, ""},
+		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}, page: {}}}`, ""}, // it may take more
+		{`{upstream: {server: fresh, tool: whatever}}`, ""},
+		{`{upstream: {server: traker, tool: get_issue}}`, `conf/gavel.yaml:4:29: /evidence/sources/it/upstream/server: the section upstreams declares no server "traker"; did you mean "tracker"?`},
+		{`{upstream: {server: tracker, tool: get_isue}, arguments: {number: {}}}`, `/upstream/tool: the server "tracker" has no pinned tool "get_isue"; did you mean "get_issue"?`},
+		{`{upstream: {server: tracker, tool: hidden}}`, `/upstream/tool: no rule of "tracker" allows the tool "hidden"`},
+		{`{upstream: {server: new, tool: x}}`, `/upstream/server: nothing of the server "new" is pinned; run gavel upstream pin new`},
+		{`{upstream: {server: tracker, tool: get_issue}}`, `the tool "get_issue" needs the arguments number`},
+		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}, repos: {}}}`, `/arguments/repos: the tool "get_issue" has no argument "repos"; did you mean "repo"?`},
+		{`{upstream: {server: tracker, tool: search}, arguments: {page: {}}}`, `/arguments/page: the tool "search" has no argument "page"`},
+	} {
+		doc, err := document.Parse("conf/gavel.yaml", []byte(`upstreams: { tracker: {command: [x], allow: [{tools: ["get*", search]}]}, new: {command: [x], allow: [{tools: ["*"]}]}, fresh: {command: [x], pinning: first-use, allow: [{tools: ["*"]}]} }
+evidence:
+  sources:
+    it: `+c.source+"\n"), document.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared, err := upstream.ParseConfig(doc.Get("upstreams"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := evidence.ParseConfig(doc.Get("evidence"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = cfg.CheckUpstreams(declared, pins)
+		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) && err != nil {
+			t.Errorf("%s: %s, want %s", c.source, got, c.want)
+		}
+	}
+}
