@@ -106,6 +106,9 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checkOverwrite(c.Out, c.Foreign, c.Gates, c.Tape, c.Cassette); err != nil {
+		return err
+	}
 	if c.Foreign != "" {
 		return c.runForeign(con, options, gates, before)
 	}
@@ -116,7 +119,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := set.sameAs(ctx, before); err != nil {
+	if err := cmp.Or(checkOverwrite(c.Out, set.files...), set.sameAs(ctx, before)); err != nil {
 		return err
 	}
 	bench, err := c.openBench(con, set, options, len(cells))

@@ -406,6 +406,13 @@ func (c *evalAgreeCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	read := append([]string{c.Settled}, c.Labels...)
+	for _, g := range cases {
+		read = appendNew(read, g.File)
+	}
+	if err := checkOverwrite([]string{c.Out}, read...); err != nil {
+		return err
+	}
 	agreement, of, err := compareLabels(cases, c.Labels)
 	if err != nil {
 		return err
@@ -437,11 +444,6 @@ func (c *evalAgreeCmd) Run(ctx context.Context, con *console) error {
 		lines.Write(append(line, '\n'))
 	}
 	if c.Out != "" {
-		for _, g := range cases {
-			if filepath.Clean(c.Out) == g.File {
-				return term.UsageErrorf("write to another file", "--out %s has the cases that were labelled", c.Out)
-			}
-		}
 		if err := os.WriteFile(c.Out, lines.Bytes(), 0o600); err != nil {
 			return term.UnknownErrorf("", "cannot write the cases: %w", err)
 		}

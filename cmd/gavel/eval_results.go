@@ -56,6 +56,22 @@ func checkExtensions(paths []string, known ...string) error {
 	return nil
 }
 
+// checkOverwrite finds an --out that is one of the files that the command reads, before it is lost.
+func checkOverwrite(out []string, read ...string) error {
+	for _, path := range out {
+		target, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		for _, name := range read {
+			if source, err := os.Stat(name); err == nil && os.SameFile(source, target) {
+				return term.UsageErrorf("write to another file", "--out %s would overwrite what is read", path)
+			}
+		}
+	}
+	return nil
+}
+
 var measurementExtensions = []string{".txt", ".json", ".xml", ".md", ".html", ".jsonl"}
 
 func (r renderings) writeFiles(paths []string) error {
@@ -145,7 +161,7 @@ Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.
 }
 
 func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
-	if err := checkExtensions(c.Out, ".txt", ".json", ".html"); err != nil {
+	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
 		return err
 	}
 	before, err := readResults(c.Before)
@@ -184,10 +200,10 @@ func printOr(con *console, asJSON bool, v any, text func(io.Writer) error) error
 }
 
 type evalTuneCmd struct {
-	Results string  `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
-	Target  float64 `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The share of wrong approvals that is bearable. Default: 0.05."`
-	Then    string  `name:"then" placeholder:"FILE" help:"Results of another model over the same cases: what is saved and risked when the first is asked before it (cascade)."`
-	JSON    bool    `name:"json" help:"Print JSON."`
+	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
+	Target  string `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The share of wrong approvals that is bearable. Default: 0.05."`
+	Then    string `name:"then" placeholder:"FILE" help:"Results of another model over the same cases: what is saved and risked when the first is asked before it (cascade)."`
+	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
 func (evalTuneCmd) Help() string {
@@ -204,6 +220,10 @@ Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
 
 func (c *evalTuneCmd) Run(_ context.Context, con *console) error {
+	target, err := parseShare(c.Target)
+	if err != nil {
+		return term.UsageErrorf("", "--target-risk: %w", err)
+	}
 	m, err := readResults(c.Results)
 	if err != nil {
 		return err
@@ -212,14 +232,14 @@ func (c *evalTuneCmd) Run(_ context.Context, con *console) error {
 	text := func(w io.Writer) error { return eval.TextTuning(w, t, term.Align) }
 	var printed any = &t
 	if c.Then == "" {
-		t, err = eval.Tune(m.Cases, m.Results, c.Target, m.Report.Options)
+		t, err = eval.Tune(m.Cases, m.Results, target, m.Report.Options)
 	} else {
 		then, wrong := readResults(c.Then)
 		if wrong != nil {
 			return wrong
 		}
 		var both eval.CascadeTuning
-		both, err = eval.TuneCascade(m.Cases, m.Results, then.Results, c.Target, m.Report.Options)
+		both, err = eval.TuneCascade(m.Cases, m.Results, then.Results, target, m.Report.Options)
 		t, printed = both.First, both
 		text = func(w io.Writer) error { return eval.TextCascade(w, both, term.Align) }
 	}
@@ -257,6 +277,9 @@ Exit codes: 0 written, 1 none is good enough, 2 wrong usage, 3 it cannot be writ
 }
 
 func (c *evalCalibrateCmd) Run(_ context.Context, con *console) error {
+	if err := checkOverwrite([]string{c.Out}, c.Results); err != nil {
+		return err
+	}
 	m, err := readResults(c.Results)
 	if err != nil {
 		return err

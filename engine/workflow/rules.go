@@ -454,7 +454,7 @@ func checkApprovable(s *linter) {
 		}
 		if asks && r.StrictMode && r.OnJudgeUnavailable == judge.UnavailableStructural && r.MinConfidence > bestFallback {
 			s.addIssue(s.settingPath(from, t, "onJudgeUnavailable"),
-				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" always rejects; use \"escalate\" or \"reject\"", r.MinConfidence, bestFallback)
+				"with strictMode nothing is approved below %v, and without the model an approval has at most %v: \"structural\" never approves; use \"escalate\" or \"reject\"", r.MinConfidence, bestFallback)
 		}
 		s.checkAssurance(from, t, r)
 	})
