@@ -220,6 +220,8 @@ type StatusResult struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Reviews are the moves that wait for a person, and those that one rejected in this state.
 	Reviews []ReviewSummary `json:"reviews,omitempty"`
+	// Calls are calls of other servers' tools that are open, or whose outcome nobody knows.
+	Calls []CallSummary `json:"calls,omitempty"`
 	// Past is set when this is how it was, and not how it is.
 	Past *Past `json:"past,omitempty"`
 }
@@ -323,7 +325,9 @@ type HistoryEntry struct {
 	Opinions []Opinion `json:"opinions"`
 	// ReviewID is the review that the decision opened, or that resolved it.
 	ReviewID string `json:"reviewId,omitempty"`
-	Hash     string `json:"hash"`
+	// Tool is the one that a gate guards, where the decision was about a call of it.
+	Tool string `json:"tool,omitempty"`
+	Hash string `json:"hash"`
 }
 
 // HistoryResult answers a HistoryRequest.

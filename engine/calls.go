@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
 )
 
 // CallRequest asks to call another server's tool through its gate.
@@ -68,14 +70,14 @@ type CallResult struct {
 }
 
 // CallOutcome is how a call ended.
-type CallOutcome string
+type CallOutcome = record.CallOutcome
 
 // The outcomes.
 const (
-	CallOK      CallOutcome = "ok"       // the tool answered
-	CallError   CallOutcome = "error"    // the tool answered that it failed
-	CallNotSent CallOutcome = "not_sent" // nothing was sent: it counts as no call
-	CallUnknown CallOutcome = "unknown"  // no answer: a person has to say whether it happened
+	CallOK      = record.CallOK
+	CallError   = record.CallError
+	CallNotSent = record.CallNotSent
+	CallUnknown = record.CallUnknown
 )
 
 // SettleRequest says how a call ended.

@@ -77,7 +77,7 @@ type MigrateResult struct {
 // taken up by doing it again. An instance that has the version already is unchanged.
 //
 // An instance is refused, and stays as it was, when it has ended, when the new version
-// does not have its state, or when the state's validators or mustPassThrough do not let
+// does not have its state, when a call of another server's tool is not settled, or when the state's validators or mustPassThrough do not let
 // an instance with its context and history be there. Its open reviews become stale.
 //
 // The error is about the request, or about the store; what was migrated before it stays,
@@ -281,6 +281,9 @@ func (m *migration) planOne(ctx context.Context, inst record.Instance) (Instance
 		return out, nil
 	case m.req.FromVersion > 0 && inst.Version != m.req.FromVersion:
 		out.Reason = fmt.Sprintf("It has version %d, not %d.", inst.Version, m.req.FromVersion)
+		return out, nil
+	case len(inst.Facts.Calls) > 0:
+		out.Reason = fmt.Sprintf("The call %s of %s is not settled.", inst.Facts.Calls[0].ID, inst.Facts.Calls[0].Gate)
 		return out, nil
 	}
 	out.NewState = inst.State

@@ -22,6 +22,10 @@ type ReviewSummary struct {
 	Status record.ReviewStatus `json:"status"`
 	// Instance is the instance's id.
 	Instance string `json:"id"`
+	// Tool is the one that a gate guards, where the review is about a call of it. CallID is the
+	// call that a person has to say of whether it happened.
+	Tool     string `json:"tool,omitempty"`
+	CallID   string `json:"callId,omitempty"`
 	Workflow string `json:"workflow"`
 	Action   string `json:"action"`
 	From     string `json:"from"`
@@ -235,7 +239,7 @@ func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
 func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 	s := &ReviewSummary{
 		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,
-		From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,
+		Tool: row.Tool, CallID: row.Call, From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,
 		ParkedAt: row.ParkedAt, ExpiresAt: row.ExpiresAt, Revision: row.Revision,
 		Decision: row.Resolution, By: row.By, Channel: row.Channel, Reason: row.Reason, ClosedAt: row.ClosedAt,
 	}

@@ -119,6 +119,9 @@ func (s *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 	if ev.Review != nil {
 		out.ReviewID = ev.Review.ID
 	}
+	if ev.Call != nil {
+		out.Tool = ev.Call.Gate
+	}
 	return out, nil
 }
 

@@ -27,6 +27,10 @@ type TimelineEntry struct {
 	Restores     int64  `json:"restores,omitempty"`
 	CheckpointID string `json:"checkpointId,omitempty"`
 	ReviewID     string `json:"reviewId,omitempty"`
+	// Tool is what a gated call, or the decision about one, was about.
+	CallID      string      `json:"callId,omitempty"`
+	Tool        string      `json:"tool,omitempty"`
+	CallOutcome CallOutcome `json:"callOutcome,omitempty"`
 	// FromVersion is the version before a migration.
 	FromVersion int `json:"fromVersion,omitempty"`
 	// Removed says, of a truncation, how many events it removed, now and before.
@@ -76,6 +80,9 @@ func timelineEntry(ev record.Event) TimelineEntry {
 	}
 	if ev.Review != nil {
 		out.ReviewID, out.Reason = ev.Review.ID, ev.Review.Reason
+	}
+	if ev.Call != nil {
+		out.CallID, out.Tool, out.CallOutcome = ev.Call.ID, ev.Call.Gate, ev.Call.Outcome
 	}
 	if ev.Migration != nil {
 		out.FromVersion = ev.Migration.FromVersion

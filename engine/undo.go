@@ -169,7 +169,7 @@ const undoReach = 10_000
 // were committed since are not on it.
 func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
 	line, err := record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
-		Instance: inst.ID, Kinds: record.RevisingKinds(), AfterSeq: max(0, inst.Seq-undoReach), MaxRevision: inst.Revision,
+		Instance: inst.ID, Kinds: append(record.RevisingKinds(), record.Called), AfterSeq: max(0, inst.Seq-undoReach), MaxRevision: inst.Revision,
 	}))
 	if err != nil {
 		return record.UndoHistory{}, StoreError("read the history", err)
@@ -182,6 +182,9 @@ func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance) (rec
 func (e *Engine) describeEffect(move record.Event) string {
 	if move.Review != nil {
 		return "a person approved it in a review"
+	}
+	if move.Call != nil {
+		return fmt.Sprintf("%s was called", move.Call.Gate)
 	}
 	if move.Decision == nil {
 		return ""

@@ -166,7 +166,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 }
 
 var keptFor = map[string]string{
-	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open",
+	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open", audit.KeptCall: "a call is not settled",
 	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "says what was removed before",
 	audit.KeptMoved: "changed meanwhile; run it again", audit.KeptBroken: "does not verify",
 }

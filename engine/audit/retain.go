@@ -57,6 +57,7 @@ const (
 	KeptNotDue     = "not_due"    // it ended too recently
 	KeptDone       = "done"       // only the end is left already
 	KeptReview     = "review"     // a review is open
+	KeptCall       = "call"       // a call is not settled
 	KeptCheckpoint = "checkpoint" // a checkpoint may be rolled back to
 	KeptYoung      = "young"      // a retry may still be answered from it
 	KeptRestored   = "restored"   // a later event restores what it says
@@ -182,6 +183,9 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 	switch {
 	case len(inst.Facts.Reviews) > 0:
 		r.out.Kept[KeptReview]++
+		return nil
+	case len(inst.Facts.Calls) > 0:
+		r.out.Kept[KeptCall]++
 		return nil
 	case now.Sub(inst.CreatedAt) < keep.Events: // it cannot have ended before it began
 		r.out.Kept[KeptNotDue]++

@@ -186,6 +186,9 @@ func (s *Store) append(c store.Commit) error {
 	h := s.instances[c.Next.ID]
 	if h == nil {
 		h = &history{}
+		if c.Next.Subject != "" && s.hasSubject(c.Next.Workflow, c.Next.Subject) {
+			return store.ErrSubjectTaken
+		}
 	}
 	if h.now.Seq != c.Expect || h.now.Head != c.Events[0].PrevHash {
 		return fmt.Errorf("%w: instance %s is at event %d", store.ErrConflict, c.Next.ID, h.now.Seq)
@@ -206,6 +209,16 @@ func (s *Store) append(c store.Commit) error {
 		s.truncate(h, *c.Floor)
 	}
 	return nil
+}
+
+// hasSubject reports whether an instance has a subject. The caller holds the lock.
+func (s *Store) hasSubject(workflow, subject string) bool {
+	for _, h := range s.instances {
+		if h.now.Workflow == workflow && h.now.Subject == subject {
+			return true
+		}
+	}
+	return false
 }
 
 // truncate makes new lists: iterators may still go along the old ones.
@@ -296,7 +309,8 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 		for _, h := range s.instances {
 			i := h.now
 			if (q.MovedAfter == 0 || moved[i.ID]) && (q.BeforeID == "" || i.ID < q.BeforeID) && (q.Workflow == "" || i.Workflow == q.Workflow) &&
-				(q.State == "" || i.State == q.State) && (q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner) {
+				(q.State == "" || i.State == q.State) && (q.Status == "" || i.Status == q.Status) && (q.Owner == "" || i.Owner == q.Owner) &&
+				(q.Subject == "" || i.Subject == q.Subject) && (!q.OpenCalls || len(i.Facts.Calls) > 0) {
 				found = append(found, i)
 			}
 		}

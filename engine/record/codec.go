@@ -66,7 +66,7 @@ func checkEncodable(e Event) error {
 		return fmt.Errorf("%w: the time %s cannot be stored", ErrMalformed, e.Time)
 	}
 	// Text that is not UTF-8 would be replaced silently by the encoder.
-	texts := []string{e.Instance, e.Principal, e.Role, e.Workflow, e.Action, e.From, e.To, e.Reason}
+	texts := []string{e.Instance, e.Principal, e.Role, e.Workflow, e.Action, e.From, e.To, e.Reason, e.Subject}
 	if e.Checkpoint != nil {
 		texts = append(texts, e.Checkpoint.ID, e.Checkpoint.Description, e.Checkpoint.State)
 	}
@@ -75,6 +75,9 @@ func checkEncodable(e Event) error {
 	}
 	if e.Review != nil {
 		texts = append(texts, e.Review.ID, e.Review.By, e.Review.Reason)
+	}
+	if e.Call != nil {
+		texts = append(texts, e.Call.ID, e.Call.Gate, e.Call.Upstream, e.Call.Tool, e.Call.Pin, e.Call.Success, e.Call.Error)
 	}
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
@@ -102,6 +105,7 @@ type upcaster func(body []byte) ([]byte, error)
 var upcasters = map[int]upcaster{
 	1: newRenumbering(1), // 2 added reviews and evidence; nothing of 1 changed
 	2: newRenumbering(2), // 3 added the note of a truncation
+	3: newRenumbering(3), // 4 added calls, grants and subjects
 }
 
 // newRenumbering upgrades from a version to the next one that only added to it.

@@ -46,13 +46,18 @@ const (
 	// up for a difference between such a history and what it says it led to.
 	Imported   Kind = "imported"
 	Reconciled Kind = "reconciled"
+	// Called begins a call of another server's tool, Settled says how it ended.
+	Called  Kind = "called"
+	Settled Kind = "settled"
+	// Released gives up the subject of an instance, so that another one may have it.
+	Released Kind = "released"
 	// Truncated says that the beginning of the history was removed.
 	Truncated Kind = "truncated"
 )
 
 // SchemaVersion is the version of the event format written today. Readers
 // upcast older ones; a newer one is an error.
-const SchemaVersion = 3
+const SchemaVersion = 4
 
 // Event is one entry of an instance's history. Seq, Revision, PrevHash and Hash
 // are set by Seal.
@@ -91,6 +96,12 @@ type Event struct {
 	Migration  *Migration  `json:"migration,omitempty"`
 	Import     *Import     `json:"import,omitempty"`
 	Truncation *Truncation `json:"truncation,omitempty"`
+	// Call is the call that a called or settled event is about, and that a decision was about.
+	Call *Call `json:"call,omitempty"`
+	// Grant is what a person's approval of an escalated call leaves.
+	Grant *workflow.Grant `json:"grant,omitempty"`
+	// Subject is what a started event is about, of which one instance lives.
+	Subject string `json:"subject,omitempty"`
 	// Reason of a cancel, as given.
 	Reason string `json:"reason,omitempty"`
 

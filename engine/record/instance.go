@@ -39,6 +39,9 @@ type Instance struct {
 	Seq      int64          `json:"seq"`
 	Revision int64          `json:"revision"`
 	Facts    workflow.Facts `json:"facts"`
+	// Subject is what the instance is about while no other instance of the workflow may be
+	// about the same, "" for nothing.
+	Subject string `json:"subject,omitempty"`
 	// Head is the hash of the last event, hex.
 	Head      string    `json:"head"`
 	CreatedAt time.Time `json:"createdAt"`
@@ -51,6 +54,9 @@ func (i Instance) Clone() Instance {
 	i.Facts.Visited = slices.Clone(i.Facts.Visited)
 	i.Facts.Frozen = slices.Clone(i.Facts.Frozen)
 	i.Facts.Reviews = slices.Clone(i.Facts.Reviews)
+	i.Facts.Calls = slices.Clone(i.Facts.Calls)
+	i.Facts.Called = maps.Clone(i.Facts.Called)
+	i.Facts.Grants = slices.Clone(i.Facts.Grants)
 	i.Facts.Performed = maps.Clone(i.Facts.Performed)
 	for action, who := range i.Facts.Performed {
 		i.Facts.Performed[action] = slices.Clone(who)
@@ -70,11 +76,15 @@ func DigestState(i Instance) string {
 	h := sha256.New()
 	h.Write([]byte(stateDomain))
 	number := func(n int64) []byte { return strconv.AppendInt(nil, n, 10) }
-	for _, field := range [][]byte{
+	fields := [][]byte{
 		[]byte(i.ID), []byte(i.Workflow), number(int64(i.Version)), []byte(i.DefinitionHash), []byte(i.Owner),
 		[]byte(i.State), []byte(i.Status), i.Context, number(i.Seq), number(i.Revision), facts, []byte(i.Head),
 		number(i.CreatedAt.UnixNano()), number(i.UpdatedAt.UnixNano()),
-	} {
+	}
+	if i.Subject != "" { // earlier versions knew none
+		fields = append(fields, []byte(i.Subject))
+	}
+	for _, field := range fields {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
 		h.Write(field)
 	}

@@ -140,6 +140,7 @@ func checkReview(open []workflow.OpenReview, e Event) error {
 			return newIllegalStep("event %d is about review %s of %q, which is not open", e.Seq, e.Review.ID, e.Action)
 		}
 		return checkReviewEnd(e)
+	case e.Kind == Called || e.Kind == Settled: // see checkCall
 	case e.Kind == Refused:
 		if at >= 0 || e.Review.Status != ReviewResolved || e.Review.Resolution != judge.Reject || e.Review.By == "" {
 			return newIllegalStep("event %d repeats a rejection of review %s, which was not rejected", e.Seq, e.Review.ID)

@@ -14,7 +14,7 @@ func (k Kind) IsKnown() bool { return slices.Contains(kinds, k) }
 
 var kinds = []Kind{
 	Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, Cancelling, Escalated, Reviewed,
-	Undone, Redone, Migrated, Imported, Reconciled, Truncated,
+	Undone, Redone, Migrated, Imported, Reconciled, Called, Settled, Released, Truncated,
 }
 
 // RevisingKinds are the kinds that Revises is true of.
@@ -28,7 +28,7 @@ func (k Kind) Revises() bool {
 	switch k {
 	case Started, Advanced, RolledBack, Cancelling, Undone, Redone, Migrated, Imported, Reconciled:
 		return true
-	case Refused, Prechecked, Checkpointed, Escalated, Reviewed, Truncated:
+	case Refused, Prechecked, Checkpointed, Escalated, Reviewed, Called, Settled, Released, Truncated:
 	}
 	return false
 }
@@ -123,6 +123,9 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	if err := checkReview(prev.Facts.Reviews, e); err != nil {
 		return Instance{}, err
 	}
+	if err := checkCall(prev.Facts, e); err != nil {
+		return Instance{}, err
+	}
 	next := prev
 	next.Seq, next.Revision, next.Head, next.UpdatedAt = e.Seq, e.Revision, e.Hash, e.Time
 	var err error
@@ -132,10 +135,14 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.DefinitionHash, next.Owner, next.CreatedAt = e.DefinitionHash, e.Principal, e.Time
 		next.State, next.Status = e.To, e.Status
 		next.Facts = addVisit(workflow.Facts{}, e)
+		next.Subject = e.Subject
 		next.Context, err = workflow.Merge(nil, e.Patch)
 	case Advanced:
 		next.State, next.Status = e.To, e.Status
 		next.Facts = addPerformer(addVisit(prev.Facts, e), e)
+		if e.To != e.From {
+			next.Facts.Called = startPassage(next.Facts.Called)
+		}
 		next.Context, err = e.mergePatch(prev.Context)
 	case RolledBack, Undone, Redone:
 		err = restoreRevision(&next, e, restored)
@@ -152,7 +159,17 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.Status = Cancelled
 	case Escalated, Reviewed:
 		next.Facts.Reviews = updateReviews(prev.Facts.Reviews, e)
+		if e.Grant != nil {
+			next.Facts.Grants = append(slices.Clip(prev.Facts.Grants), *e.Grant)
+		}
+	case Called, Settled:
+		next.Facts = updateCalls(prev.Facts, e)
+	case Released:
+		next.Subject = ""
 	case Refused, Prechecked, Checkpointed, Truncated:
+	}
+	if e.Kind.Revises() {
+		next.Facts.Grants = nil // they were about the revision before
 	}
 	if err != nil {
 		return Instance{}, fmt.Errorf("%w: event %d: %w", ErrIllegalStep, e.Seq, err)
@@ -216,7 +233,7 @@ func checkContent(e Event) error {
 	switch {
 	case !merges && !brought && (len(e.Patch) > 0 || len(e.Freezes) > 0):
 		return newIllegalStep("a %s event with a patch", e.Kind)
-	case judged && (e.Decision == nil || e.Action == ""):
+	case judged && (e.Decision == nil || e.Action == "" && (e.Kind != Refused || e.Call == nil)):
 		return newIllegalStep("a %s event without action or decision", e.Kind)
 	case merges && e.Decision != nil && !e.Decision.Applied:
 		return newIllegalStep("a %s event whose decision was not applied", e.Kind)
@@ -232,6 +249,8 @@ func checkContent(e Event) error {
 		return newIllegalStep("a %s event and its migration do not go together", e.Kind)
 	case brought != (e.Import != nil) && e.Kind != Checkpointed: // a checkpoint may have been brought too
 		return newIllegalStep("a %s event and its import do not go together", e.Kind)
+	case e.Kind != Started && e.Subject != "":
+		return newIllegalStep("a %s event with a subject", e.Kind)
 	case (e.Kind == Truncated) != (e.Truncation != nil):
 		return newIllegalStep("a %s event and its truncation do not go together", e.Kind)
 	case e.Truncation != nil && (e.Truncation.UpTo < 1 || e.Truncation.UpTo >= e.Seq || len(e.Truncation.Hash) != 64 || e.Truncation.Count < 1):
@@ -270,8 +289,10 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	case e.To != restored.State || e.Status != restored.Status:
 		return fmt.Errorf("it says %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
 	}
+	calls, called := next.Facts.Calls, next.Facts.Called // what was done stays done
 	next.State, next.Status, next.Context, next.Facts = restored.State, restored.Status, restored.Context, restored.Facts
 	next.Facts.Reviews = nil // they were about a revision that is past
+	next.Facts.Calls, next.Facts.Called = calls, mergeCounts(called, restored.Facts.Called)
 	return nil
 }
 

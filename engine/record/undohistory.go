@@ -38,12 +38,15 @@ type link struct {
 }
 
 // ReadUndoHistory reads events in order, possibly from a truncated history. Events that
-// begin no revision may be left out.
+// begin no revision may be left out, but for Called ones: they are what a move cannot take back.
 func ReadUndoHistory(events iter.Seq2[Event, error]) (UndoHistory, error) {
 	l := UndoHistory{at: map[int64]*link{}}
 	for e, err := range events {
 		if err != nil {
 			return UndoHistory{}, err
+		}
+		if e.Kind == Called {
+			l.addCall(e)
 		}
 		if !e.Kind.Revises() {
 			continue
@@ -91,8 +94,20 @@ func (l *UndoHistory) add(e Event) {
 		clear(l.at)
 	case Started, Imported, Reconciled:
 		l.done, l.undone = nil, nil
-	case Refused, Prechecked, Checkpointed, Cancelling, Escalated, Reviewed, Truncated:
+	case Refused, Prechecked, Checkpointed, Cancelling, Escalated, Reviewed, Called, Settled, Released, Truncated:
 	}
+	l.at[e.Revision] = l.done
+}
+
+// addCall marks the move to the revision in which a call was made: who takes the move back leaves
+// the call behind.
+func (l *UndoHistory) addCall(e Event) {
+	if l.done == nil || l.done.move.Event.Call != nil || l.first == 0 {
+		return
+	}
+	move := *l.done.move
+	move.Event.Call = e.Call
+	l.done = &link{&move, l.done.under}
 	l.at[e.Revision] = l.done
 }
 

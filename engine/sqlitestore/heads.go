@@ -132,7 +132,7 @@ func (h *heads) putInstance(i record.Instance) {
 			bytes += 16 + len(p)
 		}
 	}
-	bytes += 500 * len(i.Facts.Reviews)
+	bytes += 500 * (len(i.Facts.Reviews) + len(i.Facts.Calls) + len(i.Facts.Grants) + len(i.Facts.Called))
 	h.instances.Put(i.ID, i.Owner, bytes, i)
 }
 

@@ -169,6 +169,13 @@ func instancesPage(q store.InstanceQuery, narrow bool, after *record.Instance, n
 	}
 	w.addText("i.owner = ?", q.Owner)
 	w.addText("i.state = ?", q.State)
+	w.addText("i.subject = ?", q.Subject)
+	from := `instances i`
+	if q.OpenCalls {
+		w.add("i.calls > 0")
+		from += ` INDEXED BY instances_calls`
+	}
+	narrow = narrow || q.OpenCalls || q.Subject != ""
 	if q.MovedAfter > 0 {
 		w.add("i.n IN (SELECT n FROM events WHERE pos > ?)", q.MovedAfter)
 	}
@@ -178,7 +185,7 @@ func instancesPage(q store.InstanceQuery, narrow bool, after *record.Instance, n
 	}
 	if narrow {
 		w.addText("i.status = ?", string(q.Status))
-		return `SELECT ` + columns + ` FROM instances i` + joined + w.String() + ` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
+		return `SELECT ` + columns + ` FROM ` + from + joined + w.String() + ` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
 	}
 	query, args := byStatus(q.Status, w, n)
 	return `SELECT ` + columns + ` FROM (` + query + `) p CROSS JOIN instances i ON i.n = p.n` + joined + ` ORDER BY p.id DESC`, args

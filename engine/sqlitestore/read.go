@@ -22,7 +22,7 @@ type readStatements struct {
 }
 
 const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
-	i.seq, i.revision, i.state, i.status, i.head, i.facts, c.context`
+	i.seq, i.revision, i.state, i.status, i.head, i.facts, i.subject, c.context`
 
 const eventColumns = `e.prev_hash, e.hash, e.body`
 
@@ -102,15 +102,16 @@ func scanInstance(r row) (record.Instance, error) {
 	var i record.Instance
 	var created, updated int64
 	var head, facts, doc []byte
+	var subject sql.NullString
 	err := r.Scan(&i.ID, &i.Workflow, &i.Version, &i.DefinitionHash, &i.Owner, &created, &updated,
-		&i.Seq, &i.Revision, &i.State, &i.Status, &head, &facts, &doc)
+		&i.Seq, &i.Revision, &i.State, &i.Status, &head, &facts, &subject, &doc)
 	if err != nil {
 		return record.Instance{}, err
 	}
 	if err := json.Unmarshal(facts, &i.Facts); err != nil {
 		return record.Instance{}, fmt.Errorf("%w: the facts of %s: %w", ErrCorrupt, i.ID, err)
 	}
-	i.CreatedAt, i.UpdatedAt = timeOf(created), timeOf(updated)
+	i.CreatedAt, i.UpdatedAt, i.Subject = timeOf(created), timeOf(updated), subject.String
 	i.Head, i.Context = hex.EncodeToString(head), doc
 	return i, nil
 }

@@ -470,8 +470,8 @@ func (s *salvor) replaceInstance(ctx context.Context, n int64, i record.Instance
 		return err
 	}
 	return errors.Join(s.exec(ctx, `INSERT OR REPLACE INTO instances (n, id, workflow, version, definition_hash, owner, created_at,
-		updated_at, seq, revision, state, status, head, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, n, i.ID, i.Workflow, i.Version,
-		i.DefinitionHash, i.Owner, i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), head, facts),
+		updated_at, seq, revision, state, status, head, facts, calls, subject) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, n, i.ID, i.Workflow, i.Version,
+		i.DefinitionHash, i.Owner, i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), head, facts, len(i.Facts.Calls), textOrNull(i.Subject)),
 		s.exec(ctx, `INSERT OR REPLACE INTO contexts (n, context) VALUES (?, ?)`, n, orEmpty(i.Context)))
 }
 

@@ -26,6 +26,7 @@ type statements struct {
 	probe                                       *sql.Stmt
 	keyTaken                                    *sql.Stmt
 	addInstance, moveInstance, keepInstance     *sql.Stmt
+	setCalls, subjectTaken                      *sql.Stmt
 	addContext, setContext                      *sql.Stmt
 	addEvent, addSnapshot                       *sql.Stmt
 	addDefinition, addJudgeConfig               *sql.Stmt
@@ -49,8 +50,10 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.probe:    fmt.Sprintf(`PRAGMA application_id = %d`, applicationID), // writes the first page, as it is
 		&s.keyTaken: `SELECT 1 FROM events WHERE key_scope = ?`,
 		&s.addInstance: `INSERT INTO instances (id, workflow, version, definition_hash, owner, created_at,
-			updated_at, seq, revision, state, status, head, facts)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			updated_at, seq, revision, state, status, head, facts, subject)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		&s.subjectTaken: `SELECT 1 FROM instances WHERE workflow = ? AND subject = ?`,
+		&s.setCalls:     `UPDATE instances SET calls = ?, subject = ? WHERE id = ?`,
 		&s.moveInstance: `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?, state = ?,
 			status = ?, head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`,
 		&s.keepInstance: `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?,
@@ -288,7 +291,8 @@ func (p *pending) prepareEvent(e record.Event, first bool) (err error) {
 // kinds that are known not to.
 func touchesContext(k record.Kind) bool {
 	switch k {
-	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed, record.Truncated:
+	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed,
+		record.Called, record.Settled, record.Released, record.Truncated:
 		return false
 	case record.Started, record.Advanced, record.RolledBack, record.Undone, record.Redone,
 		record.Migrated, record.Imported, record.Reconciled:
@@ -365,8 +369,13 @@ func (p *pending) applyInstance(st *statements) error {
 	i := &p.Next
 	moved := fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, i.ID, p.Expect)
 	if p.Expect == 0 {
+		if i.Subject != "" {
+			if err := refuseFound(store.ErrSubjectTaken, st.subjectTaken, i.Workflow, i.Subject); err != nil {
+				return err
+			}
+		}
 		if err := st.execOne(moved, st.addInstance, i.ID, i.Workflow, i.Version, i.DefinitionHash, i.Owner,
-			i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), p.head, p.facts); err != nil {
+			i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), p.head, p.facts, textOrNull(i.Subject)); err != nil {
 			return err
 		}
 		return st.exec(st.addContext, orEmpty(p.Next.Context), i.ID)
@@ -380,10 +389,29 @@ func (p *pending) applyInstance(st *statements) error {
 	if err := st.execOne(moved, move, append(values, p.head, p.facts, i.ID, p.Expect, p.from)...); err != nil {
 		return err
 	}
+	if p.changesCalls() {
+		if err := st.exec(st.setCalls, len(i.Facts.Calls), textOrNull(i.Subject), i.ID); err != nil {
+			return err
+		}
+	}
 	if p.context == nil {
 		return nil
 	}
 	return st.exec(st.setContext, p.context, i.ID)
+}
+
+// changesCalls reports whether calls were begun or ended, or a subject given up.
+func (p *pending) changesCalls() bool {
+	return slices.ContainsFunc(p.Events, func(e record.Event) bool {
+		return e.Kind == record.Called || e.Kind == record.Settled || e.Kind == record.Released
+	})
+}
+
+func textOrNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }
 
 // stays reports whether state and status are as they were: the index of lists that has them

@@ -363,7 +363,7 @@ func (w *writer) commitEach(batch []*request) {
 
 // isRefusal reports whether apply answered without writing.
 func isRefusal(err error) bool {
-	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken)
+	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken) || errors.Is(err, store.ErrSubjectTaken)
 }
 
 // begin takes the write lock of the file, waiting for other processes.

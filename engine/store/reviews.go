@@ -40,6 +40,12 @@ type Review struct {
 	// OnExpire is what happens then: reject, or raise (it becomes urgent and stays).
 	OnExpire string `json:"onExpire,omitempty"`
 
+	// Call is the id of the call that a person has to say of whether it happened, "" where the
+	// review is about a move. Seq is that of the settled event then.
+	Call string `json:"call,omitempty"`
+	// Tool is the gate's, where the review is about a call.
+	Tool string `json:"tool,omitempty"`
+
 	// Data is the action's, as it will be merged. It is kept only while the review is
 	// open, because it may hold what no record keeps.
 	Data json.RawMessage `json:"data,omitempty"`

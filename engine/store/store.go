@@ -27,6 +27,9 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrKeyTaken: an event with this idempotency scope exists; nothing was written.
 	ErrKeyTaken = errors.New("idempotency key taken")
+	// ErrSubjectTaken: another instance of the workflow is about the same subject; nothing was
+	// written.
+	ErrSubjectTaken = errors.New("subject taken")
 	// ErrTooLarge: a limit of the format; nothing was written.
 	ErrTooLarge = errors.New("too large")
 	// ErrClosed: the store is closed or closing.
@@ -66,7 +69,8 @@ type Store interface {
 	Load(ctx context.Context, id string) (record.Instance, error)
 	// Commit is the one write of instances: all of it or nothing. ErrConflict when
 	// the stored Seq is not c.Expect, ErrKeyTaken when an event's key scope exists
-	// (looked at first: a replay is told as such even after later events).
+	// (looked at first: a replay is told as such even after later events), ErrSubjectTaken when
+	// another instance of the workflow has the Subject of the one that it creates.
 	Commit(ctx context.Context, c Commit) error
 	// ByKey returns the event that answered an idempotency scope. ErrNotFound.
 	ByKey(ctx context.Context, scope string) (record.Event, error)
@@ -219,6 +223,10 @@ type InstanceQuery struct {
 	State    string // "" is all
 	Status   record.Status
 	Owner    string // "" is all
+	// Subject selects the one instance of Workflow that has it.
+	Subject string
+	// OpenCalls selects those with calls that are not settled for good.
+	OpenCalls bool
 	// MovedAfter, when not 0, selects those with an event above a position.
 	MovedAfter int64
 	// Heads leaves everything empty but ID, Seq and Head.

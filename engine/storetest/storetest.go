@@ -110,6 +110,10 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"instances query", instancesQuery, always},
 		{"instances under writes", instancesUnderWrites, always},
 
+		{"instances with open calls", testCalls, always},
+		{"instances with open calls outlive the process", outlives(callsReopened), reopen},
+		{"a subject has one instance", testSubjects, always},
+
 		{"definitions", testDefinitions, always},
 		{"definitions race", definitionsRace, always},
 		{"judge configs", judgeConfigs, always},

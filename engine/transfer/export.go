@@ -281,6 +281,7 @@ type exportedEvent struct {
 	Data           json.RawMessage    `json:"data,omitempty"` // of what was not applied
 	Reason         string             `json:"reason,omitempty"`
 	Review         *record.Review     `json:"review,omitempty"`
+	Call           *record.Call       `json:"call,omitempty"`
 	Rollback       *record.Rollback   `json:"rollback,omitempty"`
 	Migration      *record.Migration  `json:"migration,omitempty"`
 	Truncation     *record.Truncation `json:"truncation,omitempty"`
@@ -474,6 +475,11 @@ func (x *exporting) describeEvent(ev record.Event, origin json.RawMessage) (expo
 		r := *ev.Review
 		r.Reason, r.Digest = x.mask.Text(r.Reason), x.mask.Digest(r.Digest)
 		out.Review = &r
+	}
+	if ev.Call != nil {
+		c := *ev.Call
+		c.Arguments, c.Result = x.mask.Digest(c.Arguments), x.mask.Digest(c.Result)
+		out.Call = &c
 	}
 	if ev.Import != nil {
 		from := *ev.Import

@@ -239,7 +239,56 @@ type Facts struct {
 	// Reviews are those that wait for a person, at most one per action. A rollback
 	// restores none.
 	Reviews []OpenReview `json:"reviews,omitempty"`
+	// Calls are the calls of other servers' tools that are open, or whose outcome nobody knows.
+	// They are no part of a revision: a rollback leaves them as they are.
+	Calls []OpenCall `json:"calls,omitempty"`
+	// Called counts the calls of each gate. A rollback does not take them back.
+	Called map[string]CallCount `json:"called,omitempty"`
+	// Grants are what a person approved and nobody has used yet. Any change of state or
+	// context voids them.
+	Grants []Grant `json:"grants,omitempty"`
 }
+
+// OpenCall is what the fold knows of a call that is not settled for good.
+type OpenCall struct {
+	ID        string `json:"id"`
+	Gate      string `json:"gate"`
+	Principal string `json:"principal"`
+	// Arguments is the keyed digest of what was sent.
+	Arguments string    `json:"arguments"`
+	Deadline  time.Time `json:"deadline"`
+	// Seq is that of the event which began it, Revision the one in which it was sent.
+	Seq      int64 `json:"seq"`
+	Revision int64 `json:"revision"`
+	// Review waits for a person to say whether the call happened; "" while it is open.
+	Review string `json:"review,omitempty"`
+}
+
+// IsOpen reports whether the call may still be under way: then nothing moves the instance.
+func (c OpenCall) IsOpen() bool { return c.Review == "" }
+
+// CallCount is how often a gate's tool was called: in all, and before the present passage
+// through the state.
+type CallCount struct {
+	Total  int `json:"total"`
+	Before int `json:"before"`
+}
+
+// Grant is a person's approval of exactly one call.
+type Grant struct {
+	Review    string    `json:"review"`
+	Gate      string    `json:"gate"`
+	Action    string    `json:"action"`
+	Principal string    `json:"principal"`
+	Arguments string    `json:"arguments"` // a keyed digest
+	Until     time.Time `json:"until"`
+}
+
+// HasOpenCall reports whether a call may still be under way.
+func (f Facts) HasOpenCall() bool { return slices.ContainsFunc(f.Calls, OpenCall.IsOpen) }
+
+// CallsMade is how many calls of a gate the present passage through the state has seen.
+func (f Facts) CallsMade(gate string) int { return f.Called[gate].Total - f.Called[gate].Before }
 
 // OpenReview is what the fold knows of a review that waits.
 type OpenReview struct {

@@ -51,6 +51,9 @@ var statuses = map[engine.Code]int{
 	engine.CodeInstanceEnded:       http.StatusConflict,
 	engine.CodeDefinitionTakenOver: http.StatusConflict,
 	engine.CodeReviewClosed:        http.StatusConflict,
+	engine.CodeGatedAction:         http.StatusConflict,
+	engine.CodeCallOpen:            http.StatusServiceUnavailable,
+	engine.CodeUnknownCall:         http.StatusNotFound,
 	engine.CodeTooManyEvents:       http.StatusConflict, // not 429: trying again does not help
 	// Quotas: what passes with time is 429, what the caller has to fix is a conflict.
 	engine.CodeTooManyDefinitions: http.StatusConflict,
