@@ -90,8 +90,7 @@ Sources of evidence (commands, addresses, and tools of the servers under `+"`ups
 
 ## upstreams
 
-Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 letters and digits with single hyphens between them. A change applies at once, where the server
-began with at least one.
+Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 letters and digits with single hyphens between them. A change applies at once.
 
 | key | value | meaning |
 |---|---|---|

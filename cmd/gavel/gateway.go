@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// openGateway reads what other MCP servers a configuration file declares, nil where it declares
-// none. None of them is started.
+// openGateway reads what other MCP servers a configuration file declares: those that it declares
+// later are taken over. It is nil without a file. No server is started.
 func (f configFlag) openGateway(log *slog.Logger) (*embed.Gateway, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
@@ -20,9 +20,6 @@ func (f configFlag) openGateway(log *slog.Logger) (*embed.Gateway, error) {
 }
 
 func loadGateway(path string, cfg embed.GatewayConfig) (*embed.Gateway, error) {
-	if file, err := config.Load(path); err != nil || file.Section(config.SectionUpstreams) == nil {
-		return nil, badConfig(err)
-	}
 	g, err := embed.OpenGateway(path, cfg)
 	if err != nil {
 		return nil, badConfig(err)

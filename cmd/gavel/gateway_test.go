@@ -27,6 +27,13 @@ func putPinned(t *testing.T, text string) (path string) {
 	needsProgram(t)
 	path = filepath.Join(t.TempDir(), "gavel.yaml")
 	put(t, path, text)
+	pinAll(t, path)
+	return path
+}
+
+// pinAll pins what the upstreams of a configuration file have now.
+func pinAll(t *testing.T, path string) {
+	t.Helper()
 	file, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +63,6 @@ func putPinned(t *testing.T, text string) (path string) {
 	if err := pins.Save(); err != nil {
 		t.Fatal(err)
 	}
-	return path
 }
 
 func TestGatewayOverStdio(t *testing.T) {

@@ -234,6 +234,7 @@ func (s *System) wire(key []byte) error {
 		}
 	}
 	config.Digester = record.NewDigester(key)
+	s.cfg.Gateway.keepStates(key)
 	if s.cfg.Model != nil {
 		if judging.Model, err = s.cfg.Model(judging.Memory); err != nil {
 			return &OpenError{PartModel, err}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gateway"
@@ -37,7 +38,7 @@ func OpenGateway(file string, cfg GatewayConfig) (*Gateway, error) {
 		cfg.Logger = slog.Default()
 	}
 	g := &Gateway{Gateway: gateway.New(cfg.Logger)}
-	g.opts = upstream.Options{Changed: g.Announce, LookupEnv: cfg.LookupEnv, Watcher: cfg.Watcher, Version: cfg.Version, Logger: cfg.Logger}
+	g.opts = upstream.Options{Changed: g.Announce, LookupEnv: cfg.LookupEnv, Watcher: cfg.Watcher, Version: cfg.Version, Sealer: upstream.NewSealer(), Logger: cfg.Logger}
 	return g, g.Load(file)
 }
 
@@ -75,6 +76,14 @@ func (g *Gateway) Load(file string) error {
 	g.Serve(door)
 	before.Close()
 	return nil
+}
+
+// keepStates has what servers keep with clients between two requests outlive this process, as long
+// as there is the key of a store.
+func (g *Gateway) keepStates(key []byte) {
+	if g != nil {
+		g.opts.Sealer.SetKey(record.DeriveKey(key, "gavel/upstream-state/v1"))
+	}
 }
 
 // readUpstreams reads what a configuration file declares, and the pins next to it.

@@ -11,6 +11,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -55,15 +56,29 @@ func New(log *slog.Logger) *Gateway {
 	return &Gateway{log: log, waiting: map[list]chan struct{}{}}
 }
 
-// Serve has what is behind a door served, in place of what was before.
+// Serve has what is behind a door served, in place of what was before, and tells those whose list
+// it changes.
 func (g *Gateway) Serve(door Door) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.door
 	g.door = door
-	g.mu.Unlock()
-	for _, kind := range upstream.Kinds {
-		g.Announce(upstream.Change{Kind: kind, Affects: func(engine.Principal) bool { return true }})
+	for l, changed := range g.waiting {
+		if !slices.EqualFunc(listOf(before, l), listOf(door, l), isSameItem) {
+			close(changed)
+			delete(g.waiting, l)
+		}
 	}
 }
+
+func listOf(door Door, l list) []upstream.Item {
+	if door == nil {
+		return nil
+	}
+	return door.List(l.principal, upstream.Kind(l.kind))
+}
+
+func isSameItem(a, b upstream.Item) bool { return a.Public == b.Public && bytes.Equal(a.Raw, b.Raw) }
 
 // Announce tells those whose list may have changed; upstream.Options.Changed takes it.
 func (g *Gateway) Announce(c upstream.Change) {
@@ -96,11 +111,7 @@ func (g *Gateway) current() Door {
 
 // List implements mcpwire.Foreign.
 func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.Item) {
-	door := g.current()
-	if door == nil {
-		return nil
-	}
-	for _, item := range door.List(p, upstream.Kind(kind)) {
+	for _, item := range listOf(g.current(), list{p, kind}) {
 		items = append(items, publishItem(item))
 	}
 	slices.SortFunc(items, func(a, b mcpwire.Item) int { return cmp.Compare(a.Name, b.Name) })

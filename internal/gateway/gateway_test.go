@@ -210,7 +210,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A change is told to those alone whose list it changes, and a new door to all.
+// A change is told to those alone whose list it changes, and so is a new door.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	g := newGateway(newDoor())
@@ -227,9 +227,16 @@ func TestChanges(t *testing.T) {
 	if !closed(annTools) || closed(bobTools) || closed(annPrompts) || closed(g.Changed(ann, mcpwire.Tool)) {
 		t.Errorf("a change for ann's tools: ann %v, bob %v, ann's prompts %v", closed(annTools), closed(bobTools), closed(annPrompts))
 	}
-	g.Serve(newDoor())
-	if !closed(bobTools) || !closed(annPrompts) {
-		t.Errorf("another door: bob %v, ann's prompts %v", closed(bobTools), closed(annPrompts))
+	annTools = g.Changed(ann, mcpwire.Tool)
+	other := newDoor()
+	other.items[0].Raw = json.RawMessage(`{"name":"b.read","description":"another"}`)
+	g.Serve(other)
+	if !closed(annTools) || closed(bobTools) || closed(annPrompts) {
+		t.Errorf("another door: ann %v, bob %v, ann's prompts %v", closed(annTools), closed(bobTools), closed(annPrompts))
+	}
+	g.Serve(&door{})
+	if closed(bobTools) || !closed(annPrompts) {
+		t.Errorf("nothing is there any more: bob %v, ann's prompts %v", closed(bobTools), closed(annPrompts))
 	}
 }
 

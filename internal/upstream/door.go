@@ -170,7 +170,7 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 	if state := v.Get("requestState"); state.Kind() != 0 {
 		plain, err := m.sealer.open(state.Text(), bound)
 		if err != nil {
-			return nil, nil, &Error{Code: CodeInvalid, Upstream: req.Upstream, Hint: "Ask again without it.", Message: "The requestState is not one that gavel issued for these arguments, or gavel was restarted.", Err: err}
+			return nil, nil, &Error{Code: CodeInvalid, Upstream: req.Upstream, Hint: "Ask again without it.", Message: "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory.", Err: err}
 		}
 		replace["requestState"] = document.AppendQuote(nil, plain)
 	}

@@ -54,7 +54,7 @@ func ReadParams(params, definition []byte) (sent json.RawMessage, arguments docu
 	if err != nil {
 		return nil, document.JSON{}, err
 	}
-	m := Manager{sealer: newSealer()}
+	m := Manager{sealer: NewSealer()}
 	sent, _, err = m.readParams(engine.Principal{}, Request{Upstream: "a", Method: "tools/call", Kind: KindTool, Name: item.Name, Params: params}, item)
 	return sent, readChecked(params).Get("arguments"), err
 }

@@ -27,7 +27,9 @@ type Options struct {
 	Watcher string
 	// Version is what upstreams are told that gavel's is.
 	Version string
-	Logger  *slog.Logger // nil drops
+	// Sealer seals the requestState of upstreams; nil is one of the Manager's own.
+	Sealer *Sealer
+	Logger *slog.Logger // nil drops
 }
 
 // Manager is the door to every upstream. It is safe for concurrent use. A nil Manager has none.
@@ -39,7 +41,7 @@ type Manager struct {
 	// starting holds those who start a session: few at once.
 	starting chan struct{}
 	guards   map[bool]*egress.Guard // by whether private networks may be dialled
-	sealer   *sealer
+	sealer   *Sealer
 	// running counts what Close waits for.
 	running sync.WaitGroup
 }
@@ -59,7 +61,7 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	m := &Manager{
 		opts: opts, servers: map[string]*server{}, names: sortedKeys(cfg.Servers),
 		watcher: process.NewWatcher(opts.Watcher), starting: make(chan struct{}, maxStarting),
-		guards: map[bool]*egress.Guard{false: egress.NewGuard(false), true: egress.NewGuard(true)}, sealer: newSealer(),
+		guards: map[bool]*egress.Guard{false: egress.NewGuard(false), true: egress.NewGuard(true)}, sealer: cmp.Or(opts.Sealer, NewSealer()),
 	}
 	var faults document.Errors
 	for _, name := range m.names {

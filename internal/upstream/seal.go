@@ -9,19 +9,28 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// sealer seals the requestState of upstreams, which passes through the hands of clients: it
-// comes back for the same principal, upstream, item and arguments, or not at all. Its key lives
-// as long as the process.
-type sealer struct{ aead cipher.AEAD }
+// Sealer seals the requestState of upstreams, which passes through the hands of clients: it
+// comes back for the same principal, upstream, item and arguments, or not at all. Its key lasts
+// as long as the Sealer, unless SetKey gives it another. It is safe for concurrent use.
+type Sealer struct{ aead atomic.Pointer[cipher.AEAD] }
 
-func newSealer() *sealer {
+// NewSealer returns a Sealer with a key of its own.
+func NewSealer() *Sealer {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
+	s := &Sealer{}
+	s.SetKey(key)
+	return s
+}
+
+// SetKey gives the Sealer a key of 32 bytes, so that another with it opens what this one sealed.
+func (s *Sealer) SetKey(key []byte) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		panic(err) // the key has the right length
@@ -30,7 +39,7 @@ func newSealer() *sealer {
 	if err != nil {
 		panic(err) // AES has the right block
 	}
-	return &sealer{aead}
+	s.aead.Store(&aead)
 }
 
 // binding is what a state belongs to.
@@ -43,20 +52,20 @@ func binding(p engine.Principal, req Request, arguments document.JSON) []byte {
 	return append(b, sum[:]...)
 }
 
-func (s *sealer) seal(state string, to []byte) string {
-	sealed := s.aead.Seal(nil, nil, []byte(state), to) //nolint:gosec // the AEAD draws its nonce itself
+func (s *Sealer) seal(state string, to []byte) string {
+	sealed := (*s.aead.Load()).Seal(nil, nil, []byte(state), to) //nolint:gosec // the AEAD draws its nonce itself
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 
 // ErrState is the cause of an Error about a requestState.
 var ErrState = errors.New("invalid requestState")
 
-func (s *sealer) open(sealed string, to []byte) (string, error) {
+func (s *Sealer) open(sealed string, to []byte) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil {
 		return "", ErrState
 	}
-	state, err := s.aead.Open(nil, nil, raw, to)
+	state, err := (*s.aead.Load()).Open(nil, nil, raw, to)
 	if err != nil {
 		return "", ErrState
 	}
@@ -64,7 +73,7 @@ func (s *sealer) open(sealed string, to []byte) (string, error) {
 }
 
 // sealResult seals the requestState of a result, where it has one.
-func (s *sealer) sealResult(result json.RawMessage, to []byte) json.RawMessage {
+func (s *Sealer) sealResult(result json.RawMessage, to []byte) json.RawMessage {
 	if !bytes.Contains(result, []byte(`"requestState"`)) {
 		return result
 	}
