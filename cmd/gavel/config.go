@@ -21,6 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -136,9 +137,9 @@ func (s *fileSettings) origin(ctx *kong.Context, flag *kong.Flag) (origin, where
 // secrets.
 func (s *fileSettings) declared() ([]effective, error) {
 	var list []effective
-	add := func(section, key string, names []string) {
+	add := func(section, key string, value any) {
 		if line := s.file.Line(section, key); line > 0 {
-			list = append(list, effective{Key: section + "." + key, Value: names, Origin: fromFile, Where: fmt.Sprintf("%s:%d", s.file.Path(), line)})
+			list = append(list, effective{Key: section + "." + key, Value: value, Origin: fromFile, Where: fmt.Sprintf("%s:%d", s.file.Path(), line)})
 		}
 	}
 	declared, err := auth.ParseConfig(s.file.Section(config.SectionAuth), s.file.Dir())
@@ -153,6 +154,20 @@ func (s *fileSettings) declared() ([]effective, error) {
 	for _, name := range s.file.Section(config.SectionUpstreams).Keys() {
 		add(config.SectionUpstreams, name, []string{})
 	}
+	exposed, err := expose.ParseConfig(s.file.Section(config.SectionExpose))
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	workflows := []string{}
+	for _, w := range exposed.Workflows {
+		workflows = append(workflows, w.Name)
+	}
+	add(config.SectionExpose, "prefix", exposed.Prefix)
+	add(config.SectionExpose, "workflows", workflows)
+	add(config.SectionExpose, "tagKey", exposed.TagKey)
+	add(config.SectionExpose, "tagValue", exposed.TagValue)
+	add(config.SectionExpose, "mode", string(exposed.Mode))
+	add(config.SectionExpose, "wait", shortSpan(exposed.Wait))
 	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))
 	return list, nil
 }
@@ -224,8 +239,8 @@ type configCheckCmd struct {
 }
 
 func (configCheckCmd) Help() string {
-	return `Checks keys, values, sources of evidence, upstreams, issuers and models, and that the files that
-it names can be read, without starting a server or fetching anything. It cannot see flags or
+	return `Checks keys, values, sources of evidence, upstreams, exposed workflows, issuers and models, and that
+the files that it names can be read, without starting a server or fetching anything. It cannot see flags or
 environment variables: what only they could make whole is checked at startup. gavel lint
 checks definitions. Silent when all is well.
 
@@ -297,6 +312,7 @@ func checkConfig(path string) error {
 		located[server](server, settings.checkFiles(parsed))
 	}
 	f := cmds.Serve
+	found = append(found, checkExposure(path, f.Definitions))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())

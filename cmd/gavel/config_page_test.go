@@ -95,11 +95,11 @@ Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 lett
 | key | value | meaning |
 |---|---|---|
 `)
-	writeUpstreamKeys(t, b)
+	writeSectionKeys(t, b)
 }
 
-// writeUpstreamKeys writes the keys of a server, and of a rule, as their schema has them.
-func writeUpstreamKeys(t *testing.T, b *bytes.Buffer) {
+// writeSectionKeys writes the keys of an upstream and of expose as their schemas have them.
+func writeSectionKeys(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	type schema struct {
 		Description, Type string
@@ -109,6 +109,7 @@ func writeUpstreamKeys(t *testing.T, b *bytes.Buffer) {
 	}
 	var sections struct {
 		Upstreams struct{ AdditionalProperties schema }
+		Expose    schema
 	}
 	raw, err := schemaFiles.ReadFile("schemas/config.json")
 	if err == nil {
@@ -132,6 +133,15 @@ func writeUpstreamKeys(t *testing.T, b *bytes.Buffer) {
 		}
 	}
 	write("", sections.Upstreams.AdditionalProperties.Properties)
+	fmt.Fprint(b, `
+## expose
+
+Workflows of the operator's that are MCP tools of their own: [workflows as tools](../expose.md). A change applies at once, where the server began with the section.
+
+| key | value | meaning |
+|---|---|---|
+`)
+	write("", sections.Expose.Properties)
 }
 
 // TestEveryKeyIsOnThePage: sections and bindings cannot drift apart.

@@ -118,11 +118,11 @@ func TestChangedUpstreams(t *testing.T) {
 	for _, c := range []struct{ name, text, said, listed string }{
 		{"nothing changed", gavelBehind, "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
 		{"another setting", gavelBehind + "logLevel: debug\n", "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
-		{"less is allowed", strings.Replace(gavelBehind, `"workflow.define", `, "", 1), "upstreams are taken over", "inner__workflow_list inner__workflow_listCheckpoints"},
+		{"less is allowed", strings.Replace(gavelBehind, `"workflow.define", `, "", 1), "the changed section is taken over", "inner__workflow_list inner__workflow_listCheckpoints"},
 		{"a mistake", strings.Replace(gavelBehind, "allow", "alow", 1), `unknown key \"alow\"; did you mean \"allow\"?`, "inner__workflow_list inner__workflow_listCheckpoints"},
 		{"a pattern without a match", strings.Replace(gavelBehind, "workflow.define", "workflow.defin", 1), `did you mean \"workflow.define\"?`, "inner__workflow_list inner__workflow_listCheckpoints"},
-		{"none", "logLevel: debug\n", "upstreams are taken over", ""},
-		{"again", gavelBehind, "upstreams are taken over", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
+		{"none", "logLevel: debug\n", "the changed section is taken over", ""},
+		{"again", gavelBehind, "the changed section is taken over", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
 	} {
 		log.Reset()
 		changed := g.Changed(agent, mcpwire.Tool)
@@ -171,8 +171,8 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 		want             judge.EvidenceFailure
 	}{
 		{"as it began", source, "", ""},
-		{"for others only", strings.Replace(source, "{tools", "{roles: [operator], tools", 1), "upstreams are taken over", judge.FailureRefused},
-		{"for all again", source, "upstreams are taken over", ""},
+		{"for others only", strings.Replace(source, "{tools", "{roles: [operator], tools", 1), "the changed section is taken over", judge.FailureRefused},
+		{"for all again", source, "the changed section is taken over", ""},
 		{"without the tool", strings.Replace(source, `, "workflow.li*"`, "", 1), `no rule of \"inner\" allows the tool \"workflow.list\"`, ""},
 		{"without the server", source[strings.Index(source, "evidence"):], `declares no server \"inner\"`, ""},
 	} {

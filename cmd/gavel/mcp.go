@@ -130,7 +130,11 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, notifier: notifier, gateway: gateway})
+	exposed, err := c.openExposure()
+	if err != nil {
+		return nil, err
+	}
+	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, notifier: notifier, gateway: gateway, exposed: exposed})
 }
 
 func (c *mcpCmd) principal() (engine.Principal, error) {
@@ -153,13 +157,19 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
+	if err := sys.exposed.Check(ctx); err != nil {
+		return badConfig(err)
+	}
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	upstreams := newGatewayWatch(con.log, sys.gateway, c.Config)
-	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { upstreams.look(ctx, false) })()
+	upstreams, exposed := newGatewayWatch(con.log, sys.gateway, c.Config), newExposureWatch(con.log, sys.exposed, c.Config)
+	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) {
+		upstreams.look(ctx, false)
+		exposed.look(ctx, false)
+	})()
 	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
 	defer func() { con.log.Info("ended", "store", sys.path) }()

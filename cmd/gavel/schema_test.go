@@ -174,6 +174,8 @@ func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 		{"properties.auth", "auth: {zzqqxx: 1}"},
 		{"properties.auth.properties.issuers.items", "auth: {issuers: [{zzqqxx: 1}]}"},
 		{"properties.evidence", "evidence: {zzqqxx: 1}"},
+		{"properties.expose", "expose: {zzqqxx: 1}"},
+		{"properties.expose.properties.workflows.items", "expose: {workflows: [{zzqqxx: 1}]}"},
 		{"properties.upstreams.additionalProperties", "upstreams: {a: {zzqqxx: 1}}"},
 		{"properties.upstreams.additionalProperties.properties.allow.items", "upstreams: {a: {allow: [{zzqqxx: 1}]}}"},
 		{"properties.evidence.properties.sources.additionalProperties", "evidence: {sources: {a: {zzqqxx: 1}}}"},

@@ -71,8 +71,12 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	exposed, err := c.openExposure()
+	if err != nil {
+		return err
+	}
 	sys, err := c.openEquipped(ctx, con, equipment{
-		reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, notifier: notifier, gateway: gateway,
+		reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, notifier: notifier, gateway: gateway, exposed: exposed,
 	})
 	if err != nil {
 		return err
@@ -97,6 +101,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
+	}
+	if err := sys.exposed.Check(ctx); err != nil {
+		return badConfig(err)
 	}
 	issuers, err := c.issuersFor(c.Auth)
 	if err != nil {

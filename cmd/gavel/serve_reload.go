@@ -23,7 +23,7 @@ type reloader struct {
 	routes  *routes
 	callers *callers
 	watch   *definitionWatch
-	other   *gatewayWatch
+	other   []*sectionWatch
 
 	mu       sync.Mutex // of what follows
 	inForce  []effective
@@ -50,7 +50,7 @@ func listReloadables() map[string]func(r *reloader, c *commands) {
 
 func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch) *reloader {
 	return &reloader{
-		other: newGatewayWatch(con.log, r.sys.gateway, c.Config),
+		other: []*sectionWatch{newGatewayWatch(con.log, r.sys.gateway, c.Config), newExposureWatch(con.log, r.sys.exposed, c.Config)},
 		con:   con, routes: r, callers: known, watch: watch, path: c.Config,
 		inForce: slices.Clone(con.settings.list), notTaken: map[string]bool{},
 		issuers: con.settings.section(config.SectionAuth), evidence: con.settings.section(config.SectionEvidence),
@@ -77,7 +77,9 @@ func (r *reloader) look(ctx context.Context, atOnce bool) {
 	defer r.mu.Unlock()
 	r.settings(ctx, atOnce)
 	r.watch.look(ctx, atOnce)
-	r.other.look(ctx, atOnce)
+	for _, w := range r.other {
+		w.look(ctx, atOnce)
+	}
 }
 
 // settings reads the file again when it was changed and is not being written any more.
@@ -132,8 +134,10 @@ func (r *reloader) reload(ctx context.Context, again bool) error {
 	if text := settings.section(config.SectionEvidence); text != r.evidence {
 		r.later(config.SectionEvidence, text)
 	}
-	if text := settings.section(config.SectionUpstreams); text != "" && r.other.gateway == nil {
-		r.later(config.SectionUpstreams, text)
+	for _, w := range r.other {
+		if text := settings.section(w.section); text != "" && w.load == nil {
+			r.later(w.section, text)
+		}
 	}
 	return nil
 }

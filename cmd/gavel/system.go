@@ -42,6 +42,7 @@ type equipment struct {
 	sources *evidence.Manager // nil without --config
 	anchors *record.Signer    // nil when nobody anchors
 	gateway *embed.Gateway    // nil without other MCP servers
+	exposed *embed.Exposure   // nil where no workflow is a tool of its own
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
@@ -63,7 +64,7 @@ func (s *system) Close() error { return errors.Join(s.equipment.Close(), s.Syste
 
 // configure puts the equipment into the configuration of a system.
 func (e equipment) configure(cfg embed.Config) embed.Config {
-	cfg.NoReviews, cfg.Version, cfg.Gateway = !e.reviews, readBuild().Version, e.gateway
+	cfg.NoReviews, cfg.Version, cfg.Gateway, cfg.Exposure = !e.reviews, readBuild().Version, e.gateway, e.exposed
 	if e.sources != nil {
 		cfg.Fetcher = e.sources
 	}

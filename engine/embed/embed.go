@@ -59,6 +59,8 @@ type Config struct {
 	Fetcher judge.Fetcher
 	// Gateway offers MCP clients what other MCP servers have; nil: nothing.
 	Gateway *Gateway
+	// Exposure offers them workflows as tools of their own; nil: none.
+	Exposure *Exposure
 	// NoReviews refuses the moves that would otherwise wait for a person.
 	NoReviews bool
 	// Signer signs anchors; nil when nobody anchors here.
@@ -144,6 +146,9 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 			err = s.define(ctx, file)
 		}
 	}
+	if err == nil && cfg.Definitions != nil {
+		err = cfg.Exposure.Check(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -176,9 +181,10 @@ func prepareSystem(cfg Config) (*System, error) {
 	return s, err
 }
 
-// Close ends the workers, unless they are shared, and then the store, so that nothing writes to a
-// closed one.
+// Close ends the workers, unless they are shared, and then the store, so that nothing reads or
+// writes a closed one.
 func (s *System) Close() (err error) {
+	s.cfg.Exposure.close()
 	if s.cfg.Sandbox == nil {
 		err = s.Sandbox.Close()
 	}
@@ -259,6 +265,7 @@ func (s *System) wire(key []byte) error {
 	if s.Engine, err = engine.New(config); err != nil {
 		return err
 	}
+	s.cfg.Exposure.serve(s)
 	s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.Store, Signer: s.cfg.Signer})
 	return err
 }

@@ -102,9 +102,6 @@ func (g *Gateway) current() *upstream.Manager {
 	return g.door
 }
 
-// Upstreams are the names of the servers.
-func (g *Gateway) Upstreams() []string { return g.current().Upstreams() }
-
 // Close ends every session with a server. A nil Gateway has none.
 func (g *Gateway) Close() {
 	if g != nil {

@@ -40,6 +40,9 @@ func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	if s.cfg.Gateway != nil {
 		cfg.Foreign = s.cfg.Gateway
 	}
+	if s.cfg.Exposure != nil {
+		cfg.Exposed = s.cfg.Exposure.tools
+	}
 	return mcpface.New(cfg)
 }
 

@@ -66,7 +66,7 @@ var services = []string{
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
-	"internal/latecollect", "internal/operation", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
+	"internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
 	"testdata",
 })
 
@@ -147,8 +147,12 @@ var Packages = []Package{
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
 	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
+	// Which workflows are tools of their own. Their names are neither those of operations nor
+	// those of upstreams.
+	{Path: "internal/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
+
 	// Layer 6c: faces, never one another.
-	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
+	{Path: "internal/mcpface", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire", "internal/expose"})},
 	{Path: "internal/httpapi", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	// The client of the REST face writes requests as the face reads them.
 	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},

@@ -28,6 +28,7 @@ const (
 	SectionAnchors   = "anchors"   // signs what was recorded
 	SectionAuth      = "auth"      // whose callers are known
 	SectionEvidence  = "evidence"  // where evidence is fetched from
+	SectionExpose    = "expose"    // workflows that are MCP tools of their own
 	SectionMCP       = "mcp"       // gavel mcp
 	SectionModel     = "model"     // the model that judges
 	SectionNotify    = "notify"    // who is told of reviews
@@ -49,7 +50,7 @@ const (
 func sectionNames() []string {
 	return []string{
 		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionNotify, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionExpose, SectionNotify, SectionAnchors, KeySchema,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for _, op := range newCatalog(Config{Reviews: true, Toolset: AllTools}).tools {
-		out[op.Tool.Name] = outputSchema(op)
+		out[op.Tool.Name] = outputSchema(op.Shown()...)
 	}
 	return out
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -44,6 +45,8 @@ type Config struct {
 	OutputSchemas bool
 	Version       string // of the program, for serverInfo
 	Logger        *slog.Logger
+	// Exposed are workflows that are tools of their own; nil: there are none.
+	Exposed *expose.Tools
 	// Foreign, Limits and StillValid are as in mcpwire.Config.
 	Foreign    mcpwire.Foreign
 	Limits     mcpwire.Limits
@@ -103,7 +106,7 @@ func New(cfg Config) (*Face, error) {
 		Info: mcp.Implementation{Name: "gavel", Title: "gavel", Version: cfg.Version},
 		Options: []server.ServerOption{
 			server.WithInstructions(told),
-			server.WithToolCapabilities(cfg.Foreign != nil),
+			server.WithToolCapabilities(cfg.Foreign != nil || cfg.Exposed != nil),
 			server.WithResourceCapabilities(true, cfg.Foreign != nil),
 			server.WithPromptCapabilities(cfg.Foreign != nil),
 			server.WithCompletions(),

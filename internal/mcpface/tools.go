@@ -39,14 +39,18 @@ func newCatalog(cfg Config) catalog {
 	return c
 }
 
-// unknown is the error for a tool that there is not. It names those of the role, in the
+// unknownTool is the error for a tool that there is not. It names those of the caller, in the
 // style of the name that was called.
-func (c catalog) unknown(name string, role engine.Role) *mcpwire.Error {
-	names := c.listed(role)
+func (f *Face) unknownTool(ctx context.Context, name string, p engine.Principal) *mcpwire.Error {
+	c := f.tools
+	names := c.listed(p.Role)
 	if strings.Contains(name, "_") && !strings.Contains(name, ".") {
 		for i := range names {
 			names[i] = underscoreName(names[i])
 		}
+	}
+	for _, t := range f.listExposed(ctx, p) {
+		names = append(names, t.Name)
 	}
 	message := fmt.Sprintf("There is no tool %s.", mcpwire.Quote(name))
 	if near := document.Suggest(name, names); near != "" {
@@ -102,12 +106,12 @@ func declareTool(op *operation.Operation, schemas bool) mcp.Tool {
 		}
 	}
 	if schemas {
-		t.RawOutputSchema = outputSchema(op)
+		t.RawOutputSchema = outputSchema(op.Shown()...)
 	}
 	return t
 }
 
-// List returns the tools that a role sees, with names in the client's style.
+// List returns the tools that a principal sees, with names in the client's style.
 func (f *Face) List(ctx context.Context, p engine.Principal) ([]mcp.Tool, error) {
 	var tools []mcp.Tool
 	for _, name := range slices.Sorted(slices.Values(f.tools.listed(p.Role))) {
@@ -117,18 +121,26 @@ func (f *Face) List(ctx context.Context, p engine.Principal) ([]mcp.Tool, error)
 		}
 		tools = append(tools, t)
 	}
-	return tools, nil
+	return append(tools, f.listExposed(ctx, p)...), nil
 }
 
-// Changed returns nil: the list depends on the role alone.
-func (f *Face) Changed(engine.Principal) <-chan struct{} { return nil }
+// Changed implements mcpwire.Tools: what depends on the role alone never changes.
+func (f *Face) Changed(p engine.Principal) <-chan struct{} {
+	if f.cfg.Exposed == nil {
+		return nil
+	}
+	return f.cfg.Exposed.Changed(p)
+}
 
 // Call runs one tool: arguments in, answer out, and every error as a result that a model
 // can act on. Only a defect of this program is logged, once.
 func (f *Face) Call(ctx context.Context, p engine.Principal, c mcpwire.Call) (*mcp.CallToolResult, error) {
 	op := f.tools.named[c.Name]
 	if op == nil {
-		return nil, f.tools.unknown(c.Name, p.Role)
+		if out, ok := f.callExposed(ctx, p, c); ok {
+			return f.encode(out)
+		}
+		return nil, f.unknownTool(ctx, c.Name, p)
 	}
 	out, err := f.run(ctx, op, c)
 	if err != nil {
@@ -146,15 +158,21 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call)
 	if op == operation.Advance.Operation {
 		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
-	res, err := operation.Call{
+	out, _, err = f.ask(ctx, op, req)
+	return out, err
+}
+
+// ask performs an operation, and returns its result with the answer.
+func (f *Face) ask(ctx context.Context, op *operation.Operation, req any) (out answer, res any, err error) {
+	res, err = operation.Call{
 		Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP,
 	}.Ask(ctx, op, req)
 	if err != nil {
-		return answer{}, err //nolint:wrapcheck // an *engine.Error
+		return answer{}, nil, err //nolint:wrapcheck // an *engine.Error
 	}
 	out = answer{content: op.Show(res), refused: op.Refused != nil && op.Refused(res)}
 	if f.short() {
 		out.line = operation.SayPosition(op.Say(res), res)
 	}
-	return out, nil
+	return out, res, nil
 }

@@ -7,8 +7,8 @@
 // unknown name, a value of another type and a missing part are refused, each with the
 // same words, and documents keep the digits that their numbers were written with.
 //
-// It must never decide about rights or rules: the engine does. Only the faces and the
-// program import it.
+// It must never decide about rights or rules: the engine does. Only the faces, what exposes
+// workflows as tools, and the program import it.
 package operation
 
 import (

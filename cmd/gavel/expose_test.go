@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/embed"
+)
+
+// A changed section is taken over whole, or not at all, and one that is gone exposes nothing.
+func TestChangedExposure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "gavel.yaml")
+	var definitions []string
+	for _, name := range []string{"release.v2", "release_v2", "render"} {
+		definitions = append(definitions, filepath.Join(dir, name+".yaml"))
+		put(t, definitions[len(definitions)-1], "{name: "+name+", initialState: a, states: {a: {final: true}}}")
+	}
+	put(t, path, "expose: {workflows: [render]}\n")
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	x, err := configFlag{Config: path}.openExposure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys, err := embed.Open(t.Context(), embed.Config{Definitions: definitions, Exposure: x, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close()
+	w := newExposureWatch(logger, x, path)
+	for _, c := range []struct{ text, said, listed string }{
+		{"expose: {workflows: [render]}\n", "", "render"},
+		{"expose: {workflows: [render, release.v2]}\n", "the changed section is taken over", "release_v2 render"},
+		{"expose: {tagKey: mcp}\n", `\"tagKey\" is half a filter; add \"tagValue\"`, "release_v2 render"},
+		{"expose: {prefix: re}\n", `the workflows release.v2 and release_v2 would all be the tool \"release_v2\"`, "release_v2 render"},
+		{"expose: {prefix: ren}\n", "the changed section is taken over", "render"},
+		{"store: memory\n", "the changed section is taken over", ""},
+	} {
+		log.Reset()
+		put(t, path, c.text)
+		w.look(t.Context(), true)
+		if said := log.String(); (c.said == "") != (said == "") || !strings.Contains(said, c.said) {
+			t.Errorf("%s: the log says %s", c.text, said)
+		}
+		var out bytes.Buffer
+		ask := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}` + "\n")
+		if err := sys.ServeStdio(t.Context(), embed.Tools{Names: "dotted", Set: "core"}, embed.LocalAgent, ask, &out); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, m := range regexp.MustCompile(`"name":"(\w+)"`).FindAllStringSubmatch(out.String(), -1) {
+			names = append(names, m[1])
+		}
+		if got := strings.Join(names, " "); got != c.listed {
+			t.Errorf("%s lists %q, want %q: %s", c.text, got, c.listed, out.String())
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package embed
+
+import (
+	"context"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/expose"
+)
+
+// Exposure offers MCP clients workflows of the operator's as tools of their own. It belongs to
+// one System, which closes it.
+type Exposure struct {
+	mu    sync.Mutex
+	cfg   expose.Config
+	tools *expose.Tools // nil before a System has it
+}
+
+// OpenExposure reads the section expose of a configuration file. The error is document.Errors
+// where it has mistakes.
+func OpenExposure(file string) (*Exposure, error) {
+	x := &Exposure{}
+	return x, x.Load(context.Background(), file)
+}
+
+// Load reads the file again. With an error nothing changes: it is document.Errors where the file
+// has mistakes, or where the name of a tool would be taken twice.
+func (x *Exposure) Load(ctx context.Context, file string) error {
+	f, err := config.Load(file)
+	if err != nil {
+		return err
+	}
+	cfg, err := expose.ParseConfig(f.Section(config.SectionExpose))
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.tools != nil {
+		err = x.tools.Use(ctx, cfg)
+	}
+	if err == nil {
+		x.cfg = cfg
+	}
+	return err
+}
+
+// Check compares the section with the definitions that there are now. The error is as that of Load.
+func (x *Exposure) Check(ctx context.Context) error {
+	if x == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.tools.Use(ctx, x.cfg)
+}
+
+// serve has the workflows of a System exposed.
+func (x *Exposure) serve(s *System) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tools = expose.New(s.Engine, x.cfg, s.cfg.Logger)
+}
+
+func (x *Exposure) close() {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.tools != nil {
+		x.tools.Close()
+	}
+}

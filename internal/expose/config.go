@@ -1,0 +1,129 @@
+package expose
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Mode says when a call is answered.
+type Mode string
+
+// The modes.
+const (
+	Standard Mode = "standard" // once the instance has started
+	Express  Mode = "express"  // once it has ended, or Config.Wait is over
+)
+
+// DefaultWait is how long an express call waits, and maxWait how long one may.
+const (
+	DefaultWait = 30 * time.Second
+	maxWait     = 5 * time.Minute
+)
+
+// Config selects workflows of the operator's: those whose name has the prefix or is listed, all
+// without either; of these, those that have the tag. The zero Config selects none.
+type Config struct {
+	Prefix    string
+	Workflows []Workflow
+	// TagKey and TagValue are a filter where TagKey is not "".
+	TagKey, TagValue string
+	Mode             Mode
+	Wait             time.Duration
+
+	section *document.Node // where it was read from, for messages
+}
+
+// Workflow is one that is listed.
+type Workflow struct {
+	Name string
+	Mode Mode // "" for that of the Config
+
+	node *document.Node
+}
+
+// ParseConfig reads the section "expose" of a configuration file. The error is document.Errors,
+// one issue for each mistake, with its line. nil, no section, is the zero Config.
+func ParseConfig(section *document.Node) (Config, error) {
+	if section == nil {
+		return Config{}, nil
+	}
+	o := document.NewObject(section)
+	cfg := Config{
+		Prefix: readText(o, "prefix"), Workflows: readWorkflows(o), TagKey: readText(o, "tagKey"), TagValue: o.String("tagValue"),
+		Mode: cmp.Or(readMode(o), Standard), Wait: readWait(o), section: section,
+	}
+	o.Unknown()
+	for _, half := range [][2]string{{"tagKey", "tagValue"}, {"tagValue", "tagKey"}} {
+		if o.Has(half[0]) && !o.Has(half[1]) {
+			o.Fail(o.Value(half[0]), "%q is half a filter; add %q, or remove %q to select by name alone", half[0], half[1], half[0])
+		}
+	}
+	return cfg, o.Err()
+}
+
+// readText reads a string that selects everything where it is absent, and so must not be empty.
+func readText(o *document.ObjectReader, key string) string {
+	text := o.StringPtr(key)
+	if text != nil && *text == "" {
+		o.Fail(o.Value(key), "%q is empty; remove it to select without it", key)
+	}
+	return o.String(key)
+}
+
+func readMode(o *document.ObjectReader) Mode {
+	return Mode(o.Enum("mode", string(Standard), string(Express)))
+}
+
+func readWait(o *document.ObjectReader) time.Duration {
+	text := o.StringPtr("wait")
+	if text == nil {
+		return DefaultWait
+	}
+	wait, err := time.ParseDuration(*text)
+	if err != nil || wait < time.Second || wait > maxWait {
+		o.Fail(o.Value("wait"), `"wait" is a duration from 1s to 5m, such as 30s`)
+	}
+	return wait
+}
+
+// readWorkflows reads the list of names, and of objects with a name and a mode.
+func readWorkflows(o *document.ObjectReader) (list []Workflow) {
+	items := o.Items("workflows")
+	if n := o.Value("workflows"); n != nil && n.Kind == document.Array && len(items) == 0 {
+		o.Fail(n, `"workflows" is empty; to expose none, remove the section "expose"`)
+	}
+	for _, n := range items {
+		w := Workflow{Name: n.Text, node: n}
+		if n.Kind != document.String {
+			of := o.Sub(n)
+			of.Require("name")
+			w.Name, w.Mode = of.String("name"), readMode(of)
+			of.Unknown()
+		}
+		if slices.ContainsFunc(list, func(other Workflow) bool { return other.Name == w.Name }) {
+			o.Fail(n, "the workflow %q is listed twice; remove one of the two", w.Name)
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// selectMode returns the mode of a workflow; false if it is not selected.
+func (c Config) selectMode(d *workflow.Definition) (Mode, bool) {
+	listed := slices.IndexFunc(c.Workflows, func(w Workflow) bool { return w.Name == d.Name })
+	if c.Mode == "" || listed < 0 && (c.Prefix != "" || c.Workflows != nil) && (c.Prefix == "" || !strings.HasPrefix(d.Name, c.Prefix)) {
+		return "", false
+	}
+	if value, tagged := d.Tags[c.TagKey]; c.TagKey != "" && (!tagged || value != c.TagValue) {
+		return "", false
+	}
+	if listed >= 0 {
+		return cmp.Or(c.Workflows[listed].Mode, c.Mode), true
+	}
+	return c.Mode, true
+}

@@ -1,0 +1,72 @@
+package expose
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// inputSchema is the schema of the start context, or else that of the initial state, as a tool
+// has it: it is of type "object", and every required field is one of its properties, without
+// which some providers of models refuse it.
+func inputSchema(d *workflow.Definition) json.RawMessage {
+	of := document.Known(d.InputSchema)
+	if len(d.InputSchema) == 0 {
+		of = document.Known(d.StateValidators[d.InitialState].Schema)
+	}
+	required := topLevelFields(d.StartFields(), of.Get("required"))
+	b := document.NewBuilder(of)
+	b.Begin(document.Object)
+	b.Name(text("type"))
+	b.String("object")
+	b.Name(text("properties"))
+	writeProperties(b, of.Get("properties"), required)
+	for name, value := range of.Members() {
+		if !name.Is("type") && !name.Is("properties") && !name.Is("required") {
+			b.Name(name)
+			b.Copy(value)
+		}
+	}
+	if len(required) > 0 {
+		b.Name(text("required"))
+		b.Begin(document.Array)
+		for _, field := range required {
+			b.String(field)
+		}
+		b.End()
+	}
+	b.End()
+	return b.JSON().Raw()
+}
+
+// topLevelFields leaves paths out: "required" of a schema holds names of properties.
+func topLevelFields(fields []string, ofSchema document.JSON) []string {
+	return slices.DeleteFunc(slices.Clone(fields), func(field string) bool {
+		for _, name := range ofSchema.Elements() {
+			if name.Is(field) {
+				return false
+			}
+		}
+		return strings.ContainsAny(field, "./")
+	})
+}
+
+func writeProperties(b *document.Builder, declared document.JSON, required []string) {
+	b.Begin(document.Object)
+	for name, value := range declared.Members() {
+		b.Name(name)
+		b.Copy(value)
+	}
+	for _, field := range required {
+		if declared.Get(field).Kind() == 0 {
+			b.Name(text(field))
+			b.Copy(document.Known([]byte(`{"description":"Required by the workflow."}`)))
+		}
+	}
+	b.End()
+}
+
+func text(s string) document.JSON { return document.Known(document.AppendQuote(nil, s)) }
