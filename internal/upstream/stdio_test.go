@@ -177,8 +177,9 @@ func TestCallProgressAndCancel(t *testing.T) {
 	}
 }
 
-// A tool whose definition changes at run time is neither listed nor callable, one that is added
-// never was; those whose list it is hear of it.
+// Of a server that changes at run time neither a tool whose definition changed is listed or callable,
+// nor one that is added, removed, put back under another name, or has the name of another; those
+// whose list it is hear of it.
 func TestDrift(t *testing.T) {
 	changes := make(chan upstream.Change, 10)
 	m := openFake(t, upstream.Options{Changed: func(c upstream.Change) { changes <- c }}, [3]string{"a", "well", ""})
@@ -190,16 +191,19 @@ func TestDrift(t *testing.T) {
 	if c.Upstream != "a" || c.Kind != upstream.KindTool || !c.Affects(agent) || c.Affects(engine.Principal{}) {
 		t.Errorf("change %+v", c)
 	}
-	if after := publicNames(m.List(agent, upstream.KindTool)); !strings.Contains(before, "a__echo ") || strings.Replace(before, "a__echo ", "", 1) != after {
+	want := strings.NewReplacer("a__echo ", "", "a__rpcerr ", "", " a__task", "").Replace(before)
+	if after := publicNames(m.List(agent, upstream.KindTool)); len(want) != len(before)-len("a__echo a__rpcerr a__task ") || after != want {
 		t.Errorf("listed were %s, and are %s", before, after)
 	}
-	_, err := call(t.Context(), m, "a", "echo", "")
-	wantCode(t, err, upstream.CodeDrifted, false)
-	if err == nil || !strings.Contains(err.Error(), "description") {
-		t.Errorf("the message is %v", err)
+	for tool, says := range map[string]string{
+		"echo": "is not as it was pinned (description)", "added": "is not pinned", "task": "is no longer there", "renamed": "is not pinned", "rpcerr": "is there twice",
+	} {
+		_, err := call(t.Context(), m, "a", tool, "")
+		wantCode(t, err, upstream.CodeDrifted, false)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: the message is %v", tool, err)
+		}
 	}
-	_, err = call(t.Context(), m, "a", "added", "")
-	wantCode(t, err, upstream.CodeDrifted, false)
 	if _, err := call(t.Context(), m, "a", "twice", ""); err != nil {
 		t.Errorf("another tool: %v", err)
 	}
