@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -109,5 +110,30 @@ func TestDemoTests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// pages answers one page of a history after another.
+type pages []string
+
+func (p *pages) call(_ context.Context, tool string, arguments any) (answer, error) {
+	raw, err := json.Marshal(arguments)
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := newAnswer(Exchange{Tool: tool, Arguments: raw, Answer: json.RawMessage((*p)[0])})
+	*p = (*p)[1:]
+	return a, err
+}
+
+// A history that comes in pages is one.
+func TestHistoryIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	agent := pages{
+		`{"decisions":[{"outcome":"approve"}],"nextAfter":1}`, `{"decisions":[],"nextAfter":3}`, `{"decisions":[{"action":"submit","outcome":"reject"}]}`,
+	}
+	a, err := callWhole(t.Context(), &agent, "workflow.judge.history", map[string]any{"id": "wf-1"})
+	if err != nil || recorded("start approve", "submit reject")(a) != nil || len(agent) != 0 || string(a.Arguments) != `{"afterSeq":3,"id":"wf-1"}` {
+		t.Errorf("%s %s, %v, %d pages are left", a.Arguments, a.Answer, err, len(agent))
 	}
 }

@@ -191,7 +191,7 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 				}
 			}
 			t.show.Printf("\n%2d. %s\n", step, t.show.Bold(s.say))
-			a, err := agent.call(ctx, s.tool, s.args(&m))
+			a, err := callWhole(ctx, agent, s.tool, s.args(&m))
 			if err != nil {
 				return err
 			}
@@ -204,6 +204,21 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 	}
 	t.instance = m.instance
 	return nil
+}
+
+// callWhole calls a tool; of a history it reads every page, for a busy server ends one early.
+func callWhole(ctx context.Context, agent caller, tool string, args map[string]any) (answer, error) {
+	a, err := agent.call(ctx, tool, args)
+	for err == nil && a.at("nextAfter") != nil {
+		args["afterSeq"] = a.at("nextAfter")
+		earlier, _ := a.at("decisions").([]any)
+		if a, err = agent.call(ctx, tool, args); err == nil {
+			decisions, _ := a.at("decisions").([]any)
+			a.fields["decisions"] = append(earlier, decisions...)
+			a.Answer, err = json.Marshal(a.fields)
+		}
+	}
+	return a, err
 }
 
 // all is what the first check finds that finds something.
