@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -306,8 +307,26 @@ func (c *Calibrations) confidence(asked ModelRecord) (confidence float64, digest
 
 // applies reports whether there is a calibration good enough for this.
 func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool {
+	if c == nil {
+		return false
+	}
 	one, ok := c.bound[binding{model, promptDigest, criteriaDigest}]
 	return ok && one.Shortcoming() == ""
+}
+
+// IdleStages are the models of a rubric's cascade that cannot decide: no calibration of theirs
+// applies to the criteria, asked with the edition of the prompt that is given, or with any.
+func (c *Calibrations) IdleStages(r Rubric, prompt string) (models []string) {
+	editions := prompts.IDs()
+	if given, err := prompts.Find(cmp.Or(r.Prompt, prompt)); err == nil {
+		editions = []string{given}
+	}
+	for _, s := range r.Cascade {
+		if !slices.ContainsFunc(editions, func(id string) bool { return c.applies(s.Model, prompts.Digest(id), CriteriaDigest(r)) }) {
+			models = append(models, s.Model)
+		}
+	}
+	return models
 }
 
 func digestOf(value any) (string, error) {

@@ -265,7 +265,7 @@ func TestDecide(t *testing.T) {
 			&runner{problems: []script.Problem{{Name: "transitionValidators.approve", Line: 1, Column: 4, Message: "unexpected token"}}}, nil,
 			seen{
 				judge.Reject, judge.CodeValidatorError, 1, judge.AssuranceNone, judge.LayerScript, "approved",
-				[]string{"A check of this workflow does not compile: transitionValidators.approve line 1:4: unexpected token"},
+				[]string{"A check of this workflow cannot be used: transitionValidators.approve line 1:4: unexpected token"},
 			},
 		},
 		{
@@ -340,7 +340,7 @@ func TestDecide(t *testing.T) {
 			}), &runner{}, nil,
 			seen{
 				judge.Reject, judge.CodeValidatorError, 1, judge.AssuranceNone, judge.LayerState, "approved",
-				[]string{`A check of this workflow does not compile: requiredFields/0: "/a~b" is not a JSON pointer: ~ may appear only as ~0 or ~1`, "frozen"},
+				[]string{`A check of this workflow cannot be used: requiredFields/0: "/a~b" is not a JSON pointer: ~ may appear only as ~0 or ~1`, "frozen"},
 			},
 		},
 		{

@@ -261,7 +261,7 @@ func compileChecks(ctx context.Context, compiler *validators.Compiler, c Case, l
 	for _, p := range problems {
 		op.Findings = append(op.Findings, validators.Finding{
 			Code:    CodeValidatorError,
-			Message: fmt.Sprintf("A check of this workflow does not compile: %s", p),
+			Message: fmt.Sprintf("A check of this workflow cannot be used: %s", p),
 			Hint:    ownersFault,
 		})
 	}

@@ -17,6 +17,7 @@ import (
 // judgingFlags are what a command needs that has a move judged: a server, or a store with
 // the model and the sources that the server has.
 type judgingFlags struct {
+	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions first, as the operator's: a file, a folder or a pattern. Repeatable."`
 	placeFlags
 	modelFlags
 	notifyFlags
@@ -24,7 +25,7 @@ type judgingFlags struct {
 
 // open is placeFlags.open for moves. A move that needs a person waits: gavel review decides it.
 // With create, the store is made where it is missing.
-func (f *judgingFlags) open(ctx context.Context, con *console, create bool, prepare func(*system) error) (operation.Caller, func(), error) {
+func (f *judgingFlags) open(ctx context.Context, con *console, create bool) (operation.Caller, func(), error) {
 	return f.placeFlags.open(ctx, con, func(ctx context.Context, con *console, flag storeFlag) (*system, error) {
 		if !create {
 			path, err := flag.storePath(con.log, false)
@@ -39,8 +40,8 @@ func (f *judgingFlags) open(ctx context.Context, con *console, create bool, prep
 			return nil, err
 		}
 		sys, err := flags.openEquipped(ctx, con, equipment{reviews: true, notifier: notifier})
-		if err == nil && prepare != nil {
-			if err = prepare(sys); err != nil {
+		if err == nil && len(f.Definitions) > 0 {
+			if err = loadDefinitions(ctx, con.log, sys.Engine, f.Definitions); err != nil {
 				err = errors.Join(err, sys.Close())
 			}
 		}
@@ -49,11 +50,10 @@ func (f *judgingFlags) open(ctx context.Context, con *console, create bool, prep
 }
 
 type startCmd struct {
-	Workflow    string   `arg:"" name:"workflow" help:"The workflow's name."`
-	Context     string   `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
-	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions first, as the operator's: a file, a folder or a pattern. Repeatable."`
-	Key         string   `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
-	JSON        bool     `name:"json" help:"Print JSON."`
+	Workflow string `arg:"" name:"workflow" help:"The workflow's name."`
+	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
+	Key      string `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
+	JSON     bool   `name:"json" help:"Print JSON."`
 	judgingFlags
 }
 
@@ -75,11 +75,7 @@ func (c *startCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	var load func(*system) error
-	if len(c.Definitions) > 0 && c.Server == "" {
-		load = func(sys *system) error { return loadDefinitions(ctx, con.log, sys.Engine, c.Definitions) }
-	}
-	g, done, err := c.open(ctx, con, load != nil, load)
+	g, done, err := c.open(ctx, con, len(c.Definitions) > 0)
 	if err != nil {
 		return err
 	}
@@ -128,7 +124,7 @@ func (c *advanceCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	g, done, err := c.open(ctx, con, false, nil)
+	g, done, err := c.open(ctx, con, false)
 	if err != nil {
 		return err
 	}

@@ -259,9 +259,10 @@ type checkedFile struct {
 }
 
 func (c *configCheckCmd) Run(con *console) error {
-	err := checkConfig(filepath.Clean(c.File))
+	server, err := checkConfig(filepath.Clean(c.File))
 	if err == nil {
 		err = checkUpstreams(c.File, con.log) // which warns now
+		server.warnIdleStagesOf(con.log, server.Definitions)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return term.UsageErrorf("", "%w", err)
@@ -287,11 +288,11 @@ func issuesOf(err error) []string {
 	}
 }
 
-// checkConfig finds all that can be told of a file. The environment and flags do not count,
-// so that what only they could make whole is let pass.
-func checkConfig(path string) error {
+// checkConfig finds all that can be told of a file, and returns the server that it makes. The
+// environment and flags do not count, so that what only they could make whole is let pass.
+func checkConfig(path string) (*serveCmd, error) {
 	if _, err := config.Load(path); err != nil {
-		return badConfig(err)
+		return nil, badConfig(err)
 	}
 	manager, err := openEvidence(path, nil)
 	if err == nil {
@@ -304,20 +305,34 @@ func checkConfig(path string) error {
 		parsed, settings, err := parseArguments(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
 		found = append(found, err)
 		if parsed == nil { // kong did not get to the end
-			return joinMistakes(found)
+			return nil, joinMistakes(found)
 		}
 		located[server] = func(section string, wrong ...error) {
 			found = append(found, settings.locateIn(parsed, section, errors.Join(wrong...)))
 		}
 		located[server](server, settings.checkFiles(parsed))
 	}
-	f := cmds.Serve
+	f := &cmds.Serve
 	found = append(found, checkExposure(path, f.Definitions))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
 	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
-	return joinMistakes(found)
+	return f, joinMistakes(found)
+}
+
+// warnIdleStagesOf warns of the definitions of a configuration; what is wrong with them gavel lint says.
+func (f *modelFlags) warnIdleStagesOf(log *slog.Logger, definitions []string) {
+	calibrations, err := f.openCalibrations()
+	if f.Model == "" || err != nil {
+		return
+	}
+	files, _ := definitionFiles(definitions)
+	for _, file := range files {
+		if d, err := parseDefinition(file); err == nil {
+			f.warnIdleStages(log, calibrations, d)
+		}
+	}
 }
 
 // readFiles are the flags whose files a server reads when it starts. Those of stores, tokens, anchors

@@ -32,6 +32,7 @@ Examples:
 
     gavel judge doctor
     gavel judge doctor --config gavel.yaml
+    gavel judge doctor --llm-also qwen3:1.7b    # and each model that panels and cascades name
     LLM_BASE_URL=http://localhost:11434 LLM_JUDGE_MODEL=qwen3:8b gavel judge doctor --json
 
 Exit codes: 0 every model judges both samples right, 1 one does not, 2 wrong configuration.`
@@ -84,6 +85,19 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *console) error {
 	if _, err := llm.New(cfg); err != nil {
 		return term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
+	cassette, err := c.openCassette()
+	if err != nil {
+		return err
+	}
+	if cassette != nil {
+		cfg.Doer = cassette
+		defer func() { _ = cassette.Close() }()
+	}
+	if c.Config != "" {
+		if server, err := checkConfig(c.Config); err == nil {
+			c.warnIdleStagesOf(con.log, server.Definitions)
+		}
+	}
 	report, ok := make([]diagnosis, 0, len(cfg.Models)), true
 	for i, m := range cfg.Models {
 		d, err := c.examine(ctx, cfg, m)
@@ -121,7 +135,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 		return diagnosis{}, term.UsageErrorf("", "%s cannot be set up: %w", m.Name, err)
 	}
 	defer client.Close()
-	layer, err := judge.NewModel(judge.ModelConfig{Completer: client, RefusalLimit: -1})
+	layer, err := judge.NewModel(judge.ModelConfig{Completer: client, RefusalLimit: -1, Prompt: c.Edition, Stable: cfg.Doer != nil, Untimed: cfg.Doer != nil})
 	if err != nil {
 		return diagnosis{}, err
 	}

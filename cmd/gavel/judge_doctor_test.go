@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -185,5 +186,23 @@ func TestDoctorTrustsTheNamedAuthority(t *testing.T) {
 	url, certificate := a.start(t)
 	if code, out := doctor(t, url, []string{"SSL_CERT_FILE=" + certificate}); code != term.ExitOK {
 		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// What the doctor recorded it plays without the endpoint, for each model that there is.
+func TestDoctorPlaysACassette(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Gullible))
+	tape := filepath.Join(t.TempDir(), "tape")
+	flags := []string{"--llm-also", "other", "--llm-cassette", tape, "--llm-cassette-mode"}
+	_, recorded := doctor(t, s.URL, nil, append(flags, "record")...)
+	s.Close()
+	code, played := doctor(t, s.URL, nil, append(flags, "replay")...)
+	if code != term.ExitBad || strings.Count(recorded, "it approves a review that says nothing") != 2 || !strings.Contains(recorded, "(also)") {
+		t.Errorf("exit code %d\n%s", code, recorded)
+	}
+	took := regexp.MustCompile(`\d+ ms`)
+	if a, b := took.ReplaceAllString(recorded, "ms"), took.ReplaceAllString(played, "ms"); a != b {
+		t.Errorf("recorded\n%s\nplayed\n%s", a, b)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -214,9 +215,6 @@ func onHangup(f func()) (stop func()) {
 
 // warnMissing says once what definitions ask for and nobody configured.
 func warnMissing(ctx context.Context, log *slog.Logger, sys *system) error {
-	if sys.model != nil && sys.sources != nil {
-		return nil
-	}
 	stored, err := sys.Store.Definitions(ctx)
 	if err != nil {
 		return term.UnknownErrorf("", "cannot read the store: %w", err)
@@ -233,6 +231,11 @@ func warnMissing(ctx context.Context, log *slog.Logger, sys *system) error {
 		}
 		if bytes.Contains(d.Document, []byte(`"evidence":[{`)) {
 			fetching = append(fetching, d.Name)
+		}
+		if sys.model != nil && bytes.Contains(d.Document, []byte(`"cascade":[{`)) {
+			if parsed, err := workflow.Parse(d.Name, d.Document); err == nil {
+				sys.model.flags.warnIdleStages(log, sys.model.calibrations, parsed)
+			}
 		}
 	}
 	if sys.model == nil && len(judged) > 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -84,22 +85,16 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.Calibration != "" {
-		raw, err := os.ReadFile(f.Calibration)
-		if err != nil {
-			return nil, term.UsageErrorf("", "--llm-calibration: %w", err)
-		}
-		if m.calibrations, err = judge.ParseCalibrations(raw); err != nil {
-			return nil, term.UsageErrorf("", "--llm-calibration %s: %w", f.Calibration, err)
-		}
-		for _, s := range m.calibrations.Shortcomings() {
-			log.Warn("--llm-calibration", "why", s)
-		}
+	if m.calibrations, err = f.openCalibrations(); err != nil {
+		return nil, err
 	}
-	if f.Cassette != "" && f.CassetteFor != modeLive {
-		if m.cassette, err = llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer()); err != nil {
-			return nil, term.UsageErrorf("", "--llm-cassette: %w", err)
-		}
+	for _, s := range m.calibrations.Shortcomings() {
+		log.Warn("--llm-calibration", "why", s)
+	}
+	if m.cassette, err = f.openCassette(); err != nil {
+		return nil, err
+	}
+	if m.cassette != nil {
 		cfg.Doer = m.cassette
 	}
 	cfg.Watch = m.logOutage
@@ -107,6 +102,47 @@ func (f *modelFlags) open(log *slog.Logger) (*model, error) {
 		return nil, errors.Join(err, m.closeCassette())
 	}
 	return m, nil
+}
+
+// openCalibrations returns nil where there are none.
+func (f *modelFlags) openCalibrations() (*judge.Calibrations, error) {
+	if f.Calibration == "" {
+		return nil, nil //nolint:nilnil // a valid, common answer
+	}
+	raw, err := os.ReadFile(f.Calibration)
+	if err != nil {
+		return nil, term.UsageErrorf("", "--llm-calibration: %w", err)
+	}
+	all, err := judge.ParseCalibrations(raw)
+	if err != nil {
+		return nil, term.UsageErrorf("", "--llm-calibration %s: %w", f.Calibration, err)
+	}
+	return all, nil
+}
+
+// openCassette returns nil where there is none.
+func (f *modelFlags) openCassette() (*llm.Cassette, error) {
+	if f.Cassette == "" || f.CassetteFor == modeLive {
+		return nil, nil //nolint:nilnil // a valid, common answer
+	}
+	c, err := llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer())
+	if err != nil {
+		return nil, term.UsageErrorf("", "--llm-cassette: %w", err)
+	}
+	return c, nil
+}
+
+// warnIdleStages says which models of a workflow's cascades can decide nothing.
+func (f *modelFlags) warnIdleStages(log *slog.Logger, all *judge.Calibrations, d *workflow.Definition) {
+	var idle []string
+	for _, r := range d.Cascades() {
+		idle = append(idle, all.IdleStages(r, f.Edition)...)
+	}
+	slices.Sort(idle)
+	for _, name := range slices.Compact(idle) {
+		log.Warn("a stage of a cascade never decides: no calibration of its model applies", "workflow", d.Name, "model", name,
+			"hint", "gavel eval calibrate makes one for --llm-calibration; or take the stage out, for it is asked in vain")
+	}
 }
 
 func (f *modelFlags) check() error {

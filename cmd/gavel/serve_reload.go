@@ -106,7 +106,7 @@ func oneLine(err error) string {
 
 // reload reads flags, environment and file as the start did, and takes over what it can.
 func (r *reloader) reload(ctx context.Context, again bool) error {
-	if err := checkConfig(r.path); err != nil {
+	if _, err := checkConfig(r.path); err != nil {
 		return err
 	}
 	var cmds commands

@@ -28,7 +28,7 @@ func printFullHelp(options kong.HelpOptions, ctx *kong.Context) error {
 
 const (
 	helpWidth     = 100
-	mostFullFlags = 20 // a command with more has short help
+	mostFullFlags = 14 // a command with more has short help
 )
 
 // printHelp prints a command's help so that it fits a screen: where there are many flags, one line

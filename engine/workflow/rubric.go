@@ -93,6 +93,16 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	return names
 }
 
+// Cascades are the rubrics of the transitions that ask a cascade of models.
+func (d *Definition) Cascades() (rubrics []judge.Rubric) {
+	d.visitRubrics(func(_ *State, _ *Transition, r judge.Rubric) {
+		if r.Enabled && r.UseLLM && len(r.Cascade) > 0 {
+			rubrics = append(rubrics, r)
+		}
+	})
+	return rubrics
+}
+
 // resolveStartRubric returns the rubric of a start: fields, schema and state only, no
 // model, and nothing that only a transition could meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
