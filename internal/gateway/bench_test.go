@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,12 +21,20 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// toolsVariable makes this program an MCP server with so many tools.
-const toolsVariable = "GAVEL_TEST_TOOLS"
+// toolsVariable makes this program an MCP server with so many tools, over HTTP where httpVariable
+// is set.
+const (
+	toolsVariable = "GAVEL_TEST_TOOLS"
+	httpVariable  = "GAVEL_TEST_HTTP"
+)
 
 func TestMain(m *testing.M) {
 	if n, err := strconv.Atoi(os.Getenv(toolsVariable)); err == nil {
-		serveTools(n, os.Stdin, os.Stdout)
+		if os.Getenv(httpVariable) != "" {
+			serveToolsOverHTTP(n)
+		} else {
+			serveTools(n, os.Stdin, os.Stdout)
+		}
 		return
 	}
 	os.Exit(m.Run())
@@ -59,16 +70,40 @@ func serveTools(n int, in io.Reader, out io.Writer) {
 	}
 }
 
+// serveToolsOverHTTP says at which port, on every address of this machine, until its input ends.
+func serveToolsOverHTTP(n int) {
+	l, err := net.Listen("tcp4", "0.0.0.0:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Addr().(*net.TCPAddr).Port)
+	go func() {
+		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Mcp-Session-Id", "s")
+			serveTools(n, r.Body, w)
+		}))
+	}()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
 // openDoor returns the door to servers that are this program, with everything pinned and allowed
 // to everybody.
 func openDoor(b *testing.B, servers, tools int) *upstream.Manager {
 	b.Helper()
 	declared := upstream.Config{Servers: map[string]upstream.Server{}}
 	for i := range servers {
-		declared.Servers[fmt.Sprintf("s%d", i)] = upstream.Server{
-			Command: []string{os.Args[0]}, Set: map[string]string{toolsVariable: strconv.Itoa(tools)},
-			Allow: []upstream.Rule{{Tools: []string{"*"}}}, ConnectTimeout: time.Minute, ListTimeout: time.Minute, CallTimeout: time.Minute, IdleTimeout: time.Minute,
-		}
+		declared.Servers[fmt.Sprintf("s%d", i)] = upstream.Server{Command: []string{os.Args[0]}, Set: map[string]string{toolsVariable: strconv.Itoa(tools)}}
+	}
+	return openPinned(b, declared)
+}
+
+func openPinned(b *testing.B, declared upstream.Config) *upstream.Manager {
+	b.Helper()
+	for name, s := range declared.Servers {
+		s.Allow = []upstream.Rule{{Tools: []string{"*"}}}
+		s.ConnectTimeout, s.ListTimeout, s.CallTimeout, s.IdleTimeout = time.Minute, time.Minute, time.Minute, time.Hour
+		declared.Servers[name] = s
 	}
 	seen, err := upstream.Open(declared, upstream.Options{})
 	if err != nil {
@@ -166,6 +201,61 @@ func BenchmarkGatewayList(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(size), "bytes")
+}
+
+// BenchmarkGatewayIdle prints what one server over HTTP with 10 tools takes of gavel's memory, beside
+// 50 on other hosts: declared and pinned, and with a session and a connection that wait for the
+// next call.
+func BenchmarkGatewayIdle(b *testing.B) {
+	const servers = 50
+	server := exec.CommandContext(b.Context(), os.Args[0])
+	server.Env = append(os.Environ(), toolsVariable+"=10", httpVariable+"=1")
+	in, err := server.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := server.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = in.Close(); _ = server.Wait() }()
+	var port int
+	if _, err := fmt.Fscan(out, &port); err != nil {
+		b.Fatal(err)
+	}
+	taken := func() float64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc + m.StackInuse)
+	}
+	before := taken()
+	declared := upstream.Config{Servers: map[string]upstream.Server{}}
+	for i := range servers {
+		declared.Servers[fmt.Sprintf("s%d", i)] = upstream.Server{URL: fmt.Sprintf("http://127.0.0.%d:%d/", i+1, port), PrivateNetwork: true}
+	}
+	m := openPinned(b, declared)
+	pinned := taken() - before
+	call := func(i int) {
+		if _, err := m.Call(b.Context(), ann, upstream.Request{
+			Upstream: fmt.Sprintf("s%d", i%servers), Method: "tools/call", Kind: upstream.KindTool, Name: "tool1", Params: json.RawMessage(`{"arguments":{"a":"x"}}`),
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range servers {
+		call(i)
+	}
+	idle := taken() - before
+	for i := 0; b.Loop(); i++ { // what else would be timed
+		call(i)
+	}
+	b.ReportMetric(pinned/servers, "bytes/pinned-upstream")
+	b.ReportMetric(idle/servers, "bytes/idle-upstream")
 }
 
 // BenchmarkOwnCalls asks the gateway for names that are gavel's own: what each of its calls pays.
