@@ -1,16 +1,20 @@
 // Compares MCP servers asked directly with the same servers behind gavel, in both protocol eras:
 // every definition and every result must be the same, but for the names that gavel puts in front.
+// Clients reach gavel over stdio (gavel mcp), and over HTTP (gavel serve) as ann, who may use all, and
+// as bob, who may use what is said to be his.
 //
 //   node gateway.mjs GAVEL SERVERS.json FOLDER
 //
-// SERVERS.json: {name: {command: [...], set: {}, calls: [[tool, arguments, changes], ...],
+// SERVERS.json: {name: {command: [...], set: {}, calls: [[tool, arguments, changes], ...], bob: [tool, ...],
 //   http: [argument, ...], progress: [tool, arguments], cancel: [tool, arguments, other tool, arguments]}}. Changes are
 // pairs of what differs from call to call, and what it is replaced with. With http, gavel reaches
-// the server at an address: it is started with these arguments, and PORT.
+// the server at an address: it is started with these arguments, and PORT. Those with bob are compared over
+// HTTP too.
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
+import { Readable } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';
 
 const [gavel, serversFile, folder] = process.argv.slice(2);
@@ -27,30 +31,24 @@ function check(what, ok, ...details) {
   console.log(`FAIL ${what}`, ...details.map((d) => JSON.stringify(d)?.slice(0, 1500)));
 }
 
-/** A line-delimited JSON-RPC connection to a program. */
+/** A connection over which JSON-RPC goes, as send of its subclass has it. */
 class Connection {
-  #next = 0; #waiting = new Map(); notes = []; answers = new Map();
+  #next = 0; #waiting = new Map(); notes = []; answers = new Map(); log = '';
 
-  constructor(command, { env = {}, modern = false } = {}) {
-    this.modern = modern;
-    this.child = spawn(command[0], command.slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: { ...process.env, ...env } });
-    this.log = '';
-    this.child.stderr.on('data', (d) => { this.log += d; });
-    createInterface({ input: this.child.stdout }).on('line', (line) => {
-      let m;
-      try { m = JSON.parse(line); } catch { return; }
-      if (m.method && m.id !== undefined) { // a question: there are no roots
-        this.send(m.method === 'roots/list' ? { id: m.id, result: { roots: [] } } : { id: m.id, error: { code: -32601, message: 'not here' } });
-      } else if (m.method) {
-        this.notes.push(m);
-      } else {
-        this.answers.set(m.id, m);
-        this.#waiting.get(m.id)?.(m);
-      }
-    });
+  constructor(modern) { this.modern = modern; }
+
+  receive(text) {
+    let m;
+    try { m = JSON.parse(text); } catch { return; }
+    if (m.method && m.id !== undefined) { // a question: there are no roots
+      this.send(m.method === 'roots/list' ? { id: m.id, result: { roots: [] } } : { id: m.id, error: { code: -32601, message: 'not here' } });
+    } else if (m.method) {
+      this.notes.push(m);
+    } else {
+      this.answers.set(m.id, m);
+      this.#waiting.get(m.id)?.(m);
+    }
   }
-
-  send(m) { this.child.stdin.write(JSON.stringify({ jsonrpc: '2.0', ...m }) + '\n'); }
 
   /** begin sends a request and returns its id and the promise of its answer. */
   begin(method, params = {}) {
@@ -86,6 +84,18 @@ class Connection {
       if (!(cursor = a.result.nextCursor)) return all;
     }
   }
+}
+
+/** A program, and a message on each line. */
+class Program extends Connection {
+  constructor(command, { env = {}, modern = false } = {}) {
+    super(modern);
+    this.child = spawn(command[0], command.slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: { ...process.env, ...env } });
+    this.child.stderr.on('data', (d) => { this.log += d; });
+    createInterface({ input: this.child.stdout }).on('line', (line) => this.receive(line));
+  }
+
+  send(m) { this.child.stdin.write(JSON.stringify({ jsonrpc: '2.0', ...m }) + '\n'); }
 
   async close() {
     const ended = new Promise((resolve) => this.child.on('exit', resolve));
@@ -94,6 +104,40 @@ class Connection {
     await ended;
     clearTimeout(late);
   }
+}
+
+/** An address, and a request for each message. */
+class Remote extends Connection {
+  #open = new Map();
+
+  constructor(url, token, modern) {
+    super(modern);
+    this.url = url;
+    this.headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' };
+  }
+
+  async send(m) {
+    if (this.modern && m.method === 'notifications/cancelled') return this.#open.get(m.params.requestId)?.abort();
+    const aborter = new AbortController();
+    if (m.id !== undefined) this.#open.set(m.id, aborter);
+    const headers = { ...this.headers, ...(this.modern ? { 'MCP-Protocol-Version': MODERN, 'Mcp-Method': m.method } : {}) };
+    const name = m.params?.name ?? m.params?.uri;
+    if (this.modern && name) headers['Mcp-Name'] = name;
+    try {
+      const answer = await fetch(this.url, { method: 'POST', headers, body: JSON.stringify({ jsonrpc: '2.0', ...m }), signal: aborter.signal });
+      const session = answer.headers.get('mcp-session-id');
+      if (session) this.headers['Mcp-Session-Id'] = session;
+      if (!answer.headers.get('content-type')?.startsWith('text/event-stream')) return this.receive(await answer.text());
+      for await (const line of createInterface({ input: Readable.fromWeb(answer.body) })) {
+        if (line.startsWith('data:')) this.receive(line.slice('data:'.length));
+      }
+    } catch (e) {
+      this.log += `${m.method}: ${e}\n`;
+    }
+    return undefined;
+  }
+
+  async close() { for (const request of this.#open.values()) request.abort(); }
 }
 
 const lists = [['tools/list', 'tools', 'name'], ['resources/list', 'resources', 'uri'], ['resources/templates/list', 'resourceTemplates', 'uriTemplate'], ['prompts/list', 'prompts', 'name']];
@@ -118,11 +162,10 @@ function result(answer, server, changes) {
   return plain(Object.keys(meta).length > 0 ? { ...rest, _meta: meta } : rest, server, changes);
 }
 
-async function compare(server, declared, modern) {
-  const era = modern ? MODERN : 'initialize';
+async function compare(server, declared, through) {
+  const era = `${through.modern ? MODERN : 'initialize'}, ${through.constructor.name}`;
   const what = (s) => `${server} (${era}): ${s}`;
-  const direct = new Connection(declared.command, { env: declared.set });
-  const through = new Connection([gavel, 'mcp', '--config', `${folder}/gavel.yaml`, '--store', 'memory'], { modern });
+  const direct = new Program(declared.command, { env: declared.set });
   try {
     await direct.hello();
     await through.hello();
@@ -173,28 +216,68 @@ async function progress(what, server, [tool, args], direct, through) {
   check(what(`progress of ${tool}`), seen[0].notes.length > 1 && isDeepStrictEqual(seen[0], seen[1]), ...seen);
 }
 
-// A cancelled call is not answered, and what follows is.
+// A cancelled call has no result, and what follows is answered. Over HTTP the request ends with an error.
 async function cancel(what, server, [tool, args, other, otherArgs], through) {
   const { id } = through.begin('tools/call', { name: publicName(server, tool), arguments: args });
   await new Promise((resolve) => { setTimeout(resolve, 300); });
   through.send({ method: 'notifications/cancelled', params: { requestId: id, reason: 'enough' } });
   const after = await through.ask('tools/call', { name: publicName(server, other), arguments: otherArgs });
   check(what(`${other} after a cancelled ${tool}`), after.result && !after.result.isError, after);
-  check(what(`the cancelled ${tool}`), !through.answers.has(id), through.answers.get(id));
+  const late = through.answers.get(id);
+  check(what(`the cancelled ${tool}`), !late || through instanceof Remote && late.result.isError && late.result.content[0].text.includes('"code":"cancelled"'), late);
+}
+
+/** bob sees and calls what is his; all else is to him as what does not exist. */
+async function restrict(server, declared, bob) {
+  const what = (s) => `${server} for bob: ${s}`;
+  await bob.hello();
+  for (const [method, member, key] of lists) {
+    const seen = (await bob.list(method, member)).map((i) => i[key]).filter((name) => name.startsWith(`${server}__`) || name.startsWith(`${server}+`));
+    const wanted = member === 'tools' ? declared.bob.map((name) => publicName(server, name)) : [];
+    check(what(method), isDeepStrictEqual(wanted.sort(), seen.sort()), seen);
+  }
+  for (const [tool, args] of declared.calls) {
+    const a = await bob.ask('tools/call', { name: publicName(server, tool), arguments: args });
+    const nothing = await bob.ask('tools/call', { name: `${publicName(server, tool)}-x`, arguments: args });
+    const unknown = isDeepStrictEqual(a.error?.code, nothing.error.code) && a.error?.message === nothing.error.message.replace(/-x"/g, '"');
+    check(what(`tools/call ${tool}`), declared.bob.includes(tool) ? a.result : unknown, a, nothing);
+  }
+  await bob.close();
 }
 
 /** listening starts a server over HTTP and returns where it is. */
 async function listening(declared) {
-  const port = await new Promise((resolve) => {
+  const port = await freePort();
+  return await awaitListening(spawn(declared.command[0], [...declared.command.slice(1), ...declared.http], { stdio: 'ignore', env: { ...process.env, PORT: port } }), port);
+}
+
+async function freePort() {
+  return await new Promise((resolve) => {
     const s = createServer().listen(0, '127.0.0.1', () => { const { port } = s.address(); s.close(() => resolve(port)); });
   });
-  const child = spawn(declared.command[0], [...declared.command.slice(1), ...declared.http], { stdio: 'ignore', env: { ...process.env, PORT: port } });
+}
+
+async function awaitListening(child, port) {
   process.on('exit', () => child.kill());
   const url = `http://127.0.0.1:${port}/mcp`;
   for (let tries = 0; tries < 100; tries++) {
     try { await fetch(url); return url; } catch { await new Promise((resolve) => { setTimeout(resolve, 100); }); }
   }
-  throw new Error(`${declared.command} does not listen`);
+  throw new Error(`${child.spawnargs.join(' ')} does not listen`);
+}
+
+/** serving starts gavel serve, and returns its address and a token for each name. */
+async function serving(...names) {
+  const tokens = {};
+  for (const name of names) {
+    const out = `${folder}/${name}.token`;
+    const made = spawnSync(gavel, ['token', 'create', name, '--principal', name, '--tokens', `${folder}/gavel.tokens`, '--out', out], { encoding: 'utf8' });
+    check(`gavel token create ${name}`, made.status === 0, made.stderr);
+    tokens[name] = readFileSync(out, 'utf8').trim();
+  }
+  const port = await freePort();
+  const command = ['serve', '--listen', `127.0.0.1:${port}`, '--store', `${folder}/gavel.db`, '--tokens', `${folder}/gavel.tokens`, '--config', `${folder}/gavel.yaml`];
+  return { url: await awaitListening(spawn(gavel, command, { stdio: 'inherit' }), port), tokens };
 }
 
 rmSync(folder, { recursive: true, force: true });
@@ -204,19 +287,25 @@ for (const declared of Object.values(servers)) {
 }
 writeFileSync(`${folder}/gavel.yaml`, JSON.stringify({
   upstreams: Object.fromEntries(Object.entries(servers).map(([name, s]) => [name, {
-    ...(s.url ? { url: s.url, privateNetwork: true } : { command: s.command, ...(s.set ? { set: s.set } : {}) }), allow: [{ tools: ['*'], resources: ['*'], prompts: ['*'] }],
+    ...(s.url ? { url: s.url, privateNetwork: true } : { command: s.command, ...(s.set ? { set: s.set } : {}) }), allow: [
+      { tools: ['*'], resources: ['*'], prompts: ['*'], principals: ['local:agent', 'ann'] }, ...(s.bob ? [{ tools: s.bob, principals: ['bob'] }] : []),
+    ],
   }])),
 }));
 const pinned = spawnSync(gavel, ['upstream', 'pin', '--all', '--config', `${folder}/gavel.yaml`], { encoding: 'utf8' });
 check('gavel upstream pin', pinned.status === 0, pinned.stderr);
-for (const [name, declared] of Object.entries(servers)) {
+const { url, tokens } = await serving('ann', 'bob');
+await Promise.all(Object.entries(servers).map(async ([name, declared]) => {
   for (const modern of [false, true]) {
     try {
-      await compare(name, declared, modern);
+      await compare(name, declared, new Program([gavel, 'mcp', '--config', `${folder}/gavel.yaml`, '--store', 'memory'], { modern }));
+      if (!declared.bob) continue;
+      await compare(name, declared, new Remote(url, tokens.ann, modern));
+      await restrict(name, declared, new Remote(url, tokens.bob, modern));
     } catch (e) {
       check(`${name}: ${e.message}`, false);
     }
   }
-}
+}));
 console.log(`${checks} checks, ${failures} failed`);
 process.exit(failures ? 1 : 0);
