@@ -1,6 +1,7 @@
 package mcpwire
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -192,10 +193,24 @@ func (w *Wire) list(r *request, m message, kind Kind, member string) outcome {
 			if len(all) > 1 {
 				all = append(all, ',')
 			}
-			all = append(all, item.JSON...)
+			all = append(all, adaptToEra(r.modern, kind, item.JSON)...)
 		}
 		return append(all, ']')
 	})}
+}
+
+// adaptToEra leaves an outputSchema that is not of an object out of a tool for clients of the era of
+// initialize, in which there is none such: their SDKs refuse the whole list for one.
+func adaptToEra(modern bool, kind Kind, definition json.RawMessage) json.RawMessage {
+	if modern || kind != Tool || !bytes.Contains(definition, []byte(`"outputSchema"`)) {
+		return definition
+	}
+	return document.Known(definition).Edit(func(name string, value document.JSON) json.RawMessage {
+		if name == "outputSchema" && !value.Get("type").Is("object") {
+			return nil
+		}
+		return value.Raw()
+	})
 }
 
 // changing is a list that may change for a principal, and how that is told.

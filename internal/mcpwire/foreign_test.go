@@ -104,6 +104,22 @@ func TestForeignListsComeAsTheyAre(t *testing.T) {
 	p.end()
 }
 
+// A client of the era of initialize gets no outputSchema that its era does not have.
+func TestOutputSchemasOfNoObject(t *testing.T) {
+	o := newOthers()
+	p := serveStdio(t, newForeignWire(t, o))
+	for schema, kept := range map[string]bool{`{"type":"object","x":1.0}`: true, `{"type":"array"}`: false, `{"anyOf":[{"type":"object"}]}`: false} {
+		o.items[mcpwire.Tool] = []mcpwire.Item{{Name: "a__t", JSON: json.RawMessage(`{"name":"a__t","outputSchema":` + schema + `,"title":"T"}`)}}
+		for era, kept := range map[string]bool{``: kept, `,"params":{` + meta + `}`: true} {
+			p.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"` + era + `}`)
+			if got := p.next(); strings.Contains(got, schema) != kept || !strings.Contains(got, `"title":"T"`) {
+				t.Errorf("%s, kept %v: %s", schema, kept, got)
+			}
+		}
+	}
+	p.end()
+}
+
 func TestForeignRepliesComeAsTheyAre(t *testing.T) {
 	o := newOthers()
 	p := serveStdio(t, newForeignWire(t, o))

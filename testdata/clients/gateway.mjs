@@ -1,15 +1,15 @@
 // Compares MCP servers asked directly with the same servers behind gavel, in both protocol eras:
 // every definition and every result must be the same, but for the names that gavel puts in front.
-// Clients reach gavel over stdio (gavel mcp), and over HTTP (gavel serve) as ann, who may use all, and
-// as bob, who may use what is said to be his.
+// Clients reach gavel over stdio (gavel mcp), and over HTTP (gavel serve) as ann, who may use the whole of some, and
+// as bob, who may use some tools of these.
 //
 //   node gateway.mjs GAVEL SERVERS.json FOLDER
 //
 // SERVERS.json: {name: {command: [...], set: {}, calls: [[tool, arguments, changes], ...], bob: [tool, ...],
 //   http: [argument, ...], progress: [tool, arguments], cancel: [tool, arguments, other tool, arguments]}}. Changes are
 // pairs of what differs from call to call, and what it is replaced with. With http, gavel reaches
-// the server at an address: it is started with these arguments, and PORT. Those with bob are compared over
-// HTTP too.
+// the server at an address: it is started with these arguments, and PORT. Those with bob are ann's too, and
+// compared over HTTP.
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -20,7 +20,7 @@ import { isDeepStrictEqual } from 'node:util';
 const [gavel, serversFile, folder] = process.argv.slice(2);
 const servers = Object.fromEntries(Object.entries(JSON.parse(readFileSync(serversFile, 'utf8'))).filter(([, s]) => s.command.every((word) => word !== ''))); // one without its file is not here
 const MODERN = '2026-07-28';
-const patience = 30_000;
+const patience = 120_000;
 const client = { name: 'gateway-check', version: '1' };
 
 let failures = 0, checks = 0;
@@ -176,6 +176,7 @@ async function compare(server, declared, through) {
       const prefix = key === 'name' ? `${server}__` : `${server}+`;
       const theirs = (await through.list(method, member)).filter((i) => i[key].startsWith(prefix));
       const wanted = own.map((i) => ({ ...i, [key]: key === 'name' ? publicName(server, i.name) : prefix + i[key] }));
+      for (const tool of wanted) if (!through.modern && tool.outputSchema && tool.outputSchema.type !== 'object') delete tool.outputSchema;
       check(what(method), isDeepStrictEqual(wanted.sort(byKey(key)), theirs.sort(byKey(key))), { direct: wanted.map((i) => i[key]), through: theirs.map((i) => i[key]) });
       has[member] = own;
     }
@@ -288,7 +289,8 @@ for (const declared of Object.values(servers)) {
 writeFileSync(`${folder}/gavel.yaml`, JSON.stringify({
   upstreams: Object.fromEntries(Object.entries(servers).map(([name, s]) => [name, {
     ...(s.url ? { url: s.url, privateNetwork: true } : { command: s.command, ...(s.set ? { set: s.set } : {}) }), allow: [
-      { tools: ['*'], resources: ['*'], prompts: ['*'], principals: ['local:agent', 'ann'] }, ...(s.bob ? [{ tools: s.bob, principals: ['bob'] }] : []),
+      { tools: ['*'], resources: ['*'], prompts: ['*'], principals: s.bob ? ['local:agent', 'ann'] : ['local:agent'] },
+      ...(s.bob ? [{ tools: s.bob, principals: ['bob'] }] : []),
     ],
   }])),
 }));
