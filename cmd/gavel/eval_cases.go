@@ -457,8 +457,8 @@ func (c *evalImportCmd) Run(con *console) error {
 	if err != nil {
 		return &term.ExitError{Code: term.ExitBad, Err: err}
 	}
-	if len(imported.Cases)+imported.Unlabelled == 0 {
-		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("there is no record in %s", c.File)}
+	if len(imported.Cases) == 0 {
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("no record in %s has a right answer", c.File), Hint: "docs/evaluation.md says where it is looked for; columns of a CSV file are separated by commas"}
 	}
 	if left := imported.Unlabelled; left > 0 {
 		con.err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, left+len(imported.Cases))

@@ -100,12 +100,9 @@ func (b *evalBench) runMatrix(ctx context.Context, con *console, cells []evalCel
 }
 
 func renderMatrix(m eval.Matrix) renderings {
-	all := renderings{}
-	for extension, render := range map[string]func(io.Writer, eval.Matrix) error{
-		".json": eval.WriteMatrix, ".xml": eval.JUnitMatrix, ".md": eval.MarkdownMatrix, ".html": eval.HTMLMatrix,
-	} {
-		all[extension] = func(w io.Writer) error { return render(w, m) }
-	}
+	all := renderPage(m.Page())
+	all[".json"] = func(w io.Writer) error { return eval.WriteMatrix(w, m) }
+	all[".xml"] = func(w io.Writer) error { return eval.JUnitMatrix(w, m) }
 	all[".jsonl"] = func(w io.Writer) error {
 		for _, c := range m.Cells {
 			if err := writeAllLines(w, c.Name, c.Run); err != nil {
@@ -114,6 +111,5 @@ func renderMatrix(m eval.Matrix) renderings {
 		}
 		return nil
 	}
-	all[".txt"] = func(w io.Writer) error { return eval.TextMatrix(w, m, term.Align) }
 	return all
 }

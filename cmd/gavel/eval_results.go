@@ -21,15 +21,16 @@ import (
 // renderings are how a report is written, by the extension of a file.
 type renderings map[string]func(io.Writer) error
 
+// renderPage is what a report of any kind can be written as.
+func renderPage(p eval.Page) renderings {
+	return renderings{".txt": func(w io.Writer) error { return p.Text(w, term.Align) }, ".md": p.Markdown, ".html": p.HTML}
+}
+
 func renderMeasurement(m eval.Measurement) renderings {
-	all := renderings{}
-	for extension, render := range map[string]func(io.Writer, eval.Measurement) error{
-		".json": eval.WriteJSON, ".xml": eval.JUnit, ".md": eval.Markdown, ".html": eval.HTML,
-	} {
-		all[extension] = func(w io.Writer) error { return render(w, m) }
-	}
+	all := renderPage(m.Page())
+	all[".json"] = func(w io.Writer) error { return eval.WriteJSON(w, m) }
 	all[".jsonl"] = func(w io.Writer) error { return writeAllLines(w, "", m) }
-	all[".txt"] = func(w io.Writer) error { return eval.Text(w, m, term.Align) }
+	all[".xml"] = func(w io.Writer) error { return eval.JUnit(w, m) }
 	return all
 }
 
@@ -144,7 +145,7 @@ func compareRuns(before, after eval.Measurement) eval.Comparison {
 type evalCompareCmd struct {
 	Before string   `arg:"" name:"before" help:"Results of the first run (.json)."`
 	After  string   `arg:"" name:"after" help:"Results of the second run."`
-	Out    []string `name:"out" placeholder:"FILE" help:"Write the comparison, too: .txt, .json or .html, with the cases that changed. Repeatable."`
+	Out    []string `name:"out" placeholder:"FILE" help:"Write the comparison, too: .txt, .json, .md or .html, with the cases that changed. Repeatable."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 }
 
@@ -161,7 +162,7 @@ Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.
 }
 
 func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
-	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
+	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".md", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
 		return err
 	}
 	before, err := readResults(c.Before)
@@ -176,11 +177,8 @@ func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
 		return err
 	}
 	compared := compareRuns(before, after)
-	render := renderings{
-		".txt":  func(w io.Writer) error { return eval.TextComparison(w, compared, term.Align) },
-		".json": func(w io.Writer) error { return writeIndented(w, compared) },
-		".html": func(w io.Writer) error { return eval.HTMLComparison(w, compared, before, after) },
-	}
+	render := renderPage(compared.Page(before, after))
+	render[".json"] = func(w io.Writer) error { return writeIndented(w, compared) }
 	if err := errors.Join(render.writeFiles(c.Out), printOr(con, c.JSON, compared, render[".txt"])); err != nil {
 		return err
 	}

@@ -302,12 +302,8 @@ func (c *replayCmd) conclude(con *console, about replay.About, r replay.Report) 
 	if c.Shadow {
 		doc, page = shadowed{about, r.Shadow}, r.Shadow.Page(about)
 	}
-	render := renderings{
-		".txt":  func(w io.Writer) error { return page.Text(w, term.Align) },
-		".md":   page.Markdown,
-		".html": page.HTML,
-		".json": func(w io.Writer) error { return writeIndented(w, doc) },
-	}
+	render := renderPage(page)
+	render[".json"] = func(w io.Writer) error { return writeIndented(w, doc) }
 	// Files come first: whoever reads the text may stop reading, and end this program.
 	if err := errors.Join(render.writeFiles(c.Out), printOr(con, c.JSON, doc, render[".txt"])); err != nil {
 		return err

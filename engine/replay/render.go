@@ -3,7 +3,6 @@ package replay
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -26,10 +25,10 @@ type About struct {
 // none stands where there is nothing to show.
 const none = "-"
 
-func (r Report) figures(a About) [][2]string {
-	lines := [][2]string{{"store", cmp.Or(a.Store, none)}, {"selected", cmp.Or(strings.Join(a.Selected, ", "), "all decisions")}}
+func (r Report) figures(a About) [][]string {
+	lines := a.figures()
 	add := func(name, format string, args ...any) {
-		lines = append(lines, [2]string{name, fmt.Sprintf(format, args...)})
+		lines = append(lines, []string{name, eval.OneLine(fmt.Sprintf(format, args...))})
 	}
 	add("changed", "%s", cmp.Or(strings.Join(a.Changed, ", "), "nothing"))
 	add("model answers", "%s", cmp.Or(a.Answers, none))
@@ -46,19 +45,19 @@ func (r Report) figures(a About) [][2]string {
 	return lines
 }
 
-func (s Shadow) figures(a About) [][2]string {
-	return [][2]string{
-		{"store", cmp.Or(a.Store, none)},
-		{"selected", cmp.Or(strings.Join(a.Selected, ", "), "all decisions")},
+func (a About) figures() [][]string {
+	return [][]string{{"store", cmp.Or(eval.OneLine(a.Store), none)}, {"selected", cmp.Or(eval.OneLine(strings.Join(a.Selected, ", ")), "all decisions")}}
+}
+
+func (s Shadow) figures(a About) [][]string {
+	return append(a.figures(), [][]string{
 		{"in shadow mode", strconv.FormatInt(s.Decisions, 10)},
 		{"would approve", strconv.FormatInt(s.WouldApprove, 10)},
 		{"would reject", strconv.FormatInt(s.WouldReject, 10)},
 		{"would escalate", strconv.FormatInt(s.WouldEscalate, 10)},
 		{"applied anyway", fmt.Sprintf("%d (moves that would not have been approved)", s.AppliedAnyway)},
-	}
+	}...)
 }
-
-const titleLimits = "Limits"
 
 func (r Report) tables() []eval.Grid {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -80,15 +79,19 @@ func (r Report) tables() []eval.Grid {
 		}
 		left.Rows = append(left.Rows, []string{u.Workflow, u.Reason, number(u.Count), says, u.First})
 	}
-	gates := eval.Grid{Title: titleLimits, Head: []string{"limit", "", "at most", "is"}}
+	return []eval.Grid{changes, flows, left, r.Shadow.table()}
+}
+
+func (r Report) limitTable() eval.Grid {
+	t := eval.Grid{Title: "Limits", Head: []string{"limit", "", "at most", "is"}}
 	for _, g := range r.Gates {
 		verdict := "kept"
 		if !g.Passed {
 			verdict = "BROKEN"
 		}
-		gates.Rows = append(gates.Rows, []string{g.Name, verdict, strconv.FormatFloat(g.Limit, 'g', 4, 64), strconv.FormatFloat(g.Value, 'g', 4, 64)})
+		t.Rows = append(t.Rows, []string{g.Name, verdict, strconv.FormatFloat(g.Limit, 'g', 4, 64), strconv.FormatFloat(g.Value, 'g', 4, 64)})
 	}
-	return []eval.Grid{changes, flows, left, r.Shadow.table(), gates}
+	return t
 }
 
 func (s Shadow) table() eval.Grid {
@@ -148,135 +151,30 @@ func (s Side) line() string {
 	return fmt.Sprintf("%s (%s): %s", s.reason(), judge.FormatConfidence(s.Confidence), cmp.Or(s.Reasoning, none))
 }
 
-// Page is a report as it is rendered.
-type Page struct {
-	title, summary string
-	conclusion     eval.Conclusion
-	figures        [][2]string
-	sections       []section
-	leftOut        int64 // of the sections
-	tables         []eval.Grid
-	notes          []string
-}
-
-type section struct {
-	title string
-	flips []Flip
-}
-
 // Page lays the report out.
-func (r Report) Page(a About) Page {
-	p := Page{title: "Decisions judged again", summary: r.verdict(), conclusion: r.conclude(), figures: r.figures(a), leftOut: r.ListedLeftOut, tables: r.tables(), notes: r.Notes}
+func (r Report) Page(a About) eval.Page {
+	p := eval.Page{
+		Title: "Decisions judged again", Conclusion: r.conclude(), Figures: r.figures(a), Gates: r.limitTable(), Tables: r.tables(), Notes: r.Notes,
+		CasesTitle: "Other outcomes", CasesLeftOut: int(r.ListedLeftOut),
+	}
 	for how, title := range [directions]string{"New approvals", "To another state", "New refusals", "Other refusals"} {
-		s := section{title: title}
+		l := eval.Listing{Title: title}
 		for _, f := range r.Listed {
 			if at, _ := compareSides(f.Before, f.After); at == direction(how) {
-				s.flips = append(s.flips, f)
+				l.Items = append(l.Items, []string{f.line(), "then: " + f.Before.line(), "now: " + f.After.line()})
+				p.Cases = append(p.Cases, f.view(title))
 			}
 		}
-		if len(s.flips) > 0 {
-			p.sections = append(p.sections, s)
+		if len(l.Items) > 0 {
+			p.Listings = append(p.Listings, l)
 		}
 	}
 	return p
 }
 
 // Page lays out what was decided in shadow mode.
-func (s Shadow) Page(a About) Page {
-	return Page{title: "Decisions in shadow mode", figures: s.figures(a), tables: []eval.Grid{s.table()}}
-}
-
-// Text writes a report for a terminal.
-func (p Page) Text(w io.Writer, align eval.Align) error {
-	var b strings.Builder
-	if p.summary != "" {
-		fmt.Fprintf(&b, "%s\n\n", p.summary)
-	}
-	rows := make([][]string, len(p.figures))
-	for i, f := range p.figures {
-		rows[i] = []string{f[0], eval.OneLine(f[1])}
-	}
-	b.WriteString(align(rows))
-	for _, s := range p.sections {
-		fmt.Fprintf(&b, "\n%s\n", s.title)
-		for _, f := range s.flips {
-			fmt.Fprintf(&b, "  %s\n    then: %s\n    now:  %s\n", eval.OneLine(f.line()), eval.OneLine(f.Before.line()), eval.OneLine(f.After.line()))
-		}
-	}
-	if p.leftOut > 0 {
-		fmt.Fprintf(&b, "\n  and %d more\n", p.leftOut)
-	}
-	for _, t := range p.tables {
-		if len(t.Rows) > 0 {
-			b.WriteString(t.Text(align))
-		}
-	}
-	if len(p.notes) > 0 {
-		b.WriteString("\nNotes\n")
-	}
-	for _, n := range p.notes {
-		fmt.Fprintf(&b, "  - %s\n", eval.OneLine(n))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// Markdown writes a report for a review or a wiki. What comes from records is escaped: it
-// makes no heading, link, image or HTML.
-func (p Page) Markdown(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n", p.title)
-	if p.summary != "" {
-		fmt.Fprintf(&b, "%s\n\n", eval.EscapeMarkdown(p.summary))
-	}
-	b.WriteString("| | |\n| --- | --- |\n")
-	for _, f := range p.figures {
-		fmt.Fprintf(&b, "| %s | %s |\n", eval.EscapeMarkdown(f[0]), eval.EscapeMarkdown(f[1]))
-	}
-	for _, s := range p.sections {
-		fmt.Fprintf(&b, "\n## %s\n\n", s.title)
-		for _, f := range s.flips {
-			fmt.Fprintf(&b, "- %s\n  - then: %s\n  - now: %s\n", eval.EscapeMarkdown(f.line()), eval.EscapeMarkdown(f.Before.line()), eval.EscapeMarkdown(f.After.line()))
-		}
-	}
-	if p.leftOut > 0 {
-		fmt.Fprintf(&b, "\nand %d more\n", p.leftOut)
-	}
-	for _, t := range p.tables {
-		if len(t.Rows) > 0 {
-			b.WriteString(t.Markdown())
-		}
-	}
-	if len(p.notes) > 0 {
-		b.WriteString("\n## Notes\n\n")
-	}
-	for _, n := range p.notes {
-		fmt.Fprintf(&b, "- %s\n", eval.EscapeMarkdown(n))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// HTML writes a report as one page.
-func (p Page) HTML(w io.Writer) error {
-	page := eval.Page{Title: p.title, Conclusion: p.conclusion, Notes: p.notes, CasesTitle: "Other outcomes", CasesLeftOut: int(p.leftOut)}
-	for _, f := range p.figures {
-		page.Figures = append(page.Figures, []string{f[0], eval.OneLine(f[1])})
-	}
-	for _, t := range p.tables {
-		switch {
-		case t.Title == titleLimits:
-			page.Gates = t
-		case len(t.Rows) > 0:
-			page.Tables = append(page.Tables, t)
-		}
-	}
-	for _, s := range p.sections {
-		for _, f := range s.flips {
-			page.Cases = append(page.Cases, f.view(s.title))
-		}
-	}
-	return eval.WritePage(w, page)
+func (s Shadow) Page(a About) eval.Page {
+	return eval.Page{Title: "Decisions in shadow mode", Figures: s.figures(a), Tables: []eval.Grid{s.table()}}
 }
 
 func (f Flip) view(direction string) eval.PageCase {

@@ -2,26 +2,30 @@ package eval
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
 
-// HTML writes a report as one page, with the cases and what was said of each.
-func HTML(w io.Writer, m Measurement) error { return WritePage(w, m.htmlPage()) }
-
-func (m Measurement) htmlPage() Page {
+// Page lays out what a run came to, with the cases and what was said of each.
+func (m Measurement) Page() Page {
 	p := Page{
 		Title: "How good the judge is", Conclusion: m.Conclude(), Gates: m.gateTable(),
 		Header: figureRows(m.header()), Figures: figureRows(m.figures()), Cautions: m.cautions(), Notes: m.Report.Notes,
-		Tables: slices.DeleteFunc(m.tables(), func(g Grid) bool { return g.Title == titleGates }), SystemPrompts: m.SystemPrompts,
+		Tables: m.tables(), SystemPrompts: m.SystemPrompts,
 	}
 	changed := map[string]string{}
 	if m.Baseline != nil {
 		p.Figures = append(p.Figures, []string{"against the baseline", m.Baseline.Says, ""})
 		changed = m.Baseline.labelChanges()
 	}
-	p.Cases = viewCases([]judgedRun{{"", &m}}, changed)
+	if worst := m.Report.Worst; len(worst) > 0 {
+		l := Listing{Title: "Worst cases"}
+		for _, w := range worst {
+			l.Items = append(l.Items, w.words())
+		}
+		p.Listings = []Listing{l}
+	}
+	p.viewCases = func() []PageCase { return viewCases([]judgedRun{{"", &m}}, changed) }
 	if r := m.Report.Probability; r != nil {
 		p.charts = append(p.charts, reliabilityChart(r.Bins))
 	}
@@ -34,21 +38,26 @@ func (m Measurement) htmlPage() Page {
 	return p
 }
 
-// HTMLComparison writes a comparison of two runs as one page, the cases that changed first.
-func HTMLComparison(w io.Writer, c Comparison, before, after Measurement) error {
-	p := Page{
+// Page lays out a comparison of two runs, the cases that changed first.
+func (c Comparison) Page(before, after Measurement) Page {
+	runs := []judgedRun{{"before", &before}, {"after", &after}}
+	return Page{
 		Title: "Two runs compared", Conclusion: c.Conclude(), Header: [][]string{{"before", before.describe()}, {"after", after.describe()}},
-		Figures: figureRows(c.figures()), Notes: c.Notes, Tables: []Grid{c.differenceTable()}, Cautions: after.cautions(),
-		Cases: viewCases([]judgedRun{{"before", &before}, {"after", &after}}, c.labelChanges()),
+		Figures: figureRows(c.figures()), Notes: c.Notes, Tables: []Grid{c.differenceTable(), c.changeTable()}, Cautions: after.cautions(),
+		SystemPrompts: systemPrompts(runs), viewCases: func() []PageCase { return viewCases(runs, c.labelChanges()) },
 	}
-	for _, m := range []Measurement{before, after} {
-		for _, text := range m.SystemPrompts {
-			if !slices.Contains(p.SystemPrompts, text) {
-				p.SystemPrompts = append(p.SystemPrompts, text)
+}
+
+// systemPrompts are those of all runs, each once.
+func systemPrompts(runs []judgedRun) (all []string) {
+	for _, r := range runs {
+		for _, text := range r.SystemPrompts {
+			if !slices.Contains(all, text) {
+				all = append(all, text)
 			}
 		}
 	}
-	return WritePage(w, p)
+	return all
 }
 
 // labelChanges says of each case that changed whether it got better.
@@ -66,30 +75,6 @@ func (c Comparison) labelChanges() map[string]string {
 	}
 	return out
 }
-
-type reportPage struct {
-	Conclusion      Conclusion
-	Header, Figures []figure
-	Cautions, Notes []string
-	Baseline        string
-	Tables          []Grid
-	Worst           []WorstCase
-}
-
-func (m Measurement) page() reportPage {
-	p := reportPage{
-		Conclusion: m.Conclude(),
-		Header:     m.header(), Cautions: m.cautions(), Figures: m.figures(), Notes: m.Report.Notes, Tables: m.tables(),
-		Worst: slices.Clone(m.Report.Worst),
-	}
-	if m.Baseline != nil {
-		p.Baseline = m.Baseline.Says
-	}
-	return p
-}
-
-// Line is for the templates.
-func (w WorstCase) Line() string { return w.describe() }
 
 // chart has coordinates in a square of 320.
 type chart struct {

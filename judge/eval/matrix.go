@@ -140,74 +140,28 @@ func (m Matrix) notes() []string {
 	return []string{differences, "The best of several cells on these cases looks better than it is: choose on dev or cal, and report the one chosen on test."}
 }
 
-func (m Matrix) tables() []Grid {
-	all := []Grid{m.cellTable(), m.differenceTable()}
-	if gates := m.gateTable(); len(gates.Rows) > 0 {
-		all = append(all, gates)
-	}
-	return all
-}
-
-// TextMatrix writes a matrix for a terminal.
-func TextMatrix(w io.Writer, m Matrix, align Align) error {
-	var b strings.Builder
-	b.WriteString(align(figureRows(m.header())))
-	for _, c := range m.cautions() {
-		fmt.Fprintf(&b, "\n! %s\n", c)
-	}
-	for _, t := range m.tables() {
-		b.WriteString(t.Text(align))
-	}
-	textNotes(&b, m.notes())
-	fmt.Fprintf(&b, "\n%s\n", m.Conclude().Says)
-	return writeText(w, b.String())
-}
-
 // header is that of the first cell without its judge.
 func (m Matrix) header() []figure {
 	return slices.DeleteFunc(m.Cells[0].Run.header(), func(f figure) bool { return f.Name == "judge" || f.Name == "prompt" })
 }
 
-// MarkdownMatrix writes a matrix for a review or a wiki.
-func MarkdownMatrix(w io.Writer, m Matrix) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Judges compared\n\n**%s**\n", EscapeMarkdown(m.Conclude().Says))
-	for _, c := range m.cautions() {
-		fmt.Fprintf(&b, "\n> %s\n", EscapeMarkdown(c))
-	}
-	for _, t := range m.tables() {
-		b.WriteString(t.Markdown())
-	}
-	b.WriteString("\n## Notes\n\n")
-	for _, n := range m.notes() {
-		fmt.Fprintf(&b, "- %s\n", EscapeMarkdown(n))
-	}
-	return writeText(w, b.String())
-}
-
-// HTMLMatrix writes a matrix as one page: each case with what every cell said of it.
-func HTMLMatrix(w io.Writer, m Matrix) error {
-	p := Page{
-		Title: "Judges compared", Conclusion: m.Conclude(), Gates: m.cellTable(), Header: figureRows(m.header()), Cautions: m.cautions(),
-		Notes: m.notes(), Tables: m.tables()[1:],
-	}
+// Page lays a matrix out: each case with what every cell said of it.
+func (m Matrix) Page() Page {
 	runs := make([]judgedRun, 0, len(m.Cells))
 	changed := map[string]string{}
 	for _, c := range m.Cells {
 		runs = append(runs, judgedRun{c.Name, &c.Run})
-		for _, text := range c.Run.SystemPrompts {
-			if !slices.Contains(p.SystemPrompts, text) {
-				p.SystemPrompts = append(p.SystemPrompts, text)
-			}
-		}
 		if c.Run.Baseline != nil {
 			for _, d := range c.Run.Baseline.Changed {
 				changed[d.Case] = "other than " + m.Cells[0].Name
 			}
 		}
 	}
-	p.Cases = viewCases(runs, changed)
-	return WritePage(w, p)
+	return Page{
+		Title: "Judges compared", Conclusion: m.Conclude(), Gates: m.cellTable(), Header: figureRows(m.header()), Cautions: m.cautions(),
+		Notes: m.notes(), Tables: []Grid{m.differenceTable(), m.gateTable()},
+		SystemPrompts: systemPrompts(runs), viewCases: func() []PageCase { return viewCases(runs, changed) },
+	}
 }
 
 // JUnitMatrix writes the suites of all cells.

@@ -17,23 +17,33 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Page is a report in HTML: one file that needs nothing else, without scripts, and with nothing
-// from other hosts. Whatever stands in it is text: words of models and agents make no markup.
+// Page is a report, whatever it is about: as text, in Markdown or in HTML. HTML is one file that
+// needs nothing else, without scripts, and with nothing from other hosts. Whatever stands in it is
+// text: words of models and agents make no markup.
 type Page struct {
 	Title      string
-	Conclusion Conclusion // on top; the zero one is left out
+	Conclusion Conclusion // the zero one is left out
 	Gates      Grid
 	// Header and Figures are rows of a name and what there is to say.
 	Header, Figures [][]string
 	Cautions, Notes []string
-	Tables          []Grid
+	// Listings stand for the cases in text and Markdown.
+	Listings []Listing
+	Tables   []Grid
 	// SystemPrompts are what a model was told before every question.
 	SystemPrompts []string
 	CasesTitle    string
 	Cases         []PageCase
 	CasesLeftOut  int
 
-	charts []chart
+	charts    []chart
+	viewCases func() []PageCase // makes Cases for HTML
+}
+
+// Listing is cases in words, a line each, with what is said of them below it.
+type Listing struct {
+	Title string
+	Items [][]string
 }
 
 // PageCase is a case, closed until the reader opens it.
@@ -245,8 +255,11 @@ var htmlTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Parse(htmlText))
 })
 
-// WritePage writes a page. Its policy allows its own style and nothing else.
-func WritePage(w io.Writer, p Page) error {
+// HTML writes a page. Its policy allows its own style and nothing else.
+func (p Page) HTML(w io.Writer) error {
+	if p.viewCases != nil {
+		p.Cases = p.viewCases()
+	}
 	if n := len(p.Cases) - maxPageCases; n > 0 {
 		p.Cases, p.CasesLeftOut = p.Cases[:maxPageCases], p.CasesLeftOut+n
 	}

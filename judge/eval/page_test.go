@@ -98,7 +98,7 @@ func TestPagesHoldHostileWords(t *testing.T) {
 	}
 	render := func(words string) []byte {
 		var b bytes.Buffer
-		if err := WritePage(&b, pageWith(words)); err != nil {
+		if err := pageWith(words).HTML(&b); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -122,11 +122,11 @@ func TestPagesHoldHostileWords(t *testing.T) {
 func TestPageOfARun(t *testing.T) {
 	m := rendered()
 	var b bytes.Buffer
-	if err := HTML(&b, m); err != nil {
+	if err := m.Page().HTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	_, text := checkPage(t, b.Bytes())
-	if at := []int{strings.Index(text, "FAILED: "), strings.Index(text, titleGates), strings.Index(text, "Figures"), strings.Index(text, "wrongly approved")}; !slices.IsSorted(at) || at[0] < 0 {
+	if at := []int{strings.Index(text, "FAILED: "), strings.Index(text, "Gates"), strings.Index(text, "Figures"), strings.Index(text, "wrongly approved")}; !slices.IsSorted(at) || at[0] < 0 {
 		t.Errorf("the order of the page: %v", at)
 	}
 	if strings.Count(b.String(), `<p class="kind">`) != 5 || strings.Count(b.String(), `<details class="case `) != len(m.Cases) {
@@ -141,7 +141,7 @@ func TestPageOfARun(t *testing.T) {
 	before := m
 	before.Results = slices.Clone(m.Results)
 	before.Results[3].Outcome = judge.Reject
-	if err := HTMLComparison(&b, *m.Baseline, before, m); err != nil {
+	if err := m.Baseline.Page(before, m).HTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	if _, text := checkPage(t, b.Bytes()); !strings.Contains(text, m.Baseline.Conclude().Says) || !strings.Contains(text, "reject / approve") && !strings.Contains(text, "reject / escalate") {

@@ -1,13 +1,9 @@
 package eval
 
 import (
-	_ "embed"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
-	"sync"
-	"text/template"
 	"time"
 
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -213,26 +209,17 @@ type Grid struct {
 	Rows  [][]string
 }
 
-// tables leaves out those without rows.
 func (m Measurement) tables() []Grid {
 	r := m.Report
-	all := []Grid{m.gateTable(), r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.approvalTable(), r.riskTable(), r.failureTable()}
+	all := []Grid{r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.approvalTable(), r.riskTable(), r.failureTable()}
 	if b := m.Baseline; b != nil {
 		all = append(all, b.differenceTable(), b.changeTable())
 	}
-	var out []Grid
-	for _, t := range all {
-		if len(t.Rows) > 0 {
-			out = append(out, t)
-		}
-	}
-	return out
+	return all
 }
 
-const titleGates = "Gates"
-
 func (m Measurement) gateTable() Grid {
-	t := Grid{Title: titleGates, Head: []string{"", "gate"}}
+	t := Grid{Title: "Gates", Head: []string{"", "gate"}}
 	for _, g := range m.Gates {
 		word := "FAILED"
 		if g.Passed {
@@ -345,57 +332,3 @@ func (r Report) failureTable() Grid {
 	}
 	return t
 }
-
-//go:embed report.md.tmpl
-var markdownText string
-
-var markdownTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("report").Funcs(template.FuncMap{
-		"md": EscapeMarkdown, "table": mdTable, "list": func(cells ...string) []string { return cells },
-		"rows": func(all []figure, columns int) (rows [][]string) {
-			for _, f := range all {
-				rows = append(rows, []string{f.Name, f.Value, f.Note}[:columns])
-			}
-			return rows
-		},
-	}).Parse(markdownText))
-})
-
-// Markdown writes a report for a review or a wiki. What comes from cases and models is
-// escaped: it makes no heading, link, image or HTML.
-func Markdown(w io.Writer, m Measurement) error {
-	var b strings.Builder
-	if err := markdownTemplate().Execute(&b, m.page()); err != nil {
-		return err
-	}
-	return writeText(w, b.String())
-}
-
-// Markdown is the table under a heading.
-func (g Grid) Markdown() string {
-	return "\n## " + EscapeMarkdown(g.Title) + "\n\n" + mdTable(g.Head, g.Rows)
-}
-
-func mdTable(head []string, rows [][]string) string {
-	var b strings.Builder
-	line := func(cells []string) {
-		for _, cell := range cells {
-			b.WriteString("| " + EscapeMarkdown(cell) + " ")
-		}
-		b.WriteString("|\n")
-	}
-	line(head)
-	b.WriteString(strings.Repeat("| --- ", len(head)) + "|\n")
-	for _, row := range rows {
-		line(row)
-	}
-	return b.String()
-}
-
-var mdEscapes = strings.NewReplacer(
-	"\\", "\\\\", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "]", "\\]", "|", "\\|",
-	"<", "&lt;", ">", "&gt;", "&", "&amp;", "#", "\\#", "~", "\\~", "!", "\\!", "$", "\\$", "@", "&#64;", "://", "&#58;//", "www.", "www&#46;",
-)
-
-// EscapeMarkdown makes one line of text that means only itself.
-func EscapeMarkdown(s string) string { return mdEscapes.Replace(OneLine(s)) }

@@ -52,10 +52,13 @@ func rendered() Measurement {
 	return m
 }
 
+func markdown(w io.Writer, m Measurement) error { return m.Page().Markdown(w) }
+func page(w io.Writer, m Measurement) error     { return m.Page().HTML(w) }
+
 // plainText lays columns out with the standard library; the program's printer has tests of
 // its own.
 func plainText(w io.Writer, m Measurement) error {
-	return Text(w, m, func(rows [][]string) string {
+	return m.Page().Text(w, func(rows [][]string) string {
 		var b strings.Builder
 		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, row := range rows {
@@ -69,7 +72,7 @@ func plainText(w io.Writer, m Measurement) error {
 func TestRenderings(t *testing.T) {
 	m := rendered()
 	for name, render := range map[string]func(io.Writer, Measurement) error{
-		"report.txt": plainText, "report.md": Markdown, "report.html": HTML, "report.xml": JUnit, "report.json": WriteJSON,
+		"report.txt": plainText, "report.md": markdown, "report.html": page, "report.xml": JUnit, "report.json": WriteJSON,
 	} {
 		var b, again bytes.Buffer
 		if err := errors.Join(render(&b, m), render(&again, m)); err != nil {
@@ -98,7 +101,7 @@ func TestRenderings(t *testing.T) {
 func TestRenderingsEscape(t *testing.T) {
 	m := rendered()
 	m.Cases[5].ID += hostileWords
-	for name, render := range map[string]func(io.Writer, Measurement) error{"md": Markdown, "html": HTML, "txt": plainText} {
+	for name, render := range map[string]func(io.Writer, Measurement) error{"md": markdown, "html": page, "txt": plainText} {
 		var b bytes.Buffer
 		if err := render(&b, m); err != nil {
 			t.Fatal(err)

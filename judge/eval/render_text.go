@@ -13,23 +13,45 @@ import (
 // printer of tables and hands it in; cells have no line breaks.
 type Align func(rows [][]string) string
 
-// Text writes a report for a terminal.
-func Text(w io.Writer, m Measurement, align Align) error {
+// Text writes a report for a terminal: what it comes to is the last line.
+func (p Page) Text(w io.Writer, align Align) error {
 	var b strings.Builder
-	b.WriteString(align(figureRows(m.header())))
-	for _, c := range m.cautions() {
+	if len(p.Header) > 0 {
+		b.WriteString(align(p.Header))
+	}
+	for _, c := range p.Cautions {
 		fmt.Fprintf(&b, "\n! %s\n", c)
 	}
-	b.WriteString("\n" + align(figureRows(m.figures())))
-	for _, t := range m.tables() {
-		b.WriteString(t.Text(align))
+	if len(p.Figures) > 0 {
+		if b.Len() > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(align(p.Figures))
 	}
-	textWorst(&b, m.Report.Worst)
-	if m.Baseline != nil {
-		fmt.Fprintf(&b, "\nAgainst the baseline: %s\n", m.Baseline.Says)
+	b.WriteString(p.Gates.text(align))
+	for _, l := range p.Listings {
+		fmt.Fprintf(&b, "\n%s\n", l.Title)
+		for _, item := range l.Items {
+			for i, line := range item {
+				fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", min(i+1, 2)), OneLine(line))
+			}
+		}
 	}
-	textNotes(&b, m.Report.Notes)
-	fmt.Fprintf(&b, "\n%s\n", m.Conclude().Says)
+	if p.CasesLeftOut > 0 {
+		fmt.Fprintf(&b, "\n  and %d more\n", p.CasesLeftOut)
+	}
+	for _, t := range p.Tables {
+		b.WriteString(t.text(align))
+	}
+	if len(p.Notes) > 0 {
+		b.WriteString("\nNotes\n")
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "  - %s\n", OneLine(n))
+	}
+	if p.Conclusion.Says != "" {
+		fmt.Fprintf(&b, "\n%s\n", p.Conclusion.Says)
+	}
 	return writeText(w, b.String())
 }
 
@@ -48,8 +70,11 @@ func figureRows(all []figure) [][]string {
 	return rows
 }
 
-// Text is the table under its title.
-func (g Grid) Text(align Align) string {
+// text is the table under its title, "" without rows.
+func (g Grid) text(align Align) string {
+	if len(g.Rows) == 0 {
+		return ""
+	}
 	var rows [][]string
 	for _, row := range append([][]string{g.Head}, g.Rows...) {
 		cells := make([]string, len(row))
@@ -62,17 +87,13 @@ func (g Grid) Text(align Align) string {
 	return "\n" + g.Title + "\n" + align(rows)
 }
 
-func textWorst(b *strings.Builder, worst []WorstCase) {
-	if len(worst) == 0 {
-		return
+// words are the case, and what the judge said of it.
+func (w WorstCase) words() []string {
+	all := []string{w.Case + ": " + w.describe()}
+	if w.Reasoning != "" {
+		all = append(all, w.Reasoning)
 	}
-	b.WriteString("\nWorst cases\n")
-	for _, w := range worst {
-		fmt.Fprintf(b, "  %s: %s\n", OneLine(w.Case), w.describe())
-		if w.Reasoning != "" {
-			fmt.Fprintf(b, "    %s\n", OneLine(w.Reasoning))
-		}
-	}
+	return all
 }
 
 // describe omits the judge's words.
@@ -90,33 +111,9 @@ func (w WorstCase) describe() string {
 	return text + ")"
 }
 
-func textNotes(b *strings.Builder, notes []string) {
-	if len(notes) == 0 {
-		return
-	}
-	b.WriteString("\nNotes\n")
-	for _, n := range notes {
-		fmt.Fprintf(b, "  - %s\n", OneLine(n))
-	}
-}
-
 // OneLine keeps foreign words from making lines or columns, and from hiding or
 // reordering text.
 func OneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
-
-// TextComparison writes a comparison for a terminal.
-func TextComparison(w io.Writer, c Comparison, align Align) error {
-	var b strings.Builder
-	b.WriteString(align(figureRows(c.figures())))
-	for _, t := range []Grid{c.differenceTable(), c.changeTable()} {
-		if len(t.Rows) > 0 {
-			b.WriteString(t.Text(align))
-		}
-	}
-	textNotes(&b, c.Notes)
-	fmt.Fprintf(&b, "\n%s\n", c.Conclude().Says)
-	return writeText(w, b.String())
-}
 
 func (c Comparison) figures() []figure {
 	return []figure{
@@ -172,9 +169,7 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 		}
 		more.Rows = append(more.Rows, []string{formatPercent(p.Risk), strconv.Itoa(p.NoneWrong), seen})
 	}
-	if len(more.Rows) > 0 {
-		b.WriteString(more.Text(align))
-	}
+	b.WriteString(more.text(align))
 	of := Grid{Title: "Thresholds on cal", Head: []string{"at least", "coverage", "wrong approvals", "bound", ""}}
 	for _, c := range t.Candidates {
 		holds := "no"
@@ -183,9 +178,7 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 		}
 		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.format(), formatPercent(c.Risk.Upper), holds})
 	}
-	if len(of.Rows) > 0 {
-		b.WriteString(of.Text(align))
-	}
+	b.WriteString(of.text(align))
 	return writeText(w, b.String())
 }
 
