@@ -211,7 +211,11 @@ func TestToolBehindChangedUpstreams(t *testing.T) {
 	before, after := openDoor(t, "", "", time.Minute), openDoor(t, "", "", time.Minute)
 	var inForce atomic.Pointer[upstream.Manager]
 	inForce.Store(before)
-	m := manager(t, evidence.Options{Upstreams: func() (*upstream.Manager, error) { return inForce.Load(), nil }}, map[string]evidence.Source{
+	asked := make(chan struct{}, 10)
+	m := manager(t, evidence.Options{Upstreams: func() (*upstream.Manager, error) {
+		defer func() { asked <- struct{}{} }()
+		return inForce.Load(), nil
+	}}, map[string]evidence.Source{
 		"words": {Upstream: &evidence.Tool{Server: "shop", Name: "words"}}, "hangs": {Upstream: &evidence.Tool{Server: "shop", Name: "hangs"}},
 	})
 	ask := func(source string) (judge.FetchResult, error) {
@@ -220,15 +224,16 @@ func TestToolBehindChangedUpstreams(t *testing.T) {
 	if f, err := ask("words"); err != nil || f.Failure != "" {
 		t.Fatalf("%+v, %v", f, err)
 	}
+	<-asked
 	hanging := make(chan error)
 	go func() {
 		_, err := ask("hangs")
 		hanging <- err
 	}()
-	<-time.After(100 * time.Millisecond) // it is on its way, or comes too late: the same must come of it
+	<-asked // it has the door that is closed now
 	inForce.Store(after)
 	before.Close()
-	if err := <-hanging; err != nil && !errors.Is(err, judge.ErrBusy) {
+	if err := <-hanging; !errors.Is(err, judge.ErrBusy) {
 		t.Error(err)
 	}
 	if f, err := ask("words"); err != nil || f.Failure != "" {
