@@ -13,7 +13,7 @@ import (
 )
 
 type demoCmd struct {
-	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence" default:"workflow" help:"What to watch: workflow (the default), or evidence."`
+	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway" default:"workflow" help:"What to watch: workflow (the default), evidence or gateway."`
 	Keep  bool   `name:"keep" help:"Keep the store and say how to look at it."`
 	JSON  bool   `name:"json" help:"Print the exchange as JSON."`
 	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Make the store here, and keep it. It must not exist yet."`
@@ -32,12 +32,16 @@ In gavel demo evidence the agent claims that all tests pass. The gate runs them 
 sees one fail, and refuses; the agent finds other words, then fixes the file; then the
 tests hang, and then the program that runs them is gone.
 
+In gavel demo gateway another MCP server stands behind gavel: it is pinned, its tools are called
+through gavel, and it changes what one of them says.
+
 The demo checks every answer, and fails when one is not as it should be.
 
 Examples:
 
     gavel demo
     gavel demo evidence
+    gavel demo gateway
     gavel demo --keep         # then look at what was recorded
     gavel demo --json | jq '.decisions[] | {action, outcome, decidedBy}'
 

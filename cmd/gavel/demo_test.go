@@ -51,12 +51,14 @@ func TestDemoChecksItself(t *testing.T) {
 	everywhere := map[string]lie{
 		"the other way round": {func(a *demoAnswer) { a.IsError = !a.IsError }, func(demoAnswer) bool { return true }},
 		"nothing at all":      {func(a *demoAnswer) { a.fields = nil }, func(demoAnswer) bool { return true }},
-		"another state":       {set("state", "elsewhere"), func(a demoAnswer) bool { return a.has("state") }},
-		"another outcome":     {decide("outcome", "escalate"), advances},
-		"not complete":        {set("complete", "maybe"), func(a demoAnswer) bool { return advances(a) && !a.IsError }},
-		"nameless findings":   {decide("findings", []any{map[string]any{"message": "something is wrong"}}), func(a demoAnswer) bool { return a.IsError && judged(a) }},
-		"another layer":       {decide("decidedBy", "nobody"), func(a demoAnswer) bool { return a.IsError && judged(a) }},
-		"a short history":     {set("decisions", []any{}), func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
+	}
+	judging := map[string]lie{
+		"another state":     {set("state", "elsewhere"), func(a demoAnswer) bool { return a.has("state") }},
+		"another outcome":   {decide("outcome", "escalate"), advances},
+		"not complete":      {set("complete", "maybe"), func(a demoAnswer) bool { return advances(a) && !a.IsError }},
+		"nameless findings": {decide("findings", []any{map[string]any{"message": "something is wrong"}}), func(a demoAnswer) bool { return a.IsError && judged(a) }},
+		"another layer":     {decide("decidedBy", "nobody"), func(a demoAnswer) bool { return a.IsError && judged(a) }},
+		"a short history":   {set("decisions", []any{}), func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
 	}
 	for part, more := range map[string]map[string]lie{
 		"workflow": {
@@ -71,10 +73,19 @@ func TestDemoChecksItself(t *testing.T) {
 			"other evidence":           {decide("evidence", []any{map[string]any{"name": "moon", "at": "now", "tookMs": 1.0}}), advances},
 			"evidence without history": {dropEvidence, func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
 		},
+		"gateway": {
+			"a tool too many":   {set("tools", []any{"infra__authenticate", "infra__deploy", "infra__moon", "infra__reset", "infra__validate"}), func(a demoAnswer) bool { return a.has("tools") }},
+			"another text":      {set("text", "fine"), func(a demoAnswer) bool { return a.has("text") }},
+			"another error":     {set("error", map[string]any{"code": "internal"}), func(a demoAnswer) bool { return a.has("error") }},
+			"a silent operator": {set("output", ""), func(a demoAnswer) bool { return a.has("output") }},
+		},
 	} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			lies := maps.Clone(everywhere)
+			if part != "gateway" {
+				maps.Copy(lies, judging)
+			}
 			maps.Copy(lies, more)
 			lieEverywhere(t, part, recordDemo(t, part), lies)
 		})
@@ -168,6 +179,12 @@ func TestDemoEvidenceFilesAreClean(t *testing.T) {
 	if err != nil || len(issues) > 0 {
 		t.Errorf("%v, %v", issues, err)
 	}
+}
+
+// TestGatewayDemo compares what the demo of the gateway prints with its page.
+func TestGatewayDemo(t *testing.T) {
+	t.Parallel()
+	shows(t, "../../docs/gateway.md", runDemo(t, "demo", "gateway"))
 }
 
 // The page shows what the demo prints.

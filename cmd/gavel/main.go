@@ -128,6 +128,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) == 1 && args[0] == demo.TestsCommand {
 		return demo.RunTests(ctx, demo.ProjectFile, stdout)
 	}
+	if len(args) == 1 && args[0] == demo.InfraCommand {
+		return demo.ServeInfra(ctx, stdin, stdout)
+	}
 	if asksForJSONLines(args) {
 		con.logErrors(stderr)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/client"
@@ -18,11 +19,13 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
-// agent is an MCP client with a gavel server of its own behind it.
+// agent is an MCP client with a gavel server of its own behind it, and the operator beside it.
 type agent struct {
 	client *client.Client
 	server serverInfo
 	log    *lockedBuffer // what the server wrote to stderr
+	// run makes a command of this program, as the operator runs it.
+	run func(ctx context.Context, args []string) *exec.Cmd
 }
 
 type serverInfo struct {
@@ -40,12 +43,16 @@ func startServer(ctx context.Context, o Options, set stage) (*agent, error) {
 	a := &agent{log: &lockedBuffer{}}
 	arguments, environment := set.settings()
 	arguments = append([]string{"mcp", "--store", o.Store, "--tool-names", "dotted", "--no-reviews"}, arguments...)
+	a.run = func(ctx context.Context, args []string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this very program
+		cmd.Args[0] = os.Args[0]
+		cmd.Env, cmd.Dir = slices.Clone(o.Env), set.folder()
+		return cmd
+	}
 	stdio := transport.NewStdioWithOptions(program, nil, arguments,
-		transport.WithCommandFunc(func(ctx context.Context, program string, _, args []string) (*exec.Cmd, error) {
-			cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this very program
-			cmd.Args[0] = os.Args[0]
-			cmd.Env = append(slices.Clone(o.Env), environment...)
-			cmd.Stderr = a.log
+		transport.WithCommandFunc(func(ctx context.Context, _ string, _, args []string) (*exec.Cmd, error) {
+			cmd := a.run(ctx, args)
+			cmd.Env, cmd.Dir, cmd.Stderr = append(cmd.Env, environment...), "", a.log
 			return cmd, nil
 		}))
 	a.client = client.NewClient(stdio)
@@ -72,11 +79,18 @@ type answer struct {
 	fields map[string]any
 }
 
-// call asks for a tool. The error is the protocol's; a refusal is an answer.
-func (a *agent) call(ctx context.Context, tool string, arguments any) (answer, error) {
+// call asks for a tool, for what there is, or for a command. The error is the protocol's; a refusal
+// is an answer.
+func (a *agent) call(ctx context.Context, tool string, arguments map[string]any) (answer, error) {
 	raw, err := json.Marshal(arguments)
 	if err != nil {
 		return answer{}, fmt.Errorf("encode the arguments: %w", err)
+	}
+	switch e := (Exchange{Tool: tool, Arguments: raw}); tool {
+	case listTools:
+		return a.list(ctx, e)
+	case commandTool:
+		return a.command(ctx, e, fmt.Sprint(arguments["line"]))
 	}
 	var req mcp.CallToolRequest
 	req.Params.Name, req.Params.Arguments = tool, json.RawMessage(raw)
@@ -93,6 +107,45 @@ func (a *agent) call(ctx context.Context, tool string, arguments any) (answer, e
 	if len(e.Answer) == 0 { // the text is the answer
 		e.Answer = json.RawMessage(e.Text)
 	}
+	if !json.Valid(e.Answer) { // that of another server
+		return e.answerWith(map[string]any{"text": e.Text})
+	}
+	return newAnswer(e)
+}
+
+// list lists the tools of other servers, and counts gavel's own.
+func (a *agent) list(ctx context.Context, e Exchange) (answer, error) {
+	result, err := a.client.ListTools(ctx, mcp.ListToolsRequest{})
+	if err != nil {
+		return answer{}, fmt.Errorf("%s: %w", e.Tool, err)
+	}
+	others := []string{}
+	for _, tool := range result.Tools {
+		if isForeign(tool.Name) {
+			others = append(others, tool.Name)
+		}
+	}
+	return e.answerWith(map[string]any{"tools": others, "own": len(result.Tools) - len(others)})
+}
+
+// command runs this program. That it found something, which is exit code 1, is an answer.
+func (a *agent) command(ctx context.Context, e Exchange, line string) (answer, error) {
+	cmd := a.run(ctx, strings.Fields(line))
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		return answer{}, fmt.Errorf("run gavel %s: %w", line, err)
+	}
+	e.IsError = cmd.ProcessState.ExitCode() > term.ExitBad
+	return e.answerWith(map[string]any{"line": line, "output": string(out), "exit": cmd.ProcessState.ExitCode()})
+}
+
+// answerWith is the exchange with an answer of the demo's own making.
+func (e Exchange) answerWith(fields map[string]any) (answer, error) {
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return answer{}, fmt.Errorf("encode the answer: %w", err)
+	}
+	e.Answer = raw
 	return newAnswer(e)
 }
 

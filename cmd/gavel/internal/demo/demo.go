@@ -4,6 +4,7 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,7 @@ import (
 
 // Options say what is played, with what, and where it is shown.
 type Options struct {
-	Part  string // "workflow" or "evidence"
+	Part  string // "workflow", "evidence" or "gateway"
 	Store string // path of the server's store
 	// Kept says that the store outlives the demo; the end then says how to look at it.
 	Kept    bool
@@ -60,10 +61,14 @@ func Play(ctx context.Context, o Options) error {
 }
 
 func openStage(ctx context.Context, part string) (stage, error) {
-	if part == "evidence" {
+	switch part {
+	case "evidence":
 		return OpenWorkshop()
+	case "gateway":
+		return OpenInfra()
+	default:
+		return StartModel(ctx)
 	}
-	return StartModel(ctx)
 }
 
 // Check plays a part against recorded answers. Its error says what is wrong with the
@@ -79,7 +84,7 @@ func Check(ctx context.Context, part string, recorded []Exchange) error {
 
 type recording struct{ rest []Exchange }
 
-func (r *recording) call(_ context.Context, tool string, _ any) (answer, error) {
+func (r *recording) call(_ context.Context, tool string, _ map[string]any) (answer, error) {
 	e := r.rest[0]
 	r.rest = r.rest[1:]
 	if e.Tool != tool {
@@ -98,6 +103,8 @@ type stage interface {
 	performer
 	// settings are what the server is started with.
 	settings() (arguments, environment []string)
+	// folder is where the operator's files are, "" for none.
+	folder() string
 	Close() error
 }
 
@@ -136,11 +143,20 @@ func (t *transcript) printAnswer(a answer) {
 		}
 	}
 	out := t.show
+	if a.Tool == commandTool {
+		out.Printf("    %s %s\n\n", out.Dim("$ gavel"), a.text("line"))
+		out.Text(a.text("output"))
+		return
+	}
 	out.Printf("    %s %s %s\n", out.Dim(">"), a.Tool, out.Dim(shortArguments(a.Exchange)))
 	switch {
+	case a.Tool == listTools:
+		out.Printf("    %s %v of gavel's own, and of other servers: %s\n", out.Dim("<"), a.at("own"), cmp.Or(strings.Join(a.list("tools"), ", "), "none"))
 	case a.Tool == "workflow.judge.history":
 		out.Printf("\n")
 		t.printDecisions(a)
+	case isForeign(a.Tool) && a.text("error", "code") == "":
+		out.Printf("    %s %s\n", out.Dim("<"), a.text("text"))
 	case a.text("error", "code") != "":
 		out.Printf("    %s %s %s\n", out.Dim("<"), out.Red("ERROR"), a.text("error", "code"))
 		out.Printf("        - %s\n", a.text("error", "message"))
@@ -155,6 +171,9 @@ func (t *transcript) printAnswer(a answer) {
 		out.Printf("    %s %s %s\n", out.Dim("<"), out.Green("ok"), summarize(a))
 	}
 }
+
+// isForeign tells tools of other servers from gavel's own.
+func isForeign(tool string) bool { return strings.Contains(tool, "__") }
 
 // summarize is what matters in the answer of a call that went through.
 func summarize(a answer) string {

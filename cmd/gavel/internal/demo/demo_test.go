@@ -116,7 +116,7 @@ func TestDemoTests(t *testing.T) {
 // pages answers one page of a history after another.
 type pages []string
 
-func (p *pages) call(_ context.Context, tool string, arguments any) (answer, error) {
+func (p *pages) call(_ context.Context, tool string, arguments map[string]any) (answer, error) {
 	raw, err := json.Marshal(arguments)
 	if err != nil {
 		return answer{}, err

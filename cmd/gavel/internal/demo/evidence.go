@@ -139,10 +139,8 @@ func OpenWorkshop() (*Workshop, error) {
 		return nil, term.UnknownErrorf("", "cannot make a folder for the demo: %w", err)
 	}
 	w := &Workshop{Dir: dir}
-	for _, folder := range []string{"project", "tools", "flows"} {
-		err = errors.Join(err, os.Mkdir(filepath.Join(dir, folder), 0o700))
-	}
-	err = errors.Join(err, w.write("gavel.yaml", TestedChangeSources), w.write("flows/tested-change.yaml", TestedChange), w.Become(Broken))
+	err = errors.Join(w.makeFolders("project", "tools", "flows"),
+		w.write("gavel.yaml", TestedChangeSources), w.write("flows/tested-change.yaml", TestedChange), w.Become(Broken))
 	if err != nil {
 		return nil, term.UnknownErrorf("", "cannot prepare the demo: %w", errors.Join(err, w.Close()))
 	}
@@ -150,26 +148,41 @@ func OpenWorkshop() (*Workshop, error) {
 }
 
 func (w *Workshop) settings() (arguments, environment []string) {
-	return []string{"--config", filepath.Join(w.Dir, "gavel.yaml"), "--definitions", filepath.Join(w.Dir, "flows")}, nil
+	return []string{"--config", w.path("gavel.yaml"), "--definitions", w.path("flows")}, nil
 }
 
 // Close removes the workshop's folder.
 func (w *Workshop) Close() error { return os.RemoveAll(w.Dir) }
 
+func (w *Workshop) folder() string { return w.Dir }
+
+func (w *Workshop) path(name string) string { return filepath.Join(w.Dir, filepath.FromSlash(name)) }
+
+func (w *Workshop) makeFolders(names ...string) (err error) {
+	for _, name := range names {
+		err = errors.Join(err, os.Mkdir(w.path(name), 0o700))
+	}
+	return err
+}
+
 func (w *Workshop) write(name string, content []byte) error {
-	return os.WriteFile(filepath.Join(w.Dir, filepath.FromSlash(name)), content, 0o600)
+	return os.WriteFile(w.path(name), content, 0o600)
+}
+
+// tool is where this program lies for the operator's files.
+func (w *Workshop) tool() string {
+	if runtime.GOOS == "windows" {
+		return w.path("tools/gavel.exe")
+	}
+	return w.path("tools/gavel")
 }
 
 // Become sets what the next fetches find.
 func (w *Workshop) Become(to Mood) error {
-	tool := filepath.Join(w.Dir, "tools", "gavel")
-	if runtime.GOOS == "windows" {
-		tool += ".exe"
-	}
 	if to == Gone {
-		return os.Remove(tool)
+		return os.Remove(w.tool())
 	}
-	if err := placeProgram(tool); err != nil {
+	if err := placeProgram(w.tool()); err != nil {
 		return fmt.Errorf("put the program that runs the tests in its place: %w", err)
 	}
 	return w.write("project/"+ProjectFile, []byte(shops[to]))

@@ -60,6 +60,8 @@ func (m *Model) Become(to Mood) error {
 // Close ends the endpoint and whatever hangs in it.
 func (m *Model) Close() error { return m.server.Close() }
 
+func (m *Model) folder() string { return "" }
+
 // settings make the server ask the script. A second is enough for it, and short
 // enough to watch it being slow.
 func (m *Model) settings() (arguments, environment []string) {

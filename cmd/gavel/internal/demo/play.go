@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 )
 
 //go:embed document-review.json
@@ -23,7 +24,7 @@ type performer interface{ Become(to Mood) error }
 
 // caller is what the demo needs of an agent; tests give a liar.
 type caller interface {
-	call(ctx context.Context, tool string, arguments any) (answer, error)
+	call(ctx context.Context, tool string, arguments map[string]any) (answer, error)
 }
 
 // scene is one call of the demo: what a person reads, what the agent asks for, and what the
@@ -36,7 +37,11 @@ type scene struct {
 	// mood is what the model or the project becomes before the call; "" leaves it as
 	// it is.
 	mood Mood
+	// await asks again until the answer is as it must be, within awaitTimeout.
+	await bool
 }
+
+const awaitTimeout = 10 * time.Second
 
 // check says what is wrong with an answer, or nothing.
 type check func(answer) error
@@ -51,7 +56,7 @@ type play struct {
 	acts     []act
 }
 
-var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay}
+var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay, "gateway": gatewayPlay}
 
 var workflowPlay = play{
 	headline: "An agent drives a workflow, and gavel judges every move before it happens.",
@@ -191,7 +196,7 @@ func (p play) run(ctx context.Context, agent caller, model performer, t *transcr
 				}
 			}
 			t.show.Printf("\n%2d. %s\n", step, t.show.Bold(s.say))
-			a, err := callWhole(ctx, agent, s.tool, s.args(&m))
+			a, err := s.ask(ctx, agent, s.args(&m))
 			if err != nil {
 				return err
 			}
@@ -219,6 +224,21 @@ func callWhole(ctx context.Context, agent caller, tool string, args map[string]a
 		}
 	}
 	return a, err
+}
+
+// ask returns the scene's answer, the last one where it is awaited.
+func (s scene) ask(ctx context.Context, agent caller, args map[string]any) (answer, error) {
+	for begun := time.Now(); ; {
+		a, err := callWhole(ctx, agent, s.tool, args)
+		if err != nil || !s.await || all(s.must...)(a) == nil || time.Since(begun) > awaitTimeout {
+			return a, err
+		}
+		select {
+		case <-ctx.Done():
+			return a, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // all is what the first check finds that finds something.
