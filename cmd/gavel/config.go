@@ -239,7 +239,7 @@ type configCheckCmd struct {
 }
 
 func (configCheckCmd) Help() string {
-	return `Checks keys, values, sources of evidence, upstreams, exposed workflows, issuers and models, and that
+	return `Checks keys, values, sources of evidence, upstreams, gates, exposed workflows, issuers and models, and that
 the files that it names can be read, without starting a server or fetching anything. It cannot see flags or
 environment variables: what only they could make whole is checked at startup. gavel lint
 checks definitions. Silent when all is well.
@@ -314,6 +314,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkExposure(path, f.Definitions))
+	found = append(found, checkGates(path, f.Definitions))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
@@ -418,7 +419,7 @@ func ignoreEnvironment(parser *kong.Kong) error {
 // configFlag is the --config flag of every command that judges, or looks at what a
 // judgement needs.
 type configFlag struct {
-	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, upstreams, issuers. See gavel config."`
+	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, upstreams, gates, issuers. See gavel config."`
 }
 
 // open reads the configuration file; without one the result is nil. Nothing is

@@ -95,44 +95,17 @@ Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 lett
 | key | value | meaning |
 |---|---|---|
 `)
-	writeSectionKeys(t, b)
-}
+	write := newKeyWriter(t, b)
+	write("upstreams")
+	fmt.Fprint(b, `
+## gates
 
-// writeSectionKeys writes the keys of an upstream and of expose as their schemas have them.
-func writeSectionKeys(t *testing.T, b *bytes.Buffer) {
-	t.Helper()
-	type schema struct {
-		Description, Type string
-		Enum              []string
-		Properties        json.RawMessage
-		Items             *schema
-	}
-	var sections struct {
-		Upstreams struct{ AdditionalProperties schema }
-		Expose    schema
-	}
-	raw, err := schemaFiles.ReadFile("schemas/config.json")
-	if err == nil {
-		err = json.Unmarshal(raw, &sections)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var write func(prefix string, properties json.RawMessage)
-	write = func(prefix string, properties json.RawMessage) {
-		for name, value := range document.Known(properties).Members() {
-			var s schema
-			if err := json.Unmarshal(value.Raw(), &s); err != nil {
-				t.Fatal(err)
-			}
-			kind := cmp.Or(strings.Join(s.Enum, ", "), map[string]string{"array": "list", "boolean": "true or false", "string": "text"}[s.Type], s.Type)
-			fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, name.Text(), kind, s.Description)
-			if s.Items != nil && s.Items.Properties != nil {
-				write(prefix+name.Text()+"[].", s.Items.Properties)
-			}
-		}
-	}
-	write("", sections.Upstreams.AdditionalProperties.Properties)
+Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates). A change applies at once.
+
+| key | value | meaning |
+|---|---|---|
+`)
+	write("gates")
 	fmt.Fprint(b, `
 ## expose
 
@@ -141,7 +114,59 @@ Workflows of the operator's that are MCP tools of their own: [workflows as tools
 | key | value | meaning |
 |---|---|---|
 `)
-	write("", sections.Expose.Properties)
+	write("expose")
+}
+
+// newKeyWriter returns a function that writes the keys of a section's members as the schema has them.
+func newKeyWriter(t *testing.T, b *bytes.Buffer) (write func(section string)) {
+	t.Helper()
+	type schema struct {
+		Description          string
+		Type                 any // a text or several
+		Enum                 []string
+		Properties           json.RawMessage
+		Items                *schema
+		AdditionalProperties json.RawMessage
+	}
+	var sections map[string]json.RawMessage
+	raw, err := schemaFiles.ReadFile("schemas/config.json")
+	if err == nil {
+		err = json.Unmarshal(raw, &sections)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(raw json.RawMessage) (s schema) {
+		if err := json.Unmarshal(raw, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	kinds := map[string]string{"array": "list", "boolean": "true or false", "string": "text", "integer": "whole number"}
+	var writeKeys func(prefix string, properties json.RawMessage)
+	writeKeys = func(prefix string, properties json.RawMessage) {
+		for name, value := range document.Known(properties).Members() {
+			s := read(value.Raw())
+			kind := "list or text"
+			if one, ok := s.Type.(string); ok {
+				kind = cmp.Or(strings.Join(s.Enum, ", "), kinds[one], one)
+			}
+			fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, name.Text(), kind, s.Description)
+			if s.Items != nil && s.Items.Properties != nil {
+				writeKeys(prefix+name.Text()+"[].", s.Items.Properties)
+			}
+		}
+	}
+	return func(section string) {
+		s := read(sections[section])
+		switch {
+		case s.Items != nil:
+			s = *s.Items
+		case s.Properties == nil:
+			s = read(s.AdditionalProperties)
+		}
+		writeKeys("", s.Properties)
+	}
 }
 
 // TestEveryKeyIsOnThePage: sections and bindings cannot drift apart.

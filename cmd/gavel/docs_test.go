@@ -215,6 +215,10 @@ server may have done what was asked for, so that the same call is not safe to re
 		{upstream.CodeBusy, "As many calls of the server are in flight as may be.", "Try again shortly."},
 		{upstream.CodeTimeout, "The server gave no answer in time.", "Look at what it did before calling again."},
 		{upstream.CodeLost, "The server ended, or cut the connection, before it answered.", "Look at what it did before calling again."},
+		{upstream.CodeGateClosed, "The workflow that the call belongs to is in no state in which the tool may be called.", "Do first what the hint says."},
+		{upstream.CodeCallRefused, "The call was judged and refused; nothing was sent.", "Mend what the message names."},
+		{upstream.CodeCallParked, "The call waits for a person; nothing was sent.", "Make the same call again once the review is approved."},
+		{upstream.CodeCallRepeated, "The same call was made before; nothing was sent again.", "Wait for its answer, or go on from where the workflow stands."},
 		{upstream.CodeProtocol, "The answer is not one of MCP, or more than may pass.", "Report it to whoever runs the server."},
 	} {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", c.code, c.meaning, c.do)

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -26,7 +28,7 @@ func loadGateway(path string, cfg embed.GatewayConfig) (*embed.Gateway, error) {
 	return g, nil
 }
 
-// checkUpstreams finds what can be told of a file's section upstreams without the environment, and
+// checkUpstreams finds what can be told of a file's sections upstreams and gates without the environment, and
 // logs what it warns of.
 func checkUpstreams(path string, log *slog.Logger) error {
 	g, err := loadGateway(path, embed.GatewayConfig{
@@ -36,11 +38,39 @@ func checkUpstreams(path string, log *slog.Logger) error {
 	return err
 }
 
-// newGatewayWatch takes over changed upstreams and pins.
+// checkGates compares a file's gates with the definitions that it names. Others may be in the store.
+func checkGates(path string, patterns []string) error {
+	gates, err := readToolGates(path)
+	if err != nil || len(gates.Gates) == 0 {
+		return err
+	}
+	files, err := definitionFiles(patterns)
+	if err != nil || len(patterns) == 0 {
+		return nil //nolint:nilerr // patterns that match nothing are reported for themselves
+	}
+	definitions := map[string]*workflow.Definition{}
+	for _, file := range files {
+		if d, err := parseDefinition(file); err == nil { // gavel lint says what is wrong with one
+			definitions[d.Name] = d
+		}
+	}
+	return badConfig(gates.Check(definitions, false))
+}
+
+func readToolGates(path string) (gate.Config, error) {
+	file, err := config.Load(path)
+	if err != nil {
+		return gate.Config{}, badConfig(err)
+	}
+	gates, err := gate.ParseConfig(file.Section(config.SectionGates))
+	return gates, badConfig(err)
+}
+
+// newGatewayWatch takes over changed upstreams, gates and pins.
 func newGatewayWatch(log *slog.Logger, g *embed.Gateway, path string) *sectionWatch {
-	w := &sectionWatch{log: log, section: config.SectionUpstreams, files: []string{path, upstream.PinsPath(path)}}
+	w := &sectionWatch{log: log, section: config.SectionUpstreams, with: []string{config.SectionGates}, files: []string{path, upstream.PinsPath(path)}}
 	if g != nil {
-		w.load = func(context.Context) error { return g.Load(path) }
+		w.load = func(ctx context.Context) error { return g.Load(ctx, path) }
 	}
 	return w.start()
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type lintCmd struct {
@@ -25,7 +27,7 @@ func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
 they are when a definition is loaded. With --config, evidence from undeclared sources is
-reported too. The model is the one that a server would have with the same variables, flags
+reported too, and gates that do not fit their definition. The model is the one that a server would have with the same variables, flags
 and --config; nothing is sent to it. Files of tests (*.test.yaml) are skipped. A schema that an operator loads runs in gavel's own process, or in
 the sandbox at ten to a hundred times the cost; --schemas says which, and --json always.
 
@@ -69,6 +71,12 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer declared.Close()
+	var gates gate.Config
+	if c.Config != "" {
+		if gates, err = readToolGates(c.Config); err != nil {
+			return err
+		}
+	}
 	options := workflow.LintOptions{Owner: operatorOwner, Sources: declared.Names(), Try: true}
 	if options.Models, err = c.modelFlags.list(con.log); err != nil {
 		return err
@@ -86,6 +94,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return err
 		}
+		result.addGates(gates)
 		for _, issue := range result.Issues {
 			switch issue.Severity {
 			case workflow.SeverityError:
@@ -154,6 +163,17 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile
 	out.Issues = append(out.Issues, issues...)
 	sortIssues(out.Issues)
 	return out, nil
+}
+
+// addGates adds what of the gates does not fit the definition.
+func (f *lintFile) addGates(gates gate.Config) {
+	if f.definition == nil {
+		return
+	}
+	wrong, _ := errors.AsType[document.Errors](gates.CheckDefinition(f.definition))
+	for _, issue := range wrong {
+		f.Issues = append(f.Issues, workflow.Issue{Rule: "gate", Severity: workflow.SeverityError, Message: issue.Error()})
+	}
 }
 
 type graphCmd struct {

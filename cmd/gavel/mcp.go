@@ -155,6 +155,9 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := loadDefinitions(ctx, con.log, sys.Engine, c.Definitions); err != nil {
 		return err
 	}
+	if err := badConfig(sys.CheckGates(ctx)); err != nil {
+		return err
+	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}

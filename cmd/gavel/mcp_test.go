@@ -18,9 +18,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-// gate is a workflow with an action whose script takes a moment, and one whose
+// spinning is a workflow with an action whose script takes a moment, and one whose
 // script never ends.
-const gate = `{"name":"gate","initialState":"open","states":{
+const spinning = `{"name":"gate","initialState":"open","states":{
 	"open":{"transitions":{
 		"spin":{"target":"open","validator":"(data) => { let x = 0; for (let i = 0; i < 2000; i++) x += i; return x > 0; }"},
 		"hang":{"target":"open","validator":"(data) => { while (data.on) {} return true; }"},
@@ -35,11 +35,11 @@ func storeIn(t *testing.T) string {
 	return filepath.Join(t.TempDir(), storeFile)
 }
 
-// begun is a server with some instances of gate.
+// begun is a server with some instances of spinning.
 func begun(t *testing.T, store string) (*server, []string) {
 	t.Helper()
 	s := launch(t, "--store", store, "--tool-names", "dotted")
-	s.define(gate)
+	s.define(spinning)
 	var ids []string
 	for range 10 {
 		ids = append(ids, s.must("workflow.start", object{"type": "gate"}).field("id"))
@@ -178,7 +178,7 @@ func TestLogsNeverReachStdout(t *testing.T) {
 	t.Parallel()
 	// The harness fails on any line of stdout that is not JSON-RPC.
 	s := launch(t, "--store", storeIn(t), "--tool-names", "dotted", "--log-level", "debug")
-	s.define(gate)
+	s.define(spinning)
 	s.write(`this is not json`)
 	s.write(`{"jsonrpc":"2.0","id":"odd","method":"no/such"}`)
 	s.call("workflow.start", object{"type": "nope"})

@@ -14,6 +14,7 @@ import (
 type sectionWatch struct {
 	log     *slog.Logger
 	section string
+	with    []string // sections that are taken over together with it
 	files   []string // the configuration file, and what else the section depends on
 	// load reads the files again; with an error nothing changes. nil: there is nothing to take over.
 	load func(context.Context) error
@@ -46,6 +47,9 @@ func (w *sectionWatch) read() string {
 		return ""
 	}
 	parts := []string{string(file.Section(w.section).JSON())}
+	for _, name := range w.with {
+		parts = append(parts, string(file.Section(name).JSON()))
+	}
 	for _, path := range w.files[1:] {
 		text, _ := os.ReadFile(path) // without it, there is nothing in it
 		parts = append(parts, string(text))

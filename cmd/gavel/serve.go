@@ -99,6 +99,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := watch.start(ctx); err != nil {
 		return err
 	}
+	if err := badConfig(sys.CheckGates(ctx)); err != nil {
+		return err
+	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ type attack struct {
 func newAttack(t *testing.T, args ...string) *attack {
 	t.Helper()
 	a := &attack{served: serveGavel(t, append([]string{"--max-body", fmt.Sprint(hostileBody)}, args...)...)}
-	a.must(a.owner, http.MethodPost, "/v1/definitions", gate)
+	a.must(a.owner, http.MethodPost, "/v1/definitions", spinning)
 	a.must(a.owner, http.MethodPost, "/v1/definitions", pingPong)
 	revoked := a.token("gone")
 	runGavel(t, "token", "revoke", "--store", a.store, strings.Split(revoked, "_")[1])

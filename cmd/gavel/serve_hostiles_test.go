@@ -85,7 +85,7 @@ func hostiles() []hostile {
 		{name: "token in a cookie", request: read("/v1/whoami", "", "Cookie: Authorization=Bearer {AGENT}", "Connection: close"), want: []int{401}, code: "unauthenticated"},
 		{name: "password", request: read("/v1/whoami", "", "Authorization: Basic bG9jYWw6b3BlcmF0b3I=", "Connection: close"), want: []int{400}, code: "invalid_request"},
 		{name: "two credentials", request: read("/v1/whoami", "{AGENT}", "Authorization: Bearer {OPERATOR}", "Connection: close"), want: []int{400}, code: "invalid_request"},
-		{name: "role in a header", request: post("/v1/definitions", "{AGENT}", gate, "X-Gavel-Role: operator", "Role: operator", "Connection: close"), want: []int{403}, code: "forbidden"},
+		{name: "role in a header", request: post("/v1/definitions", "{AGENT}", spinning, "X-Gavel-Role: operator", "Role: operator", "Connection: close"), want: []int{403}, code: "forbidden"},
 
 		// Documents.
 		{name: "no JSON at MCP", request: post("/mcp", "{AGENT}", `{"jsonrpc":`, "Connection: close"), want: []int{400}},

@@ -57,7 +57,8 @@ type Config struct {
 	Model func(judge.Memory) (judge.Layer, error)
 	// Fetcher fetches evidence: OpenFetcher's, or the program's own. nil: there is none.
 	Fetcher judge.Fetcher
-	// Gateway offers MCP clients what other MCP servers have; nil: nothing.
+	// Gateway offers MCP clients what other MCP servers have; nil: nothing. Its gates are compared with
+	// Definitions when those are loaded, and otherwise by CheckGates.
 	Gateway *Gateway
 	// Exposure offers them workflows as tools of their own; nil: none.
 	Exposure *Exposure
@@ -148,6 +149,9 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 	}
 	if err == nil && cfg.Definitions != nil {
 		err = cfg.Exposure.Check(ctx)
+	}
+	if err == nil && len(cfg.Definitions) > 0 {
+		err = s.CheckGates(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -258,6 +262,9 @@ func (s *System) wire(key []byte) error {
 	if config.Judge, err = judge.New(judging); err != nil {
 		return err
 	}
+	if s.cfg.Gateway != nil {
+		config.Gated = func(name, action string) string { return s.cfg.Gateway.Gates().PerformedBy(name, action) }
+	}
 	if s.cfg.Configure != nil {
 		s.cfg.Configure(&config)
 	}
@@ -266,6 +273,9 @@ func (s *System) wire(key []byte) error {
 		return err
 	}
 	s.cfg.Exposure.serve(s)
+	if s.cfg.Gateway != nil {
+		s.cfg.Gateway.engine.Store(s.Engine)
+	}
 	s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.Store, Signer: s.cfg.Signer})
 	return err
 }

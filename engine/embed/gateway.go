@@ -1,12 +1,18 @@
 package embed
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
@@ -14,10 +20,12 @@ import (
 // Gateway offers MCP clients what other MCP servers have. Close it after what serves it.
 type Gateway struct {
 	*gateway.Gateway
-	opts upstream.Options
+	opts   upstream.Options
+	engine atomic.Pointer[engine.Engine]
 
-	mu   sync.Mutex
-	door *upstream.Manager
+	mu    sync.Mutex
+	door  *upstream.Manager
+	gates gate.Config
 }
 
 // GatewayConfig is what a Gateway needs besides its file.
@@ -31,20 +39,26 @@ type GatewayConfig struct {
 	LookupEnv func(string) (string, bool)
 }
 
-// OpenGateway reads the section upstreams of a configuration file, and the pins next to the file.
-// No server is started. The error is document.Errors where the file has mistakes.
+// OpenGateway reads the sections upstreams and gates of a configuration file, and the pins next to
+// the file. No server is started. The error is document.Errors where the file has mistakes.
 func OpenGateway(file string, cfg GatewayConfig) (*Gateway, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
 	g := &Gateway{Gateway: gateway.New(cfg.Logger)}
 	g.opts = upstream.Options{Changed: g.Announce, LookupEnv: cfg.LookupEnv, Watcher: cfg.Watcher, Version: cfg.Version, Sealer: upstream.NewSealer(), Logger: cfg.Logger}
-	return g, g.Load(file)
+	g.opts.Engine = func() upstream.Engine {
+		if e := g.engine.Load(); e != nil {
+			return e
+		}
+		return nil
+	}
+	return g, g.Load(context.Background(), file)
 }
 
 // Load reads the file and the pins again. With an error nothing changes; without one the calls that
 // the servers of before have in flight end.
-func (g *Gateway) Load(file string) error {
+func (g *Gateway) Load(ctx context.Context, file string) error {
 	f, err := config.Load(file)
 	if err != nil {
 		return err
@@ -62,6 +76,14 @@ func (g *Gateway) Load(file string) error {
 	}
 	opts := g.opts
 	opts.Pins = pins
+	if opts.Gates, err = gate.ParseConfig(f.Section(config.SectionGates)); err != nil {
+		return err
+	}
+	if e := g.engine.Load(); e != nil {
+		if err := checkGates(ctx, e, opts.Gates); err != nil {
+			return err
+		}
+	}
 	door, err := upstream.Open(declared, opts)
 	if err != nil {
 		return err
@@ -71,7 +93,7 @@ func (g *Gateway) Load(file string) error {
 	}
 	g.mu.Lock()
 	before := g.door
-	g.door = door
+	g.door, g.gates = door, opts.Gates
 	g.mu.Unlock()
 	g.Serve(door)
 	before.Close()
@@ -93,6 +115,46 @@ func readUpstreams(f *config.File) (declared upstream.Config, pins *upstream.Pin
 	}
 	pins, err = upstream.LoadPins(upstream.PinsPath(f.Path()))
 	return declared, pins, err
+}
+
+// Gates are those in force. A nil Gateway has none.
+func (g *Gateway) Gates() gate.Config {
+	if g == nil {
+		return gate.Config{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.gates
+}
+
+// CheckGates compares the gates with the definitions that operators made, once those are loaded. The
+// error is document.Errors where a gate does not fit.
+func (s *System) CheckGates(ctx context.Context) error {
+	return checkGates(ctx, s.Engine, s.cfg.Gateway.Gates())
+}
+
+func checkGates(ctx context.Context, e *engine.Engine, gates gate.Config) error {
+	if len(gates.Gates) == 0 {
+		return nil
+	}
+	all, err := e.List(ctx, Operator)
+	if err != nil {
+		return err
+	}
+	definitions := map[string]*workflow.Definition{}
+	for _, known := range all {
+		if !known.Operator {
+			continue
+		}
+		definitions[known.Name] = nil // a name to suggest
+		if !slices.ContainsFunc(gates.Gates, func(g gate.Gate) bool { return g.Workflow == known.Name }) {
+			continue
+		}
+		if _, definitions[known.Name], err = e.LoadDefinition(ctx, Operator, engine.RightRead, known.Name, known.Version); err != nil {
+			return err
+		}
+	}
+	return gates.Check(definitions, true)
 }
 
 // current is the door in force.

@@ -29,6 +29,7 @@ const (
 	SectionAuth      = "auth"      // whose callers are known
 	SectionEvidence  = "evidence"  // where evidence is fetched from
 	SectionExpose    = "expose"    // workflows that are MCP tools of their own
+	SectionGates     = "gates"     // which tools of other servers may be called in which states
 	SectionMCP       = "mcp"       // gavel mcp
 	SectionModel     = "model"     // the model that judges
 	SectionNotify    = "notify"    // who is told of reviews
@@ -50,7 +51,7 @@ const (
 func sectionNames() []string {
 	return []string{
 		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionExpose, SectionNotify, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionExpose, SectionNotify, SectionAnchors, KeySchema,
 	}
 }
 

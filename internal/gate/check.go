@@ -36,6 +36,10 @@ func (c Config) CheckDefinition(d *workflow.Definition) error {
 	return c.Check(map[string]*workflow.Definition{d.Name: d}, false)
 }
 
+// Fits reports whether the gate fits a definition, as that of an instance that an older version
+// guides.
+func (g Gate) Fits(d *workflow.Definition) bool { return len(g.check(d)) == 0 }
+
 func (g Gate) issue(pointer, format string, args ...any) *document.Issue {
 	return issueAt(g.node, "/"+pointer, format, args...)
 }

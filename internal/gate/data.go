@@ -38,8 +38,19 @@ func (g Gate) DataOf(v Values) json.RawMessage {
 	return append(b, `}}`...)
 }
 
-// ResultOf is what the action after a call is performed with. Without a template it is whether the
-// tool failed.
+// EndAction is the action that follows a call with an outcome, "" for none.
+func (g Gate) EndAction(outcome engine.CallOutcome) string {
+	switch outcome {
+	case engine.CallOK:
+		return g.Success
+	case engine.CallError, engine.CallNotSent:
+		return g.Error
+	default:
+		return ""
+	}
+}
+
+// ResultOf is what the action after a call is performed with; nothing without a template.
 func (g Gate) ResultOf(v Values) json.RawMessage {
 	if g.Result == nil {
 		return nil

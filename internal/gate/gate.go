@@ -67,22 +67,14 @@ func (c Config) Of(tool string) *Gate {
 	return nil
 }
 
-// Performs reports whether an action of a workflow is a gate's to perform.
-func (c Config) Performs(workflow, action string) bool {
-	return c.performer(workflow, "", action) != nil
-}
-
-// performer is the gate that performs an action, in a state unless that is "".
-func (c Config) performer(workflow, state, action string) *Gate {
-	for i, g := range c.Gates {
-		if g.Workflow != workflow || action == "" || !slices.Contains([]string{g.Action, g.Success, g.Error}, action) {
-			continue
-		}
-		if state == "" || action != g.Action || slices.Contains(g.States, state) {
-			return &c.Gates[i]
+// PerformedBy is the tool whose gate performs an action of a workflow, "" where none does.
+func (c Config) PerformedBy(workflow, action string) string {
+	for _, g := range c.Gates {
+		if g.Workflow == workflow && action != "" && slices.Contains([]string{g.Action, g.Success, g.Error}, action) {
+			return g.Tool
 		}
 	}
-	return nil
+	return ""
 }
 
 // Upstream is the server of the gate's tool: no server's name has an underscore.

@@ -45,7 +45,7 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 		}
 	}
 	for _, action := range d.NextActions(at.State, string(role)) {
-		if !c.Performs(g.Workflow, action) {
+		if c.PerformedBy(g.Workflow, action) == "" {
 			r.Actions = append(r.Actions, action)
 		}
 	}
@@ -115,7 +115,7 @@ type way struct {
 // listSteps are the ways that lead out of a state.
 func (c Config) listSteps(name string, d *workflow.Definition, state string) (out []way) {
 	for _, action := range d.NextActions(state, "") {
-		if !c.Performs(name, action) {
+		if c.PerformedBy(name, action) == "" {
 			out = append(out, way{step{action: action}, d.States[state].Transitions[action].Targets()})
 		}
 	}

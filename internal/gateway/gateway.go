@@ -3,7 +3,7 @@
 //
 // It promises that a definition, an answer and an error reach the client as the server wrote
 // them, but for names and URIs, which get the server's name in front of them; that progress
-// arrives before the answer; that a change is told to those principals whose lists it changes;
+// arrives before the answer; that the definition of a tool with a gate says where it can be called; that a change is told to those principals whose lists it changes;
 // and that what a principal may not use is as unknown to it as what does not exist.
 //
 // It must never reach a server but through the one door, decide who may use what, or trust what
@@ -198,6 +198,8 @@ type failure struct {
 	// MayHaveRun: the server may have done what was asked for.
 	MayHaveRun   bool                  `json:"mayHaveRun,omitempty"`
 	RetryAfterMs document.Milliseconds `json:"retryAfterMs,omitempty"`
+	// Workflow is where the workflow stands that the call belongs to.
+	Workflow *upstream.Standing `json:"workflow,omitempty"`
 }
 
 // retryable are the codes of what may pass.
@@ -220,7 +222,7 @@ func (g *Gateway) explain(ctx context.Context, r mcpwire.Request, server string,
 	}
 	f := failure{
 		Code: string(e.Code), Message: e.Message, Hint: e.Hint, MayHaveRun: e.MayHaveRun, RetryAfterMs: document.Milliseconds(e.RetryAfter),
-		Retryable: slices.Contains(retryable, e.Code) && !e.MayHaveRun,
+		Retryable: (e.Retryable || slices.Contains(retryable, e.Code)) && !e.MayHaveRun, Workflow: e.Standing,
 	}
 	if r.Kind != mcpwire.Tool || errors.Is(e, upstream.ErrState) { // no model wrote a requestState
 		code := rpcInternalError

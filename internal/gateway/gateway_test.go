@@ -15,6 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/upstream"
@@ -378,4 +379,34 @@ func FuzzResults(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a gate adds to a definition is added, and nothing else changes.
+func TestGatedTools(t *testing.T) {
+	t.Parallel()
+	handle := gate.Gate{Tool: "files__a", Workflow: "release", States: []string{"ready", "late"}}
+	subject := handle
+	subject.Subject = &gate.Template{}
+	const note = `Can be called in the states \"ready\" or \"late\" of the workflow release.`
+	const property = `"workflowId":{"type":"string","description":"The id of the workflow release that the call belongs to, as workflow.start returned it."}`
+	for _, c := range []struct {
+		raw, want string
+		gate      gate.Gate
+	}{
+		{
+			`{"name":"a","description":"Writes.","inputSchema":{"type":"object","properties":{"n":{"maximum":1e400}},"required":["n"]},"x":1.0}`,
+			`{"name":"files__a","description":"Writes.\n\n` + note + ` workflowId says which one: the id that workflow.start returned.","inputSchema":{"type":"object","properties":{` + property + `,"n":{"maximum":1e400}},"required":["n","workflowId"]},"x":1.0}`, handle,
+		},
+		{
+			`{"name":"a"}`,
+			`{"inputSchema":{"required":["workflowId"],"properties":{` + property + `},"type":"object"},"description":"` + note + ` workflowId says which one: the id that workflow.start returned.","name":"files__a"}`, handle,
+		},
+		{`{"name":"a","inputSchema":{"type":"object"}}`, `{"description":"` + note + `","name":"files__a","inputSchema":{"type":"object"}}`, subject},
+	} {
+		d := newDoor()
+		d.items = []upstream.Item{{Upstream: "files", Kind: upstream.KindTool, Name: "a", Public: "files__a", Raw: json.RawMessage(c.raw), Gate: &c.gate}}
+		if got := newGateway(d).List(ann, mcpwire.Tool); len(got) != 1 || string(got[0].JSON) != c.want {
+			t.Errorf("got  %s\nwant %s", got[0].JSON, c.want)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -23,7 +24,52 @@ func publishItem(item upstream.Item) mcpwire.Item {
 		}
 		return value.Raw()
 	})
+	if item.Gate != nil {
+		doc = describeGate(doc, *item.Gate)
+	}
 	return mcpwire.Item{Name: item.Public, JSON: doc}
+}
+
+// describeGate puts into the definition of a tool what its gate adds: in which states it can be
+// called, and the handle.
+func describeGate(doc json.RawMessage, g gate.Gate) json.RawMessage {
+	tool := document.Known(doc)
+	description := strings.TrimSpace(tool.Get("description").Text() + "\n\n" + g.Describe())
+	doc = setMember(tool, "description", document.AppendQuote(nil, description))
+	if g.Subject != nil {
+		return doc
+	}
+	schema := tool.Get("inputSchema")
+	handle := document.AppendQuote([]byte(`{"type":"string","description":`), g.DescribeHandle())
+	properties := setMember(schema.Get("properties"), gate.Handle, append(handle, '}'))
+	required := []byte{'['}
+	for _, name := range schema.Get("required").Elements() {
+		required = append(append(required, name.Raw()...), ',')
+	}
+	required = append(document.AppendQuote(required, gate.Handle), ']')
+	if schema.Kind() != document.Object {
+		schema = document.Known([]byte(`{"type":"object"}`))
+	}
+	schema = document.Known(setMember(schema, "properties", properties))
+	return setMember(document.Known(doc), "inputSchema", setMember(schema, "required", required))
+}
+
+// setMember is an object with a member set, in its place or before all others.
+func setMember(object document.JSON, name string, value json.RawMessage) json.RawMessage {
+	if object.Get(name).Kind() != 0 {
+		return object.Edit(func(key string, old document.JSON) json.RawMessage {
+			if key == name {
+				return value
+			}
+			return old.Raw()
+		})
+	}
+	b := append([]byte{'{'}, document.AppendQuote(nil, name)...)
+	b = append(append(b, ':'), value...)
+	for key, old := range object.Members() {
+		b = append(append(append(append(b, ','), key.Raw()...), ':'), old.Raw()...)
+	}
+	return append(b, '}')
 }
 
 // prefixURIs puts the server's name in front of the URIs in a result, by which clients read

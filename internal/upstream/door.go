@@ -47,16 +47,21 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 	if err != nil {
 		return Reply{}, err
 	}
-	select {
-	case s.inFlight <- struct{}{}:
-		defer func() { <-s.inFlight }()
-	default:
-		return Reply{}, s.explain(&linkError{code: CodeBusy, text: fmt.Sprintf("%d calls are in flight", maxInFlight)})
+	var gated *gatedCall
+	if item.Gate != nil {
+		if gated, err = m.readGated(ctx, p, req, item, params, bound); err != nil {
+			return Reply{}, err
+		}
 	}
-	if wait := s.isOpen(); wait > 0 {
-		return Reply{}, s.explain(&linkError{code: CodeUnavailable, text: "the last calls failed", retryAfter: wait})
+	leave, err := s.enter()
+	if err != nil {
+		return Reply{}, err
 	}
-	reply, err := s.call(ctx, p, req, item, params)
+	if gated != nil {
+		return s.callGated(ctx, gated, leave)
+	}
+	defer leave()
+	reply, err := s.call(ctx, p, req, params)
 	switch {
 	case err == nil:
 		reply.Result = m.sealer.sealResult(reply.Result, bound)
@@ -66,6 +71,21 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 	default:
 		return Reply{}, s.explain(err)
 	}
+}
+
+// enter takes one of the upstream's places; leave gives it back.
+func (s *server) enter() (leave func(), err error) {
+	select {
+	case s.inFlight <- struct{}{}:
+		leave = func() { <-s.inFlight }
+	default:
+		return nil, s.explain(&linkError{code: CodeBusy, text: fmt.Sprintf("%d calls are in flight", maxInFlight)})
+	}
+	if wait := s.isOpen(); wait > 0 {
+		leave()
+		return nil, s.explain(&linkError{code: CodeUnavailable, text: "the last calls failed", retryAfter: wait})
+	}
+	return leave, nil
 }
 
 func unknownItem(req Request) *Error {
@@ -91,6 +111,7 @@ func (s *server) find(p engine.Principal, req Request) (Item, error) {
 	if !found {
 		item = Item{Kind: req.Kind, Name: req.Name}
 	}
+	item.Gate = s.manager.gateOf(item)
 	if d := s.differences[item.key()]; d.Change != "" {
 		return Item{}, s.drifted(d)
 	}
@@ -170,7 +191,7 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 	if state := v.Get("requestState"); state.Kind() != 0 {
 		plain, err := m.sealer.open(state.Text(), bound)
 		if err != nil {
-			return nil, nil, &Error{Code: CodeInvalid, Upstream: req.Upstream, Hint: "Ask again without it.", Message: "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory.", Err: err}
+			return nil, nil, invalidState(req.Upstream)
 		}
 		replace["requestState"] = document.AppendQuote(nil, plain)
 	}
@@ -179,29 +200,45 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 
 // call calls in a session that is there, or a new one. A session that the upstream has forgotten
 // is begun anew once, and the call repeated where nothing can have been done.
-func (s *server) call(ctx context.Context, p engine.Principal, req Request, item Item, params json.RawMessage) (Reply, error) {
+func (s *server) call(ctx context.Context, p engine.Principal, req Request, params json.RawMessage) (Reply, error) {
 	for attempt := 1; ; attempt++ {
-		reply, err := s.callOnce(ctx, p, req, item, params)
-		failure, _ := errors.AsType[*linkError](err)
-		if attempt > 1 || failure == nil || failure.mayHaveRun || !failure.forgotten && failure.code != CodeLost {
+		reply, err := s.callOnce(ctx, p, req, params)
+		if attempt > 1 || !canRepeat(err) {
 			return reply, err
 		}
 	}
 }
 
-func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, item Item, params json.RawMessage) (Reply, error) {
-	ses, release, err := s.acquire(ctx, p)
+// prepare returns a session in which the definitions are as they were pinned, with the item;
+// release gives it back.
+func (s *server) prepare(ctx context.Context, p engine.Principal, req Request) (ses *session, release func(), item Item, err error) {
+	if ses, release, err = s.acquire(ctx, p); err != nil {
+		return nil, nil, Item{}, err
+	}
+	if err = s.noteForgotten(ses, s.verify(ctx, ses, req.Kind)); err == nil {
+		item, err = s.find(p, req) // it may have drifted
+	}
+	if err != nil {
+		release()
+		return nil, nil, Item{}, err
+	}
+	return ses, release, item, nil
+}
+
+// canRepeat reports whether a call that failed can be made once more, in a new session: nothing of
+// it can have been done.
+func canRepeat(err error) bool {
+	failure, _ := errors.AsType[*linkError](err)
+	return failure != nil && !failure.mayHaveRun && (failure.forgotten || failure.code == CodeLost)
+}
+
+func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, params json.RawMessage) (Reply, error) {
+	ses, release, item, err := s.prepare(ctx, p, req)
 	if err != nil {
 		return Reply{}, err
 	}
 	defer release()
-	if err := s.verify(ctx, ses, item.Kind); err != nil {
-		return Reply{}, s.noteForgotten(ses, err)
-	}
-	if item, err = s.find(p, req); err != nil { // it may have drifted
-		return Reply{}, err
-	}
-	f, err := s.ask(ctx, ses, req, item, params)
+	f, err := s.ask(ctx, context.Background(), ses, req, item, params)
 	s.noteOutcome(err)
 	switch {
 	case err != nil:
@@ -212,9 +249,9 @@ func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, 
 			return Reply{}, &linkError{code: CodeUnavailable, text: "the server no longer knows the session", forgotten: true}
 		}
 	case req.Capabilities == nil && isQuestion(f.result):
-		return Reply{}, &linkError{code: CodeProtocol, text: "the server asks for input, and the client cannot be asked", mayHaveRun: true}
+		return Reply{}, errQuestion
 	case isTask(f.result):
-		return Reply{}, &linkError{code: CodeProtocol, text: "the server answered with a task, which gavel does not offer", mayHaveRun: true}
+		return Reply{}, errTask
 	}
 	return Reply{Result: f.result, Error: f.failure}, nil
 }
@@ -226,6 +263,12 @@ func (s *server) noteForgotten(ses *session, err error) error {
 	}
 	return err
 }
+
+// Answers of a server that no client gets.
+var (
+	errTask     = &linkError{code: CodeProtocol, text: "the server answered with a task, which gavel does not offer", mayHaveRun: true}
+	errQuestion = &linkError{code: CodeProtocol, text: "the server asks for input, and the client cannot be asked", mayHaveRun: true}
+)
 
 // isQuestion reports whether a result asks the client for input.
 func isQuestion(result json.RawMessage) bool {
@@ -241,8 +284,9 @@ func isTask(result json.RawMessage) bool {
 	return v.Get("resultType").Is("task") || v.Get("task").Kind() == document.Object && v.Get("content").Kind() == 0
 }
 
-// ask sends the call; its deadline begins anew with each progress.
-func (s *server) ask(ctx context.Context, ses *session, req Request, item Item, params json.RawMessage) (frame, error) {
+// ask sends the call; its deadline begins anew with each progress. When waits ends, the upstream is
+// asked to stop, and its answer is still waited for until ctx ends.
+func (s *server) ask(ctx, waits context.Context, ses *session, req Request, item Item, params json.RawMessage) (frame, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := &linkError{code: CodeTimeout, text: "there was no answer within " + s.CallTimeout.String(), mayHaveRun: true}
@@ -282,6 +326,7 @@ func (s *server) ask(ctx context.Context, ses *session, req Request, item Item, 
 		}
 		m.headers["Traceparent"] = req.Trace
 	}
+	defer context.AfterFunc(waits, func() { ses.cancel(m) })()
 	return ses.ask(ctx, m, progress)
 }
 

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // fakeTools are what the fake server has. Each does what it is called.
 const fakeTools = `{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
 	`{"name":"hang"},{"name":"exit"},{"name":"twice"},{"name":"other"},{"name":"long"},{"name":"endless"},{"name":"progress"},{"name":"fork"},` +
-	`{"name":"floods"},{"name":"drowns"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"}`
+	`{"name":"floods"},{"name":"drowns"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"},{"name":"fails"},{"name":"question"},{"name":"sent"}`
 
 // edgeResult is at the edge of what JSON and MCP allow, white space included.
 const edgeResult = `{ "content":[{"type":"hologram","data":"<&>\u2028"}], "structuredContent":{"id":12345678901234567890,"f":1.0,"e":1e400}, "isError":false, "xExtra":{"keep":true} }`
@@ -84,15 +84,16 @@ func serve(mode string) int {
 	}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
-	tools, asked := fakeTools, ""
+	tools, asked, sent := fakeTools, "", 0
 	for in.Scan() {
 		var m struct {
 			ID     json.RawMessage
 			Method string
 			Params struct {
-				Name      string
-				RequestID json.RawMessage `json:"requestId"`
-				Meta      struct {
+				Name         string
+				RequestID    json.RawMessage `json:"requestId"`
+				RequestState json.RawMessage `json:"requestState"`
+				Meta         struct {
 					ProgressToken json.RawMessage `json:"progressToken"`
 				} `json:"_meta"`
 				Arguments json.RawMessage
@@ -115,6 +116,7 @@ func serve(mode string) int {
 		case "":
 			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", asked, text(string(m.Error)))
 		case "tools/call":
+			sent++
 			switch m.Params.Name {
 			case "echo":
 				line, _ := json.Marshal(in.Text())
@@ -178,6 +180,17 @@ func serve(mode string) int {
 				answer(id, `{"task":{"taskId":"1"}}`)
 			case "rpcerr":
 				fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{ "code":-32042, "message":"own", "data":{"x":1.0} }}`+"\n", id)
+			case "fails":
+				answer(id, `{"content":[],"isError":true,"structuredContent":{"why":"full"}}`)
+			case "sent": // calls before this one
+				answer(id, text(strconv.Itoa(sent-1)))
+			case "question":
+				line, _ := json.Marshal(in.Text())
+				if len(m.Params.RequestState) > 0 {
+					answer(id, `{"content":[],"line":`+string(line)+`}`)
+				} else {
+					answer(id, `{"resultType":"input_required","inputRequests":{},"requestState":"own \u0041"}`)
+				}
 			case "deaf":
 				<-time.After(5 * time.Minute)
 			}

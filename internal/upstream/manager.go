@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -19,6 +21,10 @@ import (
 type Options struct {
 	// Pins are what LoadPins read; nil is none.
 	Pins *Pins
+	// Gates bind tools to workflows. Engine is who judges their calls, nil before there is one: then
+	// they are refused.
+	Gates  gate.Config
+	Engine func() Engine
 	// Changed is called when lists may have changed. It must not block.
 	Changed func(Change)
 	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
@@ -42,6 +48,8 @@ type Manager struct {
 	starting chan struct{}
 	guards   map[bool]*egress.Guard // by whether private networks may be dialled
 	sealer   *Sealer
+	// continued are the gated calls in which clients are asked for something.
+	continued continuations
 	// running counts what Close waits for.
 	running sync.WaitGroup
 }
@@ -51,6 +59,9 @@ type Manager struct {
 func Open(cfg Config, opts Options) (*Manager, error) {
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = os.LookupEnv
+	}
+	if opts.Engine == nil {
+		opts.Engine = func() Engine { return nil }
 	}
 	if opts.Changed == nil {
 		opts.Changed = func(Change) {}
@@ -75,6 +86,10 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 		}
 		m.servers[name] = newServer(m, name, cfg.Dir, s, pinned)
 	}
+	if err := opts.Gates.CheckTools(m.names, m.pinnedTools); err != nil {
+		wrong, _ := errors.AsType[document.Errors](err)
+		faults = append(faults, wrong...)
+	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
@@ -84,6 +99,27 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 		}
 	}
 	return m, nil
+}
+
+// pinnedTools are the pinned tools of a server by their public names; false of one that is not
+// pinned in the file.
+func (m *Manager) pinnedTools(server string) (tools map[string]document.JSON, known bool) {
+	items, known := m.opts.Pins.Of(server)
+	tools = map[string]document.JSON{}
+	for _, item := range items {
+		if item.Kind == KindTool {
+			tools[item.Public] = readChecked(item.Raw)
+		}
+	}
+	return tools, known && m.servers[server].Pinning == PinningFile
+}
+
+// gateOf is the gate of an item, nil where it has none.
+func (m *Manager) gateOf(item Item) *gate.Gate {
+	if item.Kind != KindTool {
+		return nil
+	}
+	return m.opts.Gates.Of(item.Public)
 }
 
 // maxStarting is how many sessions begin at once.
@@ -173,6 +209,7 @@ func (m *Manager) List(p engine.Principal, kind Kind) []Item {
 		s.mu.Lock()
 		for _, item := range s.pinned {
 			if item.Kind == kind && s.differences[item.key()].Change == "" && s.allows(p, kind, item.Name) {
+				item.Gate = m.gateOf(item)
 				out = append(out, item)
 			}
 		}

@@ -60,6 +60,12 @@ func (s *Sealer) seal(state string, to []byte) string {
 // ErrState is the cause of an Error about a requestState.
 var ErrState = errors.New("invalid requestState")
 
+func invalidState(upstream string) *Error {
+	e := newError(CodeInvalid, upstream, "Ask again without it.", "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory.")
+	e.Err = ErrState
+	return e
+}
+
 func (s *Sealer) open(sealed string, to []byte) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil {

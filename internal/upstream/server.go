@@ -98,12 +98,16 @@ func (s *server) clientInfo() json.RawMessage {
 }
 
 // goRun runs something that Close waits for.
-func (s *server) goRun(f func()) {
+func (s *server) goRun(f func()) { _ = s.tryRun(f) }
+
+// tryRun is goRun that says whether f runs: not once the Manager is being closed.
+func (s *server) tryRun(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
 		s.manager.running.Go(f)
 	}
+	return !s.closed
 }
 
 // errClosing is of a Manager that is being closed.

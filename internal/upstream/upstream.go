@@ -6,9 +6,10 @@
 // and never wait for a server. What an upstream answers is handed on byte for byte, within
 // limits of size and time, and a call that may have been done is never reported as one that
 // was not, nor repeated. One upstream that hangs, floods or ends holds up nobody but its own
-// callers. The caller's credentials never reach an upstream.
+// callers. The caller's credentials never reach an upstream. A tool that has a gate is called only
+// when the engine let it and recorded that, and what came of it is recorded whoever waits.
 //
-// It must never judge what passes, write the file of pins while it serves, or decide by what a
+// It must never judge what passes itself, write the file of pins while it serves, or decide by what a
 // server says of itself (an annotation, a name). Evidence, chains and the gateway use it; it
 // knows none of them.
 package upstream
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
 // ModernVersion is the version of MCP without sessions.
@@ -48,6 +50,8 @@ type Item struct {
 	Public string
 	// Raw is its definition as it was pinned, byte for byte, under the upstream's own name.
 	Raw json.RawMessage
+	// Gate binds a tool to a workflow; nil where none does.
+	Gate *gate.Gate
 }
 
 // Request is one request to an upstream.
@@ -106,6 +110,14 @@ const (
 	CodeTimeout Code = "upstream_timeout"
 	// CodeLost is of a call whose upstream ended or cut the connection before it answered.
 	CodeLost Code = "upstream_lost"
+	// CodeGateClosed is of a gated tool whose workflow is in no state in which it may be called.
+	CodeGateClosed Code = "gate_closed"
+	// CodeCallRefused is of a gated call that was judged and refused.
+	CodeCallRefused Code = "call_refused"
+	// CodeCallParked is of a gated call that waits for a person.
+	CodeCallParked Code = "call_parked"
+	// CodeCallRepeated is of a gated call that was made before.
+	CodeCallRepeated Code = "call_repeated"
 	// CodeProtocol is of an upstream whose answer is not MCP, or more than may pass.
 	CodeProtocol Code = "upstream_protocol"
 )
@@ -118,6 +130,11 @@ type Error struct {
 	Hint     string // what to do next
 	// MayHaveRun says that the upstream may have done what was asked for.
 	MayHaveRun bool
+	// Retryable says that the same call may succeed later; what Code says of itself is not repeated
+	// here.
+	Retryable bool
+	// Standing is where the workflow of a gated call stands; nil where that is not known.
+	Standing *Standing
 	// RetryAfter is when trying again can help; 0 when unknown.
 	RetryAfter time.Duration
 	// Err is the cause; its text is for logs.
