@@ -159,10 +159,16 @@ func TestExposedExpress(t *testing.T) {
 		content map[string]string
 		reports int
 	}{
-		"success": {func(e *engine.Engine, id string) error { return advance(t, e, id, "submit", "release") }, false,
-			map[string]string{"state": `"released"`, "complete": "true", "outcome": `"success"`, "context": `{"service":"api","by":"ops"}`}, 2},
-		"failure": {func(e *engine.Engine, id string) error { return advance(t, e, id, "submit", "drop") }, true,
-			map[string]string{"state": `"dropped"`, "complete": "true", "outcome": `"failure"`}, 2},
+		"success": {
+			func(e *engine.Engine, id string) error { return advance(t, e, id, "submit", "release") }, false,
+			map[string]string{"state": `"released"`, "complete": "true", "outcome": `"success"`, "context": `{"service":"api","by":"ops"}`},
+			2,
+		},
+		"failure": {
+			func(e *engine.Engine, id string) error { return advance(t, e, id, "submit", "drop") }, true,
+			map[string]string{"state": `"dropped"`, "complete": "true", "outcome": `"failure"`},
+			2,
+		},
 		"cancelled": {func(e *engine.Engine, id string) error {
 			_, err := e.Cancel(t.Context(), localOperator, engine.CancelRequest{ID: id, Reason: "not now"})
 			return err
