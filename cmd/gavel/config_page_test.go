@@ -109,7 +109,7 @@ Which tools of other MCP servers may be called in which states of a workflow, as
 	fmt.Fprint(b, `
 ## expose
 
-Workflows of the operator's that are MCP tools of their own: [workflows as tools](../expose.md). A change applies at once, where the server began with the section.
+Workflows of the operator's that are MCP tools of their own: [workflows as tools](../expose.md). A change applies at once.
 
 | key | value | meaning |
 |---|---|---|

@@ -10,13 +10,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/expose"
 )
 
-// openExposure reads which workflows a configuration file exposes, nil where it has no such section.
+// openExposure reads which workflows a configuration file exposes; those that it exposes later are
+// taken over. It is nil without a file.
 func (f configFlag) openExposure() (*embed.Exposure, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
-	}
-	if file, err := config.Load(f.Config); err != nil || file.Section(config.SectionExpose) == nil {
-		return nil, badConfig(err)
 	}
 	x, err := embed.OpenExposure(f.Config)
 	return x, badConfig(err)

@@ -21,7 +21,7 @@ func TestChangedExposure(t *testing.T) {
 		definitions = append(definitions, filepath.Join(dir, name+".yaml"))
 		put(t, definitions[len(definitions)-1], "{name: "+name+", initialState: a, states: {a: {final: true}}}")
 	}
-	put(t, path, "expose: {workflows: [render]}\n")
+	put(t, path, "logLevel: info\n")
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	x, err := configFlag{Config: path}.openExposure()
@@ -35,7 +35,8 @@ func TestChangedExposure(t *testing.T) {
 	defer sys.Close()
 	w := newExposureWatch(logger, x, path)
 	for _, c := range []struct{ text, said, listed string }{
-		{"expose: {workflows: [render]}\n", "", "render"},
+		{"logLevel: debug\n", "", ""},
+		{"expose: {workflows: [render]}\n", "the changed section is taken over", "render"},
 		{"expose: {workflows: [render, release.v2]}\n", "the changed section is taken over", "release_v2 render"},
 		{"expose: {tagKey: mcp}\n", `\"tagKey\" is half a filter; add \"tagValue\"`, "release_v2 render"},
 		{"expose: {prefix: re}\n", `the workflows release.v2 and release_v2 would all be the tool \"release_v2\"`, "release_v2 render"},

@@ -134,11 +134,6 @@ func (r *reloader) reload(ctx context.Context, again bool) error {
 	if text := settings.section(config.SectionEvidence); text != r.evidence {
 		r.later(config.SectionEvidence, text)
 	}
-	for _, w := range r.other {
-		if text := settings.section(w.section); text != "" && w.load == nil {
-			r.later(w.section, text)
-		}
-	}
 	return nil
 }
 

@@ -109,11 +109,14 @@ func (t *Tools) warn(issues document.Errors) {
 func (t *Tools) refresh(ctx context.Context) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
+	cfg, _ := t.inForce()
+	if cfg.Mode == "" { // it selects none
+		return
+	}
 	head, err := t.engine.RuleHead(ctx)
 	if err == nil && head == t.rules {
 		return
 	}
-	cfg, _ := t.inForce()
 	var tools []Tool
 	var bad, missing document.Errors
 	if err == nil {
