@@ -81,9 +81,6 @@ func (t *tool) read(reply upstream.Reply) judge.FetchResult {
 		return failedFetch(judge.FailureRefused, "the server answered with the error %s", document.Known(reply.Error).Get("code").Raw())
 	}
 	result := document.Known(reply.Result)
-	if kind := result.Get("resultType"); kind.Kind() != 0 && !kind.Is("complete") {
-		return failedFetch(judge.FailureRefused, "the tool asks for more, which only a client could give")
-	}
 	if result.Get("isError").Kind() == document.True {
 		return failedFetch(judge.FailureRefused, "the tool answered that it failed (isError)")
 	}

@@ -145,7 +145,7 @@ func TestTool(t *testing.T) {
 		"a key twice":               {tool: "twice", want: "malformed: no JSON that can be taken"},
 		"neither":                   {tool: "picture", want: "malformed: neither structured content nor text"},
 		"it failed":                 {tool: "failed", want: "refused: answered that it failed"},
-		"input required":            {tool: "wants more", want: "refused: asks for more"},
+		"input required":            {tool: "wants more", want: "malformed: asks for input"},
 		"a task":                    {tool: "task", want: "malformed: a task"},
 		"an error":                  {tool: "error", want: "refused: the error -32602"},
 		"no answer":                 {tool: "hangs", door: impatient, want: "timeout: no answer within 200ms"},
