@@ -200,9 +200,6 @@ func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
 	for _, s := range c.Split {
 		o.Splits = append(o.Splits, eval.Split(s))
 	}
-	if err := o.Validate(); err != nil {
-		return o, eval.Gates{}, term.UsageErrorf("", "%w", err)
-	}
 	gates, err := readGates(c.Gates)
 	return o, gates, err
 }

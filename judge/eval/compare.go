@@ -97,7 +97,7 @@ func Compare(cases []Case, before, after []Result, o Options) Comparison {
 	c.Right = testMcNemar(pairs, func(row) bool { return true }, row.isExact)
 	c.FalseApprove = testMcNemar(pairs, row.mustNot, func(w row) bool { return !w.falseApprove() })
 	c.Differences = computeDifferences(pairs, o)
-	c.Changed, c.ChangedLeftOut = listChanges(pairs, max(o.Worst, maxChanges))
+	c.Changed, c.ChangedLeftOut = listChanges(pairs, maxChanges)
 	c.conclude(first.counts, second.counts)
 	return c
 }

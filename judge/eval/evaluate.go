@@ -25,7 +25,7 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.setIntervals(&t, s.rows, o)
 	r.Weighted = weightRows(s.rows)
 	all, groups := listForecasts(s.rows)
-	r.Probability = scoreProbability(all, groups, o)
+	r.Probability = scoreProbability(all, groups, maxBins, o)
 	if approvals := slices.DeleteFunc(slices.Clone(all), func(f forecast) bool { return !f.leans }); len(approvals) > 0 {
 		r.ApprovalConfidence = scoreConfidence(approvals, func(p float64) float64 { return p }, o)
 	}
@@ -33,11 +33,11 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.Approvals = riskCurve(listApprovals(all), o.Confidence)
 	r.Flips = s.countFlips(o.Confidence)
 	r.Baselines = computeBaselines(s.rows, o)
-	r.Slices, r.SlicesLeftOut = slicesOf(s.rows, o)
+	r.Slices, r.SlicesLeftOut = slicesOf(s.rows, o.Confidence)
 	countLost(r.Slices, s.lost)
 	r.Criteria = scoreCriteria(s.rows, o.Confidence)
 	r.Cost = s.sumCosts()
-	r.Worst = listWorst(s.rows, o.Worst)
+	r.Worst = listWorst(s.rows, maxWorst)
 	r.Notes = r.notes()
 	return r
 }

@@ -205,10 +205,6 @@ func TestSlicesCriteriaReasonsCost(t *testing.T) {
 	if c := r.Cost; c.Latency != (Latency{2, second, 3 * second, 3 * second}) || c.Deterministic.N != 0 {
 		t.Errorf("latency: %+v %+v", c.Latency, c.Deterministic)
 	}
-	small := Evaluate([]Case{a, b}, []Result{ra, rb}, Options{Slices: 1})
-	if len(small.Slices) != 1 || small.SlicesLeftOut != len(r.Slices)-1 {
-		t.Errorf("%d slices, %d left out", len(small.Slices), small.SlicesLeftOut)
-	}
 }
 
 func TestWeightsStandApart(t *testing.T) {
@@ -375,26 +371,6 @@ func TestQuantile(t *testing.T) {
 	// R: quantile(c(1, 2, 4, 8), c(0, .1, .5, .9, 1)), type 7.
 	for p, want := range map[float64]float64{0: 1, 0.1: 1.3, 0.5: 3, 0.9: 6.8, 1: 8} {
 		near(t, fmt.Sprint(p), interpolateQuantile([]float64{1, 2, 4, 8}, p), want, 1e-12)
-	}
-}
-
-func TestOptionsValidate(t *testing.T) {
-	if err := (Options{}).Validate(); err != nil {
-		t.Error(err)
-	}
-	for _, o := range []Options{
-		{Unreadable: "ignored"},
-		{Confidence: 1},
-		{Confidence: 0.3},
-		{Resamples: -1},
-		{Bins: -1},
-		{MaxFailures: new(2.0)},
-		{Splits: []Split{"train"}},
-		{Worst: -1},
-	} {
-		if err := o.Validate(); err == nil {
-			t.Errorf("%+v passes", o)
-		}
 	}
 }
 

@@ -62,9 +62,6 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	if method != judge.MethodPlatt && method != judge.MethodIsotonic {
 		return nil, fmt.Errorf("eval: calibration method %.40q is unknown; use %q or %q", method, judge.MethodPlatt, judge.MethodIsotonic)
 	}
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
 	o = o.withDefaults()
 	part := func(s Split, cases []Case) map[bindingKey][]forecast {
 		o := o
@@ -191,7 +188,7 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 		squares += sizes.add(f.group)
 	}
 	slices.SortFunc(sorted, byProbability)
-	s := &ConfidenceScore{N: len(all), Groups: len(sizes), Bins: binForecasts(sorted, max(1, min(o.Bins, len(all)/leastBin)), o.Confidence)}
+	s := &ConfidenceScore{N: len(all), Groups: len(sizes), Bins: binForecasts(sorted, max(1, min(maxBins, len(all)/leastBin)), o.Confidence)}
 	right, n := 0, float64(len(all))
 	for _, f := range sorted {
 		s.Mean += f.p / n

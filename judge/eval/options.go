@@ -1,9 +1,6 @@
 package eval
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // Policy says what becomes of an answer of a model that could not be read.
 type Policy string
@@ -37,11 +34,6 @@ type Options struct {
 	// Resamples of the bootstrap; 0 is 2000. Seed is its seed.
 	Resamples int    `json:"resamples"`
 	Seed      uint64 `json:"seed"`
-	// Bins of the reliability table; 0 is 10.
-	Bins int `json:"bins"`
-	// Worst cases and Slices listed at most; 0 is 20 and 200.
-	Worst  int `json:"worst"`
-	Slices int `json:"slices"`
 	// Structural are the results of the same pipeline without a model on the same cases,
 	// for the baseline; none leaves that baseline out.
 	Structural []Result `json:"-"`
@@ -51,39 +43,20 @@ type Options struct {
 const (
 	defaultConfidence  = 0.95
 	defaultResamples   = 2000
-	defaultBins        = 10
-	defaultWorst       = 20
-	defaultSlices      = 200
 	defaultMaxFailures = 0.02
 )
 
 // maxResamples keeps a typo from taking hours.
 const maxResamples = 100_000
 
-// Validate says what is out of range. Evaluate and Compare use the default in its place.
-func (o Options) Validate() error {
-	switch {
-	case !slices.Contains([]Policy{"", AsDecided, AsWrong, Excluded}, o.Unreadable):
-		return fmt.Errorf("eval: unreadable is %.40q; use %q, %q or %q", o.Unreadable, AsDecided, AsWrong, Excluded)
-	case o.Confidence != 0 && !(o.Confidence > 0.5 && o.Confidence < 1):
-		return fmt.Errorf("eval: confidence is %v; give a number between 0.5 and 1, such as 0.95", o.Confidence)
-	case o.Resamples < 0 || o.Resamples > maxResamples:
-		return fmt.Errorf("eval: resamples is %d; give 1 to %d, or 0 for %d", o.Resamples, maxResamples, defaultResamples)
-	case o.Bins < 0 || o.Bins > 1000:
-		return fmt.Errorf("eval: bins is %d; give 1 to 1000, or 0 for %d", o.Bins, defaultBins)
-	case o.MaxFailures != nil && !(*o.MaxFailures >= 0 && *o.MaxFailures <= 1):
-		return fmt.Errorf("eval: maxFailures is %v; give a share from 0 to 1", *o.MaxFailures)
-	case o.Worst < 0 || o.Slices < 0:
-		return fmt.Errorf("eval: worst is %d and slices is %d; neither may be below 0", o.Worst, o.Slices)
-	}
-	for _, s := range o.Splits {
-		if s != Dev && s != Cal && s != Test {
-			return fmt.Errorf("eval: split %.40q is unknown; use %q, %q or %q", s, Dev, Cal, Test)
-		}
-	}
-	return nil
-}
+// What a report lists at most.
+const (
+	maxBins   = 10 // of the reliability tables
+	maxWorst  = 20
+	maxSlices = 200
+)
 
+// withDefaults takes the default in place of what is out of range.
 func (o Options) withDefaults() Options {
 	if o.Unreadable != AsWrong && o.Unreadable != Excluded {
 		o.Unreadable = AsDecided
@@ -93,15 +66,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Resamples <= 0 || o.Resamples > maxResamples {
 		o.Resamples = defaultResamples
-	}
-	if o.Bins <= 0 || o.Bins > 1000 {
-		o.Bins = defaultBins
-	}
-	if o.Worst <= 0 {
-		o.Worst = defaultWorst
-	}
-	if o.Slices <= 0 {
-		o.Slices = defaultSlices
 	}
 	if o.MaxFailures == nil || !(*o.MaxFailures >= 0 && *o.MaxFailures <= 1) {
 		o.MaxFailures = new(defaultMaxFailures)

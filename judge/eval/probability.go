@@ -66,13 +66,13 @@ func leansToApprove(r *Result) bool {
 	return asApproval < asRefusal
 }
 
-func scoreProbability(all []forecast, groups int, o Options) *Probability {
+func scoreProbability(all []forecast, groups, bins int, o Options) *Probability {
 	if len(all) == 0 {
 		return nil
 	}
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, byProbability)
-	p := &Probability{N: len(all), Bins: binForecasts(sorted, o.Bins, o.Confidence)}
+	p := &Probability{N: len(all), Bins: binForecasts(sorted, bins, o.Confidence)}
 	var squares, good float64
 	for _, f := range sorted {
 		squares += f.square()

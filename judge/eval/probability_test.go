@@ -64,7 +64,7 @@ func TestCalibrationByHand(t *testing.T) {
 	for i := range p {
 		all = append(all, forecast{p: p[i], good: good[i], group: uint32(i)})
 	}
-	got := scoreProbability(all, len(all), Options{Bins: 3}.withDefaults())
+	got := scoreProbability(all, len(all), 3, Options{}.withDefaults())
 	if len(got.Bins) != 3 {
 		t.Fatalf("%d bins", len(got.Bins))
 	}
@@ -106,7 +106,7 @@ func TestProbabilityProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := genForecasts(t)
 		o := Options{Resamples: 20}.withDefaults()
-		got := scoreProbability(all, len(all), o)
+		got := scoreProbability(all, len(all), maxBins, o)
 		n := 0
 		for i, b := range got.Bins {
 			n += b.N
@@ -117,7 +117,7 @@ func TestProbabilityProperties(t *testing.T) {
 				t.Fatalf("bins overlap: %+v", got.Bins)
 			}
 		}
-		if n != len(all) || len(got.Bins) > o.Bins {
+		if n != len(all) || len(got.Bins) > maxBins {
 			t.Fatalf("%d of %d in %d bins", n, len(all), len(got.Bins))
 		}
 		if got.ECE < 0 || got.ECE > got.MCE+1e-12 || got.MCE > 1 || *got.Brier.Value < 0 || *got.Brier.Value > 1 {

@@ -40,7 +40,7 @@ func rendered() Measurement {
 		}},
 	}}
 	results[0] = Result{Case: cases[0].ID, Failure: "model: config"}
-	o := Options{Resamples: 50, Worst: 3, MaxFailures: new(0.1), Seed: 1}
+	o := Options{Resamples: 50, MaxFailures: new(0.1), Seed: 1}
 	m := Measurement{
 		About:  About{Sets: []string{"cases.jsonl"}, Judge: "model scripted", Mode: "replay", Repeats: 1, Prompts: []string{"sha256:p"}, Remarks: []string{"The answers were written, no model gave them."}},
 		Report: Evaluate(cases, results, o), Cases: cases, Results: results, Views: views, SystemPrompts: []string{"You judge. " + hostileWords},

@@ -134,7 +134,7 @@ func (c Comparison) differenceTable() Grid {
 
 func (c Comparison) changeTable() Grid {
 	t := Grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
-	shown := min(len(c.Changed), c.Options.Worst)
+	shown := min(len(c.Changed), maxWorst)
 	for _, d := range c.Changed[:shown] {
 		t.Rows = append(t.Rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
 	}

@@ -176,9 +176,6 @@ func Tune(cases []Case, results []Result, target float64, o Options) (Tuning, er
 	if !(target >= leastTarget && target < 1) {
 		return Tuning{}, fmt.Errorf("eval: target risk is %v; give a share from %v to below 1, such as 0.05", target, leastTarget)
 	}
-	if err := o.Validate(); err != nil {
-		return Tuning{}, err
-	}
 	o = o.withDefaults()
 	part := func(s Split, cases []Case) ([]rankedAnswer, int) {
 		o := o

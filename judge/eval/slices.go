@@ -24,7 +24,7 @@ var sliceKinds = []string{SliceTag, SliceWorkflow, SliceRisk, SliceState, SliceD
 type sliceKey struct{ kind, name string }
 
 // slicesOf lists the largest slices of each kind; leftOut counts the smaller ones.
-func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
+func slicesOf(rows []row, confidence float64) (all []Slice, leftOut int) {
 	tables := map[sliceKey]*scores{}
 	add := func(w row, kind, name string) {
 		if name == "" {
@@ -52,14 +52,14 @@ func slicesOf(rows []row, o Options) (all []Slice, leftOut int) {
 	keys := slices.SortedFunc(maps.Keys(tables), func(a, b sliceKey) int {
 		return cmp.Or(cmp.Compare(tables[b].total(), tables[a].total()), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
 	})
-	leftOut = max(len(keys)-o.Slices, 0)
+	leftOut = max(len(keys)-maxSlices, 0)
 	keys = keys[:len(keys)-leftOut]
 	slices.SortStableFunc(keys, func(a, b sliceKey) int {
 		return cmp.Compare(slices.Index(sliceKinds, a.kind), slices.Index(sliceKinds, b.kind))
 	})
 	all = []Slice{}
 	for _, key := range keys {
-		all = append(all, sliceOf(key, tables[key], o.Confidence))
+		all = append(all, sliceOf(key, tables[key], confidence))
 	}
 	return all, leftOut
 }
