@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -400,6 +402,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childRole); role != "" {
 		os.Exit(child(role, os.Stdin, os.Stdout))
 	}
+	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // many wait for a lock, or for a reader that stays
 	storetest.UseMemory()
 	storetest.SampleProperties(30)
 	os.Exit(m.Run())
