@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -114,7 +115,7 @@ func TestClientsPage(t *testing.T) {
 			}
 		}
 	}
-	if stdio != 4 || http != 5 {
+	if stdio != 5 || http != 5 {
 		t.Errorf("%d configurations for stdio and %d for HTTP", stdio, http)
 	}
 	for _, language := range []string{"ts", "python"} {
@@ -137,10 +138,19 @@ func TestClientsPage(t *testing.T) {
 func clientStarts(t *testing.T, args []string) {
 	t.Helper()
 	args = slices.Clone(args)
+	workflows, err := filepath.Abs(filepath.Join("..", "..", "testdata", "workflows"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, arg := range args {
 		switch arg {
 		case "/home/me/flows":
-			args[i] = filepath.Join("..", "..", "testdata", "workflows")
+			args[i] = workflows
+		case "/home/me/gavel.yaml":
+			args[i] = filepath.Join(t.TempDir(), "gavel.yaml")
+			if err := os.WriteFile(args[i], []byte("definitions: ["+workflows+"]\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		case "--store":
 			args[i+1] = filepath.Join(t.TempDir(), "gavel.db")
 		}

@@ -4,91 +4,220 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
+// maxClientFile is more than the files have in which a client keeps its history too.
+const maxClientFile = 32 << 20
+
 // ConvertClientFile makes the section upstreams, as YAML, of the file in which an MCP client has
-// its servers (mcpServers of most, servers of VS Code). Values of variables and headers, which are
-// mostly secrets, are not copied: notes say what gavel's environment has to have instead.
+// its servers. Values of variables and headers, which are mostly secrets, are not copied: notes say
+// what gavel's environment has to have instead, and what else of the file gavel does not take over.
 func ConvertClientFile(raw []byte) (section []byte, notes []string, err error) {
-	v, err := document.ReadJSON(raw, document.Limits{Bytes: 1 << 20, Lax: true})
+	v, err := document.ReadJSON(blankComments(raw), document.Limits{Bytes: maxClientFile, Lax: true})
 	if err != nil {
 		return nil, nil, fmt.Errorf("the client's file is not JSON: %w", err)
 	}
-	servers := v.Get("mcpServers")
-	if servers.Kind() == 0 {
-		servers = v.Get("servers")
+	c := clientFile{taken: map[string]bool{}}
+	c.b.WriteString("upstreams:\n")
+	found := false
+	for _, servers := range serverMaps(v) {
+		for key, server := range servers.Members() {
+			found = true
+			c.convert(key.Text(), server)
+		}
 	}
-	if servers.Kind() != document.Object || servers.Len() == 0 {
+	switch {
+	case !found:
 		return nil, nil, errors.New(`the client's file has no servers under "mcpServers" or "servers"`)
+	case len(c.taken) == 0:
+		return nil, c.notes, errors.New("the client's file has no server that can stand behind gavel")
 	}
-	var b bytes.Buffer
-	b.WriteString("upstreams:\n")
-	taken := map[string]bool{}
-	for key, server := range servers.Members() {
-		command, url := server.Get("command").Text(), server.Get("url").Text()
-		name := serverNameOf(key.Text(), taken)
-		switch {
-		case strings.TrimSuffix(filepath.Base(command), ".exe") == "gavel":
-			notes = append(notes, fmt.Sprintf("%s is gavel itself, and stays with the client", key.Text()))
-			continue
-		case command == "" && url == "":
-			notes = append(notes, fmt.Sprintf("%s has neither a command nor a url, and is left out", key.Text()))
-			continue
-		case server.Get("type").Is("sse"):
-			notes = append(notes, fmt.Sprintf("%s speaks the transport SSE of 2024, which gavel does not, and is left out", key.Text()))
-			continue
-		case name != key.Text():
-			notes = append(notes, fmt.Sprintf("%s is called %s here", key.Text(), name))
-		}
-		fmt.Fprintf(&b, "  %s:\n", name)
-		if url != "" {
-			writeURL(&b, name, url, server, &notes)
-		} else {
-			writeCommand(&b, name, command, server, &notes)
-		}
-		b.WriteString("    allow: # everything, as before: narrow it by tool, by role and by principal\n")
-		b.WriteString("      - { tools: [\"*\"], resources: [\"*\"], prompts: [\"*\"] }\n")
-		taken[strings.ToLower(name)] = true
-	}
-	if len(taken) == 0 {
-		return nil, notes, errors.New("the client's file has no server that can stand behind gavel")
-	}
-	return b.Bytes(), notes, nil
+	return c.b.Bytes(), c.notes, nil
 }
 
-func writeCommand(b *bytes.Buffer, name, command string, server document.JSON, notes *[]string) {
-	words := []string{quoteJSON(command)}
-	for _, argument := range server.Get("args").Elements() {
-		words = append(words, quoteJSON(argument.Text()))
+// serverMaps are where clients have their servers: mcpServers of most, of Claude Code those of each
+// project too; servers of VS Code, in its settings under mcp.
+func serverMaps(v document.JSON) []document.JSON {
+	maps := []document.JSON{v.Get("mcpServers"), v.Get("servers"), v.At("mcp", "servers")}
+	for _, project := range v.Get("projects").Members() {
+		maps = append(maps, project.Get("mcpServers"))
 	}
-	fmt.Fprintf(b, "    command: [%s]\n", strings.Join(words, ", "))
-	if dir := server.Get("cwd").Text(); dir != "" {
-		fmt.Fprintf(b, "    directory: %s\n", quoteJSON(dir))
+	return maps
+}
+
+// blankComments turns the comments and the trailing commas that editors allow in JSON into white
+// space, so that what is wrong keeps its place.
+func blankComments(raw []byte) []byte {
+	out := bytes.Clone(raw)
+	comma := -1 // the last one with nothing but white space after it
+	for i := 0; i < len(out); i++ {
+		end := i
+		switch rest := out[i:]; {
+		case rest[0] == '"':
+			for i++; i < len(out) && out[i] != '"'; i++ {
+				if out[i] == '\\' {
+					i++
+				}
+			}
+			comma = -1
+			continue
+		case bytes.HasPrefix(rest, []byte("//")):
+			end = i + len(rest)
+			if n := bytes.IndexByte(rest, '\n'); n >= 0 {
+				end = i + n
+			}
+		case bytes.HasPrefix(rest, []byte("/*")):
+			end = i + len(rest)
+			if n := bytes.Index(rest[2:], []byte("*/")); n >= 0 {
+				end = i + n + 4
+			}
+		case rest[0] == ',':
+			comma = i
+		case (rest[0] == '}' || rest[0] == ']') && comma >= 0:
+			out[comma] = ' '
+			comma = -1
+		case !bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])):
+			comma = -1
+		}
+		for ; i < end; i++ {
+			if out[i] != '\n' {
+				out[i] = ' '
+			}
+		}
+	}
+	return out
+}
+
+// clientFile is a client's file on its way to a section.
+type clientFile struct {
+	b     bytes.Buffer
+	notes []string
+	taken map[string]bool // names, in lower case
+}
+
+func (c *clientFile) note(format string, args ...any) {
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
+}
+
+func (c *clientFile) convert(key string, server document.JSON) {
+	command, address := server.Get("command").Text(), server.Get("url").Text()
+	for _, member := range []string{"httpUrl", "serverUrl"} { // of Gemini CLI, and of Windsurf
+		if address == "" {
+			address = server.Get(member).Text()
+		}
+	}
+	name := serverNameOf(key, c.taken)
+	switch {
+	case isGavel(command, server.Get("args")):
+		c.note("%s is gavel itself, and stays with the client", key)
+		return
+	case string(server.Get("disabled").Raw()) == "true":
+		c.note("%s is disabled, and is left out", key)
+		return
+	case command == "" && address == "":
+		c.note("%s has neither a command nor a url, and is left out", key)
+		return
+	case command == "" && (server.Get("type").Is("sse") || strings.HasSuffix(address, "/sse")):
+		c.note("%s speaks the transport SSE of 2024, which gavel does not, and is left out", key)
+		return
+	case name != key:
+		c.note("%s is called %s here", key, name)
+	}
+	fmt.Fprintf(&c.b, "  %s:\n", name)
+	if command == "" {
+		c.writeURL(name, address, server)
+	} else {
+		c.writeCommand(name, command, server)
+	}
+	c.writeAllow(name, server)
+	c.taken[strings.ToLower(name)] = true
+}
+
+// isGavel tells the entry of gavel, also where npx starts it.
+func isGavel(command string, args document.JSON) bool {
+	if strings.TrimSuffix(filepath.Base(command), ".exe") == "gavel" {
+		return true
+	}
+	for _, arg := range args.Elements() {
+		if name, _, _ := strings.Cut(arg.Text(), "@"); name == "gavel-mcp" {
+			return true
+		}
+	}
+	return false
+}
+
+// writeAllow allows what the client had. A list of what it hides cannot be said in allow.
+func (c *clientFile) writeAllow(name string, server document.JSON) {
+	tools, why := `["*"]`, "everything, as before"
+	if included := listTexts(server.Get("includeTools")); len(included) > 0 {
+		tools, why = "["+strings.Join(included, ", ")+"]", "as before"
+	}
+	for _, member := range []string{"excludeTools", "disabledTools"} {
+		if hidden := listTexts(server.Get(member)); len(hidden) > 0 {
+			c.note("%s hides tools from the client (%s): name the others in allow", name, strings.Join(hidden, ", "))
+		}
+	}
+	fmt.Fprintf(&c.b, "    allow: # %s: narrow it by tool, by role and by principal\n", why)
+	fmt.Fprintf(&c.b, "      - { tools: %s, resources: [\"*\"], prompts: [\"*\"] }\n", tools)
+}
+
+// listTexts are the elements of a list, in quotes.
+func listTexts(v document.JSON) (out []string) {
+	for _, element := range v.Elements() {
+		out = append(out, quoteJSON(element.Text()))
+	}
+	return out
+}
+
+// noteVariables says which variables of the client stand in a text: gavel does not expand them.
+func (c *clientFile) noteVariables(name, text string) {
+	if _, rest, found := strings.Cut(text, "${"); found {
+		variable, _, _ := strings.Cut(rest, "}")
+		c.note("%s has ${%s}, which gavel does not expand: write its value", name, variable)
+	}
+}
+
+func (c *clientFile) writeCommand(name, command string, server document.JSON) {
+	words := slices.Concat([]string{quoteJSON(command)}, listTexts(server.Get("args")))
+	fmt.Fprintf(&c.b, "    command: [%s]\n", strings.Join(words, ", "))
+	dir := server.Get("cwd").Text()
+	if dir != "" {
+		fmt.Fprintf(&c.b, "    directory: %s\n", quoteJSON(dir))
+	}
+	for _, word := range append(words, dir) {
+		c.noteVariables(name, word)
 	}
 	variables := []string{`"PATH"`, `"HOME"`, `"TMPDIR"`, `"LANG"`}
 	for variable := range server.Get("env").Members() {
 		variables = append(variables, quoteJSON(variable.Text()))
-		*notes = append(*notes, fmt.Sprintf("%s needs the variable %s in gavel's environment, as the client's file has it", name, variable.Text()))
+		c.note("%s needs the variable %s in gavel's environment, as the client's file has it", name, variable.Text())
+	}
+	if file := server.Get("envFile").Text(); file != "" {
+		c.note("%s needs the variables of the file %s in gavel's environment, and their names in environment", name, file)
 	}
 	if len(variables) > 4 {
-		fmt.Fprintf(b, "    environment: [%s]\n", strings.Join(variables, ", "))
+		fmt.Fprintf(&c.b, "    environment: [%s]\n", strings.Join(variables, ", "))
 	}
 }
 
-func writeURL(b *bytes.Buffer, name, url string, server document.JSON, notes *[]string) {
-	fmt.Fprintf(b, "    url: %s\n", quoteJSON(url))
-	if strings.HasPrefix(url, "http://") {
-		b.WriteString("    privateNetwork: true\n")
+func (c *clientFile) writeURL(name, address string, server document.JSON) {
+	fmt.Fprintf(&c.b, "    url: %s\n", quoteJSON(address))
+	c.noteVariables(name, address)
+	if isPrivate(address) {
+		c.b.WriteString("    privateNetwork: true\n")
 	}
 	headers := server.Get("headers")
 	if headers.Len() == 0 {
 		return
 	}
-	b.WriteString("    headers:\n")
+	c.b.WriteString("    headers:\n")
 	for header := range headers.Members() {
 		variable := strings.ToUpper(strings.Map(func(r rune) rune {
 			if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -96,9 +225,19 @@ func writeURL(b *bytes.Buffer, name, url string, server document.JSON, notes *[]
 			}
 			return '_'
 		}, name+"_"+header.Text()))
-		fmt.Fprintf(b, "      %s: %s\n", quoteJSON(header.Text()), quoteJSON("${"+variable+"}"))
-		*notes = append(*notes, fmt.Sprintf("%s needs the value of its header %s in gavel's environment, as %s", name, header.Text(), variable))
+		fmt.Fprintf(&c.b, "      %s: %s\n", quoteJSON(header.Text()), quoteJSON("${"+variable+"}"))
+		c.note("%s needs the value of its header %s in gavel's environment, as %s", name, header.Text(), variable)
 	}
+}
+
+// isPrivate reports whether an address is not encrypted, or leads into a private network.
+func isPrivate(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip, _ := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "http" || u.Hostname() == "localhost" || ip.IsLoopback() || ip.IsPrivate()
 }
 
 // serverNameOf makes the name of an upstream of a client's name for it.
