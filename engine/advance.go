@@ -37,11 +37,16 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 }
 
 func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, key *record.Key, try *race) (AdvanceResult, error) {
-	j, done, err := e.judgeAction(ctx, p, req, data, try, false)
+	j, done, err := e.judgeAction(ctx, p, actionRequest{AdvanceRequest: req, data: data}, try)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
 	defer done()
+	return e.recordAnswer(ctx, p, j, key)
+}
+
+// recordAnswer records what was decided of an action, or joins the review that waits for the same.
+func (e *Engine) recordAnswer(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
 	if j.waits.joins(j.verdict) {
 		return e.joinReview(ctx, p, j.inst, j.definition, j.waits.review, key)
 	}
@@ -112,7 +117,7 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 }
 
 func (e *Engine) validate(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, try *race) (ValidateResult, error) {
-	j, done, err := e.judgeAction(ctx, p, req, data, try, true)
+	j, done, err := e.judgeAction(ctx, p, actionRequest{AdvanceRequest: req, data: data, precheck: true}, try)
 	if err != nil {
 		return ValidateResult{}, err
 	}
@@ -147,13 +152,32 @@ type judgement struct {
 	// rejected is the review in which a person rejected what is asked, if the evidence is
 	// still the same.
 	rejected *store.Review
+	// call is what is asked of a gate's tool, nil for an action alone; granted is the review in
+	// which a person approved exactly that.
+	call    *gatedCall
+	granted *store.Review
+}
+
+// actionRequest is a request for an action, its data read.
+type actionRequest struct {
+	AdvanceRequest
+	data     document.JSON
+	precheck bool       // it moves nothing
+	call     *gatedCall // the call that the action stands for
 }
 
 // judgeAction loads the instance, builds the case and asks the judge. It is the
-// same way for Advance and Validate. done must be called when the decision is
+// same way for Advance, Validate and BeginCall. done must be called when the decision is
 // recorded, or will not be; it is nil with an error.
-func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, try *race, precheck bool) (j judgement, done func(), err error) {
-	inst, l, err := e.loadInstance(ctx, p, req.ID)
+func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest, try *race) (j judgement, done func(), err error) {
+	data, precheck := req.data, req.precheck
+	var inst record.Instance
+	var l definition
+	if req.call != nil {
+		inst, l = req.call.inst, req.call.definition // as it was looked at for calls
+	} else if inst, l, err = e.loadInstance(ctx, p, req.ID); err == nil && !precheck {
+		inst, err = e.mayMoveNow(ctx, p, inst, l, req.Action)
+	}
 	if err != nil {
 		return judgement{}, nil, err
 	}
@@ -165,7 +189,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	}
 	var waits *parked
 	if !precheck {
-		if inst, waits, err = e.findParked(ctx, p, inst, l, req.Action, data); err != nil || waits.joins(judge.Verdict{}) {
+		if inst, waits, err = e.findParked(ctx, p, inst, l, req); err != nil || waits.joins(judge.Verdict{}) {
 			return judgement{inst: inst, definition: l, waits: waits}, func() {}, err
 		}
 	}
@@ -176,11 +200,15 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 	if err != nil {
 		return judgement{}, nil, err
 	}
+	if req.call != nil {
+		req.call.inst = inst // a review that nobody decided in time may have ended
+		c.Illegal = append(req.call.findObstacles(), c.Illegal...)
+	}
 	if try.lost > 0 && len(c.Illegal) > 0 && !precheck {
 		try.over = true
 		return judgement{}, nil, &conflict{inst.ID}
 	}
-	rejected, err := e.findRejected(ctx, p, inst, l, &c)
+	rejected, err := e.findRejected(ctx, p, inst, l, &c, req.call)
 	if err != nil {
 		return judgement{}, nil, err
 	}
@@ -193,14 +221,18 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req AdvanceReques
 			release()
 		}
 	}()
-	v, err := e.askJudge(ctx, p, c)
+	granted, err := e.findGrant(ctx, p, inst, req)
+	if err != nil {
+		return judgement{}, nil, err
+	}
+	v, err := e.askJudge(ctx, p, c, granted)
 	if err != nil {
 		return judgement{}, nil, err
 	}
 	if slices.ContainsFunc(v.Opinions, askedModel) {
 		try.asked++
 	}
-	return judgement{inst: inst, definition: l, waits: waits, question: c, verdict: v, rejected: rejected}, release, nil
+	return judgement{inst: inst, definition: l, waits: waits, question: c, verdict: v, rejected: rejected, call: req.call, granted: granted}, release, nil
 }
 
 // newCase is the case of an action that p asks for; in holds the action, its data, and what
@@ -235,6 +267,9 @@ func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *
 	d.Took = sumTimes(j.verdict.Opinions)
 	d.Data = e.maskForRecord(j.inst.Owner, j.definition.def, j.question.Data)
 	d.Evidence = forEvent(d.Evidence)
+	if j.call != nil {
+		ev.Call = j.call.reference()
+	}
 	switch kind {
 	case record.Advanced:
 		applyMove(&ev, &d, j)

@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // CallRequest asks to call another server's tool through its gate.
@@ -37,7 +37,7 @@ type CallRequest struct {
 }
 
 // Binding says which argument must equal which field of the context; both are JSON pointers.
-type Binding struct{ Argument, Field string }
+type Binding = workflow.Binding
 
 // CallAnswer says what a caller of BeginCall does now.
 type CallAnswer string
@@ -113,35 +113,8 @@ type CallSummary struct {
 	CallID    string    `json:"callId"`
 	Tool      string    `json:"tool"`
 	Principal string    `json:"principal"`
-	State     string    `json:"state"`
 	Deadline  time.Time `json:"deadline"`
 	// Unknown says that nobody knows whether it happened: ReviewID waits for a person.
 	Unknown  bool   `json:"unknown,omitempty"`
 	ReviewID string `json:"reviewId,omitempty"`
-}
-
-// BeginCall judges a call of another server's tool before it is sent, performs the action
-// that it stands for and records the call as open, all in one commit. While it is open
-// nothing else moves the instance. Only CallGo lets it be sent: a refusal is a result. The
-// same key, or the same arguments while the call is open, send nothing a second time.
-//
-// The error is an *Error: nothing could be decided, and nothing was recorded.
-func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (CallResult, error) {
-	return CallResult{}, newError(CodeUnavailable, "", "Gated calls are not built yet.")
-}
-
-// SettleCall records how a call ended, with the move after it, in one commit. The move is
-// judged by the deterministic layers alone; where they refuse, the call is settled all the
-// same. CallUnknown opens a review of kind call and keeps the gate closed until a person, or
-// a late answer, says what happened.
-//
-// The error has CodeUnknownCall when the caller made no such call.
-func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
-	return SettleResult{}, newError(CodeUnavailable, "", "Gated calls are not built yet.")
-}
-
-// SettleOverdue settles open calls whose deadline has passed as unknown, and returns how many.
-// Any process may do it, at any time.
-func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
-	return 0, newError(CodeUnavailable, "", "Gated calls are not built yet.")
 }

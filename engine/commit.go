@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -24,6 +26,20 @@ type change struct {
 	joins    string           // the open review that the event binds a key to
 	replaces string           // the open review that gives way to this one, though it asks the same
 	next     record.Instance  // once it is written
+
+	with   []record.Event // what follows the event in the same commit, sealed once it is written
+	rows   []store.Review // other reviews that are written with it
+	exempt bool           // it has to be recorded, whatever the principal's quota says
+}
+
+// cause is the event of a change that moves the instance, its first one where none does.
+func (c change) cause() record.Event {
+	for _, ev := range c.with {
+		if ev.Kind.Revises() {
+			return ev
+		}
+	}
+	return c.event
 }
 
 // alreadyParkedError says that the same question was parked meanwhile.
@@ -46,9 +62,11 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 		if err != nil {
 			return change{}, err
 		}
-		refund, err := e.ledger.chargeEvents(c.Events)
-		if err != nil {
-			return change{}, err
+		refund := func() {}
+		if !do.exempt {
+			if refund, err = e.ledger.chargeEvents(c.Events); err != nil {
+				return change{}, err
+			}
 		}
 		if err = e.cfg.Store.Commit(ctx, c); err == nil {
 			e.Publish(ctx, c.Events...)
@@ -65,28 +83,41 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 		if lerr != nil {
 			return change{}, StoreError("load the instance", lerr)
 		}
-		if current.Revision != inst.Revision || current.Seq <= inst.Seq {
+		if current.Revision != inst.Revision || current.Seq <= inst.Seq || !sameCalls(current.Facts, inst.Facts) {
 			return change{}, &conflict{inst.ID}
 		}
 		inst = current
 	}
 }
 
-// prepareCommit makes the commit of a change onto inst: first what ends reviews, then its event.
+// sameCalls reports whether nothing was called, settled or granted between two looks at an
+// instance: what was decided holds only then.
+func sameCalls(a, b workflow.Facts) bool {
+	return slices.Equal(a.Calls, b.Calls) && slices.Equal(a.Grants, b.Grants) && maps.Equal(a.Called, b.Called)
+}
+
+// prepareCommit makes the commit of a change onto inst: first what ends reviews, then its events.
 func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do change) (store.Commit, change, error) {
 	ends, rows, err := e.endReviews(ctx, inst, do)
 	if err != nil {
 		return store.Commit{}, change{}, err
 	}
 	c := store.Commit{
-		Expect: inst.Seq, Next: inst, Reviews: rows, Lesson: do.lesson,
+		Expect: inst.Seq, Next: inst, Reviews: append(rows, do.rows...), Lesson: do.lesson,
 		Snapshot: do.event.Kind == record.Checkpointed || do.event.Rollback != nil,
 	}
+	do.with = slices.Clone(do.with)
 	for _, ev := range append(ends, do.event) {
 		if do.event, c.Next, err = record.Seal(c.Next, ev, do.restored); err != nil {
 			return store.Commit{}, change{}, sealError(err)
 		}
 		c.Events = append(c.Events, do.event)
+	}
+	for i, ev := range do.with {
+		if do.with[i], c.Next, err = record.Seal(c.Next, ev, nil); err != nil {
+			return store.Commit{}, change{}, sealError(err)
+		}
+		c.Events = append(c.Events, do.with[i])
 	}
 	do.next = c.Next
 	if do.reopens != nil {
@@ -104,7 +135,7 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 // endReviews are the events and rows that end reviews before a change: the one it resolves,
 // the one that it supersedes, and all that a move overtakes.
 func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change) ([]record.Event, []store.Review, error) {
-	ev := do.event
+	ev := do.cause()
 	var events []record.Event
 	var rows []store.Review
 	end := func(open workflow.OpenReview, how record.Review) error {

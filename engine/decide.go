@@ -78,7 +78,7 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 		return DecideResult{}, err
 	}
 	defer release()
-	v, err := e.askJudge(ctx, p, c)
+	v, err := e.askJudge(ctx, p, c, nil)
 	if err != nil {
 		return DecideResult{}, err
 	}

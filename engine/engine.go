@@ -129,6 +129,8 @@ type Config struct {
 	// Gated returns the public name of the tool whose gate performs an action of a workflow, ""
 	// for none: Advance and Redo refuse such an action. nil gates nothing.
 	Gated func(workflow, action string) string
+	// GrantFor is how long a person's approval of a gated call counts; 0 is a day.
+	GrantFor time.Duration
 	// RuleKey is the secret from which the key is derived that seals definitions and judge
 	// configurations: anyone who has it can make some that are used. Without one the chain
 	// shows damage, but no manipulation.
@@ -148,6 +150,7 @@ func (c Config) withDefaults() Config {
 	l.Arguments, l.OpenReviews, l.Events = cmp.Or(l.Arguments, d.Arguments), cmp.Or(l.OpenReviews, d.OpenReviews), cmp.Or(l.Events, d.Events)
 	// So that decisions have the other half.
 	c.BulkReads = cmp.Or(c.BulkReads, max(1, runtime.GOMAXPROCS(0)/2))
+	c.GrantFor = cmp.Or(c.GrantFor, 24*time.Hour)
 	c.FeedPoll = cmp.Or(c.FeedPoll, 500*time.Millisecond)
 	if c.Now == nil {
 		c.Now = time.Now

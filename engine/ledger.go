@@ -179,14 +179,20 @@ func countOf(n *int) int64 {
 	return int64(*n)
 }
 
-func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case) (judge.Verdict, error) {
+func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case, granted *store.Review) (judge.Verdict, error) {
 	pay, err := e.ledger.reserve(p, c)
 	if err != nil {
 		return judge.Verdict{}, err
 	}
 	c.Caller = p.ID
 	ctx, meter := validators.WithMeter(ctx)
-	v, err := e.cfg.Judge.Decide(ctx, c)
+	decide := e.cfg.Judge.Decide
+	if granted != nil {
+		decide = func(ctx context.Context, c judge.Case) (judge.Verdict, error) {
+			return e.cfg.Judge.Approve(ctx, c, judge.Review{By: granted.By, Reason: granted.Reason})
+		}
+	}
+	v, err := decide(ctx, c)
 	took := cost{budgetWorker: int64(meter.Worked())} // a caller that leaves has used it as well
 	for _, o := range v.Opinions {
 		if askedModel(o) {

@@ -37,6 +37,9 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	if inst.Status != record.Running {
 		return CancelResult{}, instanceEnded(inst, l, p, "cancelled")
 	}
+	if inst, err = e.mayMoveNow(ctx, p, inst, l, ""); err != nil {
+		return CancelResult{}, err
+	}
 	ev := e.newEvent(p, record.Cancelling)
 	ev.Reason, ev.Key = maskWords(inst, l).scrubText(req.Reason), key
 	w, err := e.commit(ctx, inst, change{event: ev})
@@ -194,6 +197,9 @@ func (e *Engine) rollback(ctx context.Context, p Principal, req RollbackRequest,
 		return RollbackResult{}, instanceEnded(inst, l, p, "rolled back")
 	}
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
+		return RollbackResult{}, err
+	}
+	if inst, err = e.mayMoveNow(ctx, p, inst, l, ""); err != nil {
 		return RollbackResult{}, err
 	}
 	cp, err := e.findCheckpoint(ctx, inst.ID, req.CheckpointID)

@@ -99,6 +99,7 @@ const (
 	purposeContext  = "gavel/context/v1"
 	purposeReview   = "gavel/review/v2"
 	purposeEvidence = "gavel/evidence/v1"
+	purposeCall     = "gavel/call/v1"
 )
 
 func scopeOf(purpose, owner, workflow string) record.Scope {

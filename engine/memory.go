@@ -191,7 +191,7 @@ func (e *Engine) releaseReviews(ctx context.Context, p Principal, req ClearRefus
 		if err != nil {
 			return 0, StoreError("list the reviews", err)
 		}
-		if req.Action == "" || row.Action == req.Action {
+		if row.Call == "" && (req.Action == "" || row.Action == req.Action) {
 			held = append(held, row)
 		}
 	}

@@ -76,7 +76,7 @@ func newPlace(inst record.Instance, l definition, p Principal) Position {
 		NextActions: []string{}, Status: inst.Status, Complete: inst.Status == record.Complete,
 		Revision: inst.Revision, Seq: inst.Seq,
 	}
-	if inst.Status == record.Running && !l.takenOver {
+	if inst.Status == record.Running && !l.takenOver && !inst.Facts.HasOpenCall() {
 		pos.NextActions = append(pos.NextActions, l.def.NextActions(inst.State, string(p.Role))...)
 	}
 	if s, ok := l.def.States[inst.State]; ok && pos.Complete {
@@ -84,6 +84,9 @@ func newPlace(inst record.Instance, l definition, p Principal) Position {
 	}
 	if pos.Progress = describeProgress(pos); l.takenOver && inst.Status == record.Running {
 		pos.Progress = fmt.Sprintf("Stopped in %q after %s: an operator has taken the workflow's name over. Cancel it, or ask an operator to migrate it.", pos.State, countChanges(pos.Revision-1))
+	}
+	if open := describeOpenCalls(inst.Facts.Calls); open != "" {
+		pos.Progress = fmt.Sprintf("In %q after %s. %s", pos.State, countChanges(pos.Revision-1), open)
 	}
 	return pos
 }

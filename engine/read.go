@@ -38,7 +38,7 @@ func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Ins
 	return StatusResult{
 		Position: pos, Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
 		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(l.def, l.overlays),
-		Reviews: reviews,
+		Reviews: reviews, Calls: summarizeCalls(inst),
 	}, nil
 }
 

@@ -15,7 +15,7 @@ import (
 const mostRejections = 10
 
 func isRejected(row store.Review) bool {
-	return row.Status == record.ReviewResolved && row.Resolution == judge.Reject
+	return row.Status == record.ReviewResolved && row.Resolution == judge.Reject && row.Call == ""
 }
 
 // findRejections are the reviews of an instance that a person rejected where it still is,
@@ -40,7 +40,7 @@ func (e *Engine) findRejections(ctx context.Context, inst record.Instance) ([]st
 // findRejected finds the review in which a person rejected exactly what a case asks: the same
 // principal, action and state, data, context and rules. It tells the case, which compares
 // the evidence once that is fetched.
-func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Instance, l definition, c *judge.Case) (*store.Review, error) {
+func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Instance, l definition, c *judge.Case, call *gatedCall) (*store.Review, error) {
 	if len(c.Illegal) > 0 || !c.Rubric.MayEscalate() {
 		return nil, nil //nolint:nilnil // nothing was rejected
 	}
@@ -60,7 +60,7 @@ func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Inst
 			return nil, err
 		}
 		scope := ContextScope(inst.Owner, inst.Workflow)
-		if canonicalText(asked.Decision.Data) != canonicalText(e.maskForRecord(inst.Owner, l.def, c.Data)) ||
+		if !call.isAbout(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(e.maskForRecord(inst.Owner, l.def, c.Data)) ||
 			!e.cfg.Digester.Matches(asked.Decision.ContextDigest, scope, c.Context.Raw()) {
 			continue
 		}

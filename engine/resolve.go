@@ -110,6 +110,9 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		return ResolveResult{}, e.reviewClosed(ctx, p, r)
 	}
 	r.by, r.req, r.key = p, req, key
+	if r.row.Call != "" {
+		return e.resolveCall(ctx, r)
+	}
 	if r.asked, err = e.loadOpeningEvent(ctx, r.inst.ID, r.row.Seq); err != nil {
 		return ResolveResult{}, err
 	}
@@ -171,7 +174,7 @@ func (e *Engine) isBound(r reviewCase) bool {
 	if at < 0 || opened == nil || opened.ID != r.row.ID {
 		return false
 	}
-	scope, question := bindReview(r.inst, r.asked.Principal, r.asked.Action, r.row.Data, r.asked.Decision.Evidence)
+	scope, question := bindReview(r.inst, r.asked.Principal, r.asked.Action, r.row.Data, r.asked.Decision.Evidence, r.asked.Call)
 	return opened.Digest == r.inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(opened.Digest, scope, question)
 }
 
@@ -220,6 +223,12 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	}
 	if was := asked.Decision.Target; was != "" && was != v.Target {
 		return e.voidReview(ctx, r, fmt.Sprintf("The action led to %q when the review was opened, and leads to %q now.", was, v.Target), &v)
+	}
+	if asked.Call != nil {
+		return e.grantCall(ctx, r, v)
+	}
+	if tool := e.findGate(inst.Workflow, r.row.Action); tool != "" {
+		return e.voidReview(ctx, r, fmt.Sprintf("The action is performed by a call of %s now.", tool), &v)
 	}
 	end := newReviewEnd(r, judge.Approve)
 	ev := e.decisionEvent(requester, judgement{inst: inst, definition: r.definition, question: c, verdict: v}, record.Advanced, r.key)

@@ -179,6 +179,9 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		return ReviewView{}, err
 	}
 	row, inst, l := at.row, at.inst, at.definition
+	if row.Call != "" {
+		return e.showCallReview(ctx, p, at)
+	}
 	ev, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return ReviewView{}, err
@@ -217,6 +220,25 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		out.Criteria = ev.Decision.Rubric.AskedCriteria()
 	}
 	return out, nil
+}
+
+// showCallReview shows the review of a call whose outcome nobody knows.
+func (e *Engine) showCallReview(ctx context.Context, p Principal, at reviewCase) (ReviewView, error) {
+	summary, err := e.newView(p).withInstance(at.inst, at.definition).renderReview(ctx, at.row)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	called, _, err := e.findCallEvents(ctx, at.inst.ID, at.row.Call)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	out := ReviewView{ReviewSummary: summary, Position: newPosition(at.inst, at.definition, p), Data: emptyData}
+	out.Escalation = HistoryEntry{
+		Seq: called.Seq, Time: called.Time, Kind: called.Kind, Principal: called.Principal, Role: called.Role, Action: called.Action,
+		From: called.From, To: called.To, Decision: decisionView(nil), Opinions: []Opinion{}, Tool: at.row.Tool, ReviewID: at.row.ID, Hash: called.Hash,
+	}
+	out.Context, err = e.contextFor(p, at.inst, at.definition)
+	return out, err
 }
 
 // loadReview loads a review that the caller may see, with its instance and definition. One

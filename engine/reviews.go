@@ -13,7 +13,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ReviewSummary is a review as everybody sees it who may see the instance.
@@ -63,13 +62,16 @@ func forEvent(all []judge.Evidence) []judge.Evidence {
 // bindReview is what ties a review to exactly what was asked: who asked for what, with which
 // data, about which context and evidence, of which revision and definition. It is kept as
 // a digest in its scope.
-func bindReview(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence) (record.Scope, []byte) {
+func bindReview(inst record.Instance, who, action string, data json.RawMessage, evidence []judge.Evidence, call *record.Call) (record.Scope, []byte) {
 	parts := []string{
 		"gavel/review/v1", inst.ID, fmt.Sprint(inst.Revision), inst.State, inst.DefinitionHash, who, action,
 		canonicalText(data), canonicalText(inst.Context),
 	}
 	for _, ev := range evidence {
 		parts = append(parts, ev.Name, ev.Sameness())
+	}
+	if call != nil {
+		parts = append(parts, call.Gate, call.Arguments)
 	}
 	return scopeOf(purposeReview, inst.Owner, inst.Workflow), []byte(digestParts(parts...))
 }
@@ -100,7 +102,8 @@ func (w *parked) id() string {
 // findParked finds the review of a request whose move waits for a person already: the
 // same data get the same review. It returns the instance as it is then: a review that nobody
 // decided in time ends here.
-func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instance, l definition, action string, data document.JSON) (record.Instance, *parked, error) {
+func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instance, l definition, req actionRequest) (record.Instance, *parked, error) {
+	action, data := req.Action, req.data
 	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == action })
 	if at < 0 {
 		return inst, nil, nil
@@ -123,6 +126,9 @@ func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instan
 	asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return inst, nil, err
+	}
+	if !req.call.isAbout(asked.Call) {
+		return inst, nil, nil // other arguments supersede it
 	}
 	w := &parked{review: row, reconfigured: asked.JudgeConfigHash != l.overlaysHash}
 	if code := asked.Decision.Code; code == judge.CodeJudgeNotConfigured || code == judge.CodeJudgeUnavailable {
@@ -192,7 +198,7 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 func (e *Engine) newReviewRow(p Principal, j judgement) store.Review {
 	action, data := j.question.Action, j.question.Data.Raw()
 	s := j.definition.def.Review(j.inst.State, action)
-	scope, question := bindReview(j.inst, p.ID, action, data, j.verdict.Evidence)
+	scope, question := bindReview(j.inst, p.ID, action, data, j.verdict.Evidence, j.call.reference())
 	row := store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
 		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
@@ -200,6 +206,9 @@ func (e *Engine) newReviewRow(p Principal, j judgement) store.Review {
 		Digest:   e.cfg.Digester.DigestIn(scope, question),
 		Priority: record.Priority(s.Priority), ParkedAt: j.question.Now, OnExpire: s.OnExpire,
 		Data: data, Evidence: j.verdict.Evidence,
+	}
+	if j.call != nil {
+		row.Tool = j.call.Gate
 	}
 	if s.ExpiresAfter > 0 {
 		row.ExpiresAt = j.question.Now.Add(s.ExpiresAfter)
@@ -256,6 +265,14 @@ func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 
 func nextStepOfReview(s ReviewSummary) string {
 	switch {
+	case s.CallID != "" && s.Status == record.ReviewOpen:
+		return "Nobody knows whether the call happened, and a person has to say so; until then the tool is not called again."
+	case s.CallID != "" && s.Status == record.ReviewResolved && s.Decision == judge.Approve:
+		return "A person found that the call happened."
+	case s.CallID != "" && s.Status == record.ReviewResolved:
+		return "A person found that the call did not happen."
+	case s.Tool != "" && s.Status == record.ReviewResolved && s.Decision == judge.Approve:
+		return "It was approved, once: make exactly the same call again, with a new idempotency key if you use one."
 	case s.Status == record.ReviewOpen:
 		return "A person decides this; look again with workflow.status. Other actions are possible meanwhile, but they void this review."
 	case s.Status == record.ReviewResolved && s.Decision == judge.Approve:

@@ -51,7 +51,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	if err != nil {
 		return StartResult{}, InternalError("build the case", err)
 	}
-	v, err := e.askJudge(ctx, p, c)
+	v, err := e.askJudge(ctx, p, c, nil)
 	if err != nil {
 		return StartResult{}, err
 	}

@@ -244,7 +244,7 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	}
 	out := StatusResult{
 		Position: newPosition(then, l, p), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
-		CreatedAt: then.CreatedAt, UpdatedAt: then.UpdatedAt, Reviews: waited,
+		CreatedAt: then.CreatedAt, UpdatedAt: then.UpdatedAt, Reviews: waited, Calls: summarizeCalls(then),
 		Past: &Past{Revision: inst.Revision, State: inst.State},
 	}
 	out.Progress = fmt.Sprintf("As it was at revision %d; now it is %q at revision %d. %s", then.Revision, inst.State, inst.Revision, out.Progress)

@@ -82,6 +82,9 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return UndoResult{}, err
 	}
+	if inst, err = e.mayMoveNow(ctx, p, inst, l, ""); err != nil {
+		return UndoResult{}, err
+	}
 	line, err := e.loadUndoHistory(ctx, inst)
 	if err != nil {
 		return UndoResult{}, err
@@ -94,6 +97,12 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 	}
 	if target == 0 { // there is none
 		return UndoResult{}, nothingToUndo(inst, l, p, op, line)
+	}
+	if tool := e.findGate(inst.Workflow, move.Event.Action); op == RightRedo && (tool != "" || move.Event.Call != nil) {
+		if tool == "" {
+			tool = move.Event.Call.Gate
+		}
+		return UndoResult{}, gatedAction(inst, l, p, move.Event.Action, tool)
 	}
 	if why := e.describeEffect(move.Event); why != "" && p.Role != RoleOperator {
 		return UndoResult{}, newError(CodeForbidden, "", "The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()).

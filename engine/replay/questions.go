@@ -35,12 +35,14 @@ const (
 	MissingData      Missing = "data_not_kept"
 	// MissingHistory: Question.Removed says how many events are gone; which of them were
 	// decisions is no longer known.
-	MissingHistory        Missing = "history_shortened"
-	MissingContext        Missing = "context_not_available"
-	MissingSameContext    Missing = "context_differs"
-	MissingDefinition     Missing = "definition_unknown"
-	MissingJudgeConfig    Missing = "judge_config_unknown"
-	MissingPerson         Missing = "decided_by_person"
+	MissingHistory     Missing = "history_shortened"
+	MissingContext     Missing = "context_not_available"
+	MissingSameContext Missing = "context_differs"
+	MissingDefinition  Missing = "definition_unknown"
+	MissingJudgeConfig Missing = "judge_config_unknown"
+	MissingPerson      Missing = "decided_by_person"
+	// MissingGate: it was about a call of another server's tool, of which only a digest is kept.
+	MissingGate           Missing = "gated_call"
 	MissingEvidence       Missing = "evidence_not_kept"
 	MissingEvidenceMasked Missing = "evidence_masked"
 )
@@ -185,6 +187,10 @@ func (a *asker) buildQuestion(at record.Instance, ev record.Event, lost bool) (Q
 	q := Question{Event: ev}
 	if ev.Kind == record.Reviewed || ev.Kind != record.Advanced && ev.Decision.DecidedBy == judge.ByReviewer { // perhaps again
 		q.Missing = MissingPerson
+		return q, nil
+	}
+	if ev.Call != nil {
+		q.Missing = MissingGate
 		return q, nil
 	}
 	l, known, err := a.loadDefinition(ev)

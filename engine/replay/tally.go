@@ -305,6 +305,7 @@ func Says(reason string) string {
 		string(MissingDefinition):     "the version of the definition is not in the store, or is another one",
 		string(MissingJudgeConfig):    "the judge's configuration of then is not in the store",
 		string(MissingPerson):         "a person decided, or a review ended",
+		string(MissingGate):           "it was about a call of another server's tool",
 		string(MissingEvidence):       "evidence was fetched and is too large to be kept",
 		string(MissingEvidenceMasked): "evidence was fetched and is kept without its sensitive values only",
 		ReasonState:                   "the other definition has no such state",

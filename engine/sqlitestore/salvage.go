@@ -433,10 +433,19 @@ func (s *salvor) checkInstance(ctx context.Context, n int64) error {
 		err = errors.Join(err, s.exec(ctx, `DELETE FROM events WHERE n = ? AND seq > ?`, n, now.Seq),
 			s.exec(ctx, `DELETE FROM snapshots WHERE n = ? AND revision >= ?`, n, now.Revision))
 	}
+	var waiting []string
 	for _, open := range now.Facts.Reviews {
-		known, findErr := queryAll(ctx, s, scanOne[int], `SELECT 1 FROM reviews WHERE id = ?`, open.ID)
+		waiting = append(waiting, open.ID)
+	}
+	for _, call := range now.Facts.Calls {
+		if !call.IsOpen() {
+			waiting = append(waiting, call.Review)
+		}
+	}
+	for _, review := range waiting {
+		known, findErr := queryAll(ctx, s, scanOne[int], `SELECT 1 FROM reviews WHERE id = ?`, review)
 		if err = errors.Join(err, findErr); len(known) == 0 {
-			lost.Why = strings.TrimPrefix(lost.Why+"; review "+open.ID+" is lost", "; ")
+			lost.Why = strings.TrimPrefix(lost.Why+"; review "+review+" is lost", "; ")
 		}
 	}
 	if lost.Why != "" {

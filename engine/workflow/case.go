@@ -341,7 +341,7 @@ type Overlay struct {
 	TightenOnly bool
 }
 
-// The codes of the findings that Case gives.
+// The codes of the findings that Case and FindCallObstacles give.
 const (
 	CodeIllegalAction   = "illegal_action"
 	CodeInstanceEnded   = "instance_ended"
@@ -350,6 +350,12 @@ const (
 	CodeMustPassThrough = "must_pass_through"
 	CodeWriteNotAllowed = "write_not_allowed"
 	CodeFrozenField     = "frozen_field"
+	CodeCallState       = "call_state"
+	CodeCallLimit       = "call_limit"
+	CodeCallArgument    = "call_argument"
+	CodeCallUnknown     = "call_unknown"
+	CodeCallUnsettled   = "call_unsettled"
+	CodeGateMisfit      = "gate_misfit"
 )
 
 // CodeInfo documents one code of a finding.
@@ -359,7 +365,7 @@ type CodeInfo struct {
 	Meaning, Do string
 }
 
-// Codes lists the codes of the findings that Case gives, in the order of the
+// Codes lists the codes of the findings that Case and FindCallObstacles give, in the order of the
 // reference page.
 var Codes = []CodeInfo{
 	{CodeIllegalAction, "The current state has no such action.", "Perform one of the actions that the finding names."},
@@ -368,5 +374,11 @@ var Codes = []CodeInfo{
 	{CodeNotBy, "The same principal performed an earlier action that notBy separates from this one.", "Leave it to another principal."},
 	{CodeMustPassThrough, "The state may only be entered after others that were not visited.", "Go through the states that the finding names first."},
 	{CodeWriteNotAllowed, "The data sets a key that the transition may not set.", "Leave the key out, or send it with an action that may set it."},
+	{CodeCallState, "The tool may not be called in the state of the instance.", "Bring the instance to a state that the finding names first."},
+	{CodeCallLimit, "The tool was called as often as one passage through the state allows.", "Leave the state and come back through its rules, if the tool is to be called again."},
+	{CodeCallArgument, "An argument of the call is not the approved one.", "Call the tool with exactly what was approved."},
+	{CodeCallUnknown, "Nobody knows whether an earlier call of the tool happened.", "Wait until a person has said so in its review."},
+	{CodeCallUnsettled, "Another call is open, and nothing else moves the instance meanwhile.", "Wait for its answer."},
+	{CodeGateMisfit, "The gate names a state or an action that the instance's version of the workflow does not have.", "Tell the operator."},
 	{CodeFrozenField, "The data would change a field that an earlier transition froze.", "Leave the field out, or send its current value."},
 }

@@ -264,6 +264,8 @@ func newMessage(ev *record.Event) (message, bool) {
 	switch {
 	case ev.Kind == record.Escalated && ev.Decision != nil:
 		p.Type, p.Data.Reason = typeOpened, ev.Decision.Code
+	case ev.Kind == record.Settled && ev.Review.Status == record.ReviewOpen:
+		p.Type, p.Data.Reason = typeOpened, "call_unknown"
 	case ev.Kind == record.Reviewed && ev.Review.Status == record.ReviewExpired:
 		p.Type = typeExpired
 	case ev.Kind == record.Reviewed && ev.Review.Status == record.ReviewOpen:

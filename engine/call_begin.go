@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// BeginCall judges a call of another server's tool before it is sent, performs the action
+// that it stands for and records the call as open, all in one commit. While it is open
+// nothing else moves the instance. Only CallGo lets it be sent: a refusal is a result. The
+// same key, or the same arguments while the call is open, send nothing a second time.
+//
+// The error is an *Error: nothing could be decided, and nothing was recorded.
+func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (CallResult, error) {
+	if err := Authorize(p, RightAdvance); err != nil {
+		return CallResult{}, err
+	}
+	g, err := e.readCall(req)
+	if err != nil {
+		return CallResult{}, err
+	}
+	r := keyedRequest{"call", req.ID, req.Key, func() []string {
+		return []string{req.Gate, string(g.arguments.Canonical()), req.Action, string(g.data.Canonical())}
+	}}
+	return runOnce(ctx, e, p, r, e.replayCall, func(ctx context.Context, key *record.Key) (CallResult, error) {
+		return retryOvertaken(ctx, e, p, race{instance: req.ID}, func(try *race) (CallResult, error) { return e.beginCall(ctx, p, g, key, try) })
+	})
+}
+
+// gatedCall is a request for a call, read, and then the instance that it is about.
+type gatedCall struct {
+	CallRequest
+	arguments, data document.JSON
+	digest          string // of the call, keyed, as it is recorded
+	inst            record.Instance
+	definition      definition
+}
+
+func (e *Engine) readCall(req CallRequest) (*gatedCall, error) {
+	switch {
+	case req.ID == "":
+		return nil, MissingField("id", "The id that start returned.")
+	case req.Gate == "" || len(req.States) == 0 || req.Timeout <= 0:
+		return nil, InternalError("begin a call", errors.New("it names no gate, no states or no timeout"))
+	}
+	arguments, err := e.readDocument("arguments", req.Arguments, e.cfg.Limits.Arguments)
+	if err != nil {
+		return nil, err
+	}
+	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	return &gatedCall{CallRequest: req, arguments: arguments, data: data}, err
+}
+
+// reference is the call as decisions name it, nil without one.
+func (g *gatedCall) reference() *record.Call {
+	if g == nil {
+		return nil
+	}
+	return &record.Call{Gate: g.Gate, Arguments: g.digest}
+}
+
+// isAbout reports whether a recorded decision was about the same call, or both were about none.
+func (g *gatedCall) isAbout(recorded *record.Call) bool {
+	if g == nil || recorded == nil {
+		return g == nil && recorded == nil
+	}
+	return recorded.Gate == g.Gate && recorded.Arguments == g.digest
+}
+
+// findObstacles says why the call may not be made of the instance.
+func (g *gatedCall) findObstacles() []validators.Finding {
+	actions := slices.DeleteFunc([]string{g.Action, g.Success, g.Error}, func(action string) bool { return action == "" })
+	rule := workflow.CallRule{Gate: g.Gate, States: g.States, Actions: actions, Moves: g.Action != "", MaxCalls: g.MaxCalls, Bound: g.Bound}
+	return g.definition.def.FindCallObstacles(rule, g.inst.State, HowEnded(g.inst), g.inst.Facts, g.arguments, document.Known(g.inst.Context))
+}
+
+// digestCall is what a call is known by again: the tool with exactly these arguments.
+func (e *Engine) digestCall(inst record.Instance, g *gatedCall) string {
+	text := digestParts("gavel/call/v1", g.Gate, g.Upstream, g.Tool, string(g.arguments.Canonical()))
+	return e.cfg.Digester.DigestIn(scopeOf(purposeCall, inst.Owner, inst.Workflow), []byte(text))
+}
+
+func (e *Engine) beginCall(ctx context.Context, p Principal, g *gatedCall, key *record.Key, try *race) (CallResult, error) {
+	inst, l, err := e.loadInstance(ctx, p, g.ID)
+	if err == nil {
+		inst, err = e.settleOverdueOf(ctx, inst)
+	}
+	if err == nil {
+		err = mayMove(inst, l, p)
+	}
+	if err != nil {
+		return CallResult{}, err
+	}
+	g.inst, g.definition, g.digest = inst, l, e.digestCall(inst, g)
+	same := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool {
+		return c.Gate == g.Gate && c.Arguments == g.digest && c.Principal == p.ID
+	})
+	switch {
+	case same >= 0 && !inst.Facts.Calls[same].IsOpen() && g.Repeatable && inst.Facts.Calls[same].Revision == inst.Revision:
+		return e.repeatCall(ctx, p, g, inst.Facts.Calls[same], key)
+	case same >= 0:
+		return e.describeCall(ctx, p, inst, l, inst.Facts.Calls[same].ID)
+	case g.Action == "":
+		return e.recordCall(ctx, p, g, key)
+	}
+	j, done, err := e.judgeAction(ctx, p, actionRequest{AdvanceRequest: AdvanceRequest{ID: g.ID, Action: g.Action}, data: g.data, call: g}, try)
+	if err != nil {
+		return CallResult{}, err
+	}
+	defer done()
+	if !j.verdict.Applied {
+		return newRefusedCall(e.recordAnswer(ctx, p, j, key))
+	}
+	ev := e.decisionEvent(p, j, record.Advanced, key)
+	called := e.newCalledEvent(p, g, "call-"+e.cfg.NewID())
+	ev.Call.ID = called.Call.ID
+	if j.granted != nil {
+		ev.Review = &record.Review{ID: j.granted.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: j.granted.By}
+	}
+	w, err := e.commit(ctx, j.inst, change{event: ev, with: []record.Event{called}, lesson: newLesson(j.question, j.verdict, true)})
+	if err != nil {
+		return CallResult{}, err
+	}
+	return newBegunCall(w, l, p, *called.Call), nil
+}
+
+func (e *Engine) newCalledEvent(p Principal, g *gatedCall, id string) record.Event {
+	ev := e.newEvent(p, record.Called)
+	ev.Action = g.Action
+	ev.Call = &record.Call{
+		ID: id, Gate: g.Gate, Upstream: g.Upstream, Tool: g.Tool, Pin: g.Pin, Arguments: g.digest, Deadline: ev.Time.Add(g.Timeout),
+		Success: g.Success, Error: g.Error,
+	}
+	return ev
+}
+
+func newBegunCall(w change, l definition, p Principal, c record.Call) CallResult {
+	return CallResult{
+		Position: newPosition(w.next, l, p), Answer: CallGo, CallID: c.ID, Deadline: c.Deadline, Decision: decisionView(w.event.Decision),
+	}
+}
+
+// newRefusedCall is the answer to a call that is not sent because of what was decided.
+func newRefusedCall(r AdvanceResult, err error) (CallResult, error) {
+	out := CallResult{Position: r.Position, Answer: CallRefused, Decision: r.Decision, Review: r.Review, Replayed: r.Replayed}
+	if r.Decision.Outcome == judge.Escalate || r.Review != nil && r.Review.Decision == judge.Approve {
+		out.Answer = CallParked
+	}
+	return out, err
+}
+
+// recordCall begins a call that no action stands for, or records why not.
+func (e *Engine) recordCall(ctx context.Context, p Principal, g *gatedCall, key *record.Key) (CallResult, error) {
+	if err := e.checkEventQuota(ctx, p, g.inst, g.definition); err != nil {
+		return CallResult{}, err
+	}
+	if obstacles := g.findObstacles(); len(obstacles) > 0 {
+		l := g.definition
+		c, err := e.newCase(g.inst, l, p, workflow.CaseInput{Read: g.data, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash})
+		if err != nil {
+			return CallResult{}, err
+		}
+		c.Illegal = obstacles
+		v, err := e.askJudge(ctx, p, c, nil)
+		if err != nil {
+			return CallResult{}, err
+		}
+		return newRefusedCall(e.recordJudgement(ctx, p, judgement{inst: g.inst, definition: l, question: c, verdict: v, call: g}, key))
+	}
+	ev := e.newCalledEvent(p, g, "call-"+e.cfg.NewID())
+	ev.Key = key
+	w, err := e.commit(ctx, g.inst, change{event: ev})
+	if err != nil {
+		return CallResult{}, err
+	}
+	return newBegunCall(w, g.definition, p, *w.event.Call), nil
+}
+
+// repeatCall sends a call again whose outcome nobody knows: its tool does it once, the operator says.
+func (e *Engine) repeatCall(ctx context.Context, p Principal, g *gatedCall, unknown workflow.OpenCall, key *record.Key) (CallResult, error) {
+	row, err := e.findCallReview(ctx, g.inst, unknown)
+	if err != nil {
+		return CallResult{}, err
+	}
+	ev := e.newCalledEvent(p, g, unknown.ID)
+	ev.Call.Repeats, ev.Key = true, key
+	ev.Review = &record.Review{ID: unknown.Review, Status: record.ReviewStale, Reason: "The call was made again."}
+	w, err := e.commit(ctx, g.inst, change{event: ev, rows: []store.Review{closeRow(row, *ev.Review, ev)}})
+	if err != nil {
+		return CallResult{}, err
+	}
+	return newBegunCall(w, g.definition, p, *w.event.Call), nil
+}
+
+// replayCall answers a key again: what became of the call, or the refusal as it was.
+func (e *Engine) replayCall(ctx context.Context, p Principal, ev record.Event) (CallResult, error) {
+	if ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused {
+		return newRefusedCall(e.replayAdvance(ctx, p, ev))
+	}
+	inst, l, err := e.loadInstance(ctx, p, ev.Instance)
+	if err != nil {
+		return CallResult{}, err
+	}
+	out, err := e.describeCall(ctx, p, inst, l, ev.Call.ID)
+	out.Replayed = true
+	return out, err
+}
+
+// describeCall answers a request for a call that was made before.
+func (e *Engine) describeCall(ctx context.Context, p Principal, inst record.Instance, l definition, id string) (CallResult, error) {
+	out := CallResult{Position: newPosition(inst, l, p), Answer: CallKnown, CallID: id}
+	at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == id })
+	if at < 0 {
+		_, settled, err := e.findCallEvents(ctx, inst.ID, id)
+		if err == nil && settled.Call != nil {
+			out.Outcome = settled.Call.Outcome
+		}
+		return out, err
+	}
+	open := inst.Facts.Calls[at]
+	out.Deadline = open.Deadline
+	if open.IsOpen() {
+		return out, nil
+	}
+	row, err := e.findCallReview(ctx, inst, open)
+	out.Outcome, out.Review = CallUnknown, e.summarizeReview(row)
+	return out, err
+}
+
+// findCallEvents are the events that began a call and settled it last, zero where there is none.
+func (e *Engine) findCallEvents(ctx context.Context, instance, id string) (called, settled record.Event, err error) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Called, record.Settled}}) {
+		switch {
+		case err != nil:
+			return called, settled, StoreError("read the history", err)
+		case ev.Call.ID != id:
+		case ev.Kind == record.Called:
+			called = ev
+		default:
+			settled = ev
+		}
+	}
+	return called, settled, nil
+}
+
+// findGrant is the review in which a person approved exactly this call, nil without one.
+func (e *Engine) findGrant(ctx context.Context, p Principal, inst record.Instance, req actionRequest) (*store.Review, error) {
+	if req.call == nil {
+		return nil, nil //nolint:nilnil // nothing was granted
+	}
+	now := e.Now()
+	for _, g := range inst.Facts.Grants {
+		if g.Gate != req.call.Gate || g.Arguments != req.call.digest || g.Principal != p.ID || g.Action != req.Action || !now.Before(g.Until) {
+			continue
+		}
+		row, err := store.FindReview(ctx, e.cfg.Store, g.Review)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // a repair may have lost it
+			continue
+		case err != nil:
+			return nil, StoreError("read the review", err)
+		}
+		return &row, nil
+	}
+	return nil, nil //nolint:nilnil // nothing was granted
+}
+
+// mayMoveNow refuses an action that belongs to a gate ("" for none), and everything while a call is
+// open. It returns the instance as it is then: a call that nobody settled in time ends here.
+func (e *Engine) mayMoveNow(ctx context.Context, p Principal, inst record.Instance, l definition, action string) (record.Instance, error) {
+	if tool := e.findGate(inst.Workflow, action); tool != "" {
+		return inst, gatedAction(inst, l, p, action, tool)
+	}
+	inst, err := e.settleOverdueOf(ctx, inst)
+	if err != nil {
+		return inst, err
+	}
+	for _, c := range inst.Facts.Calls {
+		if c.IsOpen() {
+			return inst, callOpen(inst, l, p, c, e.Now())
+		}
+	}
+	return inst, nil
+}
+
+func gatedAction(inst record.Instance, l definition, p Principal, action, tool string) *Error {
+	return newError(CodeGatedAction, "", "The action %q is performed by a call of %s, and by nothing else.", action, tool).
+		hint("Call that tool; judge.validate says whether the action would be approved.").at(newPosition(inst, l, p))
+}
+
+func callOpen(inst record.Instance, l definition, p Principal, c workflow.OpenCall, now time.Time) *Error {
+	out := newError(CodeCallOpen, "", "The call %s of %s is open until %s; nothing else moves the instance meanwhile.", c.ID, c.Gate, formatTime(c.Deadline)).
+		hint("Wait for its answer, then look at the status.").at(newPosition(inst, l, p))
+	out.RetryAfter = max(time.Second, c.Deadline.Sub(now))
+	return out
+}
+
+// findGate is the public name of the tool whose gate performs an action, "" for none.
+func (e *Engine) findGate(workflow, action string) string {
+	if e.cfg.Gated == nil || action == "" {
+		return ""
+	}
+	return e.cfg.Gated(workflow, action)
+}
+
+// summarizeCalls are the calls of an instance that are not settled for good.
+func summarizeCalls(inst record.Instance) (out []CallSummary) {
+	for _, c := range inst.Facts.Calls {
+		out = append(out, CallSummary{CallID: c.ID, Tool: c.Gate, Principal: c.Principal, Deadline: c.Deadline, Unknown: !c.IsOpen(), ReviewID: c.Review})
+	}
+	return out
+}
+
+// describeOpenCalls is one sentence, "" where no call is open.
+func describeOpenCalls(calls []workflow.OpenCall) string {
+	var open []string
+	for _, c := range calls {
+		if c.IsOpen() {
+			open = append(open, fmt.Sprintf("%s of %s until %s", c.ID, c.Gate, formatTime(c.Deadline)))
+		}
+	}
+	if len(open) == 0 {
+		return ""
+	}
+	return "Open: " + strings.Join(open, ", ") + "; nothing else moves the instance meanwhile."
+}
+
+// emptyData is the data of an action that is performed without any.
+var emptyData = json.RawMessage("{}")

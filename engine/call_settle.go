@@ -1,0 +1,309 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// SettleCall records how a call ended, with the move after it, in one commit. The move is
+// judged by the deterministic layers alone; where they refuse, the call is settled all the
+// same. CallUnknown opens a review of the call and keeps the gate closed until a person, or
+// a late answer, says what happened.
+//
+// The error has CodeUnknownCall when the caller made no such call.
+func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
+	if err := Authorize(p, RightAdvance); err != nil {
+		return SettleResult{}, err
+	}
+	if req.ID == "" || req.CallID == "" || !req.Outcome.IsKnown() {
+		return SettleResult{}, InternalError("settle a call", fmt.Errorf("it names no instance, no call or no outcome: %q", req.Outcome))
+	}
+	return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (SettleResult, error) { return e.settleCall(ctx, p, req) })
+}
+
+// settlement is how a call ends, with all that goes with it.
+type settlement struct {
+	by         Principal
+	inst       record.Instance
+	definition definition
+	open       workflow.OpenCall
+	called     record.Event // that began it
+	outcome    CallOutcome
+	result     string         // a keyed digest of the answer
+	data       document.JSON  // of the action after it
+	badData    error          // why there is none
+	end        *record.Review // of the review that waits for a person to say what happened
+	row        store.Review
+	key        *record.Key
+}
+
+func (e *Engine) settleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
+	if err != nil {
+		return SettleResult{}, err
+	}
+	called, settled, err := e.findCallEvents(ctx, inst.ID, req.CallID)
+	if err != nil {
+		return SettleResult{}, err
+	}
+	if called.Call == nil || called.Principal != p.ID && p.Role != RoleOperator {
+		return SettleResult{}, newError(CodeUnknownCall, "/callId", "There is no call %.80q of yours on this instance.", req.CallID).
+			hint("Settle only calls that were begun, as the principal that began them.")
+	}
+	at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == req.CallID })
+	if at < 0 || req.Outcome == CallUnknown && !inst.Facts.Calls[at].IsOpen() {
+		out := SettleResult{Position: newPosition(inst, l, p), CallID: req.CallID, Replayed: true, Decision: decisionView(nil)}
+		if settled.Call != nil {
+			out.Outcome = settled.Call.Outcome
+		}
+		return out, nil
+	}
+	s := settlement{by: p, inst: inst, definition: l, open: inst.Facts.Calls[at], called: called, outcome: req.Outcome}
+	if len(req.Result) > 0 {
+		s.result = e.cfg.Digester.DigestIn(scopeOf(purposeCall, inst.Owner, inst.Workflow), req.Result)
+	}
+	if s.outcome == CallUnknown {
+		w, err := e.settleUnknown(ctx, s)
+		if err != nil {
+			return SettleResult{}, err
+		}
+		return SettleResult{Position: newPosition(w.next, l, p), CallID: req.CallID, Outcome: CallUnknown, Decision: decisionView(nil), Review: e.summarizeReview(*w.opens)}, nil
+	}
+	s.data, s.badData = e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	if !s.open.IsOpen() {
+		s.end = &record.Review{ID: s.open.Review, Status: record.ReviewStale, Reason: "The answer came after the deadline, and says what happened."}
+		if s.row, err = e.findCallReview(ctx, inst, s.open); err != nil {
+			return SettleResult{}, err
+		}
+	}
+	w, out, err := e.settle(ctx, s)
+	out.Position = newPosition(w.next, l, p)
+	return out, err
+}
+
+// settle records how a call ended, and the move after it.
+func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult, error) {
+	ev := e.newEvent(s.by, record.Settled)
+	ev.Action, ev.Key, ev.Review = s.called.Action, s.key, s.end
+	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: s.outcome, Result: s.result}
+	do := change{event: ev, exempt: true}
+	if s.end != nil {
+		do.rows = []store.Review{closeRow(s.row, *s.end, ev)}
+	}
+	out := SettleResult{CallID: s.open.ID, Outcome: s.outcome, Action: s.called.Call.Error, Decision: decisionView(nil)}
+	if s.outcome == CallOK {
+		out.Action = s.called.Call.Success
+	}
+	if out.Action != "" {
+		move, err := e.judgeOutcome(ctx, s, out.Action)
+		if err != nil {
+			out.Decision = newUnrecordedRefusal(err)
+		} else {
+			do.with, out.Decision, out.Moved = []record.Event{move}, decisionView(move.Decision), move.Kind == record.Advanced
+		}
+	}
+	w, err := e.commit(ctx, s.inst, do)
+	if code := CodeOf(err); len(do.with) > 0 && (code == CodeTooLarge || code == CodeInternal) { // what happened is recorded in any case
+		do.with, out.Moved, out.Decision = nil, false, newUnrecordedRefusal(err)
+		w, err = e.commit(ctx, s.inst, do)
+	}
+	return w, out, err
+}
+
+// newUnrecordedRefusal is the answer about a move that could not be judged or recorded.
+func newUnrecordedRefusal(err error) Decision {
+	why := validators.Finding{Code: string(CodeOf(err)), Message: err.Error()}
+	d := record.Decision{Verdict: judge.Verdict{
+		Outcome: judge.Reject, Proposed: judge.Reject, Code: why.Code, Confidence: 1, Assurance: judge.AssuranceNone,
+		DecidedBy: judge.LayerTransition, Mode: judge.Enforce, Reasoning: why.Message, Findings: []validators.Finding{why},
+	}}
+	return decisionView(&d)
+}
+
+// outcomeTries is how often the sandbox is asked about the move after a call: the first no is not
+// for the call's sake.
+const outcomeTries = 5
+
+// judgeOutcome judges the move after a call, by the deterministic layers alone: what happened
+// cannot be judged away. The event says that it was made or refused.
+func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) (record.Event, error) {
+	if s.badData != nil {
+		return record.Event{}, s.badData
+	}
+	caller := Principal{ID: s.called.Principal, Role: Role(s.called.Role)}
+	if err := mayMove(s.inst, s.definition, caller); err != nil {
+		return record.Event{}, err
+	}
+	in := workflow.CaseInput{Action: action, Read: s.data, Overlays: s.definition.overlays, JudgeConfigHash: s.definition.overlaysHash}
+	c, err := e.newCase(s.inst, s.definition, caller, in)
+	if err != nil {
+		return record.Event{}, err
+	}
+	for _, other := range s.inst.Facts.Calls {
+		if other.ID != s.open.ID && other.IsOpen() {
+			c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeCallUnsettled, Message: fmt.Sprintf("The call %s of %s is open.", other.ID, other.Gate), Hint: "Wait for its answer."})
+		}
+	}
+	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
+	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", caller.ID
+	v, err := e.cfg.Judge.Decide(ctx, c)
+	for try := 1; err != nil && try < outcomeTries && ctx.Err() == nil; try++ {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(try) * 50 * time.Millisecond):
+		}
+		v, err = e.cfg.Judge.Decide(ctx, c)
+	}
+	if err != nil {
+		return record.Event{}, judgeError(err)
+	}
+	kind := record.Refused
+	if v.Applied {
+		kind = record.Advanced
+	}
+	ev := e.decisionEvent(caller, judgement{inst: s.inst, definition: s.definition, question: c, verdict: v}, kind, nil)
+	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: s.outcome}
+	return ev, nil
+}
+
+// settleUnknown ends a call that got no answer: a person has to say what happened.
+func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error) {
+	ev := e.newEvent(s.by, record.Settled)
+	ev.Action = s.called.Action
+	row := store.Review{
+		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen, Call: s.open.ID, Tool: s.open.Gate,
+		Instance: s.inst.ID, Workflow: s.inst.Workflow, Version: s.inst.Version, DefinitionHash: s.inst.DefinitionHash,
+		Principal: s.called.Principal, Role: s.called.Role, Action: s.called.Action, From: s.inst.State,
+		Priority: record.PriorityHigh, ParkedAt: ev.Time,
+	}
+	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Priority: row.Priority}
+	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: CallUnknown}
+	return e.commit(ctx, s.inst, change{event: ev, opens: &row, exempt: true})
+}
+
+// findCallReview is the review of a call whose outcome nobody knows; one that a repair lost is
+// made anew.
+func (e *Engine) findCallReview(ctx context.Context, inst record.Instance, unknown workflow.OpenCall) (store.Review, error) {
+	row, err := store.FindReview(ctx, e.cfg.Store, unknown.Review)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return store.Review{
+			ID: unknown.Review, Status: record.ReviewOpen, Call: unknown.ID, Tool: unknown.Gate, Instance: inst.ID, Workflow: inst.Workflow, Principal: unknown.Principal,
+		}, nil
+	case err != nil:
+		return store.Review{}, StoreError("read the review", err)
+	}
+	return row, nil
+}
+
+// settleOverdueOf settles the open calls of an instance whose deadline has passed, and returns the
+// instance as it is then.
+func (e *Engine) settleOverdueOf(ctx context.Context, inst record.Instance) (record.Instance, error) {
+	for {
+		at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.IsOpen() && !e.Now().Before(c.Deadline) })
+		if at < 0 {
+			return inst, nil
+		}
+		open := inst.Facts.Calls[at]
+		called, _, err := e.findCallEvents(ctx, inst.ID, open.ID)
+		if err != nil {
+			return inst, err
+		}
+		w, err := e.settleUnknown(ctx, settlement{by: clock, inst: inst, open: open, called: called})
+		switch {
+		case err == nil:
+			inst = w.next
+		case errors.Is(err, store.ErrConflict): // somebody else settled it
+			if inst, err = e.cfg.Store.Load(ctx, inst.ID); err != nil {
+				return inst, StoreError("load the instance", err)
+			}
+		default:
+			return inst, err
+		}
+	}
+}
+
+// SettleOverdue settles open calls whose deadline has passed as unknown, and returns how many
+// instances had some. Any process may do it, at any time.
+func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
+	var due []record.Instance
+	for inst, err := range e.cfg.Store.Instances(store.BulkRead(ctx), store.InstanceQuery{OpenCalls: true}) {
+		if err != nil {
+			return 0, StoreError("list the instances", err)
+		}
+		if slices.ContainsFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.IsOpen() && !e.Now().Before(c.Deadline) }) {
+			due = append(due, inst)
+		}
+	}
+	var errs []error
+	for _, inst := range due { // one that cannot be settled must not keep the others waiting
+		_, err := e.settleOverdueOf(ctx, inst)
+		errs = append(errs, err)
+	}
+	return len(due), errors.Join(errs...)
+}
+
+// resolveCall records what a person found out about a call: that it happened (approve), or that it
+// did not (reject).
+func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, error) {
+	at := slices.IndexFunc(r.inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == r.row.Call && c.Review == r.row.ID })
+	if at < 0 {
+		return ResolveResult{}, e.reviewClosed(ctx, r.by, r)
+	}
+	open := r.inst.Facts.Calls[at]
+	switch {
+	case r.by.ID == open.Principal, r.by.ID == r.inst.Owner:
+		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "You made this call yourself, or own the instance.", Hint: "Leave it to another reviewer."}
+	case r.req.Channel == record.ChannelClient:
+		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "What became of a call is not said through the agent's own client.", Hint: "Use the command line, or a reviewer's own client."}
+	}
+	called, _, err := e.findCallEvents(ctx, r.inst.ID, open.ID)
+	if err != nil {
+		return ResolveResult{}, err
+	}
+	end := newReviewEnd(r, r.req.Decision)
+	end.Reason = maskWords(r.inst, r.definition).scrubText(r.req.Reason)
+	s := settlement{
+		by: r.by, inst: r.inst, definition: r.definition, open: open, called: called, outcome: CallOK, data: document.Known(emptyData),
+		end: &end, row: r.row, key: r.key,
+	}
+	message := fmt.Sprintf("Recorded that the call of %s happened.", open.Gate)
+	if r.req.Decision == judge.Reject {
+		s.outcome, message = CallNotSent, fmt.Sprintf("Recorded that the call of %s did not happen.", open.Gate)
+	}
+	w, out, err := e.settle(ctx, s)
+	if err != nil {
+		return ResolveResult{}, e.resolveError(ctx, r, err)
+	}
+	return ResolveResult{
+		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(r.row, end, w.event)),
+		Applied: out.Moved, Decision: out.Decision, Message: message,
+	}, nil
+}
+
+// grantCall records a person's yes to a call: it lets exactly that call be made, once.
+func (e *Engine) grantCall(ctx context.Context, r reviewCase, v judge.Verdict) (ResolveResult, error) {
+	end := newReviewEnd(r, judge.Approve)
+	ev := e.reviewEvent(r.by, r.row, end)
+	ev.Decision, ev.Key, ev.Call = e.newReviewDecision(r, v), r.key, r.asked.Call
+	ev.Decision.Applied, ev.Decision.Evidence = false, forEvent(v.Evidence)
+	ev.Grant = &workflow.Grant{
+		Review: r.row.ID, Gate: r.asked.Call.Gate, Action: r.row.Action, Principal: r.asked.Principal, Arguments: r.asked.Call.Arguments,
+		Until: ev.Time.Add(e.cfg.GrantFor),
+	}
+	w, err := e.commit(ctx, r.inst, change{event: ev, resolves: &r.row, end: end})
+	if err != nil {
+		return ResolveResult{}, e.resolveError(ctx, r, err)
+	}
+	return e.newResolveResult(r, w, fmt.Sprintf("Approved: the same call of %s may be made once, until %s.", ev.Grant.Gate, formatTime(ev.Grant.Until))), nil
+}
