@@ -31,7 +31,7 @@ type evalCmd struct {
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
 	Label     evalLabelCmd     `cmd:"" help:"Label cases, one at a time."`
 	Agree     evalAgreeCmd     `cmd:"" help:"Say how far two people agree, and merge their labels."`
-	Import    evalImportCmd    `cmd:"" help:"Turn recorded writes of an agent into golden cases."`
+	Import    evalImportCmd    `cmd:"" help:"Turn tables, tests of promptfoo and recorded writes into golden cases."`
 }
 
 func (evalCmd) Help() string {

@@ -31,10 +31,10 @@ type evalLintCmd struct {
 }
 
 func (evalLintCmd) Help() string {
-	return `Every line is read and checked: its keys and values, cases that stand there twice, labels
-that contradict each other, groups and texts that are in two splits, states, actions and
-criteria that the workflow does not have. All paths together are one set. The last line
-has its digest: another one means other cases.
+	return `Every line is read and checked: its keys and values, duplicate cases, labels that contradict
+each other, groups and texts that are in two splits, states, actions and criteria that the
+workflow does not have. All paths together are one set. The last line has its digest: another
+one means other cases.
 
 Examples:
 

@@ -362,7 +362,7 @@ func compareLabels(cases []eval.Golden, files []string) (eval.Agreement, [2]eval
 		}
 	}
 	if of[0].By == of[1].By {
-		return eval.Agreement{}, of, term.UsageErrorf("", "%s and %s are both by %q; nobody agrees with themselves", files[0], files[1], of[0].By)
+		return eval.Agreement{}, of, term.UsageErrorf("give the labels of two people", "%s and %s are both by %q", files[0], files[1], of[0].By)
 	}
 	plain := make([]eval.Case, len(cases))
 	for i, g := range cases {
