@@ -49,7 +49,7 @@ type evalRunCmd struct {
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: fields, schemas, scripts and states alone."`
 	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Where the model's answers come from: replay (the default; the cassette alone, nothing is sent), record, record-missing, or live. It counts in place of --llm-cassette-mode, here and in the environment."`
-	Models     []string      `name:"model" placeholder:"NAME" help:"Measure this model, whatever the definitions say. Several, or several prompts, make a matrix: each model with each prompt. Default: --llm-model."`
+	Models     []string      `name:"model" placeholder:"NAME[@URL]" help:"Measure this model, whatever the definitions say. Several, or several prompts, make a matrix: each model with each prompt. The others than the first can be elsewhere, as in --llm-also. Default: --llm-model."`
 	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Ask with this edition of the prompt, whatever the definitions say: v1, v2 or v3. Repeatable."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`

@@ -38,18 +38,23 @@ func (c *evalRunCmd) cells() ([]evalCell, error) {
 		}
 		editions = append(editions, id)
 	}
-	models := []string{""}
-	for i, name := range c.Models {
-		if name == "" || slices.Contains(c.Models[:i], name) {
+	var models []string
+	for i, spec := range c.Models {
+		name, _, elsewhere := cutModel(spec)
+		switch {
+		case name == "" || slices.Contains(models, name):
 			return nil, term.UsageErrorf("", "--model names %q twice, or nothing", name)
+		case i == 0 && elsewhere:
+			return nil, term.UsageErrorf("give its address with --llm-base-url", "--model %s: the first model has no address of its own", spec)
+		case i == 0:
+			c.Model = name
+		default:
+			c.Also = appendNew(c.Also, spec)
 		}
+		models = append(models, name)
 	}
-	if len(c.Models) > 0 {
-		models = c.Models
-		c.Model = c.Models[0]
-		for _, name := range c.Models[1:] {
-			c.Also = appendNew(c.Also, name)
-		}
+	if len(models) == 0 {
+		models = []string{""}
 	}
 	var all []evalCell
 	for _, model := range models {

@@ -80,9 +80,12 @@ func TestMatrix(t *testing.T) {
 	if err != nil || len(m.Cells) != 4 || m.Cells[2].Run.Results[0].Model != "easy" || m.Cells[2].Run.About.Prompts[0] == m.Cells[3].Run.About.Prompts[0] {
 		t.Fatalf("%v: %+v", err, m.Cells)
 	}
-	// The cells share what may be spent. Recorded answers serve fewer cells.
-	code, text = evalRun(t, provider.URL, "--model", "strict,easy", "--mode", "live", "--max-calls", "50", "--workers", "1", smallSet(t, 40))
-	if code != term.ExitUnknown || model.Count() != 210 || !strings.Contains(text, "FAILED: 2 of 2 cells: strict (not evaluated), easy (not evaluated)") || strings.Count(text, "Not evaluated: 15 of 40") != 1 {
+	// The cells share what may be spent, also where a model is elsewhere. Recorded answers serve fewer cells.
+	other := llmtest.New(llmtest.OpenAI(), llmtest.Gullible)
+	elsewhere := httptest.NewServer(other)
+	defer elsewhere.Close()
+	code, text = evalRun(t, provider.URL, "--model", "strict,easy@"+elsewhere.URL, "--mode", "live", "--max-calls", "50", "--workers", "1", smallSet(t, 40))
+	if code != term.ExitUnknown || model.Count() != 185 || other.Count() != 25 || !strings.Contains(text, "FAILED: 2 of 2 cells: strict (not evaluated), easy (not evaluated)") || strings.Count(text, "Not evaluated: 15 of 40") != 1 {
 		t.Errorf("exit code %d, %d requests\n%s", code, model.Count(), text)
 	}
 	code, text = evalRun(t, provider.URL, "--prompt", "v1", "--prompt", "v2", "--llm-model", "strict", "--mode", "replay", "--cassette", out("tape.jsonl"), "--gates", gates, smallSet(t, 40))
@@ -114,6 +117,8 @@ func TestOneCellIsARun(t *testing.T) {
 		{"--model", "a,b", "--structural"},
 		{"--prompt", "v2", "--structural"},
 		{"--model", "a,a"},
+		{"--model", "a,a@http://127.0.0.1:9"},
+		{"--model", "a@http://127.0.0.1:9,b"},
 		{"--prompt", "v1,transition/v1"},
 		{"--prompt", "v1,v99"},
 		{"--model", "a,b", "--baseline", "r.json"},

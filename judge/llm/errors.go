@@ -135,7 +135,7 @@ var usualAdvice = map[Class]string{
 	ClassRefusal:      "use another model, or look into the endpoint's log for the reason",
 	ClassMalformed:    "use a larger model, or another form of its answers (--llm-structured)",
 	ClassEmpty:        "use another model, or another form of its answers (--llm-structured)",
-	ClassTruncated:    "let the model think less (LLM_JUDGE_THINKING_MODE=off), or say how much it thinks (low): then its answers may be 8 times as long",
+	ClassTruncated:    "let the model think less (LLM_JUDGE_THINKING_MODE=off), or say how much it thinks (low): then its answers may be 8 times as long; if it repeats itself, use a larger model",
 	ClassAmbiguous:    "use a larger model: this one answers more than it is asked",
 	ClassInconsistent: "use a larger model: this one does not say what it means",
 }
