@@ -127,7 +127,7 @@ eval: ## Measure the judge of the golden set from recorded answers (authored one
 	@$(GO) run ./cmd/gavel eval run --llm-base-url http://localhost --llm-model authored --llm-structured json_schema --cassette testdata/golden/authored.cassette --gates testdata/golden/gates.yaml --max-errors 0 --remark 'The answers in the cassette were authored with the cases: they are evidence about the machinery, not about any judge.' testdata/golden
 
 .PHONY: real-model
-real-model: build ## Have a real model of 135 million parameters judge CASES cases (builds llama.cpp once, minutes)
+real-model: build ## Have a real model of 135 million parameters judge about CASES=20 cases (builds llama.cpp once, minutes)
 	@[ -x .tmp/real-model/venv/bin/python ] || testdata/real-model/run.sh install
 	@testdata/real-model/run.sh all $(CASES)
 

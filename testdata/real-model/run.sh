@@ -7,7 +7,8 @@
 #   run.sh wheel              print the path of such a wheel in pip's cache
 #   run.sh sample             judge the twenty cases of this folder, as CI does
 #   run.sh record             the same into the cassettes of this folder
-#   run.sh all [CASES]        doctor, golden cases in every form of an answer, calibration, a workflow by hand
+#   run.sh all [CASES]        doctor, a workflow by hand, golden cases in every form of an answer, calibration,
+#                             two editions of the prompt; about 20 cases, and no step longer than TIME (15m)
 #
 # GAVEL is the program. LLAMA_SERVER (llama.cpp's own server, which takes a schema), LITELLM (LiteLLM's
 # program) and AIRLINE (the recorded transitions of docs/airline.md) are asked as well where they are given.
@@ -17,6 +18,7 @@ root=$(cd "$here/../.." && pwd)
 home=${REAL_MODEL_HOME:-$root/.tmp/real-model}
 gavel=$(realpath "${GAVEL:-$root/gavel}")
 threads=${THREADS:-$(nproc)}
+most=${TIME:-15m}
 readonly MODEL=smollm2-135m GOLDEN=$root/testdata/golden
 # A judge that is set up on this machine must not take part.
 unset "${!LLM_@}" "${!GAVEL_@}"
@@ -111,6 +113,7 @@ record() {
   local form
   serve_model
   judge tool --mode record --cassette "$here/tool.cassette" "$here/cases.jsonl"
+  judge json_object --mode record --cassette "$here/json_object.cassette" "$here/cases.jsonl"
   judge prompt --mode record --cassette "$here/prompt.cassette" "$here/few.jsonl"
   if [ -n "${LLAMA_SERVER:-}" ]; then
     serve_llama
@@ -118,8 +121,13 @@ record() {
   fi
 }
 
+# bounded COMMAND...: a run that its time ended is as good as its cases.
+bounded() {
+  "$@" --max-time "$most" || case $? in 3 | 5) ;; *) return 1 ;; esac
+}
+
 all() {
-  local cases=${1:-60} form n
+  local cases=${1:-20} form n
   mkdir -p "$home/golden"
   cp -r "$GOLDEN/workflows" "$home/golden/"
   n=$(($(cat "$GOLDEN"/*.jsonl | wc -l) / cases))
@@ -127,8 +135,9 @@ all() {
   awk -v n="$((n > 1 ? n : 1))" -v to="$home/golden/" 'NR % n == 0 { file = FILENAME; sub(/.*\//, "", file); print > (to file) }' "$GOLDEN"/*.jsonl
   serve_model
   run judge doctor "${model[@]}" || true
+  run try "$here/workflows/document-review.yaml" --context "@$here/document.json" "${model[@]}" <"$here/moves.txt"
   for form in tool json_object prompt; do
-    judge $form --mode live --out "$home/$form.json" "$home/golden"
+    bounded judge $form --mode live --out "$home/$form.json" "$home/golden"
     run eval calibrate "$home/$form.json" --out "$home/$form.calibration.json" || true
     run eval tune "$home/$form.json" --target-risk 0.05 || true
   done
@@ -137,19 +146,19 @@ all() {
     cp "$root/testdata/workflows/airline.yaml" "$home/airline/"
     "$gavel" eval import tau-airline "$AIRLINE" --workflow airline.yaml >"$home/airline/all"
     head -n "$cases" "$home/airline/all" >"$home/airline/cases.jsonl"
-    judge tool --mode live "$home/airline/cases.jsonl"
+    bounded judge tool --mode live "$home/airline/cases.jsonl"
   fi
-  run try "$here/workflows/document-review.yaml" --context "@$here/document.json" "${model[@]}" <"$here/moves.txt"
+  bounded run eval run --prompt v2,v3 "${model[@]}" --llm-structured tool --workers 1 --mode live "$home/golden"
   if [ -n "${LITELLM:-}" ]; then
     serve_litellm
     run judge doctor "${model[@]}" || true
-    judge auto --mode live --split dev "$here/cases.jsonl"
+    bounded judge auto --mode live --split dev "$here/cases.jsonl"
     unset LLM_API_KEY
   fi
   if [ -n "${LLAMA_SERVER:-}" ]; then
     serve_llama
     run judge doctor "${model[@]}" || true
-    judge json_schema --mode live --out "$home/json_schema.json" "$home/golden"
+    bounded judge json_schema --mode live --out "$home/json_schema.json" "$home/golden"
   fi
 }
 
