@@ -458,7 +458,7 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, 
 		if p := r.Probability; p != nil {
 			ece, auroc = &p.ECE, p.AUROC.Value
 		}
-		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), rateText(r.FalseApprove), rateText(r.Unreadable), rateText(r.Accuracy), numberText(r.Kappa.Value), numberText(ece), numberText(auroc)})
+		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), r.FalseApprove.String(), r.Unreadable.String(), r.Accuracy.String(), eval.FormatDecimal(r.Kappa.Value), eval.FormatDecimal(ece), eval.FormatDecimal(auroc)})
 	}
 	if c.Judge != "" {
 		return term.UsageErrorf("without --foreign-judge, all are listed", "%s has no judge %q", c.Foreign, c.Judge)
@@ -469,20 +469,6 @@ func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, 
 	con.out.Table(rows)
 	con.out.Printf("%d records without a right outcome were left out. These judgements were recorded elsewhere, with prompts of their own.\n", foreign.Unlabelled)
 	return nil
-}
-
-func rateText(r eval.Rate) string {
-	if r.Value == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %% of %d", 100**r.Value, r.N)
-}
-
-func numberText(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f", *v)
 }
 
 // independent asks a model about each case as if it were the first that anybody asks:

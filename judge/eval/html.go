@@ -131,7 +131,7 @@ func reliabilityChart(bins []Bin) chart {
 		c.Dots = append(c.Dots, dot{
 			X: roundTenth(x), Y: roundTenth(chartY(*b.Share.Value, 1)),
 			Whisker: "M" + formatPoint(x, chartY(b.Share.Low, 1)) + "L" + formatPoint(x, chartY(b.Share.High, 1)),
-			Title:   fmt.Sprintf("%d answers, stated %.3f, true %s", b.N, b.Mean, b.Share.format()),
+			Title:   fmt.Sprintf("%d answers, stated %.3f, true %s", b.N, b.Mean, b.Share.String()),
 		})
 	}
 	return c

@@ -138,9 +138,9 @@ func Agree(cases []Case, a, b Labels) Agreement {
 // TextAgreement writes the figures for a terminal.
 func TextAgreement(w io.Writer, a Agreement, align Align) error {
 	text := align(figureRows([]figure{
-		{"same outcome", a.Same.format(), a.Same.formatBounds()},
-		{"kappa, three outcomes", formatDecimal(a.Kappa.Value), a.Kappa.formatBounds()},
-		{"kappa, approve or not", formatDecimal(a.GateKappa.Value), a.GateKappa.formatBounds()},
+		{"same outcome", a.Same.String(), a.Same.formatBounds()},
+		{"kappa, three outcomes", FormatDecimal(a.Kappa.Value), a.Kappa.formatBounds()},
+		{"kappa, approve or not", FormatDecimal(a.GateKappa.Value), a.GateKappa.formatBounds()},
 	}))
 	_, err := io.WriteString(w, text)
 	return err

@@ -77,11 +77,11 @@ func (m Matrix) cellTable() Grid {
 			latency = roundTime(l.P50).String()
 		}
 		if r.Probability != nil {
-			ece = formatDecimal(&r.Probability.ECE)
+			ece = FormatDecimal(&r.Probability.ECE)
 		}
 		t.Rows = append(t.Rows, []string{
-			c.Name, word, r.FalseApprove.format(), formatPercent(r.FalseApprove.Upper), r.FalseRefuse.format(), r.Escalation.format(),
-			r.Accuracy.format(), formatDecimal(r.Kappa.Value), ece, strconv.Itoa(r.Counts.Unreadable), latency,
+			c.Name, word, r.FalseApprove.String(), formatPercent(r.FalseApprove.Upper), r.FalseRefuse.String(), r.Escalation.String(),
+			r.Accuracy.String(), FormatDecimal(r.Kappa.Value), ece, strconv.Itoa(r.Counts.Unreadable), latency,
 			r.Cost.PromptTokens.format("%.0f") + " + " + r.Cost.CompletionTokens.format("%.0f"), r.Cost.CostUSD.format("%.4f USD"),
 		})
 	}
@@ -99,7 +99,7 @@ func (m Matrix) differenceTable() Grid {
 				continue
 			}
 			change := c.Run.Baseline.Differences[at].Change
-			row = append(row, formatDecimal(change.Value), orMissing(change.formatBounds()))
+			row = append(row, FormatDecimal(change.Value), orMissing(change.formatBounds()))
 		}
 		t.Rows = append(t.Rows, append(row, c.Run.Baseline.Says))
 	}

@@ -19,14 +19,16 @@ type figure struct{ Name, Value, Note string }
 
 func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
 
-func formatDecimal(v *float64) string {
+// FormatDecimal is a figure with three decimals, "-" for none.
+func FormatDecimal(v *float64) string {
 	if v == nil {
 		return missing
 	}
 	return strconv.FormatFloat(*v, 'f', 3, 64)
 }
 
-func (r Rate) format() string {
+// String is the share with what it was counted from, "-" for none.
+func (r Rate) String() string {
 	if r.Value == nil {
 		return missing
 	}
@@ -103,38 +105,38 @@ func (m Measurement) figures() []figure {
 	r := m.Report
 	confidence := formatPercent(r.Options.Confidence)
 	lines := []figure{
-		{"false-approve rate", r.FalseApprove.format(), "at most " + formatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
-		{"… of groups", r.FalseApproveGroups.format(), "at most " + formatPercent(r.FalseApproveGroups.Upper)},
-		{"wrong among approvals", r.WrongApprovals.format(), "at most " + formatPercent(r.WrongApprovals.Upper)},
-		{"escalation rate", r.Escalation.format(), r.Escalation.formatBounds()},
-		{"false-refuse rate", r.FalseRefuse.format(), r.FalseRefuse.formatBounds()},
-		{"false-reject rate", r.FalseReject.format(), r.FalseReject.formatBounds()},
-		{"unreadable answers", r.Unreadable.format(), "policy: " + string(r.Options.Unreadable)},
-		{"accuracy, three outcomes", r.Accuracy.format(), r.Accuracy.formatBounds()},
-		{"accuracy, approve or not", r.GateAccuracy.format(), r.GateAccuracy.formatBounds()},
-		{"right reason given", r.Reasons.format(), r.Reasons.formatBounds()},
-		{"kappa, approve or not", formatDecimal(r.Kappa.Value), r.Kappa.formatBounds()},
-		{"kappa, three outcomes", formatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.formatBounds()},
-		{"macro precision", formatDecimal(r.MacroPrecision), ""},
-		{"macro recall", formatDecimal(r.MacroRecall), ""},
-		{"macro F1", formatDecimal(r.MacroF1), ""},
+		{"false-approve rate", r.FalseApprove.String(), "at most " + formatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
+		{"… of groups", r.FalseApproveGroups.String(), "at most " + formatPercent(r.FalseApproveGroups.Upper)},
+		{"wrong among approvals", r.WrongApprovals.String(), "at most " + formatPercent(r.WrongApprovals.Upper)},
+		{"escalation rate", r.Escalation.String(), r.Escalation.formatBounds()},
+		{"false-refuse rate", r.FalseRefuse.String(), r.FalseRefuse.formatBounds()},
+		{"false-reject rate", r.FalseReject.String(), r.FalseReject.formatBounds()},
+		{"unreadable answers", r.Unreadable.String(), "policy: " + string(r.Options.Unreadable)},
+		{"accuracy, three outcomes", r.Accuracy.String(), r.Accuracy.formatBounds()},
+		{"accuracy, approve or not", r.GateAccuracy.String(), r.GateAccuracy.formatBounds()},
+		{"right reason given", r.Reasons.String(), r.Reasons.formatBounds()},
+		{"kappa, approve or not", FormatDecimal(r.Kappa.Value), r.Kappa.formatBounds()},
+		{"kappa, three outcomes", FormatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.formatBounds()},
+		{"macro precision", FormatDecimal(r.MacroPrecision), ""},
+		{"macro recall", FormatDecimal(r.MacroRecall), ""},
+		{"macro F1", FormatDecimal(r.MacroF1), ""},
 	}
 	if p := r.Probability; p != nil {
 		lines = append(lines,
-			figure{"Brier score", formatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.formatBounds(), p.BrierBase)},
-			figure{"ECE", formatDecimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
-			figure{"AUROC", formatDecimal(p.AUROC.Value), p.AUROC.formatBounds()})
+			figure{"Brier score", FormatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.formatBounds(), p.BrierBase)},
+			figure{"ECE", FormatDecimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
+			figure{"AUROC", FormatDecimal(p.AUROC.Value), p.AUROC.formatBounds()})
 	}
 	if a := r.ApprovalConfidence; a != nil {
 		lines = append(lines,
-			figure{"model's approvals, right", a.Right.format(), fmt.Sprintf("%s; mean confidence %.3f", a.Right.formatBounds(), a.Mean)},
-			figure{"ECE of approvals", formatDecimal(a.ECE.Value), fmt.Sprintf("%s; over %d approvals in %d groups", orMissing(a.ECE.formatBounds()), a.N, a.Groups)})
+			figure{"model's approvals, right", a.Right.String(), fmt.Sprintf("%s; mean confidence %.3f", a.Right.formatBounds(), a.Mean)},
+			figure{"ECE of approvals", FormatDecimal(a.ECE.Value), fmt.Sprintf("%s; over %d approvals in %d groups", orMissing(a.ECE.formatBounds()), a.N, a.Groups)})
 	}
 	if s := r.Selective; s != nil {
-		lines = append(lines, figure{"AURC", formatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
+		lines = append(lines, figure{"AURC", FormatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
 	}
 	if r.Flips.MostRepeats > 1 {
-		lines = append(lines, figure{"flip rate", r.Flips.Rate.format(), r.Flips.Rate.formatBounds()})
+		lines = append(lines, figure{"flip rate", r.Flips.Rate.String(), r.Flips.Rate.formatBounds()})
 	}
 	return append(lines, r.Cost.figures()...)
 }
@@ -249,7 +251,7 @@ func (r Report) confusionTable() Grid {
 func (r Report) classTable() Grid {
 	t := Grid{Title: "Outcomes", Head: []string{"outcome", "precision", "recall", "F1"}}
 	for _, c := range r.Classes {
-		t.Rows = append(t.Rows, []string{string(c.Outcome), c.Precision.format(), c.Recall.format(), formatDecimal(c.F1)})
+		t.Rows = append(t.Rows, []string{string(c.Outcome), c.Precision.String(), c.Recall.String(), FormatDecimal(c.F1)})
 	}
 	return t
 }
@@ -257,7 +259,7 @@ func (r Report) classTable() Grid {
 func (r Report) baselineTable() Grid {
 	t := Grid{Title: "Judges that do not look", Head: []string{"baseline", "false approve", "escalation", "accuracy", "approve or not", "kappa"}}
 	for _, b := range r.Baselines {
-		t.Rows = append(t.Rows, []string{b.Name, b.FalseApprove.format(), b.Escalation.format(), b.Accuracy.format(), b.GateAccuracy.format(), formatDecimal(b.Kappa)})
+		t.Rows = append(t.Rows, []string{b.Name, b.FalseApprove.String(), b.Escalation.String(), b.Accuracy.String(), b.GateAccuracy.String(), FormatDecimal(b.Kappa)})
 	}
 	return t
 }
@@ -269,7 +271,7 @@ func (r Report) sliceTable() Grid {
 		if s.FalseApprove.N > 0 {
 			bound = formatPercent(s.FalseApprove.Upper)
 		}
-		t.Rows = append(t.Rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.format(), bound, s.FalseRefuse.format(), s.Escalation.format(), s.Accuracy.format()})
+		t.Rows = append(t.Rows, []string{s.Kind + ": " + s.Name, strconv.Itoa(s.N), s.FalseApprove.String(), bound, s.FalseRefuse.String(), s.Escalation.String(), s.Accuracy.String()})
 	}
 	if r.SlicesLeftOut > 0 {
 		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d smaller ones left out)", r.SlicesLeftOut), "", "", "", "", "", ""})
@@ -280,7 +282,7 @@ func (r Report) sliceTable() Grid {
 func (r Report) criterionTable() Grid {
 	t := Grid{Title: "Criteria", Head: []string{"criterion", "n", "wrongly met", "accuracy", "kappa", "unanswered"}}
 	for _, c := range r.Criteria {
-		t.Rows = append(t.Rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.format(), c.Accuracy.format(), formatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
+		t.Rows = append(t.Rows, []string{c.Workflow + ": " + c.Name, strconv.Itoa(c.N), c.FalseMet.String(), c.Accuracy.String(), FormatDecimal(c.Kappa), strconv.Itoa(c.Unanswered)})
 	}
 	return t
 }
@@ -302,7 +304,7 @@ func (r Report) approvalTable() Grid {
 func reliabilityGrid(title, what, share string, bins []Bin) Grid {
 	t := Grid{Title: title, Head: []string{what, "n", "mean", share, "interval"}}
 	for _, b := range bins {
-		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.format(), b.Share.formatBounds()})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f to %.3f", b.Low, b.High), strconv.Itoa(b.N), fmt.Sprintf("%.3f", b.Mean), b.Share.String(), b.Share.formatBounds()})
 	}
 	return t
 }
@@ -317,7 +319,7 @@ func (r Report) riskTable() Grid {
 	step := (len(points) + 9) / 10
 	for i := 0; i < len(points); i += max(step, 1) {
 		p := points[i]
-		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.format(), formatPercent(p.Risk.Upper)})
+		t.Rows = append(t.Rows, []string{fmt.Sprintf("%.3f", p.Threshold), formatPercent(p.Coverage), p.Risk.String(), formatPercent(p.Risk.Upper)})
 	}
 	return t
 }

@@ -127,7 +127,7 @@ func (c Comparison) figures() []figure {
 func (c Comparison) differenceTable() Grid {
 	t := Grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
 	for _, d := range c.Differences {
-		t.Rows = append(t.Rows, []string{d.Name, formatDecimal(d.Before), formatDecimal(d.After), formatDecimal(d.Change.Value), orMissing(d.Change.formatBounds())})
+		t.Rows = append(t.Rows, []string{d.Name, FormatDecimal(d.Before), FormatDecimal(d.After), FormatDecimal(d.Change.Value), orMissing(d.Change.formatBounds())})
 	}
 	return t
 }
@@ -176,7 +176,7 @@ func TextTuning(w io.Writer, t Tuning, align Align) error {
 		if c.Holds {
 			holds = "holds"
 		}
-		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.format(), formatPercent(c.Risk.Upper), holds})
+		of.Rows = append(of.Rows, []string{fmt.Sprintf("%.4f", c.Threshold), formatPercent(c.Coverage), c.Risk.String(), formatPercent(c.Risk.Upper), holds})
 	}
 	b.WriteString(of.text(align))
 	return writeText(w, b.String())
@@ -200,10 +200,10 @@ func TextCascade(w io.Writer, t CascadeTuning, align Align) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nAsked first with acceptAbove %.6g, on test:\n\n", *t.First.Chosen)
 	b.WriteString(align(figureRows([]figure{
-		{"decided by the first", t.Decided.format(), ""},
-		{"wrong among these", t.Wrong.format(), "at most " + formatPercent(t.Wrong.Upper)},
-		{"wrong approvals, together", t.Together.format(), "at most " + formatPercent(t.Together.Upper)},
-		{"wrong approvals, second alone", t.Alone.format(), "at most " + formatPercent(t.Alone.Upper)},
+		{"decided by the first", t.Decided.String(), ""},
+		{"wrong among these", t.Wrong.String(), "at most " + formatPercent(t.Wrong.Upper)},
+		{"wrong approvals, together", t.Together.String(), "at most " + formatPercent(t.Together.Upper)},
+		{"wrong approvals, second alone", t.Alone.String(), "at most " + formatPercent(t.Alone.Upper)},
 		{"cost, together", usd(t.CostUSD), "saved " + saved},
 		{"cost, second alone", usd(t.AloneUSD), ""},
 	})))
