@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
@@ -174,6 +175,7 @@ func (c *statusCmd) Run(ctx context.Context, con *console) error {
 	}
 	return con.print(c.JSON, r, func() {
 		printPosition(con.out, r.Position)
+		printCalls(con.out, r.Calls)
 		for _, review := range r.Reviews {
 			if review.Status == record.ReviewResolved {
 				con.out.Printf("%q was rejected by %s: %s (gavel review show %s)\n", review.Action, review.By, review.Reason, review.ID)
@@ -182,6 +184,17 @@ func (c *statusCmd) Run(ctx context.Context, con *console) error {
 			con.out.Printf("%q waits for a person: gavel review show %s\n", review.Action, review.ID)
 		}
 	})
+}
+
+// printCalls says which calls of other servers' tools are open, and of which nobody knows the outcome.
+func printCalls(out *term.Terminal, calls []engine.CallSummary) {
+	for _, c := range calls {
+		if c.Unknown {
+			out.Printf("whether %s was called, by %s, is for a person to say: gavel review show %s\n", c.Tool, c.Principal, c.ReviewID)
+			continue
+		}
+		out.Printf("%s is being called by %s, at most until %s\n", c.Tool, c.Principal, c.Deadline.UTC().Format(time.RFC3339))
+	}
 }
 
 // printReasons says what was wrong, and what to do.

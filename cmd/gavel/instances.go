@@ -128,6 +128,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 		rows = append(rows, []string{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)})
 	}
 	con.out.Table(rows)
+	printCalls(con.out, s.Calls)
 	con.out.Printf("context\n")
 	if err := con.out.JSON(s.Context); err != nil {
 		return err

@@ -168,6 +168,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
+	defer watchCalls(ctx, con.log, sys)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
 	upstreams, exposed := newGatewayWatch(con.log, sys.gateway, c.Config), newExposureWatch(con.log, sys.exposed, c.Config)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) {

@@ -145,6 +145,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
+	defer watchCalls(ctx, con.log, sys)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
 	defer newReloader(con, c, r, known, watch).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
@@ -345,6 +346,23 @@ func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop 
 			log.Warn("cannot look through the reviews; trying again in a minute", "error", err)
 		case n > 0:
 			log.Info("reviews that nobody decided in time", "number", n)
+		}
+	})
+}
+
+// watchCalls settles calls of other servers' tools that were not answered in time as unknown, until
+// the returned function is called: a process that was killed does not come back to its own.
+func watchCalls(ctx context.Context, log *slog.Logger, sys *system) (stop func()) {
+	return runEvery(ctx, 0, expireEvery, func(ctx context.Context) {
+		if len(sys.gateway.Gates().Gates) == 0 {
+			return
+		}
+		n, err := sys.Engine.SettleOverdue(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			log.Warn("cannot look through the open calls; trying again in a minute", "error", err)
+		case n > 0:
+			log.Warn("calls of other servers' tools were not answered in time; a person has to say whether they happened", "number", n)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/notify"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators"
@@ -42,6 +43,7 @@ type equipment struct {
 	sources *evidence.Manager // nil without --config
 	anchors *record.Signer    // nil when nobody anchors
 	gateway *embed.Gateway    // nil without other MCP servers
+	gates   gate.Config       // of a command without a gateway
 	exposed *embed.Exposure   // nil where no workflow is a tool of its own
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
@@ -76,6 +78,9 @@ func (e equipment) configure(cfg embed.Config) embed.Config {
 	}
 	cfg.Configure = func(c *engine.Config) {
 		c.ClientReviews, c.Quotas = e.clientReviews, e.quotas
+		if e.gateway == nil {
+			c.Gated = e.gates.PerformedBy
+		}
 		told := observers{telemetry.DecisionLog{Logger: cfg.Logger}}
 		if e.metered != nil {
 			told = append(told, e.metered.metrics)
@@ -115,6 +120,11 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 	}
 	if with.anchors, err = f.signer(con.log, path); err != nil {
 		return nil, err
+	}
+	if f.configFlag.Config != "" && with.gateway == nil {
+		if with.gates, err = readToolGates(f.configFlag.Config); err != nil {
+			return nil, err
+		}
 	}
 	with.metered.count(with)
 	sys, err := openSystem(ctx, con.log, path, with)

@@ -273,9 +273,7 @@ func (s *System) wire(key []byte) error {
 		return err
 	}
 	s.cfg.Exposure.serve(s)
-	if s.cfg.Gateway != nil {
-		s.cfg.Gateway.engine.Store(s.Engine)
-	}
+	s.cfg.Gateway.connect(s.Engine)
 	s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.Store, Signer: s.cfg.Signer})
 	return err
 }

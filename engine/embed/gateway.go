@@ -26,6 +26,8 @@ type Gateway struct {
 	mu    sync.Mutex
 	door  *upstream.Manager
 	gates gate.Config
+	// following ends the announcing of moves, and waits for it; nil while nothing is announced.
+	following func()
 }
 
 // GatewayConfig is what a Gateway needs besides its file.
@@ -96,8 +98,17 @@ func (g *Gateway) Load(ctx context.Context, file string) error {
 	g.door, g.gates = door, opts.Gates
 	g.mu.Unlock()
 	g.Serve(door)
+	g.follow()
 	before.Close()
 	return nil
+}
+
+// connect has gated calls judged by an engine.
+func (g *Gateway) connect(e *engine.Engine) {
+	if g != nil {
+		g.engine.Store(e)
+		g.follow()
+	}
 }
 
 // keepStates has what servers keep with clients between two requests outlive this process, as long
@@ -166,7 +177,15 @@ func (g *Gateway) current() *upstream.Manager {
 
 // Close ends every session with a server. A nil Gateway has none.
 func (g *Gateway) Close() {
-	if g != nil {
-		g.current().Close()
+	if g == nil {
+		return
 	}
+	g.mu.Lock()
+	stop := g.following
+	g.following = func() {}
+	g.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	g.current().Close()
 }

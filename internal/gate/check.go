@@ -122,9 +122,8 @@ func listFrozen(d *workflow.Definition) (out []string) {
 	return out
 }
 
-// CheckTools compares the gates with the tools that are known: those of servers that are pinned.
-// schema is the definition of a tool, nil of none; names are the tools of a server, known is false
-// of one that is not pinned yet.
+// CheckTools compares the gates with the servers and their tools: definitions by the names that
+// clients know; known is false of a server that is not pinned yet. The error is document.Errors.
 func (c Config) CheckTools(servers []string, tools func(server string) (definitions map[string]document.JSON, known bool)) error {
 	var faults document.Errors
 	for _, g := range c.Gates {
@@ -133,15 +132,19 @@ func (c Config) CheckTools(servers []string, tools func(server string) (definiti
 			faults = append(faults, g.issue("tool", "there is no upstream %q%s", server, suggest(server, servers)))
 			continue
 		}
+		if g.Subject != nil { // the engine cannot find one yet
+			faults = append(faults, g.issue("subject", "a workflow cannot be found by its subject yet; leave it out, and a call names its workflow in the argument %s", Handle))
+			continue
+		}
 		definitions, known := tools(server)
 		tool, found := definitions[g.Tool]
 		switch {
 		case known && !found:
 			faults = append(faults, g.issue("tool", "the upstream %q has no pinned tool %q%s", server, g.Tool, suggest(g.Tool, sortedKeys(definitions))))
-		case g.Subject == nil:
+		default:
 			for name := range tool.Get("inputSchema").Get("properties").Members() {
 				if strings.EqualFold(name.Text(), Handle) {
-					faults = append(faults, g.issue("tool", "the tool has an argument %q of its own, which is how a call names its workflow; use \"subject\"", name.Text()))
+					faults = append(faults, g.issue("tool", "the tool has an argument %q of its own, which is how a call names its workflow, so it cannot have a gate", name.Text()))
 				}
 			}
 		}

@@ -123,11 +123,11 @@ func TestTools(t *testing.T) {
 	pinned := map[string]document.JSON{"ops__deploy": document.Known([]byte(`{"inputSchema":{"properties":{"WorkflowID":{}}}}`))}
 	tools := func(server string) (map[string]document.JSON, bool) { return pinned, server == "ops" }
 	for _, c := range []struct{ gate, want string }{
-		{"{tool: ops__deploy, workflow: w, states: s, subject: '{{arguments.a}}'}", ""},
+		{"{tool: new__deploy, workflow: w, states: s, subject: '{{arguments.a}}'}", "a workflow cannot be found by its subject yet; leave it out, and a call names its workflow in the argument workflowId"},
 		{"{tool: new__deploy, workflow: w, states: s}", ""},
 		{"{tool: op__deploy, workflow: w, states: s}", `there is no upstream "op"; did you mean "ops"?`},
 		{"{tool: ops__deplo, workflow: w, states: s}", `the upstream "ops" has no pinned tool "ops__deplo"; did you mean "ops__deploy"?`},
-		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has an argument "WorkflowID" of its own, which is how a call names its workflow; use "subject"`},
+		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has an argument "WorkflowID" of its own, which is how a call names its workflow, so it cannot have a gate`},
 	} {
 		err := mustParse(t, "gates: ["+c.gate+"]").CheckTools([]string{"new", "ops"}, tools)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), ": "+c.want) {

@@ -15,6 +15,14 @@ func (g Gate) Allows(at engine.Position) bool {
 	return at.Status == record.Running && slices.Contains(g.States, at.State)
 }
 
+// ListsChange reports whether a move of a workflow changes which tools are listed: the state that an
+// instance left ("" at its start), and the one in which it is, running or not.
+func (c Config) ListsChange(workflow, from, to string, running bool) bool {
+	return slices.ContainsFunc(c.Gates, func(g Gate) bool {
+		return g.Workflow == workflow && g.List == ListLegal && slices.Contains(g.States, from) != (running && slices.Contains(g.States, to))
+	})
+}
+
 // Refusal says why a tool may not be called, to a model that has to go on.
 type Refusal struct {
 	// Message is where the workflow stands, Hint what to do first; one sentence each.

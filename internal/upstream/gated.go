@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/gate"
@@ -366,7 +368,7 @@ func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallRes
 	if err != nil {
 		return ofEngine(s.name, err)
 	}
-	where := s.manager.opts.Gates.Refuse(c.gate, d, r.Position, c.principal.Role, func(tool string) bool { return s.manager.isListed(c.principal, tool) })
+	where := s.manager.opts.Gates.Refuse(c.gate, d, r.Position, c.principal.Role, func(tool string) bool { return s.manager.mayUse(c.principal, tool) })
 	if !c.gate.Allows(r.Position) {
 		return c.refuse(CodeGateClosed, where)
 	}
@@ -375,8 +377,29 @@ func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallRes
 	return c.refuse(CodeCallRefused, where)
 }
 
-// isListed reports whether a principal may use a tool at all.
-func (m *Manager) isListed(p engine.Principal, public string) bool {
+// listTimeout bounds how long a list may ask where workflows stand.
+const listTimeout = 5 * time.Second
+
+// isOpenTo reports whether an instance that a principal sees is in a state in which the gate's tool
+// may be called.
+func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
+	e := m.opts.Engine()
+	if e == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	return slices.ContainsFunc(g.States, func(state string) bool {
+		r, err := e.Instances(ctx, p, engine.InstancesRequest{Workflow: g.Workflow, State: state, Status: record.Running, Limit: 1})
+		if err != nil {
+			m.opts.Logger.Warn("it could not be found out whether a tool may be called, so it is not listed", "tool", g.Tool, "cause", err.Error())
+		}
+		return err == nil && r.Count > 0
+	})
+}
+
+// mayUse reports whether a principal may use a tool at all.
+func (m *Manager) mayUse(p engine.Principal, public string) bool {
 	server, name, ok := m.Resolve(KindTool, public)
 	return ok && m.servers[server].allows(p, KindTool, name)
 }

@@ -200,8 +200,8 @@ func (m *Manager) Warnings() []string {
 	return out
 }
 
-// List returns what a principal may use of a kind, sorted by upstream and name. It never waits
-// for an upstream.
+// List returns what a principal may use of a kind, sorted by upstream and name, without the gated
+// tools that are listed only while they may be called. It never waits for an upstream.
 func (m *Manager) List(p engine.Principal, kind Kind) []Item {
 	var out []Item
 	for _, name := range m.Upstreams() {
@@ -215,7 +215,7 @@ func (m *Manager) List(p engine.Principal, kind Kind) []Item {
 		}
 		s.mu.Unlock()
 	}
-	return out
+	return slices.DeleteFunc(out, func(i Item) bool { return i.Gate != nil && i.Gate.List == gate.ListLegal && !m.isOpenTo(p, *i.Gate) })
 }
 
 // Resolve finds what a public name of a kind means, whoever asks: whether the caller may use it is

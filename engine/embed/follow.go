@@ -1,0 +1,75 @@
+package embed
+
+import (
+	"context"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// follower reads what every process commits, to tell whose lists it changes.
+var follower = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
+
+// follow announces moves from now on, if a gate lists a tool by where workflows stand.
+func (g *Gateway) follow() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.engine.Load()
+	if e == nil || g.following != nil || !slices.ContainsFunc(g.gates.Gates, func(t gate.Gate) bool { return t.List == gate.ListLegal }) {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	feed := e.Feed().Follow(-1)
+	g.following = func() {
+		cancel()
+		<-ended
+		feed.Leave()
+	}
+	go func() {
+		defer close(ended)
+		g.announceMoves(ctx, e, feed)
+	}()
+}
+
+// announceMoves announces what is committed until ctx ends.
+func (g *Gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *engine.Follower) {
+	for after := int64(-1); ; {
+		changed := feed.Changed()
+		page, err := e.Tail(ctx, follower, engine.TailRequest{After: after})
+		switch {
+		case err == nil:
+			for _, ev := range page.Events {
+				g.announceMove(ctx, e, ev)
+			}
+			after = page.Next
+		case ctx.Err() == nil:
+			g.opts.Logger.Warn("it could not be read which tools may be called now; clients are told later", "cause", err.Error())
+		}
+		if err == nil && page.More {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// announceMove tells those who see an instance that their lists changed, if a move did that.
+func (g *Gateway) announceMove(ctx context.Context, e *engine.Engine, ev engine.EventView) {
+	if ev.To == "" && ev.Status == record.Running || !g.Gates().ListsChange(ev.Workflow, ev.From, ev.To, ev.Status == record.Running) {
+		return
+	}
+	status, err := e.Status(ctx, follower, ev.Instance)
+	if err != nil {
+		return // it was removed meanwhile
+	}
+	g.Announce(upstream.Change{Kind: upstream.KindTool, Affects: func(p engine.Principal) bool {
+		return p.ID == status.Owner || p.Role != engine.RoleAgent
+	}})
+}

@@ -1,0 +1,262 @@
+package embed_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// ops is a server whose tools note what they did.
+type ops struct {
+	mu   sync.Mutex
+	done []string
+	ids  []string // of the calls
+}
+
+func (o *ops) effects() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.done, " ")
+}
+
+// serve returns the address of the server.
+func (o *ops) serve(t *testing.T) string {
+	t.Helper()
+	s := server.NewMCPServer("ops", "1", server.WithToolCapabilities(true))
+	for _, name := range []string{"authenticate", "validate", "deploy", "reset", "write"} {
+		s.AddTool(mcp.NewTool(name, mcp.WithString("path"), mcp.WithBoolean("fail")), func(_ context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.done = append(o.done, name)
+			raw, _ := json.Marshal(req.Params.Meta)
+			o.ids = append(o.ids, string(raw))
+			if req.GetBool("fail", false) {
+				return mcp.NewToolResultError("it failed"), nil
+			}
+			return mcp.NewToolResultText("done"), nil
+		})
+	}
+	web := httptest.NewServer(server.NewStreamableHTTPServer(s))
+	t.Cleanup(web.Close)
+	return web.URL + "/mcp"
+}
+
+const gatesFile = `
+upstreams:
+  ops: {url: "%URL%", privateNetwork: true, pinning: first-use, allow: [{tools: ["*"]}]}
+gates:
+  - {tool: ops__authenticate, workflow: release, states: idle, action: authenticate}
+  - {tool: ops__validate, workflow: release, states: ready, action: check, success: valid, error: invalid}
+  - {tool: ops__deploy, workflow: release, states: validated, action: deploy, success: deployed, error: failed}
+  - {tool: ops__reset, workflow: release, states: error, success: reset}
+  - {tool: ops__write, workflow: change, states: approved, bind: {/path: /path}, maxCalls: 2, list: legal}
+`
+
+const releaseFlow = `
+name: release
+initialState: idle
+states:
+  idle: {transitions: {authenticate: ready}}
+  ready: {transitions: {check: validating}}
+  validating: {transitions: {valid: validated, invalid: error}}
+  validated: {transitions: {deploy: deploying}}
+  deploying: {transitions: {deployed: deployed, failed: error}}
+  error: {transitions: {reset: idle}}
+  deployed: {final: true, outcome: success}
+`
+
+const changeFlow = `
+name: change
+initialState: draft
+states:
+  draft: {transitions: {approve: {target: approved, requiredFields: [path], freezes: [/path]}}}
+  approved: {transitions: {again: draft, finish: finished}}
+  finished: {final: true}
+`
+
+// gated is a system with a gateway before ops.
+type gated struct {
+	*embed.System
+	t       *testing.T
+	gateway *embed.Gateway
+	ops     ops
+}
+
+func openGated(t *testing.T) *gated {
+	t.Helper()
+	g := &gated{t: t}
+	dir := t.TempDir()
+	files := map[string]string{"gavel.yaml": strings.Replace(gatesFile, "%URL%", g.ops.serve(t), 1), "release.yaml": releaseFlow, "change.yaml": changeFlow}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if g.gateway, err = embed.OpenGateway(filepath.Join(dir, "gavel.yaml"), embed.GatewayConfig{Version: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := embed.Config{Gateway: g.gateway, Definitions: []string{filepath.Join(dir, "release.yaml"), filepath.Join(dir, "change.yaml")}}
+	cfg.Configure = func(c *engine.Config) { c.FeedPoll = 10 * time.Millisecond }
+	if g.System, err = embed.Open(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		g.gateway.Close()
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for changed := g.gateway.Changed(ann, mcpwire.Tool); !slices.Contains(g.tools(ann), "ops__deploy"); changed = g.gateway.Changed(ann, mcpwire.Tool) {
+		<-changed
+	}
+	return g
+}
+
+var (
+	ann = engine.Principal{ID: "ann", Role: engine.RoleAgent}
+	bob = engine.Principal{ID: "bob", Role: engine.RoleAgent}
+)
+
+func (g *gated) tools(p engine.Principal) (names []string) {
+	for _, item := range g.gateway.List(p, mcpwire.Tool) {
+		names = append(names, item.Name)
+	}
+	return names
+}
+
+func (g *gated) start(p engine.Principal, workflow string) string {
+	g.t.Helper()
+	r, err := g.Engine.Start(g.t.Context(), p, engine.StartRequest{Type: workflow})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return r.ID
+}
+
+func (g *gated) advance(p engine.Principal, id, action, data string) error {
+	_, err := g.Engine.Advance(g.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)})
+	return err
+}
+
+// call returns the code and the hint of what was refused, or the state after the call.
+func (g *gated) call(p engine.Principal, tool, id, more string) string {
+	g.t.Helper()
+	params := `{"arguments":{"workflowId":"` + id + `"` + more + `}}`
+	r, err := g.gateway.Ask(g.t.Context(), p, mcpwire.Request{Method: "tools/call", Kind: mcpwire.Tool, Name: tool, Params: json.RawMessage(params)})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	result := document.Known(r.Result)
+	if at := result.At("_meta", "io.github.gavel-mcp/workflow", "state"); at.Kind() != 0 {
+		return at.Text()
+	}
+	failed := document.Known([]byte(result.At("content", "0", "text").Text())).Get("error")
+	if failed.Get("code").Is("gate_closed") {
+		return "gate_closed: " + failed.Get("hint").Text()
+	}
+	return failed.Get("code").Text() + ": " + failed.Get("message").Text()
+}
+
+// The walkthrough: nothing out of order, an error blocks until it is reset, and nothing is done
+// that was refused.
+func TestGatesOfARelease(t *testing.T) {
+	t.Parallel()
+	g := openGated(t)
+	id := g.start(ann, "release")
+	for _, c := range []struct{ tool, more, want string }{
+		{"ops__deploy", "", "gate_closed: Call ops__authenticate first."},
+		{"ops__authenticate", "", "ready"},
+		{"ops__deploy", "", "gate_closed: Call ops__validate first."},
+		{"ops__validate", "", "validated"},
+		{"ops__deploy", `,"fail":true`, "error"},
+		{"ops__deploy", "", "gate_closed: Call ops__reset first."},
+		{"ops__validate", "", "gate_closed: Call ops__reset first."},
+		{"ops__reset", "", "idle"},
+		{"ops__authenticate", "", "ready"},
+		{"ops__validate", "", "validated"},
+		{"ops__deploy", "", "deployed"},
+		{"ops__deploy", "", "gate_closed: Begin another one with workflow.start."},
+	} {
+		if got := g.call(ann, c.tool, id, c.more); got != c.want {
+			t.Errorf("%s: %s, want %s", c.tool, got, c.want)
+		}
+	}
+	if got := g.ops.effects(); got != "authenticate validate deploy reset authenticate validate deploy" {
+		t.Errorf("done: %s", got)
+	}
+	slices.Sort(g.ops.ids)
+	if ids := slices.Compact(g.ops.ids); len(ids) != 7 || !strings.Contains(ids[0], "call-") {
+		t.Errorf("ids of calls: %s", g.ops.ids)
+	}
+	other := g.start(ann, "release")
+	if err := g.advance(ann, other, "authenticate", "{}"); engine.CodeOf(err) != engine.CodeGatedAction {
+		t.Errorf("an action of a gate: %v", err)
+	}
+	if got := g.call(bob, "ops__authenticate", other, ""); !strings.HasPrefix(got, "unknown_instance: ") {
+		t.Errorf("somebody else's handle: %s", got)
+	}
+}
+
+// What was approved is what is written, so often and no more; the list changes for its owner alone.
+func TestGatesOfAChange(t *testing.T) {
+	t.Parallel()
+	g := openGated(t)
+	id := g.start(ann, "change")
+	if slices.Contains(g.tools(ann), "ops__write") {
+		t.Error("it is listed before the approval")
+	}
+	anns, bobs := g.gateway.Changed(ann, mcpwire.Tool), g.gateway.Changed(bob, mcpwire.Tool)
+	if err := g.advance(ann, id, "approve", `{"path":"a.txt"}`); err != nil {
+		t.Fatal(err)
+	}
+	<-anns
+	select {
+	case <-bobs:
+		t.Error("bob was told")
+	default:
+	}
+	if !slices.Contains(g.tools(ann), "ops__write") || slices.Contains(g.tools(bob), "ops__write") {
+		t.Errorf("ann sees %v, bob %v", g.tools(ann), g.tools(bob))
+	}
+	refused := func(more string) {
+		t.Helper()
+		if got := g.call(ann, "ops__write", id, more); !strings.HasPrefix(got, "call_refused: ") {
+			t.Errorf("%s: %s", more, got)
+		}
+	}
+	refused(`,"path":"b.txt"`)
+	refused("")
+	for range 2 {
+		if got := g.call(ann, "ops__write", id, `,"path":"a.txt"`); got != "approved" {
+			t.Error(got)
+		}
+	}
+	refused(`,"path":"a.txt"`)
+	anns = g.gateway.Changed(ann, mcpwire.Tool)
+	if err := g.advance(ann, id, "finish", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	<-anns
+	if got := g.call(ann, "ops__write", id, `,"path":"a.txt"`); got != "gate_closed: Begin another one with workflow.start." {
+		t.Error(got)
+	}
+	if got := g.ops.effects(); got != "write write" {
+		t.Errorf("done: %s", got)
+	}
+}
