@@ -83,7 +83,7 @@ func (f canaryFlags) start(ctx context.Context, log *slog.Logger, sys *system) e
 func logDrift(log *slog.Logger, d eval.Drift) {
 	fields := []any{"answers", d.Answers, "wrongApprovals", d.WrongApprovals, "wrongRefusals", d.WrongRefusals, "case", d.Case}
 	if d.Over {
-		log.Info("the judge answers its canaries right again", append(fields, "after", time.Since(d.Since).Round(time.Second).String())...)
+		log.Warn("the judge answers its canaries right again", append(fields, "after", time.Since(d.Since).Round(time.Second).String())...)
 		return
 	}
 	log.Warn("the judge has drifted: it answers cases wrong that it is known to answer right", append(fields, "hint", "look whether the model behind the name has changed; gavel eval run says how it judges now")...)

@@ -372,7 +372,7 @@ func (m *model) countOutage(op judge.Opinion) {
 // logOutage logs one line when a model is no longer asked and one when it answers again.
 func (m *model) logOutage(o llm.Outage) {
 	if o.Over {
-		m.log.Info("the model answers again", "model", o.Model, "endpoint", o.Endpoint, "after", time.Since(o.Since).Round(time.Second).String(), "decisionsWithout", m.without.Load())
+		m.log.Warn("the model answers again", "model", o.Model, "endpoint", o.Endpoint, "after", time.Since(o.Since).Round(time.Second).String(), "decisionsWithout", m.without.Load())
 		return
 	}
 	m.log.Warn("the model is not asked for now: its endpoint fails", "model", o.Model, "endpoint", o.Endpoint, "class", o.Cause.Class, "error", o.Cause.Message, "hint", o.Cause.Advice)

@@ -94,11 +94,11 @@ func TestSettingsOfAModel(t *testing.T) {
 	}
 }
 
-// The line at the end of an outage says how long it was and what was decided in it.
+// The line at the end of an outage says how long it was and what was decided in it, also at the default level of the log.
 func TestOutageLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	m := &model{log: slog.New(slog.NewTextHandler(&out, nil))}
+	m := &model{log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	m.countOutage(judge.Opinion{Trouble: judge.TroubleUnavailable})
 	m.countOutage(judge.Opinion{Trouble: judge.TroubleUnreadable, Model: &judge.ModelRecord{Calls: 1}})
 	m.countOutage(judge.Opinion{Trouble: judge.TroubleUnavailable})

@@ -134,7 +134,7 @@ func (h *Health) probe(ctx context.Context) Report {
 		case !ok && !was:
 			h.log.Error("a part does not work", "part", p.Name, "error", errs[i])
 		case ok && was:
-			h.log.Info("a part works again", "part", p.Name)
+			h.log.Warn("a part works again", "part", p.Name)
 		}
 	}
 	return rep
