@@ -101,6 +101,10 @@ crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that ki
 	$(GO) test -count 1 -timeout 60m -v -run TestKillLosesNothing ./cmd/gavel -kill.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
 	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -E '^ *(---|ok|FAIL|panic)'
 
+.PHONY: crash-gateway
+crash-gateway: ## Kill gavel, the server behind it, or both at every point of a gated call, ROUNDS times
+	$(GO) test -count 1 -timeout 60m -v -run 'TestKill$$' ./internal/gateway -rounds $(ROUNDS) | grep -E '^ *(--- FAIL|ok|FAIL|panic|.*kill_test.go)'
+
 .PHONY: power
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)
 	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'

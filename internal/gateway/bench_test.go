@@ -16,9 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 // toolsVariable makes this program an MCP server with so many tools, over HTTP where httpVariable
@@ -28,7 +31,20 @@ const (
 	httpVariable  = "GAVEL_TEST_HTTP"
 )
 
+// programs are what this one is where a variable names a folder.
+var programs = map[string]func(dir string) error{}
+
 func TestMain(m *testing.M) {
+	worker.Main(workflow.AnswerLintRequest)
+	for variable, serve := range programs {
+		if dir := os.Getenv(variable); dir != "" {
+			if err := serve(dir); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		}
+	}
 	if n, err := strconv.Atoi(os.Getenv(toolsVariable)); err == nil {
 		if os.Getenv(httpVariable) != "" {
 			serveToolsOverHTTP(n)
@@ -37,6 +53,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	storetest.UseMemory()
 	os.Exit(m.Run())
 }
 
@@ -105,30 +122,37 @@ func openPinned(b *testing.B, declared upstream.Config) *upstream.Manager {
 		s.ConnectTimeout, s.ListTimeout, s.CallTimeout, s.IdleTimeout = time.Minute, time.Minute, time.Minute, time.Hour
 		declared.Servers[name] = s
 	}
-	seen, err := upstream.Open(declared, upstream.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	pins, err := upstream.LoadPins(b.TempDir() + "/pins.json")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name := range declared.Servers {
-		report, err := seen.Inspect(b.Context(), name)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := pins.Set(name, report.Items); err != nil {
-			b.Fatal(err)
-		}
-	}
-	seen.Close()
+	pins := pinAll(b, declared, b.TempDir()+"/pins.json")
 	m, err := upstream.Open(declared, upstream.Options{Pins: pins})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(m.Close)
 	return m
+}
+
+// pinAll pins what the declared servers have.
+func pinAll(t testing.TB, declared upstream.Config, path string) *upstream.Pins {
+	t.Helper()
+	seen, err := upstream.Open(declared, upstream.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Close()
+	pins, err := upstream.LoadPins(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range declared.Servers {
+		report, err := seen.Inspect(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pins.Set(name, report.Items); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return pins
 }
 
 const benchCall = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%s","arguments":{"a":"x","b":[1,2,3]}}}`
