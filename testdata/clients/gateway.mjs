@@ -12,10 +12,10 @@
 // compared over HTTP.
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';
+import { awaitListening, freePort, serve } from './serve.mjs';
 
 const [gavel, serversFile, folder] = process.argv.slice(2);
 const servers = Object.fromEntries(Object.entries(JSON.parse(readFileSync(serversFile, 'utf8'))).filter(([, s]) => s.command.every((word) => word !== ''))); // one without its file is not here
@@ -252,35 +252,6 @@ async function listening(declared) {
   return await awaitListening(spawn(declared.command[0], [...declared.command.slice(1), ...declared.http], { stdio: 'ignore', env: { ...process.env, PORT: port } }), port);
 }
 
-async function freePort() {
-  return await new Promise((resolve) => {
-    const s = createServer().listen(0, '127.0.0.1', () => { const { port } = s.address(); s.close(() => resolve(port)); });
-  });
-}
-
-async function awaitListening(child, port) {
-  process.on('exit', () => child.kill());
-  const url = `http://127.0.0.1:${port}/mcp`;
-  for (let tries = 0; tries < 100; tries++) {
-    try { await fetch(url); return url; } catch { await new Promise((resolve) => { setTimeout(resolve, 100); }); }
-  }
-  throw new Error(`${child.spawnargs.join(' ')} does not listen`);
-}
-
-/** serving starts gavel serve, and returns its address and a token for each name. */
-async function serving(...names) {
-  const tokens = {};
-  for (const name of names) {
-    const out = `${folder}/${name}.token`;
-    const made = spawnSync(gavel, ['token', 'create', name, '--principal', name, '--tokens', `${folder}/gavel.tokens`, '--out', out], { encoding: 'utf8' });
-    check(`gavel token create ${name}`, made.status === 0, made.stderr);
-    tokens[name] = readFileSync(out, 'utf8').trim();
-  }
-  const port = await freePort();
-  const command = ['serve', '--listen', `127.0.0.1:${port}`, '--store', `${folder}/gavel.db`, '--tokens', `${folder}/gavel.tokens`, '--config', `${folder}/gavel.yaml`];
-  return { url: await awaitListening(spawn(gavel, command, { stdio: 'inherit' }), port), tokens };
-}
-
 rmSync(folder, { recursive: true, force: true });
 mkdirSync(folder, { recursive: true });
 for (const declared of Object.values(servers)) {
@@ -296,7 +267,7 @@ writeFileSync(`${folder}/gavel.yaml`, JSON.stringify({
 }));
 const pinned = spawnSync(gavel, ['upstream', 'pin', '--all', '--config', `${folder}/gavel.yaml`], { encoding: 'utf8' });
 check('gavel upstream pin', pinned.status === 0, pinned.stderr);
-const { url, tokens } = await serving('ann', 'bob');
+const { url, tokens } = await serve(gavel, folder, { ann: 'agent', bob: 'agent' });
 await Promise.all(Object.entries(servers).map(async ([name, declared]) => {
   for (const modern of [false, true]) {
     try {

@@ -8,6 +8,7 @@ the Agents SDK is a script.
 
 import asyncio
 import json
+import logging
 import sys
 import threading
 from contextlib import asynccontextmanager
@@ -125,6 +126,7 @@ async def use_agents(gavel, model):
 
 async def main():
     set_tracing_disabled(True)
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it complains of streams that it closed itself
     endpoint = ThreadingHTTPServer(("127.0.0.1", 0), Model)
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()
     model = OpenAIChatCompletionsModel(
