@@ -226,7 +226,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	reviewed := define(t, strings.Replace(release, "check: validating, ", "", 1))
-	r := cfg.Refuse(*cfg.Of("ops__deploy"), reviewed, engine.Position{State: "ready", Status: record.Running}, engine.RoleAgent, func(string) bool { return true })
+	r := cfg.Refuse(*cfg.Of("ops__deploy"), reviewed, engine.Position{Workflow: "release", State: "ready", Status: record.Running}, engine.RoleAgent, func(string) bool { return true })
 	if r.Hint != "First somebody else has to perform the action approve (reviewer)." {
 		t.Errorf("a reviewer's action: %+v", r)
 	}
@@ -238,7 +238,7 @@ func TestHintsLeadThere(t *testing.T) {
 	cfg, d := mustParse(t, gates), define(t, release)
 	rapid.Check(t, func(t *rapid.T) {
 		g := rapid.SampledFrom(cfg.Gates).Draw(t, "gate")
-		at := engine.Position{Status: record.Running, State: rapid.SampledFrom(d.StateNames).Draw(t, "state")}
+		at := engine.Position{Workflow: "release", Status: record.Running, State: rapid.SampledFrom(d.StateNames).Draw(t, "state")}
 		for range len(d.StateNames) {
 			if g.Allows(at) || d.States[at.State].Final {
 				return
@@ -268,4 +268,26 @@ func TestHintsLeadThere(t *testing.T) {
 		}
 		t.Fatalf("%s is not reached", g.Tool)
 	})
+}
+
+func TestListsChange(t *testing.T) {
+	t.Parallel()
+	cfg := mustParse(t, "gates: [{tool: a__b, workflow: w, states: [one, two], list: legal}, {tool: a__c, workflow: w, states: [three]}]")
+	for _, c := range []struct {
+		workflow, from, to string
+		running, want      bool
+	}{
+		{"w", "", "one", true, true},
+		{"w", "zero", "one", true, true},
+		{"w", "one", "two", true, false},
+		{"w", "one", "zero", true, true},
+		{"w", "one", "one", false, true}, // cancelled
+		{"w", "zero", "zero", false, false},
+		{"w", "zero", "three", true, false}, // of a tool that is always listed
+		{"v", "zero", "one", true, false},
+	} {
+		if got := cfg.ListsChange(c.workflow, c.from, c.to, c.running); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
 }

@@ -37,7 +37,6 @@ type Refusal struct {
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
 	r := Refusal{
 		Message: fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) is in %q.", g.Tool, plural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State),
-		Tools:   []string{}, Actions: []string{},
 	}
 	if at.Status != record.Running {
 		r.Message = fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) has ended in %q.", g.Tool, plural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State)
@@ -47,16 +46,7 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 		}
 		return r
 	}
-	for _, other := range c.Gates {
-		if other.Workflow == g.Workflow && other.Allows(at) && may(other.Tool) {
-			r.Tools = append(r.Tools, other.Tool)
-		}
-	}
-	for _, action := range d.NextActions(at.State, string(role)) {
-		if c.PerformedBy(g.Workflow, action) == "" {
-			r.Actions = append(r.Actions, action)
-		}
-	}
+	r.Tools, r.Actions = c.ListPossible(at, d.NextActions(at.State, string(role)), may)
 	own := func(state string, s step) bool {
 		return s.tool != "" && may(s.tool) || slices.Contains(d.NextActions(state, string(role)), s.action)
 	}
@@ -79,6 +69,22 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 		r.Hint = fmt.Sprintf("Perform the action %s first.", first.action)
 	}
 	return r
+}
+
+// ListPossible returns what is possible where an instance stands: the tools that may be called, and
+// those of its next actions that no gate performs.
+func (c Config) ListPossible(at engine.Position, next []string, may func(tool string) bool) (tools, actions []string) {
+	for _, g := range c.Gates {
+		if g.Workflow == at.Workflow && g.Allows(at) && may(g.Tool) {
+			tools = append(tools, g.Tool)
+		}
+	}
+	for _, action := range next {
+		if c.PerformedBy(at.Workflow, action) == "" {
+			actions = append(actions, action)
+		}
+	}
+	return tools, actions
 }
 
 // step is the first thing on a way through a workflow: an action, or a call of a tool.

@@ -429,7 +429,8 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 		answer = append(append([]byte(`{"isError":true,"error":`), f.failure...), '}')
 	}
 	r, err := s.settleGated(ctx, c, outcome, answer)
-	at := Standing{ID: r.ID, Workflow: r.Workflow, State: r.State, NextActions: r.NextActions, CallID: c.callID}
+	at := Standing{ID: r.ID, Workflow: r.Workflow, State: r.State, CallID: c.callID}
+	at.NextTools, at.NextActions = s.manager.opts.Gates.ListPossible(r.Position, r.NextActions, func(tool string) bool { return s.manager.mayUse(c.principal, tool) })
 	if r.Review != nil {
 		at.ReviewID = r.Review.ID
 	}

@@ -37,7 +37,7 @@ type fakeEngine struct {
 }
 
 func (e *fakeEngine) position(id string) engine.Position {
-	return engine.Position{ID: id, Workflow: "release", Version: 3, State: "ready", Status: record.Running, NextActions: []string{"reset"}}
+	return engine.Position{ID: id, Workflow: "release", Version: 3, State: "ready", Status: record.Running, NextActions: []string{"by-hand", "reset"}}
 }
 
 func (e *fakeEngine) Status(_ context.Context, _ engine.Principal, id string) (engine.StatusResult, error) {
@@ -155,7 +155,7 @@ func TestGatedCall(t *testing.T) {
 	if !strings.Contains(line, `"arguments":`+arguments) || !strings.Contains(line, `"_meta":{"own":1,"io.github.gavel-mcp/callId":"call-1"}`) || strings.Contains(line, "wf-1") {
 		t.Errorf("sent: %s", line)
 	}
-	if got, want := string(document.Known(r.Result).At("_meta", "io.github.gavel-mcp/workflow").Raw()), `{"id":"wf-1","workflow":"release","state":"ready","nextActions":["reset"],"callId":"call-1"}`; got != want {
+	if got, want := string(document.Known(r.Result).At("_meta", "io.github.gavel-mcp/workflow").Raw()), `{"id":"wf-1","workflow":"release","state":"ready","nextActions":["by-hand"],"nextTools":["a__echo","a__fails","a__rpcerr","a__task","a__exit","a__hang","a__progress","a__question"],"callId":"call-1"}`; got != want {
 		t.Errorf("told: %s", got)
 	}
 	b := e.begun[0]
