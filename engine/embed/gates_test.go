@@ -260,3 +260,27 @@ func TestGatesOfAChange(t *testing.T) {
 		t.Errorf("done: %s", got)
 	}
 }
+
+// A changed file with a gate that does not fit is refused, and the gates of before stay.
+func TestGatesAreReloadedWhole(t *testing.T) {
+	t.Parallel()
+	g := openGated(t)
+	file := filepath.Join(t.TempDir(), "gavel.yaml")
+	for _, c := range []struct{ gates, want string }{
+		{"- {tool: ops__deploy, workflow: release, states: validatd}", `:5:50: /gates/0/states: the workflow release has no state "validatd"; did you mean "validated"?`},
+		{"- {tool: ops__deploy, workflow: releas, states: validated}", `: no operator has defined the workflow "releas"; did you mean "release"?`},
+		{"- {tool: op__deploy, workflow: release, states: validated}", `: there is no upstream "op"; did you mean "ops"?`},
+		{"- {tool: ops__deploy, workflow: release, states: validated, aktion: deploy}", `unknown key "aktion"; did you mean "action"?`},
+	} {
+		text := "upstreams:\n  ops: {command: [x]}\n\ngates:\n" + c.gates + "\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.gateway.Load(t.Context(), file); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.gates, err)
+		}
+	}
+	if got := g.call(ann, "ops__deploy", g.start(ann, "release"), ""); got != "gate_closed: Call ops__authenticate first." {
+		t.Errorf("after all that: %s", got)
+	}
+}

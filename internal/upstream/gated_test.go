@@ -24,7 +24,8 @@ import (
 // fakeEngine answers as it is told, and notes what it was asked.
 type fakeEngine struct {
 	definition *workflow.Definition
-	foreign    bool // no operator's definition
+	foreign    bool   // no operator's definition
+	text       string // of the definition, "" for gatedRelease
 	answer     engine.CallResult
 	settled    engine.SettleResult
 	err        error
@@ -109,7 +110,7 @@ func openGated(t *testing.T, e *fakeEngine, more, gates string) *upstream.Manage
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.definition, err = workflow.Parse("release.yaml", []byte(gatedRelease)); err != nil {
+	if e.definition, err = workflow.Parse("release.yaml", []byte(cmp.Or(e.text, gatedRelease))); err != nil {
 		t.Fatal(err)
 	}
 	e.began, e.ended = make(chan struct{}, 100), make(chan struct{}, 100)
@@ -224,6 +225,7 @@ func TestNothingIsSent(t *testing.T) {
 		"somebody else's handle":      {tool: "fails", params: `{"arguments":{"workflowId":"wf-other"}}`, code: upstream.Code(engine.CodeUnknownInstance), want: "There is no such instance. "},
 		"another workflow's handle":   {tool: "fails", params: `{"arguments":{"workflowId":"wf-foreign"}}`, code: upstream.CodeGateClosed, want: "a__fails belongs to the workflow release, and wf-foreign is of the workflow mine. Send the id of a workflow release that an operator defined."},
 		"a definition of an agent":    {tool: "fails", engine: &fakeEngine{foreign: true}, params: `{"arguments":{"workflowId":"wf-1"}}`, code: upstream.CodeGateClosed, want: "a__fails belongs to the workflow release, and wf-1 is of the workflow release. Send the id of a workflow release that an operator defined."},
+		"an older version":            {tool: "fails", engine: &fakeEngine{text: "{name: release, initialState: ready, states: {ready: {transitions: {go: ready}}}}"}, params: `{"arguments":{"workflowId":"wf-1"}}`, code: upstream.CodeGateClosed, want: "The gate of a__fails does not fit version 3 of the workflow release, which wf-1 follows. Ask an operator to migrate it, or begin another one."},
 		"a call id of one's own":      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"},"_meta":{"io.github.gavel-mcp/callId":"x"}}`, code: upstream.CodeInvalid, want: "The member io.github.gavel-mcp/callId of _meta is gavel's own. Correct the arguments."},
 		"a requestState of one's own": {tool: "question", params: `{"arguments":{"workflowId":"wf-1"},"requestState":"eyJ4Ijox"}`, code: upstream.CodeInvalid, want: "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory. Ask again without it."},
 		"another state":               {tool: "noise", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused}}, begun: 1, code: upstream.CodeGateClosed, want: `a__noise can be called in the state "later", and the workflow release (wf-1) is in "ready". From here no action leads there: cancel it and begin another one, or ask an operator.`},
