@@ -294,7 +294,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	if _, err := config.Load(path); err != nil {
 		return nil, badConfig(err)
 	}
-	manager, err := openEvidence(path, nil)
+	manager, err := openEvidence(path, nil, nil)
 	if err == nil {
 		manager.Close()
 	}
@@ -429,7 +429,7 @@ func (f configFlag) open(log *slog.Logger, gateway *embed.Gateway) (*evidence.Ma
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	manager, err := openEvidence(f.Config, gateway)
+	manager, err := openEvidence(f.Config, gateway, log)
 	if err != nil {
 		return nil, err
 	}
@@ -440,8 +440,8 @@ func (f configFlag) open(log *slog.Logger, gateway *embed.Gateway) (*evidence.Ma
 	return manager, nil
 }
 
-func openEvidence(path string, gateway *embed.Gateway) (*embed.Fetcher, error) {
-	declared, err := embed.OpenFetcher(path, embed.FetcherConfig{Watcher: thisProgram(), Gateway: gateway})
+func openEvidence(path string, gateway *embed.Gateway, log *slog.Logger) (*embed.Fetcher, error) {
+	declared, err := embed.OpenFetcher(path, embed.FetcherConfig{Watcher: thisProgram(), Gateway: gateway, Logger: log})
 	if err != nil {
 		return nil, badConfig(err)
 	}

@@ -32,8 +32,9 @@ In gavel demo evidence the agent claims that all tests pass. The gate runs them 
 sees one fail, and refuses; the agent finds other words, then fixes the file; then the
 tests hang, and then the program that runs them is gone.
 
-In gavel demo gateway another MCP server stands behind gavel: it is pinned, its tools are called
-through gavel, and it changes what one of them says.
+In gavel demo gateway another MCP server stands behind gavel, and its tools are called where the
+workflow stands: a step that is skipped is refused, an error blocks, tests that fail keep the agent from
+deploying whatever it says, and a tool that changes is gone.
 
 The demo checks every answer, and fails when one is not as it should be.
 

@@ -3,6 +3,9 @@ package main
 import (
 	"encoding/json"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -74,9 +77,11 @@ func TestDemoChecksItself(t *testing.T) {
 			"evidence without history": {dropEvidence, func(a demoAnswer) bool { return a.Tool == "workflow.judge.history" }},
 		},
 		"gateway": {
-			"a tool too many":   {set("tools", []any{"infra__authenticate", "infra__deploy", "infra__moon", "infra__reset", "infra__validate"}), func(a demoAnswer) bool { return a.has("tools") }},
+			"a tool too many":   {set("tools", []any{"infra__authenticate", "infra__deploy", "infra__deployed", "infra__moon", "infra__reset", "infra__validate"}), func(a demoAnswer) bool { return a.has("tools") }},
 			"another text":      {set("text", "fine"), func(a demoAnswer) bool { return a.has("text") }},
 			"another error":     {set("error", map[string]any{"code": "internal"}), func(a demoAnswer) bool { return a.has("error") }},
+			"another hint":      {setHint, func(a demoAnswer) bool { return a.has("error") && !strings.Contains(string(a.Answer), "tool_drifted") }},
+			"a short history":   judging["a short history"],
 			"a silent operator": {set("output", ""), func(a demoAnswer) bool { return a.has("output") }},
 		},
 	} {
@@ -96,6 +101,12 @@ func TestDemoChecksItself(t *testing.T) {
 type lie struct {
 	tell  func(*demoAnswer)
 	where func(demoAnswer) bool
+}
+
+// setHint is a refusal that says nothing.
+func setHint(a *demoAnswer) {
+	refusal := a.fields["error"].(map[string]any)
+	refusal["hint"], refusal["message"] = "Try again.", "It was refused."
 }
 
 // dropEvidence takes what was fetched out of a history.
@@ -142,20 +153,11 @@ func lieEverywhere(t *testing.T, part string, honest []demo.Exchange, lies map[s
 	}
 }
 
-// TestDemoEvidence compares what the demo prints with its page, and steps 2 to 4 of it
-// with the README. The demo itself checks that it is right; see TestDemoChecksItself.
+// TestDemoEvidence compares what the demo prints with its page. The demo itself checks that it is
+// right; see TestDemoChecksItself.
 func TestDemoEvidence(t *testing.T) {
 	t.Parallel()
-	printed := runDemo(t, "demo", "evidence")
-	shows(t, "../../docs/evidence.md", printed)
-
-	command, rest, _ := strings.Cut(printed, "\n")
-	_, steps, from := strings.Cut(rest, "\n 2. ")
-	steps, _, to := strings.Cut(steps, "\n 5. ")
-	if !from || !to {
-		t.Fatalf("no steps 2 to 5:\n%s", printed)
-	}
-	shows(t, "../../README.md", command+"\n...\n 2. "+steps)
+	shows(t, "../../docs/evidence.md", runDemo(t, "demo", "evidence"))
 }
 
 // The demo's two files are what a team would write: nothing is to be said of them.
@@ -181,10 +183,48 @@ func TestDemoEvidenceFilesAreClean(t *testing.T) {
 	}
 }
 
-// TestGatewayDemo compares what the demo of the gateway prints with its page.
+// TestGatewayDemo compares what the demo of the gateway prints with its page, and some of its steps with
+// the README.
 func TestGatewayDemo(t *testing.T) {
 	t.Parallel()
-	shows(t, "../../docs/gateway.md", runDemo(t, "demo", "gateway"))
+	printed := runDemo(t, "demo", "gateway")
+	shows(t, "../../docs/gateway.md", printed)
+
+	steps := func(from, to string) string {
+		_, text, _ := strings.Cut(printed, "\n"+from)
+		text, _, ok := strings.Cut(text, "\n"+to)
+		if !ok {
+			t.Fatalf("no steps %s to %s:\n%s", from, to, printed)
+		}
+		return "...\n" + from + text
+	}
+	command, _, _ := strings.Cut(printed, "\n")
+	shows(t, "../../README.md", command+"\n"+steps(" 6. ", " 7. ")+steps("13. ", "14. ")+steps("15. ", "17. "))
+}
+
+// The server of the gateway's demo, driven by the TypeScript SDK, where .ci/run clients has installed it.
+func TestGatewayTypeScript(t *testing.T) {
+	t.Parallel()
+	needsProgram(t)
+	const clients = "../../.tmp/clients"
+	if _, err := os.Stat(clients + "/node_modules/@modelcontextprotocol/sdk"); err != nil {
+		t.Skip("the TypeScript SDK is not installed; run .ci/run clients")
+	}
+	w, err := demo.OpenInfra()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close() //nolint:errcheck // a temporary folder
+	if err := w.Become(demo.Fixed); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(w.Dir, "gavel.yaml")
+	runGavel(t, "upstream", "pin", "--all", "--config", file)
+	out, err := exec.CommandContext(t.Context(), "node", "../../testdata/clients/deploy-walk.mjs", clients, "--",
+		"gavel", "mcp", "--config", file, "--store", memoryStore, "--tool-names", "dotted").CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), "as it should be\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // The page shows what the demo prints.

@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"log/slog"
 	"sync"
 
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -20,6 +21,8 @@ type FetcherConfig struct {
 	// Gateway has the servers whose tools are sources. nil: one of the same file is opened when it is
 	// first needed, and closed with the Fetcher.
 	Gateway *Gateway
+	// Logger is that Gateway's.
+	Logger *slog.Logger
 }
 
 // OpenFetcher reads the section evidence of a configuration file. Nothing is fetched. The error is
@@ -44,7 +47,7 @@ func OpenFetcher(file string, cfg FetcherConfig) (*Fetcher, error) {
 		}
 		opts.Upstreams = func() (*upstream.Manager, error) { return cfg.Gateway.current(), nil }
 		if cfg.Gateway == nil {
-			late := &lateGateway{file: file, cfg: GatewayConfig{Watcher: cfg.Watcher}}
+			late := &lateGateway{file: file, cfg: GatewayConfig{Watcher: cfg.Watcher, Logger: cfg.Logger}}
 			opts.Upstreams, opts.OnClose = late.open, late.close
 		}
 	}

@@ -156,10 +156,17 @@ func (t *transcript) printAnswer(a answer) {
 		out.Printf("\n")
 		t.printDecisions(a)
 	case isForeign(a.Tool) && a.text("error", "code") == "":
-		out.Printf("    %s %s\n", out.Dim("<"), a.text("text"))
+		word := out.Green("ok")
+		if a.IsError {
+			word = out.Red("failed")
+		}
+		out.Printf("    %s %s %s\n", out.Dim("<"), word, a.text("text"))
 	case a.text("error", "code") != "":
 		out.Printf("    %s %s %s\n", out.Dim("<"), out.Red("ERROR"), a.text("error", "code"))
-		out.Printf("        - %s\n", a.text("error", "message"))
+		out.Printf("        - %s\n", longID().ReplaceAllString(a.text("error", "message"), "$1-..."))
+		if hint := a.text("error", "hint"); isForeign(a.Tool) && hint != "" {
+			out.Printf("        - %s\n", hint)
+		}
 	case a.IsError:
 		out.Printf("    %s %s by %s, confidence %s, assurance %s\n", out.Dim("<"), out.Red("REJECTED"),
 			describeDecider(a), fmt.Sprint(a.at("decision", "confidence")), a.text("decision", "assurance"))

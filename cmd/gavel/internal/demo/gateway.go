@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -11,36 +12,71 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 )
 
-//go:embed infra.yaml
-var infraConfig []byte
+var (
+	//go:embed infra.yaml
+	infraConfig []byte
+	//go:embed release.yaml
+	releaseFlow []byte
+)
 
 var gatewayPlay = play{
-	headline: "Another MCP server's tools, behind gavel.",
+	headline: "Another MCP server's tools, called where the workflow stands, and nowhere else.",
 	acts: []act{
 		{"First act: what no operator accepted is not there.", pinScenes},
-		{"Second act: the server changes what a tool says.", driftScenes},
+		{"Second act: no step is skipped, and an error blocks until it is reset.", stepScenes},
+		{"Third act: the agent lies.", lieScenes},
+		{"Fourth act: the server changes what a tool says.", driftScenes},
 	},
 }
 
 var (
 	login   = map[string]any{"user": "ada"}
-	release = map[string]any{"version": "1.4.0"}
+	tooBig  = map[string]any{"version": "2.0.0"}
+	version = map[string]any{"version": "1.4.0"}
+	promise = map[string]any{"version": "1.4.0", "note": "All tests pass."}
 )
 
+var infraNames = []string{"infra__authenticate", "infra__deploy", "infra__deployed", "infra__reset", "infra__validate"}
+
 var pinScenes = []scene{
-	list("The operator has declared the server infra in gavel.yaml. Nothing of it is pinned, so the agent sees nothing of it."),
+	list("The operator has declared the server infra, with gates for its tools. Nothing of it is pinned, so the agent sees nothing of it."),
 	command("The operator looks at what the server has, and accepts it.", "upstream pin --all --config gavel.yaml", printed("authenticate", "deploy", "reset", "validate")),
-	list("Now its tools are listed next to gavel's own.", "infra__authenticate", "infra__deploy", "infra__reset", "infra__validate").awaited(),
-	use("A call reaches the server, and its answer the agent, byte for byte.", "infra__authenticate", login, answered("ada is logged in")),
+	list("Now its tools are listed next to gavel's own.", infraNames...).awaited(),
+	use("Nothing was deployed yet.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
+}
+
+var stepScenes = []scene{
+	start("The agent begins a release. Its calls name it.", "release", "idle"),
+	gated("It deploys first.", "infra__deploy", version, closed("idle", "infra__authenticate first")),
+	gated("It logs in. The call reaches the server, and its answer the agent.", "infra__authenticate", login, answered("ada is logged in")),
+	gated("It has a version checked, and the check fails.", "infra__validate", tooBig, answeredError("there is no quota for 2.0.0")),
+	gated("It goes on as if nothing had happened.", "infra__deploy", tooBig, closed("error", "infra__reset first")),
+	gated("It resets.", "infra__reset", map[string]any{}, answered("it is as it was")),
+	gated("It logs in again.", "infra__authenticate", login, answered("ada is logged in")),
+	gated("It has a version checked for which there is room.", "infra__validate", version, answered("the resources of 1.4.0 are there")),
+}
+
+var lieScenes = []scene{
+	gated("It says that all tests pass, and deploys. The gate runs the tests before the server is asked.", "infra__deploy", promise,
+		refused("The tests fail", "total is 20, want 18")).in(Broken),
+	use("The server was not asked.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
+	gated("It mends what fails, and deploys.", "infra__deploy", promise, answered("1.4.0 is in production")).in(Fixed),
+	gated("Its client retries.", "infra__deploy", promise, closed("deployed", "another")),
+	gated("It retries again.", "infra__deploy", promise, closed("deployed", "another")),
+	gated("And again.", "infra__deploy", promise, closed("deployed", "another")),
+	use("It was deployed once.", "infra__deployed", map[string]any{}, answered("deployed so far: 1.4.0")),
+	history("All of it is on record.",
+		recorded("start approve", "deploy reject", "authenticated approve", "failed approve", "deploy reject", "reset approve",
+			"authenticated approve", "validated approve", "deploy reject", "deploy approve", "deployed approve",
+			"deploy reject", "deploy reject", "deploy reject")),
 }
 
 var driftScenes = []scene{
 	list("The description of one tool now tells the model to send keys away. The tool is no longer listed.",
-		"infra__authenticate", "infra__reset", "infra__validate").in(Drifted).awaited(),
-	use("An agent that knows its name cannot call it either.", "infra__deploy", release, failedWith("tool_drifted")),
+		slices.DeleteFunc(slices.Clone(infraNames), func(name string) bool { return name == "infra__deploy" })...).in(Drifted).awaited(),
+	start("The next release.", "release", "idle"),
+	gated("An agent that knows the tool's name cannot call it either.", "infra__deploy", version, failed("tool_drifted")),
 	command("The operator sees what changed.", "upstream diff --config gavel.yaml", printed("changed", "description", "~/.ssh")),
-	list("The server is mended.", "infra__authenticate", "infra__deploy", "infra__reset", "infra__validate").in(Sound).awaited(),
-	use("The tool can be called again.", "infra__deploy", release, answered("1.4.0 is in production")),
 }
 
 // listTools is the tool of scenes that list tools, commandTool that of those that run gavel.
@@ -65,9 +101,19 @@ func command(say, line string, must ...check) scene {
 	return scene{say: say, tool: commandTool, args: args, must: append([]check{passed}, must...)}
 }
 
-// use is a scene in which the agent calls another server's tool.
+// use is a scene in which the agent calls a tool of another server that has no gate.
 func use(say, tool string, arguments map[string]any, must ...check) scene {
 	return scene{say: say, tool: tool, args: func(*memory) map[string]any { return arguments }, must: must}
+}
+
+// gated is a scene in which the agent calls a tool that has a gate, for its release.
+func gated(say, tool string, arguments map[string]any, must ...check) scene {
+	args := func(m *memory) map[string]any {
+		all := maps.Clone(arguments)
+		all["workflowId"] = m.instance
+		return all
+	}
+	return scene{say: say, tool: tool, args: args, must: must}
 }
 
 // awaited is a scene that is asked again until its answer is as it must be: what it shows comes
@@ -94,13 +140,37 @@ func answered(text string) check {
 	return all(passed, is("text", text))
 }
 
-// failedWith checks that a tool of another server was refused, with a code.
-func failedWith(code string) check {
+// answeredError checks the text of another server's answer that it failed.
+func answeredError(text string) check {
 	return func(a answer) error {
 		if !a.IsError {
-			return fmt.Errorf("let through, and should not be: %s", a.Text)
+			return fmt.Errorf("not failed, and should be: %s", a.Text)
 		}
-		return is("error.code", code)(a)
+		return is("text", text)(a)
+	}
+}
+
+// closed checks that a gate is closed in a state, and that the hint has these words.
+func closed(state, hint string) check {
+	return all(failed("gate_closed"), is("error.workflow.state", state), says("hint", hint))
+}
+
+// refused checks that the judge refused a call, and what it says.
+func refused(words ...string) check {
+	checks := []check{failed("call_refused")}
+	for _, word := range words {
+		checks = append(checks, says("message", word))
+	}
+	return all(checks...)
+}
+
+// says checks words of an error.
+func says(member, words string) check {
+	return func(a answer) error {
+		if got := a.text("error", member); !strings.Contains(got, words) {
+			return fmt.Errorf("the %s does not say %q: %s", member, words, got)
+		}
+		return nil
 	}
 }
 
@@ -112,18 +182,24 @@ func OpenInfra() (*Infra, error) {
 		return nil, term.UnknownErrorf("", "cannot make a folder for the demo: %w", err)
 	}
 	i := &Infra{w}
-	if err = errors.Join(w.makeFolders("tools"), w.write("gavel.yaml", infraConfig), placeProgram(w.tool()), i.Become(Sound)); err != nil {
+	err = errors.Join(w.makeFolders("tools", "project", "flows"), w.write("gavel.yaml", infraConfig), w.write("flows/release.yaml", releaseFlow), i.Become(Sound), i.Become(Broken))
+	if err != nil {
 		return nil, term.UnknownErrorf("", "cannot prepare the demo: %w", errors.Join(err, w.Close()))
 	}
 	return i, nil
 }
 
-// Infra is what the demo of the gateway works with: a folder with the operator's file, and the
-// server's mood beside it.
+// Infra is what the demo of the gateway works with: the workshop of a project, and beside it the
+// server's mood.
 type Infra struct{ *Workshop }
 
-// Become sets what the server is from now on.
-func (i *Infra) Become(to Mood) error { return i.write(moodFile, []byte(to)) }
+// Become sets what the server, or the project, is from now on.
+func (i *Infra) Become(to Mood) error {
+	if shops[to] != "" {
+		return i.Workshop.Become(to)
+	}
+	return i.write(moodFile, []byte(to))
+}
 
 func (i *Infra) settings() (arguments, environment []string) {
 	return []string{"--config", i.path("gavel.yaml")}, nil
