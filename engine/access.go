@@ -36,6 +36,7 @@ const (
 	RightAnchor     Right = "anchor"
 	RightVerify     Right = "verify"
 	RightRetain     Right = "remove records of"
+	RightRelease    Right = "release the subject of"
 )
 
 // allowed is the table of which roles may ask for what at all. Ownership is
@@ -62,6 +63,7 @@ var allowed = map[Right][]Role{
 	RightAnchor:     {RoleOperator},
 	RightVerify:     {RoleOperator, RoleAuditor},
 	RightRetain:     {RoleOperator},
+	RightRelease:    {RoleOperator},
 }
 
 // Roles are the roles that may ask for it.

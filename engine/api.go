@@ -168,6 +168,10 @@ type StartRequest struct {
 	Type    string
 	Context json.RawMessage // a JSON object; nil is {}
 	Key     string          // idempotency key, "" for none
+	// Subject, when not "", is what the instance is about: no other instance of the workflow may
+	// be about the same until this one reaches a final state with outcome success, or an operator
+	// releases it.
+	Subject string
 }
 
 // StartResult answers a StartRequest. When the start was refused, Decision says

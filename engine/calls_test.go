@@ -385,3 +385,54 @@ func TestACallOvertakesAMove(t *testing.T) {
 		t.Errorf("%v, in %q", err, b.load(id).State)
 	}
 }
+
+// A subject has one instance until that ends well or an operator releases it: cancel and start again
+// gives no second allowance.
+func TestASubjectHasOneInstance(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t)
+	ctx := t.Context()
+	start := func() (engine.StartResult, error) {
+		return b.Start(ctx, agent, engine.StartRequest{Type: "release", Subject: "7"})
+	}
+	first, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = start(); engine.CodeOf(err) != engine.CodeSubjectTaken {
+		t.Errorf("a second one: %v", err)
+	}
+	if pos, err := b.FindSubject(ctx, agent, "release", "7"); err != nil || pos.ID != first.ID {
+		t.Errorf("%+v, %v", pos, err)
+	}
+	_, err = b.FindSubject(ctx, other, "release", "7")
+	wantCode(t, err, engine.CodeForbidden)
+	_, err = b.FindSubject(ctx, agent, "release", "8")
+	wantCode(t, err, engine.CodeUnknownInstance)
+	if _, err = b.Cancel(ctx, agent, engine.CancelRequest{ID: first.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = start(); engine.CodeOf(err) != engine.CodeSubjectTaken {
+		t.Errorf("after a cancel: %v", err)
+	}
+	_, err = b.ReleaseSubject(ctx, agent, engine.ReleaseRequest{ID: first.ID})
+	wantCode(t, err, engine.CodeForbidden)
+	if _, err = b.ReleaseSubject(ctx, operator, engine.ReleaseRequest{ID: first.ID, Reason: "Looked at."}); err != nil {
+		t.Fatal(err)
+	}
+	second, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.moved(agent, second.ID, "approve", `{"version":"1.2"}`, "approved")
+	r := b.call(deploy(second.ID, `{"version":"1.2"}`), engine.CallGo)
+	if done := b.settle(second.ID, r.CallID, engine.CallOK, `{"url":"x"}`); !done.Complete {
+		t.Fatalf("%+v", done)
+	}
+	if _, err = start(); err != nil {
+		t.Errorf("after success: %v", err)
+	}
+	if v, err := b.Verify(ctx, operator, audit.VerifyRequest{}); err != nil || !v.Clean() {
+		t.Errorf("verify: %+v, %v", v, err)
+	}
+}

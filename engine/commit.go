@@ -119,6 +119,14 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 		}
 		c.Events = append(c.Events, do.with[i])
 	}
+	if e.endsWithSuccess(ctx, c.Next) {
+		last := c.Events[len(c.Events)-1]
+		ev := record.Event{Kind: record.Released, Time: last.Time, Principal: last.Principal, Role: last.Role}
+		if ev, c.Next, err = record.Seal(c.Next, ev, nil); err != nil {
+			return store.Commit{}, change{}, sealError(err)
+		}
+		c.Events = append(c.Events, ev)
+	}
 	do.next = c.Next
 	if do.reopens != nil {
 		c.Reviews = append(c.Reviews, closeRow(*do.reopens, do.end, do.event))

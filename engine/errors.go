@@ -35,6 +35,7 @@ const (
 	CodeGatedAction         Code = "gated_action"
 	CodeCallOpen            Code = "call_open"
 	CodeUnknownCall         Code = "unknown_call"
+	CodeSubjectTaken        Code = "subject_taken"
 	CodeTooManyEvents       Code = "too_many_events"
 	CodeTooManyDefinitions  Code = "too_many_definitions"
 	CodeTooManyConfigs      Code = "too_many_configurations"
@@ -82,6 +83,7 @@ var Codes = []CodeInfo{
 	{CodeGatedAction, "The action belongs to a gate: only a call of the gate's tool performs it.", "Call the tool that the message names.", false},
 	{CodeCallOpen, "A call of another server's tool is open, and nothing else moves the instance meanwhile.", "Wait for its answer, at most until the deadline that status shows.", true},
 	{CodeUnknownCall, "The caller made no such call.", "Settle only calls that were begun, as the principal that began them.", false},
+	{CodeSubjectTaken, "Another instance of the workflow is about the same subject, and has not ended with success.", "Go on with that instance, or ask an operator to release the subject.", false},
 	{CodeTooManyEvents, "As many refusals, pre-checks and checkpoints of the caller were recorded since the last move of the instance as may be; no more are judged or recorded.", "Do not repeat the request; ask an operator to move the instance, or cancel it.", false},
 	{CodeTooManyDefinitions, "The caller has defined as many workflows as one principal may.", "Define a new version of one of them, or ask an operator.", false},
 	{CodeTooManyConfigs, "The caller has configured the judge of this workflow as often as one principal may.", "Ask an operator to change it; the present configuration stays.", false},

@@ -58,6 +58,9 @@ func StoreError(op string, err error) error {
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeCancelled, Message: fmt.Sprintf("The request ended before gavel could %s.", op), Hint: "Check the status before trying again.", Err: err}
+	case errors.Is(err, store.ErrSubjectTaken):
+		return newError(CodeSubjectTaken, "/subject", "Another instance of the workflow is about the same.").
+			hint("Go on with that instance; an operator can release the subject.").because(err)
 	case errors.Is(err, store.ErrTooLarge):
 		return tooLarge("", "The event is larger than the store's limit.")
 	default:

@@ -25,14 +25,23 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 	if err != nil {
 		return StartResult{}, err
 	}
-	r := keyedRequest{RightStart, "", req.Key, func() []string { return []string{req.Type, string(read.Canonical())} }}
+	if len(req.Subject) > e.cfg.Limits.Key {
+		return StartResult{}, tooLarge("/subject", "The subject has %d bytes; the limit is %d.", len(req.Subject), e.cfg.Limits.Key)
+	}
+	r := keyedRequest{RightStart, "", req.Key, func() []string {
+		parts := []string{req.Type, string(read.Canonical())}
+		if req.Subject != "" {
+			parts = append(parts, req.Subject)
+		}
+		return parts
+	}}
 	return runOnce(ctx, e, p, r, e.replayStart, func(ctx context.Context, key *record.Key) (StartResult, error) {
-		return e.start(ctx, p, req.Type, read, key)
+		return e.start(ctx, p, req, read, key)
 	})
 }
 
-func (e *Engine) start(ctx context.Context, p Principal, name string, read document.JSON, key *record.Key) (StartResult, error) {
-	l, err := e.loadNamed(ctx, p, name, 0)
+func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, read document.JSON, key *record.Key) (StartResult, error) {
+	l, err := e.loadNamed(ctx, p, req.Type, 0)
 	if err != nil {
 		return StartResult{}, err
 	}
@@ -62,6 +71,7 @@ func (e *Engine) start(ctx context.Context, p Principal, name string, read docum
 	j := judgement{inst: inst, definition: l, question: c, verdict: v}
 	ev := e.decisionEvent(p, j, record.Started, key)
 	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), read.Raw()
+	ev.Subject = req.Subject
 	if string(ev.Decision.Data) == string(ev.Patch) {
 		ev.Decision.Data = nil
 	}

@@ -21,6 +21,7 @@ type instancesCmd struct {
 	Timeline instancesTimelineCmd `cmd:"" help:"Show everything that happened to an instance, oldest first."`
 	Undo     instancesUndoCmd     `cmd:"" help:"Take the last move of an instance back."`
 	Redo     instancesRedoCmd     `cmd:"" help:"Make the last undone move again."`
+	Release  instancesReleaseCmd  `cmd:"" help:"Let another instance be about the subject of this one."`
 }
 
 func (instancesCmd) Help() string {
@@ -367,6 +368,10 @@ func eventNote(e engine.TimelineEntry) string {
 		return e.CheckpointID
 	case record.Escalated:
 		return e.ReviewID
+	case record.Called:
+		return e.Tool + ", " + e.CallID
+	case record.Settled:
+		return fmt.Sprintf("%s: %s", e.Tool, e.CallOutcome)
 	default:
 		return e.Reason
 	}
@@ -397,6 +402,36 @@ Exit codes: 0 undone, 1 there is nothing to undo, 2 wrong usage, 3 could not fin
 
 func (c *instancesUndoCmd) Run(ctx context.Context, con *console) error {
 	return c.turn(ctx, con, operation.Undo)
+}
+
+type instancesReleaseCmd struct {
+	ID     string `arg:"" name:"instance" help:"The instance that has the subject."`
+	Reason string `name:"reason" placeholder:"TEXT" help:"Why, for the record."`
+	JSON   bool   `name:"json" help:"Print JSON."`
+	placeFlags
+}
+
+func (instancesReleaseCmd) Help() string {
+	return `A gate with a subject calls its tool for one instance at a time: until that ends with
+success, no other one can be started for the same, even after a cancel. Release it after
+you have looked at what the instance did.
+
+Examples:
+
+    gavel instances release wf-019bd776-1194-7ef4-9469-880929f82c0f --reason "nothing was deployed"`
+}
+
+func (c *instancesReleaseCmd) Run(ctx context.Context, con *console) error {
+	g, done, err := c.open(ctx, con, openForWriting)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := operation.Release.Do(ctx, g, engine.ReleaseRequest{ID: c.ID, Reason: c.Reason})
+	if err != nil {
+		return badEnd(err, engine.CodeCallOpen, engine.CodeConflict)
+	}
+	return con.print(c.JSON, r, func() { con.out.Printf("%s\n", r.Message) })
 }
 
 type instancesRedoCmd struct{ turning }

@@ -53,6 +53,7 @@ var statuses = map[engine.Code]int{
 	engine.CodeReviewClosed:        http.StatusConflict,
 	engine.CodeGatedAction:         http.StatusConflict,
 	engine.CodeCallOpen:            http.StatusServiceUnavailable,
+	engine.CodeSubjectTaken:        http.StatusConflict,
 	engine.CodeUnknownCall:         http.StatusNotFound,
 	engine.CodeTooManyEvents:       http.StatusConflict, // not 429: trying again does not help
 	// Quotas: what passes with time is 429, what the caller has to fix is a conflict.

@@ -124,6 +124,12 @@ var (
 			return MovedAnswer{PositionView: ViewPosition(r.Position), Message: r.Message, Replayed: r.Replayed}
 		}),
 	}, callEngine(Engine.Cancel))
+	Release = addOperation(Operation{
+		ID: "release", Group: "instances", Title: "Release the subject of an instance", Right: engine.RightRelease,
+		Description: "Let another instance of the workflow be about the same subject, although this one has not ended with success. An operator's doing.",
+		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}},
+		Routes:      []Route{{At: "POST /v1/instances/{id}/release"}},
+	}, callEngine(Engine.ReleaseSubject))
 	Undo = addOperation(Operation{
 		ID: "undo", Group: "instances", Title: "Undo the last move", Right: engine.RightUndo,
 		Description: "Take the last approved move of an instance back: state and context are again what they were before it. Call it again to take back the one before. Nothing outside is undone, and the history is kept. On an operator's workflow, and for a move that a person approved, only an operator may.",

@@ -36,6 +36,7 @@ type Engine interface {
 	StatusAt(ctx context.Context, p engine.Principal, id string, w engine.When) (engine.StatusResult, error)
 	CanExecute(context.Context, engine.Principal, engine.CanExecuteRequest) (engine.CanExecuteResult, error)
 	Cancel(context.Context, engine.Principal, engine.CancelRequest) (engine.CancelResult, error)
+	ReleaseSubject(context.Context, engine.Principal, engine.ReleaseRequest) (engine.ReleaseResult, error)
 	Undo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
 	Redo(context.Context, engine.Principal, engine.UndoRequest) (engine.UndoResult, error)
 	Checkpoint(context.Context, engine.Principal, engine.CheckpointRequest) (engine.CheckpointResult, error)

@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// FindSubject is where the one instance of a workflow stands that is about a subject. The error has
+// CodeUnknownInstance when there is none, and CodeForbidden when it is another principal's.
+func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject string) (Position, error) {
+	if err := Authorize(p, RightRead); err != nil {
+		return Position{}, err
+	}
+	inst, err := store.First(e.cfg.Store.Instances(ctx, store.InstanceQuery{Workflow: workflow, Subject: subject, Limit: 1}), "an instance")
+	switch {
+	case subject == "" || errors.Is(err, store.ErrNotFound) || !p.inScope(workflow):
+		return Position{}, newError(CodeUnknownInstance, "/subject", "No instance of %.80q is about %.80q.", workflow, subject).hint("Start one.")
+	case err != nil:
+		return Position{}, StoreError("find the instance", err)
+	case !canSee(p, inst):
+		return Position{}, newError(CodeForbidden, "/subject", "The instance of %.80q that is about %.80q belongs to another principal.", workflow, subject).
+			hint("Leave it to that principal, or ask an operator to release the subject.")
+	}
+	l, err := e.loadPinned(ctx, inst)
+	if err != nil {
+		return Position{}, err
+	}
+	return newPosition(inst, l, p), nil
+}
+
+// ReleaseRequest gives up the subject of an instance.
+type ReleaseRequest struct{ ID, Reason string }
+
+// ReleaseResult answers a ReleaseRequest.
+type ReleaseResult struct {
+	Position
+	Message string `json:"message"`
+}
+
+// ReleaseSubject gives up the subject of an instance, so that another one may be about it: an
+// operator's doing. A call of the instance that is open, or of which nobody knows whether it
+// happened, keeps it.
+func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseRequest) (ReleaseResult, error) {
+	if err := Authorize(p, RightRelease); err != nil {
+		return ReleaseResult{}, err
+	}
+	if err := e.CheckText("reason", req.Reason); err != nil {
+		return ReleaseResult{}, err
+	}
+	return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (ReleaseResult, error) {
+		inst, l, err := e.loadInstance(ctx, p, req.ID)
+		if err == nil {
+			inst, err = e.mayMoveNow(ctx, p, inst, l, "")
+		}
+		switch {
+		case err != nil:
+			return ReleaseResult{}, err
+		case len(inst.Facts.Calls) > 0:
+			c := inst.Facts.Calls[0]
+			return ReleaseResult{}, newError(CodeCallOpen, "", "Nobody knows whether the call %s of %s happened.", c.ID, c.Gate).
+				hint(fmt.Sprintf("Resolve the review %s first.", c.Review)).at(newPosition(inst, l, p))
+		case inst.Subject == "":
+			return ReleaseResult{Position: newPosition(inst, l, p), Message: "It has no subject; nothing was changed."}, nil
+		}
+		ev := e.newEvent(p, record.Released)
+		ev.Reason = maskWords(inst, l).scrubText(req.Reason)
+		w, err := e.commit(ctx, inst, change{event: ev})
+		if err != nil {
+			return ReleaseResult{}, err
+		}
+		return ReleaseResult{Position: newPosition(w.next, l, p), Message: fmt.Sprintf("Released %q: another instance may be about it.", inst.Subject)}, nil
+	})
+}
+
+// endsWithSuccess reports whether an instance with a subject has come to its good end, with nothing
+// left to happen: then the subject is free again.
+func (e *Engine) endsWithSuccess(ctx context.Context, inst record.Instance) bool {
+	if inst.Subject == "" || inst.Status != record.Complete || len(inst.Facts.Calls) > 0 {
+		return false
+	}
+	l, err := e.loadDefinition(ctx, inst.Workflow, inst.Version)
+	if err != nil {
+		return false // it stays taken: an operator can release it
+	}
+	s := l.def.States[inst.State]
+	return s != nil && s.Outcome == "success"
+}
