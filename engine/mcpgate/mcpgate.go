@@ -1,12 +1,11 @@
 // Package mcpgate gates the tools of a server that is built with mcp-go: a tool can be called
-// in the states of a workflow that its gate names, and its success performs an action there.
+// in the states of a workflow that its gate names, with what was judged, and a call is recorded
+// together with the moves before and after it.
 //
-// It promises that a gated handler does not run unless the caller's instance is in such a state
-// now, that what could not be found out counts as no, and that a result whose action was refused
-// says so. It must never move an instance before the handler has run. Any program may import it.
-//
-// Two calls that begin at the same time both find the state that they need. A tool that must
-// run once at most has to see to that itself.
+// It promises that a gated handler does not run unless the engine has begun its call, that it runs
+// once for each call that was begun, that what could not be found out counts as no, and that every
+// call is settled: by the handler's result, or as unknown where it ended without one. Any program
+// may import it.
 package mcpgate
 
 import (
@@ -15,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -26,16 +26,33 @@ import (
 type Gate struct {
 	Tool   string
 	States []string // any of them
-	// Action is performed once the tool has succeeded; "" performs none.
-	Action string
-	// Data is what the action is judged by; nil is the arguments of the call.
+	// Action is performed before the handler runs, with the arguments as data: where it is
+	// refused, the handler does not run. Success or Error is performed after it. "" performs none.
+	Action, Success, Error string
+	// Data is that of Success and Error; nil is the arguments of the call.
 	Data func(mcp.CallToolRequest, *mcp.CallToolResult) (json.RawMessage, error)
+	// Bound are arguments that must equal frozen fields of the context.
+	Bound []engine.Binding
+	// MaxCalls is how many calls one passage through the state is worth; 0 is any number.
+	MaxCalls int
+	// Repeatable says that the handler does a call with the same CallID once, however often it runs.
+	Repeatable bool
+	// Timeout is how long a call may stay open; then it counts as unknown, until its handler or a
+	// person says what happened. 0 is DefaultTimeout.
+	Timeout time.Duration
 }
+
+// DefaultTimeout is the Timeout of a gate without one.
+const DefaultTimeout = 5 * time.Minute
+
+// metaKey is the member of a call's _meta with an idempotency key.
+const metaKey = "gavel/idempotencyKey"
 
 // Engine is what is asked: an *engine.Engine.
 type Engine interface {
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
-	Advance(ctx context.Context, p engine.Principal, r engine.AdvanceRequest) (engine.AdvanceResult, error)
+	BeginCall(ctx context.Context, p engine.Principal, r engine.CallRequest) (engine.CallResult, error)
+	SettleCall(ctx context.Context, p engine.Principal, r engine.SettleRequest) (engine.SettleResult, error)
 }
 
 // Caller says on whose behalf a request is made, and which instance it belongs to.
@@ -55,6 +72,9 @@ func New(e Engine, caller Caller, gates ...Gate) (*Gates, error) {
 		if _, twice := g.of[gate.Tool]; twice || gate.Tool == "" || len(gate.States) == 0 {
 			return nil, fmt.Errorf("mcpgate: the gate of the tool %q needs a tool without another gate, and a state", gate.Tool)
 		}
+		if gate.Timeout <= 0 {
+			gate.Timeout = DefaultTimeout
+		}
 		g.of[gate.Tool] = gate
 	}
 	return g, nil
@@ -67,67 +87,9 @@ func (g *Gates) Filter(ctx context.Context, tools []mcp.Tool) []mcp.Tool {
 	at, _ := g.position(ctx) // no gate is open at none
 	return slices.DeleteFunc(slices.Clone(tools), func(t mcp.Tool) bool {
 		gate, gated := g.of[t.Name]
-		return gated && !gate.isOpen(at)
+		return gated && !slices.Contains(gate.States, at.State)
 	})
 }
-
-// Guard runs a handler if its gate is open, and performs the gate's action after it succeeded: a
-// server.ToolHandlerMiddleware.
-func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
-	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		gate, gated := g.of[req.Params.Name]
-		if !gated {
-			return next(ctx, req)
-		}
-		at, err := g.position(ctx)
-		switch {
-		case err != nil:
-			return mcp.NewToolResultError(fmt.Sprintf("UNDECIDED: whether %s may be called could not be found out: %v", gate.Tool, err)), nil
-		case !gate.isOpen(at):
-			return mcp.NewToolResultError(fmt.Sprintf("REFUSED: %s can be called in %s. %s Possible actions: %s.",
-				gate.Tool, describeStates(gate.States), at.Progress, strings.Join(at.NextActions, ", "))), nil
-		}
-		result, err := next(ctx, req)
-		if err != nil || result == nil || result.IsError || gate.Action == "" {
-			return result, err
-		}
-		if note := g.perform(ctx, gate, at, req, result); note != "" {
-			result.Content = append(result.Content, mcp.NewTextContent(note))
-		}
-		return result, nil
-	}
-}
-
-// perform returns "" where the action was approved, else what became of it.
-func (g *Gates) perform(ctx context.Context, gate Gate, at engine.Position, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
-	const done = "%s was carried out, but the action %s was not: %s. The instance is in state %s. Do not call the tool again for it."
-	ctx = context.WithoutCancel(ctx) // the tool has run: what follows is owed
-	p, _, err := g.caller(ctx)
-	if err != nil {
-		return fmt.Sprintf(done, gate.Tool, gate.Action, err, at.State)
-	}
-	data, err := gate.data(req, result)
-	if err != nil {
-		return fmt.Sprintf(done, gate.Tool, gate.Action, err, at.State)
-	}
-	r, err := g.engine.Advance(ctx, p, engine.AdvanceRequest{ID: at.ID, Action: gate.Action, Data: data})
-	switch {
-	case err != nil:
-		return fmt.Sprintf(done, gate.Tool, gate.Action, err, at.State)
-	case !r.Decision.Applied:
-		return fmt.Sprintf(done, gate.Tool, gate.Action, string(r.Decision.Outcome)+" "+strings.Join(r.Decision.Violations, " "), r.State)
-	}
-	return ""
-}
-
-func (g Gate) data(req mcp.CallToolRequest, result *mcp.CallToolResult) (json.RawMessage, error) {
-	if g.Data != nil {
-		return g.Data(req, result)
-	}
-	return json.Marshal(req.GetArguments())
-}
-
-func (g Gate) isOpen(at engine.Position) bool { return slices.Contains(g.States, at.State) }
 
 func (g *Gates) position(ctx context.Context) (engine.Position, error) {
 	p, id, err := g.caller(ctx)
@@ -135,10 +97,95 @@ func (g *Gates) position(ctx context.Context) (engine.Position, error) {
 		return engine.Position{}, err
 	}
 	status, err := g.engine.Status(ctx, p, id)
-	if err != nil {
-		return engine.Position{}, err
+	return status.Position, err
+}
+
+type callIDKey struct{}
+
+// CallID is the id of the call that a handler runs for, "" outside of one.
+func CallID(ctx context.Context) string {
+	id, _ := ctx.Value(callIDKey{}).(string)
+	return id
+}
+
+// Guard runs a handler once its call has begun, and settles the call after it: a
+// server.ToolHandlerMiddleware.
+func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
+	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		gate, gated := g.of[req.Params.Name]
+		if !gated {
+			return next(ctx, req)
+		}
+		p, id, begun, err := g.begin(ctx, gate, req)
+		switch {
+		case err != nil:
+			return mcp.NewToolResultError(fmt.Sprintf("UNDECIDED: %s was not called, for it could not be found out whether it may be: %v", gate.Tool, err)), nil
+		case begun.Answer != engine.CallGo:
+			return mcp.NewToolResultError(gate.explain(begun)), nil
+		}
+		call := begunCall{gates: g, gate: gate, principal: p, instance: id, id: begun.CallID}
+		return call.run(context.WithValue(ctx, callIDKey{}, begun.CallID), req, next)
 	}
-	return status.Position, nil
+}
+
+func (g *Gates) begin(ctx context.Context, gate Gate, req mcp.CallToolRequest) (p engine.Principal, id string, begun engine.CallResult, err error) {
+	if p, id, err = g.caller(ctx); err != nil {
+		return p, id, begun, err
+	}
+	arguments, err := encodeArguments(req)
+	if err != nil {
+		return p, id, begun, err
+	}
+	r := engine.CallRequest{
+		ID: id, Gate: gate.Tool, Tool: gate.Tool, Arguments: arguments, States: gate.States, Action: gate.Action, Success: gate.Success, Error: gate.Error,
+		Bound: gate.Bound, MaxCalls: gate.MaxCalls, Repeatable: gate.Repeatable, Timeout: gate.Timeout,
+	}
+	if gate.Action != "" {
+		r.Data = arguments
+	}
+	if meta := req.Params.Meta; meta != nil {
+		r.Key, _ = meta.AdditionalFields[metaKey].(string)
+	}
+	begun, err = g.engine.BeginCall(ctx, p, r)
+	return p, id, begun, err
+}
+
+func encodeArguments(req mcp.CallToolRequest) (json.RawMessage, error) {
+	arguments := req.GetArguments()
+	if arguments == nil {
+		arguments = map[string]any{}
+	}
+	return json.Marshal(arguments)
+}
+
+// explain says why a handler did not run, and what to do.
+func (g Gate) explain(r engine.CallResult) string {
+	switch r.Answer {
+	case engine.CallParked:
+		return fmt.Sprintf("PARKED: %s was not called: a person has to decide it first%s. Make the same call again once it is approved.", g.Tool, describeReview(r.Review))
+	case engine.CallKnown:
+		switch r.Outcome {
+		case "":
+			return fmt.Sprintf("REPEATED: %s was not called again: the same call has no result yet.", g.Tool)
+		case engine.CallUnknown:
+			return fmt.Sprintf("REPEATED: %s was not called again: whether the same call happened is not known, and a person has to say so%s.", g.Tool, describeReview(r.Review))
+		default:
+			return fmt.Sprintf("REPEATED: %s was not called again: the same call was made, and its outcome was %q.", g.Tool, r.Outcome)
+		}
+	case engine.CallRefused, engine.CallGo: // which is not asked about
+	}
+	why := fmt.Sprintf("%s can be called in %s.", g.Tool, describeStates(g.States))
+	if slices.Contains(g.States, r.State) {
+		why = fmt.Sprintf("%s was not called: %s", g.Tool, strings.Join(r.Decision.Violations, " "))
+	}
+	return fmt.Sprintf("REFUSED: %s %s Possible actions: %s.", why, r.Progress, strings.Join(r.NextActions, ", "))
+}
+
+func describeReview(r *engine.ReviewSummary) string {
+	if r == nil {
+		return ""
+	}
+	return " (review " + r.ID + ")"
 }
 
 func describeStates(states []string) string {
@@ -146,4 +193,66 @@ func describeStates(states []string) string {
 		return "the state " + states[0]
 	}
 	return "the states " + strings.Join(states, ", ")
+}
+
+// begunCall is a call that has to be settled.
+type begunCall struct {
+	gates     *Gates
+	gate      Gate
+	principal engine.Principal
+	instance  string
+	id        string
+}
+
+// run runs the handler and settles the call: as unknown where it panics, or fails because its
+// request has ended.
+func (c begunCall) run(ctx context.Context, req mcp.CallToolRequest, next server.ToolHandlerFunc) (result *mcp.CallToolResult, err error) {
+	outcome := engine.CallUnknown
+	defer func() {
+		note := c.settle(ctx, outcome, req, result)
+		if note != "" && result != nil {
+			result.Content = append(result.Content, mcp.NewTextContent(note))
+		}
+	}()
+	result, err = next(ctx, req)
+	switch {
+	case err != nil && ctx.Err() != nil:
+	case err != nil || result == nil || result.IsError:
+		outcome = engine.CallError
+	default:
+		outcome = engine.CallOK
+	}
+	return result, err
+}
+
+// settle returns what the caller has to know besides the result, "" for nothing.
+func (c begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
+	const end = " Do not call the tool again for it."
+	ctx = context.WithoutCancel(ctx) // the handler has run: what follows is owed
+	r := engine.SettleRequest{ID: c.instance, CallID: c.id, Outcome: outcome}
+	var dataErr error
+	if r.Data, dataErr = c.data(req, result); dataErr != nil {
+		r.Data = json.RawMessage("null") // with which no action is performed
+	}
+	if result != nil {
+		r.Result, _ = json.Marshal(result) // only its digest is recorded
+	}
+	settled, err := c.gates.engine.SettleCall(ctx, c.principal, r)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s was carried out, but that is not recorded: %v."+end, c.gate.Tool, err)
+	case settled.Action == "" || settled.Moved:
+		return ""
+	case dataErr != nil:
+		return fmt.Sprintf("%s was carried out, but the action %s was not: %v. The instance is in state %s."+end, c.gate.Tool, settled.Action, dataErr, settled.State)
+	}
+	return fmt.Sprintf("%s was carried out, but the action %s was not: %s %s The instance is in state %s."+end, c.gate.Tool, settled.Action,
+		settled.Decision.Outcome, strings.Join(settled.Decision.Violations, " "), settled.State)
+}
+
+func (c begunCall) data(req mcp.CallToolRequest, result *mcp.CallToolResult) (json.RawMessage, error) {
+	if c.gate.Data != nil && result != nil {
+		return c.gate.Data(req, result)
+	}
+	return encodeArguments(req)
 }

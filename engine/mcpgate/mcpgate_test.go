@@ -76,7 +76,7 @@ func Example() {
 	sys, caller, id := openRelease()
 	defer sys.Close()
 
-	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Action: "deployed"})
+	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Success: "deployed"})
 	if err != nil {
 		panic(err)
 	}
@@ -103,7 +103,7 @@ func Example() {
 
 func newApp(t *testing.T, sys *embed.System, caller mcpgate.Caller, options func(*mcpgate.Gates) []server.ServerOption) *server.MCPServer {
 	t.Helper()
-	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Action: "deployed"})
+	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Success: "deployed"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestGuard(t *testing.T) {
 		{"another tool", `{"name":"look"}`, `look has run`, "draft"},
 		{"too early", fmt.Sprintf(deploy, "production"), `REFUSED: deploy can be called in the state approved.`, "draft"},
 		{"approved, the tool fails", fmt.Sprintf(deploy, "nowhere"), `no such target`, "approved"},
-		{"approved, the action is refused", fmt.Sprintf(deploy, "staging"), `deploy was carried out, but the action deployed was not: reject`, "approved"},
+		{"approved, the action is refused", fmt.Sprintf(deploy, "staging"), `deploy was carried out, but the action deployed was not: reject \"/target\" must be`, "approved"},
 		{"approved", fmt.Sprintf(deploy, "production"), `[{"type":"text","text":"deploy has run"}]`, "live"},
 		{"too late", fmt.Sprintf(deploy, "production"), `REFUSED`, "live"},
 	} {
@@ -156,6 +156,127 @@ func TestFilter(t *testing.T) {
 	approve(sys, id)
 	if got := ask(app, "tools/list", `{}`); !strings.Contains(got, "deploy") {
 		t.Errorf("after: %s", got)
+	}
+}
+
+// guard is the middleware around a handler, with a gate of deploy.
+func guard(t *testing.T, sys *embed.System, caller mcpgate.Caller, gate mcpgate.Gate, handler server.ToolHandlerFunc) func(target, key string) (string, error) {
+	t.Helper()
+	gate.Tool, gate.States = "deploy", []string{"approved"}
+	gates, err := mcpgate.New(sys.Engine, caller, gate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(target, key string) (string, error) {
+		var req mcp.CallToolRequest
+		req.Params.Name, req.Params.Arguments = "deploy", map[string]any{"target": target}
+		if key != "" {
+			req.Params.Meta = &mcp.Meta{AdditionalFields: map[string]any{"gavel/idempotencyKey": key}}
+		}
+		result, err := gates.Guard(handler)(t.Context(), req)
+		if result == nil {
+			return "", err
+		}
+		text := ""
+		for _, c := range result.Content {
+			text += c.(mcp.TextContent).Text + " "
+		}
+		return text, err
+	}
+}
+
+// While a handler runs, the same call does not, nor one too many, and the instance stays where it is.
+func TestOneCallAtATime(t *testing.T) {
+	t.Parallel()
+	sys, caller, id := openRelease()
+	defer sys.Close()
+	approve(sys, id)
+	runs, entered, leave := 0, make(chan string), make(chan bool)
+	call := guard(t, sys, caller, mcpgate.Gate{Success: "deployed", MaxCalls: 1}, func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		runs++
+		entered <- mcpgate.CallID(ctx)
+		<-leave
+		return mcp.NewToolResultText("has run"), nil
+	})
+	first := make(chan string)
+	go func() {
+		text, _ := call("production", "k")
+		first <- text
+	}()
+	if callID := <-entered; !strings.HasPrefix(callID, "call-") {
+		t.Errorf("the handler runs for the call %q", callID)
+	}
+	if got, _ := call("production", ""); !strings.HasPrefix(got, "REPEATED: deploy was not called again: the same call has no result yet.") {
+		t.Errorf("the same call: %s", got)
+	}
+	if got, _ := call("staging", ""); strings.Contains(got, "has run") || !strings.Contains(got, "deploy may be called 1 times") {
+		t.Errorf("another call: %s", got)
+	}
+	if _, err := sys.Engine.Advance(t.Context(), ada, engine.AdvanceRequest{ID: id, Action: "deployed", Data: []byte(`{"target":"production"}`)}); engine.CodeOf(err) != engine.CodeCallOpen {
+		t.Errorf("a move meanwhile: %v", err)
+	}
+	leave <- true
+	if got := <-first; got != "has run " {
+		t.Errorf("the first call: %s", got)
+	}
+	if got, _ := call("production", "k"); !strings.HasPrefix(got, `REPEATED: deploy was not called again: the same call was made, and its outcome was "ok".`) || runs != 1 {
+		t.Errorf("the same key: %s after %d runs", got, runs)
+	}
+}
+
+// How a handler ends is how its call does.
+func TestHowCallsEnd(t *testing.T) {
+	t.Parallel()
+	crash := func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("out of memory") }
+	for name, c := range map[string]struct {
+		gate    mcpgate.Gate
+		handler server.ToolHandlerFunc
+		want    string // of the first call
+		again   string // of the same one
+		state   string
+	}{
+		"an error": {
+			mcpgate.Gate{Success: "deployed", MaxCalls: 1},
+			func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, errors.New("no") }, "", "REFUSED: deploy was not called: ", "approved",
+		},
+		"a crash":             {mcpgate.Gate{Success: "deployed"}, crash, "", "REPEATED: deploy was not called again: whether the same call happened is not known, and a person has to say so (review rev-", "approved"},
+		"a crash, repeatable": {mcpgate.Gate{Success: "deployed", Repeatable: true}, crash, "", "", "approved"},
+		"an action before it": {
+			mcpgate.Gate{Action: "deployed"},
+			func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return mcp.NewToolResultText("has run"), nil
+			}, "has run ", "REFUSED: deploy can be called in the state approved.", "live",
+		},
+		"bad data": {
+			mcpgate.Gate{Success: "deployed", Data: func(mcp.CallToolRequest, *mcp.CallToolResult) (json.RawMessage, error) {
+				return nil, errors.New("no data")
+			}},
+			func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return mcp.NewToolResultText("has run"), nil
+			},
+			"has run deploy was carried out, but the action deployed was not: no data. The instance is in state approved. Do not call the tool again for it. ", "has run", "approved",
+		},
+	} {
+		sys, caller, id := openRelease()
+		approve(sys, id)
+		call := guard(t, sys, caller, c.gate, c.handler)
+		safely := func() (got string) {
+			defer func() { _ = recover() }() // mcp-go has a middleware for that
+			got, _ = call("production", "")
+			return got
+		}
+		if got := safely(); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+		if got := safely(); !strings.HasPrefix(got, c.again) || c.again == "" && got != "" {
+			t.Errorf("%s, again: %s", name, got)
+		}
+		if s, err := sys.Engine.Status(t.Context(), ada, id); err != nil || s.State != c.state {
+			t.Errorf("%s: in state %s, %v", name, s.State, err)
+		}
+		if err := sys.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
