@@ -334,3 +334,12 @@ func TestGatedQuestion(t *testing.T) {
 		t.Errorf("a state that comes again: %v", err)
 	}
 }
+
+// Of a server that is pinned on first use nobody knows whether the name in a gate is right.
+func TestGatesWarn(t *testing.T) {
+	m := openGated(t, &fakeEngine{}, ", pinning: first-use", "- {tool: a__ehco, workflow: release, states: [ready]}")
+	const want = `whether the upstream "a" has the tool "a__ehco", which has a gate, is not known before its first session: a slip of the pen leaves the tool without one`
+	if got := m.Warnings(); !slices.Contains(got, want) {
+		t.Errorf("warned of %q", got)
+	}
+}

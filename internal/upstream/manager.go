@@ -197,7 +197,20 @@ func (m *Manager) Warnings() []string {
 			out = append(out, fmt.Sprintf("the upstream %q has no rule in \"allow\", so nobody may use it", name))
 		}
 	}
+	for _, g := range m.gates() {
+		if s := m.servers[g.Upstream()]; s.Pinning == PinningFirstUse {
+			out = append(out, fmt.Sprintf("whether the upstream %q has the tool %q, which has a gate, is not known before its first session: a slip of the pen leaves the tool without one", s.name, g.Tool))
+		}
+	}
 	return out
+}
+
+// gates are those in force.
+func (m *Manager) gates() []gate.Gate {
+	if m == nil {
+		return nil
+	}
+	return m.opts.Gates.Gates
 }
 
 // List returns what a principal may use of a kind, sorted by upstream and name, without the gated
