@@ -372,6 +372,9 @@ func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallRes
 	if !c.gate.Allows(r.Position) {
 		return c.refuse(CodeGateClosed, where)
 	}
+	if r.Decision.Code == workflow.CodeCallLimit || r.Decision.Code == workflow.CodeCallUnknown { // whatever its arguments
+		where.Tools = slices.DeleteFunc(where.Tools, func(tool string) bool { return tool == c.gate.Tool })
+	}
 	where.Message = fmt.Sprintf("%s was not called: %s", c.gate.Tool, cmp.Or(strings.Join(r.Decision.Violations, " "), r.Decision.Reasoning))
 	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Mend what is wrong with the call, or go on with what is possible.")
 	return c.refuse(CodeCallRefused, where)

@@ -230,6 +230,7 @@ func TestNothingIsSent(t *testing.T) {
 		"a requestState of one's own": {tool: "question", params: `{"arguments":{"workflowId":"wf-1"},"requestState":"eyJ4Ijox"}`, code: upstream.CodeInvalid, want: "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory. Ask again without it."},
 		"another state":               {tool: "noise", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused}}, begun: 1, code: upstream.CodeGateClosed, want: `a__noise can be called in the state "later", and the workflow release (wf-1) is in "ready". From here no action leads there: cancel it and begin another one, or ask an operator.`},
 		"judged":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Decision: engine.Decision{Violations: []string{"/text is not the approved one."}, Suggestions: []string{"Send it."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: /text is not the approved one. Send it."},
+		"used up":                     {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Position: engine.Position{State: "ready"}, Decision: engine.Decision{Code: workflow.CodeCallLimit, Violations: []string{"It was called."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: It was called. Mend what is wrong with the call, or go on with what is possible."},
 		"parked":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallParked, Review: &engine.ReviewSummary{}}}, begun: 1, code: upstream.CodeCallParked, want: "a__fails was not called: a person has to decide it first. Make the same call again once the review is approved; workflow.status shows it."},
 		"known":                       {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallKnown}}, begun: 1, code: upstream.CodeCallRepeated, want: "a__fails was not called again: the same call has not been answered yet. Wait for its answer; workflow.status shows until when."},
 		"known to end":                {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallKnown, Outcome: engine.CallUnknown}}, begun: 1, code: upstream.CodeCallRepeated, want: "a__fails was not called again: of the same call nobody knows whether it happened. A person has to say so first; workflow.status shows the review."},
@@ -243,6 +244,11 @@ func TestNothingIsSent(t *testing.T) {
 			wantCode(t, err, c.code, false)
 			if failed, ok := errors.AsType[*upstream.Error](err); ok && failed.Message+" "+failed.Hint != c.want {
 				t.Errorf("got  %s %s\nwant %s", failed.Message, failed.Hint, c.want)
+			}
+			if name == "judged" || name == "used up" {
+				if failed, _ := errors.AsType[*upstream.Error](err); slices.Contains(failed.Standing.NextTools, "a__fails") != (name == "judged") {
+					t.Errorf("possible now: %q", failed.Standing.NextTools)
+				}
 			}
 			if n := sent(t, m); n != "0" || len(e.begun) != c.begun || len(e.settles) != 0 {
 				t.Errorf("sent %s, begun %d, settled %d", n, len(e.begun), len(e.settles))

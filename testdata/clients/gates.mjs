@@ -97,7 +97,8 @@ assert.equal(existsSync(other), false);
 await refused(bob, write, 'unknown_instance');
 await allowed(ann, write);
 await allowed(ann, { ...write, content: 'two' });
-await refused(ann, { ...write, content: 'three' }, 'call_refused');
+const usedUp = await refused(ann, { ...write, content: 'three' }, 'call_refused');
+assert.equal(usedUp.workflow.nextTools, undefined);
 assert.equal(readFileSync(planned, 'utf8'), 'two');
 console.log('ok   allowed for the approved path only, maxCalls times');
 
