@@ -37,6 +37,7 @@ func TestRealModelFromItsCassettes(t *testing.T) {
 	}{
 		{llm.RungJSONSchema, []string{filepath.Join(folder, "cases.jsonl"), "--split", "test"}},
 		{llm.RungTool, []string{filepath.Join(folder, "cases.jsonl")}},
+		{llm.RungJSONObject, []string{filepath.Join(folder, "few.jsonl")}},
 		{llm.RungPrompt, []string{filepath.Join(folder, "few.jsonl")}},
 	} {
 		rung, file := form.rung, filepath.Join(results, string(form.rung)+".json")

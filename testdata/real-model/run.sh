@@ -113,7 +113,7 @@ record() {
   local form
   serve_model
   judge tool --mode record --cassette "$here/tool.cassette" "$here/cases.jsonl"
-  judge json_object --mode record --cassette "$here/json_object.cassette" "$here/cases.jsonl"
+  judge json_object --mode record --cassette "$here/json_object.cassette" "$here/few.jsonl"
   judge prompt --mode record --cassette "$here/prompt.cassette" "$here/few.jsonl"
   if [ -n "${LLAMA_SERVER:-}" ]; then
     serve_llama
