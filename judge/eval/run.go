@@ -166,7 +166,8 @@ func (r Runner) judgeOnce(ctx context.Context, blind Case, repeat int, question 
 		} else {
 			result = ResultOf(blind.ID, repeat, v)
 		}
-		result.Took, result.Asked = document.Milliseconds(time.Since(began)), asked.all
+		// Rounded as in files: a report that is rendered again says the same.
+		result.Took, result.Asked = document.Milliseconds(time.Since(began).Round(time.Microsecond)), asked.all
 		p.spend(result)
 		wait := retryAfter(v, err)
 		if try == 0 || result.Failure == "" || wait > 0 {
