@@ -6,6 +6,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -42,7 +43,11 @@ func OpenFetcher(file string, cfg FetcherConfig) (*Fetcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := declared.CheckUpstreams(servers, pins); err != nil {
+		gates, err := gate.ParseConfig(f.Section(config.SectionGates))
+		if err != nil {
+			return nil, err
+		}
+		if err := declared.CheckUpstreams(servers, pins, hasGate(gates)); err != nil {
 			return nil, err
 		}
 		opts.Upstreams = func() (*upstream.Manager, error) { return cfg.Gateway.current(), nil }

@@ -73,12 +73,12 @@ func (g *Gateway) Load(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := sources.CheckUpstreams(declared, pins); err != nil {
-		return err
-	}
 	opts := g.opts
 	opts.Pins = pins
 	if opts.Gates, err = gate.ParseConfig(f.Section(config.SectionGates)); err != nil {
+		return err
+	}
+	if err := sources.CheckUpstreams(declared, pins, hasGate(opts.Gates)); err != nil {
 		return err
 	}
 	if e := g.engine.Load(); e != nil {
@@ -117,6 +117,10 @@ func (g *Gateway) keepStates(key []byte) {
 	if g != nil {
 		g.opts.Sealer.SetKey(record.DeriveKey(key, "gavel/upstream-state/v1"))
 	}
+}
+
+func hasGate(gates gate.Config) func(tool string) bool {
+	return func(tool string) bool { return gates.Of(tool) != nil }
 }
 
 // readUpstreams reads what a configuration file declares, and the pins next to it.

@@ -21,12 +21,14 @@ func (c Config) UsesUpstreams() bool {
 }
 
 // CheckUpstreams finds tools of sources that no call could reach, or reach with the declared
-// arguments, by what is declared and pinned. The error is document.Errors, one issue for each.
-func (c Config) CheckUpstreams(declared upstream.Config, pins *upstream.Pins) error {
+// arguments, by what is declared and pinned. hasGate says of the name of a tool for clients whether
+// it has a gate: its calls move a workflow, and a fetch must not. The error is document.Errors, one
+// issue for each.
+func (c Config) CheckUpstreams(declared upstream.Config, pins *upstream.Pins, hasGate func(tool string) bool) error {
 	var faults document.Errors
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		if s := c.Sources[name]; s.Upstream != nil {
-			checkTool(s, declared, pins, func(pointer, format string, args ...any) {
+			checkTool(s, declared, pins, hasGate, func(pointer, format string, args ...any) {
 				faults = append(faults, c.issue(name, pointer, format, args...))
 			})
 		}
@@ -37,7 +39,7 @@ func (c Config) CheckUpstreams(declared upstream.Config, pins *upstream.Pins) er
 	return nil
 }
 
-func checkTool(s Source, declared upstream.Config, pins *upstream.Pins, fail func(pointer, format string, args ...any)) {
+func checkTool(s Source, declared upstream.Config, pins *upstream.Pins, hasGate func(string) bool, fail func(pointer, format string, args ...any)) {
 	t := s.Upstream
 	server, ok := declared.Servers[t.Server]
 	if !ok {
@@ -59,6 +61,10 @@ func checkTool(s Source, declared upstream.Config, pins *upstream.Pins, fail fun
 		item, ok := tools[t.Name]
 		if !ok {
 			fail("/upstream/tool", "the server %q has no pinned tool %q%s", t.Server, t.Name, didYouMean(t.Name, slices.Collect(maps.Keys(tools))))
+			return
+		}
+		if hasGate(item.Public) {
+			fail("/upstream/tool", "the tool %q has a gate, so that each call moves a workflow; evidence comes from tools without one", t.Name)
 			return
 		}
 		checkToolArguments(s, document.Known(item.Raw).Get("inputSchema"), fail)

@@ -68,7 +68,7 @@ func callFailure(ctx context.Context, err error) (judge.FetchResult, error) {
 	case e.Code == upstream.CodeUnknown:
 		return failedFetch(judge.FailureRefused, "the tool is not there, or not allowed to whoever asked for the move"), nil
 	case failure == judge.FailureArgument: // the message has names of keys
-		return failedFetch(failure, "the server could read the arguments in two ways, or they are too long"), nil
+		return failedFetch(failure, "the server cannot be asked with these arguments: they can be read in two ways, or are too long"), nil
 	case !known:
 		failure = judge.FailureRefused
 	}

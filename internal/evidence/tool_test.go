@@ -252,6 +252,7 @@ func TestCheckUpstreams(t *testing.T) {
 		"get_issue": `{"properties":{"number":{},"repo":{}},"required":["number"]}`,
 		"search":    `{"properties":{"query":{}},"additionalProperties":false}`,
 		"hidden":    `{}`,
+		"set_state": `{}`,
 	} {
 		raw := fmt.Sprintf(`{"name":%q,"inputSchema":%s}`, name, schema)
 		items = append(items, upstream.Item{Upstream: "tracker", Kind: upstream.KindTool, Name: name, Public: "tracker__" + name, Raw: json.RawMessage(raw)})
@@ -266,12 +267,13 @@ func TestCheckUpstreams(t *testing.T) {
 		{`{upstream: {server: traker, tool: get_issue}}`, `conf/gavel.yaml:4:29: /evidence/sources/it/upstream/server: the section upstreams declares no server "traker"; did you mean "tracker"?`},
 		{`{upstream: {server: tracker, tool: get_isue}, arguments: {number: {}}}`, `/upstream/tool: the server "tracker" has no pinned tool "get_isue"; did you mean "get_issue"?`},
 		{`{upstream: {server: tracker, tool: hidden}}`, `/upstream/tool: no rule of "tracker" allows the tool "hidden"`},
+		{`{upstream: {server: tracker, tool: set_state}}`, `/upstream/tool: the tool "set_state" has a gate`},
 		{`{upstream: {server: new, tool: x}}`, `/upstream/server: nothing of the server "new" is pinned; run gavel upstream pin new`},
 		{`{upstream: {server: tracker, tool: get_issue}}`, `the tool "get_issue" needs the arguments number`},
 		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}, repos: {}}}`, `/arguments/repos: the tool "get_issue" has no argument "repos"; did you mean "repo"?`},
 		{`{upstream: {server: tracker, tool: search}, arguments: {page: {}}}`, `/arguments/page: the tool "search" has no argument "page"`},
 	} {
-		doc, err := document.Parse("conf/gavel.yaml", []byte(`upstreams: { tracker: {command: [x], allow: [{tools: ["get*", search]}]}, new: {command: [x], allow: [{tools: ["*"]}]}, fresh: {command: [x], pinning: first-use, allow: [{tools: ["*"]}]} }
+		doc, err := document.Parse("conf/gavel.yaml", []byte(`upstreams: { tracker: {command: [x], allow: [{tools: ["get*", search, set_state]}]}, new: {command: [x], allow: [{tools: ["*"]}]}, fresh: {command: [x], pinning: first-use, allow: [{tools: ["*"]}]} }
 evidence:
   sources:
     it: `+c.source+"\n"), document.Limits{})
@@ -286,7 +288,7 @@ evidence:
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = cfg.CheckUpstreams(declared, pins)
+		err = cfg.CheckUpstreams(declared, pins, func(tool string) bool { return tool == "tracker__set_state" })
 		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) && err != nil {
 			t.Errorf("%s: %s, want %s", c.source, got, c.want)
 		}
