@@ -64,6 +64,21 @@ func fake(t testing.TB, mode, more string) string {
 	return fmt.Sprintf("{command: [%q], set: {%s: %q, GORACE: atexit_sleep_ms=0}, allow: [{tools: ['*']}]%s}\n", self, serverMode, mode, more)
 }
 
+// openFake opens fake servers by name.
+func openFake(t testing.TB, opts upstream.Options, servers ...[3]string) *upstream.Manager {
+	t.Helper()
+	var text string
+	var names []string
+	for _, s := range servers {
+		text += "  " + s[0] + ": " + fake(t, s[1], s[2])
+		names = append(names, s[0])
+	}
+	if opts.Pins == nil {
+		opts.Pins = fakePins(t, names...)
+	}
+	return open(t, text, opts)
+}
+
 // serve is a server on stdio: "well" or what is wrong with it.
 func serve(mode string) int {
 	mode, file, _ := strings.Cut(mode, "=")

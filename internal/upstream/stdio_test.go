@@ -21,21 +21,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// openFake opens fake servers by name.
-func openFake(t testing.TB, opts upstream.Options, servers ...[3]string) *upstream.Manager {
-	t.Helper()
-	var text string
-	var names []string
-	for _, s := range servers {
-		text += "  " + s[0] + ": " + fake(t, s[1], s[2])
-		names = append(names, s[0])
-	}
-	if opts.Pins == nil {
-		opts.Pins = fakePins(t, names...)
-	}
-	return open(t, text, opts)
-}
-
 // What a server answers reaches the caller byte for byte, whatever else it writes; what the caller
 // sends reaches the server so too.
 func TestCallIsFaithful(t *testing.T) {
