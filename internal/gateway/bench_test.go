@@ -176,32 +176,37 @@ func measure(b *testing.B, call func(int)) float64 {
 	return p50
 }
 
+// measureDirect measures a call of a server over stdio.
+func measureDirect(b *testing.B) float64 {
+	b.Helper()
+	server := exec.CommandContext(b.Context(), os.Args[0])
+	server.Env = append(os.Environ(), toolsVariable+"=10")
+	in, err := server.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := server.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		b.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	p50 := measure(b, func(n int) {
+		_, _ = fmt.Fprintf(in, benchCall+"\n", n, "tool1")
+		_, _ = lines.ReadSlice('\n')
+	})
+	_ = in.Close()
+	_ = server.Wait()
+	return p50
+}
+
 // BenchmarkGateway calls one tool of a server over stdio: directly, and through the gateway over
 // stdio. The difference of the medians is what the gateway adds.
 func BenchmarkGateway(b *testing.B) {
 	var direct float64
-	b.Run("direct", func(b *testing.B) {
-		server := exec.CommandContext(b.Context(), os.Args[0])
-		server.Env = append(os.Environ(), toolsVariable+"=10")
-		in, err := server.StdinPipe()
-		if err != nil {
-			b.Fatal(err)
-		}
-		out, err := server.StdoutPipe()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := server.Start(); err != nil {
-			b.Fatal(err)
-		}
-		lines := bufio.NewReader(out)
-		direct = measure(b, func(n int) {
-			_, _ = fmt.Fprintf(in, benchCall+"\n", n, "tool1")
-			_, _ = lines.ReadSlice('\n')
-		})
-		_ = in.Close()
-		_ = server.Wait()
-	})
+	b.Run("direct", func(b *testing.B) { direct = measureDirect(b) })
 	b.Run("proxied", func(b *testing.B) {
 		send, next := serve(b, newGateway(openDoor(b, 1, 10)))
 		p50 := measure(b, func(n int) {
