@@ -146,25 +146,25 @@ func (t *Tools) inForce() (Config, []Tool) {
 func (t *Tools) replace(ctx context.Context, cfg Config, tools []Tool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed := slices.Concat(withoutTools(t.tools, tools), withoutTools(tools, t.tools))
+	changed := slices.Concat(subtractTools(t.tools, tools), subtractTools(tools, t.tools))
 	t.cfg, t.tools = cfg, tools
 	for p, announce := range t.waiting {
-		if len(t.visible(ctx, p, changed)) > 0 {
+		if len(t.keepVisible(ctx, p, changed)) > 0 {
 			close(announce)
 			delete(t.waiting, p)
 		}
 	}
 }
 
-// withoutTools are the tools that are not the same among others.
-func withoutTools(tools, others []Tool) []Tool {
+// subtractTools returns the tools that are not the same among others.
+func subtractTools(tools, others []Tool) []Tool {
 	return slices.DeleteFunc(slices.Clone(tools), func(tool Tool) bool {
 		return slices.ContainsFunc(others, func(other Tool) bool { return reflect.DeepEqual(tool, other) })
 	})
 }
 
-// visible are the tools of workflows that a principal may start.
-func (t *Tools) visible(ctx context.Context, p engine.Principal, tools []Tool) []Tool {
+// keepVisible returns the tools of workflows that a principal may start.
+func (t *Tools) keepVisible(ctx context.Context, p engine.Principal, tools []Tool) []Tool {
 	return slices.DeleteFunc(slices.Clone(tools), func(tool Tool) bool {
 		_, _, err := t.engine.LoadDefinition(ctx, p, engine.RightStart, tool.Workflow, 0)
 		return err != nil
@@ -175,7 +175,7 @@ func (t *Tools) visible(ctx context.Context, p engine.Principal, tools []Tool) [
 func (t *Tools) List(ctx context.Context, p engine.Principal) []Tool {
 	t.refresh(ctx)
 	_, tools := t.inForce()
-	return t.visible(ctx, p, tools)
+	return t.keepVisible(ctx, p, tools)
 }
 
 // Find returns a tool that a principal may call.
@@ -183,7 +183,7 @@ func (t *Tools) Find(ctx context.Context, p engine.Principal, name string) (Tool
 	t.refresh(ctx)
 	_, tools := t.inForce()
 	i := slices.IndexFunc(tools, func(tool Tool) bool { return tool.Name == name })
-	if i < 0 || len(t.visible(ctx, p, tools[i:i+1])) == 0 {
+	if i < 0 || len(t.keepVisible(ctx, p, tools[i:i+1])) == 0 {
 		return Tool{}, false
 	}
 	return tools[i], true

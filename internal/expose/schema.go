@@ -20,9 +20,9 @@ func inputSchema(d *workflow.Definition) json.RawMessage {
 	required := topLevelFields(d.StartFields(), of.Get("required"))
 	b := document.NewBuilder(of)
 	b.Begin(document.Object)
-	b.Name(text("type"))
+	b.Name(quoteText("type"))
 	b.String("object")
-	b.Name(text("properties"))
+	b.Name(quoteText("properties"))
 	writeProperties(b, of.Get("properties"), required)
 	for name, value := range of.Members() {
 		if !name.Is("type") && !name.Is("properties") && !name.Is("required") {
@@ -31,7 +31,7 @@ func inputSchema(d *workflow.Definition) json.RawMessage {
 		}
 	}
 	if len(required) > 0 {
-		b.Name(text("required"))
+		b.Name(quoteText("required"))
 		b.Begin(document.Array)
 		for _, field := range required {
 			b.String(field)
@@ -62,11 +62,11 @@ func writeProperties(b *document.Builder, declared document.JSON, required []str
 	}
 	for _, field := range required {
 		if declared.Get(field).Kind() == 0 {
-			b.Name(text(field))
+			b.Name(quoteText(field))
 			b.Copy(document.Known([]byte(`{"description":"Required by the workflow."}`)))
 		}
 	}
 	b.End()
 }
 
-func text(s string) document.JSON { return document.Known(document.AppendQuote(nil, s)) }
+func quoteText(s string) document.JSON { return document.Known(document.AppendQuote(nil, s)) }

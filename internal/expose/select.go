@@ -40,7 +40,7 @@ func (c Config) Select(definitions []*workflow.Definition) (tools []Tool, bad, m
 		if !ok {
 			continue
 		}
-		t := Tool{Name: toolName(d.Name), Workflow: d.Name, Description: describe(d), InputSchema: inputSchema(d), Mode: mode, Wait: c.Wait}
+		t := Tool{Name: toolName(d.Name), Workflow: d.Name, Description: describeWorkflow(d), InputSchema: inputSchema(d), Mode: mode, Wait: c.Wait}
 		named[t.Name] = append(named[t.Name], t)
 	}
 	own := ownNames()
@@ -116,8 +116,8 @@ const (
 	maxStates      = 30
 )
 
-// describe is what a definition says of itself, and its states in the order of the document.
-func describe(d *workflow.Definition) string {
+// describeWorkflow is what a definition says of itself, and its states in the order of the document.
+func describeWorkflow(d *workflow.Definition) string {
 	var parts []string
 	for _, text := range []string{d.Description, d.Comment} {
 		if text = strings.TrimSpace(text); text != "" && !slices.Contains(parts, text) {
