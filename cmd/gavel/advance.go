@@ -53,6 +53,7 @@ func (f *judgingFlags) open(ctx context.Context, con *console, create bool) (ope
 type startCmd struct {
 	Workflow string `arg:"" name:"workflow" help:"The workflow's name."`
 	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
+	Subject  string `name:"subject" placeholder:"TEXT" help:"What the instance is about; only one may be until it ends well."`
 	Key      string `name:"idempotency-key" placeholder:"KEY" help:"The same call with the same key is answered and not repeated."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	judgingFlags
@@ -81,7 +82,7 @@ func (c *startCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	r, err := operation.Start.Do(ctx, g, engine.StartRequest{Type: c.Workflow, Context: start, Key: c.Key})
+	r, err := operation.Start.Do(ctx, g, engine.StartRequest{Type: c.Workflow, Context: start, Key: c.Key, Subject: c.Subject})
 	if err != nil {
 		return engineFailure(err)
 	}

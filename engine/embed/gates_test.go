@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func (o *ops) effects() string {
 func (o *ops) serve(t *testing.T) string {
 	t.Helper()
 	s := server.NewMCPServer("ops", "1", server.WithToolCapabilities(true))
-	for _, name := range []string{"authenticate", "validate", "deploy", "reset", "write"} {
+	for _, name := range []string{"authenticate", "validate", "deploy", "reset", "write", "publish", "correct"} {
 		s.AddTool(mcp.NewTool(name, mcp.WithString("path"), mcp.WithBoolean("fail")), func(_ context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -65,6 +66,8 @@ gates:
   - {tool: ops__deploy, workflow: release, states: validated, action: deploy, success: deployed, error: failed}
   - {tool: ops__reset, workflow: release, states: error, success: reset}
   - {tool: ops__write, workflow: change, states: approved, bind: {/path: /path}, maxCalls: 2, list: legal}
+  - {tool: ops__publish, workflow: publication, states: open, subject: "{{arguments.path}}", start: true, maxCalls: 1, list: legal}
+  - {tool: ops__correct, workflow: publication, states: open, subject: "{{arguments.path}}", success: finish}
 `
 
 const releaseFlow = `
@@ -89,6 +92,14 @@ states:
   finished: {final: true}
 `
 
+const publicationFlow = `
+name: publication
+initialState: open
+states:
+  open: {transitions: {finish: published}}
+  published: {final: true, outcome: success}
+`
+
 // gated is a system with a gateway before ops.
 type gated struct {
 	*embed.System
@@ -101,7 +112,7 @@ func openGated(t *testing.T) *gated {
 	t.Helper()
 	g := &gated{t: t}
 	dir := t.TempDir()
-	files := map[string]string{"gavel.yaml": strings.Replace(gatesFile, "%URL%", g.ops.serve(t), 1), "release.yaml": releaseFlow, "change.yaml": changeFlow}
+	files := map[string]string{"gavel.yaml": strings.Replace(gatesFile, "%URL%", g.ops.serve(t), 1), "release.yaml": releaseFlow, "change.yaml": changeFlow, "publication.yaml": publicationFlow}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -111,7 +122,7 @@ func openGated(t *testing.T) *gated {
 	if g.gateway, err = embed.OpenGateway(filepath.Join(dir, "gavel.yaml"), embed.GatewayConfig{Version: "1"}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := embed.Config{Gateway: g.gateway, Definitions: []string{filepath.Join(dir, "release.yaml"), filepath.Join(dir, "change.yaml")}}
+	cfg := embed.Config{Gateway: g.gateway, Definitions: []string{filepath.Join(dir, "release.yaml"), filepath.Join(dir, "change.yaml"), filepath.Join(dir, "publication.yaml")}}
 	cfg.Configure = func(c *engine.Config) { c.FeedPoll = 10 * time.Millisecond }
 	if g.System, err = embed.Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
@@ -157,7 +168,12 @@ func (g *gated) advance(p engine.Principal, id, action, data string) error {
 // call returns the code and the hint of what was refused, or the state after the call.
 func (g *gated) call(p engine.Principal, tool, id, more string) string {
 	g.t.Helper()
-	params := `{"arguments":{"workflowId":"` + id + `"` + more + `}}`
+	return g.callWith(p, tool, `{"workflowId":"`+id+`"`+more+`}`)
+}
+
+func (g *gated) callWith(p engine.Principal, tool, arguments string) string {
+	g.t.Helper()
+	params := `{"arguments":` + arguments + `}`
 	r, err := g.gateway.Ask(g.t.Context(), p, mcpwire.Request{Method: "tools/call", Kind: mcpwire.Tool, Name: tool, Params: json.RawMessage(params)})
 	if err != nil {
 		g.t.Fatal(err)
@@ -257,6 +273,62 @@ func TestGatesOfAChange(t *testing.T) {
 		t.Error(got)
 	}
 	if got := g.ops.effects(); got != "write write" {
+		t.Errorf("done: %s", got)
+	}
+}
+
+// Of what a call is about one workflow lives, which the first call begins. Cancelling it gives no
+// second allowance; an operator and a good end do.
+func TestGatesFindTheirWorkflow(t *testing.T) {
+	t.Parallel()
+	g := openGated(t)
+	const a, b = `{"path":"a.txt"}`, `{"path":"b.txt"}`
+	call := func(p engine.Principal, tool, arguments, want string) {
+		t.Helper()
+		if got := g.callWith(p, tool, arguments); !strings.HasPrefix(got, want) {
+			t.Errorf("%s calls %s with %s: %s, want %s", p.ID, tool, arguments, got, want)
+		}
+	}
+	find := func() string {
+		t.Helper()
+		at, err := g.Engine.FindSubject(t.Context(), ann, "publication", "a.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at.ID
+	}
+	if !slices.Contains(g.tools(ann), "ops__publish") {
+		t.Error("a tool that begins its workflow is not listed")
+	}
+	call(ann, "ops__correct", a, `gate_closed: Begin it first with workflow.start: type "publication", subject "a.txt".`)
+	call(ann, "ops__publish", `{}`, "invalid_argument: The arguments must say which publication the call belongs to")
+	var all sync.WaitGroup
+	for i := range 4 { // of which one is the first
+		all.Go(func() { g.callWith(ann, "ops__publish", `{"path":"a.txt","n":`+strconv.Itoa(i)+`}`) })
+	}
+	all.Wait()
+	if r, err := g.Engine.Instances(t.Context(), ann, engine.InstancesRequest{Workflow: "publication"}); err != nil || r.Count != 1 || g.ops.effects() != "publish" {
+		t.Errorf("%d workflows, done: %s, %v", r.Count, g.ops.effects(), err)
+	}
+	call(ann, "ops__publish", a, "call_refused")
+	call(bob, "ops__publish", a, `forbidden: The instance of "publication" that is about "a.txt" belongs to another principal.`)
+	call(bob, "ops__publish", b, "open")
+	first := find()
+	if _, err := g.Engine.Cancel(t.Context(), ann, engine.CancelRequest{ID: first}); err != nil {
+		t.Fatal(err)
+	}
+	call(ann, "ops__publish", a, "gate_closed: Ask an operator to release it, if it has to be done again.")
+	if _, err := g.Engine.ReleaseSubject(t.Context(), embed.Operator, engine.ReleaseRequest{ID: first, Reason: "Looked at."}); err != nil {
+		t.Fatal(err)
+	}
+	call(ann, "ops__publish", a, "open")
+	call(ann, "ops__publish", a, "call_refused")
+	if second := find(); second == first {
+		t.Error("a released workflow was found")
+	}
+	call(ann, "ops__correct", a, "published")
+	call(ann, "ops__publish", a, "open")
+	if got := g.ops.effects(); got != "publish publish publish correct publish" {
 		t.Errorf("done: %s", got)
 	}
 }

@@ -24,6 +24,9 @@ func (c Config) Check(definitions map[string]*workflow.Definition, all bool) err
 			continue
 		}
 		faults = append(faults, g.check(d)...)
+		if g.Start && !slices.Contains(g.States, d.InitialState) {
+			faults = append(faults, g.issue("start", "the workflow %s begins in %q, in which %s cannot be called; let the gate of a tool that can be start it", d.Name, d.InitialState, g.Tool))
+		}
 	}
 	if len(faults) == 0 {
 		return nil
@@ -132,16 +135,12 @@ func (c Config) CheckTools(servers []string, tools func(server string) (definiti
 			faults = append(faults, g.issue("tool", "there is no upstream %q%s", server, suggest(server, servers)))
 			continue
 		}
-		if g.Subject != nil { // the engine cannot find one yet
-			faults = append(faults, g.issue("subject", "a workflow cannot be found by its subject yet; leave it out, and a call names its workflow in the argument %s", Handle))
-			continue
-		}
 		definitions, known := tools(server)
 		tool, found := definitions[g.Tool]
 		switch {
 		case known && !found:
 			faults = append(faults, g.issue("tool", "the upstream %q has no pinned tool %q%s", server, g.Tool, suggest(g.Tool, sortedKeys(definitions))))
-		default:
+		case g.Subject == nil:
 			for name := range tool.Get("inputSchema").Get("properties").Members() {
 				if strings.EqualFold(name.Text(), Handle) {
 					faults = append(faults, g.issue("tool", "the tool has an argument %q of its own, which is how a call names its workflow, so it cannot have a gate", name.Text()))

@@ -92,6 +92,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"one subject for all", "gates: [{" + fine + ", subject: all}]", `/gates/0/subject: the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}`},
 		{"data for nothing", "gates: [{" + fine + ", data: {}}]", `/gates/0/data: data is what "action" is performed with, and there is no action`},
 		{"a result for nothing", "gates: [{" + fine + ", result: {}}]", `/gates/0/result: result is what "success" and "error" are performed with, and there is neither`},
+		{"start elsewhere", "gates: [{" + fine + ", subject: '{{arguments.x}}', start: true}]", `/gates/0/start: the workflow release begins in "idle", in which ops__deploy cannot be called; let the gate of a tool that can be start it`},
 		{"start without subject", "gates: [{" + fine + ", start: true}]", `/gates/0/start: start needs "subject": only by it a call finds the workflow that an earlier one began`},
 		{"a way of listing", "gates: [{" + fine + ", list: never}]", `/gates/0/list: "list" must be one of "always", "legal"`},
 	} {
@@ -123,10 +124,10 @@ func TestTools(t *testing.T) {
 	pinned := map[string]document.JSON{"ops__deploy": document.Known([]byte(`{"inputSchema":{"properties":{"WorkflowID":{}}}}`))}
 	tools := func(server string) (map[string]document.JSON, bool) { return pinned, server == "ops" }
 	for _, c := range []struct{ gate, want string }{
-		{"{tool: new__deploy, workflow: w, states: s, subject: '{{arguments.a}}'}", "a workflow cannot be found by its subject yet; leave it out, and a call names its workflow in the argument workflowId"},
 		{"{tool: new__deploy, workflow: w, states: s}", ""},
 		{"{tool: op__deploy, workflow: w, states: s}", `there is no upstream "op"; did you mean "ops"?`},
 		{"{tool: ops__deplo, workflow: w, states: s}", `the upstream "ops" has no pinned tool "ops__deplo"; did you mean "ops__deploy"?`},
+		{"{tool: ops__deploy, workflow: w, states: s, subject: '{{arguments.a}}'}", ""},
 		{"{tool: ops__deploy, workflow: w, states: s}", `the tool has an argument "WorkflowID" of its own, which is how a call names its workflow, so it cannot have a gate`},
 	} {
 		err := mustParse(t, "gates: ["+c.gate+"]").CheckTools([]string{"new", "ops"}, tools)

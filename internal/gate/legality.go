@@ -161,10 +161,14 @@ func follow(d *workflow.Definition, states []string, action string) (out []strin
 // Describe is what the description of the gate's tool says of the gate.
 func (g Gate) Describe() string {
 	text := fmt.Sprintf("Can be called in the %s %s of the workflow %s.", plural(g.States, "state", "states"), quoteList(g.States), g.Workflow)
-	if g.Subject == nil {
-		text += fmt.Sprintf(" %s says which one: the id that workflow.start returned.", Handle)
+	switch {
+	case g.Subject == nil:
+		return text + fmt.Sprintf(" %s says which one: the id that workflow.start returned.", Handle)
+	case g.Start:
+		return text + fmt.Sprintf(" Which one follows from %s; the first call begins it.", g.Subject.names())
+	default:
+		return text + fmt.Sprintf(" Which one follows from %s; workflow.start begins it.", g.Subject.names())
 	}
-	return text
 }
 
 // DescribeHandle is what the schema of the tool says of the handle.

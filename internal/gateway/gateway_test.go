@@ -385,8 +385,17 @@ func FuzzResults(f *testing.F) {
 func TestGatedTools(t *testing.T) {
 	t.Parallel()
 	handle := gate.Gate{Tool: "files__a", Workflow: "release", States: []string{"ready", "late"}}
-	subject := handle
-	subject.Subject = &gate.Template{}
+	root, err := document.Parse("gates.yaml", []byte(`[{tool: files__a, workflow: release, states: [ready, late], subject: "{{arguments.repo}} {{arguments.n}}"}]`), document.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	about, err := gate.ParseConfig(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := about.Gates[0]
+	starting := subject
+	starting.Start = true
 	const note = `Can be called in the states \"ready\" or \"late\" of the workflow release.`
 	const property = `"workflowId":{"type":"string","description":"The id of the workflow release that the call belongs to, as workflow.start returned it."}`
 	for _, c := range []struct {
@@ -401,7 +410,8 @@ func TestGatedTools(t *testing.T) {
 			`{"name":"a"}`,
 			`{"inputSchema":{"required":["workflowId"],"properties":{` + property + `},"type":"object"},"description":"` + note + ` workflowId says which one: the id that workflow.start returned.","name":"files__a"}`, handle,
 		},
-		{`{"name":"a","inputSchema":{"type":"object"}}`, `{"description":"` + note + `","name":"files__a","inputSchema":{"type":"object"}}`, subject},
+		{`{"name":"a","inputSchema":{"type":"object"}}`, `{"description":"` + note + ` Which one follows from arguments.repo, arguments.n; workflow.start begins it.","name":"files__a","inputSchema":{"type":"object"}}`, subject},
+		{`{"name":"a"}`, `{"description":"` + note + ` Which one follows from arguments.repo, arguments.n; the first call begins it.","name":"files__a"}`, starting},
 	} {
 		d := newDoor()
 		d.items = []upstream.Item{{Upstream: "files", Kind: upstream.KindTool, Name: "a", Public: "files__a", Raw: json.RawMessage(c.raw), Gate: &c.gate}}

@@ -26,6 +26,7 @@ var (
 		Fields: []Field{
 			{Name: "type", Required: true, Help: "The workflow's name, from list."},
 			{Name: "context", Open: true, Help: "The start context: a JSON object with what list says under startRequires.", HTTPHelp: "The start context: a JSON object with the fields that startRequires of the definition names."},
+			{Name: "subject", Help: "What the instance is about; only one may be until it ends well. Give it when a tool asks for it."},
 			fieldKey,
 		},
 		Tool: Tool{Name: "workflow.start"},

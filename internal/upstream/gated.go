@@ -32,10 +32,17 @@ type Instances interface {
 	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
 }
 
+// Subjects finds the workflows that subjects have, and begins those of others.
+type Subjects interface {
+	FindSubject(ctx context.Context, p engine.Principal, workflow, subject string) (engine.Position, error)
+	Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error)
+}
+
 // Engine is what gates ask: an *engine.Engine.
 type Engine interface {
 	Recorder
 	Instances
+	Subjects
 }
 
 // The members of _meta that are gavel's own: the id with which a gated call is sent, and where the
@@ -162,9 +169,11 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 	if state := v.Get("requestState"); state.Kind() != 0 {
 		known := document.Known(state.Bytes())
 		c.callID, c.nonce = known.Get("call").Text(), known.Get("nonce").Text()
-		if c.callID == "" || c.nonce == "" || known.Get("instance").Text() != c.instance {
+		instance := known.Get("instance").Text()
+		if c.callID == "" || c.nonce == "" || c.gate.Subject == nil && instance != c.instance {
 			return nil, invalidState(req.Upstream)
 		}
+		c.instance = instance
 		replace["requestState"] = known.Get("state").Raw() // nil where the server gave none
 	}
 	c.params = rewriteMembers(params, replace)
@@ -177,11 +186,19 @@ func (m *Manager) findInstance(ctx context.Context, c *gatedCall) error {
 	if e == nil {
 		return newError(CodeUnavailable, c.Upstream, "Call it where gavel serves.", "Nothing here can judge a call of %s.", c.item.Public)
 	}
-	status, err := e.Status(ctx, c.principal, c.instance)
-	if err != nil {
-		return ofEngine(c.Upstream, err)
+	if c.instance == "" {
+		at, err := findSubject(ctx, e, c)
+		if err != nil {
+			return err
+		}
+		c.at, c.instance = at, at.ID
+	} else {
+		status, err := e.Status(ctx, c.principal, c.instance)
+		if err != nil {
+			return ofEngine(c.Upstream, err)
+		}
+		c.at = status.Position
 	}
-	c.at = status.Position
 	stored, d, err := e.LoadDefinition(ctx, gateReader, engine.RightRead, c.at.Workflow, c.at.Version)
 	if err != nil {
 		return ofEngine(c.Upstream, err)
@@ -199,6 +216,42 @@ func (m *Manager) findInstance(ctx context.Context, c *gatedCall) error {
 		})
 	}
 	return nil
+}
+
+// findSubject finds the instance that is about what a call is about, or begins it where the gate
+// says so.
+func findSubject(ctx context.Context, e Engine, c *gatedCall) (engine.Position, error) {
+	subject, problem := c.gate.SubjectOf(c.values)
+	if problem != "" {
+		return engine.Position{}, newError(CodeInvalid, c.Upstream, "Correct the arguments.", "%s", problem)
+	}
+	at, err := e.FindSubject(ctx, c.principal, c.gate.Workflow, subject)
+	switch {
+	case engine.CodeOf(err) != engine.CodeUnknownInstance:
+	case !c.gate.Start:
+		return at, newError(CodeGateClosed, c.Upstream, fmt.Sprintf("Begin it first with workflow.start: type %q, subject %q.", c.gate.Workflow, subject),
+			"%s needs a workflow %s about %q, and there is none.", c.item.Public, c.gate.Workflow, subject)
+	default:
+		started, startErr := e.Start(ctx, c.principal, engine.StartRequest{Type: c.gate.Workflow, Subject: subject})
+		switch {
+		case engine.CodeOf(startErr) == engine.CodeSubjectTaken: // by another call, meanwhile
+			at, err = e.FindSubject(ctx, c.principal, c.gate.Workflow, subject)
+		case startErr == nil && started.ID == "":
+			return at, newError(CodeCallRefused, c.Upstream, strings.Join(started.Decision.Suggestions, " "),
+				"%s was not called: the workflow %s could not begin: %s", c.item.Public, c.gate.Workflow, explainDecision(started.Decision))
+		default:
+			at, err = started.Position, startErr
+		}
+	}
+	if err != nil {
+		return at, ofEngine(c.Upstream, err)
+	}
+	return at, nil
+}
+
+// explainDecision is why something was refused.
+func explainDecision(d engine.Decision) string {
+	return cmp.Or(strings.Join(d.Violations, " "), d.Reasoning)
 }
 
 // Standing is where the workflow of a gated call stands.
@@ -375,7 +428,7 @@ func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallRes
 	if r.Decision.Code == workflow.CodeCallLimit || r.Decision.Code == workflow.CodeCallUnknown { // whatever its arguments
 		where.Tools = slices.DeleteFunc(where.Tools, func(tool string) bool { return tool == c.gate.Tool })
 	}
-	where.Message = fmt.Sprintf("%s was not called: %s", c.gate.Tool, cmp.Or(strings.Join(r.Decision.Violations, " "), r.Decision.Reasoning))
+	where.Message = fmt.Sprintf("%s was not called: %s", c.gate.Tool, explainDecision(r.Decision))
 	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Mend what is wrong with the call, or go on with what is possible.")
 	return c.refuse(CodeCallRefused, where)
 }
@@ -387,8 +440,8 @@ const listTimeout = 5 * time.Second
 // may be called.
 func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
 	e := m.opts.Engine()
-	if e == nil {
-		return false
+	if e == nil || g.Start {
+		return e != nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
@@ -456,7 +509,7 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 		note = "The tool was called, but gavel could not record how it ended. Do not call it again: a person has to look at it."
 	case r.Action != "" && !r.Moved:
 		note = fmt.Sprintf("The tool was called, but the action %s that follows was refused: %s The workflow %s stays in %q. Do not call the tool again for it.",
-			r.Action, cmp.Or(strings.Join(r.Decision.Violations, " "), r.Decision.Reasoning), r.ID, r.State)
+			r.Action, explainDecision(r.Decision), r.ID, r.State)
 	}
 	return Reply{Result: addNote(f.result, note, at, err == nil)}, nil
 }

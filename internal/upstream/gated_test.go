@@ -30,6 +30,9 @@ type fakeEngine struct {
 	settled    engine.SettleResult
 	err        error
 
+	startRefused bool
+	started      []engine.StartRequest
+
 	mu      sync.Mutex
 	begun   []engine.CallRequest
 	settles []engine.SettleRequest
@@ -50,6 +53,21 @@ func (e *fakeEngine) Status(_ context.Context, _ engine.Principal, id string) (e
 		at.Workflow = "mine"
 	}
 	return engine.StatusResult{Position: at}, nil
+}
+
+func (e *fakeEngine) FindSubject(_ context.Context, _ engine.Principal, _, subject string) (engine.Position, error) {
+	if subject == "new" && len(e.started) == 0 {
+		return engine.Position{}, &engine.Error{Code: engine.CodeUnknownInstance}
+	}
+	return e.position("wf-about-" + subject), nil
+}
+
+func (e *fakeEngine) Start(_ context.Context, _ engine.Principal, req engine.StartRequest) (engine.StartResult, error) {
+	if e.startRefused {
+		return engine.StartResult{Decision: engine.Decision{Violations: []string{"/owner is missing."}, Suggestions: []string{"Send it."}}}, nil
+	}
+	e.started = append(e.started, req)
+	return engine.StartResult{Position: e.position("wf-about-" + req.Subject)}, nil
 }
 
 func (e *fakeEngine) Instances(context.Context, engine.Principal, engine.InstancesRequest) (engine.InstancesResult, error) {
@@ -323,9 +341,25 @@ func TestGatedQuestion(t *testing.T) {
 	if err != nil || state == "" || strings.Contains(state, "own") || len(e.settles) != 0 {
 		t.Fatalf("%s, settled %d: %v", r.Result, len(e.settles), err)
 	}
-	for _, arguments := range []string{`{"workflowId":"wf-2"}`, `{"workflowId":"wf-1","more":1}`} {
-		_, err = ask(`{"arguments":` + arguments + `,"requestState":"` + state + `"}`)
-		wantCode(t, err, upstream.CodeInvalid, false)
+	for name, c := range map[string]struct {
+		principal       engine.Principal
+		tool, arguments string
+	}{
+		"another workflow":  {agent, "question", `{"workflowId":"wf-2"}`},
+		"other arguments":   {agent, "question", `{"workflowId":"wf-1","more":1}`},
+		"another principal": {engine.Principal{ID: "other", Role: engine.RoleAgent}, "question", `{"workflowId":"wf-1"}`},
+		"another tool":      {agent, "fails", `{"workflowId":"wf-1"}`},
+	} {
+		_, err = m.Call(t.Context(), c.principal, upstream.Request{
+			Upstream: "a", Method: "tools/call", Kind: upstream.KindTool, Name: c.tool,
+			Params: json.RawMessage(`{"arguments":` + c.arguments + `,"requestState":"` + state + `"}`), Capabilities: json.RawMessage(`{}`),
+		})
+		if !errors.Is(err, upstream.ErrState) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := sent(t, m); n != "1" {
+		t.Errorf("sent %s", n)
 	}
 	r, err = ask(`{"arguments":{"workflowId":"wf-1"},"inputResponses":{},"requestState":"` + state + `"}`)
 	if line := document.Known(r.Result).Get("line").Text(); err != nil || !strings.Contains(line, `"requestState":"own \u0041"`) || !strings.Contains(line, `"io.github.gavel-mcp/callId":"call-1"`) {
@@ -338,6 +372,55 @@ func TestGatedQuestion(t *testing.T) {
 	wantCode(t, err, upstream.CodeInvalid, false)
 	if failed, _ := errors.AsType[*upstream.Error](err); failed == nil || failed.Message != "The requestState was used before, or the call is no longer open." {
 		t.Errorf("a state that comes again: %v", err)
+	}
+}
+
+// The workflow of a call is found by what the call is about, or begun; a call that goes on stays
+// with the one that it had.
+func TestGatedSubject(t *testing.T) {
+	const gates = `
+- {tool: a__fails, workflow: release, states: [ready], subject: "{{arguments.about}}"}
+- {tool: a__question, workflow: release, states: [ready], subject: "{{arguments.about}}", start: true}`
+	e := &fakeEngine{}
+	m := openGated(t, e, "", gates)
+	ask := func(tool, params string) (upstream.Reply, error) {
+		return m.Call(t.Context(), agent, upstream.Request{Upstream: "a", Method: "tools/call", Kind: upstream.KindTool, Name: tool, Params: json.RawMessage(params), Capabilities: json.RawMessage(`{}`)})
+	}
+	for _, c := range []struct {
+		tool, params string
+		refuses      bool // to start
+		code         upstream.Code
+		want         string
+	}{
+		{"fails", `{"arguments":{"about":"new"}}`, false, upstream.CodeGateClosed, `a__fails needs a workflow release about "new", and there is none. Begin it first with workflow.start: type "release", subject "new".`},
+		{"fails", `{"arguments":{"about":{}}}`, false, upstream.CodeInvalid, "The arguments must say which release the call belongs to: arguments.about has to be a text or a number. Correct the arguments."},
+		{"fails", `{"arguments":{"About":"new"}}`, false, upstream.CodeInvalid, "The arguments must say which release the call belongs to: arguments.about has to be a text or a number. Correct the arguments."},
+		{"question", `{"arguments":{"about":"new"}}`, true, upstream.CodeCallRefused, "a__question was not called: the workflow release could not begin: /owner is missing. Send it."},
+	} {
+		e.startRefused = c.refuses
+		_, err := ask(c.tool, c.params)
+		wantCode(t, err, c.code, false)
+		if failed, ok := errors.AsType[*upstream.Error](err); ok && failed.Message+" "+failed.Hint != c.want {
+			t.Errorf("got  %s %s\nwant %s", failed.Message, failed.Hint, c.want)
+		}
+	}
+	e.startRefused = false
+	if n := sent(t, m); n != "0" || len(e.begun)+len(e.started) != 0 {
+		t.Errorf("sent %s, begun %d, started %d", n, len(e.begun), len(e.started))
+	}
+	const about = `{"arguments":{"about":"new","workflowId":"own"}`
+	r, err := ask("question", about+`}`)
+	state := document.Known(r.Result).Get("requestState").Text()
+	if err != nil || state == "" || len(e.started) != 1 || e.started[0].Type != "release" || e.started[0].Subject != "new" {
+		t.Fatalf("%s, started %+v: %v", r.Result, e.started, err)
+	}
+	r, err = ask("question", about+`,"requestState":"`+state+`"}`)
+	line := document.Known(r.Result).Get("line").Text()
+	if err != nil || !strings.Contains(line, `"arguments":{"about":"new","workflowId":"own"}`) {
+		t.Errorf("went on with %s: %v", line, err)
+	}
+	if len(e.begun) != 1 || e.begun[0].ID != "wf-about-new" || len(e.settles) != 1 || e.settles[0].ID != "wf-about-new" || len(e.started) != 1 {
+		t.Errorf("begun %+v, settled %+v, started %d", e.begun, e.settles, len(e.started))
 	}
 }
 
