@@ -31,6 +31,7 @@ type fakeEngine struct {
 	err        error
 
 	startRefused bool
+	taken        bool // the subject, by another call at the same time
 	started      []engine.StartRequest
 
 	mu      sync.Mutex
@@ -67,6 +68,9 @@ func (e *fakeEngine) Start(_ context.Context, _ engine.Principal, req engine.Sta
 		return engine.StartResult{Decision: engine.Decision{Violations: []string{"/owner is missing."}, Suggestions: []string{"Send it."}}}, nil
 	}
 	e.started = append(e.started, req)
+	if e.taken {
+		return engine.StartResult{}, &engine.Error{Code: engine.CodeSubjectTaken}
+	}
 	return engine.StartResult{Position: e.position("wf-about-" + req.Subject)}, nil
 }
 
@@ -414,13 +418,18 @@ func TestGatedSubject(t *testing.T) {
 	if err != nil || state == "" || len(e.started) != 1 || e.started[0].Type != "release" || e.started[0].Subject != "new" {
 		t.Fatalf("%s, started %+v: %v", r.Result, e.started, err)
 	}
+	e.started = nil // an operator released it
 	r, err = ask("question", about+`,"requestState":"`+state+`"}`)
 	line := document.Known(r.Result).Get("line").Text()
 	if err != nil || !strings.Contains(line, `"arguments":{"about":"new","workflowId":"own"}`) {
 		t.Errorf("went on with %s: %v", line, err)
 	}
-	if len(e.begun) != 1 || e.begun[0].ID != "wf-about-new" || len(e.settles) != 1 || e.settles[0].ID != "wf-about-new" || len(e.started) != 1 {
+	if len(e.begun) != 1 || e.begun[0].ID != "wf-about-new" || len(e.settles) != 1 || e.settles[0].ID != "wf-about-new" || len(e.started) != 0 {
 		t.Errorf("begun %+v, settled %+v, started %d", e.begun, e.settles, len(e.started))
+	}
+	e.taken = true
+	if r, err = ask("question", about+`}`); err != nil || len(e.begun) != 2 || e.begun[1].ID != "wf-about-new" {
+		t.Errorf("of two that begin at once: %s, begun %+v: %v", r.Result, e.begun, err)
 	}
 }
 
