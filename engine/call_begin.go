@@ -79,6 +79,11 @@ func (g *gatedCall) isAbout(recorded *record.Call) bool {
 	return recorded.Gate == g.Gate && recorded.Arguments == g.digest
 }
 
+// mayRepeat reports whether a call whose outcome nobody knows is sent again.
+func (g *gatedCall) mayRepeat(p Principal, unknown workflow.OpenCall) bool {
+	return g.Repeatable && !unknown.IsOpen() && unknown.Principal == p.ID && unknown.Revision == g.inst.Revision
+}
+
 // findObstacles says why the call may not be made of the instance.
 func (g *gatedCall) findObstacles() []validators.Finding {
 	actions := slices.DeleteFunc([]string{g.Action, g.Success, g.Error}, func(action string) bool { return action == "" })
@@ -105,10 +110,10 @@ func (e *Engine) beginCall(ctx context.Context, p Principal, g *gatedCall, key *
 	}
 	g.inst, g.definition, g.digest = inst, l, e.digestCall(inst, g)
 	same := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool {
-		return c.Gate == g.Gate && c.Arguments == g.digest && c.Principal == p.ID
+		return c.Gate == g.Gate && c.Arguments == g.digest
 	})
 	switch {
-	case same >= 0 && !inst.Facts.Calls[same].IsOpen() && g.Repeatable && inst.Facts.Calls[same].Revision == inst.Revision:
+	case same >= 0 && g.mayRepeat(p, inst.Facts.Calls[same]):
 		return e.repeatCall(ctx, p, g, inst.Facts.Calls[same], key)
 	case same >= 0:
 		return e.describeCall(ctx, p, inst, l, inst.Facts.Calls[same].ID)

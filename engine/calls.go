@@ -26,7 +26,8 @@ type CallRequest struct {
 	Success, Error string
 	// Bound are arguments that must equal frozen fields of the context.
 	Bound []Binding
-	// MaxCalls is how many calls one passage through the state is worth; 0 is any number.
+	// MaxCalls is how many calls one passage through the state is worth; 0 is any number. What the
+	// gate's own calls move begins no new passage.
 	MaxCalls int
 	// Repeatable is the operator's word that the tool does a call with the same id once however
 	// often it is sent: one whose outcome is unknown may be sent again.

@@ -174,21 +174,25 @@ func addCalls(counts map[string]workflow.CallCount, gate string, n int) map[stri
 	return counts
 }
 
-// startPassage returns the counts as another state is entered: what was called before counts no more.
-func startPassage(counts map[string]workflow.CallCount) map[string]workflow.CallCount {
+// startPassage returns the counts as an event enters another state: what was called before counts no
+// more, but for the gate whose call makes the move, which would renew its own allowance.
+func startPassage(counts map[string]workflow.CallCount, e Event) map[string]workflow.CallCount {
 	counts = maps.Clone(counts)
 	for gate, c := range counts {
-		counts[gate] = workflow.CallCount{Total: c.Total, Before: c.Total}
+		if e.Call == nil || e.Call.Gate != gate {
+			counts[gate] = workflow.CallCount{Total: c.Total, Before: c.Total}
+		}
 	}
 	return counts
 }
 
 // mergeCounts returns the counts after going back to a passage of the past: what was called since
-// it began counts in it, although the moves are undone.
+// it began counts in it, although the moves are undone. A call that turned out not to have been made
+// since then is given back once.
 func mergeCounts(now, then map[string]workflow.CallCount) map[string]workflow.CallCount {
 	counts := maps.Clone(now)
 	for gate, c := range counts {
-		counts[gate] = workflow.CallCount{Total: c.Total, Before: then[gate].Before}
+		counts[gate] = workflow.CallCount{Total: c.Total, Before: min(then[gate].Before, c.Total)}
 	}
 	return counts
 }

@@ -141,7 +141,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.State, next.Status = e.To, e.Status
 		next.Facts = addPerformer(addVisit(prev.Facts, e), e)
 		if e.To != e.From {
-			next.Facts.Called = startPassage(next.Facts.Called)
+			next.Facts.Called = startPassage(next.Facts.Called, e)
 		}
 		next.Context, err = e.mergePatch(prev.Context)
 	case RolledBack, Undone, Redone:

@@ -1,0 +1,159 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// note is a call that no action stands for.
+func note(id, arguments string) engine.CallRequest {
+	return engine.CallRequest{
+		ID: id, Gate: "prod__note", Upstream: "prod", Tool: "note", Arguments: json.RawMessage(arguments),
+		States: []string{"approved"}, MaxCalls: 1, Timeout: time.Minute,
+	}
+}
+
+// A call that turned out not to have been made is given back once, whichever passage the instance is
+// taken to after it.
+func TestACallThatWasNotMadeIsGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t)
+	ctx := t.Context()
+	id := b.approved()
+	first := b.call(note(id, `{}`), engine.CallGo)
+	b.settle(id, first.CallID, engine.CallUnknown, `{}`)
+	b.moved(agent, id, "cancel", `{}`, "draft")
+	b.moved(agent, id, "approve", `{"version":"1.2"}`, "approved")
+	for range 2 {
+		if _, err := b.Undo(ctx, operator, engine.UndoRequest{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	review := b.load(id).Facts.Calls[0].Review
+	if _, err := b.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review, Decision: judge.Reject, Reason: "It did not.", Channel: record.ChannelCLI}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := b.Redo(ctx, operator, engine.UndoRequest{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.settle(id, b.call(note(id, `{}`), engine.CallGo).CallID, engine.CallOK, `{}`)
+	if r := b.call(note(id, `{}`), engine.CallRefused); r.Decision.Code != workflow.CodeCallLimit {
+		t.Errorf("%+v", r.Decision)
+	}
+}
+
+// What a gate's own call moves renews no allowance of that gate.
+func TestAGateDoesNotRenewItsAllowance(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(operator, `{"name":"loop","initialState":"open","states":{
+		"open":{"transitions":{"send":"sending","pause":"paused"}},
+		"sending":{"transitions":{"sent":"open"}},
+		"paused":{"transitions":{"resume":"open"}},
+		"done":{"final":true}}}`)
+	id := b.start(agent, "loop", `{}`).ID
+	req := engine.CallRequest{
+		ID: id, Gate: "mail__send", Upstream: "mail", Tool: "send", Arguments: json.RawMessage(`{}`), States: []string{"open"},
+		Action: "send", Success: "sent", MaxCalls: 2, Timeout: time.Minute,
+	}
+	for range 2 {
+		b.settle(id, b.call(req, engine.CallGo).CallID, engine.CallOK, `{}`)
+	}
+	if r := b.call(req, engine.CallRefused); r.Decision.Code != workflow.CodeCallLimit {
+		t.Errorf("%+v", r.Decision)
+	}
+	b.moved(agent, id, "pause", `{}`, "paused")
+	b.moved(agent, id, "resume", `{}`, "open")
+	b.call(req, engine.CallGo)
+}
+
+// The same arguments while the call is open call nothing, whoever sends them.
+func TestAnotherPrincipalDoesNotRepeatAnOpenCall(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t)
+	id := b.approved()
+	req := note(id, `{"n":1}`)
+	req.MaxCalls = 0
+	open := b.call(req, engine.CallGo)
+	r, err := b.BeginCall(t.Context(), operator, req)
+	if err != nil || r.Answer != engine.CallKnown || r.CallID != open.CallID {
+		t.Errorf("%s %s, %v", r.Answer, r.CallID, err)
+	}
+	_, err = b.SettleCall(t.Context(), engine.Principal{ID: "other", Role: engine.RoleAgent}, engine.SettleRequest{ID: id, CallID: open.CallID, Outcome: engine.CallOK})
+	if err == nil {
+		t.Error("another principal settled the call")
+	}
+	_, err = b.SettleCall(t.Context(), reviewer, engine.SettleRequest{ID: id, CallID: open.CallID, Outcome: engine.CallOK})
+	if err == nil {
+		t.Error("a reviewer settled the call")
+	}
+}
+
+// Of a late answer and a person's word at the same time one counts, on whichever processes.
+func TestALateAnswerAndAPersonAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		b := newCallBench(t)
+		other := newBenchWith(t, b.store, nil, func(c *engine.Config) { c.ReviewPath, c.Now = true, func() time.Time { return b.now } })
+		id := b.approved()
+		r := b.call(deploy(id, `{"version":"1.2"}`), engine.CallGo)
+		b.settle(id, r.CallID, engine.CallUnknown, `{}`)
+		review := b.load(id).Facts.Calls[0].Review
+		var wg sync.WaitGroup
+		var late engine.SettleResult
+		var lateErr, personErr error
+		wg.Go(func() {
+			late, lateErr = other.SettleCall(context.Background(), agent, engine.SettleRequest{ID: id, CallID: r.CallID, Outcome: engine.CallOK, Data: json.RawMessage(`{"url":"x"}`)})
+		})
+		wg.Go(func() {
+			_, personErr = b.Resolve(context.Background(), reviewer, engine.ResolveRequest{ID: review, Decision: judge.Reject, Reason: "No.", Channel: record.ChannelCLI})
+		})
+		wg.Wait()
+		inst := b.load(id)
+		switch {
+		case lateErr != nil:
+			t.Fatal(lateErr)
+		case late.Replayed && (personErr != nil || inst.State != "broken" || late.Outcome != engine.CallNotSent):
+			t.Fatalf("%+v, %v, in %q", late, personErr, inst.State)
+		case !late.Replayed && (engine.CodeOf(personErr) != engine.CodeReviewClosed || inst.State != "deployed"):
+			t.Fatalf("%+v, %v, in %q", late, personErr, inst.State)
+		}
+		if v, err := b.Verify(t.Context(), operator, audit.VerifyRequest{}); err != nil || !v.Clean() {
+			t.Fatalf("%+v, %v", v.Problems, err)
+		}
+	}
+}
+
+// Calls with different arguments from two processes at once do not pass the limit.
+func TestTwoProcessesKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t)
+	other := newBenchWith(t, b.store, nil, func(c *engine.Config) { c.ReviewPath = true })
+	id := b.approved()
+	var wg sync.WaitGroup
+	gone := make(chan string, 8)
+	for i := range 8 {
+		on := []*engine.Engine{b.Engine, other.Engine}[i%2]
+		wg.Go(func() {
+			r, err := on.BeginCall(context.Background(), agent, note(id, `{"n":`+string(rune('0'+i))+`}`))
+			if err == nil && r.Answer == engine.CallGo {
+				gone <- r.CallID
+			}
+		})
+	}
+	wg.Wait()
+	if len(gone) != 1 {
+		t.Errorf("%d calls went", len(gone))
+	}
+}
