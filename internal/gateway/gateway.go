@@ -205,6 +205,9 @@ type failure struct {
 // retryable are the codes of what may pass.
 var retryable = []upstream.Code{upstream.CodeUnavailable, upstream.CodeBusy, upstream.CodeTimeout, upstream.CodeLost}
 
+// internalFailures are the codes of the engine behind which there is a cause for operators.
+var internalFailures = []upstream.Code{upstream.Code(engine.CodeInternal), upstream.Code(engine.CodeUnavailable)}
+
 // explain says why there is no reply: a model reads it as the result of a tool, and other
 // requests have no result that says so.
 func (g *Gateway) explain(ctx context.Context, r mcpwire.Request, server string, err error) (mcpwire.Reply, error) {
@@ -217,8 +220,8 @@ func (g *Gateway) explain(ctx context.Context, r mcpwire.Request, server string,
 	case !known:
 		e = &upstream.Error{Code: codeCancelled, Message: "The call was cancelled.", Hint: "The server was asked to stop; it may have done a part.", MayHaveRun: true}
 	}
-	if e.Err != nil {
-		g.log.WarnContext(ctx, "another server did not answer", "server", server, "method", r.Method, "name", r.Name, "code", string(e.Code), "cause", e.Err.Error())
+	if e.Err != nil && slices.Contains(internalFailures, e.Code) { // the door logs why a server gave no answer, without secrets
+		g.log.ErrorContext(ctx, "could not answer", "server", server, "method", r.Method, "name", r.Name, "code", string(e.Code), "cause", e.Err.Error())
 	}
 	f := failure{
 		Code: string(e.Code), Message: e.Message, Hint: e.Hint, MayHaveRun: e.MayHaveRun, RetryAfterMs: document.Milliseconds(e.RetryAfter),

@@ -178,7 +178,9 @@ func TestNotForeign(t *testing.T) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	d := newDoor()
-	g := newGateway(d)
+	var log strings.Builder
+	g := gateway.New(slog.New(slog.NewTextHandler(&log, nil)))
+	g.Serve(d)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	lost := &upstream.Error{Code: upstream.CodeLost, Message: "It ended.", Hint: "Look.", MayHaveRun: true, Err: errors.New("secret")}
@@ -193,6 +195,8 @@ func TestFailures(t *testing.T) {
 		{t.Context(), mcpwire.Prompt, &upstream.Error{Code: upstream.CodeInvalid, Message: "Bad."}, `{"code":-32602,"message":"Bad.","data":{"code":"invalid_argument","message":"Bad.","retryable":false}}`},
 		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeInvalid, Message: "Old.", Err: upstream.ErrState}, `{"code":-32602,"message":"Old.","data":{"code":"invalid_argument"`},
 		{t.Context(), mcpwire.Prompt, lost, `{"code":-32603,"message":"It ended. Look.","data":{"code":"upstream_lost","message":"It ended.","hint":"Look.","retryable":false,"mayHaveRun":true}}`},
+		{t.Context(), mcpwire.Tool, &upstream.Error{Code: "unknown_instance", Message: "None.", Err: errors.New("secret")}, "unknown_instance"},
+		{t.Context(), mcpwire.Tool, &upstream.Error{Code: "internal", Message: "Broken.", Err: errors.New("the disk is full")}, "internal"},
 		{cancelled, mcpwire.Tool, context.Canceled, `{\"code\":\"cancelled\"`},
 		{t.Context(), mcpwire.Tool, errors.New("a defect"), `a defect`},
 	} {
@@ -208,6 +212,9 @@ func TestFailures(t *testing.T) {
 		if !strings.Contains(got, c.want) || strings.Contains(got, "secret") {
 			t.Errorf("%v: %s\nwant %s", c.err, got, c.want)
 		}
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the disk is full") {
+		t.Errorf("logged is\n%s", got)
 	}
 }
 
