@@ -89,7 +89,7 @@ func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
 	frozen := listFrozen(d)
 	for _, b := range g.Bind {
 		if !slices.ContainsFunc(frozen, func(f string) bool { return b.Field == f || strings.HasPrefix(b.Field, f+"/") }) {
-			fail("bind"+string(document.PointerOf(b.Argument)), "no transition of the workflow %s freezes %s, so it may change after it was approved%s; add it to a transition's freezes", d.Name, b.Field, suggest(b.Field, frozen))
+			fail("bind"+string(document.PointerOf(b.Argument)), "no transition of the workflow %s freezes %s, so it may change after it was approved; add it to a transition's freezes%s", d.Name, b.Field, suggest(b.Field, frozen))
 		}
 	}
 	return faults
