@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -194,6 +195,9 @@ func (c *clientFile) writeCommand(name, command string, server document.JSON) {
 	for _, word := range append(words, dir) {
 		c.noteVariables(name, word)
 	}
+	if slices.ContainsFunc(words, isSecretFlag) {
+		c.note("%s has an argument that may be a secret, and arguments are copied: give it as a variable instead, or keep the file private", name)
+	}
 	variables := []string{`"PATH"`, `"HOME"`, `"TMPDIR"`, `"LANG"`}
 	for variable := range server.Get("env").Members() {
 		variables = append(variables, quoteJSON(variable.Text()))
@@ -210,6 +214,9 @@ func (c *clientFile) writeCommand(name, command string, server document.JSON) {
 func (c *clientFile) writeURL(name, address string, server document.JSON) {
 	fmt.Fprintf(&c.b, "    url: %s\n", quoteJSON(address))
 	c.noteVariables(name, address)
+	if u, err := url.Parse(address); err == nil && (u.User != nil || secretWord.MatchString(u.RawQuery)) {
+		c.note("%s has a url that may hold a secret, and it is copied: give it as a header instead, or keep the file private", name)
+	}
 	if isPrivate(address) {
 		c.b.WriteString("    privateNetwork: true\n")
 	}
@@ -228,6 +235,15 @@ func (c *clientFile) writeURL(name, address string, server document.JSON) {
 		fmt.Fprintf(&c.b, "      %s: %s\n", quoteJSON(header.Text()), quoteJSON("${"+variable+"}"))
 		c.note("%s needs the value of its header %s in gavel's environment, as %s", name, header.Text(), variable)
 	}
+}
+
+// secretWord is in the names of what is mostly a secret.
+var secretWord = regexp.MustCompile(`(?i)key|token|secret|passw|auth`)
+
+// isSecretFlag reports whether an argument, in quotes, is a flag named so, such as "--api-key".
+func isSecretFlag(word string) bool {
+	flag, _, _ := strings.Cut(word, "=")
+	return strings.HasPrefix(flag, `"-`) && secretWord.MatchString(flag)
 }
 
 // isPrivate reports whether an address is not encrypted, or leads into a private network.

@@ -67,11 +67,13 @@ func TestConvertClientFile(t *testing.T) {
 			`c speaks the transport SSE`,
 		},
 		"Windsurf": {
-			`{"mcpServers": {"a": {"serverUrl": "https://a.example/mcp", "headers": {"API_KEY": "${env:K}"}}, "b": {"command": "b", "disabled": true},
-				"c": {"command": "c", "disabledTools": ["x"]}}}`,
-			`url: "https://a.example/mcp"
+			`{"mcpServers": {"a": {"serverUrl": "https://a.example/mcp?api_key=k", "headers": {"API_KEY": "${env:K}"}}, "b": {"command": "b", "disabled": true},
+				"c": {"command": "c", "args": ["--api-key", "k"], "disabledTools": ["x"]}}}`,
+			`url: "https://a.example/mcp?api_key=k"
 			"API_KEY": "${A_API_KEY}"`,
-			`b is disabled
+			`a has a url that may hold a secret
+			b is disabled
+			c has an argument that may be a secret
 			c hides tools from the client ("x")`,
 		},
 	} {
