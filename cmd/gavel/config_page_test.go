@@ -147,10 +147,8 @@ func newKeyWriter(t *testing.T, b *bytes.Buffer) (write func(section string)) {
 	writeKeys = func(prefix string, properties json.RawMessage) {
 		for name, value := range document.Known(properties).Members() {
 			s := read(value.Raw())
-			kind := "list or text"
-			if one, ok := s.Type.(string); ok {
-				kind = cmp.Or(strings.Join(s.Enum, ", "), kinds[one], one)
-			}
+			one, _ := s.Type.(string)
+			kind := cmp.Or(strings.Join(s.Enum, ", "), kinds[one], one, "list or text")
 			fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, name.Text(), kind, s.Description)
 			if s.Items != nil && s.Items.Properties != nil {
 				writeKeys(prefix+name.Text()+"[].", s.Items.Properties)
