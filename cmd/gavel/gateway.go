@@ -12,16 +12,12 @@ import (
 )
 
 // openGateway reads what other MCP servers a configuration file declares: those that it declares
-// later are taken over. It is nil without a file. No server is started.
+// later are taken over. It is nil without a file.
 func (f configFlag) openGateway(log *slog.Logger) (*embed.Gateway, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	return loadGateway(f.Config, embed.GatewayConfig{Watcher: thisProgram(), Version: readBuild().Version, Logger: log})
-}
-
-func loadGateway(path string, cfg embed.GatewayConfig) (*embed.Gateway, error) {
-	g, err := embed.OpenGateway(path, cfg)
+	g, err := embed.OpenGateway(f.Config, embed.GatewayConfig{Watcher: thisProgram(), Version: readBuild().Version, Logger: log})
 	if err != nil {
 		return nil, badConfig(err)
 	}
@@ -31,11 +27,9 @@ func loadGateway(path string, cfg embed.GatewayConfig) (*embed.Gateway, error) {
 // checkUpstreams finds what can be told of a file's sections upstreams and gates without the environment, and
 // logs what it warns of.
 func checkUpstreams(path string, log *slog.Logger) error {
-	g, err := loadGateway(path, embed.GatewayConfig{
+	return badConfig(embed.CheckGateway(path, embed.GatewayConfig{
 		Logger: log, LookupEnv: func(string) (string, bool) { return "x", true },
-	})
-	g.Close()
-	return err
+	}))
 }
 
 // checkGates compares a file's gates with the definitions that it names. Others may be in the store.

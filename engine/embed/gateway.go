@@ -42,8 +42,22 @@ type GatewayConfig struct {
 }
 
 // OpenGateway reads the sections upstreams and gates of a configuration file, and the pins next to
-// the file. No server is started. The error is document.Errors where the file has mistakes.
+// the file. Servers that are pinned on first use are started, no others. The error is
+// document.Errors where the file has mistakes.
 func OpenGateway(file string, cfg GatewayConfig) (*Gateway, error) {
+	g := newGateway(cfg)
+	return g, g.Load(context.Background(), file)
+}
+
+// CheckGateway finds the mistakes that OpenGateway finds, and logs what it warns of. No server is
+// started.
+func CheckGateway(file string, cfg GatewayConfig) error {
+	door, _, err := newGateway(cfg).open(context.Background(), file)
+	door.Close()
+	return err
+}
+
+func newGateway(cfg GatewayConfig) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -55,52 +69,61 @@ func OpenGateway(file string, cfg GatewayConfig) (*Gateway, error) {
 		}
 		return nil
 	}
-	return g, g.Load(context.Background(), file)
+	return g
 }
 
 // Load reads the file and the pins again. With an error nothing changes; without one the calls that
 // the servers of before have in flight end.
 func (g *Gateway) Load(ctx context.Context, file string) error {
-	f, err := config.Load(file)
+	door, gates, err := g.open(ctx, file)
 	if err != nil {
 		return err
-	}
-	declared, pins, err := readUpstreams(f)
-	if err != nil {
-		return err
-	}
-	sources, err := evidence.ParseConfig(f.Section(config.SectionEvidence))
-	if err != nil {
-		return err
-	}
-	opts := g.opts
-	opts.Pins = pins
-	if opts.Gates, err = gate.ParseConfig(f.Section(config.SectionGates)); err != nil {
-		return err
-	}
-	if err := sources.CheckUpstreams(declared, pins, hasGate(opts.Gates)); err != nil {
-		return err
-	}
-	if e := g.engine.Load(); e != nil {
-		if err := checkGates(ctx, e, opts.Gates); err != nil {
-			return err
-		}
-	}
-	door, err := upstream.Open(declared, opts)
-	if err != nil {
-		return err
-	}
-	for _, warning := range door.Warnings() {
-		g.opts.Logger.Warn("upstreams", "config", file, "issue", warning)
 	}
 	g.mu.Lock()
 	before := g.door
-	g.door, g.gates = door, opts.Gates
+	g.door, g.gates = door, gates
 	g.mu.Unlock()
 	g.Serve(door)
 	g.follow()
 	before.Close()
+	door.Learn()
 	return nil
+}
+
+// open reads a file, and logs what it warns of.
+func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager, gates gate.Config, err error) {
+	f, err := config.Load(file)
+	if err != nil {
+		return nil, gates, err
+	}
+	declared, pins, err := readUpstreams(f)
+	if err != nil {
+		return nil, gates, err
+	}
+	sources, err := evidence.ParseConfig(f.Section(config.SectionEvidence))
+	if err != nil {
+		return nil, gates, err
+	}
+	opts := g.opts
+	opts.Pins = pins
+	if opts.Gates, err = gate.ParseConfig(f.Section(config.SectionGates)); err != nil {
+		return nil, gates, err
+	}
+	if err := sources.CheckUpstreams(declared, pins, hasGate(opts.Gates)); err != nil {
+		return nil, gates, err
+	}
+	if e := g.engine.Load(); e != nil {
+		if err := checkGates(ctx, e, opts.Gates); err != nil {
+			return nil, gates, err
+		}
+	}
+	if door, err = upstream.Open(declared, opts); err != nil {
+		return nil, gates, err
+	}
+	for _, warning := range door.Warnings() {
+		g.opts.Logger.Warn("upstreams", "config", file, "issue", warning)
+	}
+	return door, opts.Gates, nil
 }
 
 // connect has gated calls judged by an engine.

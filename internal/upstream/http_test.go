@@ -429,6 +429,7 @@ func TestRedirects(t *testing.T) {
 func TestFirstUse(t *testing.T) {
 	changes := make(chan upstream.Change, 10)
 	m := open(t, "  web: "+over(goServer(t, func(*http.Request) {}), ", pinning: first-use"), upstream.Options{Changed: func(c upstream.Change) { changes <- c }})
+	m.Learn()
 	for range upstream.Kinds {
 		select {
 		case <-changes:

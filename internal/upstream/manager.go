@@ -93,12 +93,16 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	if len(faults) > 0 {
 		return nil, faults
 	}
+	return m, nil
+}
+
+// Learn starts the servers that are pinned on first use: nothing of them can be listed before.
+func (m *Manager) Learn() {
 	for _, name := range m.names {
 		if s := m.servers[name]; s.Pinning == PinningFirstUse {
-			s.goRun(s.learn) // nothing can be listed before
+			s.goRun(s.learn)
 		}
 	}
-	return m, nil
 }
 
 // pinnedTools are the pinned tools of a server by their public names; false of one that is not
