@@ -28,6 +28,7 @@ type Gate struct {
 	States []string // any of them
 	// Action is performed before the handler runs, with the arguments as data: where it is
 	// refused, the handler does not run. Success or Error is performed after it. "" performs none.
+	// engine.Config.Gated keeps callers from performing them without the tool.
 	Action, Success, Error string
 	// Data is that of Success and Error; nil is the arguments of the call.
 	Data func(mcp.CallToolRequest, *mcp.CallToolResult) (json.RawMessage, error)

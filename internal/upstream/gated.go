@@ -50,6 +50,8 @@ type Engine interface {
 const (
 	metaCallID   = "io.github.gavel-mcp/callId"
 	metaWorkflow = "io.github.gavel-mcp/workflow"
+	// metaKey is a client's: an idempotency key, as for gavel's own tools.
+	metaKey = "gavel/idempotencyKey"
 )
 
 // gateReader reads definitions for the door itself: what of them a caller may see does not matter
@@ -80,6 +82,7 @@ type gatedCall struct {
 	// callID is the engine's, "" before it gave one; nonce is set when the call goes on after the
 	// server asked for something.
 	callID, nonce string
+	key           string // the client's idempotency key, "" for none
 	deadline      time.Time
 }
 
@@ -145,6 +148,11 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 	if v.At("_meta", metaCallID).Kind() != 0 {
 		return nil, invalid("The member %s of _meta is gavel's own.", metaCallID)
 	}
+	key := v.At("_meta", metaKey)
+	if key.Kind() != 0 && key.Kind() != document.String {
+		return nil, invalid("The idempotency key, %s of _meta, is %s.", metaKey, key.Kind())
+	}
+	c.key = key.Text()
 	arguments := v.Get("arguments")
 	if arguments.Kind() == 0 {
 		arguments = document.Known([]byte(`{}`))
@@ -377,7 +385,7 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 	r, err := s.manager.opts.Engine().BeginCall(ctx, c.principal, engine.CallRequest{
 		ID: c.instance, Gate: g.Tool, Upstream: s.name, Tool: c.item.Name, Pin: c.item.Hash(), Arguments: c.values.Arguments.Raw(),
 		States: g.States, Action: g.Action, Data: g.DataOf(c.values), Success: g.Success, Error: g.Error,
-		Bound: g.Bind, MaxCalls: g.MaxCalls, Repeatable: g.Repeatable, Timeout: timeout,
+		Bound: g.Bind, MaxCalls: g.MaxCalls, Repeatable: g.Repeatable, Timeout: timeout, Key: c.key,
 	})
 	if err != nil {
 		return ofEngine(s.name, err)

@@ -169,20 +169,20 @@ func readText(result json.RawMessage) string {
 func TestGatedCall(t *testing.T) {
 	e := &fakeEngine{}
 	m := openGated(t, e, "", allGated)
-	r, err := call(t.Context(), m, "a", "echo", `{"arguments":{"n":1.50e400,"workflowId":"wf-1","text":"a\u0062"},"_meta":{"own":1}}`)
+	r, err := call(t.Context(), m, "a", "echo", `{"arguments":{"n":1.50e400,"workflowId":"wf-1","text":"a\u0062"},"_meta":{"own":1,"gavel/idempotencyKey":"k"}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const arguments = `{"n":1.50e400,"text":"a\u0062"}`
 	line := document.Known(r.Result).Get("line").Text()
-	if !strings.Contains(line, `"arguments":`+arguments) || !strings.Contains(line, `"_meta":{"own":1,"io.github.gavel-mcp/callId":"call-1"}`) || strings.Contains(line, "wf-1") {
+	if !strings.Contains(line, `"arguments":`+arguments) || !strings.Contains(line, `"_meta":{"own":1,"gavel/idempotencyKey":"k","io.github.gavel-mcp/callId":"call-1"}`) || strings.Contains(line, "wf-1") {
 		t.Errorf("sent: %s", line)
 	}
 	if got, want := string(document.Known(r.Result).At("_meta", "io.github.gavel-mcp/workflow").Raw()), `{"id":"wf-1","workflow":"release","state":"ready","nextActions":["by-hand"],"nextTools":["a__echo","a__fails","a__rpcerr","a__task","a__exit","a__hang","a__progress","a__question"],"callId":"call-1"}`; got != want {
 		t.Errorf("told: %s", got)
 	}
 	b := e.begun[0]
-	if string(b.Arguments) != arguments || string(b.Data) != `{"said":"a\u0062"}` || b.Gate != "a__echo" || b.Upstream != "a" || b.Tool != "echo" || !strings.HasPrefix(b.Pin, "sha256:") ||
+	if string(b.Arguments) != arguments || b.Key != "k" || string(b.Data) != `{"said":"a\u0062"}` || b.Gate != "a__echo" || b.Upstream != "a" || b.Tool != "echo" || !strings.HasPrefix(b.Pin, "sha256:") ||
 		b.ID != "wf-1" || b.Action != "go" || b.Success != "done" || b.Error != "failed" || !slices.Equal(b.Bound, []engine.Binding{{Argument: "/text", Field: "/text"}}) || b.Timeout <= upstream.DefaultCallTimeout {
 		t.Errorf("begun: %+v", b)
 	}
@@ -249,6 +249,7 @@ func TestNothingIsSent(t *testing.T) {
 		"a definition of an agent":    {tool: "fails", engine: &fakeEngine{foreign: true}, params: `{"arguments":{"workflowId":"wf-1"}}`, code: upstream.CodeGateClosed, want: "a__fails belongs to the workflow release, and wf-1 is of the workflow release. Send the id of a workflow release that an operator defined."},
 		"an older version":            {tool: "fails", engine: &fakeEngine{text: "{name: release, initialState: ready, states: {ready: {transitions: {go: ready}}}}"}, params: `{"arguments":{"workflowId":"wf-1"}}`, code: upstream.CodeGateClosed, want: "The gate of a__fails does not fit version 3 of the workflow release, which wf-1 follows. Ask an operator to migrate it, or begin another one."},
 		"a call id of one's own":      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"},"_meta":{"io.github.gavel-mcp/callId":"x"}}`, code: upstream.CodeInvalid, want: "The member io.github.gavel-mcp/callId of _meta is gavel's own. Correct the arguments."},
+		"a key that is no text":       {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"},"_meta":{"gavel/idempotencyKey":7}}`, code: upstream.CodeInvalid, want: "The idempotency key, gavel/idempotencyKey of _meta, is a number. Correct the arguments."},
 		"a requestState of one's own": {tool: "question", params: `{"arguments":{"workflowId":"wf-1"},"requestState":"eyJ4Ijox"}`, code: upstream.CodeInvalid, want: "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory. Ask again without it."},
 		"another state":               {tool: "noise", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused}}, begun: 1, code: upstream.CodeGateClosed, want: `a__noise can be called in the state "later", and the workflow release (wf-1) is in "ready". From here no action leads there: cancel it and begin another one, or ask an operator.`},
 		"judged":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Decision: engine.Decision{Violations: []string{"/text is not the approved one."}, Suggestions: []string{"Send it."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: /text is not the approved one. Send it."},
