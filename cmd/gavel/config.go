@@ -260,8 +260,8 @@ type checkedFile struct {
 
 func (c *configCheckCmd) Run(con *console) error {
 	server, err := checkConfig(filepath.Clean(c.File))
-	if err == nil {
-		err = checkUpstreams(c.File, con.log) // which warns now
+	if err == nil { // what these find was found, but they warn now
+		err = cmp.Or(checkUpstreams(c.File, con.log), checkExposure(c.File, server.Definitions, con.log))
 		server.warnIdleStagesOf(con.log, server.Definitions)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -313,7 +313,7 @@ func checkConfig(path string) (*serveCmd, error) {
 		located[server](server, settings.checkFiles(parsed))
 	}
 	f := &cmds.Serve
-	found = append(found, checkExposure(path, f.Definitions))
+	found = append(found, checkExposure(path, f.Definitions, slog.New(slog.DiscardHandler)))
 	found = append(found, checkGates(path, f.Definitions))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())

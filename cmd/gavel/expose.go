@@ -28,9 +28,9 @@ func newExposureWatch(log *slog.Logger, x *embed.Exposure, path string) *section
 	return w.start()
 }
 
-// checkExposure finds what can be told of a file's section expose: a store may hold more
-// definitions than the files do.
-func checkExposure(path string, definitions []string) error {
+// checkExposure finds what can be told of a file's section expose, and logs what it warns of: a
+// store may hold more definitions than the files do.
+func checkExposure(path string, definitions []string, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
 		return badConfig(err)
@@ -46,8 +46,14 @@ func checkExposure(path string, definitions []string) error {
 			all = append(all, d)
 		}
 	}
-	if _, bad, _ := cfg.Select(all); len(bad) > 0 {
+	_, bad, missing := cfg.Select(all)
+	if len(bad) > 0 {
 		return badConfig(bad)
+	}
+	for _, issue := range missing {
+		if len(all) > 0 {
+			log.Warn("exposed workflows", "issue", issue.Error())
+		}
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func TestSelect(t *testing.T) {
 		`{workflows: [onboard, {name: release.v2, mode: standard}], mode: express}`: "onboard! release_v2",
 	} {
 		tools, bad, missing := mustParse(t, section).Select(all)
-		if got := namesOf(tools); got != want || bad != nil || missing != nil {
+		if got := namesOf(tools); got != want || bad != nil || (missing != nil) != (want == "") {
 			t.Errorf("%s: %q, want %q (%v, %v)", section, got, want, bad, missing)
 		}
 		for _, tool := range tools {
@@ -149,6 +149,7 @@ func TestCollisions(t *testing.T) {
 		`{}`: `gavel.yaml:1:9: /expose: the workflow "workflow.start" would be the tool "workflow_start", which is gavel's own; rename the workflow, or do not expose it` + "\n" +
 			`gavel.yaml:1:9: /expose: the workflows a.b and a_b would all be the tool "a_b"; rename or expose only one of them`,
 		`{workflows: [a_b, a.b, a-b]}`: `gavel.yaml:1:22: /expose/workflows/0: the workflows a.b and a_b would all be the tool "a_b"; rename or expose only one of them`,
+		`{prefix: c}`:                  `gavel.yaml:1:9: /expose: no workflow of an operator has what the section asks for, so nothing is exposed`,
 		`{workflows: [a.b, ab]}`:       `gavel.yaml:1:27: /expose/workflows/1: no workflow of an operator has the name "ab"; did you mean "a_b"?`,
 	} {
 		tools, bad, missing := mustParse(t, section).Select(all)

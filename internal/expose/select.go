@@ -30,7 +30,7 @@ type Tool struct {
 
 // Select returns the tools of the definitions that the Config selects, by name. bad names those
 // that are left out, because two have one name or one has the name of a tool of gavel's own;
-// missing are the listed workflows that are not among the definitions.
+// missing are the listed workflows that are not among the definitions, or that none is selected.
 func (c Config) Select(definitions []*workflow.Definition) (tools []Tool, bad, missing document.Errors) {
 	named := map[string][]Tool{}
 	var names []string
@@ -66,6 +66,9 @@ func (c Config) Select(definitions []*workflow.Definition) (tools []Tool, bad, m
 			i.Message += fmt.Sprintf("; did you mean %q?", i.Suggestion)
 		}
 		missing = append(missing, i)
+	}
+	if c.section != nil && len(named) == 0 && missing == nil {
+		missing = append(missing, c.issue("", "no workflow of an operator has what the section asks for, so nothing is exposed"))
 	}
 	return tools, bad, missing
 }
