@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -155,5 +157,40 @@ func TestTwoProcessesKeepTheLimit(t *testing.T) {
 	wg.Wait()
 	if len(gone) != 1 {
 		t.Errorf("%d calls went", len(gone))
+	}
+}
+
+// withoutCalls is a store whose called events a repair has lost.
+type withoutCalls struct{ store.Store }
+
+func (s withoutCalls) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
+	return func(yield func(record.Event, error) bool) {
+		for ev, err := range s.Store.Events(ctx, q) {
+			if (err != nil || ev.Kind != record.Called) && !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// A call whose beginning a repair has lost can be settled by a person all the same.
+func TestACallWhoseBeginningIsLost(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t)
+	id := b.approved()
+	b.call(deploy(id, `{"version":"1.2"}`), engine.CallGo)
+	repaired := newBenchWith(t, withoutCalls{b.store}, nil, func(c *engine.Config) {
+		c.ReviewPath, c.Now = true, func() time.Time { return b.now.Add(time.Hour) }
+	})
+	if n, err := repaired.SettleOverdue(t.Context()); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	review := b.load(id).Facts.Calls[0].Review
+	if row, err := store.FindReview(t.Context(), b.store, review); err != nil || row.Principal != agent.ID {
+		t.Errorf("%+v, %v", row, err)
+	}
+	r, err := repaired.Resolve(t.Context(), reviewer, engine.ResolveRequest{ID: review, Decision: judge.Approve, Reason: "It did.", Channel: record.ChannelCLI})
+	if err != nil || r.Applied || len(b.load(id).Facts.Calls) != 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -100,9 +100,13 @@ func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult
 	if s.end != nil {
 		do.rows = []store.Review{closeRow(s.row, *s.end, ev)}
 	}
-	out := SettleResult{CallID: s.open.ID, Outcome: s.outcome, Action: s.called.Call.Error, Decision: decisionView(nil)}
-	if s.outcome == CallOK {
-		out.Action = s.called.Call.Success
+	out := SettleResult{CallID: s.open.ID, Outcome: s.outcome, Decision: decisionView(nil)}
+	switch began := s.called.Call; {
+	case began == nil: // a repair may have lost it, and with it what follows
+	case s.outcome == CallOK:
+		out.Action = began.Success
+	default:
+		out.Action = began.Error
 	}
 	if out.Action != "" {
 		move, err := e.judgeOutcome(ctx, s, out.Action)
@@ -183,7 +187,7 @@ func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error
 	row := store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen, Call: s.open.ID, Tool: s.open.Gate,
 		Instance: s.inst.ID, Workflow: s.inst.Workflow, Version: s.inst.Version, DefinitionHash: s.inst.DefinitionHash,
-		Principal: s.called.Principal, Role: s.called.Role, Action: s.called.Action, From: s.inst.State,
+		Principal: s.open.Principal, Role: s.called.Role, Action: s.called.Action, From: s.inst.State,
 		Priority: record.PriorityHigh, ParkedAt: ev.Time,
 	}
 	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Priority: row.Priority}
