@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	storetest.UseMemory()
-	storetest.SampleProperties(20) // histories of one goroutine
+	storetest.SampleProperties(10) // histories of one goroutine
 	os.Exit(enginetest.Main(m))
 }
 

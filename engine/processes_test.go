@@ -186,7 +186,7 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 	t.Parallel()
 	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		if runs++; runs > 10 && !storetest.Long() { // each starts three processes
+		if runs++; runs > 5 && !storetest.Long() { // each starts three processes
 			return
 		}
 		path := filepath.Join(t.TempDir(), "gavel.db")

@@ -25,7 +25,7 @@ import (
 // How much load there is: a sample with the ordinary tests; make load asks for more.
 var (
 	loadClients = flag.Int("load.clients", 25, "clients at once in the tests of load")
-	loadTime    = flag.Duration("load.time", time.Second, "how long the tests of load go on")
+	loadTime    = flag.Duration("load.time", 500*time.Millisecond, "how long the tests of load go on")
 )
 
 // What a server may hold with a thousand clients, each with a connection and an instance, a

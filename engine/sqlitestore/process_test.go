@@ -404,6 +404,6 @@ func TestMain(m *testing.M) {
 	}
 	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // many wait for a lock, or for a reader that stays
 	storetest.UseMemory()
-	storetest.SampleProperties(30)
+	storetest.SampleProperties(10)
 	os.Exit(m.Run())
 }

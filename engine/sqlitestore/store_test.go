@@ -31,6 +31,9 @@ func unsynced(t testing.TB, path string) *sqlitestore.Store {
 
 // TestConformanceOfALoneWriter is the suite where callers write themselves from the start.
 func TestConformanceOfALoneWriter(t *testing.T) {
+	if !storetest.Long() {
+		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
+	}
 	d := driver(func(t testing.TB, path string) *sqlitestore.Store {
 		s := unsynced(t, path)
 		s.Alone()
