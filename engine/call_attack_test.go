@@ -194,3 +194,24 @@ func TestACallWhoseBeginningIsLost(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// A move that no gate performs can be made again, although a tool was called after it.
+func TestRedoOfAMoveBeforeACall(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t)
+	id := b.approved()
+	b.settle(id, b.call(note(id, `{}`), engine.CallGo).CallID, engine.CallOK, `{}`)
+	_, err := b.Undo(t.Context(), agent, engine.UndoRequest{ID: id})
+	wantCode(t, err, engine.CodeForbidden)
+	if _, err := b.Undo(t.Context(), operator, engine.UndoRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Redo(t.Context(), agent, engine.UndoRequest{ID: id})
+	wantCode(t, err, engine.CodeForbidden)
+	if r, err := b.Redo(t.Context(), operator, engine.UndoRequest{ID: id}); err != nil || r.State != "approved" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if r := b.call(note(id, `{}`), engine.CallRefused); r.Decision.Code != workflow.CodeCallLimit {
+		t.Errorf("%+v", r.Decision)
+	}
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -98,10 +99,7 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 	if target == 0 { // there is none
 		return UndoResult{}, nothingToUndo(inst, l, p, op, line)
 	}
-	if tool := e.findGate(inst.Workflow, move.Event.Action); op == RightRedo && (tool != "" || move.Event.Call != nil) {
-		if tool == "" {
-			tool = move.Event.Call.Gate
-		}
+	if tool := cmp.Or(e.findGate(inst.Workflow, move.Event.Action), findGateOf(move.Event)); op == RightRedo && tool != "" {
 		return UndoResult{}, gatedAction(inst, l, p, move.Event.Action, tool)
 	}
 	if why := e.describeEffect(move.Event); why != "" && p.Role != RoleOperator {
@@ -120,6 +118,15 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 		return UndoResult{}, e.conflictFor(ctx, p, err)
 	}
 	return newUndoResult(w.event, newPosition(w.next, l, p), w.next.Context), nil
+}
+
+// findGateOf is the gate whose call made a move, "" for none: a call that was only made after it has a
+// deadline.
+func findGateOf(move record.Event) string {
+	if move.Call == nil || !move.Call.Deadline.IsZero() {
+		return ""
+	}
+	return move.Call.Gate
 }
 
 func (op Right) verb() string {
