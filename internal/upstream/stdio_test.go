@@ -198,6 +198,7 @@ func TestDrift(t *testing.T) {
 // held up, nor any list, the one that crashes is started ever more rarely, and of the forgetful
 // one every write that is reported as done was done, once.
 func TestOneOfTwenty(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "started")
 	var writes, done atomic.Int64
 	text := "  s0: " + fake(t, "mute", ", connectTimeout: 3s") + "  s1: " + fake(t, "crash="+file, "") + "  web: " + over(forgetful(t, "often", &writes), "")

@@ -219,38 +219,43 @@ func told(t *testing.T, v any, err error) string {
 
 // TestRetries: what is safe is tried again, and nothing else.
 func TestRetries(t *testing.T) {
-	var asked atomic.Int64
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) < 3 {
-			w.Header().Set("Content-Type", httpapi.ProblemType)
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte(`{"code":"busy","detail":"Full.","hint":"Again."}`))
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"id":"x"}`))
-	}))
-	defer s.Close()
-	c := newClient(t, client.Config{Server: s.URL, Token: "t"})
 	for name, test := range map[string]struct {
-		do    func() error
+		do    func(ctx context.Context, c *client.Client) error
 		tries int64
 	}{
-		"a question": {func() error { _, err := operation.List.Do(t.Context(), c, operation.Empty{}); return err }, 3},
-		"with a key": {func() error {
-			_, err := operation.Start.Do(t.Context(), c, engine.StartRequest{Type: "x", Key: "k"})
+		"a question": {func(ctx context.Context, c *client.Client) error {
+			_, err := operation.List.Do(ctx, c, operation.Empty{})
 			return err
 		}, 3},
-		"without one": {func() error { _, err := operation.Start.Do(t.Context(), c, engine.StartRequest{Type: "x"}); return err }, 1},
-		"judge config": {func() error {
-			_, err := operation.ConfigureJudge.Do(t.Context(), c, engine.JudgeConfigRequest{Name: "x"})
+		"with a key": {func(ctx context.Context, c *client.Client) error {
+			_, err := operation.Start.Do(ctx, c, engine.StartRequest{Type: "x", Key: "k"})
+			return err
+		}, 3},
+		"without one": {func(ctx context.Context, c *client.Client) error {
+			_, err := operation.Start.Do(ctx, c, engine.StartRequest{Type: "x"})
+			return err
+		}, 1},
+		"judge config": {func(ctx context.Context, c *client.Client) error {
+			_, err := operation.ConfigureJudge.Do(ctx, c, engine.JudgeConfigRequest{Name: "x"})
 			return err
 		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked.Store(0)
-			err := test.do()
+			t.Parallel()
+			var asked atomic.Int64
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked.Add(1) < 3 {
+					w.Header().Set("Content-Type", httpapi.ProblemType)
+					w.Header().Set("Retry-After", "1")
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = w.Write([]byte(`{"code":"busy","detail":"Full.","hint":"Again."}`))
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"id":"x"}`))
+			}))
+			defer s.Close()
+			err := test.do(t.Context(), newClient(t, client.Config{Server: s.URL, Token: "t"}))
 			if n := asked.Load(); n != test.tries {
 				t.Errorf("%d tries", n)
 			}
