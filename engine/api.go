@@ -44,7 +44,9 @@ type Position struct {
 	// DefinitionOwner says whose this version of the workflow is.
 	DefinitionOwner DefinitionOwner `json:"definitionOwner"`
 	State           string          `json:"state"`
-	NextActions     []string        `json:"nextActions"` // never nil
+	NextActions     []string        `json:"nextActions"` // never nil; without those that only a gate performs
+	// NextTools are the tools with gates that the caller may call now.
+	NextTools []string `json:"nextTools,omitempty"`
 	// Next says what the first of them take; MoreActions counts the rest. Lists of
 	// instances leave them out.
 	Next        []workflow.NextAction `json:"next,omitempty"`

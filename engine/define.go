@@ -65,7 +65,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		switch {
 		case err == nil:
 			e.ledger.charge(p, budgetBytes, int64(len(d.Document)))
-			e.cacheDefinition(definition{stored: s, def: d})
+			e.cacheDefinition(definition{stored: s, def: d, gates: e.gates()})
 			return defineResult(s, d, warnings, true), nil
 		case !errors.Is(err, store.ErrConflict):
 			return DefineResult{}, StoreError("store the definition", err)

@@ -129,6 +129,9 @@ type Config struct {
 	// Gated returns the public name of the tool whose gate performs an action of a workflow, ""
 	// for none: Advance and Redo refuse such an action. nil gates nothing.
 	Gated func(workflow, action string) string
+	// NextTools returns the public names of the gated tools that a principal may call where a
+	// running instance stands; positions name them instead of the actions that Gated names.
+	NextTools func(p Principal, at Position) []string
 	// GrantFor is how long a person's approval of a gated call counts; 0 is a day.
 	GrantFor time.Duration
 	// RuleKey is the secret from which the key is derived that seals definitions and judge
@@ -271,7 +274,7 @@ func (e *Engine) loadDefinition(ctx context.Context, name string, version int) (
 	if d.Hash != s.Hash && !e.cfg.ShowUnsealed {
 		return definition{}, untrustedRule("the document of version %d of the definition %s is not what its hash says", s.Version, s.Name)
 	}
-	l := definition{stored: s, def: d.WithoutLines()}
+	l := definition{stored: s, def: d.WithoutLines(), gates: e.gates()}
 	e.cacheDefinition(l)
 	return l, nil
 }
@@ -286,6 +289,7 @@ type definition struct {
 	// for, overlaysHash names them.
 	overlays     []workflow.Overlay
 	overlaysHash string
+	gates        gates
 }
 
 func (l definition) owner() validators.Owner {

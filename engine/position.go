@@ -77,7 +77,10 @@ func newPlace(inst record.Instance, l definition, p Principal) Position {
 		Revision: inst.Revision, Seq: inst.Seq,
 	}
 	if inst.Status == record.Running && !l.takenOver && !inst.Facts.HasOpenCall() {
-		pos.NextActions = append(pos.NextActions, l.def.NextActions(inst.State, string(p.Role))...)
+		pos.NextActions = append(pos.NextActions, l.gates.leaveOut(inst.Workflow, l.def.NextActions(inst.State, string(p.Role)))...)
+		if l.gates.next != nil {
+			pos.NextTools = l.gates.next(p, pos)
+		}
 	}
 	if s, ok := l.def.States[inst.State]; ok && pos.Complete {
 		pos.Outcome = s.Outcome
@@ -89,6 +92,22 @@ func newPlace(inst record.Instance, l definition, p Principal) Position {
 		pos.Progress = fmt.Sprintf("In %q after %s. %s", pos.State, countChanges(pos.Revision-1), open)
 	}
 	return pos
+}
+
+// gates are what positions need to know of them.
+type gates struct {
+	performedBy func(workflow, action string) string
+	next        func(Principal, Position) []string
+}
+
+func (e *Engine) gates() gates { return gates{e.cfg.Gated, e.cfg.NextTools} }
+
+// leaveOut removes the actions that only a gate performs.
+func (g gates) leaveOut(workflow string, actions []string) []string {
+	if g.performedBy == nil {
+		return actions
+	}
+	return slices.DeleteFunc(slices.Clone(actions), func(action string) bool { return g.performedBy(workflow, action) != "" })
 }
 
 func definitionOwner(s store.Definition, p Principal) DefinitionOwner {
@@ -113,13 +132,24 @@ func describeProgress(p Position) string {
 		return fmt.Sprintf("Complete: reached %q (%s) after %s.", p.State, p.Outcome, countChanges(p.Revision-1))
 	case p.Complete:
 		return fmt.Sprintf("Complete: reached %q after %s.", p.State, countChanges(p.Revision-1))
-	case len(p.NextActions) == 0:
+	case len(p.NextActions)+len(p.NextTools) == 0:
 		return fmt.Sprintf("In %q after %s. No action is open to this role.", p.State, countChanges(p.Revision-1))
 	case p.Revision == 1:
-		return fmt.Sprintf("Started in %q. Next: %s.", p.State, strings.Join(p.NextActions, ", "))
+		return fmt.Sprintf("Started in %q.%s", p.State, describeNext(p))
 	default:
-		return fmt.Sprintf("In %q after %s. Next: %s.", p.State, countChanges(p.Revision-1), strings.Join(p.NextActions, ", "))
+		return fmt.Sprintf("In %q after %s.%s", p.State, countChanges(p.Revision-1), describeNext(p))
 	}
+}
+
+// describeNext says which actions and tools are possible now.
+func describeNext(p Position) (text string) {
+	if len(p.NextTools) > 0 {
+		text = fmt.Sprintf(" Tools: %s.", strings.Join(p.NextTools, ", "))
+	}
+	if len(p.NextActions) > 0 {
+		text += fmt.Sprintf(" Next: %s.", strings.Join(p.NextActions, ", "))
+	}
+	return text
 }
 
 func countChanges(n int64) string {

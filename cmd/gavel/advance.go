@@ -225,7 +225,7 @@ func printPosition(out *term.Terminal, p engine.Position) {
 	case p.Complete:
 		out.Printf("%s, complete\n", state)
 		return
-	case len(p.NextActions) == 0:
+	case len(p.NextActions)+len(p.NextTools) == 0:
 		out.Printf("%s, %s\n", state, string(p.Status))
 		return
 	}
@@ -240,6 +240,9 @@ func printPosition(out *term.Terminal, p engine.Position) {
 			needs = strings.TrimPrefix(needs+", asks ", ", ") + map[string]string{"evidence": "for evidence", "model": "a model", "person": "a person"}[string(need)]
 		}
 		rows = append(rows, []string{"  " + n.Action + takes, needs})
+	}
+	for _, tool := range p.NextTools {
+		rows = append(rows, []string{"  " + tool, "a call of the tool"})
 	}
 	out.Table(rows)
 }

@@ -125,6 +125,9 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *console) error {
 		{"started", s.CreatedAt.Format(time.RFC3339)},
 		{"updated", s.UpdatedAt.Format(time.RFC3339)},
 	}
+	if len(s.NextTools) > 0 {
+		rows = append(rows, []string{"next tools", strings.Join(s.NextTools, ", ")})
+	}
 	if s.Past != nil {
 		rows = append(rows, []string{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)})
 	}

@@ -264,6 +264,9 @@ func (s *System) wire(key []byte) error {
 	}
 	if s.cfg.Gateway != nil {
 		config.Gated = func(name, action string) string { return s.cfg.Gateway.Gates().PerformedBy(name, action) }
+		config.NextTools = func(p engine.Principal, at engine.Position) []string {
+			return s.cfg.Gateway.current().ListNextTools(p, at)
+		}
 	}
 	if s.cfg.Configure != nil {
 		s.cfg.Configure(&config)

@@ -221,6 +221,9 @@ func TestGatesOfARelease(t *testing.T) {
 		t.Errorf("ids of calls: %s", g.ops.ids)
 	}
 	other := g.start(ann, "release")
+	if at, err := g.Engine.Status(t.Context(), ann, other); err != nil || len(at.NextActions)+len(at.Next) != 0 || !slices.Equal(at.NextTools, []string{"ops__authenticate"}) || at.Progress != `Started in "idle". Tools: ops__authenticate.` {
+		t.Errorf("what is possible: %+v, %v", at.Position, err)
+	}
 	if err := g.advance(ann, other, "authenticate", "{}"); engine.CodeOf(err) != engine.CodeGatedAction {
 		t.Errorf("an action of a gate: %v", err)
 	}

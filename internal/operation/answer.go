@@ -27,9 +27,10 @@ type PositionView struct {
 	DefinitionOwner engine.DefinitionOwner `json:"definitionOwner,omitempty"`
 	State           string                 `json:"state"`
 	NextActions     []string               `json:"nextActions"`
+	NextTools       []string               `json:"nextTools,omitempty"`
 	Next            []workflow.NextAction  `json:"next,omitempty"`
 	MoreActions     int                    `json:"moreActions,omitempty"`
-	Progress        string                 `json:"progress,omitempty"` // without what nextActions says
+	Progress        string                 `json:"progress,omitempty"` // without what nextActions and nextTools say
 	Complete        bool                   `json:"complete"`
 	Status          record.Status          `json:"status,omitempty"` // where it is cancelled
 	Outcome         string                 `json:"outcome,omitempty"`
@@ -39,8 +40,8 @@ type PositionView struct {
 // ViewPosition is a position as tools show it.
 func ViewPosition(p engine.Position) PositionView {
 	v := PositionView{
-		ID: p.ID, DefinitionOwner: p.DefinitionOwner, State: p.State, NextActions: p.NextActions, Next: p.Next, MoreActions: p.MoreActions,
-		Progress: strings.TrimSuffix(p.Progress, " Next: "+strings.Join(p.NextActions, ", ")+"."), Complete: p.Complete, Outcome: p.Outcome, Revision: p.Revision,
+		ID: p.ID, DefinitionOwner: p.DefinitionOwner, State: p.State, NextActions: p.NextActions, NextTools: p.NextTools, Next: p.Next, MoreActions: p.MoreActions,
+		Progress: strings.TrimSuffix(strings.TrimSuffix(p.Progress, " Next: "+strings.Join(p.NextActions, ", ")+"."), " Tools: "+strings.Join(p.NextTools, ", ")+"."), Complete: p.Complete, Outcome: p.Outcome, Revision: p.Revision,
 	}
 	if p.DefinitionOwner == engine.OwnedByCaller {
 		v.DefinitionOwner = ""

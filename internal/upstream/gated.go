@@ -462,6 +462,12 @@ func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
 	})
 }
 
+// ListNextTools returns the gated tools that a principal may call where an instance stands.
+func (m *Manager) ListNextTools(p engine.Principal, at engine.Position) []string {
+	tools, _ := m.opts.Gates.ListPossible(at, nil, func(tool string) bool { return m.mayUse(p, tool) })
+	return tools
+}
+
 // mayUse reports whether a principal may use a tool at all.
 func (m *Manager) mayUse(p engine.Principal, public string) bool {
 	server, name, ok := m.Resolve(KindTool, public)

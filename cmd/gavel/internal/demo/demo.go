@@ -198,7 +198,7 @@ func summarize(a answer) string {
 	}
 	if complete, _ := a.at("complete").(bool); complete {
 		text += ", complete"
-	} else if next := a.list("nextActions"); len(next) > 0 {
+	} else if next := append(a.list("nextTools"), a.list("nextActions")...); len(next) > 0 {
 		text += "; next: " + strings.Join(next, ", ")
 	}
 	if by := a.text("decision", "decidedBy"); by != "" {
