@@ -196,7 +196,11 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
 		return judgement{}, nil, err
 	}
-	c, err := e.newCase(inst, l, p, workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash})
+	in := workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash}
+	if req.call != nil {
+		in.Call, in.Bound = &judge.Call{Tool: req.call.Gate, Arguments: req.call.arguments}, req.call.Bound
+	}
+	c, err := e.newCase(inst, l, p, in)
 	if err != nil {
 		return judgement{}, nil, err
 	}

@@ -55,7 +55,7 @@ func (e *Engine) readCall(req CallRequest) (*gatedCall, error) {
 	case req.Gate == "" || len(req.States) == 0 || req.Timeout <= 0:
 		return nil, InternalError("begin a call", errors.New("it names no gate, no states or no timeout"))
 	}
-	arguments, err := e.readDocument("arguments", req.Arguments, e.cfg.Limits.Arguments)
+	arguments, err := readWith(workflow.ReadArguments, "arguments", req.Arguments, e.cfg.Limits.Arguments)
 	if err != nil {
 		return nil, err
 	}

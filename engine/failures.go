@@ -125,13 +125,17 @@ func tooLarge(path, format string, args ...any) error {
 
 // document checks a JSON object from a caller: size first, then form. nil is {}.
 func (e *Engine) readDocument(field string, doc json.RawMessage, limit int) (document.JSON, error) {
+	return readWith(workflow.ReadDocument, field, doc, limit)
+}
+
+func readWith(read func(json.RawMessage) (document.JSON, error), field string, doc json.RawMessage, limit int) (document.JSON, error) {
 	if len(doc) == 0 {
 		doc = json.RawMessage("{}")
 	}
 	if len(doc) > limit {
 		return document.JSON{}, tooLarge("/"+field, "%q has %d bytes; the limit is %d.", field, len(doc), limit)
 	}
-	v, err := workflow.ReadDocument(doc)
+	v, err := read(doc)
 	if err != nil {
 		return document.JSON{}, &Error{Code: CodeInvalidData, Path: "/" + field, Message: fmt.Sprintf("%q is not acceptable: %v", field, err), Err: err}
 	}

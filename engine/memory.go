@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type memory struct{ store store.Store }
@@ -52,9 +53,18 @@ func (e *Engine) setMemoryKeys(c *judge.Case) {
 	}
 	keyed := func(parts ...string) string { return e.cfg.Digester.Digest([]byte(digestParts(parts...))) }
 	path, _ := json.Marshal(c.Path) // texts alone
-	c.Identity = keyed("gavel/case/v2", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash, c.Role, string(path))
+	parts := []string{"gavel/case/v2", c.Workflow, c.State, c.Action, string(c.Data.Canonical()), string(c.Context.Canonical()), c.DefinitionHash, c.JudgeConfigHash, c.Role, string(path)}
+	c.Identity = keyed(appendCall(parts, c, document.JSON.Canonical)...)
 	e.guardBinding(c, c.Instance)
 	e.refusalBinding(c, c.Instance)
+}
+
+// appendCall adds the call that a case is about, if any, its arguments in the form given.
+func appendCall(parts []string, c *judge.Case, form func(document.JSON) []byte) []string {
+	if c.Call == nil {
+		return parts
+	}
+	return append(parts, "call", c.Call.Tool, string(form(c.Call.Arguments)))
 }
 
 // guardBinding says what refusals of the case are counted by: the data alone where they are the
@@ -67,6 +77,7 @@ func (e *Engine) guardBinding(c *judge.Case, instance string) {
 	if !judge.IsQuestion(c.Data) {
 		parts = append(parts, instance)
 	}
+	parts = appendCall(parts, c, judge.FingerprintOf)
 	c.Guard = e.cfg.Digester.Digest([]byte(digestParts(parts...)))
 }
 
@@ -76,8 +87,8 @@ func (e *Engine) refusalBinding(c *judge.Case, instance string) {
 	if c.Identity == "" {
 		return
 	}
-	c.Bound = e.cfg.Digester.Digest([]byte(digestParts(
-		"gavel/bound/v1", instance, c.Workflow, c.State, c.Action, string(judge.FingerprintOf(c.Data)), string(c.Context.Canonical()))))
+	parts := []string{"gavel/bound/v1", instance, c.Workflow, c.State, c.Action, string(judge.FingerprintOf(c.Data)), string(c.Context.Canonical())}
+	c.Bound = e.cfg.Digester.Digest([]byte(digestParts(appendCall(parts, c, judge.FingerprintOf)...)))
 }
 
 // longestTurn bounds how long a decision waits for others with its guard key. With

@@ -30,7 +30,11 @@ func (l *ledger) reserve(p Principal, c judge.Case) (pay func(cost), err error) 
 		expected[budgetWorker] = max(a.dearest[budgetWorker], int64(leastWorker))
 	}
 	if c.Rubric.Enabled && c.Rubric.UseLLM {
-		expected[budgetTokens] = max(a.dearest[budgetTokens], leastTokens+int64(len(c.Data.Raw())+len(c.Context.Raw()))/tokenBytes)
+		shown := len(c.Data.Raw()) + len(c.Context.Raw())
+		if c.Call != nil {
+			shown += len(c.Call.Arguments.Raw())
+		}
+		expected[budgetTokens] = max(a.dearest[budgetTokens], leastTokens+int64(shown)/tokenBytes)
 	}
 	for b, n := range expected {
 		switch {

@@ -207,6 +207,9 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	if err != nil {
 		return ResolveResult{}, err
 	}
+	if asked.Call != nil {
+		leaveScripts(&c, asked.Decision.Target)
+	}
 	c.Digest, c.RecentEvidence, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.freshEvidence(r.row, asked), r.by.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: r.by.ID, Reason: r.req.Reason})
 	if err != nil {
@@ -238,6 +241,16 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 		return ResolveResult{}, e.resolveError(ctx, r, err)
 	}
 	return e.newResolveResult(r, w, fmt.Sprintf("Approved; %q was performed.", r.row.Action)), nil
+}
+
+// leaveScripts takes out of a case about a call what may read its arguments, which nobody keeps: the
+// scripts run again when the call is made with the approval. target is where the action led to.
+func leaveScripts(c *judge.Case, target string) {
+	c.Checks.Validators = nil
+	at := slices.IndexFunc(c.Candidates, func(next judge.Candidate) bool { return next.Target == target })
+	if at >= 0 && len(c.Checks.Routes) > 0 {
+		c.Candidates, c.Checks.Routes = c.Candidates[at:at+1], nil
+	}
 }
 
 // newForgiveness clears what the loop guard counts: a person has approved the data.

@@ -75,6 +75,9 @@ type Case struct {
 	// Fetched is what came of Evidence; the Pipeline fills it in for the layers after it.
 	Fetched []Evidence
 
+	// Call is what will be sent if the action is approved; nil where it stands for no call.
+	Call *Call
+
 	// Data is the action's, Context the accumulated one before the merge, Merged
 	// the one after it. All are objects; what is read of them is not read again.
 	Data, Context, Merged document.JSON

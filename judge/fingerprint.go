@@ -2,7 +2,6 @@ package judge
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -60,7 +59,7 @@ func appendPrint(out []byte, v document.JSON) []byte {
 	case document.String:
 		return append(append(append(out, '"'), fingerprintText(v.Text())...), '"')
 	case document.Number:
-		return append(out, plainNumber(string(v.Raw()))...)
+		return append(out, v.Canonical()...) // 1, 1.0 and 1e0 alike
 	}
 	return append(out, v.Raw()...)
 }
@@ -83,16 +82,4 @@ func fingerprintText(text string) string {
 		}
 		return unicode.ToLower(r)
 	}, norm.NFKC.String(plain)))
-}
-
-// plainNumber writes 1, 1.0 and 1e0 alike; a number beyond float64 stays as it is.
-func plainNumber(n string) string {
-	f, err := strconv.ParseFloat(n, 64)
-	if err != nil {
-		return n
-	}
-	if f == 0 {
-		return "0" // and not -0
-	}
-	return strconv.FormatFloat(f, 'g', -1, 64)
 }

@@ -214,10 +214,10 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 	return op, nil
 }
 
-// isBlank reports whether neither data nor context nor evidence holds anything to judge.
+// isBlank reports whether neither data nor context nor evidence nor a call holds anything to judge.
 func isBlank(c Case, docs shown.Documents) bool {
 	fetched := slices.ContainsFunc(c.Fetched, func(e Evidence) bool { return e.Failure == "" })
-	return !fetched && content.IsBlank(docs)
+	return !fetched && c.Call == nil && content.IsBlank(docs)
 }
 
 // hasNothingToJudge reports whether a model would be asked about nothing: there is neither

@@ -296,11 +296,12 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		Passed                  []LayerName
 		Data, Context, Merged   document.JSON
 		Evidence                json.RawMessage `json:",omitempty"`
+		Call                    json.RawMessage `json:",omitempty"`
 		Rubric                  Rubric
 		Sample                  int
 	}{
 		c.Workflow, c.State, c.Action, c.About, c.Operation, listCandidates(c.Candidates), c.Passed,
-		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), rubric, sample,
+		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), c.showCall(), rubric, sample,
 	})
 	if err != nil {
 		return m.Random(), m.Random() // a document that is no JSON has no stable form

@@ -214,7 +214,11 @@ func (c Case) validate() error {
 			return fmt.Errorf("%w: the entry of %q has scripts, which no layer runs", ErrCase, next.Target)
 		}
 	}
-	for _, doc := range []document.JSON{c.Data, c.Context, c.Merged, c.MaskedData, c.MaskedContext, c.MaskedMerged} {
+	docs := []document.JSON{c.Data, c.Context, c.Merged, c.MaskedData, c.MaskedContext, c.MaskedMerged}
+	if c.Call != nil {
+		docs = append(docs, c.Call.Arguments, c.Call.Masked)
+	}
+	for _, doc := range docs {
 		if doc.Kind() == 0 {
 			return fmt.Errorf("%w: a document is missing; an empty one is {}", ErrCase)
 		}

@@ -40,9 +40,9 @@ func (c Case) scriptChecks() validators.Checks {
 
 // scriptInput is what scripts see. What a stranger wrote does not see what is sensitive.
 func (c Case) scriptInput() validators.Input {
-	in := validators.Input{Caller: c.caller(), Data: c.MaskedData.Raw(), Context: c.MaskedContext.Raw(), Evidence: joinContents(c.Fetched, false), Now: c.Now, Seed: c.Seed}
+	in := validators.Input{Caller: c.caller(), Data: c.MaskedData.Raw(), Context: c.MaskedContext.Raw(), Evidence: joinContents(c.Fetched, false), Call: c.Call.write(false), Now: c.Now, Seed: c.Seed}
 	if c.Owner.Trusted {
-		in.Data, in.Context, in.Evidence = c.Data.Raw(), c.Context.Raw(), joinContents(c.Fetched, true)
+		in.Data, in.Context, in.Evidence, in.Call = c.Data.Raw(), c.Context.Raw(), joinContents(c.Fetched, true), c.Call.write(true)
 	}
 	return in
 }

@@ -163,6 +163,8 @@ type Input struct {
 	// Caller is the principal who calls; scripts do not see it.
 	Caller                  string
 	Data, Context, Evidence json.RawMessage
+	// Call is the call that the action stands for, as script.Batch has it; nil is none.
+	Call json.RawMessage
 	// Now and Seed fix the clock and the random source.
 	Now  time.Time
 	Seed int64
@@ -180,6 +182,6 @@ func (s *Set) RunScripts(ctx context.Context, in Input) (script.Reply, error) {
 func (s *Set) newBatch(in Input) script.Batch {
 	return script.Batch{
 		Caller: in.Caller, Owner: s.owner, Now: in.Now, Seed: in.Seed, Routes: s.routes, Validators: s.validators,
-		Data: in.Data, Context: in.Context, Evidence: in.Evidence,
+		Data: in.Data, Context: in.Context, Evidence: in.Evidence, Call: in.Call,
 	}
 }

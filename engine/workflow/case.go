@@ -62,7 +62,13 @@ func (d *Definition) fillDocuments(c *judge.Case, in CaseInput) error {
 	}
 	c.MaskedData, c.MaskedContext = d.MaskJSON(c.Data, nil), d.MaskJSON(c.Context, nil)
 	c.Merged, c.MaskedMerged = c.Context, c.MaskedContext
-	c.Scrub = d.newScrubber(slices.Values([]document.JSON{c.Context, c.Data}))
+	secrets := []document.JSON{c.Context, c.Data}
+	if in.Call != nil {
+		c.Call = &judge.Call{Tool: in.Call.Tool, Arguments: in.Call.Arguments}
+		c.Call.Masked = d.maskArguments(c, in.Bound)
+		secrets = append(secrets, c.Call.Arguments)
+	}
+	c.Scrub = d.newScrubber(slices.Values(secrets))
 	c.Scrubber = func(doc json.RawMessage) func(string) string { return d.Scrubber(doc) }
 	c.Mask = func(doc json.RawMessage) (json.RawMessage, error) { return d.Mask(doc, nil) }
 	return nil
@@ -319,6 +325,10 @@ type CaseInput struct {
 	Data, Context json.RawMessage
 	// Read is Data, where that was read already.
 	Read document.JSON
+	// Call is the call that the action stands for, without its masked copy; nil is none. Bound
+	// are the arguments that equal fields of the context.
+	Call  *judge.Call
+	Bound []Binding
 	// CallersContext says that the context is the caller's claim, not one that an
 	// instance accumulated: no evidence is fetched with it.
 	CallersContext  bool

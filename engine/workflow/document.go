@@ -15,8 +15,14 @@ import (
 // keys, invalid UTF-8, NUL, numbers that a 64-bit float would change, values nested
 // deeper than 64, and anything that is no object. Its length is the caller's to bound.
 // The error is one sentence with path and line, without values of the document.
-func ReadDocument(doc json.RawMessage) (document.JSON, error) {
-	v, err := document.ReadJSON(doc, document.Limits{Bytes: max(len(doc), 1)})
+func ReadDocument(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, false) }
+
+// ReadArguments is ReadDocument for the arguments of a call, which no instance holds: it takes any
+// number.
+func ReadArguments(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, true) }
+
+func readObjectWith(doc json.RawMessage, literals bool) (document.JSON, error) {
+	v, err := document.ReadJSON(doc, document.Limits{Bytes: max(len(doc), 1), Literals: literals})
 	if err == nil && v.Kind() != document.Object {
 		return document.JSON{}, fmt.Errorf("expected a JSON object, got %s", v.Kind())
 	}

@@ -191,7 +191,7 @@ var routeObject = objectGrammar{
 	name: "route",
 	doc:  "One of the states that an action can lead to. The first route whose condition is true is taken.",
 	keys: []keyGrammar{
-		{"condition", "An expression over data, context and evidence that is true or false; \"true\" for the fallback route.", aScript},
+		{"condition", "An expression over data, context, evidence and call that is true or false; \"true\" for the fallback route.", aScript},
 		{"target", "The state that this route leads to.", aLabel},
 		{"description", "When this route is taken, in words.", anyString},
 	},

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -53,7 +55,26 @@ func (d *Definition) Mask(doc json.RawMessage, replace func(pointer string, valu
 
 // MaskJSON is Mask for a document that was read.
 func (d *Definition) MaskJSON(doc document.JSON, replace func(pointer string, value json.RawMessage) string) document.JSON {
-	tree := d.sensitiveTree()
+	return maskWith(d.sensitiveTree(), doc, replace)
+}
+
+// maskArguments masks the arguments of a call as if they were data, and those that are bound to a
+// sensitive field.
+func (d *Definition) maskArguments(c *judge.Case, bound []Binding) document.JSON {
+	if d.sensitiveTree() == nil {
+		return c.Call.Arguments
+	}
+	pointers := slices.Clone(d.Sensitive)
+	for _, b := range bound {
+		tokens, err := splitPointer(b.Field)
+		if err == nil && !c.Context.At(tokens...).Equal(c.MaskedContext.At(tokens...)) {
+			pointers = append(pointers, b.Argument)
+		}
+	}
+	return maskWith(newMaskTree(pointers), c.Call.Arguments, nil)
+}
+
+func maskWith(tree *maskNode, doc document.JSON, replace func(pointer string, value json.RawMessage) string) document.JSON {
 	if tree == nil || doc.Kind() == 0 {
 		return doc
 	}

@@ -98,7 +98,7 @@ func (q Question) isStrict() bool {
 // that are too short.
 func (q Question) quotes() []string {
 	var values, ends, whole, short []string
-	for _, name := range []string{"data", "evidence", "context"} {
+	for _, name := range []string{"data", "call", "evidence", "context"} {
 		var v any
 		if json.Unmarshal([]byte(q.Documents[name]), &v) != nil {
 			continue

@@ -25,6 +25,7 @@ import (
 const (
 	Context  = "context"
 	Evidence = "evidence"
+	Call     = "call"
 	Data     = "data"
 )
 

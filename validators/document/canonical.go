@@ -43,7 +43,8 @@ func Canonical(raw []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Canonical writes the value as the function Canonical does.
+// Canonical writes the value as the function Canonical does. A number that no float64 holds, which
+// only a lax reader takes, keeps its literal.
 func (v JSON) Canonical() []byte {
 	if v.Kind() == 0 {
 		return nil
@@ -55,7 +56,9 @@ func (v JSON) Canonical() []byte {
 func appendCanonicalLeaf(dst []byte, v JSON) []byte {
 	switch {
 	case v.Kind() == Number:
-		return appendNumber(dst, string(v.Raw()))
+		if literal := string(v.Raw()); len(literal) <= shortNumber && !strings.ContainsAny(literal, "eE") || keepsValue(literal) {
+			return appendNumber(dst, literal)
+		}
 	case v.Kind() == String && !v.Plain():
 		return AppendQuote(dst, v.Text())
 	}

@@ -61,6 +61,8 @@ type Limits struct {
 	// Lax takes all that encoding/json takes, and valid UTF-8 only: duplicate keys,
 	// any number, NUL, and half of a surrogate pair, which reads as U+FFFD.
 	Lax bool
+	// Literals takes any number, also one that a float64 would change.
+	Literals bool
 	// Spaced keeps the white space between tokens in what ReadJSON returns.
 	Spaced bool
 	// Depth is how many objects and arrays may lie inside one another; a scalar

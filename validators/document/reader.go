@@ -25,6 +25,7 @@ type reader struct {
 	tape
 	pos      int
 	lax      bool // see Limits.Lax
+	literals bool // see Limits.Literals
 	spaced   bool // white space was passed
 	depth    int  // how many objects and arrays may still begin
 	maxDepth int
@@ -48,7 +49,7 @@ func readCells(src []byte, limits Limits, use func(*reader)) *Issue {
 		return limits.tooLong(len(src))
 	}
 	r := readers.Get().(*reader)
-	*r = reader{tape: tape{src, r.cells[:0]}, lax: limits.Lax, depth: limits.Depth, maxDepth: limits.Depth}
+	*r = reader{tape: tape{src, r.cells[:0]}, lax: limits.Lax, literals: limits.Lax || limits.Literals, depth: limits.Depth, maxDepth: limits.Depth}
 	var issue *Issue
 	switch {
 	case !r.readDocument():
@@ -440,7 +441,7 @@ func (r *reader) readNumber() bool {
 		return r.refuse(RuleSyntax, r.pos, "this is not a JSON number")
 	}
 	lit := r.text[r.pos:end]
-	if !r.lax && (exponent || len(lit) > shortNumber) && !keepsValue(string(lit)) {
+	if !r.literals && (exponent || len(lit) > shortNumber) && !keepsValue(string(lit)) {
 		return r.refuse(RuleNumber, r.pos, numberMessage)
 	}
 	r.pos = end

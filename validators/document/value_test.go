@@ -139,3 +139,26 @@ func TestEditKeepsTheRest(t *testing.T) {
 		}
 	}
 }
+
+// Numbers that no float64 holds are told apart, in the text and in the canonical form.
+func TestLiteralsKeepTheirNumbers(t *testing.T) {
+	read := func(text string) JSON {
+		v, err := ReadJSON([]byte(text), Limits{Literals: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for _, pair := range [][2]string{{"9007199254740993", "9007199254740992"}, {"1e400", "1e401"}, {"1e-400", "0"}} {
+		a, b := read(pair[0]), read(pair[1])
+		if a.Equal(b) || string(a.Canonical()) != pair[0] {
+			t.Errorf("%s and %s: %s, %s", pair[0], pair[1], a.Canonical(), b.Canonical())
+		}
+	}
+	if !read("1.50").Equal(read("15e-1")) {
+		t.Error("one number, two values")
+	}
+	if _, err := ReadJSON([]byte(`{"a":1,"a":2}`), Limits{Literals: true}); err == nil {
+		t.Error("a duplicate key is accepted")
+	}
+}

@@ -34,6 +34,8 @@ type Case struct {
 	Data     json.RawMessage `json:"data,omitempty"`
 	Context  json.RawMessage `json:"context,omitempty"`
 	Evidence json.RawMessage `json:"evidence,omitempty"`
+	// Call is {"tool", "arguments"}; undefined when absent.
+	Call json.RawMessage `json:"call,omitempty"`
 	// Must is how the script has to end, alternatives separated by "|": ok (it
 	// gave a verdict), reject (the source is refused), error (it threw, returned
 	// something else, or used too much memory), timeout. "ok" when empty.
@@ -219,7 +221,7 @@ func (p *Pool) runCase(ctx context.Context, c *Case, owner string) (CaseReport, 
 // runOne evaluates one script, a condition as if it were the only route, a schema
 // on the data.
 func (p *Pool) runOne(ctx context.Context, c *Case, owner string, s Script) (Result, error) {
-	b := Batch{Caller: owner, Owner: Owner{ID: owner}, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence}
+	b := Batch{Caller: owner, Owner: Owner{ID: owner}, Now: time.Unix(1_700_000_000, 0), Data: c.Data, Context: c.Context, Evidence: c.Evidence, Call: c.Call}
 	if s.Kind == Schema {
 		b.Schema, b.Document = &s, c.Data
 		reply, err := p.Run(ctx, b)

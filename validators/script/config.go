@@ -53,7 +53,7 @@ type Config struct {
 	MaxSource int
 	// MaxSchema is the longest JSON Schema in bytes. Default 64 KiB.
 	MaxSchema int
-	// MaxInput is the longest Data, Context or Evidence in bytes, each.
+	// MaxInput is the longest Data, Context, Evidence or arguments of a Call in bytes, each.
 	// Default 1 MiB.
 	MaxInput int
 	// MaxScripts is how many scripts one Batch may hold. Default 64.

@@ -65,7 +65,7 @@ func describeForm(k Kind) string {
 	case Schema:
 		return "write a JSON Schema, for example {\"type\": \"object\", \"required\": [\"total\"]}"
 	case Condition:
-		return "write one expression over data, context and evidence that is true or false, for example context.total > 100"
+		return "write one expression over data, context, evidence and call that is true or false, for example context.total > 100"
 	}
 	return "write one function, for example (data, context) => ({ valid: data.total > 0, reason: 'total must be positive' })"
 }

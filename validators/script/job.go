@@ -75,7 +75,7 @@ func (j *job) prepareRequest() bool {
 	j.request = Request{
 		Op: j.op, Sources: j.request.Sources[:0],
 		Now: j.request.Now, Seed: j.request.Seed, Console: j.request.Console,
-		Data: j.request.Data, Context: j.request.Context, Evidence: j.request.Evidence, Document: j.request.Document,
+		Data: j.request.Data, Context: j.request.Context, Evidence: j.request.Evidence, Call: j.request.Call, Document: j.request.Document,
 	}
 	if j.schema > 0 {
 		if j.addScript(0); j.states[0].Code != "" && !j.readSchema().Passes() {

@@ -70,7 +70,7 @@ func NewPool(cfg Config) (*Pool, error) {
 		setup: Setup{
 			Version: Version, Soft: cfg.Soft, Hard: cfg.Hard, Read: cfg.Read,
 			ScriptMemory: cfg.ScriptMemory, WorkerMemory: cfg.WorkerMemory,
-			MaxRequest: 4*cfg.MaxInput + (cfg.MaxScripts+1)*(6*max(cfg.MaxSource, cfg.MaxSchema)+64) + 512, // JSON may need six bytes for one
+			MaxRequest: 5*cfg.MaxInput + maxCallHead + (cfg.MaxScripts+1)*(6*max(cfg.MaxSource, cfg.MaxSchema)+64) + 512, // JSON may need six bytes for one
 		},
 	}
 	p.life, p.end = context.WithCancel(context.Background())
@@ -88,6 +88,9 @@ func NewPool(cfg Config) (*Pool, error) {
 // in bursts, when a server starts or somebody writes a definition, and then seldom.
 const checkerStays = time.Second
 
+// maxCallHead is how much longer than MaxInput a Call may be: its arguments come with the tool's name.
+const maxCallHead = 1 << 10
+
 // Run evaluates a batch: the schema, routes in order until one is true, then all validators.
 // The error wraps ErrUnavailable (retry later), ErrInput (the batch itself is
 // wrong) or is ctx's.
@@ -96,6 +99,7 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 		checkInput("data", b.Data, p.cfg.MaxInput),
 		checkInput("context", b.Context, p.cfg.MaxInput),
 		checkInput("evidence", b.Evidence, p.cfg.MaxInput),
+		checkInput("the call", b.Call, p.cfg.MaxInput+maxCallHead),
 		checkInput("the document", b.Document, p.cfg.MaxInput))
 	if err != nil {
 		return Reply{}, err
@@ -114,7 +118,7 @@ func (p *Pool) Run(ctx context.Context, b Batch) (Reply, error) {
 		b.Now = p.cfg.Now()
 	}
 	j.request.Now, j.request.Seed, j.request.Console = b.Now.UnixNano(), b.Seed, b.Console
-	j.request.Data, j.request.Context, j.request.Evidence, j.request.Document = b.Data, b.Context, b.Evidence, b.Document
+	j.request.Data, j.request.Context, j.request.Evidence, j.request.Call, j.request.Document = b.Data, b.Context, b.Evidence, b.Call, b.Document
 	unhardened, err := p.runJob(ctx, &p.eval, j)
 	if err != nil {
 		return Reply{}, err

@@ -61,9 +61,9 @@ type Kind string
 // The kinds of script.
 const (
 	// Validator is one synchronous function expression,
-	// (data, context, evidence) => boolean | {valid, confidence, reason, ...}.
+	// (data, context, evidence, call) => boolean | {valid, confidence, reason, ...}.
 	Validator Kind = "validator"
-	// Condition is one expression over data, context and evidence whose value
+	// Condition is one expression over data, context, evidence and call whose value
 	// must be a boolean. It is what routes are made of.
 	Condition Kind = "condition"
 	// Schema is a JSON Schema. It runs here, not as a script, because a small one
@@ -110,6 +110,9 @@ type Batch struct {
 	Validators []Script
 	// Data, Context and Evidence are JSON objects; nil is {}.
 	Data, Context, Evidence json.RawMessage
+	// Call is the call that the action stands for, {"tool", "arguments"}; nil is none, which scripts
+	// see as undefined.
+	Call json.RawMessage
 	// Document is the JSON value that Schema applies to; nil is {}.
 	Document json.RawMessage
 	// Console asks for what scripts write to console, which otherwise goes nowhere.

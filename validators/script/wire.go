@@ -31,7 +31,7 @@ func IsWorker(args []string) bool {
 }
 
 // Version of the protocol. Both ends must agree, since Config.WorkerPath may name another build.
-const Version = 3
+const Version = 4
 
 // MaxReplyFrame bounds what the host reads from a worker: the violations of a
 // schema, in full length and of the six bytes that JSON may need for a unit.
@@ -92,11 +92,11 @@ type Request struct {
 	Sources []Source
 	// Console has what scripts write to console come back with their outcomes.
 	Console bool `json:",omitempty"`
-	// Data, Context and Evidence are JSON objects; empty is {}. A Schema applies
-	// to Document, which is any JSON document; empty is {}. They travel behind the line of
+	// Data, Context and Evidence are JSON objects; empty is {}. So is Call; empty is none. A Schema
+	// applies to Document, which is any JSON document; empty is {}. They travel behind the line of
 	// JSON, as they are.
-	Data, Context, Evidence, Document []byte `json:"-"`
-	Sizes                             [4]int // of these, in bytes
+	Data, Context, Evidence, Call, Document []byte `json:"-"`
+	Sizes                                   [5]int // of these, in bytes
 }
 
 // Outcome is what a worker found out about one script. It is sent as soon as it
@@ -176,9 +176,9 @@ func decodeHead(content []byte, head any) (rest []byte, err error) {
 
 // AppendTo appends the request to a frame.
 func (q *Request) AppendTo(b []byte) []byte {
-	q.Sizes = [4]int{len(q.Data), len(q.Context), len(q.Evidence), len(q.Document)}
+	q.Sizes = [5]int{len(q.Data), len(q.Context), len(q.Evidence), len(q.Call), len(q.Document)}
 	b = appendHead(b, q)
-	return append(append(append(append(b, q.Data...), q.Context...), q.Evidence...), q.Document...)
+	return append(append(append(append(append(b, q.Data...), q.Context...), q.Evidence...), q.Call...), q.Document...)
 }
 
 // Decode fills the request from a frame's content. The documents alias it.
@@ -188,7 +188,7 @@ func (q *Request) Decode(content []byte) error {
 	if err != nil {
 		return err
 	}
-	for i, part := range [...]*[]byte{&q.Data, &q.Context, &q.Evidence, &q.Document} {
+	for i, part := range [...]*[]byte{&q.Data, &q.Context, &q.Evidence, &q.Call, &q.Document} {
 		n := q.Sizes[i]
 		if n < 0 || n > len(rest) {
 			return fmt.Errorf("%w: a request that is cut short", errFrame)

@@ -48,7 +48,7 @@ func TestRequestRoundTrip(t *testing.T) {
 			ID: rapid.Uint32().Draw(t, "id"), Op: rapid.SampledFrom([]Op{OpRun, OpCheck}).Draw(t, "op"),
 			Now: rapid.Int64().Draw(t, "now"), Seed: rapid.Int64().Draw(t, "seed"),
 			Data: rapid.SliceOf(rapid.Byte()).Draw(t, "data"), Context: rapid.SliceOf(rapid.Byte()).Draw(t, "context"),
-			Evidence: rapid.SliceOf(rapid.Byte()).Draw(t, "evidence"), Document: rapid.SliceOf(rapid.Byte()).Draw(t, "document"),
+			Evidence: rapid.SliceOf(rapid.Byte()).Draw(t, "evidence"), Call: rapid.SliceOf(rapid.Byte()).Draw(t, "call"), Document: rapid.SliceOf(rapid.Byte()).Draw(t, "document"),
 		}
 		for range rapid.IntRange(0, 4).Draw(t, "n") {
 			q.Sources = append(q.Sources, Source{rapid.SampledFrom([]Kind{Validator, Condition, Schema}).Draw(t, "kind"), rapid.String().Draw(t, "source")})
@@ -58,7 +58,7 @@ func TestRequestRoundTrip(t *testing.T) {
 		if err := got.Decode(q.AppendTo(nil)); err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []*[]byte{&got.Data, &got.Context, &got.Evidence, &got.Document, &q.Data, &q.Context, &q.Evidence, &q.Document} {
+		for _, part := range []*[]byte{&got.Data, &got.Context, &got.Evidence, &got.Call, &got.Document, &q.Data, &q.Context, &q.Evidence, &q.Call, &q.Document} {
 			*part = append([]byte{}, *part...)
 		}
 		if len(q.Sources) == 0 {

@@ -18,7 +18,7 @@ import (
 // program is a compiled script. It is immutable and serves any number of runtimes.
 type program struct {
 	code *goja.Program
-	// params is how many of (data, context, evidence) the function can see; the
+	// params is how many of (data, context, evidence, call) the function can see; the
 	// others need not be built.
 	params int
 	logs   bool            // it may write to console
@@ -40,7 +40,7 @@ func compileScript(s script.Source) *program {
 	if err != nil {
 		return &program{fault: syntaxFault(s, err)}
 	}
-	p := &program{params: 3}
+	p := &program{params: len(inputs)}
 	if s.Kind == script.Validator {
 		var detail string
 		if p.params, detail = inspectValidator(expression); detail != "" {
@@ -116,15 +116,15 @@ func inspectValidator(e ast.Expression) (params int, detail string) {
 		if f.Async || f.Generator {
 			return 0, wantSync
 		}
-		return 3, "" // it may use arguments
+		return len(inputs), "" // it may use arguments
 	case *ast.ArrowFunctionLiteral:
 		if f.Async {
 			return 0, wantSync
 		}
 		if f.ParameterList.Rest != nil {
-			return 3, ""
+			return len(inputs), ""
 		}
-		return min(len(f.ParameterList.List), 3), ""
+		return min(len(f.ParameterList.List), len(inputs)), ""
 	}
 	return 0, "it is not a function; " + wantFunction
 }

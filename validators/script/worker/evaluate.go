@@ -144,17 +144,20 @@ func describeArguments(stringify goja.Callable, args []goja.Value) string {
 	return script.Clean(strings.Join(words, " "), script.MaxNote)
 }
 
-// decodeArguments decodes as many of data, context and evidence as the script can see.
+// inputs are what scripts see, in the order of a validator's parameters.
+var inputs = [...]string{"data", "context", "evidence", "call"}
+
+// decodeArguments decodes as many of the inputs as the script can see, and no call where there is none.
 func decodeArguments(vm *goja.Runtime, q *script.Request, params int) ([]goja.Value, error) {
-	args := make([]goja.Value, 0, 3)
+	args := make([]goja.Value, 0, len(inputs))
 	values := maxValues
-	for i, raw := range [...][]byte{q.Data, q.Context, q.Evidence} {
-		if i >= params {
+	for i, raw := range [len(inputs)][]byte{q.Data, q.Context, q.Evidence, q.Call} {
+		if i >= params || inputs[i] == "call" && len(raw) == 0 {
 			break
 		}
 		v, err := decodeObject(vm, raw, &values)
 		if err != nil {
-			return nil, errors.New([...]string{"data", "context", "evidence"}[i] + " is " + err.Error())
+			return nil, errors.New(inputs[i] + " is " + err.Error())
 		}
 		args = append(args, v)
 	}
@@ -187,8 +190,12 @@ func (e *evaluator) callScript(vm *goja.Runtime, p *program, kind script.Kind, a
 
 func (e *evaluator) runProgram(vm *goja.Runtime, p *program, kind script.Kind, args []goja.Value) (goja.Value, error) {
 	if kind == script.Condition {
-		for i, name := range [...]string{"data", "context", "evidence"} {
-			if err := vm.Set(name, args[i]); err != nil {
+		for i, name := range inputs {
+			value := goja.Undefined()
+			if i < len(args) {
+				value = args[i]
+			}
+			if err := vm.Set(name, value); err != nil {
 				return nil, err
 			}
 		}
