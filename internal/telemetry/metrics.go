@@ -85,6 +85,7 @@ type Metrics struct {
 	took      *prometheus.HistogramVec
 	layers    *prometheus.HistogramVec
 	events    *prometheus.CounterVec
+	calls     *prometheus.CounterVec
 	eventSize prometheus.Histogram
 	context   prometheus.Histogram
 	requests  *prometheus.CounterVec
@@ -111,6 +112,7 @@ func NewMetrics(version string, from Sources) *Metrics {
 		took:     newHistogram("decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
 		layers:   newHistogram("layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
 		events:   newCounter("events_total", "Events committed.", "kind"),
+		calls:    newCounter("calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
 		eventSize: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "event_bytes", Help: "Size of committed events.", Buckets: sizeBuckets,
 		}),
@@ -125,7 +127,7 @@ func NewMetrics(version string, from Sources) *Metrics {
 		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.eventSize, m.context,
+	m.registry.MustRegister(m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.calls, m.eventSize, m.context,
 		m.requests, m.served, m.inFlight, info, pulled{from},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -156,6 +158,9 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 		ev := &events[i]
 		m.events.WithLabelValues(string(ev.Kind)).Inc()
 		m.eventSize.Observe(float64(len(ev.Body())))
+		if ev.Kind == record.Settled {
+			m.calls.WithLabelValues(string(ev.Call.Outcome)).Inc()
+		}
 		if ev.Decision != nil {
 			m.countDecision(operationOf(ev.Kind), ev.Decision)
 		}

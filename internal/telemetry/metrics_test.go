@@ -68,6 +68,7 @@ func TestMetricsOfDecisions(t *testing.T) {
 		{Kind: record.Refused, Decision: decision(judge.Reject, judge.LayerScript)},
 		{Kind: record.Prechecked, Decision: decision(judge.Approve, judge.ByFallback)},
 		{Kind: record.Checkpointed},
+		{Kind: record.Settled, Call: &record.Call{Outcome: record.CallUnknown}},
 	})
 	m.Changed(context.Background(), record.Instance{Context: make([]byte, 1000)})
 	wantLines(t, scrape(t, m),
@@ -76,6 +77,7 @@ func TestMetricsOfDecisions(t *testing.T) {
 		`gavel_decisions_total{asked="validate",decided_by="fallback",outcome="approve"} 1`,
 		`gavel_decisions_degraded_total 1`,
 		`gavel_events_total{kind="checkpointed"} 1`,
+		`gavel_calls_settled_total{outcome="unknown"} 1`,
 		`gavel_decision_seconds_bucket{asked="advance",le="0.002"} 0`,
 		`gavel_decision_seconds_bucket{asked="advance",le="0.005"} 2`,
 		`gavel_layer_seconds_count{layer="script"} 4`,

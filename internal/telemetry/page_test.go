@@ -74,7 +74,7 @@ func everything() *telemetry.Metrics {
 	})
 	m.Committed(context.Background(), []record.Event{{Kind: record.Started, Decision: &record.Decision{Verdict: judge.Verdict{
 		Outcome: judge.Approve, Opinions: []judge.Opinion{{Layer: judge.LayerScript, Outcome: judge.Approve}},
-	}}}})
+	}}}, {Kind: record.Settled, Call: &record.Call{Outcome: record.CallOK}}})
 	m.Changed(context.Background(), record.Instance{})
 	m.Instrument(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	return m
