@@ -107,7 +107,7 @@ func TestALateAnswerAndAPersonAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		b := newCallBench(t)
-		other := newBenchWith(t, b.store, nil, func(c *engine.Config) { c.ReviewPath, c.Now = true, func() time.Time { return b.now } })
+		other := newBenchWith(t, b.store, nil, func(c *engine.Config) { c.ReviewPath = true })
 		id := b.approved()
 		r := b.call(deploy(id, `{"version":"1.2"}`), engine.CallGo)
 		b.settle(id, r.CallID, engine.CallUnknown, `{}`)

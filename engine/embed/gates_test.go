@@ -3,6 +3,7 @@ package embed_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -35,8 +36,8 @@ func (o *ops) effects() string {
 	return strings.Join(o.done, " ")
 }
 
-// serve returns the address of the server.
-func (o *ops) serve(t *testing.T) string {
+// serve returns the address of the server, which answers once open is closed.
+func (o *ops) serve(t *testing.T, open <-chan struct{}) string {
 	t.Helper()
 	s := server.NewMCPServer("ops", "1", server.WithToolCapabilities(true))
 	for _, name := range []string{"authenticate", "validate", "deploy", "reset", "write", "publish", "correct"} {
@@ -52,7 +53,11 @@ func (o *ops) serve(t *testing.T) string {
 			return mcp.NewToolResultText("done"), nil
 		})
 	}
-	web := httptest.NewServer(server.NewStreamableHTTPServer(s))
+	endpoint := server.NewStreamableHTTPServer(s)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-open
+		endpoint.ServeHTTP(w, r)
+	}))
 	t.Cleanup(web.Close)
 	return web.URL + "/mcp"
 }
@@ -111,8 +116,8 @@ type gated struct {
 func openGated(t *testing.T) *gated {
 	t.Helper()
 	g := &gated{t: t}
-	dir := t.TempDir()
-	files := map[string]string{"gavel.yaml": strings.Replace(gatesFile, "%URL%", g.ops.serve(t), 1), "release.yaml": releaseFlow, "change.yaml": changeFlow, "publication.yaml": publicationFlow}
+	dir, open := t.TempDir(), make(chan struct{})
+	files := map[string]string{"gavel.yaml": strings.Replace(gatesFile, "%URL%", g.ops.serve(t, open), 1), "release.yaml": releaseFlow, "change.yaml": changeFlow, "publication.yaml": publicationFlow}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -133,8 +138,10 @@ func openGated(t *testing.T) *gated {
 			t.Error(err)
 		}
 	})
-	for changed := g.gateway.Changed(ann, mcpwire.Tool); !slices.Contains(g.tools(ann), "ops__deploy"); changed = g.gateway.Changed(ann, mcpwire.Tool) {
-		<-changed
+	learned := g.gateway.Changed(ann, mcpwire.Tool)
+	close(open)
+	if <-learned; !slices.Contains(g.tools(ann), "ops__deploy") {
+		t.Fatalf("ann sees %v", g.tools(ann))
 	}
 	return g
 }
