@@ -35,6 +35,7 @@ var unseen = map[string]string{
 	"events.pos":                "the order of events of different instances; within a history the hashes say it",
 	"events: a row is put in":   "it belongs to no instance, so no history has it",
 	"contexts: a row is put in": "it belongs to no instance",
+	"instances.calls":           "an index that finds instances with open calls; which there are stands in the facts",
 	"snapshots":                 "derived from the events: without it, or with one that is out of place, the events are folded",
 	"(store): an event of no instance is put in":                           "it belongs to no instance, so no history has it",
 	"(files): an older copy is put back, and the anchor file cut to match": "keep the anchor file where the writer of the store cannot change it",
@@ -104,7 +105,7 @@ func (c tamperColumn) changed() string {
 	case c.kind == "INTEGER":
 		return c.name + " + 1000"
 	case c.kind == "TEXT":
-		return c.name + " || 'x'"
+		return "coalesce(" + c.name + ", '') || 'x'"
 	}
 	return "CAST(coalesce(" + c.name + ", zeroblob(31)) || 'x' AS BLOB)"
 }

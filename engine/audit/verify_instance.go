@@ -324,6 +324,7 @@ func listDifferences(a, b record.Instance) []string {
 	differ("version", a.Version == b.Version)
 	differ("definitionHash", a.DefinitionHash == b.DefinitionHash)
 	differ("owner", a.Owner == b.Owner)
+	differ("subject", a.Subject == b.Subject)
 	differ("state", a.State == b.State)
 	differ("status", a.Status == b.Status)
 	differ("context", bytes.Equal(a.Context, b.Context))
