@@ -55,7 +55,11 @@ func (e *Engine) readCall(req CallRequest) (*gatedCall, error) {
 	case req.Gate == "" || len(req.States) == 0 || req.Timeout <= 0:
 		return nil, InternalError("begin a call", errors.New("it names no gate, no states or no timeout"))
 	}
-	arguments, err := readWith(workflow.ReadArguments, "arguments", req.Arguments, e.cfg.Limits.Arguments)
+	limit := e.cfg.Limits.Arguments
+	if req.MaxArguments > 0 {
+		limit = min(limit, req.MaxArguments)
+	}
+	arguments, err := readWith(workflow.ReadArguments, "arguments", req.Arguments, limit)
 	if err != nil {
 		return nil, err
 	}

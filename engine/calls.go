@@ -16,6 +16,8 @@ type CallRequest struct {
 	Gate, Upstream, Tool, Pin string
 	// Arguments are exactly what will be sent, a JSON object. A keyed digest of them is recorded.
 	Arguments json.RawMessage
+	// MaxArguments is how many bytes they may have, up to Limits.Arguments; 0 is that.
+	MaxArguments int
 	// States are those in which the call is allowed.
 	States []string
 	// Action is performed with Data before the call; "" only records the call. Success and Error

@@ -111,7 +111,10 @@ func TestACallIsOneUnitWithItsMoves(t *testing.T) {
 	if again := b.call(req, engine.CallKnown); again.CallID != r.CallID || !again.Replayed {
 		t.Errorf("the same key: %+v", again)
 	}
-	req.Key = ""
+	req.Key, req.MaxArguments = "", 10
+	_, err = b.BeginCall(ctx, agent, req)
+	wantCode(t, err, engine.CodeTooLarge)
+	req.MaxArguments = 0
 	req.Arguments = json.RawMessage(`{"note":1.50,"version":"1.2"}`)
 	if again := b.call(req, engine.CallKnown); again.CallID != r.CallID {
 		t.Errorf("the same arguments: %+v", again)

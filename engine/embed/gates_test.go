@@ -70,7 +70,7 @@ gates:
   - {tool: ops__validate, workflow: release, states: ready, action: check, success: valid, error: invalid}
   - {tool: ops__deploy, workflow: release, states: validated, action: deploy, success: deployed, error: failed}
   - {tool: ops__reset, workflow: release, states: error, success: reset}
-  - {tool: ops__write, workflow: change, states: approved, bind: {/path: /path}, maxCalls: 2, list: legal}
+  - {tool: ops__write, workflow: change, states: approved, bind: {/path: /path}, maxCalls: 2, maxArguments: 100, list: legal}
   - {tool: ops__publish, workflow: publication, states: open, subject: "{{arguments.path}}", start: true, maxCalls: 1, list: legal}
   - {tool: ops__correct, workflow: publication, states: open, subject: "{{arguments.path}}", success: finish}
 `
@@ -268,6 +268,9 @@ func TestGatesOfAChange(t *testing.T) {
 	}
 	refused(`,"path":"b.txt"`)
 	refused("")
+	if got := g.call(ann, "ops__write", id, `,"path":"a.txt","note":"`+strings.Repeat("x", 100)+`"`); !strings.HasPrefix(got, "too_large: ") {
+		t.Error(got)
+	}
 	for range 2 {
 		if got := g.call(ann, "ops__write", id, `,"path":"a.txt"`); got != "approved" {
 			t.Error(got)

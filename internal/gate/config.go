@@ -12,6 +12,7 @@ import (
 const (
 	maxGates    = 500
 	maxMaxCalls = 1_000_000
+	maxMaxBytes = 1 << 20 // what the engine takes of arguments
 )
 
 // ParseConfig reads the section "gates" of a configuration file; nil is a section without gates.
@@ -65,6 +66,11 @@ func readGate(n *document.Node) (Gate, document.Errors) {
 	g.Result = readTemplate(o, "result", document.Object, rootArguments, rootPrincipal, rootResult)
 	g.Subject = readTemplate(o, "subject", document.String, rootArguments, rootPrincipal)
 	readBindings(o, &g)
+	if max := o.IntPtr("maxArguments"); max != nil {
+		if g.MaxArguments = *max; g.MaxArguments < 1 || g.MaxArguments > maxMaxBytes {
+			o.Fail(o.Value("maxArguments"), "maxArguments is a number of bytes from 1 to %d; without it, that many are allowed", maxMaxBytes)
+		}
+	}
 	if max := o.IntPtr("maxCalls"); max != nil {
 		if g.MaxCalls = *max; g.MaxCalls < 1 || g.MaxCalls > maxMaxCalls {
 			o.Fail(o.Value("maxCalls"), "maxCalls is a number from 1 to %d; without it, any number of calls is allowed", maxMaxCalls)

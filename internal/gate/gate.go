@@ -45,6 +45,8 @@ type Gate struct {
 	Bind []engine.Binding
 	// MaxCalls is how many calls one stay in a state is worth; 0 is any number.
 	MaxCalls int
+	// MaxArguments is how many bytes the arguments may have; 0 is what the engine takes.
+	MaxArguments int
 	// Subject is what the call is about, by which its workflow is found; nil takes Handle.
 	Subject *Template
 	// Start begins a workflow for a subject that has none.

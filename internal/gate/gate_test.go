@@ -85,6 +85,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"an end that a model judges", "gates: [{tool: ops__v, workflow: release, states: [ready], action: check, success: judged}]", `/gates/0/success: the action "judged" in the state "validating" asks a model, and what the tool has done cannot be judged away; only fields, schemas and scripts may judge it`},
 		{"bind to what may change", "gates: [{" + fine + ", bind: {/plan: /plam}}]", `/gates/0/bind/~1plan: no transition of the workflow release freezes /plam, so it may change after it was approved; add it to a transition's freezes; did you mean "/plan"?`},
 		{"bind to no pointer", "gates: [{" + fine + ", bind: {plan: /plan}}]", `/gates/0/bind/plan: "plan" is no JSON pointer to an argument; write /plan`},
+		{"arguments of no size", "gates: [{" + fine + ", maxArguments: 0}]", `/gates/0/maxArguments: maxArguments is a number of bytes from 1 to 1048576; without it, that many are allowed`},
 		{"no maximum", "gates: [{" + fine + ", maxCalls: 0}]", `/gates/0/maxCalls: maxCalls is a number from 1 to 1000000; without it, any number of calls is allowed`},
 		{"a reference to nothing", "gates: [{" + fine + ", action: deploy, data: {a: '{{data.x}}'}}]", `/gates/0/data/a: {{data.x}} is not a reference: write {{arguments.field}}, {{principal.field}}, with dots between the names of nested fields`},
 		{"a reference without end", "gates: [{" + fine + ", subject: '{{arguments.x'}]", `/gates/0/subject: a reference in "{{arguments.x" is not closed with }}`},

@@ -385,7 +385,7 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 	r, err := s.manager.opts.Engine().BeginCall(ctx, c.principal, engine.CallRequest{
 		ID: c.instance, Gate: g.Tool, Upstream: s.name, Tool: c.item.Name, Pin: c.item.Hash(), Arguments: c.values.Arguments.Raw(),
 		States: g.States, Action: g.Action, Data: g.DataOf(c.values), Success: g.Success, Error: g.Error,
-		Bound: g.Bind, MaxCalls: g.MaxCalls, Repeatable: g.Repeatable, Timeout: timeout, Key: c.key,
+		Bound: g.Bind, MaxCalls: g.MaxCalls, MaxArguments: g.MaxArguments, Repeatable: g.Repeatable, Timeout: timeout, Key: c.key,
 	})
 	if err != nil {
 		return ofEngine(s.name, err)
