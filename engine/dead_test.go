@@ -85,9 +85,10 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 	if took := time.Since(began); took > deadline {
 		t.Errorf("the last answer came after %v", took)
 	}
-	// Places and breaker are what bounds them; no caller has one of its own. About 10 is usual;
-	// on a busy machine more questions have passed the breaker before it opens, 46 at most so far.
-	if calls := provider.Count(); calls > 100 {
+	// Places and breaker are what bounds them; no caller has one of its own. About 10 is usual. On a
+	// busy machine callers come one after the other, the first of them try again for seconds, and
+	// the breaker opens later: 207 at most so far. Without a breaker there are more than callers.
+	if calls := provider.Count(); calls > callers/2 {
 		t.Errorf("%d calls to a dead endpoint", calls)
 	}
 	runtime.GC()
