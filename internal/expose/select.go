@@ -124,7 +124,7 @@ func describeWorkflow(d *workflow.Definition) string {
 	var parts []string
 	for _, text := range []string{d.Description, d.Comment} {
 		if text = strings.TrimSpace(text); text != "" && !slices.Contains(parts, text) {
-			parts = append(parts, truncate(text))
+			parts = append(parts, truncateDescription(text))
 		}
 	}
 	var states []string
@@ -150,7 +150,7 @@ func describeWorkflow(d *workflow.Definition) string {
 	return strings.Join(parts, "\n\n")
 }
 
-func truncate(text string) string {
+func truncateDescription(text string) string {
 	if len(text) <= maxDescription {
 		return text
 	}

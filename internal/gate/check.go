@@ -19,7 +19,7 @@ func (c Config) Check(definitions map[string]*workflow.Definition, all bool) err
 		d := definitions[g.Workflow]
 		if d == nil {
 			if all {
-				faults = append(faults, g.issue("workflow", "no operator has defined the workflow %q%s", g.Workflow, suggest(g.Workflow, sortedKeys(definitions))))
+				faults = append(faults, g.issue("workflow", "no operator has defined the workflow %q%s", g.Workflow, suggestName(g.Workflow, sortedKeys(definitions))))
 			}
 			continue
 		}
@@ -60,7 +60,7 @@ func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
 		s := d.States[name]
 		switch {
 		case s == nil:
-			fail(at, "the workflow %s has no state %q%s", d.Name, name, suggest(name, d.StateNames))
+			fail(at, "the workflow %s has no state %q%s", d.Name, name, suggestName(name, d.StateNames))
 			continue
 		case s.Final:
 			fail(at, "the state %q is final, and nothing can be called there", name)
@@ -71,7 +71,7 @@ func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
 		}
 		t := s.Transitions[g.Action]
 		if t == nil {
-			fail("action", "the state %q of the workflow %s has no action %q%s", name, d.Name, g.Action, suggest(g.Action, s.Actions))
+			fail("action", "the state %q of the workflow %s has no action %q%s", name, d.Name, g.Action, suggestName(g.Action, s.Actions))
 			continue
 		}
 		after = append(after, t.Targets()...)
@@ -89,7 +89,7 @@ func (g Gate) check(d *workflow.Definition) (faults document.Errors) {
 	frozen := listFrozen(d)
 	for _, b := range g.Bind {
 		if !slices.ContainsFunc(frozen, func(f string) bool { return b.Field == f || strings.HasPrefix(b.Field, f+"/") }) {
-			fail("bind"+string(document.PointerOf(b.Argument)), "no transition of the workflow %s freezes %s, so it may change after it was approved; add it to a transition's freezes%s", d.Name, b.Field, suggest(b.Field, frozen))
+			fail("bind"+string(document.PointerOf(b.Argument)), "no transition of the workflow %s freezes %s, so it may change after it was approved; add it to a transition's freezes%s", d.Name, b.Field, suggestName(b.Field, frozen))
 		}
 	}
 	return faults
@@ -103,7 +103,7 @@ func checkEnd(d *workflow.Definition, state, action string) []string {
 		return nil // lint of the definition says so
 	}
 	if s.Transitions[action] == nil {
-		return []string{fmt.Sprintf("after the call the workflow %s is in the state %q, which has no action %q%s", d.Name, state, action, suggest(action, s.Actions))}
+		return []string{fmt.Sprintf("after the call the workflow %s is in the state %q, which has no action %q%s", d.Name, state, action, suggestName(action, s.Actions))}
 	}
 	var out []string
 	for _, next := range d.DescribeActions(state, []string{action}, nil, nil) {
@@ -132,14 +132,14 @@ func (c Config) CheckTools(servers []string, tools func(server string) (definiti
 	for _, g := range c.Gates {
 		server := g.Upstream()
 		if !slices.Contains(servers, server) {
-			faults = append(faults, g.issue("tool", "there is no upstream %q%s", server, suggest(server, servers)))
+			faults = append(faults, g.issue("tool", "there is no upstream %q%s", server, suggestName(server, servers)))
 			continue
 		}
 		definitions, known := tools(server)
 		tool, found := definitions[g.Tool]
 		switch {
 		case known && !found:
-			faults = append(faults, g.issue("tool", "the upstream %q has no pinned tool %q%s", server, g.Tool, suggest(g.Tool, sortedKeys(definitions))))
+			faults = append(faults, g.issue("tool", "the upstream %q has no pinned tool %q%s", server, g.Tool, suggestName(g.Tool, sortedKeys(definitions))))
 		case g.Subject == nil:
 			for name := range tool.Get("inputSchema").Get("properties").Members() {
 				if strings.EqualFold(name.Text(), Handle) {
@@ -154,7 +154,7 @@ func (c Config) CheckTools(servers []string, tools func(server string) (definiti
 	return faults
 }
 
-func suggest(word string, known []string) string {
+func suggestName(word string, known []string) string {
 	if near := document.Suggest(word, known); near != "" {
 		return "; did you mean " + strconv.Quote(near) + "?"
 	}

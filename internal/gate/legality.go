@@ -36,10 +36,10 @@ type Refusal struct {
 // may use it at all.
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
 	r := Refusal{
-		Message: fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) is in %q.", g.Tool, plural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State),
+		Message: fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) is in %q.", g.Tool, choosePlural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State),
 	}
 	if at.Status != record.Running {
-		r.Message = fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) has ended in %q.", g.Tool, plural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State)
+		r.Message = fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) has ended in %q.", g.Tool, choosePlural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State)
 		r.Hint = "Begin another one with workflow.start."
 		if g.Subject != nil {
 			r.Hint = "Ask an operator to release it, if it has to be done again."
@@ -140,7 +140,7 @@ func (c Config) listSteps(name string, d *workflow.Definition, state string) (ou
 		states := []string{state}
 		for _, action := range []string{g.Action, g.Success} {
 			if action != "" {
-				states = follow(d, states, action)
+				states = findTargets(d, states, action)
 			}
 		}
 		out = append(out, way{step{tool: g.Tool}, states})
@@ -148,8 +148,8 @@ func (c Config) listSteps(name string, d *workflow.Definition, state string) (ou
 	return out
 }
 
-// follow are the states to which an action leads from some.
-func follow(d *workflow.Definition, states []string, action string) (out []string) {
+// findTargets returns the states to which an action leads from some.
+func findTargets(d *workflow.Definition, states []string, action string) (out []string) {
 	for _, name := range states {
 		if s := d.States[name]; s != nil && s.Transitions[action] != nil {
 			out = append(out, s.Transitions[action].Targets()...)
@@ -160,7 +160,7 @@ func follow(d *workflow.Definition, states []string, action string) (out []strin
 
 // Describe is what the description of the gate's tool says of the gate.
 func (g Gate) Describe() string {
-	text := fmt.Sprintf("Can be called in the %s %s of the workflow %s.", plural(g.States, "state", "states"), quoteList(g.States), g.Workflow)
+	text := fmt.Sprintf("Can be called in the %s %s of the workflow %s.", choosePlural(g.States, "state", "states"), quoteList(g.States), g.Workflow)
 	switch {
 	case g.Subject == nil:
 		return text + fmt.Sprintf(" %s says which one: the id that workflow.start returned.", Handle)
@@ -176,7 +176,7 @@ func (g Gate) DescribeHandle() string {
 	return fmt.Sprintf("The id of the workflow %s that the call belongs to, as workflow.start returned it.", g.Workflow)
 }
 
-func plural(list []string, one, many string) string {
+func choosePlural(list []string, one, many string) string {
 	if len(list) == 1 {
 		return one
 	}

@@ -80,11 +80,11 @@ func (t *Template) refers() bool { return referencePattern().Match(t.value.Raw()
 // Fill puts values into the template. A text that is one reference becomes the value itself,
 // numbers with their digits; what refers to something that is not there is left out.
 func (t *Template) Fill(v Values) json.RawMessage {
-	filled, _ := fill(t.value, v)
+	filled, _ := fillTemplate(t.value, v)
 	return filled
 }
 
-func fill(t document.JSON, v Values) (filled json.RawMessage, ok bool) {
+func fillTemplate(t document.JSON, v Values) (filled json.RawMessage, ok bool) {
 	switch t.Kind() {
 	case document.Object, document.Array:
 		b, end := []byte{'{'}, byte('}')
@@ -92,7 +92,7 @@ func fill(t document.JSON, v Values) (filled json.RawMessage, ok bool) {
 			b, end = []byte{'['}, ']'
 		}
 		add := func(name []byte, member document.JSON) {
-			value, ok := fill(member, v)
+			value, ok := fillTemplate(member, v)
 			if !ok {
 				return
 			}

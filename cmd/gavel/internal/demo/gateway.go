@@ -39,32 +39,32 @@ var (
 var infraNames = []string{"infra__authenticate", "infra__deploy", "infra__deployed", "infra__reset", "infra__validate"}
 
 var pinScenes = []scene{
-	list("The operator has declared the server infra, with gates for its tools. Nothing of it is pinned, so the agent sees nothing of it."),
-	command("The operator looks at what the server has, and accepts it.", "upstream pin --all --config gavel.yaml", printed("authenticate", "deploy", "reset", "validate")),
-	list("Now its tools are listed next to gavel's own.", infraNames...).awaited(),
-	use("Nothing was deployed yet.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
+	expectTools("The operator has declared the server infra, with gates for its tools. Nothing of it is pinned, so the agent sees nothing of it."),
+	runCommand("The operator looks at what the server has, and accepts it.", "upstream pin --all --config gavel.yaml", hasPrinted("authenticate", "deploy", "reset", "validate")),
+	expectTools("Now its tools are listed next to gavel's own.", infraNames...).awaited(),
+	callTool("Nothing was deployed yet.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
 }
 
 var stepScenes = []scene{
 	start("The agent begins a release. Its calls name it.", "release", "idle"),
-	gated("It deploys first.", "infra__deploy", version, closed("idle", "infra__authenticate first")),
-	gated("It logs in. The call reaches the server, and its answer the agent.", "infra__authenticate", login, answered("ada is logged in")),
-	gated("It has a version checked, and the check fails.", "infra__validate", tooBig, answeredError("there is no quota for 2.0.0")),
-	gated("It goes on as if nothing had happened.", "infra__deploy", tooBig, closed("error", "infra__reset first")),
-	gated("It resets.", "infra__reset", map[string]any{}, answered("it is as it was")),
-	gated("It logs in again.", "infra__authenticate", login, answered("ada is logged in")),
-	gated("It has a version checked for which there is room.", "infra__validate", version, answered("the resources of 1.4.0 are there")),
+	callGated("It deploys first.", "infra__deploy", version, closed("idle", "infra__authenticate first")),
+	callGated("It logs in. The call reaches the server, and its answer the agent.", "infra__authenticate", login, answered("ada is logged in")),
+	callGated("It has a version checked, and the check fails.", "infra__validate", tooBig, answeredError("there is no quota for 2.0.0")),
+	callGated("It goes on as if nothing had happened.", "infra__deploy", tooBig, closed("error", "infra__reset first")),
+	callGated("It resets.", "infra__reset", map[string]any{}, answered("it is as it was")),
+	callGated("It logs in again.", "infra__authenticate", login, answered("ada is logged in")),
+	callGated("It has a version checked for which there is room.", "infra__validate", version, answered("the resources of 1.4.0 are there")),
 }
 
 var lieScenes = []scene{
-	gated("It says that all tests pass, and deploys. The gate runs the tests before the server is asked.", "infra__deploy", promise,
-		refused("The tests fail", "total is 20, want 18")).in(Broken),
-	use("The server was not asked.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
-	gated("It mends what fails, and deploys.", "infra__deploy", promise, answered("1.4.0 is in production")).in(Fixed),
-	gated("Its client retries.", "infra__deploy", promise, closed("deployed", "another")),
-	gated("It retries again.", "infra__deploy", promise, closed("deployed", "another")),
-	gated("And again.", "infra__deploy", promise, closed("deployed", "another")),
-	use("It was deployed once.", "infra__deployed", map[string]any{}, answered("deployed so far: 1.4.0")),
+	callGated("It says that all tests pass, and deploys. The gate runs the tests before the server is asked.", "infra__deploy", promise,
+		isRefused("The tests fail", "total is 20, want 18")).in(Broken),
+	callTool("The server was not asked.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
+	callGated("It mends what fails, and deploys.", "infra__deploy", promise, answered("1.4.0 is in production")).in(Fixed),
+	callGated("Its client retries.", "infra__deploy", promise, closed("deployed", "another")),
+	callGated("It retries again.", "infra__deploy", promise, closed("deployed", "another")),
+	callGated("And again.", "infra__deploy", promise, closed("deployed", "another")),
+	callTool("It was deployed once.", "infra__deployed", map[string]any{}, answered("deployed so far: 1.4.0")),
 	history("All of it is on record.",
 		recorded("start approve", "deploy reject", "authenticated approve", "failed approve", "deploy reject", "reset approve",
 			"authenticated approve", "validated approve", "deploy reject", "deploy approve", "deployed approve",
@@ -72,11 +72,11 @@ var lieScenes = []scene{
 }
 
 var driftScenes = []scene{
-	list("The description of one tool now tells the model to send keys away. The tool is no longer listed.",
+	expectTools("The description of one tool now tells the model to send keys away. The tool is no longer listed.",
 		slices.DeleteFunc(slices.Clone(infraNames), func(name string) bool { return name == "infra__deploy" })...).in(Drifted).awaited(),
 	start("The next release.", "release", "idle"),
-	gated("An agent that knows the tool's name cannot call it either.", "infra__deploy", version, failed("tool_drifted")),
-	command("The operator sees what changed.", "upstream diff --config gavel.yaml", printed("changed", "description", "~/.ssh")),
+	callGated("An agent that knows the tool's name cannot call it either.", "infra__deploy", version, failed("tool_drifted")),
+	runCommand("The operator sees what changed.", "upstream diff --config gavel.yaml", hasPrinted("changed", "description", "~/.ssh")),
 }
 
 // listTools is the tool of scenes that list tools, commandTool that of those that run gavel.
@@ -85,8 +85,8 @@ const (
 	commandTool = "gavel"
 )
 
-// list is a scene that lists what is there of other servers: these tools and no others.
-func list(say string, want ...string) scene {
+// expectTools is a scene that lists what is there of other servers: these tools and no others.
+func expectTools(say string, want ...string) scene {
 	return scene{say: say, tool: listTools, args: func(*memory) map[string]any { return map[string]any{} }, must: []check{passed, func(a answer) error {
 		if got := a.list("tools"); a.at("tools") == nil || !slices.Equal(got, want) {
 			return fmt.Errorf("listed are %q, and should be %q", got, want)
@@ -95,19 +95,19 @@ func list(say string, want ...string) scene {
 	}}}
 }
 
-// command is a scene in which the operator runs gavel.
-func command(say, line string, must ...check) scene {
+// runCommand is a scene in which the operator runs gavel.
+func runCommand(say, line string, must ...check) scene {
 	args := func(*memory) map[string]any { return map[string]any{"line": line} }
 	return scene{say: say, tool: commandTool, args: args, must: append([]check{passed}, must...)}
 }
 
-// use is a scene in which the agent calls a tool of another server that has no gate.
-func use(say, tool string, arguments map[string]any, must ...check) scene {
+// callTool is a scene in which the agent calls a tool of another server that has no gate.
+func callTool(say, tool string, arguments map[string]any, must ...check) scene {
 	return scene{say: say, tool: tool, args: func(*memory) map[string]any { return arguments }, must: must}
 }
 
-// gated is a scene in which the agent calls a tool that has a gate, for its release.
-func gated(say, tool string, arguments map[string]any, must ...check) scene {
+// callGated is a scene in which the agent calls a tool that has a gate, for its release.
+func callGated(say, tool string, arguments map[string]any, must ...check) scene {
 	args := func(m *memory) map[string]any {
 		all := maps.Clone(arguments)
 		all["workflowId"] = m.instance
@@ -123,8 +123,8 @@ func (s scene) awaited() scene {
 	return s
 }
 
-// printed checks what a command printed.
-func printed(words ...string) check {
+// hasPrinted checks what a command printed.
+func hasPrinted(words ...string) check {
 	return func(a answer) error {
 		for _, word := range words {
 			if !strings.Contains(a.text("output"), word) {
@@ -152,20 +152,20 @@ func answeredError(text string) check {
 
 // closed checks that a gate is closed in a state, and that the hint has these words.
 func closed(state, hint string) check {
-	return all(failed("gate_closed"), is("error.workflow.state", state), says("hint", hint))
+	return all(failed("gate_closed"), is("error.workflow.state", state), hasMember("hint", hint))
 }
 
-// refused checks that the judge refused a call, and what it says.
-func refused(words ...string) check {
+// isRefused checks that the judge refused a call, and what it says.
+func isRefused(words ...string) check {
 	checks := []check{failed("call_refused")}
 	for _, word := range words {
-		checks = append(checks, says("message", word))
+		checks = append(checks, hasMember("message", word))
 	}
 	return all(checks...)
 }
 
-// says checks words of an error.
-func says(member, words string) check {
+// hasMember checks words of an error.
+func hasMember(member, words string) check {
 	return func(a answer) error {
 		if got := a.text("error", member); !strings.Contains(got, words) {
 			return fmt.Errorf("the %s does not say %q: %s", member, words, got)
