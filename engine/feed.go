@@ -97,7 +97,9 @@ func (f *Feed) readNew(ctx context.Context) (int64, error) {
 	last, err := f.readStore(store.BulkRead(ctx))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.err = err
+	if ctx.Err() == nil { // else the last follower left: no word on the store for the next one
+		f.err = err
+	}
 	return last, err
 }
 

@@ -238,3 +238,20 @@ func TestAStreamBehindTheFeed(t *testing.T) {
 		t.Errorf("forgotten, it holds %d events with %d bytes", n, bytes)
 	}
 }
+
+// Who comes as the last follower leaves is not told that reading was cancelled.
+func TestAnEndedReadOfTheFeed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.define(operator, pinFlow)
+	f := b.NewFeed()
+	from := b.readFeed(f)
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := f.Read(left); err == nil {
+		t.Fatal("a read of who has left went on: this test shows nothing")
+	}
+	if _, err := f.Page(t.Context(), agent, engine.TailRequest{After: from}); err != nil {
+		t.Errorf("the next follower: %v", err)
+	}
+}

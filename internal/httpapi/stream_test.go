@@ -108,6 +108,9 @@ func (s *sse) events(t testing.TB, n int) (got []engine.EventView, last string) 
 		if m.data == "" {
 			continue
 		}
+		if m.event == "problem" {
+			t.Fatalf("after %d of %d events the stream failed: %s", len(got), n, m.data)
+		}
 		var ev engine.EventView
 		if err := json.Unmarshal([]byte(m.data), &ev); err != nil {
 			t.Fatal(err)
