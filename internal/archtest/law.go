@@ -58,7 +58,7 @@ var driver = []string{"engine/store", "engine/record"}
 
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
-	"internal/auth", "internal/gate", "internal/upstream", "internal/evidence",
+	"internal/auth", "internal/shell", "internal/gate", "internal/upstream", "internal/evidence",
 	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify", "internal/process",
 }
 
@@ -66,7 +66,7 @@ var services = []string{
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
-	"internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway",
+	"internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway", "internal/hook",
 	"testdata",
 })
 
@@ -133,7 +133,8 @@ var Packages = []Package{
 	{Path: "internal/egress"},
 	{Path: "internal/process"},
 	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/listen"})},
-	{Path: "internal/gate", May: below5},
+	{Path: "internal/shell"},
+	{Path: "internal/gate", May: slices.Concat(below5, []string{"internal/shell"})},
 	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/egress", "internal/process", "internal/gate"})},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/process"})},
 	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/egress"}},
@@ -158,6 +159,7 @@ var Packages = []Package{
 	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
+	{Path: "internal/hook", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
 	// Layer 7: what wires: for every program in embed, and the command, one of them, what is its own.
 	{Path: "engine/embed", May: withoutPath("internal/chain", everything)},
@@ -218,6 +220,11 @@ var Doors = []Door{
 		Name: "dbos", Deps: []string{"github.com/dbos-inc"},
 		Doors: []string{"internal/chain"},
 		Why:   "durable steps stay behind the chain's own interface",
+	},
+	{
+		Name: "shell", Deps: []string{"mvdan.cc/sh"},
+		Doors: []string{"internal/shell"},
+		Why:   "what a line of shell runs is read in one place",
 	},
 	{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
