@@ -1,7 +1,7 @@
 // Package gate holds the rules of gates: what binds a tool of another MCP server to the states
 // of a workflow.
 //
-// It promises that everything here is a pure function of its arguments: what an operator wrote
+// It promises that everything here but FindInstance is a pure function of its arguments: what an operator wrote
 // is read strictly and compared with the definition that it is about; what is judged, which
 // workflow a call belongs to and whether the arguments are the approved ones follow from the
 // arguments alone; and who is refused is told where the workflow stands, what to do first and

@@ -29,6 +29,8 @@ type Refusal struct {
 	Message, Hint string
 	// Tools and Actions are what is possible now.
 	Tools, Actions []string
+	// Judged says that the call was judged and refused, where the workflow would have allowed it.
+	Judged bool
 }
 
 // Refuse says why a gate's tool may not be called where an instance stands, and what to do

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,17 +30,11 @@ type Instances interface {
 	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
 }
 
-// Subjects finds the workflows that subjects have, and begins those of others.
-type Subjects interface {
-	FindSubject(ctx context.Context, p engine.Principal, workflow, subject string) (engine.Position, error)
-	Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error)
-}
-
 // Engine is what gates ask: an *engine.Engine.
 type Engine interface {
 	Recorder
 	Instances
-	Subjects
+	gate.Subjects
 }
 
 // The members of _meta that are gavel's own: the id with which a gated call is sent, and where the
@@ -211,17 +203,8 @@ func (m *Manager) findInstance(ctx context.Context, c *gatedCall) error {
 	if err != nil {
 		return ofEngine(c.Upstream, err)
 	}
-	switch {
-	case c.at.Workflow != c.gate.Workflow || !stored.Operator:
-		return c.refuse(CodeGateClosed, gate.Refusal{
-			Message: fmt.Sprintf("%s belongs to the workflow %s, and %s is of the workflow %s.", c.item.Public, c.gate.Workflow, c.at.ID, c.at.Workflow),
-			Hint:    fmt.Sprintf("Send the id of a workflow %s that an operator defined.", c.gate.Workflow),
-		})
-	case !c.gate.Fits(d):
-		return c.refuse(CodeGateClosed, gate.Refusal{
-			Message: fmt.Sprintf("The gate of %s does not fit version %d of the workflow %s, which %s follows.", c.item.Public, c.at.Version, c.at.Workflow, c.at.ID),
-			Hint:    "Ask an operator to migrate it, or begin another one.",
-		})
+	if r := c.gate.RefuseForeign(c.at, stored.Operator, d); r != nil {
+		return c.refuse(*r)
 	}
 	return nil
 }
@@ -233,33 +216,21 @@ func findSubject(ctx context.Context, e Engine, c *gatedCall) (engine.Position, 
 	if problem != "" {
 		return engine.Position{}, newError(CodeInvalid, c.Upstream, "Correct the arguments.", "%s", problem)
 	}
-	at, err := e.FindSubject(ctx, c.principal, c.gate.Workflow, subject)
+	at, refusal, err := gate.FindInstance(ctx, e, c.principal, c.gate.Workflow, subject, c.gate.Tool, c.gate.Start)
 	switch {
-	case engine.CodeOf(err) != engine.CodeUnknownInstance:
-	case !c.gate.Start:
-		return at, newError(CodeGateClosed, c.Upstream, fmt.Sprintf("Begin it first with workflow.start: type %q, subject %q.", c.gate.Workflow, subject),
-			"%s needs a workflow %s about %q, and there is none.", c.item.Public, c.gate.Workflow, subject)
-	default:
-		started, startErr := e.Start(ctx, c.principal, engine.StartRequest{Type: c.gate.Workflow, Subject: subject})
-		switch {
-		case engine.CodeOf(startErr) == engine.CodeSubjectTaken: // by another call, meanwhile
-			at, err = e.FindSubject(ctx, c.principal, c.gate.Workflow, subject)
-		case startErr == nil && started.ID == "":
-			return at, newError(CodeCallRefused, c.Upstream, strings.Join(started.Decision.Suggestions, " "),
-				"%s was not called: the workflow %s could not begin: %s", c.item.Public, c.gate.Workflow, explainDecision(started.Decision))
-		default:
-			at, err = started.Position, startErr
-		}
-	}
-	if err != nil {
+	case err != nil:
 		return at, ofEngine(c.Upstream, err)
+	case refusal != nil:
+		return at, newError(codeOfRefusal(*refusal), c.Upstream, refusal.Hint, "%s", refusal.Message)
 	}
 	return at, nil
 }
 
-// explainDecision is why something was refused.
-func explainDecision(d engine.Decision) string {
-	return cmp.Or(strings.Join(d.Violations, " "), d.Reasoning)
+func codeOfRefusal(r gate.Refusal) Code {
+	if r.Judged {
+		return CodeCallRefused
+	}
+	return CodeGateClosed
 }
 
 // Standing is where the workflow of a gated call stands.
@@ -274,7 +245,9 @@ type Standing struct {
 	ReviewID    string   `json:"reviewId,omitempty"`
 }
 
-func (c *gatedCall) refuse(code Code, r gate.Refusal) *Error {
+func (c *gatedCall) refuse(r gate.Refusal) *Error { return c.refuseAs(codeOfRefusal(r), r) }
+
+func (c *gatedCall) refuseAs(code Code, r gate.Refusal) *Error {
 	e := newError(code, c.Upstream, r.Hint, "%s", r.Message)
 	e.Standing = &Standing{ID: c.at.ID, Workflow: c.at.Workflow, State: c.at.State, NextActions: r.Actions, NextTools: r.Tools}
 	return e
@@ -395,32 +368,18 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 	case engine.CallGo:
 		return nil
 	case engine.CallParked:
-		e := c.refuse(CodeCallParked, gate.Refusal{
-			Message: fmt.Sprintf("%s was not called: a person has to decide it first.", g.Tool),
-			Hint:    "Make the same call again once the review is approved; workflow.status shows it.",
-		})
+		e := c.refuseAs(CodeCallParked, g.RefuseParked())
 		if r.Review != nil {
 			e.Standing.ReviewID = r.Review.ID
 		}
 		return e
 	case engine.CallKnown:
-		e := c.refuse(CodeCallRepeated, describeKnown(g.Tool, r.Outcome))
+		e := c.refuseAs(CodeCallRepeated, g.RefuseKnown(r.Outcome))
 		e.Standing.CallID = r.CallID
 		return e
 	default:
 		return s.refuseGated(ctx, c, r)
 	}
-}
-
-func describeKnown(tool string, outcome engine.CallOutcome) gate.Refusal {
-	r := gate.Refusal{Message: fmt.Sprintf("%s was not called again: the same call has not been answered yet.", tool), Hint: "Wait for its answer; workflow.status shows until when."}
-	switch outcome {
-	case engine.CallOK, engine.CallError, engine.CallNotSent:
-		r = gate.Refusal{Message: fmt.Sprintf("%s was not called again: the same call was made before, and its outcome was %q.", tool, outcome), Hint: "Go on from where the workflow stands."}
-	case engine.CallUnknown:
-		r = gate.Refusal{Message: fmt.Sprintf("%s was not called again: of the same call nobody knows whether it happened.", tool), Hint: "A person has to say so first; workflow.status shows the review."}
-	}
-	return r
 }
 
 // refuseGated says why a call was refused: by where the workflow stands, or as it was judged.
@@ -429,16 +388,7 @@ func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallRes
 	if err != nil {
 		return ofEngine(s.name, err)
 	}
-	where := s.manager.opts.Gates.Refuse(c.gate, d, r.Position, c.principal.Role, func(tool string) bool { return s.manager.mayUse(c.principal, tool) })
-	if !c.gate.Allows(r.Position) {
-		return c.refuse(CodeGateClosed, where)
-	}
-	if r.Decision.Code == workflow.CodeCallLimit || r.Decision.Code == workflow.CodeCallUnknown { // whatever its arguments
-		where.Tools = slices.DeleteFunc(where.Tools, func(tool string) bool { return tool == c.gate.Tool })
-	}
-	where.Message = fmt.Sprintf("%s was not called: %s", c.gate.Tool, explainDecision(r.Decision))
-	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Mend what is wrong with the call, or go on with what is possible.")
-	return c.refuse(CodeCallRefused, where)
+	return c.refuse(s.manager.opts.Gates.RefuseCall(c.gate, d, r, c.principal.Role, func(tool string) bool { return s.manager.mayUse(c.principal, tool) }))
 }
 
 // listTimeout bounds how long a list may ask where workflows stand.
@@ -521,9 +471,8 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 	switch {
 	case err != nil:
 		note = "The tool was called, but gavel could not record how it ended. Do not call it again: a person has to look at it."
-	case r.Action != "" && !r.Moved:
-		note = fmt.Sprintf("The tool was called, but the action %s that follows was refused: %s The workflow %s stays in %q. Do not call the tool again for it.",
-			r.Action, explainDecision(r.Decision), r.ID, r.State)
+	default:
+		note = gate.DescribeAfter(r)
 	}
 	return Reply{Result: addNote(f.result, note, at, err == nil)}, nil
 }

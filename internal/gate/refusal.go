@@ -1,0 +1,124 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// Subjects finds the workflows that subjects have, and begins those of others.
+type Subjects interface {
+	FindSubject(ctx context.Context, p engine.Principal, workflow, subject string) (engine.Position, error)
+	Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error)
+}
+
+// FindInstance finds the instance of a workflow that is about a subject; with start, one that is
+// missing is begun. The refusal says why there is none for the tool, nil where there is one.
+func FindInstance(ctx context.Context, e Subjects, p engine.Principal, workflow, subject, tool string, start bool) (engine.Position, *Refusal, error) {
+	at, err := e.FindSubject(ctx, p, workflow, subject)
+	switch {
+	case engine.CodeOf(err) != engine.CodeUnknownInstance:
+		return at, nil, err
+	case !start:
+		return at, &Refusal{
+			Message: fmt.Sprintf("%s needs a workflow %s about %q, and there is none.", tool, workflow, subject),
+			Hint:    fmt.Sprintf("Begin it first with workflow.start: type %q, subject %q.", workflow, subject),
+		}, nil
+	}
+	started, err := e.Start(ctx, p, engine.StartRequest{Type: workflow, Subject: subject})
+	switch {
+	case engine.CodeOf(err) == engine.CodeSubjectTaken: // by another call, meanwhile
+		at, err = e.FindSubject(ctx, p, workflow, subject)
+		return at, nil, err
+	case err == nil && started.ID == "":
+		return at, &Refusal{
+			Message: fmt.Sprintf("%s was not called: the workflow %s could not begin: %s", tool, workflow, ExplainDecision(started.Decision)),
+			Hint:    strings.Join(started.Decision.Suggestions, " "), Judged: true,
+		}, nil
+	default:
+		return started.Position, nil, err
+	}
+}
+
+// ExplainDecision is why something was refused.
+func ExplainDecision(d engine.Decision) string {
+	return cmp.Or(strings.Join(d.Violations, " "), d.Reasoning)
+}
+
+// RefuseForeign refuses an instance that the gate is not for: of another workflow, of one that no
+// operator defined, or of a version that the gate does not fit. nil where the gate is for it.
+func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Definition) *Refusal {
+	switch {
+	case at.Workflow != g.Workflow || !operator:
+		return &Refusal{
+			Message: fmt.Sprintf("%s belongs to the workflow %s, and %s is of the workflow %s.", g.Tool, g.Workflow, at.ID, at.Workflow),
+			Hint:    fmt.Sprintf("Send the id of a workflow %s that an operator defined.", g.Workflow),
+		}
+	case !g.Fits(d):
+		return &Refusal{
+			Message: fmt.Sprintf("The gate of %s does not fit version %d of the workflow %s, which %s follows.", g.Tool, at.Version, at.Workflow, at.ID),
+			Hint:    "Ask an operator to migrate it, or begin another one.",
+		}
+	}
+	return nil
+}
+
+// RefuseParked refuses a call that a person has to decide.
+func (g Gate) RefuseParked() Refusal {
+	return Refusal{
+		Message: fmt.Sprintf("%s was not called: a person has to decide it first.", g.Tool),
+		Hint:    "Make the same call again once the review is approved; workflow.status shows it.",
+	}
+}
+
+// RefuseKnown refuses a call that was made before, with the outcome that it had; "" while it is open.
+func (g Gate) RefuseKnown(outcome engine.CallOutcome) Refusal {
+	switch outcome {
+	case engine.CallOK, engine.CallError, engine.CallNotSent:
+		return Refusal{
+			Message: fmt.Sprintf("%s was not called again: the same call was made before, and its outcome was %q.", g.Tool, outcome),
+			Hint:    "Go on from where the workflow stands.",
+		}
+	case engine.CallUnknown:
+		return Refusal{
+			Message: fmt.Sprintf("%s was not called again: of the same call nobody knows whether it happened.", g.Tool),
+			Hint:    "A person has to say so first; workflow.status shows the review.",
+		}
+	default:
+		return Refusal{
+			Message: fmt.Sprintf("%s was not called again: the same call has not been answered yet.", g.Tool),
+			Hint:    "Wait for its answer; workflow.status shows until when.",
+		}
+	}
+}
+
+// RefuseCall says why a call was refused: by where the workflow stands, or as it was judged. d and
+// may are as for Refuse.
+func (c Config) RefuseCall(g Gate, d *workflow.Definition, r engine.CallResult, role engine.Role, may func(tool string) bool) Refusal {
+	where := c.Refuse(g, d, r.Position, role, may)
+	if !g.Allows(r.Position) {
+		return where
+	}
+	if r.Decision.Code == workflow.CodeCallLimit || r.Decision.Code == workflow.CodeCallUnknown { // whatever its arguments
+		where.Tools = slices.DeleteFunc(where.Tools, func(tool string) bool { return tool == g.Tool })
+	}
+	where.Judged = true
+	where.Message = fmt.Sprintf("%s was not called: %s", g.Tool, ExplainDecision(r.Decision))
+	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Mend what is wrong with the call, or go on with what is possible.")
+	return where
+}
+
+// DescribeAfter is what an agent has to know of the move after a call: that it was refused. "" where
+// it was made, or none follows.
+func DescribeAfter(r engine.SettleResult) string {
+	if r.Action == "" || r.Moved {
+		return ""
+	}
+	return fmt.Sprintf("The tool was called, but the action %s that follows was refused: %s The workflow %s stays in %q. Do not call the tool again for it.",
+		r.Action, ExplainDecision(r.Decision), r.ID, r.State)
+}
