@@ -227,6 +227,11 @@ var Doors = []Door{
 		Why:   "what a line of shell runs is read in one place",
 	},
 	{
+		Name: "glob", Deps: []string{"github.com/bmatcuk/doublestar"},
+		Doors: []string{"internal/gate"},
+		Why:   "patterns of paths mean the same everywhere",
+	},
+	{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
 		Doors: []string{"cmd/gavel"},
 		Why:   "flags are the command line's business",

@@ -130,6 +130,9 @@ func listFrozen(d *workflow.Definition) (out []string) {
 func (c Config) CheckTools(servers []string, tools func(server string) (definitions map[string]document.JSON, known bool)) error {
 	var faults document.Errors
 	for _, g := range c.Gates {
+		if g.Builtin != "" {
+			continue
+		}
 		server := g.Upstream()
 		if !slices.Contains(servers, server) {
 			faults = append(faults, g.issue("tool", "there is no upstream %q%s", server, suggestName(server, servers)))

@@ -34,8 +34,8 @@ func ParseConfig(section *document.Node) (Config, error) {
 		}
 		g, issues := readGate(n)
 		faults = append(faults, issues...)
-		if other := cfg.Of(g.Tool); other != nil && g.Tool != "" {
-			faults = append(faults, issueAt(n, "/tool", "the tool %q has a gate already, at line %d; a tool has one", g.Tool, other.node.Line))
+		if problem := cfg.checkSame(g); problem != "" {
+			faults = append(faults, issueAt(n, "/tool", "%s", problem))
 		}
 		cfg.Gates = append(cfg.Gates, g)
 	}
@@ -43,6 +43,21 @@ func ParseConfig(section *document.Node) (Config, error) {
 		return Config{}, faults
 	}
 	return cfg, nil
+}
+
+// checkSame is what is wrong with another gate on a tool that has one.
+func (c Config) checkSame(g Gate) string {
+	if other := c.Of(g.Tool); g.Builtin == "" && other != nil && g.Tool != "" {
+		return fmt.Sprintf("the tool %q has a gate already, at line %d; a tool has one", g.Tool, other.node.Line)
+	}
+	for _, other := range c.Gates {
+		switch {
+		case g.Builtin == "" || other.Builtin != g.Builtin:
+		case other.Tool == g.Tool, g.Tool == g.Builtin, other.Tool == g.Builtin:
+			return fmt.Sprintf("%s has a gate already, at line %d; give each a \"name\" of its own", g.Builtin, other.node.Line)
+		}
+	}
+	return ""
 }
 
 // issueAt is a mistake at a value of the file, or at what is nearest to a pointer in it.
@@ -62,6 +77,7 @@ func readGate(n *document.Node) (Gate, document.Errors) {
 	if g.List == "" {
 		g.List = ListAlways
 	}
+	readBuiltin(o, &g)
 	g.Data = readTemplate(o, "data", document.Object, rootArguments, rootPrincipal)
 	g.Result = readTemplate(o, "result", document.Object, rootArguments, rootPrincipal, rootResult)
 	g.Subject = readTemplate(o, "subject", document.String, rootArguments, rootPrincipal)
@@ -87,7 +103,12 @@ func readGate(n *document.Node) (Gate, document.Errors) {
 
 // checkGate checks what a gate says of itself.
 func checkGate(o *document.ObjectReader, g Gate) {
-	if server, tool, ok := strings.Cut(g.Tool, "__"); !ok || server == "" || tool == "" {
+	server, tool, ok := strings.Cut(g.Tool, "__")
+	switch {
+	case g.Builtin != "":
+	case strings.HasPrefix(g.Tool, "builtin"):
+		o.Fail(o.Value("tool"), "there is no builtin tool %q%s; there are %s", g.Tool, suggestName(g.Tool, sortedKeys(whenKeys)), strings.Join(sortedKeys(whenKeys), ", "))
+	case !ok || server == "" || tool == "":
 		o.Fail(o.Value("tool"), "a tool is named as clients know it, SERVER__TOOL; gavel upstream list prints the names")
 	}
 	if !workflow.IsName(g.Workflow) {
@@ -103,7 +124,7 @@ func checkGate(o *document.ObjectReader, g Gate) {
 	}
 	without("data", g.Action == "", `data is what "action" is performed with, and there is no action`)
 	without("result", g.Success == "" && g.Error == "", `result is what "success" and "error" are performed with, and there is neither`)
-	without("start", g.Start && g.Subject == nil, `start needs "subject": only by it a call finds the workflow that an earlier one began`)
+	without("start", g.Start && g.Subject == nil && g.Builtin == "", `start needs "subject": only by it a call finds the workflow that an earlier one began`)
 	if g.Subject != nil && !g.Subject.refers() {
 		o.Fail(o.Value("subject"), "the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}")
 	}

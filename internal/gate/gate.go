@@ -1,5 +1,5 @@
-// Package gate holds the rules of gates: what binds a tool of another MCP server to the states
-// of a workflow.
+// Package gate holds the rules of gates: what binds a tool of another MCP server, or a use of a
+// coding agent's own, to the states of a workflow.
 //
 // It promises that everything here but FindInstance is a pure function of its arguments: what an operator wrote
 // is read strictly and compared with the definition that it is about; what is judged, which
@@ -32,8 +32,13 @@ const (
 
 // Gate binds a tool to the states of a workflow in which it may be called.
 type Gate struct {
-	// Tool is the name that clients know it by.
-	Tool     string
+	// Tool is the name that clients know it by; of a builtin tool it is that, and the gate's name
+	// where it has one: "builtin:shell push".
+	Tool string
+	// Builtin is the coding agent's own tool, "" for one of another server. When are the uses that
+	// the gate is about; nil is every one.
+	Builtin  string
+	When     []When
 	Workflow string
 	States   []string
 	// Action is performed before the call, Success or Error after it; "" performs none.
@@ -79,8 +84,11 @@ func (c Config) PerformedBy(workflow, action string) string {
 	return ""
 }
 
-// Upstream is the server of the gate's tool: no server's name has an underscore.
+// Upstream is the server of the gate's tool, "" of a builtin one: no server's name has an underscore.
 func (g Gate) Upstream() string {
+	if g.Builtin != "" {
+		return ""
+	}
 	server, _, _ := strings.Cut(g.Tool, "__")
 	return server
 }

@@ -14,14 +14,23 @@ const (
 type Use struct {
 	// Tool is one of the constants.
 	Tool string
-	// Folder is the project's: patterns of paths begin there. Absolute, without symbolic links.
-	Folder string
-	// Paths are the files that an edit or a read is about, and those that the words and
-	// redirections of a shell line name: absolute, with symbolic links and ".." resolved as far as
-	// they exist.
-	Paths []string
-	// Script is what a shell line runs.
+	// Folder is the project's, where patterns of paths begin, and Home what ~ in them stands for:
+	// absolute, without symbolic links.
+	Folder, Home string
+	// Paths are the files that an edit or a read is about.
+	Paths []Path
+	// Script is what a shell line runs, and Named the files that its words may name, by Word.Text
+	// or by a mention in Command.Code.
 	Script shell.Script
+	Named  map[string][]Path
 	// URL is what a fetch asks for.
 	URL string
+}
+
+// Path is a file, absolute and with slashes. A file has one for each way to its name: as it was
+// written, and with symbolic links resolved as far as they exist.
+type Path struct {
+	Name string
+	// Below reports that it is a folder: what is done to it may be done to everything in it.
+	Below bool
 }

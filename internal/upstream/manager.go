@@ -202,7 +202,7 @@ func (m *Manager) Warnings() []string {
 		}
 	}
 	for _, g := range m.gates() {
-		if s := m.servers[g.Upstream()]; s.Pinning == PinningFirstUse {
+		if s := m.servers[g.Upstream()]; s != nil && s.Pinning == PinningFirstUse {
 			out = append(out, fmt.Sprintf("whether the upstream %q has the tool %q, which has a gate, is not known before its first session: a slip of the pen leaves the tool without one", s.name, g.Tool))
 		}
 	}

@@ -1,0 +1,45 @@
+package gate
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/shell"
+)
+
+// plainSubcommands are subcommands of programs that run no other one: whatever words follow
+// them, git stash push pushes nothing, and git commit -m "$message" neither. Not among them are
+// those that run what they are given (git submodule foreach, go run, npm exec).
+var plainSubcommands = map[string][]string{
+	"git": {
+		"add", "blame", "branch", "checkout", "cherry-pick", "commit", "diff", "fetch", "grep", "log", "ls-files", "merge", "mv", "pull",
+		"push", "reset", "restore", "rev-parse", "revert", "rm", "show", "stash", "status", "switch", "tag",
+	},
+	"gh":      {"auth", "browse", "gist", "issue", "label", "pr", "release", "repo", "run", "search", "workflow"},
+	"go":      {"build", "clean", "doc", "env", "fmt", "get", "install", "list", "mod", "test", "version", "vet"},
+	"kubectl": {"annotate", "apply", "create", "delete", "describe", "edit", "explain", "get", "label", "logs", "patch", "replace", "rollout", "scale"},
+	"npm":     {"ci", "install", "ls", "outdated", "pack", "publish", "view"},
+}
+
+// gitValues are options of git that stand before its subcommand and have a value as another word.
+var gitValues = []string{"-C", "--git-dir", "--work-tree", "--namespace", "--attr-source"}
+
+// findSubcommand returns the words of a command from its subcommand on, nil unless it is known and plain.
+func findSubcommand(c shell.Command) []shell.Word {
+	words, program := argsOf(c), programOf(c)
+	for len(words) > 0 && words[0].Known && program == "git" && strings.HasPrefix(words[0].Text, "-") {
+		// An alias may be anything, and a configuration can make one.
+		if words[0].Text == "-c" || strings.HasPrefix(words[0].Text, "--config-env") {
+			return nil
+		}
+		skip := 1
+		if slices.Contains(gitValues, words[0].Text) {
+			skip = 2
+		}
+		words = words[min(skip, len(words)):]
+	}
+	if len(words) == 0 || !words[0].Known || !slices.Contains(plainSubcommands[program], words[0].Text) {
+		return nil
+	}
+	return words
+}
