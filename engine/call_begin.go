@@ -31,7 +31,7 @@ func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (C
 	if err != nil {
 		return CallResult{}, err
 	}
-	r := keyedRequest{"call", req.ID, req.Key, func() []string {
+	r := keyedRequest{rightCall, req.ID, req.Key, func() []string {
 		return []string{req.Gate, string(g.arguments.Canonical()), req.Action, string(g.data.Canonical())}
 	}}
 	return runOnce(ctx, e, p, r, e.replayCall, func(ctx context.Context, key *record.Key) (CallResult, error) {

@@ -85,8 +85,10 @@ const (
 
 // SettleRequest says how a call ended.
 type SettleRequest struct {
-	ID      string // the instance
-	CallID  string
+	ID     string // the instance
+	CallID string
+	// Key is the idempotency key with which the call was begun, for a caller that kept no CallID.
+	Key     string
 	Outcome CallOutcome
 	// Result is the tool's answer as it came; a keyed digest of it is recorded.
 	Result []byte

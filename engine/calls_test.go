@@ -135,9 +135,13 @@ func TestACallIsOneUnitWithItsMoves(t *testing.T) {
 	_, err = b.SettleCall(ctx, agent, engine.SettleRequest{ID: id, CallID: "call-mine", Outcome: engine.CallOK})
 	wantCode(t, err, engine.CodeUnknownCall)
 
-	done := b.settle(id, r.CallID, engine.CallOK, `{"url":"https://x"}`)
-	if !done.Moved || done.State != "deployed" || !done.Complete {
-		t.Errorf("settled: %+v", done)
+	for p, key := range map[engine.Principal]string{agent: "another", operator: "k"} { // a key is its principal's
+		_, err = b.SettleCall(ctx, p, engine.SettleRequest{ID: id, Key: key, Outcome: engine.CallOK})
+		wantCode(t, err, engine.CodeUnknownCall)
+	}
+	done, err := b.SettleCall(ctx, agent, engine.SettleRequest{ID: id, Key: "k", Outcome: engine.CallOK, Data: json.RawMessage(`{"url":"https://x"}`)})
+	if err != nil || done.CallID != r.CallID || !done.Moved || done.State != "deployed" || !done.Complete {
+		t.Errorf("settled: %+v, %v", done, err)
 	}
 	if again := b.settle(id, r.CallID, engine.CallError, `{}`); !again.Replayed || again.Outcome != engine.CallOK || again.State != "deployed" {
 		t.Errorf("settled again: %+v", again)

@@ -31,10 +31,18 @@ func (e *Engine) newKey(p Principal, r keyedRequest) (*record.Key, error) {
 		return nil, tooLarge("/idempotencyKey", "The idempotency key has %d bytes; the limit is %d.", len(r.key), e.cfg.Limits.Key)
 	}
 	return &record.Key{
-		Scope:   digestParts("gavel/key/v1", p.ID, string(r.op), r.instance, r.key),
+		Scope:   scopeKey(p, r.op, r.instance, r.key),
 		Request: digestParts(append([]string{"gavel/request/v1"}, r.parts()...)...),
 	}, nil
 }
+
+// scopeKey is what a store knows an idempotency key by.
+func scopeKey(p Principal, op Right, instance, key string) string {
+	return digestParts("gavel/key/v1", p.ID, string(op), instance, key)
+}
+
+// rightCall scopes the keys of gated calls.
+const rightCall Right = "call"
 
 // digestParts is the hex SHA-256 of its parts, each with its length before it so that
 // no two lists of parts read the same.
