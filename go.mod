@@ -33,6 +33,8 @@ require gonum.org/v1/gonum v0.17.0
 
 require github.com/bmatcuk/doublestar/v4 v4.10.4
 
+require github.com/tailscale/hujson v0.0.0-20260727124030-b80ff77dac4f
+
 require (
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/mattn/go-runewidth v0.0.16 // indirect

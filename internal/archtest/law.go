@@ -232,6 +232,11 @@ var Doors = []Door{
 		Why:   "patterns of paths mean the same everywhere",
 	},
 	{
+		Name: "hujson", Deps: []string{"github.com/tailscale/hujson"},
+		Doors: []string{"internal/hook"},
+		Why:   "only the settings of other programs are edited with their comments",
+	},
+	{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
 		Doors: []string{"cmd/gavel"},
 		Why:   "flags are the command line's business",

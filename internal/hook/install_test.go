@@ -1,0 +1,237 @@
+package hook_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/internal/hook"
+)
+
+var updateInstall = flag.Bool("update-install", false, "write the golden files of installations")
+
+var testInstallation = hook.Installation{
+	Program: "/opt/gavel bin/gavel", Args: []string{"--config", "/home/ada/it's here/gavel.yaml"}, Limit: time.Minute, FailClosed: true,
+}
+
+// Each file in testdata/install is the settings of the client that its name begins with.
+func TestInstallKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/install/*.before")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no settings", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".before")
+		client, _, _ := strings.Cut(name, "_")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := hook.Install(client, before, testInstallation)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.TrimSuffix(file, ".before") + ".after"
+			if *updateInstall {
+				if err := os.WriteFile(golden, after, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(after)); diff != "" {
+				t.Error("installed (-want +got):\n" + diff)
+			}
+			again, err := hook.Install(client, after, testInstallation)
+			if err != nil || string(again) != string(after) {
+				t.Errorf("a second installation changes the file: %v\n%s", err, cmp.Diff(string(after), string(again)))
+			}
+			moved := testInstallation
+			moved.Program, moved.Limit = "/usr/bin/gavel-2", 90*time.Second
+			other, err := hook.Install(client, after, moved)
+			if err != nil || strings.Contains(string(other), testInstallation.Program) || strings.Count(string(other), moved.Program) != strings.Count(string(after), testInstallation.Program) {
+				t.Errorf("another gavel does not replace the hooks: %v\n%s", err, other)
+			}
+			for _, installed := range [][]byte{after, other} {
+				removed, err := hook.Uninstall(client, installed, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(before), string(removed)); diff != "" {
+					t.Error("not as before after the removal (-before +after):\n" + diff)
+				}
+			}
+		})
+	}
+}
+
+func TestInstallRefusesBadSettings(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ client, text, want string }{
+		{"claude-code", "{\n  \"model\": \"opus\"\n  \"env\": {}\n}", "not JSON: line 3, column 3"},
+		{"claude-code", `{"hooks": {`, "not JSON: line 1, column 12"},
+		{"claude-code", "{\n  // mine\n}", "comments"},
+		{"codex", `{"hooks": {},}`, "trailing commas"},
+		{"claude-code", "\n[]", "line 2: an object is expected"},
+		{"claude-code", "{\n\"hooks\": []}", "line 2: hooks must be an object"},
+		{"kiro", "{\"hooks\": {}}", "line 1: hooks must be an array"},
+		{"claude-code", "{\"hooks\": {\n \"Stop\": {}}}", "line 2: hooks.Stop must be an array"},
+		{"claude-code", "{\"hooks\": {},\n\"hooks\": {}}", `line 2: duplicate key "hooks"`},
+		{"cursor", "{\"hooks\": {\"stop\": [],\n\"stop\": []}}", `line 2: duplicate key "stop"`},
+		{"opencode", "export const Mine = 1", "not a plugin that gavel has written"},
+	} {
+		_, err := hook.Install(test.client, []byte(test.text), testInstallation)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Install(%s, %q) = %v, want an error with %q", test.client, test.text, err, test.want)
+		}
+		if _, err := hook.Uninstall(test.client, []byte(test.text), false); err == nil {
+			t.Errorf("Uninstall(%s, %q) succeeds", test.client, test.text)
+		}
+	}
+}
+
+// A user's own hooks are never taken for gavel's, and gavel's by whatever form of its command.
+func TestInstalledHooksAreTold(t *testing.T) {
+	t.Parallel()
+	for command, own := range map[string]bool{
+		`/usr/bin/gavel hook claude-code --limit 60s`:      true,
+		`gavel hook claude-code`:                           true,
+		`"/opt/my tools/gavel-1.2" hook claude-code`:       true,
+		`/opt/my\ tools/judge hook claude-code --limit=9s`: true,
+		`gavel hook cursor`:                                false,
+		`gavel lint && gavel hook claude-code`:             false,
+		`borg hook claude-code PreToolUse`:                 false,
+		`sh -c 'gavel hook claude-code'`:                   false,
+		`gavel hook 'claude-code`:                          false,
+		``:                                                 false,
+	} {
+		line, _ := json.Marshal(command)
+		text := fmt.Sprintf(`{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":%s}]}]}}`, line)
+		all, err := hook.ReadHooks("claude-code", []byte(text), false)
+		if err != nil || len(all) != 1 || (all[0].Own != nil) != own {
+			t.Errorf("%s: %+v, %v; gavel's: %v", command, all, err, own)
+		}
+		removed, err := hook.Uninstall("claude-code", []byte(text), false)
+		if err != nil || (removed == nil) != own {
+			t.Errorf("%s: the removal leaves %s (%v)", command, removed, err)
+		}
+	}
+}
+
+func TestInstalledCommandsAreQuoted(t *testing.T) {
+	t.Parallel()
+	for _, windows := range []bool{false, true} {
+		in := hook.Installation{Program: "/a b/gavel", Args: []string{"--config", "/it's/$HOME/`x`;&.yaml", "--server", ""}, Limit: time.Second, Windows: windows}
+		if windows {
+			in.Program, in.Args = `C:\Program Files\gavel\gavel.exe`, []string{"--config", `C:\Users\Ada Lovelace\gavel.yaml`}
+		}
+		for _, client := range hook.InstallClients() {
+			text, err := hook.Install(client, nil, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := hook.ReadHooks(client, text, windows)
+			if err != nil || len(all) < 3 {
+				t.Fatalf("%s: %d hooks, %v", client, len(all), err)
+			}
+			want := append(append([]string{in.Program, "hook", client}, in.Args...), "--limit", "1s")
+			for _, h := range all {
+				if diff := cmp.Diff(want, h.Own); diff != "" || h.Timeout != time.Second || h.Limit() != time.Second || h.Option("config") != in.Args[1] {
+					t.Errorf("%s %s: %s\n%+v", client, h.Event, diff, h)
+				}
+			}
+		}
+	}
+}
+
+func TestSettingsFile(t *testing.T) {
+	t.Parallel()
+	none := func(string) string { return "" }
+	moved := func(name string) string { return "/moved/" + name }
+	for _, test := range []struct {
+		client string
+		scope  hook.Scope
+		lookup func(string) string
+		want   string
+	}{
+		{"claude-code", hook.ScopeUser, none, "/home/ada/.claude/settings.json"},
+		{"claude-code", hook.ScopeUser, moved, "/moved/CLAUDE_CONFIG_DIR/settings.json"},
+		{"claude-code", hook.ScopeProject, moved, "/p/.claude/settings.local.json"},
+		{"copilot", hook.ScopeUser, moved, "/moved/COPILOT_HOME/hooks/gavel.json"},
+		{"copilot", hook.ScopeProject, none, "/p/.github/hooks/gavel.json"},
+		{"cursor", hook.ScopeUser, moved, "/home/ada/.cursor/hooks.json"},
+		{"opencode", hook.ScopeUser, moved, "/moved/XDG_CONFIG_HOME/opencode/plugins/gavel.js"},
+		{"opencode", hook.ScopeProject, none, "/p/.opencode/plugins/gavel.js"},
+	} {
+		if got := hook.SettingsFile(test.client, test.scope, "/home/ada", "/p", test.lookup); filepath.ToSlash(got) != test.want {
+			t.Errorf("%s %s: %s, want %s", test.client, test.scope, got, test.want)
+		}
+	}
+}
+
+// Whatever is in a file that can be read, the removal restores it, or nothing but empty hooks is lost.
+func FuzzInstallRoundTrip(f *testing.F) {
+	files, err := filepath.Glob("testdata/install/*.before")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, true)
+	}
+	for _, text := range []string{"{}", "{ }", "{\n}", "{//a\n}", "{\"a\":1,}", "{\"a\":1 /*x*/ , // y\n}", "{\"hooks\":{\"BeforeTool\":[ // x\n]}}", "{\"hooks\":{\"BeforeTool\":[1 , 2 ,]\r\n}}"} {
+		f.Add([]byte(text), true)
+	}
+	f.Fuzz(func(t *testing.T, before []byte, nested bool) {
+		client := "gemini"
+		if !nested {
+			client = "cursor"
+		}
+		plain, err := hook.Uninstall(client, before, false)
+		if err != nil || plain == nil || strings.Contains(string(plain), "gavel") {
+			return // unreadable, or has nothing but gavel's
+		}
+		after, err := hook.Install(client, plain, testInstallation)
+		if err != nil {
+			t.Skip(err)
+		}
+		if again, err := hook.Install(client, after, testInstallation); err != nil || string(again) != string(after) {
+			t.Fatalf("a second installation makes of\n%s\n%s\n%v", after, again, err)
+		}
+		removed, err := hook.Uninstall(client, after, false)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, after)
+		}
+		if string(removed) == string(plain) || removed == nil {
+			return
+		}
+		// Empty hooks of the user's are lost, and nothing else: installed again, each letter is there again.
+		again, err := hook.Install(client, removed, testInstallation)
+		if err != nil || sortLetters(again) != sortLetters(after) {
+			t.Fatalf("before\n%q\nafter\n%q\n%v", plain, removed, err)
+		}
+	})
+}
+
+func sortLetters(text []byte) string {
+	letters := bytes.Join(bytes.Fields(text), nil)
+	slices.Sort(letters)
+	return string(letters)
+}
