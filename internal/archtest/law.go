@@ -131,12 +131,14 @@ var Packages = []Package{
 
 	// Layer 6a: services.
 	{Path: "internal/egress"},
+	{Path: "internal/filelock"},
 	{Path: "internal/process"},
-	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/listen"})},
+	{Path: "internal/worktree"},
+	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/filelock", "internal/listen"})},
 	{Path: "internal/shell"},
 	{Path: "internal/gate", May: slices.Concat(below5, []string{"internal/shell"})},
 	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/egress", "internal/process", "internal/gate"})},
-	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/process"})},
+	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/filelock", "internal/process", "internal/worktree"})},
 	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/egress"}},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
 	{Path: "internal/telemetry", May: below5},

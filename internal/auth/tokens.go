@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/filelock"
 )
 
 // TokensFile is the usual name of a file of tokens, next to the store.
@@ -253,11 +254,11 @@ func (t *Tokens) update(edit func() error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
 		return fmt.Errorf("cannot write the tokens: %w", err)
 	}
-	unlock, err := lockFile(t.path + ".lock")
+	lock, err := filelock.Acquire(t.path + ".lock")
 	if err != nil {
 		return fmt.Errorf("cannot lock the tokens: %w", err)
 	}
-	defer unlock()
+	defer lock.Release()
 	if err := t.refresh(); err != nil {
 		return err
 	}

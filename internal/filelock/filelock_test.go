@@ -1,0 +1,66 @@
+package filelock_test
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/internal/filelock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Of many that want a lock, one has it, also where each removes the file when it is done.
+func TestOneAtATime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	var all sync.WaitGroup
+	holders, most := 0, 0 // guarded by the lock
+	for range 50 {
+		all.Go(func() {
+			l, err := filelock.Acquire(path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer l.Remove()
+			holders++
+			most = max(most, holders)
+			if held, err := filelock.IsHeld(path); !held || err != nil {
+				t.Errorf("held: %v, %v", held, err)
+			}
+			holders--
+		})
+	}
+	all.Wait()
+	if most != 1 {
+		t.Errorf("%d held it at once", most)
+	}
+	if held, err := filelock.IsHeld(path); held || err != nil {
+		t.Errorf("held: %v, %v", held, err)
+	}
+}
+
+func TestNote(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := filelock.Acquire(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, note := range []string{"a long note", "short"} {
+		if err := l.Note([]byte(note)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); string(got) != note || err != nil {
+			t.Errorf("the note is %q: %v", got, err)
+		}
+	}
+	l.Release()
+	if held, err := filelock.IsHeld(path); held || err != nil {
+		t.Errorf("held: %v, %v", held, err)
+	}
+}

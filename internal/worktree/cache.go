@@ -1,0 +1,140 @@
+package worktree
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// stamp is what the system says of a file each time that it is written. Nobody can set the time of
+// the change back, unlike that of the modification.
+type stamp struct {
+	device, inode uint64
+	size          int64
+	modified      int64 // nanoseconds
+	changed       int64 // nanoseconds; 0 where the system does not tell: then nothing is known of it
+}
+
+// Cache has the content of files under their stamps. A nil one is empty and learns nothing. Nobody
+// else may write where it is kept.
+type Cache struct {
+	known []file // by path
+
+	mu  sync.Mutex // guards now
+	now []file     // nil where known has it all
+	// settled is how old a change must be before its stamp stands for the content: what is written
+	// within one tick of the clock has one stamp, and so has what is written into mapped memory until
+	// the system writes it out, after half a minute.
+	settled time.Duration
+}
+
+func (c *Cache) find(f file) (sum [sha256.Size]byte, ok bool) {
+	if c == nil {
+		return sum, false
+	}
+	at, ok := slices.BinarySearchFunc(c.known, f.path, func(f file, path string) int { return strings.Compare(f.path, path) })
+	if !ok {
+		return sum, false
+	}
+	was := c.known[at]
+	sum, was.sum = was.sum, f.sum
+	return sum, was == f
+}
+
+// learn takes what was read from began on; what was written shortly before is read again.
+func (c *Cache) learn(files []file, began time.Time) {
+	if c == nil {
+		return
+	}
+	settled := began.Add(-c.settled).UnixNano()
+	now := make([]file, 0, len(files))
+	for _, f := range files {
+		if f.kind.IsRegular() && f.stamp.changed != 0 && max(f.stamp.changed, f.stamp.modified) < settled {
+			now = append(now, f)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Equal(now, c.known) {
+		c.now = now
+	}
+}
+
+const cacheVersion = 1
+
+// Marshal is the cache as bytes; nil where it holds nothing that UnmarshalCache did not read.
+func (c *Cache) Marshal() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		return nil
+	}
+	out := []byte{cacheVersion}
+	for _, f := range c.now {
+		out = binary.AppendUvarint(out, uint64(len(f.path)))
+		out = append(out, f.path...)
+		out = binary.AppendUvarint(out, uint64(f.kind))
+		out = binary.AppendUvarint(out, f.stamp.device)
+		out = binary.AppendUvarint(out, f.stamp.inode)
+		for _, n := range []int64{f.stamp.size, f.stamp.modified, f.stamp.changed} {
+			out = binary.AppendVarint(out, n)
+		}
+		out = append(out, f.sum[:]...)
+	}
+	return out
+}
+
+// UnmarshalCache reads what Marshal wrote, into an empty cache where there is nothing.
+func UnmarshalCache(text []byte) (*Cache, error) {
+	c := &Cache{settled: time.Minute}
+	if len(text) == 0 {
+		return c, nil
+	}
+	r := reader{text: text[1:], failed: text[0] != cacheVersion}
+	for len(r.text) > 0 && !r.failed {
+		f := file{path: string(r.take(int(r.unsigned())))} //nolint:gosec // take bounds it
+		f.kind = fs.FileMode(r.unsigned())                 //nolint:gosec // Marshal wrote it
+		f.stamp = stamp{device: r.unsigned(), inode: r.unsigned(), size: r.signed(), modified: r.signed(), changed: r.signed()}
+		copy(f.sum[:], r.take(sha256.Size))
+		c.known = append(c.known, f)
+	}
+	if r.failed {
+		return nil, errors.New("worktree: the cache is damaged")
+	}
+	return c, nil
+}
+
+// reader takes numbers and bytes off a text.
+type reader struct {
+	text   []byte
+	failed bool
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || n > len(r.text) {
+		r.failed, r.text = true, nil
+		return nil
+	}
+	out := r.text[:n]
+	r.text = r.text[n:]
+	return out
+}
+
+func (r *reader) unsigned() uint64 {
+	v, n := binary.Uvarint(r.text)
+	r.failed = r.failed || n <= 0
+	r.take(n)
+	return v
+}
+
+func (r *reader) signed() int64 {
+	v, n := binary.Varint(r.text)
+	r.failed = r.failed || n <= 0
+	r.take(n)
+	return v
+}
