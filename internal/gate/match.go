@@ -54,9 +54,9 @@ func (g Gate) match(u Use) (matched bool, why string) {
 		case BuiltinFetch:
 			matched = matchURL(u.URL, w.Hosts)
 		case BuiltinEdit:
-			matched = u.anyPath(u.Paths, w.Paths, place.reaches)
+			matched = u.anyPath(u.Paths, w.Paths, true)
 		case BuiltinRead:
-			matched = u.anyPath(u.Paths, w.Paths, place.matches)
+			matched = u.anyPath(u.Paths, w.Paths, false)
 		}
 		if matched {
 			return true, ""
@@ -65,10 +65,10 @@ func (g Gate) match(u Use) (matched bool, why string) {
 	return false, ""
 }
 
-// anyPath reports whether a pattern covers one of some paths.
-func (u Use) anyPath(paths []Path, patterns []string, covers func(place, string) bool) bool {
+// anyPath reports whether a pattern covers one of some paths or, with below, what may be in it.
+func (u Use) anyPath(paths []Path, patterns []string, below bool) bool {
 	return slices.ContainsFunc(paths, func(p Path) bool {
-		return slices.ContainsFunc(patterns, func(pattern string) bool { return covers(place{p, u.Folder, u.Home}, pattern) })
+		return slices.ContainsFunc(patterns, func(pattern string) bool { return u.covers(pattern, p, below) })
 	})
 }
 
@@ -124,9 +124,27 @@ func (u Use) matchCommand(c shell.Command, w When) (bool, string) {
 		}
 	}
 	if len(w.Paths) > 0 {
-		return u.matchWords(slices.Concat(argsOf(c), c.Writes, mentionsOf(c)), w.Paths)
+		return u.matchWords(FileWords(c), w.Paths)
 	}
 	return true, ""
+}
+
+// FileWords are the words of a command that may name files, resolved: its arguments, what stands in
+// them after an option, what it writes, and names in code.
+func FileWords(c shell.Command) (out []shell.Word) {
+	for _, word := range argsOf(c) {
+		out = append(out, c.Resolve(word))
+		if _, value, ok := strings.Cut(word.Text, "="); ok {
+			out = append(out, c.Resolve(shell.Word{Text: value, Known: word.Known}))
+		}
+		if rest := strings.TrimLeft(word.Text, "-@"); len(rest) < len(word.Text) && len(rest) > 1 { // -ofile, @file
+			if word.Text[0] == '-' {
+				rest = rest[1:]
+			}
+			out = append(out, c.Resolve(shell.Word{Text: rest, Known: word.Known}))
+		}
+	}
+	return slices.Concat(out, c.WritesTo(), mentionsOf(c))
 }
 
 // matchWords reports whether a word names a file that a pattern covers, or may.
@@ -135,7 +153,7 @@ func (u Use) matchWords(words []shell.Word, patterns []string) (bool, string) {
 		if !word.Known {
 			return true, "It cannot be seen which file one of its words names; write the name itself."
 		}
-		if u.anyPath(u.Named[word.Text], patterns, place.reaches) {
+		if u.anyPath(u.Named[word.Text], patterns, true) {
 			return true, ""
 		}
 	}
@@ -144,13 +162,13 @@ func (u Use) matchWords(words []shell.Word, patterns []string) (bool, string) {
 
 // matchWrites reports whether a command writes a file that an entry covers, or may.
 func (u Use) matchWrites(c shell.Command, w When) (bool, string) {
-	return u.matchWords(slices.Concat(c.Writes, mentionsOf(c)), w.Paths)
+	return u.matchWords(slices.Concat(c.WritesTo(), mentionsOf(c)), w.Paths)
 }
 
 // matchReads reports whether a command names a file that an entry covers.
 func (u Use) matchReads(c shell.Command, w When) bool {
-	return slices.ContainsFunc(slices.Concat(argsOf(c), mentionsOf(c)), func(word shell.Word) bool {
-		return word.Known && u.anyPath(u.Named[word.Text], w.Paths, place.matches)
+	return slices.ContainsFunc(FileWords(c), func(word shell.Word) bool {
+		return word.Known && u.anyPath(u.Named[word.Text], w.Paths, false)
 	})
 }
 
@@ -208,20 +226,21 @@ func matchAny(patterns []string, name string) bool {
 
 // mentionsOf are the names in the code that a command gives to another interpreter, as words.
 func mentionsOf(c shell.Command) (out []shell.Word) {
-	for _, name := range Mentions(c.Code) {
-		out = append(out, shell.Word{Text: name, Known: true})
+	for _, name := range splitCode(c.Code) {
+		out = append(out, c.Resolve(shell.Word{Text: name, Known: true}))
 	}
 	return out
 }
 
-// Mentions are the names in the code of another interpreter that may be programs, files or hosts.
-func Mentions(code string) []string {
+// splitCode returns the names in the code of another interpreter that may be programs, files or
+// hosts.
+func splitCode(code string) []string {
 	return strings.FieldsFunc(code, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`()[]{}<>,;=|&$#!?\\", r) })
 }
 
 // findMention finds a program's name in code.
 func findMention(code string, programs []string) (name string, ok bool) {
-	for _, mention := range Mentions(code) {
+	for _, mention := range splitCode(code) {
 		if name := path.Base(mention); matchAny(programs, name) {
 			return name, true
 		}
@@ -235,7 +254,11 @@ var fetchers = []string{"curl", "wget", "aria2c", "http", "https", "xh", "nc", "
 // matchHosts reports whether a word of a command is an address of a host, or may be.
 func matchHosts(c shell.Command, hosts []string) (bool, string) {
 	fetches := slices.Contains(fetchers, programOf(c))
-	for _, word := range slices.Concat(argsOf(c), mentionsOf(c)) {
+	words := argsOf(c)
+	for _, name := range splitCode(c.Code) {
+		words = append(words[:len(words):len(words)], shell.Word{Text: name, Known: true})
+	}
+	for _, word := range words {
 		_, address, isURL := strings.Cut(word.Text, "://")
 		switch {
 		case !word.Known && (fetches || isURL):

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -12,37 +13,47 @@ import (
 // no case apart, and some compose letters.
 func foldPath(name string) string { return strings.ToLower(norm.NFC.String(name)) }
 
-// place is a path as patterns see it.
-type place struct {
-	Path
-	folder, home string
+// covers reports whether a pattern covers a path: it matches the path, or a folder that the path
+// is in. With below it also does where it may match something in the path, a folder.
+func (u Use) covers(pattern string, p Path, below bool) bool {
+	below = below && p.Below
+	name := foldPath(path.Clean(p.Name))
+	switch {
+	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
+		home := strings.TrimSuffix(foldPath(u.Home), "/")
+		return home != "" && covers(escapePattern(home)+pattern[1:], name, below)
+	case isAbsolute(pattern):
+		return covers(pattern, name, below)
+	}
+	return slices.ContainsFunc(u.Folders, func(folder string) bool {
+		folder = strings.TrimSuffix(foldPath(folder), "/")
+		switch {
+		case name == folder:
+			return covers(pattern, ".", below)
+		case strings.HasPrefix(name, folder+"/"):
+			return covers(pattern, name[len(folder)+1:], below)
+		default: // a folder around the project's
+			return below && strings.HasPrefix(folder, strings.TrimSuffix(name, "/")+"/")
+		}
+	})
 }
 
-// matches reports whether a pattern covers a path: it matches the path, or a folder that the path is in.
-func (p place) matches(pattern string) bool {
-	pattern, name, ok := p.relate(pattern)
-	if !ok {
-		return false
+func isAbsolute(pattern string) bool {
+	return strings.HasPrefix(pattern, "/") || len(pattern) > 1 && pattern[1] == ':' // C:/
+}
+
+// covers compares a pattern with a path in the same form: both absolute, or both from a folder on.
+func covers(pattern, name string, below bool) bool {
+	if pattern == "." || pattern == "/" {
+		return true
 	}
-	for ; name != "." && name != "/" && name != ""; name = path.Dir(name) {
-		if doublestar.MatchUnvalidated(pattern, name) {
+	for at := name; at != "." && at != "/"; at = path.Dir(at) {
+		if doublestar.MatchUnvalidated(pattern, at) {
 			return true
 		}
 	}
-	return pattern == "." || pattern == "/" || pattern == "**" || pattern == "/**"
-}
-
-// reaches reports whether a pattern covers a path or, of a folder, what may be in it.
-func (p place) reaches(pattern string) bool {
-	if p.matches(pattern) {
-		return true
-	}
-	if !p.Below {
+	if !below {
 		return false
-	}
-	pattern, name, ok := p.relate(pattern)
-	if !ok { // a folder around the project's
-		return isWithin(foldPath(p.folder), foldPath(p.Name))
 	}
 	folders := splitPath(name)
 	for i, part := range splitPath(pattern) {
@@ -54,35 +65,6 @@ func (p place) reaches(pattern string) bool {
 		}
 	}
 	return false
-}
-
-// relate gives a pattern and the path in the form in which they are compared: both absolute, or both
-// from the project's folder. A path outside of that has no such form.
-func (p place) relate(pattern string) (absolute, name string, ok bool) {
-	name = foldPath(path.Clean(p.Name))
-	switch {
-	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
-		if p.home == "" {
-			return "", "", false
-		}
-		return escapePattern(strings.TrimSuffix(foldPath(p.home), "/")) + pattern[1:], name, true
-	case strings.HasPrefix(pattern, "/") || len(pattern) > 1 && pattern[1] == ':': // C:/
-		return pattern, name, true
-	}
-	folder := foldPath(p.folder)
-	if !isWithin(name, folder) {
-		return "", "", false
-	}
-	if name = strings.TrimPrefix(name[len(folder):], "/"); name == "" {
-		name = "."
-	}
-	return pattern, name, true
-}
-
-// isWithin reports whether a path is a folder or in it.
-func isWithin(name, folder string) bool {
-	rest, ok := strings.CutPrefix(name, folder)
-	return ok && (rest == "" || rest[0] == '/' || strings.HasSuffix(folder, "/"))
 }
 
 func splitPath(name string) []string {

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
@@ -21,24 +20,10 @@ var plainSubcommands = map[string][]string{
 	"npm":     {"ci", "install", "ls", "outdated", "pack", "publish", "view"},
 }
 
-// gitValues are options of git that stand before its subcommand and have a value as another word.
-var gitValues = []string{"-C", "--git-dir", "--work-tree", "--namespace", "--attr-source"}
-
 // findSubcommand returns the words of a command from its subcommand on, nil unless it is known and plain.
 func findSubcommand(c shell.Command) []shell.Word {
-	words, program := argsOf(c), programOf(c)
-	for len(words) > 0 && words[0].Known && program == "git" && strings.HasPrefix(words[0].Text, "-") {
-		// An alias may be anything, and a configuration can make one.
-		if words[0].Text == "-c" || strings.HasPrefix(words[0].Text, "--config-env") {
-			return nil
-		}
-		skip := 1
-		if slices.Contains(gitValues, words[0].Text) {
-			skip = 2
-		}
-		words = words[min(skip, len(words)):]
-	}
-	if len(words) == 0 || !words[0].Known || !slices.Contains(plainSubcommands[program], words[0].Text) {
+	words := argsOf(c)
+	if len(words) == 0 || !words[0].Known || !slices.Contains(plainSubcommands[programOf(c)], words[0].Text) {
 		return nil
 	}
 	return words

@@ -14,13 +14,15 @@ const (
 type Use struct {
 	// Tool is one of the constants.
 	Tool string
-	// Folder is the project's, where patterns of paths begin, and Home what ~ in them stands for:
-	// absolute, without symbolic links.
-	Folder, Home string
+	// Folders are where patterns of paths begin: the project's, and those of projects around it,
+	// so that nobody leaves a pattern behind by beginning a repository inside. Home is what ~ in
+	// them stands for. Absolute, without symbolic links.
+	Folders []string
+	Home    string
 	// Paths are the files that an edit or a read is about.
 	Paths []Path
-	// Script is what a shell line runs, and Named the files that its words may name, by Word.Text
-	// or by a mention in Command.Code.
+	// Script is what a shell line runs, and Named the files that its words name, by the texts of
+	// FileWords.
 	Script shell.Script
 	Named  map[string][]Path
 	// URL is what a fetch asks for.

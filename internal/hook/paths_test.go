@@ -1,0 +1,146 @@
+package hook_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/internal/shell"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// newProject makes a project with protected tests and ways around them, and returns its folder.
+func newProject(t *testing.T) string {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("symbolic links are a right there")
+	}
+	root := t.TempDir()
+	t.Setenv("HOME", filepath.Join(root, "home"))
+	for _, folder := range []string{"home/.ssh", "real/.git", "real/tests/deep", "real/src/sub", "real/[odd]", "real/vendor/lib/.git"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"p": "real", "real/short": "tests", "real/src/file": "../tests/a", "real/src/new": "../tests/not-yet", "real/tests/out": "../src",
+		"real/absolute": filepath.Join(root, "p", "tests"), "real/loop": "loop", "real/deep": "tests/deep", "real/key": "../home/.ssh/key",
+	} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(root, "p")
+}
+
+func parseGates(t *testing.T, text string) gate.Config {
+	t.Helper()
+	root, err := document.Parse("gates.yaml", []byte(text), document.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := gate.ParseConfig(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A file is found by whatever name it is called.
+func TestNamesOfFiles(t *testing.T) {
+	p := newProject(t)
+	gates := parseGates(t, `
+- {tool: "builtin:edit", name: tests, workflow: w, states: s, when: [{path: tests}]}
+- {tool: "builtin:edit", name: keys, workflow: w, states: s, when: [{path: "~/.ssh/**"}]}
+`)
+	for _, c := range []struct {
+		folder, name string
+		want         string // of the gate
+	}{
+		{"", "tests/a", "tests"},
+		{"", "tests/new/file", "tests"},
+		{"", "src/a", ""},
+		{"", "tests2", ""},
+		{"", p + "/tests/a", "tests"},
+		{"", "../real/tests/a", "tests"},
+		{"", "../p/src/../tests/a", "tests"},
+		{"src/sub", "../../tests/a", "tests"},
+		{"src/sub", "tests/a", ""},
+		{"", "short/a", "tests"},
+		{"", "short/new/file", "tests"},
+		{"", "absolute/a", "tests"},
+		{"", "src/file", "tests"},
+		{"", "src/new", "tests"},     // where the link leads there is no file yet
+		{"", "tests/out/a", "tests"}, // what a link in the folder is replaced by
+		{"", "short/out/a", "tests"}, // under another name
+		{"", "deep/../a", "tests"},   // .. leaves what the link leads to
+		{"", "deep/../../src/a", ""},
+		{"", "no/such/../../tests", "tests"},
+		{"", "loop/a", ""},
+		{"", "TESTS/A", "tests"},
+		{"", "~/.ssh/key", "keys"},
+		{"", "key", "keys"},
+		{"", "~", "keys"},
+		{"", "~bob/.ssh/key", ""},
+		{"", "", "tests"}, // the folder, with all in it
+		{"", "/", "tests keys"},
+		{"vendor/lib", "../../tests/a", "tests"}, // from a repository inside
+		{"vendor/lib", "tests/a", "tests"},       // of that repository
+		{"[odd]", "../tests/a", "tests"},
+	} {
+		u := hook.NewUse(hook.Event{Builtin: gate.BuiltinEdit, Folder: filepath.Join(p, c.folder), Paths: []string{c.name}}, shell.Script{})
+		got := ""
+		for _, m := range gates.Match(u) {
+			if got != "" {
+				got += " "
+			}
+			got += m.Gate.Tool[len("builtin:edit "):]
+		}
+		if got != c.want {
+			t.Errorf("%s in %q: %q, want %q, of %v in %v", c.name, c.folder, got, c.want, u.Paths, u.Folders)
+		}
+	}
+}
+
+func TestNamesInALine(t *testing.T) {
+	p := newProject(t)
+	gates := parseGates(t, `[{tool: "builtin:edit", workflow: w, states: s, when: [{path: tests}]}]`)
+	for _, c := range []struct {
+		line string
+		want bool
+	}{
+		{"echo x > tests/a", true},
+		{"echo x > short/a", true},
+		{"echo x > src/a", false},
+		{`echo x > "$out"`, true},
+		{"cat tests/a", false},
+	} {
+		u := hook.NewUse(hook.Event{Builtin: gate.BuiltinShell, Folder: p}, shell.Read(c.line, shell.Options{Folder: p}))
+		if got := len(gates.Match(u)) > 0; got != c.want {
+			t.Errorf("%s: %v, of %v", c.line, got, u.Named)
+		}
+	}
+}
+
+func TestFindFolder(t *testing.T) {
+	p := newProject(t)
+	real, err := filepath.EvalSymlinks(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ folder, want string }{
+		{"", real}, {"src/sub", real}, {"no/such", real}, {"vendor/lib/x", filepath.Join(real, "vendor/lib")}, {"../home", filepath.Join(filepath.Dir(real), "home")},
+	} {
+		if got := hook.FindFolder(filepath.Join(p, c.folder)); got != c.want {
+			t.Errorf("%q: %q, want %q", c.folder, got, c.want)
+		}
+	}
+	u := hook.NewUse(hook.Event{Folder: filepath.Join(p, "vendor/lib")}, shell.Script{})
+	if want := []string{filepath.Join(real, "vendor/lib"), real}; !slices.Equal(u.Folders, want) {
+		t.Errorf("folders %q", u.Folders)
+	}
+}
