@@ -76,7 +76,7 @@ func TestNamesOfFiles(t *testing.T) {
 		{"", "src/file", "tests"},
 		{"", "src/new", "tests"},     // where the link leads there is no file yet
 		{"", "tests/out/a", "tests"}, // what a link in the folder is replaced by
-		{"", "short/out/a", "tests"}, // under another name
+		{"", "short/out", "tests"},   // under another name
 		{"", "deep/../a", "tests"},   // .. leaves what the link leads to
 		{"", "deep/../../src/a", ""},
 		{"", "no/such/../../tests", "tests"},
