@@ -83,7 +83,8 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 		if lerr != nil {
 			return change{}, StoreError("load the instance", lerr)
 		}
-		if current.Revision != inst.Revision || current.Seq <= inst.Seq || !sameCalls(current.Facts, inst.Facts) {
+		if current.Revision != inst.Revision || current.Seq <= inst.Seq || !sameCalls(current.Facts, inst.Facts) ||
+			do.event.IsStop() && !sameStops(current.Facts, inst.Facts) {
 			return change{}, &conflict{inst.ID}
 		}
 		inst = current
@@ -94,6 +95,11 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 // instance: what was decided holds only then.
 func sameCalls(a, b workflow.Facts) bool {
 	return slices.Equal(a.Calls, b.Calls) && slices.Equal(a.Grants, b.Grants) && maps.Equal(a.Called, b.Called)
+}
+
+// sameStops is the same for what a stop is decided by.
+func sameStops(a, b workflow.Facts) bool {
+	return a.Stops == b.Stops && slices.Equal(a.Reviews, b.Reviews)
 }
 
 // prepareCommit makes the commit of a change onto inst: first what ends reviews, then its events.

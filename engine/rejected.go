@@ -29,7 +29,7 @@ func (e *Engine) findRejections(ctx context.Context, inst record.Instance) ([]st
 		if err != nil {
 			return nil, StoreError("list the reviews", err)
 		}
-		if isRejected(row) && row.From == inst.State {
+		if isAtIssue(row, inst) {
 			out = append(out, row)
 		}
 	}
@@ -91,8 +91,14 @@ func (e *Engine) appendRejections(ctx context.Context, p Principal, inst record.
 	return reviews, nil
 }
 
-// isAtIssue reports whether a review is one that was rejected where its instance still is.
-func (e *Engine) isAtIssue(ctx context.Context, row store.Review) (bool, error) {
+// isAtIssue reports whether a review is one that was rejected where its instance still is. One of a stop is
+// over when the instance moves, even if it comes back.
+func isAtIssue(row store.Review, inst record.Instance) bool {
+	return isRejected(row) && inst.Status == record.Running && inst.State == row.From && (!row.IsStop() || row.Revision == inst.Revision)
+}
+
+// isStillAtIssue is the same where the instance is not at hand.
+func (e *Engine) isStillAtIssue(ctx context.Context, row store.Review) (bool, error) {
 	if !isRejected(row) {
 		return false, nil
 	}
@@ -103,7 +109,7 @@ func (e *Engine) isAtIssue(ctx context.Context, row store.Review) (bool, error) 
 	case err != nil:
 		return false, StoreError("load the instance", err)
 	}
-	return inst.Status == record.Running && inst.State == row.From, nil
+	return isAtIssue(row, inst), nil
 }
 
 // repeatRejection records a refusal that repeats a person's word, and shows the review.

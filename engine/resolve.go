@@ -126,6 +126,9 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	if !e.isBound(r) {
 		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)
 	}
+	if r.asked.IsStop() {
+		return e.resolveStop(ctx, r)
+	}
 	if req.Decision == judge.Reject {
 		return e.rejectReview(ctx, r)
 	}

@@ -104,7 +104,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 			wanted = isRejected(row)
 		case own && req.Status == "":
 			if wanted = row.Status == record.ReviewOpen; !wanted {
-				wanted, err = e.isAtIssue(ctx, row)
+				wanted, err = e.isStillAtIssue(ctx, row)
 			}
 		case status == record.ReviewExpired:
 			wanted = e.summarizeReview(row).Status == status

@@ -23,12 +23,15 @@ type ReviewSummary struct {
 	Instance string `json:"id"`
 	// Tool is the one that a gate guards, where the review is about a call of it. CallID is the
 	// call that a person has to say of whether it happened.
-	Tool     string `json:"tool,omitempty"`
-	CallID   string `json:"callId,omitempty"`
-	Workflow string `json:"workflow"`
-	Action   string `json:"action"`
-	From     string `json:"from"`
-	Target   string `json:"target,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	CallID string `json:"callId,omitempty"`
+	// EndedEarly says that the review is about no action: the agent ended where it may not, after
+	// as many refused stops as the operator allows.
+	EndedEarly bool   `json:"endedEarly,omitempty"`
+	Workflow   string `json:"workflow"`
+	Action     string `json:"action"`
+	From       string `json:"from"`
+	Target     string `json:"target,omitempty"`
 	// RequestedBy asked for the move.
 	RequestedBy string          `json:"requestedBy"`
 	Priority    record.Priority `json:"priority"`
@@ -248,7 +251,7 @@ func tooManyReviews(v judge.Verdict, limit int) judge.Verdict {
 func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 	s := &ReviewSummary{
 		ID: row.ID, Status: row.Status, Instance: row.Instance, Workflow: row.Workflow, Action: row.Action,
-		Tool: row.Tool, CallID: row.Call, From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,
+		Tool: row.Tool, CallID: row.Call, EndedEarly: row.IsStop(), From: row.From, Target: row.Target, RequestedBy: row.Principal, Priority: row.Priority,
 		ParkedAt: row.ParkedAt, ExpiresAt: row.ExpiresAt, Revision: row.Revision,
 		Decision: row.Resolution, By: row.By, Channel: row.Channel, Reason: row.Reason, ClosedAt: row.ClosedAt,
 	}
@@ -265,6 +268,8 @@ func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 
 func nextStepOfReview(s ReviewSummary) string {
 	switch {
+	case s.EndedEarly:
+		return nextStepOfStop(s)
 	case s.CallID != "" && s.Status == record.ReviewOpen:
 		return "Nobody knows whether the call happened, and a person has to say so; until then the tool is not called again."
 	case s.CallID != "" && s.Status == record.ReviewResolved && s.Decision == judge.Approve:
@@ -287,5 +292,20 @@ func nextStepOfReview(s ReviewSummary) string {
 		return "A later request with other data took its place."
 	default:
 		return "What it was about has changed. Ask for the action again if it is still wanted, with a new idempotency key if you use one."
+	}
+}
+
+func nextStepOfStop(s ReviewSummary) string {
+	switch {
+	case s.Status == record.ReviewOpen:
+		return "The agent ended early, and a person is told. Nothing waits for the answer: the workflow can go on, and its next move closes this review."
+	case s.Status == record.ReviewResolved && s.Decision == judge.Approve:
+		return "A person accepted that the agent ended here; it may end as long as the instance does not move."
+	case s.Status == record.ReviewResolved:
+		return "A person sent the agent back: go on with the workflow."
+	case s.Status == record.ReviewReopened:
+		return "The agent was sent back, and a person took that back."
+	default:
+		return "The instance has changed since the agent ended."
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -31,6 +32,8 @@ type TimelineEntry struct {
 	CallID      string      `json:"callId,omitempty"`
 	Tool        string      `json:"tool,omitempty"`
 	CallOutcome CallOutcome `json:"callOutcome,omitempty"`
+	// Stop says that the agent wanted to end where it may not.
+	Stop bool `json:"stop,omitempty"`
 	// FromVersion is the version before a migration.
 	FromVersion int `json:"fromVersion,omitempty"`
 	// Removed says, of a truncation, how many events it removed, now and before.
@@ -72,6 +75,9 @@ func timelineEntry(ev record.Event) TimelineEntry {
 	if ev.Decision != nil {
 		out.Outcome = ev.Decision.Outcome
 	}
+	if ev.IsStop() {
+		out.Stop, out.Reason = true, ev.Decision.Reasoning
+	}
 	if ev.Rollback != nil {
 		out.Restores, out.CheckpointID = ev.Rollback.Restores, ev.Rollback.CheckpointID
 	}
@@ -79,7 +85,7 @@ func timelineEntry(ev record.Event) TimelineEntry {
 		out.CheckpointID, out.Reason = ev.Checkpoint.ID, ev.Checkpoint.Description
 	}
 	if ev.Review != nil {
-		out.ReviewID, out.Reason = ev.Review.ID, ev.Review.Reason
+		out.ReviewID, out.Reason = ev.Review.ID, cmp.Or(ev.Review.Reason, out.Reason)
 	}
 	if ev.Call != nil {
 		out.CallID, out.Tool, out.CallOutcome = ev.Call.ID, ev.Call.Gate, ev.Call.Outcome

@@ -159,6 +159,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.Status = Cancelled
 	case Escalated, Reviewed:
 		next.Facts.Reviews = updateReviews(prev.Facts.Reviews, e)
+		next.Facts.Stops = updateStops(prev.Facts.Stops, e)
 		if e.Grant != nil {
 			next.Facts.Grants = append(slices.Clip(prev.Facts.Grants), *e.Grant)
 		}
@@ -166,10 +167,12 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.Facts = updateCalls(prev.Facts, e)
 	case Released:
 		next.Subject = ""
-	case Refused, Prechecked, Checkpointed, Truncated:
+	case Refused:
+		next.Facts.Stops = updateStops(prev.Facts.Stops, e)
+	case Prechecked, Checkpointed, Truncated:
 	}
 	if e.Kind.Revises() {
-		next.Facts.Grants = nil // they were about the revision before
+		next.Facts.Grants, next.Facts.Stops = nil, workflow.Stops{} // they were about the revision before
 	}
 	if err != nil {
 		return Instance{}, fmt.Errorf("%w: event %d: %w", ErrIllegalStep, e.Seq, err)
@@ -214,7 +217,7 @@ func checkOrder(prev Instance, e Event) error {
 		return newIllegalStep("event %d (%s) cannot move to %q", e.Seq, e.Kind, e.To)
 	case !changes && e.Status != prev.Status:
 		return newIllegalStep("event %d (%s) cannot change the status to %q", e.Seq, e.Kind, e.Status)
-	case (e.Kind == Advanced || e.Kind == Cancelling || e.Kind == Escalated || e.Kind == Migrated) && prev.Status != Running:
+	case (e.Kind == Advanced || e.Kind == Cancelling || e.Kind == Escalated && !e.IsStop() || e.Kind == Migrated) && prev.Status != Running:
 		return newIllegalStep("event %d (%s) on an instance that is %s", e.Seq, e.Kind, prev.Status)
 	case (e.Kind == Advanced || e.Kind == Migrated) && e.Status != Running && e.Status != Complete:
 		return newIllegalStep("event %d (%s) leads to status %q", e.Seq, e.Kind, e.Status)
@@ -233,8 +236,10 @@ func checkContent(e Event) error {
 	switch {
 	case !merges && !brought && (len(e.Patch) > 0 || len(e.Freezes) > 0):
 		return newIllegalStep("a %s event with a patch", e.Kind)
-	case judged && (e.Decision == nil || e.Action == "" && (e.Kind != Refused || e.Call == nil)):
+	case judged && (e.Decision == nil || e.Action == "" && !e.IsStop() && (e.Kind != Refused || e.Call == nil)):
 		return newIllegalStep("a %s event without action or decision", e.Kind)
+	case e.IsStop() && e.Decision.Code != workflow.CodeNotFinished:
+		return newIllegalStep("a %s event about a stop whose decision says %q", e.Kind, e.Decision.Code)
 	case merges && e.Decision != nil && !e.Decision.Applied:
 		return newIllegalStep("a %s event whose decision was not applied", e.Kind)
 	case (e.Kind == Refused || e.Kind == Escalated) && e.Decision.Applied:

@@ -151,7 +151,7 @@ func (a *asker) askInstance(inst record.Instance, yield func(Question, error) bo
 				return false
 			}
 		}
-		if ev.Decision != nil && (a.query.Since.IsZero() || !ev.Time.Before(a.query.Since)) && (a.query.Until.IsZero() || ev.Time.Before(a.query.Until)) {
+		if ev.Decision != nil && !ev.IsStop() && (a.query.Since.IsZero() || !ev.Time.Before(a.query.Since)) && (a.query.Until.IsZero() || ev.Time.Before(a.query.Until)) {
 			question, err := a.buildQuestion(at, ev, lost)
 			if !yield(question, err) || err != nil {
 				return false

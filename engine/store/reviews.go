@@ -60,6 +60,9 @@ type Review struct {
 	ClosedAt   time.Time      `json:"closedAt,omitzero"`
 }
 
+// IsStop reports whether the review says that an agent ended early, and is about no move and no call.
+func (r Review) IsStop() bool { return r.Action == "" && r.Call == "" }
+
 // Encode is the review as it is kept: JSON without its data, which drivers keep next to it
 // so that it comes back byte for byte.
 func (r Review) Encode() ([]byte, error) {

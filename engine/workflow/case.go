@@ -253,6 +253,17 @@ type Facts struct {
 	// Grants are what a person approved and nobody has used yet. Any change of state or
 	// context voids them.
 	Grants []Grant `json:"grants,omitempty"`
+	// Stops is what became of the agent's wishes to end since the instance last moved.
+	Stops Stops `json:"stops,omitzero"`
+}
+
+// Stops says how often an agent wanted to end where it may not.
+type Stops struct {
+	// Refused counts the stops that were refused since the last move, or since a person sent the
+	// agent back.
+	Refused int `json:"refused,omitempty"`
+	// Accepted says that a person accepted that it ended early.
+	Accepted bool `json:"accepted,omitempty"`
 }
 
 // OpenCall is what the fold knows of a call that is not settled for good.
@@ -366,6 +377,8 @@ const (
 	CodeCallUnknown     = "call_unknown"
 	CodeCallUnsettled   = "call_unsettled"
 	CodeGateMisfit      = "gate_misfit"
+	// CodeNotFinished is that of a stop which was refused, or let through and put to a person.
+	CodeNotFinished = "not_finished"
 )
 
 // CodeInfo documents one code of a finding.
@@ -390,5 +403,6 @@ var Codes = []CodeInfo{
 	{CodeCallUnknown, "Nobody knows whether an earlier call of the tool happened.", "Wait until a person has said so in its review."},
 	{CodeCallUnsettled, "Another call is open, and nothing else moves the instance meanwhile.", "Wait for its answer."},
 	{CodeGateMisfit, "The gate names a state or an action that the instance's version of the workflow does not have.", "Tell the operator."},
+	{CodeNotFinished, "The agent wants to end, and the instance is not in a state in which it may.", "Take the step that the finding names."},
 	{CodeFrozenField, "The data would change a field that an earlier transition froze.", "Leave the field out, or send its current value."},
 }

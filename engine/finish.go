@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// FinishRequest asks whether an agent may end.
+type FinishRequest struct {
+	ID string // the instance
+	// States are those in which it may.
+	States []string
+	// Attempts is how many stops are refused while the instance does not move; the next one is let
+	// through. At least 1.
+	Attempts int
+	Key      string // idempotency key, "" for none; what records nothing binds none
+}
+
+// FinishResult answers a FinishRequest.
+type FinishResult struct {
+	Position
+	MayEnd bool `json:"mayEnd"`
+	// Reason says why and, where the agent may not end, the next step.
+	Reason string `json:"reason"`
+	// Refused is how many stops were refused since the instance last moved, this one included.
+	Refused int `json:"refusedStops"`
+	// Review is what waits for a person, where that is why the agent may end: a move or a call of
+	// its own, or that it ended early.
+	Review   *ReviewSummary `json:"review,omitempty"`
+	Replayed bool           `json:"replayed,omitempty"`
+}
+
+// Finish decides whether an agent may end: where its instance is in one of the states that are named,
+// has ended otherwise, or waits for somebody else. Another stop is refused, which is recorded,
+// until Attempts of them were while the instance did not move. Then the agent may end, and a
+// review says that it ended early. That review keeps nothing from moving: a move closes it.
+//
+// It is for the owner of the instance and for operators. The error is an *Error: nothing could be
+// decided, and nothing was recorded.
+func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (FinishResult, error) {
+	if err := Authorize(p, RightAdvance); err != nil {
+		return FinishResult{}, err
+	}
+	if len(req.States) == 0 || req.Attempts < 1 {
+		return FinishResult{}, InternalError("let an agent end", errors.New("it names no states or no attempts"))
+	}
+	r := keyedRequest{"finish", req.ID, req.Key, func() []string { return append([]string{strconv.Itoa(req.Attempts)}, req.States...) }}
+	return runOnce(ctx, e, p, r, e.replayFinish, func(ctx context.Context, key *record.Key) (FinishResult, error) {
+		return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (FinishResult, error) { return e.finish(ctx, p, req, key) })
+	})
+}
+
+// stop is an agent's wish to end, with the instance that it is about.
+type stop struct {
+	FinishRequest
+	by   Principal
+	inst record.Instance
+	definition
+	key *record.Key
+}
+
+func (e *Engine) finish(ctx context.Context, p Principal, req FinishRequest, key *record.Key) (FinishResult, error) {
+	inst, l, err := e.loadInstance(ctx, p, req.ID)
+	if err == nil && p.Role != RoleOperator && p.ID != inst.Owner {
+		err = newError(CodeForbidden, "", "The instance belongs to another principal.").hint("Its owner asks whether it may end, or an operator.")
+	}
+	if err == nil {
+		inst, err = e.settleOverdueOf(ctx, inst)
+	}
+	if err != nil {
+		return FinishResult{}, err
+	}
+	s := stop{FinishRequest: req, by: p, inst: inst, definition: l, key: key}
+	if why := s.findEnd(); why != "" {
+		return s.allow(inst, why, nil), nil
+	}
+	waits, err := e.findOwnReview(ctx, s)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	switch {
+	case waits != nil && waits.EndedEarly:
+		return s.allow(inst, "A person is told that you end early.", waits), nil
+	case waits != nil && !inst.Facts.HasOpenCall():
+		return s.allow(inst, fmt.Sprintf("The review %s waits for a person.", waits.ID), waits), nil
+	case inst.Facts.Stops.Accepted:
+		return s.allow(inst, "A person accepted that you end here.", nil), nil
+	}
+	return e.refuseStop(ctx, s)
+}
+
+func (s stop) allow(inst record.Instance, why string, review *ReviewSummary) FinishResult {
+	return FinishResult{Position: newPosition(inst, s.definition, s.by), MayEnd: true, Reason: why, Refused: inst.Facts.Stops.Refused, Review: review}
+}
+
+// findEnd says why nothing is left for the agent to do; "" where something is.
+func (s stop) findEnd() string {
+	inst := s.inst
+	switch {
+	case inst.Facts.HasOpenCall():
+		return ""
+	case inst.Status == record.Cancelled:
+		return fmt.Sprintf("The instance was cancelled in %q.", inst.State)
+	case s.takenOver:
+		return ""
+	case slices.Contains(s.States, inst.State):
+		return fmt.Sprintf("The instance is in %q.", inst.State)
+	case inst.Status != record.Running:
+		return fmt.Sprintf("The instance has ended in %q, and nothing can be done about it.", inst.State)
+	case len(s.listSteps()) == 0:
+		return fmt.Sprintf("The instance is in %q, where only others can go on.", inst.State)
+	}
+	return ""
+}
+
+// listSteps are the actions that the agent can perform, itself or by a gate.
+func (s stop) listSteps() []string {
+	return slices.DeleteFunc(s.def.NextActions(s.inst.State, string(s.by.Role)), func(action string) bool {
+		illegal, _ := s.def.CheckLegality(workflow.CaseInput{
+			State: s.inst.State, Action: action, Facts: s.inst.Facts, Principal: s.by.ID, Role: string(s.by.Role),
+		})
+		return len(illegal) > 0
+	})
+}
+
+// findOwnReview is what waits for a person: that the agent ended early, else a move or a call of its
+// own; nil for nothing.
+func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, error) {
+	var ids []string
+	for _, open := range s.inst.Facts.Reviews {
+		if ids = append(ids, open.ID); open.Action == "" {
+			ids = []string{open.ID}
+			break
+		}
+	}
+	for _, c := range s.inst.Facts.Calls {
+		if !c.IsOpen() {
+			ids = append(ids, c.Review)
+		}
+	}
+	for _, id := range ids {
+		row, err := store.FindReview(ctx, e.cfg.Store, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // a repair may have lost it
+			continue
+		case err != nil:
+			return nil, StoreError("read the review", err)
+		}
+		if out := e.summarizeReview(row); out.Status == record.ReviewOpen && (row.Principal == s.by.ID || row.Principal == s.inst.Owner) {
+			return out, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // nothing waits
+}
+
+// refuseStop refuses a stop, or lets it through and tells a person where too many were refused.
+func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
+	why, err := e.describeUnfinished(ctx, s)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	ev := e.newEvent(s.by, record.Refused)
+	ev.Key, ev.Decision = s.key, e.newStopDecision(s, judge.Reject, why)
+	do := change{event: ev, exempt: true}
+	if s.inst.Facts.Stops.Refused >= s.Attempts {
+		do = e.letEndEarly(s, ev, why)
+	}
+	w, err := e.commit(ctx, s.inst, do)
+	switch {
+	case err != nil:
+		return FinishResult{}, err
+	case w.opens != nil:
+		return s.allow(w.next, "A person is told that you end early: "+why.Message, e.summarizeReview(*w.opens)), nil
+	}
+	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message + " " + why.Hint, Refused: w.next.Facts.Stops.Refused}, nil
+}
+
+// letEndEarly makes of a refusal what lets the agent end and tells a person.
+func (e *Engine) letEndEarly(s stop, ev record.Event, why validators.Finding) change {
+	scope, question := bindReview(s.inst, s.by.ID, "", nil, nil, nil)
+	row := store.Review{
+		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
+		Instance: s.inst.ID, Workflow: s.inst.Workflow, Version: s.inst.Version, DefinitionHash: s.inst.DefinitionHash,
+		Principal: s.by.ID, Role: string(s.by.Role), From: s.inst.State, Digest: e.cfg.Digester.DigestIn(scope, question),
+		Priority: record.PriorityNormal, ParkedAt: ev.Time,
+	}
+	why.Message = fmt.Sprintf("The agent ended early, after %s. %s", countOfThings(s.inst.Facts.Stops.Refused, "refused stop"), why.Message)
+	ev.Kind, ev.Decision = record.Escalated, e.newStopDecision(s, judge.Escalate, why)
+	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority}
+	return change{event: ev, opens: &row, exempt: true}
+}
+
+func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.Finding) *record.Decision {
+	return &record.Decision{
+		ID: "dec-" + e.cfg.NewID(), ContextDigest: e.digestContext(s.inst, s.inst.Context),
+		Verdict: judge.Verdict{
+			Outcome: outcome, Proposed: judge.Reject, Code: why.Code, Confidence: 1, Assurance: judge.AssuranceNone,
+			DecidedBy: judge.LayerTransition, Mode: judge.Enforce, Reasoning: strings.TrimSpace(why.Message + " " + why.Hint), Findings: []validators.Finding{why},
+		},
+	}
+}
+
+// describeUnfinished says what is left to do, and the next step.
+func (e *Engine) describeUnfinished(ctx context.Context, s stop) (validators.Finding, error) {
+	goals := slices.DeleteFunc(slices.Clone(s.States), func(name string) bool { return s.def.States[name] == nil })
+	out := validators.Finding{
+		Code:    workflow.CodeNotFinished,
+		Message: fmt.Sprintf("The workflow %q (%s) is in %q; you may end in %s.", s.inst.Workflow, s.inst.ID, s.inst.State, quoteWords(s.States)),
+	}
+	switch at := slices.IndexFunc(s.inst.Facts.Calls, workflow.OpenCall.IsOpen); {
+	case at >= 0:
+		c := s.inst.Facts.Calls[at]
+		out.Hint = fmt.Sprintf("The call %s of %s is open until %s: wait for its answer.", c.ID, c.Gate, formatTime(c.Deadline))
+		return out, nil
+	case s.takenOver:
+		out.Hint = "An operator has taken the workflow's name over: cancel the instance, or ask an operator to migrate it."
+		return out, nil
+	case len(goals) == 0:
+		out.Hint = fmt.Sprintf("Version %d of the workflow has no such state: tell the operator.", s.inst.Version)
+		return out, nil
+	}
+	out.Hint = e.describeStep(s, s.def.FindStep(s.inst.State, s.listSteps(), goals))
+	sentBack, err := e.findSentBack(ctx, s)
+	if sentBack != "" {
+		out.Message += fmt.Sprintf(" A person sent you back: %q", sentBack)
+	}
+	return out, err
+}
+
+// describeStep says how to perform an action, "" for none that leads on.
+func (e *Engine) describeStep(s stop, action string) string {
+	if action == "" {
+		return "None of your actions leads there: tell the operator."
+	}
+	if tool := e.findGate(s.inst.Workflow, action); tool != "" {
+		return fmt.Sprintf("Next: %q, which a call of %s performs.", action, tool)
+	}
+	takes := s.def.DescribeActions(s.inst.State, []string{action}, s.inst.Context, s.overlays)[0]
+	if len(takes.Requires) == 0 {
+		return fmt.Sprintf("Next: perform %q with workflow.advance.", action)
+	}
+	return fmt.Sprintf("Next: perform %q with workflow.advance, with %s in its data.", action, strings.Join(takes.Requires, ", "))
+}
+
+// findSentBack is why a person sent the agent back, since the instance last moved.
+func (e *Engine) findSentBack(ctx context.Context, s stop) (string, error) {
+	rows, err := e.findRejections(ctx, s.inst)
+	if err != nil {
+		return "", err
+	}
+	for _, row := range rows {
+		if row.Action == "" {
+			shown, err := e.newView(s.by).withInstance(s.inst, s.definition).renderReview(ctx, row)
+			return shown.Reason, err
+		}
+	}
+	return "", nil
+}
+
+func quoteWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = strconv.Quote(w)
+	}
+	return strings.Join(quoted, " or ")
+}
+
+// replayFinish answers a key again. Where the agent was let through, the review is shown as it is now.
+func (e *Engine) replayFinish(ctx context.Context, p Principal, ev record.Event) (FinishResult, error) {
+	pos, err := e.positionAt(ctx, p, ev)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	out := FinishResult{Position: pos, Reason: ev.Decision.Reasoning, MayEnd: ev.Kind == record.Escalated, Replayed: true}
+	if ev.Review != nil {
+		out.Review, err = e.findReviewView(ctx, p, ev.Review.ID)
+	}
+	return out, err
+}
+
+// resolveStop records what a person says of an agent that ended early: that it may stay so (approve), or that it
+// has to go on (reject). The instance stays where it is.
+func (e *Engine) resolveStop(ctx context.Context, r reviewCase) (ResolveResult, error) {
+	end, message := newReviewEnd(r, r.req.Decision), "Accepted; the instance stays where it is."
+	if r.req.Decision == judge.Reject {
+		message = "Sent back; the agent reads the reason when it comes back or wants to end again."
+	}
+	d := e.newReviewDecision(r, judge.Verdict{
+		Outcome: r.req.Decision, Proposed: r.req.Decision, Code: workflow.CodeNotFinished, Confidence: 1, Assurance: judge.AssuranceHuman,
+		DecidedBy: judge.ByReviewer, Mode: judge.Enforce, Reasoning: r.req.Reason,
+		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: r.req.Decision, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: r.req.Reason}},
+	})
+	return e.finishReview(ctx, r, end, d, message)
+}

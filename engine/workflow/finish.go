@@ -1,0 +1,43 @@
+package workflow
+
+import (
+	"math"
+	"slices"
+)
+
+// FindStep is which of some actions of a state is the next one on a shortest way to a goal, the
+// first in the order given where several are; "" where none of them leads to one.
+func (d *Definition) FindStep(state string, actions, goals []string) string {
+	distance := d.measureWays(goals)
+	best, least := "", math.MaxInt
+	for _, action := range actions {
+		for _, target := range d.States[state].Transitions[action].Targets() {
+			if n, ok := distance[target]; ok && n < least {
+				best, least = action, n
+			}
+		}
+	}
+	return best
+}
+
+// measureWays counts the transitions from each state to the nearest goal. A state that leads to none
+// is left out.
+func (d *Definition) measureWays(goals []string) map[string]int {
+	sources := map[string][]string{}
+	for _, e := range d.listEdges() {
+		sources[e.to] = append(sources[e.to], e.from)
+	}
+	distance := map[string]int{}
+	for _, name := range goals {
+		distance[name] = 0
+	}
+	for queue := slices.Clone(goals); len(queue) > 0; queue = queue[1:] {
+		for _, from := range sources[queue[0]] {
+			if _, known := distance[from]; !known {
+				distance[from] = distance[queue[0]] + 1
+				queue = append(queue, from)
+			}
+		}
+	}
+	return distance
+}
