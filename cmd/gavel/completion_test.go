@@ -20,7 +20,7 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "lint", "graph", "schema", "instances", "script", "judge", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status"}},
+		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "hook", "lint", "graph", "schema", "instances", "script", "judge", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status"}},
 		{line: "in", want: []string{"init", "instances"}},
 		{line: "try ", files: true},
 		{line: "instances ", want: []string{"list", "show", "history", "timeline", "undo", "redo", "release"}},
@@ -33,6 +33,8 @@ func TestComplete(t *testing.T) {
 		{line: "instances list --store ", files: true},
 		{line: "instances list --json --lo", want: []string{"--log-format", "--log-level"}},
 		{line: "--log-level debug mcp --role a", want: []string{"agent", "auditor"}},
+		{line: "hook install c", want: []string{"claude-code", "codex", "copilot", "cursor"}},
+		{line: "hook install codex --scope ", want: []string{"project", "user"}},
 		{line: "lint ", files: true},
 		{line: "lint a.json ", files: true},
 		{line: "lint --strict ", files: true},

@@ -188,6 +188,21 @@ func SettingsFile(client string, scope Scope, home, project string, lookup func(
 	return filepath.Join(home, filepath.FromSlash(in.user))
 }
 
+// AfterInstall is what the user of a client has to do or to know then, "" for nothing.
+func AfterInstall(client string) string {
+	switch client {
+	case "codex":
+		return "Codex skips a new or changed hook until you trust it: type /hooks in it."
+	case "gemini":
+		return "Gemini CLI warns of new hooks of a project, and runs them only in a folder that you trust."
+	case "copilot":
+		return "Copilot CLI runs hooks of a project only in a folder that you trust. Do not commit the file: it is for this machine."
+	case "opencode":
+		return "opencode loads plugins when it starts: start it again."
+	}
+	return ""
+}
+
 // InstalledHook is one hook in the settings of a client.
 type InstalledHook struct {
 	Event   string
