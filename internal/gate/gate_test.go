@@ -256,6 +256,81 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// agentGates bind what a coding agent does itself to a release.
+const agentGates = `gates:
+  - {tool: "builtin:shell", name: login, workflow: release, states: idle, action: authenticate, when: [{program: [gh, glab], args: [auth, login]}]}
+  - {tool: "builtin:edit", workflow: release, states: [ready, error]}
+  - {tool: "builtin:edit", name: notes, workflow: other, states: x, when: [{path: [NEWS, "docs/**"]}]}
+  - {tool: "builtin:shell", name: deploy, workflow: release, states: [validated, approved], action: deploy, success: deployed, error: failed, when: [{program: make, args: [deploy]}, {program: git, args: [push], host: x.org}, {path: [/etc]}, {args: [a]}]}
+  - {tool: "builtin:fetch", name: docs, workflow: release, states: [error], success: reset, when: [{host: [a.org, b.org]}]}
+  - {tool: "builtin:read", name: keys, workflow: release, states: [error], when: [{path: "~/.ssh/**"}]}
+`
+
+func TestRefusalsOfAgentsOwnTools(t *testing.T) {
+	t.Parallel()
+	// Both gates on edits are here for their words only: a file has a name for each.
+	cfg, d := mustParse(t, strings.Replace(agentGates, `edit", workflow`, `edit", name: all, workflow`, 1)), define(t, release)
+	for _, c := range []struct{ tool, state, message, hint string }{
+		{"builtin:shell deploy", "idle", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like can be run in the states \"validated\" or \"approved\", and the workflow release (wf-1) is in \"idle\".", "Run `gh|glab auth login` first."},
+		{"builtin:edit all", "idle", "Any file can be edited in the states \"ready\" or \"error\", and", "Run `gh|glab auth login` first."},
+		{"builtin:fetch docs", "idle", "`a.org` or `b.org` can be fetched in the state", "Run `gh|glab auth login` first."},
+		{"builtin:shell login", "error", "`gh|glab auth login` can be run", "Fetch `a.org` or `b.org` first."},
+		{"builtin:read keys", "ready", "`~/.ssh/**` can be read in the state", "Perform the action check first."},
+		{"builtin:shell deploy", "ready", "", "Perform the action check first."},
+		{"builtin:shell deploy", "deployed", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like can be run in the states \"validated\" or \"approved\", and the workflow release (wf-1) has ended in \"deployed\".", "Ask an operator to release it, if it has to be done again."},
+	} {
+		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: record.Running}
+		if c.state == "deployed" {
+			at.Status = record.Complete
+		}
+		r := cfg.Refuse(*cfg.Of(c.tool), d, at, engine.RoleAgent, func(string) bool { return false })
+		if !strings.HasPrefix(r.Message, c.message) || !strings.HasPrefix(r.Hint, c.hint) {
+			t.Errorf("%s in %s: %+v", c.tool, c.state, r)
+		}
+	}
+	if got := cfg.Of("builtin:edit all").RefuseParked().Message; got != "No file was edited: a person has to decide it first." {
+		t.Error(got)
+	}
+	if got := cfg.Of("builtin:shell login").RefuseKnown("").Message; got != "`gh|glab auth login` was not run again: the same call has not been answered yet." {
+		t.Error(got)
+	}
+	if got := cfg.Describe("builtin:edit notes") + ", " + cfg.Describe("ops__x"); got != "edit `NEWS` or `docs/**`, ops__x" {
+		t.Error(got)
+	}
+	tools, _ := cfg.ListPossible(engine.Position{Workflow: "release", State: "error", Status: record.Running}, nil, func(string) bool { return false })
+	if want := []string{"builtin:edit all", "builtin:fetch docs", "builtin:read keys"}; !slices.Equal(tools, want) {
+		t.Errorf("possible: %q", tools)
+	}
+}
+
+func TestNextStep(t *testing.T) {
+	t.Parallel()
+	cfg, d := mustParse(t, strings.Replace(agentGates, `edit", workflow`, `edit", name: all, workflow`, 1)), define(t, release)
+	for _, c := range []struct {
+		state  string
+		status record.Status
+		role   engine.Role
+		states []string
+		want   string
+		own    bool
+	}{
+		{"idle", record.Running, engine.RoleAgent, []string{"deployed"}, "Run `gh|glab auth login` first.", true},
+		{"ready", record.Running, engine.RoleAgent, []string{"deployed", "error"}, "Perform the action check first.", true},
+		{"validating", record.Running, engine.RoleAgent, []string{"error"}, "Perform the action invalid first.", true},
+		{"approved", record.Running, engine.RoleAgent, []string{"deployed"}, "Run `make deploy` or", true},
+		{"ready", record.Running, engine.RoleAgent, []string{"approved"}, "First somebody else has to perform the action approve (reviewer).", false},
+		{"deploying", record.Running, engine.RoleAgent, []string{"idle"}, "From here no action leads there: ask an operator.", false},
+		{"deployed", record.Complete, engine.RoleAgent, []string{"idle"}, "", false},
+		{"idle", record.Running, engine.RoleAgent, []string{"ready", "idle"}, "", false},
+	} {
+		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: c.status}
+		got, own := cfg.NextStep(c.states, d, at, c.role, func(string) bool { return false })
+		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" || own != c.own {
+			t.Errorf("%s to %q: %q, %v", c.state, c.states, got, own)
+		}
+	}
+}
+
 // Whoever does what the hint says, and goes on so, comes to where the tool may be called.
 func TestHintsLeadThere(t *testing.T) {
 	t.Parallel()

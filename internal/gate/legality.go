@@ -34,50 +34,76 @@ type Refusal struct {
 }
 
 // Refuse says why a gate's tool may not be called where an instance stands, and what to do
-// first. d is the definition that the instance is pinned to; may says of a tool whether the caller
-// may use it at all.
+// first. d is the definition that the instance is pinned to; may says of another server's tool
+// whether the caller may use it at all.
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
-	r := Refusal{
-		Message: fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) is in %q.", g.Tool, choosePlural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State),
-	}
+	r := Refusal{Message: fmt.Sprintf("%s in the %s %s, and the workflow %s (%s) ", g.wording().can(), choosePlural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID)}
 	if at.Status != record.Running {
-		r.Message = fmt.Sprintf("%s can be called in the %s %s, and the workflow %s (%s) has ended in %q.", g.Tool, choosePlural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID, at.State)
+		r.Message += fmt.Sprintf("has ended in %q.", at.State)
 		r.Hint = "Begin another one with workflow.start."
-		if g.Subject != nil {
+		if g.Subject != nil || g.Builtin != "" {
 			r.Hint = "Ask an operator to release it, if it has to be done again."
 		}
 		return r
 	}
+	r.Message += fmt.Sprintf("is in %q.", at.State)
 	r.Tools, r.Actions = c.ListPossible(at, d.NextActions(at.State, string(role)), may)
-	own := func(state string, s step) bool {
-		return s.tool != "" && may(s.tool) || slices.Contains(d.NextActions(state, string(role)), s.action)
-	}
-	first, ok := c.findFirst(g, d, at.State, own)
-	if !ok {
-		first, ok = c.findFirst(g, d, at.State, func(string, step) bool { return true })
-	}
-	switch {
-	case !ok && len(r.Tools)+len(r.Actions) == 0:
-		r.Hint = "From here no action leads there: ask an operator."
-	case !ok:
-		r.Hint = "From here no action leads there: cancel it and begin another one, or ask an operator."
-	case first.tool != "" && !may(first.tool):
-		r.Hint = fmt.Sprintf("First somebody else has to call %s.", first.tool)
-	case first.tool != "":
-		r.Hint = fmt.Sprintf("Call %s first.", first.tool)
-	case !slices.Contains(r.Actions, first.action):
-		r.Hint = fmt.Sprintf("First somebody else has to perform the action %s (%s).", first.action, strings.Join(d.States[at.State].Transitions[first.action].Roles, ", "))
-	default:
-		r.Hint = fmt.Sprintf("Perform the action %s first.", first.action)
-	}
+	r.Hint, _ = c.describeWay(g.States, d, at, role, may)
 	return r
+}
+
+// NextStep is the first step from where an instance stands to one of some states, as a sentence to
+// an agent; own reports that the caller can take it. It is "" where the instance is in one or has
+// ended. d, role and may are as for Refuse.
+func (c Config) NextStep(states []string, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) (text string, own bool) {
+	if at.Status != record.Running || slices.Contains(states, at.State) {
+		return "", false
+	}
+	return c.describeWay(states, d, at, role, may)
+}
+
+// describeWay says how to begin the way to one of some states. own reports that the caller can take
+// that step.
+func (c Config) describeWay(states []string, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) (text string, own bool) {
+	can := func(state string, s step) bool {
+		return s.tool != "" && c.mayUse(s.tool, may) || slices.Contains(d.NextActions(state, string(role)), s.action)
+	}
+	first, ok := c.findFirst(at.Workflow, states, d, at.State, can)
+	if !ok {
+		first, ok = c.findFirst(at.Workflow, states, d, at.State, func(string, step) bool { return true })
+	}
+	own = ok && can(at.State, first)
+	if !ok {
+		if tools, actions := c.ListPossible(at, d.NextActions(at.State, string(role)), may); len(tools)+len(actions) == 0 {
+			return "From here no action leads there: ask an operator.", false
+		}
+		return "From here no action leads there: cancel it and begin another one, or ask an operator.", false
+	}
+	if first.tool != "" {
+		w := c.Of(first.tool).wording()
+		if own {
+			return fmt.Sprintf("%s %s first.", w.do, w.what), true
+		}
+		return fmt.Sprintf("First somebody else has to %s %s.", strings.ToLower(w.do), w.what), false
+	}
+	if own {
+		return fmt.Sprintf("Perform the action %s first.", first.action), true
+	}
+	return fmt.Sprintf("First somebody else has to perform the action %s (%s).", first.action, strings.Join(d.States[at.State].Transitions[first.action].Roles, ", ")), false
+}
+
+// mayUse reports whether a caller may use a tool at all: another server's where may says so, and an
+// agent its own ones.
+func (c Config) mayUse(tool string, may func(tool string) bool) bool {
+	g := c.Of(tool)
+	return g != nil && g.Builtin != "" || may(tool)
 }
 
 // ListPossible returns what is possible where an instance stands: the tools that may be called, and
 // those of its next actions that no gate performs.
 func (c Config) ListPossible(at engine.Position, next []string, may func(tool string) bool) (tools, actions []string) {
 	for _, g := range c.Gates {
-		if g.Workflow == at.Workflow && g.Allows(at) && may(g.Tool) {
+		if g.Workflow == at.Workflow && g.Allows(at) && c.mayUse(g.Tool, may) {
 			tools = append(tools, g.Tool)
 		}
 	}
@@ -92,10 +118,9 @@ func (c Config) ListPossible(at engine.Position, next []string, may func(tool st
 // step is the first thing on a way through a workflow: an action, or a call of a tool.
 type step struct{ action, tool string }
 
-// findFirst is the first step on a shortest way from a state to one in which the gate's tool may
-// be called, of steps that can be taken. Nobody plans to fail, so the actions after a failed call
-// are no steps.
-func (c Config) findFirst(g Gate, d *workflow.Definition, from string, can func(state string, s step) bool) (first step, ok bool) {
+// findFirst is the first step on a shortest way from a state to one of some others, of steps that
+// can be taken. Nobody plans to fail, so the actions after a failed call are no steps.
+func (c Config) findFirst(name string, states []string, d *workflow.Definition, from string, can func(state string, s step) bool) (first step, ok bool) {
 	seen := map[string]bool{from: true}
 	type place struct {
 		state string
@@ -103,10 +128,10 @@ func (c Config) findFirst(g Gate, d *workflow.Definition, from string, can func(
 	}
 	for next := []place{{state: from}}; len(next) > 0; next = next[1:] {
 		at := next[0]
-		if at.state != from && slices.Contains(g.States, at.state) {
+		if at.state != from && slices.Contains(states, at.state) {
 			return at.first, true
 		}
-		for _, way := range c.listSteps(g.Workflow, d, at.state) {
+		for _, way := range c.listSteps(name, d, at.state) {
 			for _, state := range way.targets {
 				if seen[state] || !can(at.state, way.step) {
 					continue

@@ -17,7 +17,7 @@ func foldPath(name string) string { return strings.ToLower(norm.NFC.String(name)
 // is in. With below it also does where it may match something in the path, a folder.
 func (u Use) covers(pattern string, p Path, below bool) bool {
 	below = below && p.Below
-	name := foldPath(path.Clean(p.Name))
+	pattern, name := foldPath(pattern), foldPath(path.Clean(p.Name))
 	switch {
 	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
 		home := strings.TrimSuffix(foldPath(u.Home), "/")

@@ -54,6 +54,11 @@ func ExplainDecision(d engine.Decision) string {
 // operator defined, or of a version that the gate does not fit. nil where the gate is for it.
 func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Definition) *Refusal {
 	switch {
+	case !operator && g.Builtin != "":
+		return &Refusal{
+			Message: fmt.Sprintf("%s belongs to the workflow %s of an operator, and %s is not of it.", g.Tool, g.Workflow, at.ID),
+			Hint:    "Cancel that workflow, or ask an operator.",
+		}
 	case at.Workflow != g.Workflow || !operator:
 		return &Refusal{
 			Message: fmt.Sprintf("%s belongs to the workflow %s, and %s is of the workflow %s.", g.Tool, g.Workflow, at.ID, at.Workflow),
@@ -71,27 +76,28 @@ func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Defin
 // RefuseParked refuses a call that a person has to decide.
 func (g Gate) RefuseParked() Refusal {
 	return Refusal{
-		Message: fmt.Sprintf("%s was not called: a person has to decide it first.", g.Tool),
+		Message: g.wording().not() + ": a person has to decide it first.",
 		Hint:    "Make the same call again once the review is approved; workflow.status shows it.",
 	}
 }
 
 // RefuseKnown refuses a call that was made before, with the outcome that it had; "" while it is open.
 func (g Gate) RefuseKnown(outcome engine.CallOutcome) Refusal {
+	not := g.wording().not() + " again: "
 	switch outcome {
 	case engine.CallOK, engine.CallError, engine.CallNotSent:
 		return Refusal{
-			Message: fmt.Sprintf("%s was not called again: the same call was made before, and its outcome was %q.", g.Tool, outcome),
+			Message: fmt.Sprintf("%sthe same call was made before, and its outcome was %q.", not, outcome),
 			Hint:    "Go on from where the workflow stands.",
 		}
 	case engine.CallUnknown:
 		return Refusal{
-			Message: fmt.Sprintf("%s was not called again: of the same call nobody knows whether it happened.", g.Tool),
+			Message: not + "of the same call nobody knows whether it happened.",
 			Hint:    "A person has to say so first; workflow.status shows the review.",
 		}
 	default:
 		return Refusal{
-			Message: fmt.Sprintf("%s was not called again: the same call has not been answered yet.", g.Tool),
+			Message: not + "the same call has not been answered yet.",
 			Hint:    "Wait for its answer; workflow.status shows until when.",
 		}
 	}
@@ -108,7 +114,7 @@ func (c Config) RefuseCall(g Gate, d *workflow.Definition, r engine.CallResult, 
 		where.Tools = slices.DeleteFunc(where.Tools, func(tool string) bool { return tool == g.Tool })
 	}
 	where.Judged = true
-	where.Message = fmt.Sprintf("%s was not called: %s", g.Tool, ExplainDecision(r.Decision))
+	where.Message = fmt.Sprintf("%s: %s", g.wording().not(), ExplainDecision(r.Decision))
 	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Mend what is wrong with the call, or go on with what is possible.")
 	return where
 }

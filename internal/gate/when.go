@@ -92,7 +92,7 @@ func readWhen(o *document.ObjectReader, builtin string, keys []string) (w When) 
 	}
 	o.Unknown()
 	for i, p := range w.Paths {
-		w.Paths[i] = cleanPattern(p)
+		w.Paths[i] = path.Clean(p)
 	}
 	for i, host := range w.Hosts {
 		w.Hosts[i] = cleanHost(host)
@@ -145,11 +145,6 @@ func bracesHaveSlash(pattern string) bool {
 		}
 	}
 	return false
-}
-
-// cleanPattern brings a pattern into the form in which paths are compared with it.
-func cleanPattern(p string) string {
-	return foldPath(path.Clean(p))
 }
 
 const maxGateName = 40
