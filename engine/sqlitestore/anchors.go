@@ -7,13 +7,14 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // AddAnchor implements store.Store.
 func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 	refused := fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", store.ErrConflict, a.Number)
 	return s.write(ctx, len(a.Note)+len(a.Heads), "add an anchor", func(st *statements) error {
-		return st.execOne(refused, st.addAnchor, a.Number, a.At.UnixNano(), a.Note, orEmpty(a.Heads), a.Seen, string(record.Truncated))
+		return st.execOne(refused, st.addAnchor, a.Number, a.At.UnixNano(), a.Note, rows.OrEmpty(a.Heads), a.Seen, string(record.Truncated))
 	})
 }
 
@@ -25,7 +26,7 @@ func scanAnchor(r row) (store.Anchor, error) {
 	if err := r.Scan(&a.Number, &at, &a.Note, &a.Heads); err != nil {
 		return store.Anchor{}, err
 	}
-	a.At = timeOf(at)
+	a.At = rows.TimeOf(at)
 	return a, nil
 }
 

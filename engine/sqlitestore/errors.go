@@ -66,6 +66,14 @@ func classifyError(err error) error {
 	return fmt.Errorf("%w (%w)", known, err)
 }
 
+// corrupt is an error of reading a row back, as damage; nil stays nil.
+func corrupt(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrCorrupt, err)
+}
+
 // isOddValue reports whether a column held a value that this program never puts there.
 // database/sql has no type for that.
 func isOddValue(err error) bool { return strings.Contains(err.Error(), "sql: Scan error on column") }

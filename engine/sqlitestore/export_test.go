@@ -85,7 +85,7 @@ func (s *Store) Enter(ctx context.Context) (write func(store.Commit) error, leav
 		if err != nil {
 			return err
 		}
-		return s.writer.submit(ctx, p.size, p.apply)
+		return s.writer.submit(ctx, p.Size, p.apply)
 	}
 	return write, s.inside.Done, nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 	"github.com/gavel-mcp/gavel/internal/sharedcache"
 )
 
@@ -206,12 +207,12 @@ func (h *heads) take(c committed) {
 // newCommitted is what an instance is when it is loaded after a commit.
 func newCommitted(p *pending) committed {
 	next := p.Next
-	keepContext := p.Expect != 0 && p.context == nil
+	keepContext := p.Expect != 0 && p.Context == nil
 	if keepContext {
 		next.Context = nil
 	}
 	next = next.Clone()
-	next.CreatedAt, next.UpdatedAt = timeOf(next.CreatedAt.UnixNano()), timeOf(next.UpdatedAt.UnixNano())
+	next.CreatedAt, next.UpdatedAt = rows.TimeOf(next.CreatedAt.UnixNano()), rows.TimeOf(next.UpdatedAt.UnixNano())
 	return committed{next: next, keepContext: keepContext}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // Contents says what is in a store.
@@ -77,7 +78,7 @@ func (in *inspector) count(ctx context.Context) error {
 		(SELECT count(*) FROM events), (SELECT at FROM events ORDER BY pos DESC LIMIT 1)`).
 		Scan(&in.found.Definitions, &in.found.Instances, &in.found.Events, &newest)
 	if newest.Valid {
-		in.found.Newest = timeOf(newest.Int64)
+		in.found.Newest = rows.TimeOf(newest.Int64)
 	}
 	return err
 }
@@ -168,8 +169,8 @@ func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance,
 	case err != nil:
 		return floor, err
 	}
-	if floor, _, err = decodeSnapshot(doc, contextDoc); err != nil {
-		return record.Instance{}, err
+	if floor, _, err = rows.DecodeSnapshot(doc, contextDoc); err != nil {
+		return record.Instance{}, corrupt(err)
 	}
 	if t := cut.Truncation; floor.Seq != t.UpTo || floor.Head != t.Hash || t.Floor != "" && t.Floor != record.DigestState(floor) {
 		return record.Instance{}, nil // it stands for something else

@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // readStatements are the pool's.
@@ -111,12 +111,10 @@ func scanInstance(r row) (record.Instance, error) {
 	if err := json.Unmarshal(facts, &i.Facts); err != nil {
 		return record.Instance{}, fmt.Errorf("%w: the facts of %s: %w", ErrCorrupt, i.ID, err)
 	}
-	i.CreatedAt, i.UpdatedAt, i.Subject = timeOf(created), timeOf(updated), subject.String
+	i.CreatedAt, i.UpdatedAt, i.Subject = rows.TimeOf(created), rows.TimeOf(updated), subject.String
 	i.Head, i.Context = hex.EncodeToString(head), doc
 	return i, nil
 }
-
-func timeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
 
 // ByKey implements store.Store.
 func (s *Store) ByKey(ctx context.Context, scope string) (e record.Event, err error) {
@@ -136,12 +134,7 @@ func scanEvent(r row) (record.Event, error) {
 	if err := r.Scan(&prev, &hash, &body); err != nil {
 		return record.Event{}, err
 	}
-	e, err := record.Decode(body)
-	if err != nil {
-		return record.Event{}, err
-	}
-	e.PrevHash, e.Hash = hex.EncodeToString(prev), hex.EncodeToString(hash)
-	return e, nil
+	return rows.DecodeEvent(prev, hash, body)
 }
 
 // filedColumns are an event's, and by what it is found.
@@ -157,13 +150,8 @@ func scanFiled(r row) (record.Event, error) {
 	if err != nil {
 		return record.Event{}, err
 	}
-	own := ""
-	if e.Key != nil {
-		own = e.Key.Scope
-	}
-	if revision != e.Revision || kind != string(e.Kind) || at != e.Time.UnixNano() || hex.EncodeToString(scope) != own {
-		return record.Event{}, fmt.Errorf("%w: %w: event %d of %s is kept under another kind, revision, time or key than its own",
-			ErrCorrupt, record.ErrMalformed, e.Seq, e.Instance)
+	if err := rows.CheckFiled(e, revision, kind, at, scope); err != nil {
+		return record.Event{}, corrupt(err)
 	}
 	return e, nil
 }
@@ -182,7 +170,7 @@ func scanDefinition(r row) (store.Definition, error) {
 	if err := r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created}, seal.targets()...)...); err != nil {
 		return store.Definition{}, err
 	}
-	d.Document, d.CreatedAt, d.Seal = doc, timeOf(created), seal.seal()
+	d.Document, d.CreatedAt, d.Seal = doc, rows.TimeOf(created), seal.seal()
 	return d, nil
 }
 
@@ -231,7 +219,7 @@ func scanJudgeConfig(r row) (store.JudgeConfig, error) {
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
 		return store.JudgeConfig{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
 	}
-	c.At, c.Seal = timeOf(at), seal.seal()
+	c.At, c.Seal = rows.TimeOf(at), seal.seal()
 	return c, nil
 }
 

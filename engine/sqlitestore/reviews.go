@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 const reviewColumns = `r.id, r.body, r.data`
@@ -21,51 +22,34 @@ type reviewRow struct {
 	body, data []byte
 }
 
-// placeOf is where reviews of a rank stand in lists: the highest rank first.
-func placeOf(rank int) int { return -rank }
-
 func scanReview(r row) (reviewRow, error) {
 	var out reviewRow
 	err := r.Scan(&out.id, &out.body, &out.data)
 	return out, err
 }
 
-// stored reads the review back. A row that cannot be read is told of by its id,
-// never left out: somebody waits for it.
-func (r reviewRow) stored() (store.Review, error) {
-	var out store.Review
-	if err := json.Unmarshal(r.body, &out); err != nil {
-		return store.Review{}, fmt.Errorf("%w: review %s: %w", ErrCorrupt, r.id, err)
-	}
-	if out.ID != r.id {
-		return store.Review{}, fmt.Errorf("%w: review %s: it says that it is %q", ErrCorrupt, r.id, out.ID)
-	}
-	out.Data = r.data
-	return out, nil
-}
-
 // Reviews implements store.Store. It reads all of its rows at once and not page
 // by page: a review that becomes urgent meanwhile would leave the pages to come.
 func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
 	return func(yield func(store.Review, error) bool) {
-		var rows []reviewRow
+		var found []reviewRow
 		err := s.read(ctx, "reviews", func(ctx context.Context) (err error) {
 			query, args := reviewsQuery(q)
-			rows, err = queryAll(ctx, s.poolFor(ctx), scanReview, query, args...)
+			found, err = queryAll(ctx, s.poolFor(ctx), scanReview, query, args...)
 			return err
 		})
 		if err != nil {
 			yield(store.Review{}, err)
 			return
 		}
-		for _, r := range rows {
+		for _, r := range found {
 			if err := ctx.Err(); err != nil {
 				yield(store.Review{}, err)
 				return
 			}
-			stored, err := r.stored()
+			stored, err := rows.DecodeReview(r.id, r.body, r.data)
 			if err != nil {
-				yield(store.Review{}, fmt.Errorf("read reviews: %w", err))
+				yield(store.Review{}, fmt.Errorf("read reviews: %w", corrupt(err)))
 				return
 			}
 			if !yield(stored, nil) {
@@ -83,7 +67,7 @@ func reviewsQuery(q store.ReviewQuery) (string, []any) {
 	w.addText("r.status = ?", string(q.Status))
 	w.addText("r.workflow = ?", q.Workflow)
 	if q.After != nil {
-		w.add("(r.place, r.id) > (?, ?)", placeOf(q.After.Rank), q.After.ID)
+		w.add("(r.place, r.id) > (?, ?)", rows.PlaceOf(q.After.Rank), q.After.ID)
 	}
 	limit := -1 // none
 	if q.Limit != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 const sealColumns = `place, prev_seal, seal, mac`
@@ -34,7 +35,7 @@ func sealValues(s record.RuleSeal) ([]any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the seal: %w", err)
 		}
-		values = append(values, orEmpty(raw))
+		values = append(values, rows.OrEmpty(raw))
 	}
 	return values, nil
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // Salvaged reports what Salvage saved of a damaged store, and what is lost.
@@ -327,13 +328,14 @@ var rowChecks = []struct {
 		if err := r.Scan(&doc, &held); err != nil {
 			return err
 		}
-		_, _, err := decodeSnapshot(doc, held)
-		return err
+		_, _, err := rows.DecodeSnapshot(doc, held)
+		return corrupt(err)
 	}},
 	{"reviews", `SELECT rowid, ` + reviewColumns + ` FROM reviews r`, func(r row) error {
 		review, err := scanReview(r)
 		if err == nil {
-			_, err = review.stored()
+			_, err = rows.DecodeReview(review.id, review.body, review.data)
+			err = corrupt(err)
 		}
 		return err
 	}},
@@ -481,7 +483,7 @@ func (s *salvor) replaceInstance(ctx context.Context, n int64, i record.Instance
 	return errors.Join(s.exec(ctx, `INSERT OR REPLACE INTO instances (n, id, workflow, version, definition_hash, owner, created_at,
 		updated_at, seq, revision, state, status, head, facts, calls, subject) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, n, i.ID, i.Workflow, i.Version,
 		i.DefinitionHash, i.Owner, i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), head, facts, len(i.Facts.Calls), textOrNull(i.Subject)),
-		s.exec(ctx, `INSERT OR REPLACE INTO contexts (n, context) VALUES (?, ?)`, n, orEmpty(i.Context)))
+		s.exec(ctx, `INSERT OR REPLACE INTO contexts (n, context) VALUES (?, ?)`, n, rows.OrEmpty(i.Context)))
 }
 
 // foldUpToGap folds a history as far as it has no gap. It is the zero Instance where there is no beginning.

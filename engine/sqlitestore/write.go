@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +10,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // selectedRefusals are those that a store.RefusalQuery selects; of an instance, all that count
@@ -169,7 +168,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 	}
 	refused := fmt.Errorf("%w: %s at place %d is not the next", store.ErrConflict, r, r.Seal().Place)
 	if d := r.Definition; d != nil {
-		values := append([]any{d.Name, d.Version, d.Hash, orEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)
+		values := append([]any{d.Name, d.Version, d.Hash, rows.OrEmpty(d.Document), d.Owner, d.Operator, d.CreatedAt.UnixNano()}, seal...)
 		return s.write(ctx, len(d.Document), "add a definition", func(st *statements) error {
 			return st.addRule(refused, st.addDefinition, values...)
 		})
@@ -197,7 +196,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	if err != nil {
 		return err
 	}
-	if err := s.write(ctx, p.size, "commit", p.apply); err != nil {
+	if err := s.write(ctx, p.Size, "commit", p.apply); err != nil {
 		return err
 	}
 	s.indexer.tell(len(c.Events))
@@ -207,109 +206,23 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 // pending is a commit in the form in which it is written, made by the caller's
 // goroutine so that the writer has less to do.
 type pending struct {
-	store.Commit
-	head, from []byte // the new head, and the one expected
-	facts      []byte
-	context    []byte   // nil when the events leave it as it is
-	snapshot   []byte   // nil when none is asked for
-	floor      []byte   // Floor as a snapshot, nil when nothing is removed
-	keys       [][]byte // the scopes of the events' keys
-	events     [][]any  // values of addEvent
-	reviews    [][]any  // values of putReview
-	committed  committed
-	size       int
+	*rows.Commit
+	committed committed
 }
 
 func prepareCommit(c store.Commit) (*pending, error) {
-	p := &pending{Commit: c}
-	for i, e := range c.Events {
-		if err := p.prepareEvent(e, i == 0); err != nil {
-			return nil, fmt.Errorf("event %d: %w", e.Seq, err)
-		}
+	encoded, err := rows.NewCommit(c)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	if p.facts, err = json.Marshal(c.Next.Facts); err != nil {
-		return nil, fmt.Errorf("encode the facts: %w", err)
-	}
-	if c.Snapshot {
-		if p.snapshot, err = encodeSnapshot(c.Next); err != nil {
-			return nil, err
-		}
-		p.size += len(c.Next.Context)
-	}
-	if c.Floor != nil {
-		if p.floor, err = encodeSnapshot(*c.Floor); err != nil {
-			return nil, err
-		}
-		p.size += len(c.Floor.Context)
-	}
-	p.size += len(p.context)
-	for _, r := range c.Reviews {
-		body, err := r.Encode()
-		if err != nil {
-			return nil, err
-		}
-		var data any // NULL without any
-		if len(r.Data) > 0 {
-			data = []byte(r.Data)
-		}
-		p.reviews = append(p.reviews, []any{r.ID, placeOf(r.Priority.Rank()), string(r.Status), r.Instance, r.Workflow, r.Principal, body, data})
-		p.size += len(body) + len(r.Data)
-	}
+	p := &pending{Commit: encoded}
 	p.committed = newCommitted(p)
 	return p, nil
 }
 
-func (p *pending) prepareEvent(e record.Event, first bool) (err error) {
-	prev, err := hex.DecodeString(e.PrevHash)
-	if err != nil {
-		return fmt.Errorf("previous hash: %w", err)
-	}
-	if p.head, err = hex.DecodeString(e.Hash); err != nil {
-		return fmt.Errorf("hash: %w", err)
-	}
-	if first {
-		p.from = prev
-	}
-	var scope any // NULL without a key
-	if e.Key != nil {
-		key, err := hex.DecodeString(e.Key.Scope)
-		if err != nil {
-			return fmt.Errorf("key scope: %w", err)
-		}
-		p.keys, scope = append(p.keys, key), key
-	}
-	if touchesContext(e.Kind) {
-		p.context = orEmpty(p.Next.Context)
-	}
-	p.events = append(p.events, []any{e.Seq, e.Revision, string(e.Kind), e.Time.UnixNano(), scope, prev, p.head, e.Body(), p.Next.ID})
-	p.size += len(e.Body())
-	return nil
-}
-
-// touchesContext reports whether an event may change the context: all but the
-// kinds that are known not to.
-func touchesContext(k record.Kind) bool {
-	switch k {
-	case record.Refused, record.Prechecked, record.Checkpointed, record.Cancelling, record.Escalated, record.Reviewed,
-		record.Called, record.Settled, record.Released, record.Truncated:
-		return false
-	case record.Started, record.Advanced, record.RolledBack, record.Undone, record.Redone,
-		record.Migrated, record.Imported, record.Reconciled:
-	}
-	return true
-}
-
-func orEmpty(b []byte) []byte {
-	if b == nil {
-		return []byte{} // not NULL
-	}
-	return b
-}
-
 // apply checks first and writes then: a refusal leaves nothing behind.
 func (p *pending) apply(st *statements) error {
-	for _, key := range p.keys {
+	for _, key := range p.Keys {
 		if err := refuseFound(store.ErrKeyTaken, st.keyTaken, key); err != nil {
 			return err
 		}
@@ -322,26 +235,26 @@ func (p *pending) apply(st *statements) error {
 	if err := p.applyInstance(st); err != nil {
 		return err
 	}
-	for _, values := range p.events {
-		if err := st.exec(st.addEvent, values...); err != nil {
+	for _, e := range p.Rows {
+		if err := st.exec(st.addEvent, e.Seq, e.Revision, e.Kind, e.At, bytesOrNull(e.Scope), e.Prev, e.Hash, e.Body, p.Next.ID); err != nil {
 			return err
 		}
 	}
-	for _, values := range p.reviews {
-		if err := st.exec(st.putReview, values...); err != nil {
+	for _, r := range p.ReviewRows {
+		if err := st.exec(st.putReview, r.ID, r.Place, r.Status, r.Instance, r.Workflow, r.Principal, r.Body, bytesOrNull(r.Data)); err != nil {
 			return err
 		}
 	}
 	if err := st.learn(p.Lesson); err != nil {
 		return err
 	}
-	if p.snapshot != nil {
-		if err := st.exec(st.addSnapshot, p.Next.Revision, p.snapshot, orEmpty(p.Next.Context), p.Next.ID); err != nil {
+	if p.Snapshot != nil {
+		if err := st.exec(st.addSnapshot, p.Next.Revision, p.Snapshot, rows.OrEmpty(p.Next.Context), p.Next.ID); err != nil {
 			return err
 		}
 	}
 	st.changes = append(st.changes, p.committed)
-	if p.floor == nil {
+	if p.FloorSnapshot == nil {
 		return nil
 	}
 	if err := st.exec(st.cutEvents, p.Floor.ID, p.Floor.Seq); err != nil {
@@ -350,7 +263,7 @@ func (p *pending) apply(st *statements) error {
 	if err := st.exec(st.cutSnapshots, p.Floor.ID, p.Floor.Revision); err != nil {
 		return err
 	}
-	return st.exec(st.addSnapshot, p.Floor.Revision, p.floor, orEmpty(p.Floor.Context), p.Floor.ID)
+	return st.exec(st.addSnapshot, p.Floor.Revision, p.FloorSnapshot, rows.OrEmpty(p.Floor.Context), p.Floor.ID)
 }
 
 // refuseFound returns refused where a statement finds a row.
@@ -367,7 +280,7 @@ func refuseFound(refused error, stmt *sql.Stmt, args ...any) error {
 
 func (p *pending) applyInstance(st *statements) error {
 	i := &p.Next
-	moved := fmt.Errorf("%w: instance %s is not at event %d", store.ErrConflict, i.ID, p.Expect)
+	moved := p.Moved()
 	if p.Expect == 0 {
 		if i.Subject != "" {
 			if err := refuseFound(store.ErrSubjectTaken, st.subjectTaken, i.Workflow, i.Subject); err != nil {
@@ -375,36 +288,29 @@ func (p *pending) applyInstance(st *statements) error {
 			}
 		}
 		if err := st.execOne(moved, st.addInstance, i.ID, i.Workflow, i.Version, i.DefinitionHash, i.Owner,
-			i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), p.head, p.facts, textOrNull(i.Subject)); err != nil {
+			i.CreatedAt.UnixNano(), i.UpdatedAt.UnixNano(), i.Seq, i.Revision, i.State, string(i.Status), p.Head, p.Facts, textOrNull(i.Subject)); err != nil {
 			return err
 		}
-		return st.exec(st.addContext, orEmpty(p.Next.Context), i.ID)
+		return st.exec(st.addContext, rows.OrEmpty(p.Next.Context), i.ID)
 	}
 	move, values := st.moveInstance, []any{i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision}
-	if p.stays() {
+	if p.Stays() {
 		move = st.keepInstance
 	} else {
 		values = append(values, i.State, string(i.Status))
 	}
-	if err := st.execOne(moved, move, append(values, p.head, p.facts, i.ID, p.Expect, p.from)...); err != nil {
+	if err := st.execOne(moved, move, append(values, p.Head, p.Facts, i.ID, p.Expect, p.From)...); err != nil {
 		return err
 	}
-	if p.changesCalls() {
+	if p.ChangesCalls() {
 		if err := st.exec(st.setCalls, len(i.Facts.Calls), textOrNull(i.Subject), i.ID); err != nil {
 			return err
 		}
 	}
-	if p.context == nil {
+	if p.Context == nil {
 		return nil
 	}
-	return st.exec(st.setContext, p.context, i.ID)
-}
-
-// changesCalls reports whether calls were begun or ended, or a subject given up.
-func (p *pending) changesCalls() bool {
-	return slices.ContainsFunc(p.Events, func(e record.Event) bool {
-		return e.Kind == record.Called || e.Kind == record.Settled || e.Kind == record.Released
-	})
+	return st.exec(st.setContext, p.Context, i.ID)
 }
 
 func textOrNull(s string) any {
@@ -414,13 +320,10 @@ func textOrNull(s string) any {
 	return s
 }
 
-// stays reports whether state and status are as they were: the index of lists that has them
-// would else be written although nothing in it changes.
-func (p *pending) stays() bool {
-	for _, e := range p.Events {
-		if e.Kind.Revises() && (e.Kind != record.Advanced || e.From != e.To || e.Status != record.Running) {
-			return false
-		}
+// bytesOrNull is a value that is NULL where there are no bytes: a nil []byte would be an empty one.
+func bytesOrNull(b []byte) any {
+	if b == nil {
+		return nil
 	}
-	return true
+	return b
 }

@@ -56,6 +56,9 @@ var below5 = []string{
 // driver is all that a driver of a store knows.
 var driver = []string{"engine/store", "engine/record"}
 
+// tableDriver is what a driver knows that keeps rows in tables.
+var tableDriver = []string{"engine/store", "engine/record", "engine/store/rows", "internal/sharedcache"}
+
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/shell", "internal/gate", "internal/upstream", "internal/evidence",
@@ -115,9 +118,10 @@ var Packages = []Package{
 	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "engine/store", "internal/fairshare", "internal/sharedcache"}},
 
 	// Drivers keep rows and know nothing of the engine.
+	{Path: "engine/store/rows", May: []string{"engine/store", "engine/record"}},
 	{Path: "engine/memstore", May: driver},
-	{Path: "engine/sqlitestore", May: slices.Concat(driver, []string{"internal/sharedcache"})},
-	{Path: "engine/pgstore", May: driver},
+	{Path: "engine/sqlitestore", May: tableDriver},
+	{Path: "engine/pgstore", May: tableDriver},
 	{Path: "engine/storetest", May: driver, TestOnly: true},
 
 	// Layer 5: what stands over the engine, which imports none of it.
