@@ -35,6 +35,14 @@ require github.com/bmatcuk/doublestar/v4 v4.10.4
 
 require github.com/tailscale/hujson v0.0.0-20260727124030-b80ff77dac4f
 
+require github.com/jackc/puddle/v2 v2.2.3 // indirect
+
+require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0
+)
+
 require (
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/mattn/go-runewidth v0.0.16 // indirect

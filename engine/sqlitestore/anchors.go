@@ -37,7 +37,7 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 	if after == store.LastAnchor {
 		query, limit = `SELECT `+anchorColumns+` FROM anchors WHERE number > ? ORDER BY number DESC LIMIT ?`, 1
 	}
-	return yieldPages(ctx, limit, 1, func(ctx context.Context, last *store.Anchor, n int) (page []store.Anchor, err error) { // heads can be large
+	return rows.Pages(ctx, limit, 1, func(ctx context.Context, last *store.Anchor, n int) (page []store.Anchor, err error) { // heads can be large
 		if last != nil {
 			after = last.Number
 		}

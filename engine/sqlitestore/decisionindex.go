@@ -282,15 +282,3 @@ func (b *indexBatch) apply(st *statements) error {
 	}
 	return st.exec(st.addTimes, blockOf(b.to), b.times.from, b.times.to, b.figures, b.was)
 }
-
-// nanosOf is a time as it is stored; one that does not fit is the nearest that does.
-func nanosOf(t time.Time) int64 {
-	const most = 1<<63 - 1
-	switch {
-	case t.Before(time.Unix(0, -most)):
-		return -most
-	case t.After(time.Unix(0, most)):
-		return most
-	}
-	return t.UnixNano()
-}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // blockBits is how many bits of a position are within a block of decision_times.
@@ -167,7 +168,7 @@ func alongHistory(q store.DecisionQuery, within span, after placed, n int) (stri
 
 // EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
-	pages := yieldPages(ctx, q.Limit, pageSize, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
+	pages := rows.Pages(ctx, q.Limit, pageSize, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
 		if after != nil {
 			q.After = after.Position
 		}
@@ -237,7 +238,7 @@ func (s *Store) narrowByTime(ctx context.Context, q store.DecisionQuery, all spa
 		if !q.Since.IsZero() {
 			const query = `SELECT coalesce(min(block), ?1) FROM decision_times WHERE last >= ?2`
 			var block int64
-			if err := s.poolFor(ctx).QueryRowContext(ctx, query, blockOf(math.MaxInt64), nanosOf(q.Since)).Scan(&block); err != nil {
+			if err := s.poolFor(ctx).QueryRowContext(ctx, query, blockOf(math.MaxInt64), rows.NanosOf(q.Since)).Scan(&block); err != nil {
 				return err
 			}
 			out = out.above(block << blockBits)
@@ -245,7 +246,7 @@ func (s *Store) narrowByTime(ctx context.Context, q store.DecisionQuery, all spa
 		if !q.Until.IsZero() {
 			const query = `SELECT coalesce(max(block), -1) FROM decision_times WHERE first < ?`
 			var block int64
-			if err := s.poolFor(ctx).QueryRowContext(ctx, query, nanosOf(q.Until)).Scan(&block); err != nil {
+			if err := s.poolFor(ctx).QueryRowContext(ctx, query, rows.NanosOf(q.Until)).Scan(&block); err != nil {
 				return err
 			}
 			out = out.below((block + 1) << blockBits)

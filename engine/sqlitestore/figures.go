@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // blocksPage is pageSize for blocks, whose figures can be many.
@@ -69,11 +70,11 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 				return
 			}
 			first = false
-			if !b.number.Valid || !q.Since.IsZero() && b.last.Int64 < nanosOf(q.Since) || !q.Until.IsZero() && b.first.Int64 >= nanosOf(q.Until) {
+			if !b.number.Valid || !q.Since.IsZero() && b.last.Int64 < rows.NanosOf(q.Since) || !q.Until.IsZero() && b.first.Int64 >= rows.NanosOf(q.Until) {
 				continue
 			}
 			t := store.Tally{}
-			inside := (q.Since.IsZero() || b.first.Int64 >= nanosOf(q.Since)) && (q.Until.IsZero() || b.last.Int64 < nanosOf(q.Until))
+			inside := (q.Since.IsZero() || b.first.Int64 >= rows.NanosOf(q.Since)) && (q.Until.IsZero() || b.last.Int64 < rows.NanosOf(q.Until))
 			if !inside || !addEncoded(t, b.figures) {
 				if !count(b.span()) {
 					return
@@ -95,7 +96,7 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 // blocks lists the blocks that are indexed, the newest first; one without a number where there
 // are none. The index had reached what the first one says when all of that was counted.
 func (s *Store) blocks(ctx context.Context) iter.Seq2[block, error] {
-	return yieldPages(ctx, 0, blocksPage, func(ctx context.Context, after *block, n int) (page []block, err error) {
+	return rows.Pages(ctx, 0, blocksPage, func(ctx context.Context, after *block, n int) (page []block, err error) {
 		below := int64(math.MaxInt64)
 		if after != nil {
 			below = after.number.Int64

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // pageSize is how many rows an iterator reads at a time. Between two pages it
@@ -20,36 +21,6 @@ const pageSize = 64
 
 // headsPage is pageSize for instances without their contexts.
 const headsPage = 1024
-
-// yieldPages yields page after page. next reads one: after is the last item, nil for
-// the first page.
-func yieldPages[T any](ctx context.Context, limit, size int, next func(ctx context.Context, after *T, n int) ([]T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
-		var after *T
-		for left := limit; limit == 0 || left > 0; {
-			n := size
-			if limit != 0 {
-				n = min(n, left)
-			}
-			page, err := next(ctx, after, n)
-			if err != nil {
-				yield(zero, err)
-				return
-			}
-			for _, item := range page {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if len(page) < n {
-				return
-			}
-			after = &page[len(page)-1]
-			left -= len(page)
-		}
-	}
-}
 
 // where gathers the conditions of a query.
 type where struct {
@@ -76,7 +47,7 @@ func (w *where) String() string {
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
-	return yieldPages(ctx, q.Limit, pageSize, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
+	return rows.Pages(ctx, q.Limit, pageSize, func(ctx context.Context, after *record.Event, n int) (page []record.Event, err error) {
 		err = s.read(ctx, "events of "+q.Instance, func(ctx context.Context) (err error) {
 			query, args := eventsPage(q, after, n)
 			page, err = queryAll(ctx, s.poolFor(ctx), scanFiled, query, args...)
@@ -124,7 +95,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	if q.MovedAfter > 0 {
 		size = math.MaxInt32 // to find them again for each page would cost what is saved
 	}
-	return yieldPages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
+	return rows.Pages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
 			narrow, err := s.isNarrow(ctx, q)
 			if err != nil {

@@ -3,7 +3,9 @@
 package storetest
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -125,5 +127,85 @@ func testRunning(t *testing.T, _ Driver, s store.Store) {
 	}
 	if n := len(listInstances(t, s, store.InstanceQuery{Owner: owner + "x", Status: record.Running, Heads: true})); n != 0 {
 		t.Errorf("of somebody else: %d", n)
+	}
+}
+
+// Who follows the events of a store that two processes write has each once, in the order of their
+// positions, and none comes below one that was seen.
+func followWriters(t *testing.T, d Driver, s store.Store) {
+	other := d.Beside(t, s)
+	defer closeStore(t, other)
+	const writers, each = 16, 8
+	stores := []store.Store{s, other}
+	followed := make(chan []store.PlacedEvent, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	go func() {
+		var all []store.PlacedEvent
+		for at := int64(0); len(all) < writers*each && ctx.Err() == nil; {
+			for ev, err := range other.EventsAfter(ctx, store.TailQuery{After: at}) {
+				if err != nil {
+					t.Errorf("follow from %d: %v", at, err)
+					break
+				}
+				all, at = append(all, ev), ev.Position
+			}
+		}
+		followed <- all
+	}()
+	atOnce(writers, func(i int) {
+		if err := stores[i%2].Commit(t.Context(), Start(t, ID(i), `{}`)); err != nil {
+			t.Errorf("start %d: %v", i, err)
+			return
+		}
+		commitContended(t, stores[i%2], ID(i), each-1)
+	})
+	all := <-followed
+	next := map[string]int64{}
+	for i, ev := range all {
+		if ev.Position != int64(i)+1 {
+			t.Fatalf("event %d is at position %d", i+1, ev.Position)
+		}
+		if next[ev.Event.Instance]++; ev.Event.Seq != next[ev.Event.Instance] {
+			t.Fatalf("position %d has event %d of %s, want %d", ev.Position, ev.Event.Seq, ev.Event.Instance, next[ev.Event.Instance])
+		}
+	}
+	for _, db := range stores {
+		if last, err := db.LastPosition(t.Context()); err != nil || last != int64(len(all)) {
+			t.Errorf("the last position is %d (%v), and %d events were found", last, err, len(all))
+		}
+	}
+}
+
+// While a write is held up in the middle of its transaction, nothing of it has a position, and
+// what others write meanwhile comes in the order in which it is committed.
+func positionsOfSlowWrites(t *testing.T, d Driver, s store.Store) {
+	if d.Beside == nil {
+		t.Skip("the driver's data cannot be shared")
+	}
+	mustCommit(t, s, Start(t, ID(1), `{}`))
+	other := d.Beside(t, s)
+	defer closeStore(t, other)
+	release := sync.OnceFunc(d.Stall(t, s))
+	defer release()
+	done := make(chan error, 2)
+	go func() { done <- s.Commit(t.Context(), Start(t, ID(2), `{}`)) }()
+	go func() { done <- other.Commit(t.Context(), Start(t, ID(3), `{}`)) }()
+	for _, db := range []store.Store{s, other} {
+		if all := listTail(t, db, store.TailQuery{}); len(all) != 1 {
+			t.Errorf("%d events have a position while writes are held up", len(all))
+		}
+	}
+	release()
+	for range 2 {
+		wantNone(t, <-done)
+	}
+	for i, ev := range listTail(t, other, store.TailQuery{}) {
+		if ev.Position != int64(i)+1 {
+			t.Errorf("event %d is at position %d", i+1, ev.Position)
+		}
+	}
+	if last, err := s.LastPosition(t.Context()); last != 3 || err != nil {
+		t.Errorf("the last position is %d (%v), want 3", last, err)
 	}
 }

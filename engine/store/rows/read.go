@@ -14,6 +14,18 @@ import (
 // TimeOf is the time of nanoseconds since 1970.
 func TimeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
 
+// NanosOf is a time as it is stored; one that does not fit is the nearest that does.
+func NanosOf(t time.Time) int64 {
+	const most = 1<<63 - 1
+	switch {
+	case t.Before(time.Unix(0, -most)):
+		return -most
+	case t.After(time.Unix(0, most)):
+		return most
+	}
+	return t.UnixNano()
+}
+
 // DecodeEvent reads an event back.
 func DecodeEvent(prev, hash, body []byte) (record.Event, error) {
 	e, err := record.Decode(body)

@@ -1,0 +1,110 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// Errors of a Store, beyond those of package store.
+var (
+	// ErrNoDatabase: the URL cannot be read, or names no database that is there.
+	ErrNoDatabase = errors.New("no such database")
+	// ErrDenied: the server does not let this user in, or not do this.
+	ErrDenied = errors.New("the server denies it")
+	// ErrOldServer: the server is of an older version.
+	ErrOldServer = errors.New("the server is too old")
+	// ErrForeignTables: the schema has tables of another program.
+	ErrForeignTables = errors.New("not a store of gavel")
+	// ErrUnreachable: the server is away, full, starting, or read-only.
+	ErrUnreachable = errors.New("the database cannot be reached or written")
+)
+
+// classify gives an error of the server or the network a name.
+func classify(err error) error {
+	pg, told := errors.AsType[*pgconn.PgError](err)
+	_, unparsed := errors.AsType[*pgconn.ParseConfigError](err)
+	switch {
+	case err == nil, isOurs(err):
+		return err
+	case unparsed:
+		return fmt.Errorf("%w: %w", ErrNoDatabase, err)
+	case !told && (isNetwork(err) || pgconn.Timeout(err)):
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	case !told:
+		return err
+	}
+	switch known := map[string]error{"28": ErrDenied, "42501": ErrDenied, "3D": ErrNoDatabase}; {
+	case known[pg.Code] != nil:
+		return fmt.Errorf("%w: %s", known[pg.Code], pg.Message)
+	case known[pg.Code[:2]] != nil:
+		return fmt.Errorf("%w: %s", known[pg.Code[:2]], pg.Message)
+	case pg.Code[:2] == "XX":
+		return fmt.Errorf("%w: %w", store.ErrDamaged, err)
+	case isAway(pg.Code):
+		return fmt.Errorf("%w: %s (%s)", ErrUnreachable, pg.Message, pg.Code)
+	}
+	return err
+}
+
+func isOurs(err error) bool {
+	for _, known := range []error{
+		store.ErrNotFound, store.ErrConflict, store.ErrKeyTaken, store.ErrSubjectTaken, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged,
+		store.ErrNewerSchema, ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAway reports whether a code says that the server cannot serve now.
+func isAway(code string) bool {
+	switch code[:2] {
+	case "08", "53", "57", "58":
+		return true
+	}
+	return code == "25006" // read-only: it was demoted
+}
+
+func isNetwork(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "conn closed")
+}
+
+// isLost reports whether the connection ended before the answer, or leads to a server that does
+// not serve any more.
+func isLost(err error) bool {
+	if err == nil || isOurs(err) {
+		return false
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return isAway(pg.Code)
+	}
+	return isNetwork(err) || pgconn.Timeout(err)
+}
+
+// isUndone reports whether the server undid a transaction that would succeed on its own.
+func isUndone(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// isTaken reports whether a unique index has the value already.
+func isTaken(err error, index string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "23505" && pg.ConstraintName == index
+}
+
+// isRefusal reports whether nothing was written because of what is there.
+func isRefusal(err error) bool {
+	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken) || errors.Is(err, store.ErrSubjectTaken)
+}

@@ -1,0 +1,186 @@
+// Package pgstore keeps definitions, instances and events in a PostgreSQL database that any number
+// of processes share.
+//
+// It promises that a write that returned nil is durable as far as the server's commits are, that
+// the seq check decides between processes, and that positions are in the order of commits, without
+// gaps, and found by every process as soon as they are durable. Writes of one process go through
+// one goroutine, which commits whatever queued up during the commit before as one transaction. What
+// the server undid (a deadlock, a lost connection) is tried again; where a connection was lost before
+// the answer, the events say whether they were written.
+//
+// It keeps no state in a session, so it works behind a proxy that gives each transaction another
+// one. It must never interpret what it keeps (hashes and folds live in package record), put a
+// password into an error, or hold a connection between two calls.
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// DefaultSchema is where the tables are.
+const DefaultSchema = "gavel"
+
+// Config configures Open.
+type Config struct {
+	// URL is the database's: postgres://USER@HOST/DATABASE, or a list of key=value. What it leaves
+	// out comes from the PG variables of the environment, the password file included.
+	URL string
+	// Schema has the tables; "" is DefaultSchema. It is made where it is missing.
+	Schema string
+	// Logger gets warnings; nil discards them.
+	Logger *slog.Logger
+	// Patience bounds how long a write is tried again while the server is away; 0 is 10 s.
+	Patience time.Duration
+}
+
+// The most connections of one process: a read never waits for a write, nor for bulk reads.
+const (
+	writeConns = 2
+	readConns  = 8
+	bulkConns  = 4
+)
+
+// readTimeout bounds a read: a caller who has gone does not interrupt it, which would cost the
+// connection.
+const readTimeout = 30 * time.Second
+
+// Store is a store.Store in a PostgreSQL database.
+type Store struct {
+	log      *slog.Logger
+	schema   string // quoted, with a dot
+	patience time.Duration
+
+	reads, bulk, writes *pgxpool.Pool
+	writer              *writer
+
+	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
+	closed bool
+	inside sync.WaitGroup // calls in progress
+	once   sync.Once
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the store in a database, or makes its tables. Errors: ErrNoDatabase, ErrDenied,
+// ErrOldServer, ErrForeignTables, ErrUnreachable, store.ErrNewerSchema.
+func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
+	cfg.Schema = cmp.Or(cfg.Schema, DefaultSchema)
+	s := &Store{
+		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		schema:   pgx.Identifier{cfg.Schema}.Sanitize() + ".",
+		patience: cmp.Or(cfg.Patience, 10*time.Second),
+	}
+	defer func() {
+		if err != nil {
+			s.closePools()
+			err = fmt.Errorf("open the store: %w", err)
+		}
+	}()
+	for _, p := range []struct {
+		to  **pgxpool.Pool
+		max int32
+	}{{&s.writes, writeConns}, {&s.reads, readConns}, {&s.bulk, bulkConns}} {
+		if *p.to, err = newPool(ctx, cfg.URL, p.max); err != nil {
+			return nil, err
+		}
+	}
+	if err := migrate(ctx, s.writes, cfg.Schema); err != nil {
+		return nil, classify(err)
+	}
+	s.writer = newWriter(s)
+	go s.writer.run()
+	return s, nil
+}
+
+// sql puts the schema into a query, in which it is called gavel.
+func (s *Store) sql(query string) string { return strings.ReplaceAll(query, "gavel.", s.schema) }
+
+// enter notes a call in progress, so that Close waits for it.
+func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return store.ErrClosed
+	}
+	s.inside.Add(1)
+	return nil
+}
+
+// Close waits for the calls in progress, writes what is queued and releases everything. It is
+// idempotent, and every call returns when it is done.
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		close(s.writer.hurrying)
+		s.inside.Wait()
+		s.writer.stop()
+		s.closePools()
+	})
+	return nil
+}
+
+func (s *Store) closePools() {
+	for _, p := range []*pgxpool.Pool{s.writes, s.reads, s.bulk} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
+// handle is what queries are made on.
+type handle interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// read takes a read through a pool. It looks at the context before and not during it. A connection
+// that was lost is none of the caller's: the read is made once more.
+func (s *Store) read(ctx context.Context, what string, do func(ctx context.Context, on handle) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.inside.Done()
+	pool := s.reads
+	if store.IsBulkRead(ctx) {
+		pool = s.bulk
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	err := do(ctx, pool)
+	if isLost(err) {
+		err = do(ctx, pool)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("%w: %s", store.ErrNotFound, what)
+	}
+	return fmt.Errorf("read %s: %w", what, classify(err))
+}
+
+// queryAll reads all rows of a query.
+func queryAll[T any](ctx context.Context, on handle, scan func(pgx.Row) (T, error), query string, args ...any) ([]T, error) {
+	found, err := on.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // read wraps it
+	}
+	return pgx.CollectRows(found, func(r pgx.CollectableRow) (T, error) { return scan(r) }) //nolint:wrapcheck // read wraps it
+}
