@@ -1,62 +1,227 @@
 package shell
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"runtime"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
 )
 
+// What one text may cost. Beyond it the text is unknown.
+const (
+	maxText     = 256 << 10 // of the text, and of each file and inner text
+	maxValue    = 16 << 10  // of what a variable holds or a command prints
+	maxSteps    = 100_000   // statements, words and characters by the 64
+	maxNesting  = 12        // texts in texts, calls in calls
+	maxFrames   = 1500      // of the stack while a text is parsed: how deep it nests
+	maxCommands = 4096
+	maxUnknown  = 16
+	maxUnroll   = 64 // words of a loop, lines for xargs
+)
+
 // Read says what a text would run.
-func Read(text string, _ Options) Script {
-	var s Script
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
-	if err != nil {
-		s.Unknown = append(s.Unknown, "the text is no shell that can be read: "+err.Error())
-		return s
-	}
-	syntax.Walk(file, func(n syntax.Node) bool {
-		stmt, ok := n.(*syntax.Stmt)
-		if !ok {
-			return true
+func Read(text string, o Options) (s Script) {
+	r := &reader{options: o, names: map[key]*value{}, assigned: map[string]bool{}, wrote: map[string]bool{}, streams: map[string]stream{}}
+	r.set(key{kindFolder, ""}, &value{text: o.Folder})
+	defer func() { // a fault in reading hostile text is no reason to say nothing
+		if p := recover(); p != nil {
+			r.unknown("the text cannot be read: %v", p)
 		}
-		call, ok := stmt.Cmd.(*syntax.CallExpr)
-		if !ok || len(call.Args) == 0 {
-			return true
-		}
-		c := Command{Folder: Word{Known: true}}
-		for _, arg := range call.Args {
-			c.Words = append(c.Words, readWord(arg))
-		}
-		for _, r := range stmt.Redirs {
-			switch r.Op {
-			case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll, syntax.RdrInOut:
-				c.Writes = append(c.Writes, readWord(r.Word))
-			}
-		}
-		if !c.Words[0].Known {
-			s.Unknown = append(s.Unknown, "a program is not known before it runs")
-		}
-		s.Commands = append(s.Commands, c)
-		return true
-	})
-	return s
+		s = r.script
+	}()
+	r.readText(text, stream{known: true})
+	r.readUncalled()
+	return r.script
 }
 
-func readWord(w *syntax.Word) Word {
-	out := Word{Known: true}
-	for _, part := range w.Parts {
-		switch p := part.(type) {
-		case *syntax.Lit:
-			out.Text += strings.ReplaceAll(p.Value, `\`, "")
-		case *syntax.SglQuoted:
-			out.Text += p.Value
-		case *syntax.DblQuoted:
-			inner := readWord(&syntax.Word{Parts: p.Parts})
-			out.Text += inner.Text
-			out.Known = out.Known && inner.Known
-		default:
-			out.Known = false
+// reader goes through a text in the order in which a shell would, and keeps what is known of names.
+// What it does not know is not in names.
+type reader struct {
+	options   Options
+	script    Script
+	names     map[key]*value
+	assigned  map[string]bool // variables that the text sets anywhere before
+	journal   []change        // what was set, so that a scope can be left
+	functions []*function
+	streams   map[string]stream // process substitutions by the names made up for them
+	source    string            // the text that is being read
+	steps     int
+	nesting   int
+	wrote     map[string]bool // base names of the files that the text writes
+	inLoop    bool
+	plain     bool // the shell may be one that knows less than bash
+	exhausted bool
+}
+
+// unknown notes what cannot be known.
+func (r *reader) unknown(format string, args ...any) {
+	sentence := fmt.Sprintf(format, args...)
+	if len(sentence) > 300 {
+		sentence = strings.ToValidUTF8(sentence[:300], "") + "..."
+	}
+	for _, u := range r.script.Unknown {
+		if u == sentence {
+			return
 		}
 	}
-	return out
+	if len(r.script.Unknown) < maxUnknown {
+		r.script.Unknown = append(r.script.Unknown, sentence)
+	}
+}
+
+// step counts, and reports whether reading may go on.
+func (r *reader) step(length int) bool {
+	if r.exhausted {
+		return false
+	}
+	r.steps += 1 + length/64
+	if r.steps > maxSteps || len(r.script.Commands) >= maxCommands {
+		r.exhausted = true
+		r.script.Unknown = append(r.script.Unknown, "the text runs more than can be followed")
+	}
+	return !r.exhausted
+}
+
+// enter goes one text or call deeper; leave must follow where it reports true.
+func (r *reader) enter() bool {
+	if r.nesting >= maxNesting {
+		r.unknown("texts that run texts nest more than %d deep", maxNesting)
+		return false
+	}
+	r.nesting++
+	return true
+}
+
+func (r *reader) leave() { r.nesting-- }
+
+// readText reads a text as part of the shell that is running, and says what it would print.
+func (r *reader) readText(text string, in stream) stream {
+	if len(text) > maxText {
+		r.unknown("a text of %d bytes is more than can be read", len(text))
+		return stream{}
+	}
+	if !r.step(len(text)) || !r.enter() {
+		return stream{}
+	}
+	defer r.leave()
+	file, text, err := parse(text)
+	if err != nil {
+		r.unknown("this is no shell that can be read: %v", err)
+		return stream{}
+	}
+	before := r.source
+	r.source = text
+	defer func() { r.source = before }()
+	return r.runAll(file.Stmts, in)
+}
+
+// parse parses a text, and gives it back as it was parsed.
+//
+// The parser takes a backslash at the end of a comment for a continuation, and one before a carriage
+// return too; shells do not, so that a command would hide there.
+func parse(text string) (*syntax.File, string, error) {
+	if strings.Contains(text, "\r") {
+		return nil, "", errors.New("it has carriage returns, which shells and readers take differently")
+	}
+	for range 8 {
+		file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&shallow{text: text}, "")
+		if err != nil {
+			return nil, "", err
+		}
+		fixed := []byte(text)
+		continued := false
+		syntax.Walk(file, func(n syntax.Node) bool {
+			if c, ok := n.(*syntax.Comment); ok {
+				from := int(c.Hash.Offset())
+				end := strings.IndexByte(text[from:], '\n')
+				if end > 0 && text[from+end-1] == '\\' {
+					fixed[from+end-1] = ' '
+					continued = true
+				}
+			}
+			return true
+		})
+		if !continued {
+			return file, text, nil
+		}
+		text = string(fixed)
+	}
+	return nil, "", errors.New("its comments end in backslashes")
+}
+
+// readInner reads a text that a shell of its own runs: it has the exported variables only.
+func (r *reader) readInner(text string, params []Word, in stream) stream {
+	mark := r.mark()
+	defer r.undo(mark)
+	r.step(64 * len(r.names))
+	for k, v := range r.names {
+		if k.kind == kindVariable && !v.exported {
+			r.set(k, nil)
+		}
+	}
+	r.set(key{kindParameters, ""}, &value{list: params})
+	return r.readText(text, in)
+}
+
+// readUncalled reads the functions that nothing called, or that may be called otherwise than seen.
+func (r *reader) readUncalled() {
+	for i := 0; i < len(r.functions); i++ { // reading may find more
+		f := r.functions[i]
+		if f.called && !f.lost {
+			continue
+		}
+		f.called, f.lost = true, false
+		r.forgetVariables(true)
+		r.set(key{kindParameters, ""}, nil)
+		r.source = f.source
+		r.run(f.body, stream{})
+	}
+}
+
+// shallow gives a text to the parser in pieces, and ends it where the parser's own recursion, which
+// has no bound, has gone too deep.
+type shallow struct{ text string }
+
+var errDeep = errors.New("it nests too deep")
+
+func (s *shallow) Read(p []byte) (int, error) {
+	if s.text == "" {
+		return 0, io.EOF
+	}
+	var frame [1]uintptr
+	if runtime.Callers(maxFrames, frame[:]) > 0 {
+		return 0, errDeep
+	}
+	n := copy(p[:min(len(p), 64)], s.text)
+	s.text = s.text[n:]
+	return n, nil
+}
+
+// folder is where the shell is, "" and false where that is not known.
+func (r *reader) folder() Word {
+	if v := r.names[key{kindFolder, ""}]; v != nil {
+		return Word{Text: v.text, Known: true}
+	}
+	return Word{}
+}
+
+func (r *reader) changeFolder(to Word) {
+	at := r.folder()
+	switch {
+	case !to.Known || !at.Known && !path.IsAbs(to.Text):
+		r.set(key{kindFolder, ""}, nil)
+	default:
+		r.set(key{kindFolder, ""}, &value{text: join(at.Text, to.Text)})
+	}
+}
+
+func join(folder, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(folder, name)
 }

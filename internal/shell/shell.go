@@ -7,7 +7,10 @@
 // It must never run or expand anything, and reads files only through Options.ReadFile.
 package shell
 
-import "path"
+import (
+	"path"
+	"strings"
+)
 
 // Script is what a text would run.
 type Script struct {
@@ -38,6 +41,10 @@ type Word struct {
 	Text string
 	// Known reports that the text is exactly what the program gets.
 	Known bool
+
+	split   bool // not known, and perhaps none or several words
+	pattern bool // not known for its wildcards alone
+	base    bool // what follows the last slash is known
 }
 
 // Options are what Read may use beside the text.
@@ -46,14 +53,23 @@ type Options struct {
 	Folder string
 	// Home is what ~ stands for; "" leaves it unknown.
 	Home string
-	// ReadFile reads a script that the text runs, by its absolute name, and fails where it is longer
-	// than limit. Without it no file is read, and what a file would run is unknown.
+	// ReadFile reads the first limit bytes of a regular file, by its absolute name: scripts that the
+	// text runs. Without it no file is read, and what a file would run is unknown.
 	ReadFile func(name string, limit int) ([]byte, error)
 }
 
 // Resolve is a word of the command as a file: seen from where the text begins to run, where it is
-// not absolute.
+// not absolute. Of a pattern of files it is the folder that they are in.
 func (c Command) Resolve(w Word) Word {
+	if w.pattern {
+		at := strings.IndexAny(w.Text, "*?[")
+		if before, after := w.Text[:max(at, 0)], w.Text[max(at, 0):]; !strings.Contains(after, "..") {
+			w = Word{Text: before[:strings.LastIndexByte(before, '/')+1], Known: true}
+			if w.Text == "" {
+				w.Text = "."
+			}
+		}
+	}
 	if w.Text == "" || path.IsAbs(w.Text) {
 		return w
 	}
