@@ -13,7 +13,7 @@ import (
 // MaxInput is what a client may write to a hook, in bytes.
 const MaxInput = 16 << 20
 
-var adapters = []Adapter{claudeCode{}}
+var adapters = []Adapter{claudeCode{}, cursor{}, gemini{}, codex{}, copilot{}, opencode{}, kiro{}}
 
 // FindAdapter finds the adapter of a client by its name.
 func FindAdapter(client string) (Adapter, bool) {
@@ -34,15 +34,19 @@ func Clients() []string {
 }
 
 // toolForm says what a client's tool is to gates, and which members of its input name what it is
-// about. The zero toolForm is a tool that no gate can be on.
+// about; those that are set must be present. The zero toolForm is a tool that no gate can be on.
 type toolForm struct {
 	builtin string
-	command string // the member with the shell line; must be present
-	path    string // the member with the file; must be present
-	url     string // the member with the address; must be present
+	command string // the member with the shell line
+	folder  string // the member with the folder that the line runs in; may be absent
+	path    string // the member with the file or files; anyPath for one with a telling name
+	url     string // the member with the address; a.b in an object
+	patch   string // the member with the text of a patch, whose headers name files
 	// pick chooses the form by the input, where one tool does several things.
 	pick func(input document.JSON) toolForm
 }
+
+const anyPath = "*"
 
 // toolTable maps a client's names of its own tools to their forms.
 type toolTable map[string]toolForm
@@ -124,26 +128,64 @@ func (f toolForm) fill(e *Event, input document.JSON) (err error) {
 		if e.Command, err = requireText(input, f.command); err != nil {
 			return err
 		}
+		e.Command = inFolder(input.Get(f.folder).Text(), e.Command)
 	}
 	if f.url != "" {
 		if e.URL, err = requireText(input, f.url); err != nil {
 			return err
 		}
 	}
-	if f.path != "" {
-		if _, err = requireText(input, f.path); err != nil {
+	if e.Paths, err = appendPaths(nil, input, f); err != nil {
+		return err
+	}
+	if f.patch != "" {
+		text, err := requireText(input, f.patch)
+		if err != nil {
 			return err
 		}
+		patched := findPatchPaths(text)
+		if len(patched) == 0 {
+			return fmt.Errorf("%s names no file", f.patch)
+		}
+		e.Paths = append(e.Paths, patched...)
 	}
-	e.Paths, err = appendPaths(nil, input, f.path)
-	return err
+	if f.path != "" && len(e.Paths) == 0 {
+		if f.path == anyPath {
+			return errors.New("no member names a file")
+		}
+		return fmt.Errorf("%s is missing", f.path)
+	}
+	return nil
+}
+
+// inFolder is a shell line that begins in a folder of its own. Event.Folder stays the session's.
+func inFolder(folder, command string) string {
+	if folder == "" {
+		return command
+	}
+	return "cd '" + strings.ReplaceAll(folder, "'", `'\''`) + "' && " + command
+}
+
+// findPatchPaths are the files that the headers of a patch in the form of apply_patch name.
+func findPatchPaths(text string) []string {
+	var paths []string
+	for line := range strings.Lines(text) {
+		for _, header := range []string{"*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"} {
+			if path, found := strings.CutPrefix(strings.TrimSpace(line), header); found && strings.TrimSpace(path) != "" {
+				paths = append(paths, strings.TrimSpace(path))
+			}
+		}
+	}
+	return paths
 }
 
 // appendPaths collects the files that an input names: the member that its tool is known to have, and
 // each whose name says that it is one too, so that a newer version's second path is not missed.
-func appendPaths(paths []string, input document.JSON, known string) ([]string, error) {
+func appendPaths(paths []string, input document.JSON, f toolForm) ([]string, error) {
 	for name, value := range input.Members() {
-		if lower := strings.ToLower(name.Text()); name.Text() != known && !strings.Contains(lower, "path") && lower != "file" && lower != "files" {
+		lower := strings.ToLower(name.Text())
+		telling := strings.Contains(lower, "path") || lower == "file" || lower == "files"
+		if name.Is(f.folder) || !telling && !name.Is(f.path) {
 			continue
 		}
 		switch value.Kind() {
@@ -158,16 +200,16 @@ func appendPaths(paths []string, input document.JSON, known string) ([]string, e
 				case document.String:
 					paths = append(paths, element.Text())
 				case document.Object:
-					if paths, err = appendPaths(paths, element, ""); err != nil {
+					if paths, err = appendPaths(paths, element, f); err != nil {
 						return nil, err
 					}
 				default:
-					return nil, fmt.Errorf("%s must hold strings", name.Text())
+					return nil, fmt.Errorf("%s must name files", name.Text())
 				}
 			}
 		case document.Null:
 		default:
-			return nil, fmt.Errorf("%s must be a string or an array of strings", name.Text())
+			return nil, fmt.Errorf("%s must be a string or an array", name.Text())
 		}
 	}
 	return paths, nil
@@ -189,4 +231,18 @@ func writeJSON(v any) Output {
 		return Output{Stderr: []byte(err.Error()), Exit: 2}
 	}
 	return Output{Stdout: append(body, '\n')}
+}
+
+// reasonOf is what an answer says; some clients take a refusal without a reason for a failure, and go on.
+func reasonOf(a Answer) string {
+	if strings.TrimSpace(a.Reason) == "" {
+		return "gavel refuses this and gives no reason"
+	}
+	return a.Reason
+}
+
+// withExit2 is an output that denies by its exit code too, for clients that cannot read the rest.
+func withExit2(o Output, reason string) Output {
+	o.Stderr, o.Exit = []byte(reason+"\n"), 2
+	return o
 }

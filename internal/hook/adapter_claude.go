@@ -88,7 +88,7 @@ func decodeClaude(client string, v document.JSON, events map[string]Phase, tools
 	if !known {
 		return Event{}, fmt.Errorf("unknown hook event %q; update gavel, or remove gavel from that hook", name)
 	}
-	e := Event{Client: client, Phase: phase, Session: v.Get("session_id").Text(), CallID: v.Get("tool_use_id").Text()}
+	e := Event{Client: client, Hook: name, Phase: phase, Session: v.Get("session_id").Text(), CallID: v.Get("tool_use_id").Text()}
 	if phase == PhaseOther {
 		return e, nil
 	}
@@ -102,13 +102,7 @@ func decodeClaude(client string, v document.JSON, events map[string]Phase, tools
 	case PhaseStart, PhaseOther:
 	case PhaseStop:
 		e.Subagent = name == "SubagentStop"
-		switch active := v.Get("stop_hook_active"); active.Kind() {
-		case document.True:
-			e.Continued = true
-		case document.False:
-		default:
-			return Event{}, fmt.Errorf("stop_hook_active must be true or false")
-		}
+		e.Continued = v.Get("stop_hook_active").Kind() == document.True
 	case PhaseBefore, PhaseAfter:
 		if e.Tool, err = requireText(v, "tool_name"); err != nil {
 			return Event{}, err
@@ -117,7 +111,7 @@ func decodeClaude(client string, v document.JSON, events map[string]Phase, tools
 		if input.Kind() == 0 {
 			return Event{}, fmt.Errorf("tool_input is missing")
 		}
-		if strings.HasPrefix(e.Tool, "mcp__") {
+		if strings.HasPrefix(e.Tool, "mcp__") { // a server's tool: the gateway's
 			break
 		}
 		if err := tools.classify(&e, input); err != nil {
@@ -167,43 +161,31 @@ type claudeSpecific struct {
 // encodeClaude writes the form of Claude Code. No output at all is its neutral answer. It has no
 // context at a stop: the client would go on because of it.
 func encodeClaude(e Event, a Answer, fail func(string) Output) Output {
-	blocks := a.Verdict != Neutral
+	answer := claudeOutput{Specific: &claudeSpecific{Event: e.Hook}}
 	switch {
-	case e.Phase == PhaseBefore && blocks:
-		decision := "deny"
-		if a.Verdict == Ask {
-			decision = "ask"
+	case a.Verdict == Neutral:
+		canTell := e.Phase == PhaseStart || e.Phase == PhaseBefore || e.Phase == PhaseAfter && e.Ended != EndedNotRun
+		if a.Context == "" || !canTell {
+			return Output{}
 		}
-		return writeJSON(claudeOutput{Specific: &claudeSpecific{Event: "PreToolUse", Decision: decision, Reason: a.Reason}})
-	case e.Phase == PhaseStop && blocks, e.Phase == PhaseAfter && blocks:
-		return writeJSON(claudeOutput{Decision: "block", Reason: a.Reason})
-	case e.Phase == PhaseStart && blocks: // nothing can be refused: the agent is told
-		return writeJSON(claudeOutput{Specific: &claudeSpecific{Event: "SessionStart", Context: a.Reason}})
-	case blocks:
-		return fail(a.Reason)
-	case a.Context == "":
-		return Output{}
-	}
-	event := ""
-	switch {
-	case e.Phase == PhaseStart:
-		event = "SessionStart"
+		answer.Specific.Context = a.Context
 	case e.Phase == PhaseBefore:
-		event = "PreToolUse"
-	case e.Phase == PhaseAfter && e.Ended == EndedOK:
-		event = "PostToolUse"
-	case e.Phase == PhaseAfter && e.Ended == EndedFailed:
-		event = "PostToolUseFailure"
+		answer.Specific.Decision, answer.Specific.Reason = "deny", reasonOf(a)
+		if a.Verdict == Ask {
+			answer.Specific.Decision = "ask"
+		}
+	case e.Phase == PhaseStart: // nothing can be refused: the agent is told
+		answer.Specific.Context = reasonOf(a)
+	case e.Phase == PhaseStop, e.Phase == PhaseAfter:
+		answer = claudeOutput{Decision: "block", Reason: reasonOf(a)}
 	default:
-		return Output{}
+		return fail(reasonOf(a))
 	}
-	return writeJSON(claudeOutput{Specific: &claudeSpecific{Event: event, Context: a.Context}})
+	return writeJSON(answer)
 }
 
 // EncodeFailure denies with the exit code, which needs no name of an event to agree. The body serves
 // http hooks, which have no exit code: "block" is an older form that every event with a decision takes.
 func (claudeCode) EncodeFailure(reason string) Output {
-	o := writeJSON(claudeOutput{Decision: "block", Reason: reason})
-	o.Stderr, o.Exit = []byte(reason+"\n"), 2
-	return o
+	return withExit2(writeJSON(claudeOutput{Decision: "block", Reason: reason}), reason)
 }

@@ -38,6 +38,7 @@ const (
 // Event is what a client tells, in one form.
 type Event struct {
 	Client  string // its name: claude-code
+	Hook    string // the client's name of the hook
 	Phase   Phase
 	Session string // the client's
 	Folder  string // the working folder, absolute

@@ -1,0 +1,72 @@
+package hook
+
+import (
+	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// codex speaks the hooks of Codex CLI (0.169.0), which took over the form of Claude Code. It goes on
+// after every failure of a hook: a JSON that it does not take ("ask" among it), a refusal without a
+// reason, a crash, a timeout.
+type codex struct{}
+
+func (codex) Client() string { return "codex" }
+
+var codexTools = toolTable{
+	// Not told are lines typed into a shell that is open (write_stdin, so far), and searches of the
+	// web, which run at the provider's.
+	"Bash":        {builtin: gate.BuiltinShell, command: "command"},
+	"apply_patch": {builtin: gate.BuiltinEdit, patch: "command"},
+	"view_image":  {builtin: gate.BuiltinRead, path: "path"},
+	"write_stdin": {pick: func(input document.JSON) toolForm {
+		if input.Get("chars").Text() == "" { // it waits for output
+			return toolForm{}
+		}
+		return toolForm{builtin: gate.BuiltinShell, command: "chars"}
+	}},
+}.free(
+	"close_agent", "create_goal", "get_goal", "list_agents", "list_mcp_resource_templates", "list_mcp_resources",
+	"read_mcp_resource", "request_permissions", "request_user_input", "resume_agent", "send_input", "send_message",
+	"sleep", "spawn_agent", "tool_search", "update_goal", "update_plan", "wait", "wait_agent",
+)
+
+// codexEvents are the hooks of Codex; a name that is not among them is an error.
+var codexEvents = map[string]Phase{
+	"SessionStart": PhaseStart, "PreToolUse": PhaseBefore, "PostToolUse": PhaseAfter, "Stop": PhaseStop, "SubagentStop": PhaseStop,
+	// A PermissionRequest follows a PreToolUse of the same call; to answer it would be to decide for the person.
+	"PermissionRequest": PhaseOther, "UserPromptSubmit": PhaseOther, "SubagentStart": PhaseOther, "SessionEnd": PhaseOther,
+	"PreCompact": PhaseOther, "PostCompact": PhaseOther, "PreModelRequest": PhaseOther, "PostModelRequest": PhaseOther,
+	"Interrupt": PhaseOther, "StopFailure": PhaseOther,
+}
+
+func (c codex) Decode(_ string, input []byte) (Event, error) {
+	v, err := readInput(input)
+	if err != nil {
+		return Event{}, err
+	}
+	e, err := decodeClaude(c.Client(), v, codexEvents, codexTools)
+	if err != nil {
+		return e, err
+	}
+	if e.Builtin == gate.BuiltinShell {
+		if strings.Contains(e.Command, "*** Begin Patch") { // apply_patch, run as a program
+			e.Paths = append(e.Paths, findPatchPaths(e.Command)...)
+		}
+		if e.Phase == PhaseAfter { // it tells what was written, and not whether the line succeeded
+			e.Phase, e.Ended = PhaseOther, ""
+		}
+	}
+	return e, nil
+}
+
+// Encode denies where it should ask: Codex takes "ask" for a failure, and runs the tool.
+func (c codex) Encode(e Event, a Answer) Output {
+	if a.Verdict == Ask {
+		a.Verdict = Deny
+	}
+	return encodeClaude(e, a, c.EncodeFailure)
+}
+
+func (codex) EncodeFailure(reason string) Output { return claudeCode{}.EncodeFailure(reason) }
