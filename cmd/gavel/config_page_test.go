@@ -100,12 +100,21 @@ Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 lett
 	fmt.Fprint(b, `
 ## gates
 
-Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates). A change applies at once.
+Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates); and which uses of a coding agent's own tools: [gates on builtin tools](../hooks-gates.md). A change applies at once.
 
 | key | value | meaning |
 |---|---|---|
 `)
 	write("gates")
+	fmt.Fprint(b, `
+## hooks
+
+What the hooks of coding agents are answered with, beside the gates on builtin tools: [gates on builtin tools](../hooks-gates.md#the-section-hooks). A change applies at once.
+
+| key | value | meaning |
+|---|---|---|
+`)
+	write("hooks")
 	fmt.Fprint(b, `
 ## expose
 
@@ -152,6 +161,9 @@ func newKeyWriter(t *testing.T, b *bytes.Buffer) (write func(section string)) {
 			fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, name.Text(), kind, s.Description)
 			if s.Items != nil && s.Items.Properties != nil {
 				writeKeys(prefix+name.Text()+"[].", s.Items.Properties)
+			}
+			if s.Properties != nil {
+				writeKeys(prefix+name.Text()+".", s.Properties)
 			}
 		}
 	}

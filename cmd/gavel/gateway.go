@@ -9,6 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // openGateway reads what other MCP servers a configuration file declares: those that it declares
@@ -32,11 +33,13 @@ func checkUpstreams(path string, log *slog.Logger) error {
 	}))
 }
 
-// checkGates compares a file's gates with the definitions that it names. Others may be in the store.
+// checkGates compares a file's gates and hooks with the definitions that it names. Others may be in the
+// store.
 func checkGates(path string, patterns []string) error {
-	gates, err := readToolGates(path)
-	if err != nil || len(gates.Gates) == 0 {
-		return err
+	gates, gatesErr := readToolGates(path)
+	hooks, hooksErr := readHooks(path)
+	if gatesErr != nil || hooksErr != nil || len(gates.Gates) == 0 && hooks.Finish == nil {
+		return joinMistakes([]error{gatesErr, hooksErr})
 	}
 	files, err := definitionFiles(patterns)
 	if err != nil || len(patterns) == 0 {
@@ -48,16 +51,23 @@ func checkGates(path string, patterns []string) error {
 			definitions[d.Name] = d
 		}
 	}
-	return badConfig(gates.Check(definitions, false))
+	return joinMistakes([]error{badConfig(gates.Check(definitions, false)), badConfig(hooks.Check(definitions, false))})
 }
 
 func readToolGates(path string) (gate.Config, error) {
+	return readRules(path, config.SectionGates, gate.ParseConfig)
+}
+
+func readHooks(path string) (gate.Hooks, error) {
+	return readRules(path, config.SectionHooks, gate.ParseHooks)
+}
+
+func readRules[Rules any](path, section string, parse func(*document.Node) (Rules, error)) (rules Rules, err error) {
 	file, err := config.Load(path)
-	if err != nil {
-		return gate.Config{}, badConfig(err)
+	if err == nil {
+		rules, err = parse(file.Section(section))
 	}
-	gates, err := gate.ParseConfig(file.Section(config.SectionGates))
-	return gates, badConfig(err)
+	return rules, badConfig(err)
 }
 
 // newGatewayWatch takes over changed upstreams, gates and pins.

@@ -27,7 +27,7 @@ func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
 they are when a definition is loaded. With --config, evidence from undeclared sources is
-reported too, and gates that do not fit their definition. The model is the one that a server would have with the same variables, flags
+reported too, and gates and hooks that do not fit their definition. The model is the one that a server would have with the same variables, flags
 and --config; nothing is sent to it. Files of tests (*.test.yaml) are skipped. A schema that an operator loads runs in gavel's own process, or in
 the sandbox at ten to a hundred times the cost; --schemas says which, and --json always.
 
@@ -72,8 +72,12 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer declared.Close()
 	var gates gate.Config
+	var hooks gate.Hooks
 	if c.Config != "" {
 		if gates, err = readToolGates(c.Config); err != nil {
+			return err
+		}
+		if hooks, err = readHooks(c.Config); err != nil {
 			return err
 		}
 	}
@@ -94,7 +98,8 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		result.addGates(gates)
+		result.addMisfits("gate", gates.CheckDefinition)
+		result.addMisfits("hooks", hooks.CheckDefinition)
 		for _, issue := range result.Issues {
 			switch issue.Severity {
 			case workflow.SeverityError:
@@ -165,14 +170,14 @@ func lintOne(ctx context.Context, o workflow.LintOptions, file string) (lintFile
 	return out, nil
 }
 
-// addGates adds what of the gates does not fit the definition.
-func (f *lintFile) addGates(gates gate.Config) {
+// addMisfits adds what of the configuration does not fit the definition.
+func (f *lintFile) addMisfits(rule string, check func(*workflow.Definition) error) {
 	if f.definition == nil {
 		return
 	}
-	wrong, _ := errors.AsType[document.Errors](gates.CheckDefinition(f.definition))
+	wrong, _ := errors.AsType[document.Errors](check(f.definition))
 	for _, issue := range wrong {
-		f.Issues = append(f.Issues, workflow.Issue{Rule: "gate", Severity: workflow.SeverityError, Message: issue.Error()})
+		f.Issues = append(f.Issues, workflow.Issue{Rule: rule, Severity: workflow.SeverityError, Message: issue.Error()})
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 	SectionEvidence  = "evidence"  // where evidence is fetched from
 	SectionExpose    = "expose"    // workflows that are MCP tools of their own
 	SectionGates     = "gates"     // which tools of other servers may be called in which states
+	SectionHooks     = "hooks"     // what coding agents' hooks are answered with
 	SectionMCP       = "mcp"       // gavel mcp
 	SectionModel     = "model"     // the model that judges
 	SectionNotify    = "notify"    // who is told of reviews
@@ -51,7 +52,7 @@ const (
 func sectionNames() []string {
 	return []string{
 		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionExpose, SectionNotify, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionNotify, SectionAnchors, KeySchema,
 	}
 }
 

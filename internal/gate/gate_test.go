@@ -142,6 +142,46 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	read := func(text string) (gate.Hooks, error) {
+		root, err := document.Parse("gavel.yaml", []byte(text), document.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := gate.ParseHooks(root.Get("hooks"))
+		if err == nil {
+			err = h.Check(map[string]*workflow.Definition{"release": define(t, strings.Replace(release, "states:", "states:\n  lost: {final: true}", 1))}, true)
+		}
+		return h, err
+	}
+	for _, c := range []struct{ hooks, want string }{
+		{"instance: file", `gavel.yaml:1:19: /hooks/instance: "instance" must be one of "folder", "session"`},
+		{"unknownTools: allow", `/hooks/unknownTools: "unknownTools" must be one of "ask", "deny", "neutral"`},
+		{"unknowntools: deny", `/hooks/unknowntools: unknown key "unknowntools"; did you mean "unknownTools"?`},
+		{"finish: {}", `/hooks/finish: missing key "workflow"`},
+		{"finish: {workflow: release}", `/hooks/finish: missing key "states"`},
+		{"finish: {workflow: release, states: []}", `/hooks/finish/states: name at least one state in which the agent may stop`},
+		{"finish: {workflow: relase, states: deployed}", `/hooks/finish/workflow: no operator has defined the workflow "relase"; did you mean "release"?`},
+		{"finish: {workflow: release, states: [idle, deployd]}", `/hooks/finish/states/1: the workflow release has no state "deployd"; did you mean "deployed"?`},
+		{"finish: {workflow: release, states: lost}", `/hooks/finish/states: nothing leads to the state "lost" of the workflow release, so nobody could stop there`},
+		{"finish: {workflow: release, states: deployed, attempts: 0}", `/hooks/finish/attempts: attempts is a number from 1 to 100: how often an agent is kept from stopping; without it, 3`},
+		{"finish: {workflow: release, states: deployed, start: 'yes'}", `/hooks/finish/start: `},
+		{"finish: 1", `/hooks/finish: `},
+	} {
+		if _, err := read("hooks: {" + c.hooks + "}"); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") && c.hooks != "finish: {}" {
+			t.Errorf("%s:\ngot  %v\nwant %s", c.hooks, err, c.want)
+		}
+	}
+	h, err := read("hooks: {instance: session, unknownTools: deny, finish: {workflow: release, states: [deployed], start: true}}")
+	if err != nil || h.Instance != gate.InstanceSession || h.UnknownTools != gate.UnknownDeny || h.Finish.Attempts != 3 || !h.Finish.Start {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if h, err = gate.ParseHooks(nil); err != nil || h.Instance != gate.InstanceFolder || h.UnknownTools != gate.UnknownAsk || h.Check(nil, true) != nil {
+		t.Errorf("no section: %+v, %v", h, err)
+	}
+}
+
 func TestTools(t *testing.T) {
 	t.Parallel()
 	pinned := map[string]document.JSON{"ops__deploy": document.Known([]byte(`{"inputSchema":{"properties":{"WorkflowID":{}}}}`))}

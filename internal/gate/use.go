@@ -2,6 +2,9 @@ package gate
 
 import "github.com/gavel-mcp/gavel/internal/shell"
 
+// BuiltinPrefix begins the names of a coding agent's own tools.
+const BuiltinPrefix = "builtin:"
+
 // The tools of a coding agent's own that gates can be on.
 const (
 	BuiltinShell = "builtin:shell"

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
@@ -142,5 +143,50 @@ func TestFindFolder(t *testing.T) {
 	u := hook.NewUse(hook.Event{Folder: filepath.Join(p, "vendor/lib")}, shell.Script{})
 	if want := []string{filepath.Join(real, "vendor/lib"), real}; !slices.Equal(u.Folders, want) {
 		t.Errorf("folders %q", u.Folders)
+	}
+}
+
+// The table of the page is what gates match.
+func TestMatchesOfThePage(t *testing.T) {
+	p := newProject(t)
+	page, err := os.ReadFile("../../docs/hooks-gates.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "<!-- matches:begin -->")
+	table, _, _ = strings.Cut(table, "<!-- matches:end -->")
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	if len(rows) < 10 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	builtin := map[string]string{"edit": gate.BuiltinEdit, "read": gate.BuiltinRead, "fetch": gate.BuiltinFetch}
+	code := func(cell string) (list []string) {
+		for i, text := range strings.Split(strings.ReplaceAll(cell, "\x00", "|"), "`") {
+			if i%2 == 1 {
+				list = append(list, text)
+			}
+		}
+		return list
+	}
+	for _, row := range rows[2:] {
+		cells := strings.Split(strings.ReplaceAll(row, `\|`, "\x00"), "|")
+		gates := parseGates(t, "[{tool: '"+code(cells[1])[0]+"', workflow: w, states: s, when: ["+code(cells[2])[0]+"]}]")
+		check := func(line string, want bool) {
+			e := hook.Event{Builtin: gate.BuiltinShell, Folder: p, Command: line}
+			word, rest, _ := strings.Cut(line, " ")
+			if b := builtin[word]; b != "" {
+				e = hook.Event{Builtin: b, Folder: p, Paths: []string{rest}, URL: rest}
+			}
+			u := hook.NewUse(e, shell.Read(e.Command, shell.Options{Folder: p, Home: filepath.Join(filepath.Dir(p), "home")}))
+			if got := len(gates.Match(u)) > 0; got != want {
+				t.Errorf("%s, %s: %v", cells[2], line, got)
+			}
+		}
+		for _, line := range code(cells[3]) {
+			check(line, true)
+		}
+		for _, line := range code(cells[4]) {
+			check(line, false)
+		}
 	}
 }

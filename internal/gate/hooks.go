@@ -1,0 +1,149 @@
+package gate
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// InstanceBy says what the instances are about that gates on builtin tools and the finish ask.
+type InstanceBy string
+
+// What they are about.
+const (
+	InstanceFolder  InstanceBy = "folder"  // the project's
+	InstanceSession InstanceBy = "session" // the client's
+)
+
+// UnknownTools says what becomes of a tool that no adapter knows, while a gate is on a builtin tool.
+type UnknownTools string
+
+// The ways with tools that are not known.
+const (
+	UnknownAsk     UnknownTools = "ask" // the person at the client, or denied where it cannot ask
+	UnknownDeny    UnknownTools = "deny"
+	UnknownNeutral UnknownTools = "neutral"
+)
+
+const (
+	usualAttempts = 3
+	maxAttempts   = 100
+)
+
+// Hooks is the section hooks. ParseHooks fills in what a file leaves out.
+type Hooks struct {
+	Instance     InstanceBy
+	UnknownTools UnknownTools
+	Finish       *Finish // nil: an agent may stop when it likes
+
+	node *document.Node // where it was read from, nil without a section
+}
+
+// Finish says where an agent may stop.
+type Finish struct {
+	Workflow string
+	States   []string
+	// Attempts is how often it is kept from stopping elsewhere while the workflow does not move.
+	Attempts int
+	// Start begins the workflow with the session.
+	Start bool
+}
+
+// ParseHooks reads the section "hooks" of a configuration file; nil is one with the defaults. The
+// error is document.Errors. Check compares with definitions.
+func ParseHooks(section *document.Node) (Hooks, error) {
+	h := Hooks{Instance: InstanceFolder, UnknownTools: UnknownAsk, node: section}
+	if section == nil {
+		return h, nil
+	}
+	o := document.NewObject(section)
+	h.Instance = cmp.Or(InstanceBy(o.Enum("instance", string(InstanceFolder), string(InstanceSession))), h.Instance)
+	h.UnknownTools = cmp.Or(UnknownTools(o.Enum("unknownTools", string(UnknownAsk), string(UnknownDeny), string(UnknownNeutral))), h.UnknownTools)
+	if o.Has("finish") {
+		h.Finish = readFinish(o.Object("finish"))
+	}
+	o.Unknown()
+	return h, o.Err()
+}
+
+func readFinish(o *document.ObjectReader) *Finish {
+	f := &Finish{Workflow: o.String("workflow"), States: o.OneOrMore("states"), Attempts: usualAttempts, Start: o.Bool("start")}
+	if n := o.IntPtr("attempts"); n != nil {
+		if f.Attempts = *n; f.Attempts < 1 || f.Attempts > maxAttempts {
+			o.Fail(o.Value("attempts"), "attempts is a number from 1 to %d: how often an agent is kept from stopping; without it, %d", maxAttempts, usualAttempts)
+		}
+	}
+	switch {
+	case !o.Has("workflow") || !o.Has("states"): // Require says so
+	case !workflow.IsName(f.Workflow):
+		o.Fail(o.Value("workflow"), "workflow is the name of a definition")
+	case len(f.States) == 0:
+		o.Fail(o.Value("states"), "name at least one state in which the agent may stop")
+	}
+	o.Require("workflow", "states")
+	o.Unknown()
+	return f
+}
+
+// Check compares the section with the definitions, the newest ones of operators. Unless all of those
+// are given, a workflow that is not among them is let pass. The error is document.Errors.
+func (h Hooks) Check(definitions map[string]*workflow.Definition, all bool) error {
+	if h.Finish == nil {
+		return nil
+	}
+	var faults document.Errors
+	fail := func(pointer, format string, args ...any) {
+		faults = append(faults, issueAt(h.node, "/finish/"+pointer, format, args...))
+	}
+	d := definitions[h.Finish.Workflow]
+	if d == nil {
+		if all {
+			fail("workflow", "no operator has defined the workflow %q%s", h.Finish.Workflow, suggestName(h.Finish.Workflow, sortedKeys(definitions)))
+		}
+	} else {
+		reached := listReachable(d)
+		for i, name := range h.Finish.States {
+			at := "states"
+			if h.node.At("finish", "states").Kind == document.Array {
+				at += "/" + strconv.Itoa(i)
+			}
+			switch {
+			case d.States[name] == nil:
+				fail(at, "the workflow %s has no state %q%s", d.Name, name, suggestName(name, d.StateNames))
+			case !slices.Contains(reached, name):
+				fail(at, "nothing leads to the state %q of the workflow %s, so nobody could stop there", name, d.Name)
+			}
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return faults
+}
+
+// CheckDefinition is Check for one workflow.
+func (h Hooks) CheckDefinition(d *workflow.Definition) error {
+	return h.Check(map[string]*workflow.Definition{d.Name: d}, false)
+}
+
+// listReachable are the states of a workflow to which its transitions lead from the first one.
+func listReachable(d *workflow.Definition) []string {
+	reached := []string{d.InitialState}
+	for i := 0; i < len(reached); i++ {
+		s := d.States[reached[i]]
+		if s == nil {
+			continue // lint of the definition says so
+		}
+		for _, action := range s.Actions {
+			for _, target := range s.Transitions[action].Targets() {
+				if !slices.Contains(reached, target) {
+					reached = append(reached, target)
+				}
+			}
+		}
+	}
+	return reached
+}
