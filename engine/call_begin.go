@@ -248,6 +248,22 @@ func (e *Engine) describeCall(ctx context.Context, p Principal, inst record.Inst
 	return out, err
 }
 
+// FindCall returns the id of the call that a principal began with an idempotency key, for one that kept
+// nothing else of it. The error has CodeUnknownCall where it began none, and where that was refused.
+func (e *Engine) FindCall(ctx context.Context, p Principal, id, key string) (callID string, err error) {
+	if err := Authorize(p, RightAdvance); err != nil {
+		return "", err
+	}
+	ev, err := e.cfg.Store.ByKey(ctx, scopeKey(p, rightCall, id, key))
+	switch {
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return "", StoreError("look the idempotency key up", err)
+	case err != nil || ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused:
+		return "", newError(CodeUnknownCall, "/idempotencyKey", "No call of yours on this instance was begun with the key %.80q.", key)
+	}
+	return ev.Call.ID, nil
+}
+
 // findCallEvents are the events that began a call and settled it last, zero where there is none.
 func (e *Engine) findCallEvents(ctx context.Context, instance, id string) (called, settled record.Event, err error) {
 	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: []record.Kind{record.Called, record.Settled}}) {

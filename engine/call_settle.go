@@ -25,29 +25,10 @@ func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest)
 	if err := Authorize(p, RightAdvance); err != nil {
 		return SettleResult{}, err
 	}
-	if req.ID == "" || req.CallID == "" && req.Key == "" || !req.Outcome.IsKnown() {
+	if req.ID == "" || req.CallID == "" || !req.Outcome.IsKnown() {
 		return SettleResult{}, InternalError("settle a call", fmt.Errorf("it names no instance, no call or no outcome: %q", req.Outcome))
 	}
-	if req.CallID == "" {
-		var err error
-		if req.CallID, err = e.findKeyedCall(ctx, p, req); err != nil {
-			return SettleResult{}, err
-		}
-	}
 	return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (SettleResult, error) { return e.settleCall(ctx, p, req) })
-}
-
-// findKeyedCall is the id of the call that was begun with a key, of which any is unknown that was not.
-func (e *Engine) findKeyedCall(ctx context.Context, p Principal, req SettleRequest) (string, error) {
-	ev, err := e.cfg.Store.ByKey(ctx, scopeKey(p, rightCall, req.ID, req.Key))
-	switch {
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return "", StoreError("look the idempotency key up", err)
-	case err != nil || ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused:
-		return "", newError(CodeUnknownCall, "/idempotencyKey", "No call of yours on this instance was begun with the key %.80q.", req.Key).
-			hint("Settle only calls that were begun, as the principal that began them.")
-	}
-	return ev.Call.ID, nil
 }
 
 // settlement is how a call ends, with all that goes with it.

@@ -85,10 +85,8 @@ const (
 
 // SettleRequest says how a call ended.
 type SettleRequest struct {
-	ID     string // the instance
-	CallID string
-	// Key is the idempotency key with which the call was begun, for a caller that kept no CallID.
-	Key     string
+	ID      string // the instance
+	CallID  string
 	Outcome CallOutcome
 	// Result is the tool's answer as it came; a keyed digest of it is recorded.
 	Result []byte

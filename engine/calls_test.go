@@ -135,13 +135,16 @@ func TestACallIsOneUnitWithItsMoves(t *testing.T) {
 	_, err = b.SettleCall(ctx, agent, engine.SettleRequest{ID: id, CallID: "call-mine", Outcome: engine.CallOK})
 	wantCode(t, err, engine.CodeUnknownCall)
 
-	for p, key := range map[engine.Principal]string{agent: "another", operator: "k"} { // a key is its principal's
-		_, err = b.SettleCall(ctx, p, engine.SettleRequest{ID: id, Key: key, Outcome: engine.CallOK})
+	for p, key := range map[engine.Principal]string{agent: "another", other: "k", operator: "k"} { // a key is its principal's
+		_, err = b.FindCall(ctx, p, id, key)
 		wantCode(t, err, engine.CodeUnknownCall)
 	}
-	done, err := b.SettleCall(ctx, agent, engine.SettleRequest{ID: id, Key: "k", Outcome: engine.CallOK, Data: json.RawMessage(`{"url":"https://x"}`)})
-	if err != nil || done.CallID != r.CallID || !done.Moved || done.State != "deployed" || !done.Complete {
-		t.Errorf("settled: %+v, %v", done, err)
+	if call, err := b.FindCall(ctx, agent, id, "k"); err != nil || call != r.CallID {
+		t.Errorf("the call of the key: %s, %v", call, err)
+	}
+	done := b.settle(id, r.CallID, engine.CallOK, `{"url":"https://x"}`)
+	if !done.Moved || done.State != "deployed" || !done.Complete {
+		t.Errorf("settled: %+v", done)
 	}
 	if again := b.settle(id, r.CallID, engine.CallError, `{}`); !again.Replayed || again.Outcome != engine.CallOK || again.State != "deployed" {
 		t.Errorf("settled again: %+v", again)
