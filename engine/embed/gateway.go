@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/gateway"
+	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -26,6 +27,7 @@ type Gateway struct {
 	mu    sync.Mutex
 	door  *upstream.Manager
 	gates gate.Config
+	hooks gate.Hooks
 	// following ends the announcing of moves, and waits for it; nil while nothing is announced.
 	following func()
 }
@@ -75,13 +77,13 @@ func newGateway(cfg GatewayConfig) *Gateway {
 // Load reads the file and the pins again. With an error nothing changes; without one the calls that
 // the servers of before have in flight end.
 func (g *Gateway) Load(ctx context.Context, file string) error {
-	door, gates, err := g.open(ctx, file)
+	door, rules, err := g.open(ctx, file)
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
 	before := g.door
-	g.door, g.gates = door, gates
+	g.door, g.gates, g.hooks = door, rules.Gates, rules.Hooks
 	g.mu.Unlock()
 	g.Serve(door)
 	g.follow()
@@ -91,39 +93,43 @@ func (g *Gateway) Load(ctx context.Context, file string) error {
 }
 
 // open reads a file, and logs what it warns of.
-func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager, gates gate.Config, err error) {
+func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager, rules hook.Rules, err error) {
 	f, err := config.Load(file)
 	if err != nil {
-		return nil, gates, err
+		return nil, rules, err
 	}
 	declared, pins, err := readUpstreams(f)
 	if err != nil {
-		return nil, gates, err
+		return nil, rules, err
 	}
 	sources, err := evidence.ParseConfig(f.Section(config.SectionEvidence))
 	if err != nil {
-		return nil, gates, err
+		return nil, rules, err
 	}
 	opts := g.opts
 	opts.Pins = pins
 	if opts.Gates, err = gate.ParseConfig(f.Section(config.SectionGates)); err != nil {
-		return nil, gates, err
+		return nil, rules, err
+	}
+	rules.Gates = opts.Gates
+	if rules.Hooks, err = gate.ParseHooks(f.Section(config.SectionHooks)); err != nil {
+		return nil, rules, err
 	}
 	if err := sources.CheckUpstreams(declared, pins, hasGate(opts.Gates)); err != nil {
-		return nil, gates, err
+		return nil, rules, err
 	}
 	if e := g.engine.Load(); e != nil {
 		if err := checkGates(ctx, e, opts.Gates); err != nil {
-			return nil, gates, err
+			return nil, rules, err
 		}
 	}
 	if door, err = upstream.Open(declared, opts); err != nil {
-		return nil, gates, err
+		return nil, rules, err
 	}
 	for _, warning := range door.Warnings() {
 		g.opts.Logger.Warn("upstreams", "config", file, "issue", warning)
 	}
-	return door, opts.Gates, nil
+	return door, rules, nil
 }
 
 // connect has gated calls judged by an engine.
@@ -163,6 +169,16 @@ func (g *Gateway) Gates() gate.Config {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.gates
+}
+
+// HookRules are those in force for the hooks of coding agents. A nil Gateway has none.
+func (g *Gateway) HookRules() hook.Rules {
+	if g == nil {
+		return hook.Rules{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return hook.Rules{Gates: g.gates, Hooks: g.hooks}
 }
 
 // CheckGates compares the gates with the definitions that operators made, once those are loaded. The

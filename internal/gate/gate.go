@@ -84,6 +84,12 @@ func (c Config) PerformedBy(workflow, action string) string {
 	return ""
 }
 
+// IsPlain reports whether nothing is recorded of a use that the gate lets happen: only the state
+// decides.
+func (g Gate) IsPlain() bool {
+	return g.Action == "" && g.Success == "" && g.Error == "" && g.MaxCalls == 0 && len(g.Bind) == 0
+}
+
 // Upstream is the server of the gate's tool, "" of a builtin one: no server's name has an underscore.
 func (g Gate) Upstream() string {
 	if g.Builtin != "" {
