@@ -76,11 +76,11 @@ const (
 
 // Answer is what gavel says.
 type Answer struct {
-	Verdict Verdict
+	Verdict Verdict `json:"verdict"`
 	// Reason is for the agent: what is wrong, and what to do next.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Context is told to the agent without a verdict, where the client can.
-	Context string
+	Context string `json:"context,omitempty"`
 }
 
 // Adapter translates between a client and Event.

@@ -1,0 +1,327 @@
+package hook
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/gate"
+)
+
+// Calls records the uses of tools that have gates.
+type Calls interface {
+	FindCall(ctx context.Context, p engine.Principal, id, key string) (callID string, err error)
+	BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error)
+	SettleCall(ctx context.Context, p engine.Principal, req engine.SettleRequest) (engine.SettleResult, error)
+	SettleOverdue(ctx context.Context) (int, error)
+}
+
+// Instances tells where workflows stand, and whether an agent may end there.
+type Instances interface {
+	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
+	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
+	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error)
+}
+
+// Engine is what a door asks: an *engine.Engine.
+type Engine interface {
+	gate.Subjects
+	Calls
+	Instances
+}
+
+// Rules are what an operator configured for hooks.
+type Rules struct {
+	Gates gate.Config
+	Hooks gate.Hooks
+}
+
+// isIdle reports whether there is nothing for hooks to decide.
+func (r Rules) isIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
+
+// DoorConfig is what a Door is made of.
+type DoorConfig struct {
+	// Rules are asked for with each event, so that a server can take over others.
+	Rules func() Rules
+	// Engine opens what decides. It is asked for where something has to be decided, and not before.
+	Engine func(context.Context) (Engine, error)
+	// Answered is told of each answer; nil tells nobody.
+	Answered func(client string, v Verdict)
+	Logger   *slog.Logger
+}
+
+// Door answers the events of all clients.
+type Door struct {
+	DoorConfig
+	late sync.WaitGroup // decisions that nobody waits for any longer
+}
+
+// NewDoor returns a Door. It opens nothing.
+func NewDoor(cfg DoorConfig) *Door { return &Door{DoorConfig: cfg} }
+
+// ruleReader reads definitions for the door itself: what of them a caller may see does not matter to
+// whether a gate fits.
+var ruleReader = engine.Principal{ID: "local:hook", Role: engine.RoleOperator}
+
+const (
+	// callTimeout is how long a recorded use may take: longer than clients let a command run.
+	callTimeout = 15 * time.Minute
+	// undoTimeout bounds taking back what was begun for nobody.
+	undoTimeout = 5 * time.Second
+)
+
+// Answer decides about an event of p's agent within ctx. It has no error: what could not be decided
+// is denied, with what to do about it.
+func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
+	began := time.Now()
+	a := d.decideInTime(ctx, p, e)
+	if d.Answered != nil {
+		d.Answered(e.Client, a.Verdict)
+	}
+	d.Logger.InfoContext(ctx, "hook", "client", e.Client, "phase", string(e.Phase), "tool", e.Tool, "verdict", string(a.Verdict), "took", time.Since(began).Round(time.Microsecond))
+	return a
+}
+
+// Wait waits for what is still being taken back, or until ctx ends.
+func (d *Door) Wait(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		d.late.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// decision is one event being decided about.
+type decision struct {
+	Event
+	door      *Door
+	rules     Rules
+	principal engine.Principal
+	engine    Engine
+	// undo takes back what was recorded for an answer that comes too late; nil for nothing.
+	undo func(context.Context)
+}
+
+// decideInTime answers when ctx ends, whatever the decision waits for.
+func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) Answer {
+	c := &decision{Event: e, door: d, principal: p}
+	done := make(chan Answer, 1)
+	var settled atomic.Bool // by the answer, or by the end of the time
+	d.late.Go(func() {
+		a := c.decide(ctx)
+		if settled.CompareAndSwap(false, true) {
+			done <- a
+		} else if c.undo != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			c.undo(ctx)
+		}
+	})
+	select {
+	case a := <-done:
+		return a
+	case <-ctx.Done():
+		if settled.CompareAndSwap(false, true) {
+			return c.fail(context.Cause(ctx))
+		}
+		return <-done
+	}
+}
+
+// decide never panics.
+func (c *decision) decide(ctx context.Context) (a Answer) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.door.Logger.ErrorContext(ctx, "a hook crashed; this is a bug of gavel", "client", c.Client, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			a = c.fail(errCrashed)
+		}
+	}()
+	c.rules = c.door.Rules()
+	if c.rules.isIdle() {
+		return Answer{Verdict: Neutral}
+	}
+	var err error
+	switch c.Phase {
+	case PhaseStart:
+		a, err = c.begin(ctx)
+	case PhaseBefore:
+		a, err = c.before(ctx)
+	case PhaseAfter:
+		a, err = c.after(ctx)
+	case PhaseStop:
+		a, err = c.stop(ctx)
+	default:
+		return Answer{Verdict: Neutral}
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	a.Verdict = cmp.Or(a.Verdict, Neutral)
+	return a
+}
+
+var errCrashed = errors.New("gavel crashed while it decided")
+
+// fail is the answer where nothing could be decided.
+func (c *decision) fail(err error) Answer {
+	if engine.CodeOf(err) == engine.CodeBusy { // evidence that is being fetched
+		return Refuse(c.Event, describeError(err))
+	}
+	c.door.Logger.Error("a hook could not be answered", "client", c.Client, "phase", string(c.Phase), "tool", c.Tool, "error", err, "cause", errors.Unwrap(err))
+	return Refuse(c.Event, DescribeFailure(c.Client, err))
+}
+
+// DescribeFailure tells an agent that gavel could not decide about what it asked.
+func DescribeFailure(client string, err error) string {
+	return fmt.Sprintf("gavel could not decide about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s says more.", describeError(err), client)
+}
+
+// Refuse says no to an event, or where nothing can be refused any longer, says why to the agent. A stop
+// without a decision is refused once: an agent that went on because of it has told its person, and can
+// do no more.
+func Refuse(e Event, reason string) Answer {
+	switch {
+	case e.Phase == PhaseStop && !e.Continued && !e.Subagent:
+		return Answer{Verdict: GoOn, Reason: reason}
+	case e.Phase == PhaseBefore:
+		return Answer{Verdict: Deny, Reason: reason}
+	default:
+		return Answer{Verdict: Neutral, Context: reason}
+	}
+}
+
+func describeError(err error) string {
+	switch known, ok := errors.AsType[*engine.Error](err); {
+	case ok:
+		return strings.TrimSpace(known.Message + " " + known.Hint)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "The time that the client gives to hooks was over."
+	case errors.Is(err, context.Canceled):
+		return "gavel was told to end."
+	default:
+		return endSentence(err.Error())
+	}
+}
+
+func endSentence(text string) string {
+	if text == "" || strings.HasSuffix(text, ".") {
+		return text
+	}
+	return text + "."
+}
+
+// open opens what decides, once.
+func (c *decision) open(ctx context.Context) (err error) {
+	if c.engine == nil {
+		c.engine, err = c.door.Engine(ctx)
+	}
+	return err
+}
+
+// key is what a use is known by when it is asked about again, "" where the client has no id for it.
+func (c *decision) key() string {
+	if c.CallID == "" {
+		return ""
+	}
+	h := sha256.New()
+	for _, part := range []string{c.Client, c.Session, c.CallID} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return "hook:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// place is where a workflow of this event stands.
+type place struct {
+	engine.Position
+	definition *workflow.Definition
+	// refusal says why the gate cannot be asked there, nil where it can.
+	refusal *gate.Refusal
+}
+
+// subjects are what instances of this event are about: the folders of projects from the outside in,
+// or the session. The last one is what a new instance is about.
+func (c *decision) subjects() []string {
+	if c.rules.Hooks.Instance == gate.InstanceSession {
+		return []string{"session:" + c.Client + ":" + c.Session}
+	}
+	var out []string
+	for _, folder := range slices.Backward(listFolders(c.Folder)) {
+		out = append(out, "folder:"+folder)
+	}
+	return out
+}
+
+// find finds the instance of a workflow that this event is about, or begins it. An instance of a
+// project around the one that the agent works in counts: a repository that is made inside leads out
+// of no workflow. tool is what needs it.
+func (c *decision) find(ctx context.Context, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
+	subjects := c.subjects()
+	own := len(subjects) - 1
+	for _, subject := range subjects[:own] {
+		if at, err := c.engine.FindSubject(ctx, c.principal, name, subject); engine.CodeOf(err) != engine.CodeUnknownInstance {
+			return at, nil, err
+		}
+	}
+	return gate.FindInstance(ctx, c.engine, c.principal, name, subjects[own], tool, start)
+}
+
+// findFor finds the instance that a gate asks about.
+func (c *decision) findFor(ctx context.Context, g gate.Gate) (at place, err error) {
+	if at.Position, at.refusal, err = c.find(ctx, g.Workflow, g.Tool, g.Start); err != nil || at.refusal != nil {
+		return at, err
+	}
+	stored, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version)
+	if err != nil {
+		return at, err
+	}
+	at.definition, at.refusal = d, g.RefuseForeign(at.Position, stored.Operator, d)
+	return at, nil
+}
+
+// mayUse reports whether a tool can be meant as a next step: of the tools with gates, an agent has
+// its own and those that its client lists.
+func mayUse(string) bool { return true }
+
+// explain is a refusal in words: what is wrong, what to do first, and what is possible.
+func (c *decision) explain(r gate.Refusal, at engine.Position) string {
+	text := strings.TrimSpace(r.Message + " " + r.Hint)
+	if at.ID == "" {
+		return text
+	}
+	if !strings.Contains(text, at.ID) {
+		text += fmt.Sprintf(" The workflow %s (%s) is in %q.", at.Workflow, at.ID, at.State)
+	}
+	return text + c.describePossible(at.ID, r.Actions, r.Tools)
+}
+
+// describePossible says what an agent can do now, and how; "" where that is nothing.
+func (c *decision) describePossible(id string, actions, tools []string) (text string) {
+	if len(actions) > 0 {
+		text += fmt.Sprintf(" Possible with workflow.advance (id %s): %s.", id, strings.Join(actions, ", "))
+	}
+	if len(tools) > 0 {
+		var can []string
+		for _, tool := range tools {
+			can = append(can, c.rules.Gates.Describe(tool))
+		}
+		text += fmt.Sprintf(" You can now: %s.", strings.Join(can, "; "))
+	}
+	return text
+}

@@ -1,0 +1,463 @@
+package hook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
+
+var (
+	agent    = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+	operator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
+	reviewer = engine.Principal{ID: "ann", Role: engine.RoleReviewer}
+)
+
+// releaseFlow tests, pushes, and deletes where a person allows it.
+const releaseFlow = `
+name: release
+initialState: open
+states:
+  open: {transitions: {test: testing, remove: {target: removing, requireAssurance: human}}}
+  testing: {transitions: {pass: tested, fail: open}}
+  removing: {transitions: {removed: open}}
+  tested: {transitions: {push: pushing, edit: open}}
+  pushing: {transitions: {pushed: done, failed: {target: tested, requiredFields: [code]}}}
+  done: {final: true, outcome: success}
+`
+
+const releaseRules = `
+hooks: {finish: {workflow: release, states: [done], attempts: 2, start: true}}
+gates:
+  - {tool: "builtin:shell", name: test, when: [{program: make, args: [test]}], workflow: release, states: open, action: test, success: pass, error: fail, start: true}
+  - {tool: "builtin:shell", name: push, when: [{program: git, args: [push]}], workflow: release, states: tested, action: push, success: pushed, error: failed}
+  - {tool: "builtin:shell", name: rm, when: [{program: rm}], workflow: release, states: open, action: remove, success: removed, error: removed, start: true}
+  - {tool: "builtin:edit", when: [{path: "src/**"}], workflow: release, states: open, start: true}
+`
+
+func readRules(t testing.TB, text string) (r hook.Rules) {
+	t.Helper()
+	root, err := document.Parse("gavel.yaml", []byte(text), document.Limits{})
+	if err == nil {
+		r.Gates, err = gate.ParseConfig(root.Get("gates"))
+	}
+	if err == nil {
+		r.Hooks, err = gate.ParseHooks(root.Get("hooks"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// doorBench is a door to a real engine, and an agent's project.
+type doorBench struct {
+	t      testing.TB
+	engine *engine.Engine
+	folder string
+	rules  hook.Rules
+	opened atomic.Int64
+	ahead  atomic.Int64 // of the engine's clock before the right time
+	counts sync.Map
+	// asked is what the door asks; the engine, unless a test sets it.
+	asked hook.Engine
+	fault error // of opening it
+	log   strings.Builder
+	door  *hook.Door
+}
+
+func newDoorBench(t testing.TB, rules string) *doorBench {
+	t.Helper()
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &doorBench{t: t, folder: folder, rules: readRules(t, rules)}
+	b.engine = enginetest.New(t, judge.Config{}, func(c *engine.Config) {
+		c.ReviewPath, c.Gated = true, b.rules.Gates.PerformedBy
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
+	})
+	if _, err := b.engine.Define(t.Context(), operator, engine.DefineRequest{Source: "release.yaml", Document: []byte(releaseFlow)}); err != nil {
+		t.Fatal(err)
+	}
+	b.asked = b.engine
+	b.door = hook.NewDoor(hook.DoorConfig{
+		Rules: func() hook.Rules { return b.rules }, Logger: slog.New(slog.NewTextHandler(&b.log, nil)),
+		Engine: func(context.Context) (hook.Engine, error) {
+			b.opened.Add(1)
+			return b.asked, b.fault
+		},
+		Answered: func(client string, v hook.Verdict) {
+			n, _ := b.counts.LoadOrStore(client+" "+string(v), new(atomic.Int64))
+			n.(*atomic.Int64).Add(1)
+		},
+	})
+	return b
+}
+
+func (b *doorBench) event(phase hook.Phase) hook.Event {
+	return hook.Event{Client: "claude-code", Phase: phase, Session: "s1", Folder: b.folder}
+}
+
+func (b *doorBench) shell(phase hook.Phase, call, command string) hook.Event {
+	e := b.event(phase)
+	e.Tool, e.Builtin, e.CallID, e.Command = "Bash", gate.BuiltinShell, call, command
+	e.Input = document.Known(document.AppendQuote(nil, call)) // another each time, as descriptions are
+	return e
+}
+
+func (b *doorBench) ended(call, command string, how hook.Ended) hook.Event {
+	e := b.shell(hook.PhaseAfter, call, command)
+	e.Ended = how
+	return e
+}
+
+func (b *doorBench) edit(path string) hook.Event {
+	e := b.event(hook.PhaseBefore)
+	e.Tool, e.Builtin, e.Paths = "Edit", gate.BuiltinEdit, []string{path}
+	return e
+}
+
+// answer asks the door, and compares the verdict and parts of what is said.
+func (b *doorBench) answer(e hook.Event, want hook.Verdict, parts ...string) hook.Answer {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return b.compare(b.door.Answer(ctx, agent, e), want, parts...)
+}
+
+func (b *doorBench) compare(a hook.Answer, want hook.Verdict, parts ...string) hook.Answer {
+	b.t.Helper()
+	if a.Verdict != want {
+		b.t.Errorf("%s, want %s: %s %s", a.Verdict, want, a.Reason, a.Context)
+	}
+	for _, part := range parts {
+		if !strings.Contains(a.Reason+a.Context, part) {
+			b.t.Errorf("%q is not in: %s %s", part, a.Reason, a.Context)
+		}
+	}
+	return a
+}
+
+func (b *doorBench) at() engine.StatusResult {
+	b.t.Helper()
+	at, err := b.engine.FindSubject(b.t.Context(), operator, "release", "folder:"+b.folder)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s, err := b.engine.Status(b.t.Context(), operator, at.ID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+const (
+	before = hook.PhaseBefore
+	after  = hook.PhaseAfter
+)
+
+func TestSession(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.answer(b.event(hook.PhaseStart), hook.Neutral, `is in "open"`, "run `make test`", "edit `src/**`")
+	b.answer(b.shell(before, "1", "ls -l"), hook.Neutral)
+	b.answer(b.edit("src/a.go"), hook.Neutral)
+	b.answer(b.edit("README.md"), hook.Neutral)
+	b.answer(b.shell(before, "2", "git push"), hook.Deny, "`git push` can be run in the state \"tested\"", b.at().ID, "Run `make test` first.")
+	b.answer(b.shell(before, "3", "make test && git push"), hook.Deny, "run `make test`; run `git push`", "one at a time")
+	b.answer(b.shell(before, "4", `eval "$X"`), hook.Deny, "one at a time", "It cannot be seen what the line runs")
+	b.answer(b.shell(before, "5", "make test"), hook.Neutral)
+	b.answer(b.ended("5", "make test", hook.EndedFailed), hook.Neutral, `is in "open"`)
+	b.answer(b.shell(before, "6", "make test"), hook.Neutral)
+	b.answer(b.ended("6", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`, "run `git push`")
+	b.answer(b.ended("6", "make test", hook.EndedFailed), hook.Neutral) // told twice, and otherwise
+	b.answer(b.edit("src/a.go"), hook.Deny, "`src/**` can be edited", "Perform the action edit first.", "workflow.advance (id "+b.at().ID+"): edit")
+	b.answer(b.event(hook.PhaseStop), hook.GoOn, `in "tested"`, "Run `git push` first.")
+	b.answer(b.shell(before, "7", "git push"), hook.Neutral)
+	b.answer(b.ended("7", "git push", hook.EndedFailed), hook.Neutral, "the action failed that follows was refused", "code")
+	if at := b.at(); at.State != "pushing" {
+		t.Errorf("after a move that was refused: %+v", at.Position)
+	}
+	if n, ok := b.counts.Load("claude-code deny"); !ok || n.(*atomic.Int64).Load() != 4 {
+		t.Errorf("counted %v", n)
+	}
+}
+
+// What the configuration alone decides opens nothing.
+func TestNeutralOpensNothing(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	unknown := b.event(before)
+	unknown.Tool, unknown.Unknown = "Teleport", true
+	mcp := b.event(before)
+	mcp.Tool = "mcp__gavel__workflow_advance"
+	subagent := b.event(hook.PhaseStop)
+	subagent.Subagent = true
+	for name, e := range map[string]hook.Event{
+		"a command of no gate": b.shell(before, "1", "git status"), "its end": b.shell(after, "1", "git status"),
+		"a file of no gate": b.edit("README.md"), "a plain use's end": {Client: "x", Phase: after, Folder: b.folder, Tool: "Edit", Builtin: gate.BuiltinEdit, Paths: []string{"src/a"}},
+		"another server's tool": mcp, "anything else": b.event(hook.PhaseOther), "a part of the work": subagent,
+	} {
+		t.Run(name, func(t *testing.T) { b.answer(e, hook.Neutral) })
+	}
+	b.answer(unknown, hook.Ask, `does not know the tool "Teleport"`, "hooks.unknownTools")
+	b.rules.Hooks.UnknownTools = gate.UnknownDeny
+	b.answer(unknown, hook.Deny)
+	b.rules.Hooks.UnknownTools = gate.UnknownNeutral
+	b.answer(unknown, hook.Neutral)
+	b.rules = hook.Rules{}
+	b.rules.Hooks.UnknownTools = gate.UnknownDeny
+	for _, e := range []hook.Event{unknown, b.event(hook.PhaseStart), b.event(hook.PhaseStop), b.shell(before, "1", "git push")} {
+		b.answer(e, hook.Neutral) // no gate on a builtin tool, and no finish
+	}
+	if n := b.opened.Load(); n != 0 {
+		t.Errorf("the engine was opened %d times", n)
+	}
+}
+
+// brokenEngine fails where a test says so.
+type brokenEngine struct {
+	hook.Engine
+	begin  func(context.Context, engine.CallRequest) (engine.CallResult, error)
+	status func(context.Context) error
+}
+
+func (e brokenEngine) BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error) {
+	if e.begin != nil {
+		return e.begin(ctx, req)
+	}
+	return e.Engine.BeginCall(ctx, p, req)
+}
+
+func (e brokenEngine) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
+	if e.status != nil {
+		if err := e.status(ctx); err != nil {
+			return engine.StatusResult{}, err
+		}
+	}
+	return e.Engine.Status(ctx, p, id)
+}
+
+// What should have been decided and could not is denied, whatever the reason.
+func TestFailuresDeny(t *testing.T) {
+	t.Parallel()
+	gone := &engine.Error{Code: engine.CodeUnavailable, Message: "The store cannot be written.", Hint: "Look at the disk.", Err: errors.New("disk I/O error")}
+	begin := func(err error) func(b *doorBench) {
+		return func(b *doorBench) {
+			b.asked = brokenEngine{Engine: b.engine, begin: func(context.Context, engine.CallRequest) (engine.CallResult, error) { return engine.CallResult{}, err }}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		harm func(b *doorBench)
+		want string
+	}{
+		{"the store cannot be opened", func(b *doorBench) { b.fault = errors.New("there is no store at x") }, "there is no store at x."},
+		{"the store fails", begin(gone), "The store cannot be written. Look at the disk."},
+		{"evidence is being fetched", begin(&engine.Error{Code: engine.CodeBusy, Message: "tests is running, try again in 7 s."}), "tests is running, try again in 7 s."},
+		{"a crash", func(b *doorBench) {
+			b.asked = brokenEngine{Engine: b.engine, begin: func(context.Context, engine.CallRequest) (engine.CallResult, error) { panic("oh") }}
+		}, "gavel crashed while it decided"},
+		{"no engine", func(b *doorBench) { b.asked = nil }, "gavel crashed while it decided"},
+		{"a slow store", func(b *doorBench) {
+			b.asked = brokenEngine{Engine: b.engine, status: func(ctx context.Context) error {
+				<-b.t.Context().Done() // and does not notice that nobody waits
+				return ctx.Err()
+			}}
+		}, "The time that the client gives to hooks was over."},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newDoorBench(t, releaseRules)
+			b.t = t
+			b.answer(b.event(hook.PhaseStart), hook.Neutral)
+			c.harm(b)
+			limit := time.Minute
+			if c.name == "a slow store" {
+				limit = 50 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			b.compare(b.door.Answer(ctx, agent, b.shell(before, "1", "make test")), hook.Deny, c.want)
+		})
+	}
+}
+
+// A failure at the end refuses it once: more would keep an agent for ever that can do nothing about it.
+func TestFailuresOfOtherPhases(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.fault = errors.New("the store is gone")
+	stop := b.event(hook.PhaseStop)
+	b.answer(stop, hook.GoOn, "the store is gone.", "gavel hook doctor claude-code")
+	stop.Continued = true
+	b.answer(stop, hook.Neutral)
+	b.answer(b.event(hook.PhaseStart), hook.Neutral, "the store is gone.")
+	b.answer(b.ended("1", "make test", hook.EndedOK), hook.Neutral, "the store is gone.")
+	if !strings.Contains(b.log.String(), "a hook could not be answered") {
+		t.Error("nobody is told")
+	}
+}
+
+// What is begun for an answer that comes too late is taken back.
+func TestALateAnswerIsTakenBack(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.answer(b.event(hook.PhaseStart), hook.Neutral)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	answered := make(chan struct{})
+	b.asked = brokenEngine{Engine: b.engine, begin: func(ctx context.Context, req engine.CallRequest) (engine.CallResult, error) {
+		cancel(context.DeadlineExceeded)
+		<-answered
+		return b.engine.BeginCall(context.WithoutCancel(ctx), agent, req)
+	}}
+	b.compare(b.door.Answer(ctx, agent, b.shell(before, "1", "make test")), hook.Deny, "time")
+	close(answered)
+	b.door.Wait(t.Context())
+	if s := b.at(); len(s.Calls) != 0 || s.State != "open" || s.Revision != 3 { // begun, and failed
+		t.Errorf("it stays: %+v %+v", s.Position, s.Calls)
+	}
+}
+
+// While one is open nothing else happens, and the same use asked about again is answered as before.
+func TestAnOpenCall(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.answer(b.event(hook.PhaseStart), hook.Neutral)
+	b.answer(b.shell(before, "1", "make test"), hook.Neutral)
+	b.answer(b.shell(before, "1", "make test"), hook.Neutral)
+	wait := []string{"You began to run `make test`", "counts as unknown at"}
+	b.answer(b.shell(before, "2", "make test"), hook.Deny, wait...)
+	b.answer(b.shell(before, "", "make test"), hook.Deny, wait...)
+	b.answer(b.shell(before, "3", "git push"), hook.Deny, wait...)
+	b.answer(b.edit("src/a.go"), hook.Deny, wait...)
+	other := b.shell(before, "1", "make test")
+	other.Session = "s2"
+	b.answer(other, hook.Deny, wait...)
+	b.answer(b.ended("2", "make test", hook.EndedOK), hook.Neutral) // that one never began
+	if s := b.at(); s.State != "testing" || len(s.Calls) != 1 {
+		t.Errorf("%+v %+v", s.Position, s.Calls)
+	}
+	b.answer(b.ended("1", "make test", hook.EndedNotRun), hook.Neutral, `is in "open"`)
+
+	noID := b.ended("", "make test", hook.EndedOK)
+	b.answer(noID, hook.Neutral)
+	b.answer(b.shell(before, "", "make test"), hook.Neutral)
+	b.answer(noID, hook.Neutral, `is in "tested"`)
+}
+
+// An end that nobody reports is unknown after a while, and a person says what happened.
+func TestAnEndThatIsNeverReported(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.ahead.Store(-int64(time.Hour)) // begun an hour ago
+	b.answer(b.shell(before, "1", "make test"), hook.Neutral)
+	b.ahead.Store(0)
+	b.answer(b.edit("src/a.go"), hook.Deny, `in "testing"`)
+	s := b.at()
+	if len(s.Calls) != 1 || !s.Calls[0].Unknown || s.Calls[0].ReviewID == "" {
+		t.Fatalf("%+v", s.Calls)
+	}
+	if _, err := b.engine.Resolve(t.Context(), reviewer, engine.ResolveRequest{ID: s.Calls[0].ReviewID, Decision: judge.Approve, Reason: "I saw it pass.", Channel: record.ChannelCLI}); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.at(); s.State != "tested" {
+		t.Errorf("%+v", s.Position)
+	}
+}
+
+// A use that a person has to decide is denied until they have.
+func TestAPersonDecides(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	a := b.answer(b.shell(before, "1", "rm -rf build"), hook.Deny, "a person has to decide it first", "gavel review show rev-", "Do the same again")
+	id := a.Reason[strings.Index(a.Reason, "rev-"):]
+	id = id[:strings.IndexAny(id, ". ")]
+	b.answer(b.shell(before, "2", "rm -rf build"), hook.Deny, id)
+	if _, err := b.engine.Resolve(t.Context(), reviewer, engine.ResolveRequest{ID: id, Decision: judge.Approve, Reason: "Fine.", Channel: record.ChannelCLI}); err != nil {
+		t.Fatal(err)
+	}
+	b.answer(b.shell(before, "3", "rm -rf /"), hook.Deny, "a person has to decide it first") // another one
+	b.answer(b.shell(before, "4", "rm -rf build"), hook.Neutral)
+	b.answer(b.ended("4", "rm -rf build", hook.EndedOK), hook.Neutral, `is in "open"`)
+}
+
+// Edits that a gate lets happen are not recorded, and run at the same time.
+func TestParallelEdits(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.answer(b.event(hook.PhaseStart), hook.Neutral)
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() { b.answer(b.edit(fmt.Sprintf("src/%d.go", i)), hook.Neutral) })
+	}
+	all.Wait()
+	if s := b.at(); s.Seq != 1 {
+		t.Errorf("%d events were recorded", s.Seq-1)
+	}
+}
+
+// A stop is refused until the work is done, or so often that a person is told.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.answer(b.event(hook.PhaseStop), hook.Neutral) // nothing was begun
+	b.answer(b.event(hook.PhaseStart), hook.Neutral)
+	stop := b.event(hook.PhaseStop)
+	b.answer(stop, hook.GoOn, `you may end in "done"`, "Run `make test` first.")
+	stop.Continued = true
+	b.answer(stop, hook.GoOn)
+	b.answer(stop, hook.Neutral) // the third
+	if s := b.at(); len(s.Reviews) != 1 {
+		t.Errorf("nobody is told: %+v", s.Reviews)
+	}
+	for _, command := range []string{"make test", "git push"} {
+		b.answer(b.shell(before, command, command), hook.Neutral)
+		b.answer(b.ended(command, command, hook.EndedOK), hook.Neutral)
+	}
+	b.answer(b.event(hook.PhaseStop), hook.Neutral)
+}
+
+// A repository that an agent makes inside of the project does not lead out of its workflow.
+func TestFolders(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	inner := filepath.Join(b.folder, "src", "x")
+	for _, folder := range []string{b.folder, inner} {
+		if err := os.MkdirAll(filepath.Join(folder, ".git"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.answer(b.event(hook.PhaseStart), hook.Neutral)
+	e := b.shell(before, "1", "git push")
+	e.Folder = inner
+	b.answer(e, hook.Deny, b.at().ID)
+	b.rules.Hooks.Instance = gate.InstanceSession
+	b.answer(b.shell(before, "2", "git push"), hook.Deny, `type "release", subject "session:claude-code:s1"`)
+	b.answer(b.shell(before, "3", "make test"), hook.Neutral) // begins one
+	b.answer(b.ended("3", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`)
+	other := b.shell(before, "4", "git push")
+	other.Session = "s2"
+	b.answer(other, hook.Deny, `subject "session:claude-code:s2"`)
+	if b.at().State != "open" {
+		t.Error("the folder's moved")
+	}
+}
