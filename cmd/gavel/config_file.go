@@ -127,7 +127,7 @@ func (s *fileSettings) open(path string) error {
 	if path == "" {
 		return nil
 	}
-	all, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {}) // the parser in use may have one command
+	all, err := newParser(&settingCommands{}, io.Discard, io.Discard, func(int) {}) // the parser in use may have one command
 	if err != nil {
 		return err
 	}
@@ -187,6 +187,15 @@ func variableOf(flag *kong.Flag) string {
 	return ""
 }
 
+// settingCommands are the commands whose flags are all the settings that there are: reading those of
+// the others would cost more than most commands do.
+type settingCommands struct {
+	logFlags
+
+	MCP   mcpCmd   `cmd:"" name:"mcp"`
+	Serve serveCmd `cmd:""`
+}
+
 // servers are the commands whose own flags have sections of the configuration file.
 var servers = []string{config.SectionServe, config.SectionMCP}
 
@@ -224,6 +233,9 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	}
 	if words[0] == "token" && flag.Name == "tokens" {
 		return config.SectionServe, "tokens", true
+	}
+	if words[0] == "hook" && (flag.Name == "role" || flag.Name == "principal") { // the agent is one, over MCP and here
+		return config.SectionMCP, flag.Name, true
 	}
 	if last := words[len(words)-1]; slices.Contains(servers, last) {
 		return last, camelCase(flag.Name), true
