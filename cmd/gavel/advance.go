@@ -27,20 +27,8 @@ type judgingFlags struct {
 // open is placeFlags.open for moves. A move that needs a person waits: gavel review decides it.
 // With create, the store is made where it is missing.
 func (f *judgingFlags) open(ctx context.Context, con *console, create bool) (operation.Caller, func(), error) {
-	return f.placeFlags.open(ctx, con, func(ctx context.Context, con *console, flag storeFlag) (*system, error) {
-		if !create {
-			path, err := flag.storePath(con.log, false)
-			if err != nil {
-				return nil, err
-			}
-			flag.Store = path
-		}
-		flags := systemFlags{storeFlag: flag, modelFlags: f.modelFlags}
-		notifier, err := f.notifyFlags.open(con.log, true)
-		if err != nil {
-			return nil, err
-		}
-		sys, err := flags.openEquipped(ctx, con, equipment{reviews: true, notifier: notifier})
+	return f.placeFlags.open(ctx, con, func(ctx context.Context, con *console, _ storeFlag) (*system, error) {
+		sys, err := f.openSystem(ctx, con, create)
 		if err == nil && len(f.Definitions) > 0 {
 			if err = loadDefinitions(ctx, con.log, sys.Engine, f.Definitions); err != nil {
 				err = errors.Join(err, sys.Close())
@@ -48,6 +36,24 @@ func (f *judgingFlags) open(ctx context.Context, con *console, create bool) (ope
 		}
 		return sys, err
 	})
+}
+
+// openSystem opens the store with what the flags configure, and loads no definitions.
+func (f *judgingFlags) openSystem(ctx context.Context, con *console, create bool) (*system, error) {
+	flag := f.storeFlag
+	if !create {
+		path, err := flag.storePath(con.log, false)
+		if err != nil {
+			return nil, err
+		}
+		flag.Store = path
+	}
+	notifier, err := f.notifyFlags.open(con.log, true)
+	if err != nil {
+		return nil, err
+	}
+	flags := systemFlags{storeFlag: flag, modelFlags: f.modelFlags}
+	return flags.openEquipped(ctx, con, equipment{reviews: true, notifier: notifier})
 }
 
 type startCmd struct {

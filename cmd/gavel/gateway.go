@@ -72,7 +72,7 @@ func readRules[Rules any](path, section string, parse func(*document.Node) (Rule
 
 // newGatewayWatch takes over changed upstreams, gates and pins.
 func newGatewayWatch(log *slog.Logger, g *embed.Gateway, path string) *sectionWatch {
-	w := &sectionWatch{log: log, section: config.SectionUpstreams, with: []string{config.SectionGates}, files: []string{path, upstream.PinsPath(path)}}
+	w := &sectionWatch{log: log, section: config.SectionUpstreams, with: []string{config.SectionGates, config.SectionHooks}, files: []string{path, upstream.PinsPath(path)}}
 	if g != nil {
 		w.load = func(ctx context.Context) error { return g.Load(ctx, path) }
 	}

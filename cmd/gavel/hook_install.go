@@ -23,6 +23,7 @@ import (
 )
 
 type hookCmd struct {
+	Answer    hookAnswerCmd    `cmd:"" default:"withargs" help:"Answer an event of a coding agent: from stdin to stdout."`
 	Install   hookInstallCmd   `cmd:"" help:"Write gavel's hooks into the settings of a coding agent."`
 	Uninstall hookUninstallCmd `cmd:"" help:"Remove gavel's hooks from the settings of a coding agent."`
 }

@@ -27,6 +27,7 @@ import (
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/hook"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -102,10 +103,11 @@ type console struct {
 	// then it is not exit code 0.
 	unsure bool
 
-	errors   *slog.Logger  // where they are JSON
-	args     []string      // of the program
-	implied  bool          // args, because there were none
-	settings *fileSettings // what the configuration file had for them
+	answered func(hook.Output) // takes the answer of gavel hook
+	errors   *slog.Logger      // where they are JSON
+	args     []string          // of the program
+	implied  bool              // args, because there were none
+	settings *fileSettings     // what the configuration file had for them
 }
 
 // run is the program: it parses args, runs one command and returns the exit
@@ -134,6 +136,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if asksForJSONLines(args) {
 		con.logErrors(stderr)
+	}
+	if adapter, ok := findHookAdapter(args); ok {
+		return answerHook(ctx, con, adapter, args, stderr)
 	}
 	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
 		err = listMistakes(err)

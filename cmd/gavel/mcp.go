@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -101,7 +100,7 @@ const closeLimit = 250 * time.Millisecond
 func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	outliveClient()
 	hideSecrets()
-	principal, err := c.principal()
+	principal, err := agentPrincipal(c.Role, c.Principal)
 	if err != nil {
 		return err
 	}
@@ -136,12 +135,6 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 		return nil, err
 	}
 	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, notifier: notifier, gateway: gateway, exposed: exposed})
-}
-
-func (c *mcpCmd) principal() (engine.Principal, error) {
-	p := engine.Principal{ID: c.Principal, Role: engine.Role(c.Role)}
-	p.ID = cmp.Or(p.ID, "local:"+c.Role)
-	return p, checkPrincipal(p.ID)
 }
 
 func checkPrincipal(id string) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
@@ -38,7 +39,8 @@ type routes struct {
 	flags  *serveCmd
 	health *telemetry.Health
 
-	inside   http.Handler                  // what callers that are known reach
+	inside   http.Handler // what callers that are known reach
+	hooks    *hook.Door
 	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
 	endpoint *mcpwire.Endpoint
@@ -52,11 +54,12 @@ func (r *routes) mount(who *callers) error {
 	if err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
-	r.api, r.endpoint = h.REST, h.MCP
+	r.api, r.endpoint, r.hooks = h.REST, h.MCP, r.newHookDoor()
 	metrics := r.sys.metered.metrics.Handler()
 	inside := http.NewServeMux()
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(httpapi.Prefix, r.api)
+	inside.HandleFunc("POST "+hookPath+"{client}", r.answerHook)
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
 	r.inside = listen.Admit(callerID, inside)
 	r.setRate(r.flags.rateFlags)

@@ -86,6 +86,7 @@ type Metrics struct {
 	layers    *prometheus.HistogramVec
 	events    *prometheus.CounterVec
 	calls     *prometheus.CounterVec
+	hooks     *prometheus.CounterVec
 	eventSize prometheus.Histogram
 	context   prometheus.Histogram
 	requests  *prometheus.CounterVec
@@ -112,6 +113,7 @@ func NewMetrics(version string, from Sources) *Metrics {
 		took:     newHistogram("decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
 		layers:   newHistogram("layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
 		events:   newCounter("events_total", "Events committed.", "kind"),
+		hooks:    newCounter("hooks_answered_total", "Events of coding agents, by client and by what it was told.", "client", "verdict"),
 		calls:    newCounter("calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
 		eventSize: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "event_bytes", Help: "Size of committed events.", Buckets: sizeBuckets,
@@ -127,7 +129,7 @@ func NewMetrics(version string, from Sources) *Metrics {
 		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.calls, m.eventSize, m.context,
+	m.registry.MustRegister(m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.calls, m.hooks, m.eventSize, m.context,
 		m.requests, m.served, m.inFlight, info, pulled{from},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -166,6 +168,9 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 		}
 	}
 }
+
+// CountHook counts an answer to a hook. Both words are gavel's own, never a caller's.
+func (m *Metrics) CountHook(client, verdict string) { m.hooks.WithLabelValues(client, verdict).Inc() }
 
 // Changed implements engine.Observer.
 func (m *Metrics) Changed(_ context.Context, inst record.Instance) {

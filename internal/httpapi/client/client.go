@@ -10,6 +10,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -24,6 +25,7 @@ import (
 	"net/url"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -245,4 +247,30 @@ func retryAfter(resp *http.Response) time.Duration {
 		return 0
 	}
 	return time.Duration(n) * time.Second
+}
+
+// Post sends JSON to a path of the server, below its address, once, and returns the answer.
+func (c *Client) Post(ctx context.Context, path string, body []byte) ([]byte, error) {
+	at, err := c.base.Parse(strings.TrimSuffix(c.base.Path, "/") + path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := c.send(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end, or given up
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return nil, unreachableError(c.base.Host, err)
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		return nil, responseError(c.base.Host, resp, answer)
+	}
+	return answer, nil
 }

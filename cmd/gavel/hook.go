@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/hook"
+)
+
+type hookAnswerCmd struct {
+	Client    string        `arg:"" name:"client" help:"The coding agent that asks."`
+	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
+	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the agent may do: agent, reviewer, operator or auditor. Default: agent."`
+	Principal string        `name:"principal" placeholder:"ID" help:"Who the agent is, for the record. Default: local: and the role."`
+	judgingFlags
+}
+
+func (hookAnswerCmd) Help() string {
+	return `The client starts it for each event; gavel hook install writes that into the client's settings.
+Give it the configuration and the principal that gavel mcp has, so that the agent can advance the
+workflows that its tools begin. Where gavel has nothing to say the client's own rules hold. What it
+should have decided and could not is denied, whatever the reason.
+
+Examples:
+
+    gavel hook claude-code --config gavel.yaml < event.json
+    gavel hook cursor --server http://127.0.0.1:4285 --token-file agent.token < event.json
+
+Exit codes: as the client wants them; 2, which all of them take as a no, where it cannot be told
+what the client asked.`
+}
+
+// defaultHookLimit is how long clients wait that do not say it.
+const defaultHookLimit = time.Minute
+
+// hookMargin is how long before the client's limit gavel answers, and hookGrace how long after that it
+// waits for a decision that takes back what it began.
+func hookMargin(limit time.Duration) time.Duration { return min(max(limit/10, time.Second), limit/2) }
+
+const hookGrace = 300 * time.Millisecond
+
+// findHookAdapter finds the client that a command line answers, also where the rest of it is wrong.
+func findHookAdapter(args []string) (hook.Adapter, bool) {
+	if len(args) < 2 || args[0] != "hook" || slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		return nil, false
+	}
+	for _, arg := range args[1:] {
+		if strings.HasPrefix(arg, "-") {
+			continue
+		}
+		if slices.Contains(hookCommands, arg) {
+			break
+		}
+		if adapter, ok := hook.FindAdapter(arg); ok {
+			return adapter, true
+		}
+	}
+	return nil, false
+}
+
+// hookCommands are the other commands of hookCmd.
+var hookCommands = []string{"install", "uninstall", "doctor"}
+
+// readHookLimit reads the flag before anything else, so that it bounds reading the rest.
+func readHookLimit(args []string) time.Duration {
+	for i, arg := range args {
+		text, ok := strings.CutPrefix(arg, "--limit=")
+		if arg == "--limit" && i+1 < len(args) {
+			text, ok = args[i+1], true
+		}
+		if limit, err := time.ParseDuration(text); ok && err == nil && limit > 0 {
+			return limit
+		}
+	}
+	return defaultHookLimit
+}
+
+// answerHook runs gavel hook CLIENT. Whatever happens in it, the client gets an answer in its own form
+// and in time.
+func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []string, stderr io.Writer) int {
+	limit := readHookLimit(args)
+	ctx, cancel := context.WithTimeout(ctx, limit-hookMargin(limit))
+	defer cancel()
+	answered := make(chan hook.Output, 1)
+	con.answered = func(o hook.Output) {
+		select {
+		case answered <- o:
+		default: // the answer is given
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			if r := recover(); r != nil {
+				con.err.Printf("%v\n%s", r, debug.Stack())
+				con.answered(adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug of gavel: tell the person who runs you."))
+			}
+		}()
+		if err := execute(ctx, con, args, stderr); err != nil {
+			con.answered(adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), hookError(err))))
+		}
+	}()
+	var out hook.Output
+	select {
+	case out = <-answered:
+	case <-ctx.Done():
+		select {
+		case out = <-answered: // in time, or denied by the door in better words
+		case <-time.After(hookGrace):
+			out = adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), context.Cause(ctx)))
+		}
+	}
+	code := writeHookOutput(con, out, stderr)
+	select { // the store closes
+	case <-ended:
+	case <-time.After(hookGrace):
+	}
+	return code
+}
+
+// writeHookOutput writes an answer. One that cannot be written has no exit code 0.
+func writeHookOutput(con *console, out hook.Output, stderr io.Writer) int {
+	_, err := con.rawOut.Write(out.Stdout)
+	_, _ = stderr.Write(out.Stderr) // there is no other place
+	if err != nil {
+		return cmp.Or(out.Exit, term.ExitUsage)
+	}
+	return out.Exit
+}
+
+// hookError is a command's error in the form that an agent gets: with its lines and its hint.
+func hookError(err error) error {
+	f, ok := errors.AsType[*term.ExitError](listMistakes(err))
+	if !ok {
+		return err
+	}
+	message := strings.Join(append(slices.Clone(f.Lines), f.Error()), "; ")
+	return &engine.Error{Code: engine.CodeUnavailable, Message: endSentence(message), Hint: endSentence(f.Hint), Err: err}
+}
+
+func endSentence(text string) string {
+	if text = strings.TrimSpace(text); text == "" || strings.HasSuffix(text, ".") {
+		return text
+	}
+	return text + "."
+}
+
+func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
+	adapter, ok := hook.FindAdapter(c.Client)
+	if !ok {
+		return term.UsageErrorf("it is one of "+strings.Join(hook.Clients(), ", "), "there is no client %q", c.Client)
+	}
+	principal, err := agentPrincipal(c.Role, c.Principal)
+	if err != nil {
+		return err
+	}
+	var input bytes.Buffer
+	event, err := readHookEvent(adapter, io.TeeReader(con.stdin, &input))
+	if err != nil {
+		return err
+	}
+	answer, done, err := c.answer(ctx, con, principal, event, input.Bytes())
+	if err != nil {
+		answer = hook.Refuse(event, hook.DescribeFailure(c.Client, hookError(err)))
+	}
+	con.answered(adapter.Encode(event, answer))
+	return done()
+}
+
+// readHookEvent reads what a client writes to a hook.
+func readHookEvent(adapter hook.Adapter, from io.Reader) (hook.Event, error) {
+	input, err := io.ReadAll(io.LimitReader(from, hook.MaxInput+1))
+	if err != nil {
+		return hook.Event{}, term.UnknownErrorf("", "the event cannot be read: %w", err)
+	}
+	event, err := adapter.Decode("", input)
+	if err != nil {
+		return event, term.UnknownErrorf("Is this gavel too old for the client?", "the event of %s cannot be understood: %w", adapter.Client(), err)
+	}
+	return event, nil
+}
+
+// answer decides here, or asks the server. done ends what was opened for it.
+func (c *hookAnswerCmd) answer(ctx context.Context, con *console, p engine.Principal, e hook.Event, input []byte) (hook.Answer, func() error, error) {
+	nothing := func() error { return nil }
+	if e.Phase == hook.PhaseOther {
+		return hook.Answer{Verdict: hook.Neutral}, nothing, nil
+	}
+	if c.Server != "" {
+		a, err := c.relay(ctx, input)
+		return a, nothing, err
+	}
+	rules, err := readHookRules(c.Config)
+	if err != nil {
+		return hook.Answer{}, nothing, err
+	}
+	var sys *system
+	door := hook.NewDoor(hook.DoorConfig{
+		Rules: func() hook.Rules { return rules }, Logger: con.log,
+		Engine: func(ctx context.Context) (hook.Engine, error) {
+			var err error
+			if sys, err = c.openForHook(ctx, con); err != nil {
+				return nil, hookError(err)
+			}
+			return sys.Engine, nil
+		},
+	})
+	a := door.Answer(ctx, p, e)
+	return a, func() error {
+		door.Wait(context.Background())
+		if sys == nil {
+			return nil
+		}
+		return closeInTime(con.log, sys.Close)
+	}, nil
+}
+
+// relay asks the server.
+func (c *hookAnswerCmd) relay(ctx context.Context, input []byte) (a hook.Answer, err error) {
+	server, err := c.connect(strings.NewReader(""))
+	if err != nil {
+		return a, err
+	}
+	defer server.Close()
+	body, err := server.Post(ctx, hookPath+c.Client+"?form="+answerForm, input)
+	if err != nil {
+		return a, engineFailure(err)
+	}
+	if err := json.Unmarshal(body, &a); err != nil || a.Verdict == "" {
+		return a, term.UnknownErrorf("look at the address", "the answer of %s is not one of a gavel server", c.Server)
+	}
+	return a, nil
+}
+
+// readHookRules reads what a configuration file has for hooks.
+func readHookRules(path string) (r hook.Rules, err error) {
+	if path == "" {
+		return r, term.UsageErrorf("give --config FILE, or --server URL", "there is no configuration")
+	}
+	file, err := config.Load(path)
+	if err != nil {
+		return r, badConfig(err)
+	}
+	if r.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
+		return r, badConfig(err)
+	}
+	r.Hooks, err = gate.ParseHooks(file.Section(config.SectionHooks))
+	return r, badConfig(err)
+}
+
+// openForHook opens the store, which is made where there never was one.
+func (c *hookAnswerCmd) openForHook(ctx context.Context, con *console) (*system, error) {
+	if c.Store == memoryStore {
+		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
+	}
+	for _, path := range c.places()[:1] {
+		if err := checkNotLost(path); err != nil {
+			return nil, err
+		}
+	}
+	sys, err := c.openSystem(ctx, con, true)
+	if err == nil {
+		if err = loadChangedDefinitions(ctx, con, sys, c.Definitions); err != nil {
+			err = errors.Join(err, sys.Close())
+		}
+	}
+	return sys, err
+}
+
+// loadChangedDefinitions loads the definitions that are not the operator's newest ones as they are:
+// examining one runs its scripts.
+func loadChangedDefinitions(ctx context.Context, con *console, sys *system, patterns []string) error {
+	files, err := definitionFiles(patterns)
+	if err != nil {
+		return err
+	}
+	changed := slices.DeleteFunc(files, func(file string) bool {
+		req, err := readDefinition(file)
+		if err != nil {
+			return false // told below
+		}
+		d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files)
+		if err != nil {
+			return false
+		}
+		stored, _, err := sys.Engine.LoadDefinition(ctx, localCLI, engine.RightRead, d.Name, 0)
+		return err == nil && stored.Operator && stored.Hash == d.Hash
+	})
+	return defineFiles(ctx, con.log, sys.Engine, changed, readDefinition, map[string]string{})
+}
+
+// agentPrincipal is who a client of this machine is.
+func agentPrincipal(role, id string) (engine.Principal, error) {
+	p := engine.Principal{ID: cmp.Or(id, "local:"+role), Role: engine.Role(role)}
+	return p, checkPrincipal(p.ID)
+}
