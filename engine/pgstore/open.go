@@ -20,9 +20,9 @@ import (
 // oldestServer is the oldest version that the tests run on.
 const oldestServer = 14
 
-// newPool makes a pool; nothing is dialled yet. Each connection is one that can write: a pool that
-// stays on a server that was demoted would fail for ever.
-func newPool(ctx context.Context, url string, most int32) (*pgxpool.Pool, error) {
+// readConfig reads a URL. Each connection will be one that can write: a pool that stays on a server
+// that was demoted would fail for ever.
+func readConfig(url string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil { // pgx leaves the password out of it
 		return nil, fmt.Errorf("%w: %w", ErrNoDatabase, err)
@@ -30,22 +30,42 @@ func newPool(ctx context.Context, url string, most int32) (*pgxpool.Pool, error)
 	if cfg.ConnConfig.Database == "" {
 		return nil, fmt.Errorf("%w: the URL names none; write postgres://USER@HOST/DATABASE", ErrNoDatabase)
 	}
-	cfg.MaxConns = most
 	cfg.MaxConnIdleTime = time.Minute
 	// One round trip for each query and nothing kept in the session: proxies hand it to others.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	cfg.ConnConfig.StatementCacheCapacity, cfg.ConnConfig.DescriptionCacheCapacity = 0, 0
 	if cfg.ConnConfig.ValidateConnect == nil {
 		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	return cfg, nil
+}
+
+// prepareWhereDirect has statements prepared once for each connection where no proxy is between: it
+// would run them in another session. A proxy shows by the number of its own that it gives a session.
+// Planning costs more than half of a commit (BenchmarkCommit).
+func prepareWhereDirect(ctx context.Context, cfg *pgxpool.Config) error {
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoDatabase, err)
+		return err //nolint:wrapcheck // Open wraps it
 	}
-	return pool, nil
+	defer conn.Close(ctx)
+	var pid uint32
+	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		return err //nolint:wrapcheck // Open wraps it
+	}
+	if pid == conn.PgConn().PID() {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	}
+	return nil
+}
+
+// newPool makes a pool; nothing is dialled yet.
+func newPool(ctx context.Context, cfg *pgxpool.Config, most int32) (*pgxpool.Pool, error) {
+	cfg = cfg.Copy()
+	cfg.MaxConns = most
+	return pgxpool.NewWithConfig(ctx, cfg) //nolint:wrapcheck // Open wraps it
 }
 
 //go:embed migrations/*.sql

@@ -27,6 +27,9 @@ type cluster struct {
 	fast string // of one that answers before a commit is on disk
 	data string
 	stop func()
+
+	command func() *exec.Cmd
+	end     func(with syscall.Signal) // and waits for it
 }
 
 // findBinaries returns the folder of the newest initdb, "" where there is none.
@@ -96,25 +99,45 @@ func startCluster(bin string) (_ *cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	server := command("postgres", "-D", c.data, "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "fsync=on", "-c", "max_connections=300")
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return nil, err
+	c.url = fmt.Sprintf("postgres://gavel@127.0.0.1:%d/postgres", port)
+	c.command = func() *exec.Cmd {
+		return command("postgres", "-D", c.data, "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "fsync=on", "-c", "max_connections=300")
 	}
-	defer log.Close()
-	server.Stdout, server.Stderr = log, log
-	if err := server.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan struct{})
-	go func() { _ = server.Wait(); close(ended) }()
 	c.stop = func() {
-		_ = server.Process.Signal(syscall.SIGINT) // the fast shutdown
-		<-ended
+		c.end(syscall.SIGINT) // the fast shutdown
 		_ = os.RemoveAll(dir)
 	}
-	c.url = fmt.Sprintf("postgres://gavel@127.0.0.1:%d/postgres", port)
-	return c, c.wait(ended)
+	return c, c.start()
+}
+
+// start starts the server and waits until it serves. After one that was killed that may take more
+// than one attempt: what is left of it has to end first.
+func (c *cluster) start() (err error) {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
+		if err = c.startOnce(); err == nil {
+			break
+		}
+	}
+	return err
+}
+
+func (c *cluster) startOnce() error {
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(c.data), "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	server, ended := c.command(), make(chan struct{})
+	server.Stdout, server.Stderr = log, log
+	if err := server.Start(); err != nil {
+		return err
+	}
+	go func() { _ = server.Wait(); close(ended) }()
+	c.end = func(with syscall.Signal) {
+		_ = server.Process.Signal(with)
+		<-ended
+	}
+	return c.wait(ended)
 }
 
 // wait returns when the server serves.

@@ -85,19 +85,26 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	defer func() {
 		if err != nil {
 			s.closePools()
-			err = fmt.Errorf("open the store: %w", err)
+			err = fmt.Errorf("open the store: %w", classify(err))
 		}
 	}()
+	config, err := readConfig(cfg.URL)
+	if err == nil {
+		err = prepareWhereDirect(ctx, config)
+	}
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range []struct {
 		to  **pgxpool.Pool
 		max int32
 	}{{&s.writes, writeConns}, {&s.reads, readConns}, {&s.bulk, bulkConns}} {
-		if *p.to, err = newPool(ctx, cfg.URL, p.max); err != nil {
+		if *p.to, err = newPool(ctx, config, p.max); err != nil {
 			return nil, err
 		}
 	}
 	if err := migrate(ctx, s.writes, cfg.Schema); err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
 	s.writer = newWriter(s)
 	go s.writer.run()

@@ -51,6 +51,7 @@ type writer struct {
 	s        *Store
 	queue    chan *request
 	held     *request // came for an instance that the group had already
+	insert   string   // the events of a group
 	stopped  chan struct{}
 	hurrying chan struct{} // closed when the store is being closed
 	groups   atomic.Uint64 // transactions committed
@@ -58,7 +59,7 @@ type writer struct {
 }
 
 func newWriter(s *Store) *writer {
-	return &writer{s: s, queue: make(chan *request, 4*maxGroup), stopped: make(chan struct{}), hurrying: make(chan struct{})}
+	return &writer{s: s, insert: s.sql(insertEvents), queue: make(chan *request, 4*maxGroup), stopped: make(chan struct{}), hurrying: make(chan struct{})}
 }
 
 // stop ends the goroutine after the queue is empty. Nobody may submit any more.
@@ -211,7 +212,7 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 		return false, nil
 	}
 	if events.count() > 0 {
-		end.Queue(w.s.sql(insertEvents), events.args()...)
+		end.Queue(w.insert, events.args()...)
 	}
 	end.Queue("COMMIT")
 	if err := conn.SendBatch(ctx, &end).Close(); err != nil {
