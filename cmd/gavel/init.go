@@ -1,29 +1,21 @@
 package main
 
 import (
-	"cmp"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/hook"
 )
-
-// templates holds a folder for each template of gavel init: what it writes into flows/.
-//
-//go:embed templates
-var templates embed.FS
 
 type initCmd struct {
 	Folder   string `arg:"" optional:"" default:"." name:"folder" help:"Where to write; it is made if missing."`
-	Template string `name:"template" default:"document-review" placeholder:"NAME" help:"The workflow to begin with: document-review (the default), release or answer."`
+	Template string `name:"template" default:"document-review" placeholder:"NAME" help:"The workflow to begin with: document-review (the default), answer, bugfix, release or careful-ops."`
 	Client   string `name:"client" enum:"claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"claude-code" placeholder:"NAME" help:"The MCP client to write the configuration for: claude-code (the default), claude-desktop, cursor, vscode, windsurf or codex."`
 }
 
@@ -32,13 +24,18 @@ func (initCmd) Help() string {
 configuration with which the client starts gavel. Nothing is overwritten.
 
     document-review   required fields, and a validator in a file
-    release           a validator, and a person who decides
     answer            criteria that a model judges
+
+and, with gates on the coding agent's own tools, for gavel hook install:
+
+    bugfix            a failing test first, then the code, then all tests
+    release           tests, changelog, tag and push, in this order
+    careful-ops       a plan, a person's approval, and one run
 
 Examples:
 
     gavel init
-    gavel init --template release --client vscode
+    gavel init --template bugfix
     gavel init ~/gate && cd ~/gate && gavel test flows
 
 Exit codes: 0 written, 2 something is there already or cannot be written.`
@@ -88,25 +85,30 @@ func mcpClients() map[string]mcpClient {
 type newFile struct{ path, text, about string }
 
 func (c *initCmd) Run(con *console) error {
-	flows, err := readTemplate(c.Template)
-	if err != nil {
-		return err
-	}
 	folder, err := filepath.Abs(c.Folder)
 	if err != nil {
 		return term.UsageErrorf("", "cannot tell where %s is: %w", c.Folder, err)
 	}
+	files, err := readTemplate(c.Template, findProject(folder))
+	if err != nil {
+		return err
+	}
+	hooks := slices.ContainsFunc(files, func(f newFile) bool { return f.path == settingsFile })
 	program, err := os.Executable()
 	if err != nil {
 		return term.UnknownErrorf("", "cannot tell where gavel is: %w", err)
 	}
 	to := mcpClients()[c.Client]
-	snippet := to.text(program, []string{"mcp", "--config", filepath.Join(folder, "gavel.yaml")})
+	snippet := to.text(program, []string{"mcp", "--config", filepath.Join(folder, settingsFile)})
 	about := "how " + c.Client + " starts gavel"
 	if to.where != "" {
 		about += ": " + to.where
 	}
-	files := append(flows, newFile{"gavel.yaml", initSettings, "settings: where the workflows and the store are"})
+	if hooks {
+		files = append(files, newFile{".workflows/.gitignore", "*\n", "keeps the store out of git"})
+	} else {
+		files = append(files, newFile{settingsFile, initSettings, "settings: where the workflows and the store are"})
+	}
 	_, missing := os.Lstat(filepath.Join(folder, filepath.FromSlash(to.file)))
 	if missing != nil {
 		files = append(files, newFile{to.file, snippet, about})
@@ -123,44 +125,15 @@ func (c *initCmd) Run(con *console) error {
 		con.out.Printf("\n%s is there already; add this to it:\n", to.file)
 		con.out.Text(snippet)
 	}
-	flow := "flows/" + c.Template + ".yaml"
-	con.out.Printf("\nNext, in %s: gavel test flows; gavel try %s; then start the client.\n", folder, flow)
+	next := "gavel try flows/" + c.Template + ".yaml"
+	switch {
+	case hooks && slices.Contains(hook.InstallClients(), c.Client):
+		next = "gavel hook install " + c.Client + " --config " + settingsFile
+	case hooks: // it has none, or hooks of another name
+		next = "gavel hook install --help"
+	}
+	con.out.Printf("\nNext, in %s: gavel test flows; %s; then start the client.\n", folder, next)
 	return nil
-}
-
-// readTemplate is what a template puts into flows/.
-func readTemplate(name string) (files []newFile, err error) {
-	root := path.Join("templates", name)
-	if !fs.ValidPath(root) || strings.Contains(name, "/") || name == "" {
-		root = "templates/none"
-	}
-	err = fs.WalkDir(templates, root, func(at string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		text, err := templates.ReadFile(at)
-		about := "a validator"
-		switch {
-		case isTestFile(at):
-			about = "its tests: gavel test flows"
-		case path.Ext(at) == ".yaml":
-			about = "the workflow"
-		}
-		files = append(files, newFile{"flows" + strings.TrimPrefix(at, root), string(text), about})
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		all, _ := templates.ReadDir("templates")
-		names := make([]string, len(all))
-		for i, entry := range all {
-			names[i] = entry.Name()
-		}
-		return nil, term.UsageErrorf("templates are: "+strings.Join(names, ", "), "there is no template %q", name)
-	}
-	slices.SortStableFunc(files, func(a, b newFile) int { // the workflow first
-		return cmp.Or(cmp.Compare(strings.Count(a.path, "/"), strings.Count(b.path, "/")), cmp.Compare(len(a.path), len(b.path)))
-	})
-	return files, err
 }
 
 // writeNewFiles writes files into a folder, or none of them where one is there already.

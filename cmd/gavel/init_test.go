@@ -139,9 +139,9 @@ func TestSnippetOfReadme(t *testing.T) {
 	}
 	settings := filepath.Join(folder, "gavel.yaml")
 	args := strings.Fields(strings.ReplaceAll(strings.Join(snippet.MCPServers["gavel"].Args, " "), "/path/to/gavel.yaml", settings))
-	put(t, filepath.Join(folder, "calls"), `workflow.start {"type":"release"}
-workflow.advance {"id":"$ID","action":"check","data":{"version":"1.2.0","changes":"Fixes the login."}}
-workflow.advance {"id":"$ID","action":"release"}
+	put(t, filepath.Join(folder, "calls"), `workflow.start {"type":"careful-ops"}
+workflow.advance {"id":"$ID","action":"plan","data":{"goal":"Three copies.","command":"kubectl scale deployment/web --replicas=3","undo":"The same with 2."}}
+workflow.advance {"id":"$ID","action":"approve"}
 `)
 	run := func(program string, args ...string) string {
 		t.Helper()
@@ -153,11 +153,11 @@ workflow.advance {"id":"$ID","action":"release"}
 		}
 		return string(out)
 	}
-	run("gavel", "init", "--template", "release")
+	run("gavel", "init", "--template", "careful-ops")
 	if out := run("play", append([]string{"calls"}, args[1:]...)...); !strings.Contains(out, `"outcome":"escalate"`) {
 		t.Errorf("the move does not wait for a person:\n%s", out)
 	}
-	if out := run("gavel", "review", "list", "--config", settings); !strings.Contains(out, "checked -> released") {
+	if out := run("gavel", "review", "list", "--config", settings); !strings.Contains(out, "planned -> approved") {
 		t.Errorf("the review is not listed:\n%s", out)
 	}
 }
