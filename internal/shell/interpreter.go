@@ -178,12 +178,11 @@ func (r *reader) takeFile(by string, w Word, code *[]string) {
 		*code = append(*code, substituted.text)
 		return
 	}
-	file := r.resolve(w)
-	v := r.names[key{kindFile, file.Text}]
+	v := r.names[key{kindFile, path.Clean(r.resolve(w).Text)}]
 	switch {
 	case v != nil && !v.opaque:
 		*code = append(*code, v.text)
-	case v != nil || w.split || w.Text == "" || strings.HasPrefix(w.Text, "/dev/"):
+	case r.mayHaveWritten(w) || w.split || w.Text == "" || strings.HasPrefix(w.Text, "/dev/"):
 		r.unknown("%s runs the file %q, which cannot be read before it runs", by, w.Text)
 	}
 }

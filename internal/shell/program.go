@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"bytes"
 	"path"
 	"strings"
 )
@@ -165,15 +164,14 @@ func (r *reader) runFile(file Word, params []Word, by string) stream {
 func (r *reader) runScript(words []Word, at place) (stream, bool) {
 	in := r.contents(stream{file: words[0]})
 	if !in.known {
-		file := r.resolve(words[0])
-		if v := r.names[key{kindFile, file.Text}]; v != nil && file.Known && v.opaque {
+		if r.mayHaveWritten(words[0]) && !isProgram(in.text) {
 			r.unknown("the text writes %s, runs it, and what is in it is not known", words[0].Text)
 		} else if strings.HasSuffix(words[0].Text, ".sh") {
 			r.unknown("the script %s cannot be read before it runs", words[0].Text)
 		}
 		return stream{}, false
 	}
-	if strings.HasPrefix(in.text, "\x7fELF") || strings.Contains(in.text[:min(len(in.text), 512)], "\x00") || in.text == "" {
+	if isProgram(in.text) || in.text == "" {
 		return stream{}, false
 	}
 	line, _, _ := strings.Cut(in.text, "\n")
@@ -203,6 +201,11 @@ func (r *reader) runScript(words []Word, at place) (stream, bool) {
 	return r.readInner(in.text, words, at.in), true
 }
 
+// isProgram reports whether a file's content is a program in machine code.
+func isProgram(text string) bool {
+	return strings.HasPrefix(text, "\x7fELF") || strings.Contains(text[:min(len(text), 512)], "\x00")
+}
+
 // contents is what a stream is: of a file what the text wrote there, or what is there already.
 func (r *reader) contents(s stream) stream {
 	if s.file.Text == "" {
@@ -221,18 +224,20 @@ func (r *reader) contents(s stream) stream {
 	if !file.Known {
 		return stream{}
 	}
-	if v := r.names[key{kindFile, file.Text}]; v != nil {
-		return stream{text: v.text, known: !v.opaque}
+	name := path.Clean(file.Text)
+	elsewhere := r.blurred[""] || r.blurred[path.Base(name)] // written where that cannot be told
+	if v := r.names[key{kindFile, name}]; v != nil {
+		return stream{text: v.text, known: !v.opaque && !elsewhere}
 	}
-	if r.options.ReadFile == nil || !path.IsAbs(file.Text) || !r.step(64) {
+	if r.options.ReadFile == nil || !path.IsAbs(name) || !r.step(64) {
 		return stream{}
 	}
-	data, err := r.options.ReadFile(file.Text, maxText)
-	if err != nil || len(data) >= maxText && !bytes.Contains(data[:512], []byte{0}) {
+	data, err := r.options.ReadFile(name, maxText)
+	if err != nil || len(data) >= maxText && !isProgram(string(data[:512])) {
 		return stream{}
 	}
 	r.step(len(data))
-	return stream{text: string(data), known: true}
+	return stream{text: string(data), known: !elsewhere}
 }
 
 // resolve is a file as seen from where the text begins to run.
@@ -241,7 +246,14 @@ func (r *reader) resolve(w Word) Word { return Command{Folder: r.folder()}.Resol
 // writeFile notes what the text writes into a file.
 func (r *reader) writeFile(w Word, content stream, appends bool) {
 	file := r.resolve(w)
-	if !file.Known || strings.HasPrefix(file.Text, "/dev/") {
+	switch {
+	case strings.HasPrefix(file.Text, "/dev/"):
+		return
+	case w.Known && !file.Known:
+		r.blurred[path.Base(w.Text)] = true
+		return
+	case !file.Known:
+		r.blurred[""] = true
 		return
 	}
 	r.wrote[path.Base(file.Text)] = true
@@ -261,6 +273,13 @@ func (r *reader) writeFile(w Word, content stream, appends bool) {
 			r.readInner(v.text, nil, stream{})
 		}
 	}
+}
+
+// mayHaveWritten reports whether the text may have written a file, with a content that is not known.
+func (r *reader) mayHaveWritten(w Word) bool {
+	file := r.resolve(w)
+	v := r.names[key{kindFile, path.Clean(file.Text)}]
+	return r.blurred[""] || r.blurred[path.Base(w.Text)] || v != nil && file.Known && v.opaque || !file.Known && r.wrote[path.Base(w.Text)]
 }
 
 // wroteProgram reports whether the text wrote a file that it may run by its bare name.

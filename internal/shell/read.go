@@ -25,7 +25,7 @@ const (
 
 // Read says what a text would run.
 func Read(text string, o Options) (s Script) {
-	r := &reader{options: o, names: map[key]*value{}, assigned: map[string]bool{}, wrote: map[string]bool{}, streams: map[string]stream{}}
+	r := &reader{options: o, names: map[key]*value{}, assigned: map[string]bool{}, wrote: map[string]bool{}, blurred: map[string]bool{}, streams: map[string]stream{}}
 	r.set(key{kindFolder, ""}, &value{text: o.Folder})
 	defer func() { // a fault in reading hostile text is no reason to say nothing
 		if p := recover(); p != nil {
@@ -52,6 +52,7 @@ type reader struct {
 	steps     int
 	nesting   int
 	wrote     map[string]bool // base names of the files that the text writes
+	blurred   map[string]bool // those of which it cannot be told where they are; "" for any
 	inLoop    bool
 	plain     bool // the shell may be one that knows less than bash
 	exhausted bool

@@ -152,6 +152,10 @@ func TestRead(t *testing.T) {
 		{"~/.x/a.sh; sh windows.sh; sh self.sh", "/home/ann/.x/a.sh; make all; sh windows.sh; sh self.sh" + strings.Repeat("; . ./self.sh", 5) + "; U; U"},
 		{"echo 'git push' > a; cat a | sh; printf 'rm %s\\n' x >> a; . a", "echo \"git push\" >a; cat a; sh; git push; printf \"rm %s\\\\n\" x >a; . a; git push; rm x"},
 		{"cp b ./c; ./c push; bash <(echo git push)", "cp b ./c; ./c push; echo git push; bash ?; git push; U"},
+		{"cd \"$X\"; cp b ./run.sh; ./run.sh", "cd ?; cp b ./run.sh; ./run.sh; U"},
+		{"cp b c; cd \"$X\"; ./c push", "cp b c; cd ?; ./c push; U"},
+		{"echo x > \"$X\"; sh run.sh; ./program", "echo x >?; sh run.sh; ./program; U"},
+		{"while a; do command b; done; echo 'git push' > c; sh c", "a; command b; b; echo \"git push\" >c; sh c; git push"},
 		{"python3 -c 'x' y; node <<< 'z'; awk '{a}' f; curl u | python", "python3 -c x y code=\"x\"; node code=\"z\\n\"; awk {a} f code=\"{a}\"; curl u; python; U"},
 		{"printf 'p' > a.py; python a.py; make -n all; make --eval 'x:;git push'", "printf p >a.py; python a.py code=\"p\"; make -n all; make --eval \"x:;git push\" code=\"x:;git push\""},
 

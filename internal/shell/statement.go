@@ -370,10 +370,8 @@ func (r *reader) forgetSet(n syntax.Node) {
 				r.set(key{kindVariable, n.Param.Value}, nil)
 			}
 		case *syntax.CallExpr:
-			if len(n.Args) > 0 {
-				v, m := r.setsNames(n)
-				all, moves = all || v, moves || m
-			}
+			v, m := r.setsNames(n.Args)
+			all, moves = all || v, moves || m
 		}
 		return true
 	})
@@ -394,14 +392,19 @@ func setsInArithmetic(n syntax.Node) bool {
 
 // setsNames reports whether a call, by its words as they stand, may set variables, and whether it may
 // do anything, as another text and a function may.
-func (r *reader) setsNames(c *syntax.CallExpr) (variables, anything bool) {
-	program := c.Args[0].Lit()
+func (r *reader) setsNames(args []*syntax.Word) (variables, anything bool) {
+	if len(args) == 0 {
+		return false, false
+	}
+	program := args[0].Lit()
 	switch program {
 	case "read", "mapfile", "readarray", "getopts", "unset", "set", "shift", "wait", "let":
 		return true, false
 	case "printf":
-		return len(c.Args) > 1 && strings.HasPrefix(c.Args[1].Lit(), "-v"), false
-	case "", "eval", "source", ".", "cd", "pushd", "popd", "command", "builtin", "alias":
+		return len(args) > 1 && strings.HasPrefix(args[1].Lit(), "-v"), false
+	case "command", "builtin":
+		return r.setsNames(args[1:])
+	case "", "eval", "source", ".", "cd", "pushd", "popd", "alias":
 		return true, true
 	}
 	return false, r.names[key{kindFunction, program}] != nil || r.names[key{kindAlias, program}] != nil
