@@ -2,6 +2,7 @@ package hook
 
 import (
 	"regexp"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -70,6 +71,9 @@ func (c copilot) Decode(_ string, input []byte) (Event, error) {
 		return Event{}, err
 	}
 	e, err := decodeClaude(c.Client(), v, copilotEvents, copilotTools)
+	if e.Unknown && strings.Contains(e.Tool, "-") { // SERVER-TOOL: the gateway's; no tool of the client's own has a hyphen
+		e.Unknown, e.Input = false, document.JSON{}
+	}
 	if err == nil && e.Phase == PhaseAfter {
 		endCopilot(&e, v.Get("tool_result"))
 	}

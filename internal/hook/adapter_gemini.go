@@ -52,7 +52,8 @@ func (g gemini) Decode(_ string, input []byte) (Event, error) {
 		return e, err
 	}
 	if v.Get("mcp_context").Kind() == document.Object { // a server's tool: the gateway's
-		return Event{Client: e.Client, Hook: e.Hook, Phase: e.Phase, Session: e.Session, Folder: e.Folder, Tool: e.Tool, Ended: EndedOK}, nil
+		e.Unknown, e.Input = false, document.JSON{}
+		return e, nil
 	}
 	if e.Tool == "web_fetch" {
 		findGeminiURL(&e)

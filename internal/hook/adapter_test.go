@@ -224,6 +224,7 @@ func TestUnknownTools(t *testing.T) {
 		{"codex", `{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"write_stdin","tool_input":{"session_id":1,"chars":""}}`, false},
 		{"codex", `{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"exec_command","tool_input":{"cmd":"ls"}}`, true},
 		{"copilot", `{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"bash","tool_input":{"command":"ls"}}`, true},
+		{"copilot", `{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"files-write_it","tool_input":{}}`, false},
 		{"cursor", `{"conversation_id":"s","workspace_roots":["/p"],"hook_event_name":"preToolUse","tool_name":"Terminal","tool_input":{}}`, true},
 		{"opencode", `{"hook":"tool.execute.before","sessionID":"s","directory":"/p","tool":"files_write","args":{}}`, true},
 		{"opencode", `{"hook":"tool.execute.before","sessionID":"s","directory":"/p","tool":"files_write","args":{},"servers":["file"]}`, true},

@@ -28,23 +28,27 @@ function ask(event) {
 // An event has the members of opencode's own, and "hook" is its name. An answer is {} or has one of "deny", "goOn" and "context".
 export const Gavel = async ({ client, directory }) => {
   const continued = new Set() // sessions that go on because gavel did not let them stop
+  const subagents = new Set() // sessions that another one began
+  // listServers names the MCP servers as their tools' names begin, so that these are not unknown.
+  const listServers = async () => Object.keys((await client.mcp.status().catch(() => ({}))).data ?? {}).map((name) => name.replace(/[^a-zA-Z0-9_-]/g, "_"))
   return {
     "tool.execute.before": async (input, output) => {
-      const answer = await ask({ hook: "tool.execute.before", directory, ...input, args: output.args })
+      const answer = await ask({ hook: "tool.execute.before", directory, ...input, args: output.args, servers: await listServers() })
       if (answer.deny) throw new Error(answer.deny)
     },
     "tool.execute.after": async (input, output) => {
-      const answer = await ask({ hook: "tool.execute.after", directory, ...input, title: output.title, output: output.output, metadata: output.metadata })
+      const answer = await ask({ hook: "tool.execute.after", directory, ...input, title: output.title, output: output.output, metadata: output.metadata, servers: await listServers() })
       if (answer.context) output.output += "\n" + answer.context
     },
     event: async ({ event }) => {
       if (event.type === "session.created") {
         const { id, parentID } = event.properties.info
-        await ask({ hook: event.type, directory, sessionID: id, parentID })
+        if (parentID) return void subagents.add(id)
+        await ask({ hook: event.type, directory, sessionID: id })
       }
       if (event.type === "session.idle") {
         const { sessionID } = event.properties
-        const answer = await ask({ hook: event.type, directory, sessionID, continued: continued.has(sessionID) })
+        const answer = await ask({ hook: event.type, directory, sessionID, continued: continued.has(sessionID), subagent: subagents.has(sessionID) })
         continued.delete(sessionID)
         if (answer.goOn) {
           continued.add(sessionID)
