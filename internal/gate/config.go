@@ -107,7 +107,7 @@ func checkGate(o *document.ObjectReader, g Gate) {
 	switch {
 	case g.Builtin != "":
 	case strings.HasPrefix(g.Tool, "builtin"):
-		o.Fail(o.Value("tool"), "there is no builtin tool %q%s; there are %s", g.Tool, suggestName(g.Tool, sortedKeys(whenKeys)), strings.Join(sortedKeys(whenKeys), ", "))
+		o.Fail(o.Value("tool"), "there is no builtin tool %q; known are %s", g.Tool, strings.Join(sortedKeys(whenKeys), ", "))
 	case !ok || server == "" || tool == "":
 		o.Fail(o.Value("tool"), "a tool is named as clients know it, SERVER__TOOL; gavel upstream list prints the names")
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
@@ -113,4 +115,186 @@ func TestShellGates(t *testing.T) {
 			t.Errorf("%s, %s: %v", c.when, c.line, got)
 		}
 	}
+}
+
+func TestGatesOnFiles(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		when, path string
+		below      bool
+		want       bool
+	}{
+		{"", "/x", false, true},
+		{"{path: tests}", "/p/tests", false, true},
+		{"{path: tests}", "/p/tests/a/b", false, true},
+		{"{path: tests/}", "/p/tests/a", false, true},
+		{"{path: ./tests//*}", "/p/tests/a", false, true},
+		{"{path: ./tests//*}", "/p/tests/a/b", false, true}, // in a folder that matches
+		{"{path: tests}", "/p/tests2", false, false},
+		{"{path: tests}", "/tests", false, false},
+		{"{path: tests}", "/p2/tests", false, false},
+		{"{path: Tests}", "/P/tESTS/a", false, true},
+		{"{path: a\u0301}", "/p/\u00e1", false, true}, // composed, and not
+		{"{path: '*'}", "/p/a/b", false, true},
+		{"{path: '?'}", "/p/ab/cd", false, false},
+		{"{path: '.*'}", "/p/a/b", false, false},
+		{"{path: '.*'}", "/p/.env", false, true},
+		{"{path: '**/.*'}", "/p/a/.git/config", false, true},
+		{"{path: '*.go'}", "/p/a/b.go", false, false},
+		{"{path: '**/*.go'}", "/p/b.go", false, true},
+		{"{path: 'a/**/b'}", "/p/a/b", false, true},
+		{"{path: 'a/**/b'}", "/p/a/x/y/b", false, true},
+		{"{path: 'a**b'}", "/p/a/b", false, false},
+		{"{path: '{a,b}/c'}", "/p/b/c", false, true},
+		{"{path: '[a-c]'}", "/p/B", false, true},
+		{"{path: '[^a]'}", "/p/a", false, false},
+		{"{path: '\\*'}", "/p/a", false, false},
+		{"{path: '\\*'}", "/p/*", false, true},
+		{"{path: .}", "/p/a", false, true},
+		{"{path: .}", "/p", false, true},
+		{"{path: .}", "/q", false, false},
+		{"{path: '**'}", "/p/a", false, true},
+		{"{path: '**'}", "/q", false, false},
+		{"{path: /}", "/q", false, true},
+		{"{path: '/**'}", "/q/a", false, true},
+		{"{path: /etc}", "/etc/passwd", false, true},
+		{"{path: /etc}", "/p/etc", false, false},
+		{"{path: 'C:/x'}", "C:/X/y", false, true},
+		{"{path: '~'}", "/home/ann/x", false, true},
+		{"{path: '~/x'}", "/home/ann/x/y", false, true},
+		{"{path: '~/x'}", "/home/bob/x", false, false},
+		{"{path: tests}", "/p", true, true},
+		{"{path: tests}", "/p", false, false},
+		{"{path: tests}", "/", true, true},
+		{"{path: tests}", "/q", true, false},
+		{"{path: a/b/c}", "/p/a", true, true},
+		{"{path: a/b/c}", "/p/b", true, false},
+		{"{path: a/*/c}", "/p/a/x", true, true},
+		{"{path: a/**/c}", "/p/a/x/y/z", true, true},
+		{"{path: '**/c'}", "/p/x", true, true},
+		{"{path: /etc/x}", "/", true, true},
+		{"{path: '~/x'}", "/home", true, true},
+		{"{path: '~/x'}", "/home/bob", true, false},
+	} {
+		u := gate.Use{Tool: gate.BuiltinEdit, Folders: []string{"/p"}, Home: "/home/ann", Paths: []gate.Path{{Name: c.path, Below: c.below}}}
+		if got := matches(t, gate.BuiltinEdit, c.when, u); got != c.want {
+			t.Errorf("edit %s, %s: %v", c.when, c.path, got)
+		}
+		u.Tool = gate.BuiltinRead // what is in a folder is not read with it
+		if got := matches(t, gate.BuiltinRead, c.when, u); got != (c.want && !c.below) {
+			t.Errorf("read %s, %s: %v", c.when, c.path, got)
+		}
+	}
+}
+
+func TestGatesOnHosts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		when, url string
+		want      bool
+	}{
+		{"", "https://a.org", true},
+		{"{host: example.com}", "https://example.com", true},
+		{"{host: Example.COM.}", "http://EXAMPLE.com.:8080/x?y#z", true},
+		{"{host: example.com}", "https://user:pass@example.com/", true},
+		{"{host: example.com}", "https://example.com@evil.org/", false},
+		{"{host: example.com}", "https://evil.org/example.com", false},
+		{"{host: example.com}", "https://example.com.evil.org", false},
+		{"{host: example.com}", "https://notexample.com", false},
+		{"{host: '*.example.com'}", "https://a.b.example.com", true},
+		{"{host: '*.example.com'}", "https://example.com", false},
+		{"{host: 127.0.0.1}", "http://127.0.0.1:80", true},
+		{"{host: example.com}", "http://[::1]/", false},
+		{"{host: example.com}", "https://ex\u00e4mple.org", true}, // may be written in another way
+		{"{host: example.com}", "https://ex%61mple.com/", true},   // cannot be read
+		{"{host: example.com}", "example.com/x", true},            // no address
+		{"{host: example.com}", "", true},
+	} {
+		if got := matches(t, gate.BuiltinFetch, c.when, gate.Use{Tool: gate.BuiltinFetch, URL: c.url}); got != c.want {
+			t.Errorf("%s, %s: %v", c.when, c.url, got)
+		}
+	}
+}
+
+// Of one line, each gate is about what it says.
+func TestLinesBelongToGatesOnOtherTools(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		builtin, when, line string
+		want                bool
+	}{
+		{gate.BuiltinEdit, "", "x >a", true},
+		{gate.BuiltinEdit, "", "x a", false},
+		{gate.BuiltinEdit, "", "x ?>$y", true},
+		{gate.BuiltinEdit, "{path: tests}", "x >tests/a", true},
+		{gate.BuiltinEdit, "{path: tests}", "x tests/a", false},
+		{gate.BuiltinRead, "", "cat a", false},
+		{gate.BuiltinRead, "{path: a}", "cat a", true},
+		{gate.BuiltinRead, "{path: a}", "cat ?$x", false},
+		{gate.BuiltinRead, "{path: src/f}", "ls src", false},
+		{gate.BuiltinFetch, "", "curl a.org", true},
+		{gate.BuiltinFetch, "", "curl ?$x", true},
+		{gate.BuiltinFetch, "", "git clone https://a.org/b", true},
+		{gate.BuiltinFetch, "", "git clone git@a.org:b", true},
+		{gate.BuiltinFetch, "", "git commit --author=a@b.org", false},
+		{gate.BuiltinFetch, "", "go test ./...", false},
+		{gate.BuiltinFetch, "{host: a.org}", "x ?https://", true}, // https://$host
+		{gate.BuiltinFetch, "{host: a.org}", "x --url=https://a.org", true},
+		{gate.BuiltinFetch, "{host: a.org}", "x a.org:443/y", true},
+		{gate.BuiltinFetch, "{host: a.org}", "curl b.org", false},
+	} {
+		if got := matches(t, c.builtin, c.when, useShell(c.line)); got != c.want {
+			t.Errorf("%s %s, %s: %v", c.builtin, c.when, c.line, got)
+		}
+	}
+	code := gate.Use{Tool: gate.BuiltinShell, Script: shell.Script{Commands: []shell.Command{{
+		Words: []shell.Word{{Text: "python3", Known: true}, {Text: "-c", Known: true}}, Code: `import os; os.system("/usr/bin/git push https://a.org/x")`, Folder: shell.Word{Known: true},
+	}}}}
+	for _, c := range []struct {
+		builtin, when string
+		want          bool
+	}{
+		{gate.BuiltinShell, "{program: git, args: [push]}", true},
+		{gate.BuiltinShell, "{program: rm}", false},
+		{gate.BuiltinFetch, "{host: a.org}", true},
+		{gate.BuiltinFetch, "{host: b.org}", false},
+	} {
+		if got := matches(t, c.builtin, c.when, code); got != c.want {
+			t.Errorf("%s %s, in code: %v", c.builtin, c.when, got)
+		}
+	}
+	unknown := gate.Use{Tool: gate.BuiltinShell, Script: shell.Script{Unknown: []string{"eval runs a text that is not known."}}}
+	m := mustParse(t, `gates: [{tool: "builtin:shell", workflow: w, states: s, when: [{program: git}]}, {tool: "builtin:edit", workflow: w, states: s}, {tool: a__b, workflow: w, states: s}]`).Match(unknown)
+	if len(m) != 1 || m[0].Why != "It cannot be seen what the line runs: eval runs a text that is not known." {
+		t.Errorf("what cannot be read: %+v", m)
+	}
+}
+
+// A pattern from the project's folder on matches nothing outside of it, and its case counts for nothing.
+func TestPatternsStayInside(t *testing.T) {
+	t.Parallel()
+	part := rapid.SampledFrom([]string{"a", "B", "ab", ".x", "*", "?", "**", "a*", "[ab]", "{a,B}", "*.x"})
+	name := rapid.SampledFrom([]string{"a", "B", "ab", ".x", "p", "c.x"})
+	outer := t
+	rapid.Check(t, func(t *rapid.T) {
+		join := func(g *rapid.Generator[string], label string) string {
+			return strings.Join(rapid.SliceOfN(g, 1, 4).Draw(t, label), "/")
+		}
+		pattern := join(part, "pattern")
+		file := join(name, "file")
+		cfg := mustParse(outer, "gates: [{tool: 'builtin:edit', workflow: w, states: s, when: [{path: '"+pattern+"'}]}]")
+		edit := func(folder, path string) bool {
+			return len(cfg.Match(gate.Use{Tool: gate.BuiltinEdit, Folders: []string{folder}, Paths: []gate.Path{{Name: path}}})) > 0
+		}
+		if edit("/p/q", "/"+file) || edit("/p/q", "/p/"+file) || edit("/p/q", "/p/q"+file) {
+			t.Fatalf("%s matches %s outside", pattern, file)
+		}
+		inside := edit("/p/q", "/p/q/"+file)
+		if inside != edit("/p/q", "/P/Q/"+strings.ToUpper(file)) || inside != edit("/", "/"+file) {
+			t.Fatalf("%s, %s: case or folder counts", pattern, file)
+		}
+		if inside && !edit("/p/q", "/p/q/"+file+"/more") {
+			t.Fatalf("%s matches %s and not what is in it", pattern, file)
+		}
+	})
 }

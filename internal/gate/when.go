@@ -105,6 +105,8 @@ func checkPattern(key, text string) string {
 	switch {
 	case strings.TrimSpace(text) == "" || text != strings.TrimSpace(text):
 		return "a pattern is a text without spaces around it"
+	case key == "args" && strings.ContainsAny(text, " \t"):
+		return "an argument is a word: write each as an item, [push, origin]"
 	case key == "program" && strings.ContainsAny(text, `/\ `):
 		return "a program is named without its folder and without arguments; write the arguments as \"args\""
 	case key == "host" && (strings.ContainsAny(text, "/:@ ") || !isASCII(text)):
