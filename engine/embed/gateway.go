@@ -3,7 +3,6 @@ package embed
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Gateway offers MCP clients what other MCP servers have. Close it after what serves it.
@@ -119,7 +119,7 @@ func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager
 		return nil, rules, err
 	}
 	if e := g.engine.Load(); e != nil {
-		if err := checkGates(ctx, e, opts.Gates); err != nil {
+		if err := checkRules(ctx, e, rules); err != nil {
 			return nil, rules, err
 		}
 	}
@@ -181,14 +181,21 @@ func (g *Gateway) HookRules() hook.Rules {
 	return hook.Rules{Gates: g.gates, Hooks: g.hooks}
 }
 
-// CheckGates compares the gates with the definitions that operators made, once those are loaded. The
-// error is document.Errors where a gate does not fit.
+// CheckGates compares the gates and the section hooks with the definitions that operators made, once
+// those are loaded. The error is document.Errors where something does not fit.
 func (s *System) CheckGates(ctx context.Context) error {
-	return checkGates(ctx, s.Engine, s.cfg.Gateway.Gates())
+	return checkRules(ctx, s.Engine, s.cfg.Gateway.HookRules())
 }
 
-func checkGates(ctx context.Context, e *engine.Engine, gates gate.Config) error {
-	if len(gates.Gates) == 0 {
+func checkRules(ctx context.Context, e *engine.Engine, rules hook.Rules) error {
+	named := map[string]bool{}
+	for _, g := range rules.Gates.Gates {
+		named[g.Workflow] = true
+	}
+	if finish := rules.Hooks.Finish; finish != nil {
+		named[finish.Workflow] = true
+	}
+	if len(named) == 0 {
 		return nil
 	}
 	all, err := e.List(ctx, Operator)
@@ -201,14 +208,22 @@ func checkGates(ctx context.Context, e *engine.Engine, gates gate.Config) error 
 			continue
 		}
 		definitions[known.Name] = nil // a name to suggest
-		if !slices.ContainsFunc(gates.Gates, func(g gate.Gate) bool { return g.Workflow == known.Name }) {
+		if !named[known.Name] {
 			continue
 		}
 		if _, definitions[known.Name], err = e.LoadDefinition(ctx, Operator, engine.RightRead, known.Name, known.Version); err != nil {
 			return err
 		}
 	}
-	return gates.Check(definitions, true)
+	var faults document.Errors
+	for _, misfit := range []error{rules.Gates.Check(definitions, true), rules.Hooks.Check(definitions, true)} {
+		found, _ := misfit.(document.Errors) //nolint:errorlint // Check promises this very type
+		faults = append(faults, found...)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	return nil
 }
 
 // current is the door in force.
