@@ -124,7 +124,7 @@ func TestTerminatedBackends(t *testing.T) {
 		defer conn.Close(ctx)
 		rounds := 20
 		if storetest.Long() {
-			rounds = 300
+			rounds = 100
 		}
 		for range rounds {
 			var n int64
@@ -163,7 +163,7 @@ func TestKilledServer(t *testing.T) {
 	defer stores[1].Close()
 	rounds := 2
 	if storetest.Long() {
-		rounds = 30
+		rounds = 10
 	}
 	stop := make(chan struct{})
 	go func() {
