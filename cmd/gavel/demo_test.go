@@ -199,7 +199,7 @@ func TestGatewayDemo(t *testing.T) {
 		return "...\n" + from + text
 	}
 	command, _, _ := strings.Cut(printed, "\n")
-	shows(t, "../../README.md", command+"\n"+steps(" 6. ", " 7. ")+steps("13. ", "14. ")+steps("15. ", "17. "))
+	shows(t, "../../README.md", command+"\n"+steps(" 6. ", " 7. ")+steps("13. ", "14. ")+steps("15. ", "16. "))
 }
 
 // The server of the gateway's demo, driven by the TypeScript SDK, where .ci/run clients has installed it.
