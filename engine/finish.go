@@ -90,11 +90,11 @@ func (e *Engine) finish(ctx context.Context, p Principal, req FinishRequest, key
 	}
 	switch {
 	case waits != nil && waits.EndedEarly:
-		return s.allow(inst, "A person is told that you end early.", waits), nil
+		return s.allow(inst, "A person is told that the agent ends early.", waits), nil
 	case waits != nil && !inst.Facts.HasOpenCall():
 		return s.allow(inst, fmt.Sprintf("The review %s waits for a person.", waits.ID), waits), nil
 	case inst.Facts.Stops.Accepted:
-		return s.allow(inst, "A person accepted that you end here.", nil), nil
+		return s.allow(inst, "A person accepted that the agent ends here.", nil), nil
 	}
 	return e.refuseStop(ctx, s)
 }
@@ -180,7 +180,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	case err != nil:
 		return FinishResult{}, err
 	case w.opens != nil:
-		return s.allow(w.next, "A person is told that you end early: "+why.Message, e.summarizeReview(*w.opens)), nil
+		return s.allow(w.next, "A person is told that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
 	}
 	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message + " " + why.Hint, Refused: w.next.Facts.Stops.Refused}, nil
 }
@@ -215,7 +215,7 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (validators.Fin
 	goals := slices.DeleteFunc(slices.Clone(s.States), func(name string) bool { return s.def.States[name] == nil })
 	out := validators.Finding{
 		Code:    workflow.CodeNotFinished,
-		Message: fmt.Sprintf("The workflow %q (%s) is in %q; you may end in %s.", s.inst.Workflow, s.inst.ID, s.inst.State, quoteWords(s.States)),
+		Message: fmt.Sprintf("The workflow %q is in %q; an agent may end in %s.", s.inst.Workflow, s.inst.State, quoteWords(s.States)),
 	}
 	switch at := slices.IndexFunc(s.inst.Facts.Calls, workflow.OpenCall.IsOpen); {
 	case at >= 0:
@@ -232,7 +232,7 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (validators.Fin
 	out.Hint = e.describeStep(s, s.def.FindStep(s.inst.State, s.listSteps(), goals))
 	sentBack, err := e.findSentBack(ctx, s)
 	if sentBack != "" {
-		out.Message += fmt.Sprintf(" A person sent you back: %q", sentBack)
+		out.Message += fmt.Sprintf(" A person sent the agent back: %q", sentBack)
 	}
 	return out, err
 }
@@ -240,16 +240,16 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (validators.Fin
 // describeStep says how to perform an action, "" for none that leads on.
 func (e *Engine) describeStep(s stop, action string) string {
 	if action == "" {
-		return "None of your actions leads there: tell the operator."
+		return "None of the agent's actions leads there: tell the operator."
 	}
 	if tool := e.findGate(s.inst.Workflow, action); tool != "" {
-		return fmt.Sprintf("Next: %q, which a call of %s performs.", action, tool)
+		return fmt.Sprintf("Next: %q of %s, which a call of %s performs.", action, s.inst.ID, tool)
 	}
 	takes := s.def.DescribeActions(s.inst.State, []string{action}, s.inst.Context, s.overlays)[0]
 	if len(takes.Requires) == 0 {
-		return fmt.Sprintf("Next: perform %q with workflow.advance.", action)
+		return fmt.Sprintf("Next: perform %q of %s with workflow.advance.", action, s.inst.ID)
 	}
-	return fmt.Sprintf("Next: perform %q with workflow.advance, with %s in its data.", action, strings.Join(takes.Requires, ", "))
+	return fmt.Sprintf("Next: perform %q of %s with workflow.advance; its data needs %s.", action, s.inst.ID, strings.Join(takes.Requires, ", "))
 }
 
 // findSentBack is why a person sent the agent back, since the instance last moved.
@@ -291,12 +291,12 @@ func (e *Engine) replayFinish(ctx context.Context, p Principal, ev record.Event)
 // resolveStop records what a person says of an agent that ended early: that it may stay so (approve), or that it
 // has to go on (reject). The instance stays where it is.
 func (e *Engine) resolveStop(ctx context.Context, r reviewCase) (ResolveResult, error) {
-	end, message := newReviewEnd(r, r.req.Decision), "Accepted; the instance stays where it is."
+	end, message, code := newReviewEnd(r, r.req.Decision), "The agent may stay away; the instance stays where it is.", ""
 	if r.req.Decision == judge.Reject {
-		message = "Sent back; the agent reads the reason when it comes back or wants to end again."
+		message, code = "The agent reads the reason when it comes back or wants to end again.", judge.CodeReviewRejected
 	}
 	d := e.newReviewDecision(r, judge.Verdict{
-		Outcome: r.req.Decision, Proposed: r.req.Decision, Code: workflow.CodeNotFinished, Confidence: 1, Assurance: judge.AssuranceHuman,
+		Outcome: r.req.Decision, Proposed: r.req.Decision, Code: code, Confidence: 1, Assurance: judge.AssuranceHuman,
 		DecidedBy: judge.ByReviewer, Mode: judge.Enforce, Reasoning: r.req.Reason,
 		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: r.req.Decision, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: r.req.Reason}},
 	})

@@ -66,7 +66,7 @@ func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
 	id := b.start(agent, "fix", `{}`).ID
-	r := b.mayNotEnd(id, 1, `"coding"`, `may end in "done"`, `Next: perform "test" with workflow.advance, with log in its data.`)
+	r := b.mayNotEnd(id, 1, `"coding"`, `may end in "done"`, `Next: perform "test" of `+id+` with workflow.advance; its data needs log.`)
 	if r.State != "coding" || r.Revision != 1 {
 		t.Errorf("it moved: %+v", r.Position)
 	}
@@ -195,7 +195,7 @@ func TestAPersonSaysWhetherTheAgentMayStayAway(t *testing.T) {
 	if err != nil || r.Applied || r.Decision.Outcome != judge.Reject {
 		t.Errorf("sent back: %+v, %v", r, err)
 	}
-	b.mayNotEnd(id, 1, `A person sent you back: "Run the tests."`, `"test"`)
+	b.mayNotEnd(id, 1, `A person sent the agent back: "Run the tests."`, `"test"`)
 	b.mayNotEnd(id, 2)
 	if again := b.mayEnd(id, "A person is told"); again.Review.ID == review {
 		t.Error("a review that was resolved is shown as open")
@@ -209,7 +209,7 @@ func TestAPersonSaysWhetherTheAgentMayStayAway(t *testing.T) {
 	if status, err := b.Status(t.Context(), agent, id); err != nil || len(status.Reviews) != 0 {
 		t.Errorf("a moved instance still shows %+v, %v", status.Reviews, err)
 	}
-	if r := b.mayNotEnd(id, 1); strings.Contains(r.Reason, "sent you back") {
+	if r := b.mayNotEnd(id, 1); strings.Contains(r.Reason, "sent the agent back") {
 		t.Errorf("words about a revision that is past: %q", r.Reason)
 	}
 	b.verify(id)

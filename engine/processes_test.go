@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +79,8 @@ func (s *side) do(q question) (any, error) {
 		return decoded(q, func(r engine.RollbackRequest) (any, error) { return s.Rollback(ctx, q.Who, r) })
 	case "undo":
 		return decoded(q, func(r engine.UndoRequest) (any, error) { return s.Undo(ctx, q.Who, r) })
+	case "finish":
+		return decoded(q, func(r engine.FinishRequest) (any, error) { return s.Finish(ctx, q.Who, r) })
 	case "cancel":
 		return decoded(q, func(r engine.CancelRequest) (any, error) { return s.Cancel(ctx, q.Who, r) })
 	case "status":
@@ -235,6 +238,7 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 			rt.Fatal("nothing was started")
 		}
 		moves := int64(1)
+		stopped := started(asking(rt, agent, "start", engine.StartRequest{Type: "raced", Context: none}))
 		instances := []string{started(asking(rt, agent, "start", engine.StartRequest{Type: "shared", Context: none}))}
 		checkpoints := []string{"none-such"}
 		who := rapid.SampledFrom([]engine.Principal{agent, agent, other, operator})
@@ -278,6 +282,12 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 			},
 			"undo":   func(rt *rapid.T) { asking(rt, agent, "undo", engine.UndoRequest{ID: id(rt)}) },
 			"cancel": func(rt *rapid.T) { asking(rt, agent, "cancel", engine.CancelRequest{ID: id(rt), Reason: "enough"}) },
+			"finish": func(rt *rapid.T) {
+				asking(rt, who.Draw(rt, "who"), "finish", engine.FinishRequest{ID: id(rt), States: []string{"c"}, Attempts: 2})
+			},
+			"finish at once": func(rt *rapid.T) {
+				stopTogether(rt, peers[:], model, next(agent, "finish", engine.FinishRequest{ID: stopped, States: []string{"c"}, Attempts: 1000}))
+			},
 			"status": func(rt *rapid.T) { asking(rt, agent, "status", id(rt)) },
 			"describe": func(rt *rapid.T) {
 				asking(rt, agent, "describe", rapid.SampledFrom([]string{"shared", "own"}).Draw(rt, "name"))
@@ -332,6 +342,27 @@ func raceOnce(rt *rapid.T, peers []*peer, model *side, q question) {
 	}
 	if won != 1 {
 		rt.Fatalf("%d processes made the move: %q", won, answers)
+	}
+}
+
+// stopTogether asks all processes at once whether the agent may end: each of them counts once.
+func stopTogether(rt *rapid.T, peers []*peer, model *side, q question) {
+	answers, wanted, errs := make([]string, len(peers)), make([]string, len(peers)), make([]error, len(peers))
+	var wg sync.WaitGroup
+	for i, p := range peers {
+		wg.Go(func() { answers[i], errs[i] = p.ask(q) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		rt.Fatal(err)
+	}
+	for i := range answers {
+		wanted[i] = model.ask(q)
+	}
+	slices.Sort(answers)
+	slices.Sort(wanted)
+	if !slices.Equal(answers, wanted) {
+		rt.Fatalf("at once, the processes said:\n%s\nthe model, one after the other:\n%s", answers, wanted)
 	}
 }
 

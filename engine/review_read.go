@@ -199,7 +199,10 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	// What the history says counts, whatever the row does.
 	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
 	out.Data = entry.Data
-	if row.Data != nil && seesPlain(p, inst) {
+	switch {
+	case ev.IsStop():
+		out.EndedEarly, out.Data = true, emptyData
+	case row.Data != nil && seesPlain(p, inst):
 		out.Data = row.Data
 	}
 	if out.Context, err = e.contextFor(p, inst, l); err != nil {

@@ -220,14 +220,14 @@ func (e *Engine) newReviewRow(p Principal, j judgement) store.Review {
 }
 
 // isReviewQueueFull reports whether as much as may waits of what a principal asked for. What has
-// expired does not count, whether or not somebody has noticed.
+// expired does not count, whether or not somebody has noticed, nor do early ends: they wait for nothing.
 func (e *Engine) isReviewQueueFull(ctx context.Context, p Principal) (bool, error) {
 	n := 0
 	for row, err := range e.cfg.Store.Reviews(ctx, store.ReviewQuery{Principal: p.ID, Status: record.ReviewOpen}) {
 		if err != nil {
 			return false, StoreError("count the reviews", err)
 		}
-		if !e.isOverdue(row) || row.OnExpire == workflow.ExpireRaise {
+		if !row.IsStop() && (!e.isOverdue(row) || row.OnExpire == workflow.ExpireRaise) {
 			n++
 		}
 		if n >= e.cfg.Limits.OpenReviews {

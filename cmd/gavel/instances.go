@@ -203,8 +203,11 @@ func decisionRows(decisions []engine.HistoryEntry) [][]string {
 
 func actionOf(d engine.HistoryEntry) string {
 	action := d.Action
-	if d.Kind == record.Started {
+	switch {
+	case d.Kind == record.Started:
 		action = "start"
+	case action == "" && d.Tool == "":
+		action = endMark
 	}
 	if d.Precheck {
 		action += " (asked only)"
@@ -348,15 +351,20 @@ func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
 	}
 	rows := [][]string{{"SEQ", "REVISION", "TIME", "WHAT", "STATE", "BY", "NOTE"}}
 	for _, e := range all.Events {
-		what := string(e.Kind)
-		if e.Action != "" {
-			what += " " + e.Action
-		}
 		rows = append(rows, []string{
-			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), what, e.To, e.Principal, truncateText(orNone(eventNote(e)), 60),
+			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), whatHappened(e), e.To, e.Principal, truncateText(orNone(eventNote(e)), 60),
 		})
 	}
 	return con.printList(c.JSON, all, rows, "no events", formatCursorFlag("--after-seq", all.NextAfter))
+}
+
+// whatHappened is the kind of an event, and what it was about.
+func whatHappened(e engine.TimelineEntry) string {
+	about := e.Action
+	if e.Stop {
+		about = endMark
+	}
+	return strings.TrimSpace(string(e.Kind) + " " + about)
 }
 
 func eventNote(e engine.TimelineEntry) string {

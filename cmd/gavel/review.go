@@ -73,6 +73,9 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 	return con.printList(c.JSON, result, reviewRows(result.Reviews, c.Status != "open"), none, formatCursorFlag("--after", result.NextCursor))
 }
 
+// endMark stands for an action where an agent wanted to end.
+const endMark = "(end)"
+
 // reviewRows is the table of reviews; ended adds what became of each.
 func reviewRows(reviews []engine.ReviewSummary, ended bool) [][]string {
 	head := []string{"ID", "PRIORITY", "WORKFLOW", "ACTION", "MOVE", "REQUESTED BY", "WAITS SINCE", "EXPIRES"}
@@ -82,7 +85,7 @@ func reviewRows(reviews []engine.ReviewSummary, ended bool) [][]string {
 	rows := [][]string{head}
 	for _, r := range reviews {
 		row := []string{
-			r.ID, string(r.Priority), r.Workflow, r.Action, r.From + " -> " + orNone(r.Target), r.RequestedBy,
+			r.ID, string(r.Priority), r.Workflow, cmp.Or(r.Action, endMark), r.From + " -> " + orNone(r.Target), r.RequestedBy,
 			formatTime(r.ParkedAt), describeExpiry(r),
 		}
 		if ended {

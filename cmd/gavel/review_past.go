@@ -92,10 +92,7 @@ func (p reviewPage) path() {
 			}
 			states = append(states, state)
 		}
-		what := string(e.Kind)
-		if e.Action != "" {
-			what += " " + e.Action
-		}
+		what := whatHappened(e)
 		note := mark
 		switch {
 		case decided && mark == "": // a code is gavel's word, a reason somebody's

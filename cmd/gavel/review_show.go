@@ -81,7 +81,7 @@ func (p reviewPage) asked() {
 	rows := [][]string{
 		{"review", p.ID},
 		{"status", howEnded(p.ReviewSummary)},
-		{"asked", fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))},
+		{"asked", p.describeAsked()},
 		{"asked by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Escalation.Role)},
 		{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
 		{"instance", p.Instance},
@@ -99,6 +99,13 @@ func (p reviewPage) asked() {
 	p.out.Table(rows)
 	p.words("meaning, as the definition has it", p.Description)
 	p.words("reason", p.Reason)
+}
+
+func (p reviewPage) describeAsked() string {
+	if p.EndedEarly {
+		return fmt.Sprintf("the agent ended early, in %s; the workflow goes on if it comes back", p.From)
+	}
+	return fmt.Sprintf("%q, from %s to %s", p.Action, p.From, orNone(p.Target))
 }
 
 // moment is a time, for a person with how far away it is.

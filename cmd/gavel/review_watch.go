@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -151,7 +152,7 @@ func printWatched(out *term.Terminal, event string, r engine.ReviewSummary) {
 	if out.IsTerminal() {
 		id = shortenID(id)
 	}
-	what := fmt.Sprintf("%s %s, %s -> %s, asked by %s", r.Workflow, r.Action, r.From, orNone(r.Target), r.RequestedBy)
+	what := fmt.Sprintf("%s %s, %s -> %s, asked by %s", r.Workflow, cmp.Or(r.Action, endMark), r.From, orNone(r.Target), r.RequestedBy)
 	switch event {
 	case reviewClosed:
 		out.Printf("%s  %s  %s  %s: %s\n", formatTime(at), out.Dim(event), id, what, out.Outcome(howEnded(r)))

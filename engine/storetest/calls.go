@@ -96,3 +96,31 @@ func testSubjects(t *testing.T, _ Driver, s store.Store) {
 	second := mustCommit(t, s, Start(t, ID(5), `{}`, about("release 7")))
 	requireSame(t, "started again", requireVerified(t, s, ID(5)), second)
 }
+
+// testStops keeps what became of an agent's wishes to end.
+func testStops(t *testing.T, _ Driver, s store.Store) {
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	stop := func(e *record.Event) { e.Decision.Code = "not_finished" }
+	for n := 1; n <= 2; n++ {
+		inst = mustCommit(t, s, Refuse(t, inst, "", stop))
+		if got := requireVerified(t, s, ID(1)); got.Facts.Stops.Refused != n {
+			t.Fatalf("%d stops are counted as %+v", n, got.Facts.Stops)
+		}
+	}
+	c := Escalate(t, inst, "", ReviewID(1), stop)
+	row := store.Review{ID: ReviewID(1), Status: record.ReviewOpen, Instance: inst.ID, Workflow: inst.Workflow, Seq: inst.Seq + 1}
+	c.Reviews = []store.Review{row}
+	inst = mustCommit(t, s, c)
+	wantReview(t, s, row)
+	if row, err := store.FindReview(t.Context(), s, row.ID); err != nil || !row.IsStop() {
+		t.Fatalf("the review is of no stop: %+v, %v", row, err)
+	}
+	inst = mustCommit(t, s, EndReview(t, inst, "", &record.Review{ID: ReviewID(1), Status: record.ReviewResolved, Resolution: "approve", By: "local:cli"}))
+	got := requireVerified(t, s, ID(1))
+	requireSame(t, "accepted", got, inst)
+	if !got.Facts.Stops.Accepted {
+		t.Fatalf("accepted, and the facts are %+v", got.Facts)
+	}
+	inst = mustCommit(t, s, Advance(t, inst, "reviewing", `{}`))
+	requireSame(t, "moved", requireVerified(t, s, ID(1)), inst)
+}

@@ -113,6 +113,7 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"instances with open calls", testCalls, always},
 		{"instances with open calls outlive the process", outlives(callsReopened), reopen},
 		{"a subject has one instance", testSubjects, always},
+		{"stops are counted", testStops, always},
 
 		{"definitions", testDefinitions, always},
 		{"definitions race", definitionsRace, always},

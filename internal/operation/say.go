@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -105,7 +106,9 @@ func sayStatus(r engine.StatusResult) string {
 		switch {
 		case r.Past != nil: // those of the past need no longer wait
 		case review.Status == record.ReviewResolved:
-			fmt.Fprintf(&line, " %q was rejected by %s (review %s): %s", review.Action, review.By, review.ID, Sentence(review.Reason))
+			fmt.Fprintf(&line, " %s was rejected by %s (review %s): %s", AskedFor(review), review.By, review.ID, Sentence(review.Reason))
+		case review.EndedEarly:
+			fmt.Fprintf(&line, " The agent ended early, and the review %s tells a person.", review.ID)
 		default:
 			fmt.Fprintf(&line, " %q waits for a person as review %s.", review.Action, review.ID)
 		}
@@ -140,9 +143,17 @@ func sayReview(r engine.ReviewView) string {
 	return line + " Why a person: " + sayFindings(r.Escalation.Decision)
 }
 
+// AskedFor is what a review is about: an action, in quotes, or the end of the agent.
+func AskedFor(r engine.ReviewSummary) string {
+	if r.EndedEarly {
+		return "the early end"
+	}
+	return strconv.Quote(r.Action)
+}
+
 // reviewLabel names a review and what it is about.
 func reviewLabel(r engine.ReviewSummary) string {
-	label := fmt.Sprintf("%s (%s, %s): %q in %q of %s (%s)", r.ID, r.Status, r.Priority, r.Action, r.From, r.Instance, r.Workflow)
+	label := fmt.Sprintf("%s (%s, %s): %s in %q of %s (%s)", r.ID, r.Status, r.Priority, AskedFor(r), r.From, r.Instance, r.Workflow)
 	if r.Decision == judge.Reject && r.Status == record.ReviewResolved {
 		label += ", rejected by " + r.By + ": " + strings.TrimSuffix(Sentence(r.Reason), ".")
 	}
@@ -150,10 +161,12 @@ func reviewLabel(r engine.ReviewSummary) string {
 }
 
 func sayResolve(r engine.ResolveResult) string {
-	what := fmt.Sprintf("%q in %q of %s (%s)", r.Review.Action, r.Review.From, r.Review.Instance, r.Review.ID)
+	what := fmt.Sprintf("%s in %q of %s (%s)", AskedFor(r.Review), r.Review.From, r.Review.Instance, r.Review.ID)
 	switch {
 	case r.Applied:
 		return fmt.Sprintf("APPROVED %s. %s", what, r.Progress)
+	case r.Review.Status == record.ReviewResolved && r.Review.Decision == judge.Approve: // of a call, or an early end
+		return fmt.Sprintf("APPROVED %s: %s %s", what, r.Message, r.Progress)
 	case r.Review.Status == record.ReviewReopened:
 		return fmt.Sprintf("REOPENED %s. %s", what, r.Message)
 	case r.Review.Status == record.ReviewResolved:

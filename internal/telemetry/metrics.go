@@ -164,7 +164,7 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 			m.calls.WithLabelValues(string(ev.Call.Outcome)).Inc()
 		}
 		if ev.Decision != nil {
-			m.countDecision(operationOf(ev.Kind), ev.Decision)
+			m.countDecision(operationOf(ev), ev.Decision)
 		}
 	}
 }
@@ -197,14 +197,16 @@ func (m *Metrics) countDecision(asked string, d *record.Decision) {
 }
 
 // operationOf is what a decision was about, in the words of the operations.
-func operationOf(k record.Kind) string {
-	switch k {
-	case record.Started:
+func operationOf(ev *record.Event) string {
+	switch {
+	case ev.Kind == record.Started:
 		return "start"
-	case record.Prechecked:
+	case ev.Kind == record.Prechecked:
 		return "validate"
-	case record.Reviewed:
+	case ev.Kind == record.Reviewed:
 		return "review"
+	case ev.IsStop():
+		return "finish"
 	default:
 		return "advance"
 	}

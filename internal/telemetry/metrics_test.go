@@ -64,9 +64,10 @@ func TestMetricsOfDecisions(t *testing.T) {
 	}
 	m.Committed(context.Background(), []record.Event{
 		{Kind: record.Started, Decision: decision(judge.Approve, judge.LayerScript)},
-		{Kind: record.Refused, Decision: decision(judge.Reject, judge.LayerScript)},
-		{Kind: record.Refused, Decision: decision(judge.Reject, judge.LayerScript)},
+		{Kind: record.Refused, Action: "go", Decision: decision(judge.Reject, judge.LayerScript)},
+		{Kind: record.Refused, Action: "go", Decision: decision(judge.Reject, judge.LayerScript)},
 		{Kind: record.Prechecked, Decision: decision(judge.Approve, judge.ByFallback)},
+		{Kind: record.Refused, Decision: decision(judge.Reject, judge.LayerTransition)}, // of a stop
 		{Kind: record.Checkpointed},
 		{Kind: record.Settled, Call: &record.Call{Outcome: record.CallUnknown}},
 	})
@@ -74,13 +75,14 @@ func TestMetricsOfDecisions(t *testing.T) {
 	wantLines(t, scrape(t, m),
 		`gavel_decisions_total{asked="start",decided_by="script",outcome="approve"} 1`,
 		`gavel_decisions_total{asked="advance",decided_by="script",outcome="reject"} 2`,
+		`gavel_decisions_total{asked="finish",decided_by="transition",outcome="reject"} 1`,
 		`gavel_decisions_total{asked="validate",decided_by="fallback",outcome="approve"} 1`,
 		`gavel_decisions_degraded_total 1`,
 		`gavel_events_total{kind="checkpointed"} 1`,
 		`gavel_calls_settled_total{outcome="unknown"} 1`,
 		`gavel_decision_seconds_bucket{asked="advance",le="0.002"} 0`,
 		`gavel_decision_seconds_bucket{asked="advance",le="0.005"} 2`,
-		`gavel_layer_seconds_count{layer="script"} 4`,
+		`gavel_layer_seconds_count{layer="script"} 5`,
 		`gavel_context_bytes_sum 1000`,
 		`gavel_build_info{version="v1.2.3"} 1`,
 	)
