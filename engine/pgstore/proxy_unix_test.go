@@ -45,7 +45,7 @@ func startProxy(t *testing.T, binary string) (at string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "gavel-pgbouncer")
+	dir, err := os.MkdirTemp("", "gavel-pgbouncer") //nolint:usetesting // its parents would be closed to another user
 	if err != nil {
 		t.Fatal(err)
 	}
