@@ -162,13 +162,14 @@ func (r *reader) readCommandText(w Word, by string) stream {
 // runDeclaration reads declare, local, export, readonly, typeset and nameref.
 func (r *reader) runDeclaration(c *syntax.DeclClause) {
 	exported := c.Variant.Value == "export"
-	reference := c.Variant.Value == "nameref"
+	reference, unsteady := c.Variant.Value == "nameref", c.Variant.Value == "readonly"
 	for _, a := range c.Args {
 		if a.Naked && a.Name == nil {
 			switch w := r.readWord(a.Value); {
 			case strings.HasPrefix(w.Text, "-") && w.Known:
 				exported = exported || strings.Contains(w.Text, "x")
 				reference = reference || strings.Contains(w.Text, "n")
+				unsteady = unsteady || strings.ContainsAny(w.Text, "ruliAc")
 			case !w.Known:
 				r.forgetVariables(false) // export "$x" sets what $x names
 			default:
@@ -177,9 +178,16 @@ func (r *reader) runDeclaration(c *syntax.DeclClause) {
 			continue
 		}
 		r.assign(a, exported)
-		if reference && a.Name != nil {
-			r.forgetVariables(false) // another name for any of them
-			r.set(key{kindVariable, a.Name.Value}, nil)
+		switch {
+		case a.Name == nil:
+		case reference: // another name for any of them
+			r.unsteady["*"] = true
+			r.forgetVariables(false)
+		case unsteady:
+			r.unsteady[a.Name.Value] = true
+			if c.Variant.Value != "readonly" {
+				r.set(key{kindVariable, a.Name.Value}, nil)
+			}
 		}
 	}
 }
@@ -220,7 +228,9 @@ func (r *reader) emit(words []Word, at place, code string) {
 			words[i] = Word{}
 		}
 	}
-	r.script.Commands = append(r.script.Commands, Command{Words: words, Writes: at.writes, Code: code, Folder: r.folder()})
+	for _, f := range r.folders() {
+		r.script.Commands = append(r.script.Commands, Command{Words: words, Writes: at.writes, Code: code, Folder: f})
+	}
 }
 
 func (stream) isMadeUp(name string) bool { return strings.HasPrefix(name, "/dev/fd/substitution") }
@@ -249,7 +259,7 @@ func (r *reader) runWords(words []Word, at place) stream {
 		return r.runProgram(name, words, at)
 	}
 	name := path.Base(program.Text)
-	if f := r.names[key{kindFunction, program.Text}]; f != nil && f.function != nil {
+	if f := r.names[key{kindFunction, program.Text}]; f != nil && !at.external {
 		r.emit(words, at, "")
 		return r.callFunction(f.function, words, at)
 	}
@@ -259,6 +269,8 @@ func (r *reader) runWords(words []Word, at place) stream {
 		}
 	} else if v := r.names[key{kindAlias, program.Text}]; v != nil && v.array { // of hash -p
 		return r.runWords(append([]Word{{Text: v.text, Known: true}}, words[1:]...), at)
+	} else if v != nil && r.aliasesNext {
+		r.unknown("the alias %s may be expanded: %s", program.Text, sayWords(words))
 	} else if r.wroteProgram(name) {
 		r.unknown("the text writes a file %s, which may be the program of that name", name)
 	}

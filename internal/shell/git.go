@@ -44,7 +44,7 @@ func runGit(r *reader, words []Word, at place) stream {
 		}
 		switch o {
 		case "-C":
-			r.changeFolder(given)
+			r.changeFolder(given, false)
 		case "-c":
 			r.configureGit(given)
 		case "--config-env":
@@ -147,7 +147,7 @@ func (r *reader) readGitCommand(command string, words []Word) {
 	switch command {
 	case "bisect":
 		if len(rest) > 1 && rest[0].Text == "run" {
-			r.apart(func() stream { return r.runWords(rest[1:], place{}) })
+			r.apart(func() stream { return r.runWords(rest[1:], place{external: true}) })
 		}
 	case "submodule":
 		for i, w := range rest {

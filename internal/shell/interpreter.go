@@ -178,11 +178,12 @@ func (r *reader) takeFile(by string, w Word, code *[]string) {
 		*code = append(*code, substituted.text)
 		return
 	}
-	v := r.names[key{kindFile, path.Clean(r.resolve(w).Text)}]
-	switch {
-	case v != nil && !v.opaque:
-		*code = append(*code, v.text)
-	case r.mayHaveWritten(w) || w.split || w.Text == "" || strings.HasPrefix(w.Text, "/dev/"):
+	for _, file := range r.resolve(w) {
+		if v := r.names[key{kindFile, file.Text}]; v != nil && !v.opaque {
+			*code = append(*code, v.text)
+		}
+	}
+	if r.mayHaveWritten(w) || w.split || w.Text == "" || strings.HasPrefix(w.Text, "/dev/") {
 		r.unknown("%s runs the file %q, which cannot be read before it runs", by, w.Text)
 	}
 }

@@ -53,6 +53,9 @@ func (r *reader) readParameter(e *syntax.ParamExp) (list []Word, known, each boo
 		r.set(key{kindVariable, name}, nil)
 		return unread, false, each
 	}
+	if e.Exp != nil && list[0].Text == "" && e.Exp.Op <= syntax.AssignUnsetOrNull { // empty is not unset
+		return unread, false, each
+	}
 	if !known || len(list) != 1 || each || e.Length || e.Excl || len(r.journal) != before || !isPlain(e) {
 		return unread, false, each
 	}
@@ -80,8 +83,8 @@ func isPlain(e *syntax.ParamExp) bool {
 		size := 0
 		for _, p := range w.Parts {
 			lit, ok := p.(*syntax.Lit)
-			plain = plain && ok
-			if ok {
+			plain = plain && ok && plainOperand.MatchString(lit.Value)
+			if plain {
 				size += len(lit.Value)
 			}
 		}
@@ -89,6 +92,9 @@ func isPlain(e *syntax.ParamExp) bool {
 	}
 	return plain
 }
+
+// plainOperand matches operands that no shell takes otherwise than as they stand.
+var plainOperand = regexp.MustCompile(`^[A-Za-z0-9_./,: -]*$`)
 
 func operands(e *syntax.ParamExp) []*syntax.Word {
 	var words []*syntax.Word
@@ -182,8 +188,8 @@ func (r *reader) ambient(name string) (string, bool) {
 	case "HOME":
 		return r.options.Home, r.options.Home != ""
 	case "PWD":
-		at := r.folder()
-		return at.Text, at.Known && at.Text != ""
+		at := r.folders()
+		return at[0].Text, len(at) == 1 && at[0].Known && at[0].Text != ""
 	case "BASH", "SHELL":
 		return "sh", true
 	}

@@ -162,6 +162,9 @@ func (r *reader) runPrefix(name string, p prefix, words []Word, at place) stream
 	if p.remote {
 		r.set(key{kindFolder, ""}, nil)
 	}
+	if name == "exec" && len(words) == 1 && (!at.in.known || at.in.text != "") && at.in.file.Text != "/dev/null" {
+		r.unknown("exec changes what the shell reads")
+	}
 	verbs, verb := needsVerb[name], needsVerb[name] == nil
 	rest, skip := words[1:], p.skip
 	for len(rest) > 0 {
@@ -199,7 +202,7 @@ func (r *reader) runPrefix(name string, p prefix, words []Word, at place) stream
 				}
 				r.readCommandText(given, name+" "+o)
 			case strings.Contains(" "+p.folder+" ", " "+o+" "):
-				r.changeFolder(given)
+				r.changeFolder(given, false)
 			case name == "ssh" && o == "-o":
 				r.checkSSHOption(given)
 			}
@@ -231,7 +234,7 @@ func (r *reader) runPrefix(name string, p prefix, words []Word, at place) stream
 
 // runRest reads the words after a prefix's own.
 func (r *reader) runRest(name string, p prefix, rest []Word, at place) stream {
-	inner := place{in: at.in, writes: at.writes}
+	inner := place{in: at.in, writes: at.writes, external: name != "noglob" && name != "nocorrect" && name != "-" && name != "coproc"}
 	if p.joins {
 		if len(rest) == 0 {
 			return stream{}
@@ -275,7 +278,7 @@ func (r *reader) splitEnv(text Word, rest []Word, at place) stream {
 	for f := range strings.FieldsSeq(text.Text) {
 		words = append(words, Word{Text: f, Known: true})
 	}
-	return r.runWords(append(words, rest...), at)
+	return r.runWords(append(words, rest...), place{in: at.in, writes: at.writes, external: true})
 }
 
 // checkSSHOption reads options of ssh that run a command here.
@@ -338,7 +341,7 @@ func (r *reader) checkOptions(name string, words []Word) {
 			}
 			given = words[i+2]
 			if name == "fd" {
-				r.runWords(words[i+2:], place{})
+				r.runWords(words[i+2:], place{external: true})
 				return
 			}
 		}
@@ -380,7 +383,7 @@ func runXargs(r *reader, words []Word, at place) stream {
 			in, replace = stream{}, "{}"
 		}
 	}
-	inner := place{writes: at.writes, in: stream{known: true}}
+	inner := place{writes: at.writes, in: stream{known: true}, external: true}
 	if len(rest) == 0 {
 		return stream{}
 	}
@@ -448,7 +451,7 @@ func runFind(r *reader, words []Word, at place) stream {
 			if strings.HasSuffix(words[i].Text, "dir") {
 				r.set(key{kindFolder, ""}, nil)
 			}
-			return r.runWords(replaceIn(inside, "{}", Word{}), place{in: at.in})
+			return r.runWords(replaceIn(inside, "{}", Word{}), place{in: at.in, external: true})
 		})
 		i = end
 	}
@@ -487,7 +490,7 @@ func runParallel(r *reader, words []Word, at place) stream {
 	}
 	for _, w := range given {
 		if !w.Known && len(command) > 0 && !strings.Contains(joinWords(command), "{") {
-			r.runWords(append(append([]Word{}, command...), Word{split: true}), place{})
+			r.runWords(append(append([]Word{}, command...), Word{split: true}), place{external: true})
 			continue
 		}
 		text := r.joined(append(append([]Word{}, command...), w))

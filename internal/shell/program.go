@@ -220,19 +220,30 @@ func (r *reader) contents(s stream) stream {
 	if t, ok := r.streams[s.file.Text]; ok {
 		return t
 	}
-	file := r.resolve(s.file)
+	var all stream
+	for _, file := range r.resolve(s.file) { // it is in one of these folders
+		if one := r.readFile(file); one.text != "" {
+			all = stream{text: all.text + one.text, known: one.known && (all.known || all.text == "")}
+		} else if one.known && all.text == "" {
+			all.known = true
+		}
+	}
+	return all
+}
+
+// readFile is what is in a file that is named from where the text begins to run.
+func (r *reader) readFile(file Word) stream {
 	if !file.Known {
 		return stream{}
 	}
-	name := path.Clean(file.Text)
-	elsewhere := r.blurred[""] || r.blurred[path.Base(name)] // written where that cannot be told
-	if v := r.names[key{kindFile, name}]; v != nil {
+	elsewhere := r.blurred[""] || r.blurred[path.Base(file.Text)] // written where that cannot be told
+	if v := r.names[key{kindFile, file.Text}]; v != nil {
 		return stream{text: v.text, known: !v.opaque && !elsewhere}
 	}
-	if r.options.ReadFile == nil || !path.IsAbs(name) || !r.step(64) {
+	if r.options.ReadFile == nil || !path.IsAbs(file.Text) || !r.step(64) {
 		return stream{}
 	}
-	data, err := r.options.ReadFile(name, maxText)
+	data, err := r.options.ReadFile(file.Text, maxText)
 	if err != nil || len(data) >= maxText && !isProgram(string(data[:512])) {
 		return stream{}
 	}
@@ -240,33 +251,36 @@ func (r *reader) contents(s stream) stream {
 	return stream{text: string(data), known: !elsewhere}
 }
 
-// resolve is a file as seen from where the text begins to run.
-func (r *reader) resolve(w Word) Word { return Command{Folder: r.folder()}.Resolve(w) }
-
 // writeFile notes what the text writes into a file.
 func (r *reader) writeFile(w Word, content stream, appends bool) {
-	file := r.resolve(w)
-	switch {
-	case strings.HasPrefix(file.Text, "/dev/"):
-		return
-	case w.Known && !file.Known:
-		r.blurred[path.Base(w.Text)] = true
-		return
-	case !file.Known:
-		r.blurred[""] = true
+	if strings.HasPrefix(w.Text, "/dev/") {
 		return
 	}
-	r.wrote[path.Base(file.Text)] = true
-	k := key{kindFile, path.Clean(file.Text)}
+	for _, file := range r.resolve(w) {
+		switch {
+		case file.Known:
+			r.writeNamed(file.Text, content, appends)
+		case w.Known:
+			r.blurred[path.Base(w.Text)] = true
+		default:
+			r.blurred[""] = true
+		}
+	}
+}
+
+// writeNamed notes what the text writes into a file that is named from where the text begins to run.
+func (r *reader) writeNamed(name string, content stream, appends bool) {
+	r.wrote[path.Base(name)] = true
+	k := key{kindFile, name}
 	v := &value{text: content.text, opaque: !content.known}
 	if appends {
-		before := r.contents(stream{file: Word{Text: k.name, Known: true}})
+		before := r.readFile(Word{Text: name, Known: true})
 		if v.text = before.text + v.text; !before.known || len(v.text) > maxText {
 			v = &value{opaque: true}
 		}
 	}
 	r.set(k, v)
-	if strings.Contains(k.name, ".git/hooks/") || strings.Contains(k.name, ".husky/") {
+	if strings.Contains(name, ".git/hooks/") || strings.Contains(name, ".husky/") {
 		if v.opaque {
 			r.unknown("a hook of git is written, and what is in it is not known")
 		} else {
@@ -277,9 +291,12 @@ func (r *reader) writeFile(w Word, content stream, appends bool) {
 
 // mayHaveWritten reports whether the text may have written a file, with a content that is not known.
 func (r *reader) mayHaveWritten(w Word) bool {
-	file := r.resolve(w)
-	v := r.names[key{kindFile, path.Clean(file.Text)}]
-	return r.blurred[""] || r.blurred[path.Base(w.Text)] || v != nil && file.Known && v.opaque || !file.Known && r.wrote[path.Base(w.Text)]
+	for _, file := range r.resolve(w) {
+		if v := r.names[key{kindFile, file.Text}]; file.Known && v != nil && v.opaque || !file.Known && r.wrote[path.Base(w.Text)] {
+			return true
+		}
+	}
+	return r.blurred[""] || r.blurred[path.Base(w.Text)]
 }
 
 // wroteProgram reports whether the text wrote a file that it may run by its bare name.
@@ -288,8 +305,7 @@ func (r *reader) wroteProgram(name string) bool { return r.wrote[name] && r.assi
 // runCopy reads what puts a file under another name: running that is not known to be harmless.
 func runCopy(r *reader, words []Word, at place) stream {
 	r.emit(words, at, "")
-	c := Command{Words: words, Folder: r.folder()}
-	for _, w := range c.WritesTo() {
+	for _, w := range (Command{Words: words}).wordsWritten() {
 		r.writeFile(w, stream{}, false)
 	}
 	return stream{known: true}
@@ -346,11 +362,11 @@ func runCd(r *reader, words []Word, at place) stream {
 	case path.Base(words[0].Text) == "popd", len(rest) > 1:
 		r.set(key{kindFolder, ""}, nil)
 	case len(rest) == 0:
-		r.changeFolder(Word{Text: r.options.Home, Known: r.options.Home != "" && !r.assigned["HOME"]})
+		r.changeFolder(Word{Text: r.options.Home, Known: r.options.Home != "" && !r.assigned["HOME"]}, true)
 	case rest[0].Text == "-", r.assigned["CDPATH"]:
 		r.set(key{kindFolder, ""}, nil)
 	default:
-		r.changeFolder(rest[0])
+		r.changeFolder(rest[0], true)
 	}
 	return stream{known: true}
 }
@@ -385,6 +401,7 @@ func runAlias(r *reader, words []Word, at place) stream {
 			r.unknown("an alias that is not known, or may stand anywhere: %s", sayWords(words))
 		case ok:
 			r.set(key{kindAlias, name}, &value{text: text})
+			r.aliasesNext = r.aliasesNext || strings.HasSuffix(text, " ")
 		}
 	}
 	return stream{known: true}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"runtime"
 	"strings"
 
@@ -25,7 +24,7 @@ const (
 
 // Read says what a text would run.
 func Read(text string, o Options) (s Script) {
-	r := &reader{options: o, names: map[key]*value{}, assigned: map[string]bool{}, wrote: map[string]bool{}, blurred: map[string]bool{}, streams: map[string]stream{}}
+	r := &reader{options: o, names: map[key]*value{}, assigned: map[string]bool{}, wrote: map[string]bool{}, blurred: map[string]bool{}, unsteady: map[string]bool{}, streams: map[string]stream{}}
 	r.set(key{kindFolder, ""}, &value{text: o.Folder})
 	defer func() { // a fault in reading hostile text is no reason to say nothing
 		if p := recover(); p != nil {
@@ -52,10 +51,13 @@ type reader struct {
 	steps     int
 	nesting   int
 	wrote     map[string]bool // base names of the files that the text writes
+	unsteady  map[string]bool // variables that do not hold what they are set to: readonly, lower case; "*" for all
 	blurred   map[string]bool // those of which it cannot be told where they are; "" for any
 	inLoop    bool
-	plain     bool // the shell may be one that knows less than bash
-	exhausted bool
+	// aliasesNext reports that an alias ends in a space: the word after it may be an alias, too.
+	aliasesNext bool
+	plain       bool // the shell may be one that knows less than bash
+	exhausted   bool
 }
 
 // unknown notes what cannot be known.
@@ -200,29 +202,4 @@ func (s *shallow) Read(p []byte) (int, error) {
 	n := copy(p[:min(len(p), 64)], s.text)
 	s.text = s.text[n:]
 	return n, nil
-}
-
-// folder is where the shell is, "" and false where that is not known.
-func (r *reader) folder() Word {
-	if v := r.names[key{kindFolder, ""}]; v != nil {
-		return Word{Text: v.text, Known: true}
-	}
-	return Word{}
-}
-
-func (r *reader) changeFolder(to Word) {
-	at := r.folder()
-	switch {
-	case !to.Known || !at.Known && !path.IsAbs(to.Text):
-		r.set(key{kindFolder, ""}, nil)
-	default:
-		r.set(key{kindFolder, ""}, &value{text: join(at.Text, to.Text)})
-	}
-}
-
-func join(folder, name string) string {
-	if path.IsAbs(name) {
-		return path.Clean(name)
-	}
-	return path.Join(folder, name)
 }

@@ -29,7 +29,8 @@ func (k key) isOnDisk() bool { return k.kind == kindFile || k.kind == kindGitAli
 // value is what is known of a name.
 type value struct {
 	text     string
-	list     []Word // of an array and of the parameters
+	list     []Word // of an array and of the parameters; of the folder, others where the shell may be
+	failures int    // of the folder: how many of these hold if cd failed
 	array    bool
 	exported bool
 	opaque   bool // of a file: it was written, and its content is not known
@@ -71,6 +72,9 @@ func (r *reader) set(k key, v *value) {
 	old := r.names[k]
 	if k.kind == kindVariable {
 		r.assigned[k.name] = true
+		if r.unsteady[k.name] || r.unsteady["*"] || changesAlone[k.name] {
+			v = nil
+		}
 	}
 	if old == nil && v == nil {
 		return
@@ -82,6 +86,10 @@ func (r *reader) set(k key, v *value) {
 		r.names[k] = v
 	}
 }
+
+// changesAlone are variables that the shell sets.
+var changesAlone = set("_ RANDOM SRANDOM SECONDS EPOCHSECONDS EPOCHREALTIME LINENO BASHPID BASH_COMMAND BASH_REMATCH BASH_ARGV FUNCNAME " +
+	"PIPESTATUS REPLY MAPFILE OPTARG OPTIND OLDPWD COPROC DIRSTACK COMP_LINE READLINE_LINE")
 
 // mark begins a scope, which undo or merge ends.
 func (r *reader) mark() int { return len(r.journal) }
@@ -107,6 +115,10 @@ func (r *reader) merge(mark int) {
 	for _, c := range r.journal[mark:] {
 		now := r.names[c.key]
 		if now.equal(c.old) {
+			continue
+		}
+		if c.key.kind == kindFolder {
+			r.mergeFolders(c.old)
 			continue
 		}
 		for _, v := range []*value{now, c.old} {

@@ -141,8 +141,9 @@ func isDescriptor(s string) bool {
 
 // place is where a command runs: what it reads, and the files that redirections write.
 type place struct {
-	in     stream
-	writes []Word
+	in       stream
+	writes   []Word
+	external bool // another program runs it: functions of the shell do not count
 }
 
 // readDocument is a here-document's text.
@@ -264,14 +265,20 @@ func (r *reader) runList(c *syntax.BinaryCmd, in stream) stream {
 	parts := flatten(c, false)
 	out := r.run(parts[0].stmt, in)
 	mark := r.mark()
-	for _, part := range parts[1:] {
+	for i, part := range parts[1:] {
 		if part.op == syntax.OrStmt {
 			r.merge(mark)
+			if i == 0 && leaves(part.stmt) {
+				r.apart(func() stream { return r.run(part.stmt, in) })
+				r.succeed(parts[0].stmt)
+			} else {
+				r.maybe(func() stream { return r.run(part.stmt, in) })
+			}
 			mark = r.mark()
-			r.maybe(func() stream { return r.run(part.stmt, in) })
 			out = stream{}
 			continue
 		}
+		r.succeed(parts[i].stmt)
 		out = out.add(r.run(part.stmt, in))
 	}
 	r.merge(mark)
