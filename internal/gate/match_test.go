@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/shell"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // command makes a command of words; one that begins with ? is not known.
@@ -295,6 +297,34 @@ func TestPatternsStayInside(t *testing.T) {
 		}
 		if inside && !edit("/p/q", "/p/q/"+file+"/more") {
 			t.Fatalf("%s matches %s and not what is in it", pattern, file)
+		}
+	})
+}
+
+// Whatever is a pattern reads, and one from the project's folder on matches nothing outside of it.
+func FuzzPatterns(f *testing.F) {
+	for _, pattern := range []string{"tests/**", "**/*_test.go", "{a,b}/[^c]?", `\*`, "~/x", "/etc", "./a//b/", "a[", "C:/x", "..", "ß/İ"} {
+		f.Add(pattern, "a/b", true)
+	}
+	f.Fuzz(func(t *testing.T, pattern, name string, below bool) {
+		quoted, err := json.Marshal(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		root, err := document.Parse("gates.json", []byte(`[{"tool": "builtin:edit", "workflow": "w", "states": "s", "when": [{"path": `+string(quoted)+`}]}]`), document.Limits{})
+		if err != nil {
+			return
+		}
+		cfg, err := gate.ParseConfig(root)
+		if err != nil {
+			return
+		}
+		edit := func(path string) bool {
+			return len(cfg.Match(gate.Use{Tool: gate.BuiltinEdit, Folders: []string{"/p/q"}, Home: "/h", Paths: []gate.Path{{Name: path, Below: below}}})) > 0
+		}
+		edit("/p/q/" + name)
+		if !strings.HasPrefix(pattern, "/") && !strings.HasPrefix(pattern, "~") && !strings.Contains(pattern, ":") && edit("/p/r/"+strings.ReplaceAll(name, "..", "")) {
+			t.Errorf("%q matches %q outside", pattern, name)
 		}
 	})
 }

@@ -13,11 +13,18 @@ import (
 // no case apart, and some compose letters.
 func foldPath(name string) string { return strings.ToLower(norm.NFC.String(name)) }
 
+// MaxName is how long the name of a file may be, in bytes: no system opens one by a longer name.
+const MaxName = 4096
+
 // covers reports whether a pattern covers a path: it matches the path, or a folder that the path
 // is in. With below it also does where it may match something in the path, a folder.
 func (u Use) covers(pattern string, p Path, below bool) bool {
 	below = below && p.Below
-	pattern, name := foldPath(pattern), foldPath(path.Clean(p.Name))
+	name := path.Clean(p.Name)
+	if len(name) > MaxName {
+		return false
+	}
+	pattern, name = foldPath(pattern), foldPath(name)
 	switch {
 	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
 		home := strings.TrimSuffix(foldPath(u.Home), "/")
@@ -47,10 +54,8 @@ func covers(pattern, name string, below bool) bool {
 	if pattern == "." || pattern == "/" {
 		return true
 	}
-	for at := name; at != "." && at != "/"; at = path.Dir(at) {
-		if doublestar.MatchUnvalidated(pattern, at) {
-			return true
-		}
+	if name != "." && (doublestar.MatchUnvalidated(pattern, name) || doublestar.MatchUnvalidated(pattern+"/**", name)) {
+		return true
 	}
 	if !below {
 		return false

@@ -80,6 +80,12 @@ func (r *resolver) listNames(name string) (paths []gate.Path) {
 	if !filepath.IsAbs(name) {
 		name = filepath.ToSlash(r.working) + "/" + name
 	}
+	if len(name) > gate.MaxName { // a client that opens it cleans it first
+		name = path.Clean(name)
+	}
+	if len(name) > gate.MaxName {
+		return nil
+	}
 	name = cmp.Or(strings.TrimRight(name, "/"), "/")
 	parent, base := name[:strings.LastIndexByte(name, '/')+1], path.Base(name)
 	folder, ok := r.folders[parent]

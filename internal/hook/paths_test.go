@@ -82,6 +82,8 @@ func TestNamesOfFiles(t *testing.T) {
 		{"", "deep/../../src/a", ""},
 		{"", "no/such/../../tests", "tests"},
 		{"", "loop/a", ""},
+		{"", strings.Repeat("./", gate.MaxName) + "tests/a", "tests"},
+		{"", "tests/" + strings.Repeat("a/", gate.MaxName), ""}, // no name of a file
 		{"", "TESTS/A", "tests"},
 		{"", "~/.ssh/key", "keys"},
 		{"", "key", "keys"},
