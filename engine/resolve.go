@@ -266,12 +266,12 @@ func newForgiveness(c judge.Case, v judge.Verdict) *store.Lesson {
 
 // freshEvidence is the evidence that need not be fetched again: it is not older than the
 // definition allows, and is what the history says that was fetched. A clock that was
-// turned back makes nothing younger.
+// turned back makes nothing younger. What holds for the state of files is always asked for again.
 func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evidence {
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
 		age := e.Now().Sub(recorded.At)
-		if recorded.Failure != "" || recorded.MaxAge <= 0 || age < 0 || age > recorded.MaxAge {
+		if recorded.Failure != "" || recorded.Tree != "" || recorded.MaxAge <= 0 || age < 0 || age > recorded.MaxAge {
 			continue
 		}
 		for _, held := range row.Evidence {
@@ -286,13 +286,14 @@ func (e *Engine) freshEvidence(row store.Review, asked record.Event) []judge.Evi
 	return out
 }
 
+// findChanged finds evidence that says something else now, or says it of other files.
 func findChanged(before, after []judge.Evidence) (string, bool) {
-	now := map[string]string{}
+	now := map[string]judge.Evidence{}
 	for _, e := range after {
-		now[e.Name] = e.Sameness()
+		now[e.Name] = e
 	}
 	for _, e := range before {
-		if same, ok := now[e.Name]; ok && same != e.Sameness() {
+		if later, ok := now[e.Name]; ok && (later.Sameness() != e.Sameness() || later.Tree != e.Tree) {
 			return e.Name, true
 		}
 	}

@@ -226,6 +226,7 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 		calls         int
 		says          string
 		sameIsAllOfIt bool
+		trees         [2]string // that it holds for, before and after
 	}{
 		{name: "young", after: time.Minute, then: `{"v":2}`, applied: true, calls: 1},
 		{name: "old and the same", after: time.Hour, then: now, applied: true, calls: 2},
@@ -233,14 +234,17 @@ func TestReviewLooksAtTheWorldAgain(t *testing.T) {
 		{name: "old and another in all that counts", after: time.Hour, then: `{"v":1,"at":"night","ok":true}`, calls: 2, says: "has changed", sameIsAllOfIt: true},
 		{name: "old and changed", after: time.Hour, then: `{"v":2,"at":"noon","ok":true}`, calls: 2, says: "has changed"},
 		{name: "old, the same, and not allowed", after: time.Hour, then: `{"v":1,"at":"noon","ok":false}`, calls: 2, says: "rules"},
+		{name: "young, of the same files", after: time.Minute, then: now, applied: true, calls: 2, trees: [2]string{"sha256:a", "sha256:a"}},
+		{name: "young and the same, of other files", after: time.Minute, then: now, calls: 2, says: "has changed", trees: [2]string{"sha256:a", "sha256:b"}},
 		{name: "under a clock that went back", after: -time.Hour, then: `{"v":2}`, calls: 2, says: "has changed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			calls, found := 0, now
 			b := newBenchWith(t, memstore.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
-				calls++
 				f := content(found)
+				f.Tree = c.trees[min(calls, 1)]
+				calls++
 				var v struct{ V json.RawMessage }
 				if json.Unmarshal([]byte(found), &v) == nil && !c.sameIsAllOfIt {
 					f.Same = v.V

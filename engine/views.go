@@ -62,6 +62,7 @@ type Evidence struct {
 	Size       int                   `json:"size"`
 	Truncated  bool                  `json:"truncated,omitempty"`
 	Content    json.RawMessage       `json:"content,omitempty"`
+	Tree       string                `json:"tree,omitempty"`
 	At         time.Time             `json:"at"`
 	Took       document.Milliseconds `json:"tookMs"`
 	MaxAge     document.Milliseconds `json:"maxAgeMs,omitempty"`
@@ -76,7 +77,7 @@ func ViewEvidence(all []judge.Evidence) []Evidence {
 	for i, e := range all {
 		out[i] = Evidence{
 			Name: e.Name, Source: e.Source, Required: e.Required, Arguments: e.Arguments, Failure: e.Failure, Detail: e.Detail, Digest: e.Digest,
-			SameDigest: e.SameDigest, Size: e.Size, Truncated: e.Truncated, Content: e.Content, At: e.At,
+			SameDigest: e.SameDigest, Size: e.Size, Truncated: e.Truncated, Content: e.Content, Tree: e.Tree, At: e.At,
 			Took: document.Milliseconds(e.Took), MaxAge: document.Milliseconds(e.MaxAge),
 		}
 	}

@@ -68,6 +68,11 @@ type FetchResult struct {
 	// secrets and without what was fetched.
 	Failure EvidenceFailure
 	Detail  string
+	// Tree is the digest of the files that the result holds for; "" where it is bound to none.
+	Tree string
+	// At is when it was fetched and Took how long that took, where that was not now.
+	At   time.Time
+	Took time.Duration
 }
 
 // EvidenceFailure says why evidence could not be fetched.
@@ -96,6 +101,8 @@ const (
 	FailureTooLarge EvidenceFailure = "too_large"
 	// FailureMalformed: it is not of the declared form.
 	FailureMalformed EvidenceFailure = "malformed"
+	// FailureChanged: the files that it is about changed while it was fetched.
+	FailureChanged EvidenceFailure = "changed"
 )
 
 // Evidence is what came of one EvidenceRequest, as it is recorded.
@@ -119,7 +126,9 @@ type Evidence struct {
 	Truncated bool `json:"truncated,omitempty"`
 	// Content with every sensitive value replaced; in records only when it is small.
 	Content json.RawMessage `json:"content,omitempty"`
-	// At is when it was asked for, Took how long that took.
+	// Tree is the digest of the files that it holds for; "" where it is bound to none.
+	Tree string `json:"tree,omitempty"`
+	// At is when it was asked for, or fetched where that was earlier; Took how long that took.
 	At   time.Time     `json:"at"`
 	Took time.Duration `json:"tookNs"`
 	// MaxAge as it was asked for.

@@ -111,6 +111,9 @@ func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 		return e, err
 	}
 	e.Failure, e.Detail, e.Truncated = found.Failure, cleanText(found.Detail, maxDetail), found.Truncated
+	if e.Tree = found.Tree; !found.At.IsZero() {
+		e.At, e.Took = found.At.UTC().Truncate(time.Microsecond), found.Took
+	}
 	if e.Failure == "" && (!json.Valid(found.Content) || !utf8.Valid(found.Content)) {
 		e.Failure, e.Detail = FailureMalformed, "The source did not answer with JSON."
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -53,7 +54,11 @@ func (c *evidenceListCmd) Run(con *console) error {
 	infos := append([]evidence.Info{}, declared.List()...)
 	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
 	for _, i := range infos {
-		rows = append(rows, []string{i.Name, i.Kind, yesNo(i.ReadOnly), i.Timeout.Duration().String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
+		kind := i.Kind
+		if i.Background {
+			kind += ", in the background"
+		}
+		rows = append(rows, []string{i.Name, kind, yesNo(i.ReadOnly), i.Timeout.Duration().String(), orNone(argumentNames(i.Arguments)), orNone(i.Description)})
 	}
 	return con.printList(c.JSON, map[string]any{"sources": infos, "count": len(infos)}, rows, c.Config+" declares no sources of evidence", "")
 }
@@ -83,13 +88,14 @@ type evidenceFetchCmd struct {
 	Role      string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"Whose rights a tool of another server is called with: agent (the default), reviewer, operator or auditor."`
 	Principal string   `name:"principal" placeholder:"ID" help:"The principal of that role. Default: local: and the role."`
 	JSON      bool     `name:"json" help:"Print JSON."`
-	configFlag
+	storeFlag
 }
 
 func (evidenceFetchCmd) Help() string {
 	return `The source is really asked: a command runs, a tool is called. Nothing is recorded. The digest
 is the one that a decision would record. Values of --arg are texts; := in place of = takes JSON
-(--arg 'limit:=5'), for tools.
+(--arg 'limit:=5'), for tools. A command in the background is shown as a decision sees it: its
+result for the files as they are, or that it is running; without a store it is run here.
 
 Examples:
 
@@ -109,6 +115,7 @@ type fetchReport struct {
 	Size      int                   `json:"size"`
 	Truncated bool                  `json:"truncated,omitempty"`
 	Content   json.RawMessage       `json:"content,omitempty"`
+	Tree      string                `json:"tree,omitempty"` // of a command in the background
 	At        time.Time             `json:"at"`
 	Took      document.Milliseconds `json:"tookMs"`
 }
@@ -126,15 +133,24 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	if known := declared.Names(); !slices.Contains(known, c.Source) {
 		return term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}
+	if err := c.keepResults(con, declared); err != nil {
+		return err
+	}
 	began := time.Now()
 	got, err := declared.Fetch(ctx, judge.EvidenceRequest{
 		Name: "evidence", Source: c.Source, Arguments: arguments, Required: true,
 		Principal: cmp.Or(c.Principal, "local:"+c.Role), Role: c.Role,
 	}, c.ReadOnly)
+	if busy, ok := errors.AsType[*judge.BusyError](err); ok {
+		return term.UnknownErrorf("", "%s (%w)", strings.TrimSuffix(busy.Message, "."), busy.Err)
+	}
 	if err != nil {
 		return term.UnknownErrorf("try again", "nothing can be said of %s: %w", c.Source, err)
 	}
-	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, At: began.UTC(), Took: document.Milliseconds(time.Since(began))}
+	r := fetchReport{Source: c.Source, Failure: got.Failure, Detail: got.Detail, Truncated: got.Truncated, Tree: got.Tree, At: began.UTC(), Took: document.Milliseconds(time.Since(began))}
+	if !got.At.IsZero() {
+		r.At, r.Took = got.At.UTC(), document.Milliseconds(got.Took)
+	}
 	if got.Failure == "" {
 		if r.Content, err = json.Marshal(got.Content); err != nil { // in the form that is recorded
 			return term.UnknownErrorf("", "what %s gave is no JSON: %w", c.Source, err)
@@ -144,6 +160,22 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	}
 	err = con.print(c.JSON, r, func() { printFetched(con, r) })
 	return cmp.Or(err, badUnless(r.Failure == ""))
+}
+
+// keepResults lets a command in the background be one with what decisions over the store ask.
+func (c *evidenceFetchCmd) keepResults(con *console, declared *evidence.Manager) error {
+	path, err := c.storePath(con.log, false)
+	if err != nil {
+		return nil //nolint:nilerr // without a store it is run here
+	}
+	key, err := existingKey(path)
+	if err != nil {
+		return term.UsageErrorf("", "cannot use the key file: %w", err)
+	}
+	if key == nil {
+		return nil
+	}
+	return declared.KeepResults(path, key)
 }
 
 // arguments are those of the command line: texts, as in a command's argv, or JSON.
@@ -174,6 +206,9 @@ func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 
 func printFetched(con *console, r fetchReport) {
 	rows := [][]string{{"source", r.Source}, {"took", shortDuration(r.Took.Duration())}}
+	if r.Tree != "" {
+		rows = append(rows, []string{"ran at", r.At.Format(time.RFC3339)}, []string{"tree", r.Tree})
+	}
 	if r.Failure != "" {
 		con.out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
 		return

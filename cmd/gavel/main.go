@@ -27,6 +27,7 @@ import (
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
 	"github.com/gavel-mcp/gavel/internal/process"
@@ -37,6 +38,11 @@ import (
 func main() {
 	worker.Main(workflow.AnswerLintRequest)
 	if process.Watch(os.Args, os.Stdin) {
+		return
+	}
+	if evidence.IsRunner(os.Args) {
+		hideSecrets()
+		evidence.Run(os.Stdin, os.Stdout)
 		return
 	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -30,6 +31,10 @@ import (
 func TestMain(m *testing.M) {
 	worker.Main(workflow.AnswerLintRequest)
 	if process.Watch(os.Args, os.Stdin) {
+		return
+	}
+	if evidence.IsRunner(os.Args) {
+		evidence.Run(os.Stdin, os.Stdout)
 		return
 	}
 	if raceDetector() {

@@ -277,6 +277,9 @@ func (p reviewPage) evidence() {
 			p.out.Table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
 			continue
 		}
+		if e.Tree != "" {
+			rows = append(rows, []string{"tree", e.Tree})
+		}
 		p.out.Table(append(rows, sizeRows(e.Size, e.Truncated, e.Digest)...))
 		if e.Content == nil {
 			p.out.Printf("its content is no longer kept\n")

@@ -256,6 +256,11 @@ func (s *System) wire(key []byte) error {
 	if f, ok := s.cfg.Fetcher.(interface{ Names() []string }); ok {
 		config.Sources = f.Names()
 	}
+	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil && !s.keepsNothing() {
+		if err := f.KeepResults(s.cfg.Store, key); err != nil {
+			return err
+		}
+	}
 	if f, ok := s.cfg.Fetcher.(interface{ ReadOnlyNames() []string }); ok {
 		config.ReadOnlySources = f.ReadOnlyNames()
 	}

@@ -56,15 +56,19 @@ func (c *command) resolveDirectory(name, dir, directory string) {
 func (c *command) warnings() []string { return c.warns }
 
 func (c *command) prepare(_ judge.EvidenceRequest, given document.JSON) (fetch, string) {
-	values, problem := templateValues(given)
-	if problem != "" {
-		return nil, problem
-	}
-	argv, problem := expandArgv(c.argv, values)
+	argv, problem := c.expand(given)
 	if problem != "" {
 		return nil, problem
 	}
 	return func(ctx context.Context) (judge.FetchResult, error) { return c.run(ctx, argv), nil }, ""
+}
+
+func (c *command) expand(given document.JSON) (argv []string, problem string) {
+	values, problem := templateValues(given)
+	if problem != "" {
+		return nil, problem
+	}
+	return expandArgv(c.argv, values)
 }
 
 func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {

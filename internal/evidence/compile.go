@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +23,7 @@ type source struct {
 	readOnly   bool
 	timeout    time.Duration
 	stretches  bool // a request may ask for more time
+	detaches   bool // its fetches bound their time themselves
 	same       []document.Pointer
 	kind       kind
 }
@@ -55,6 +58,10 @@ func (c *compiler) compile(s Source) *source {
 		readOnly:   s.isReadOnly(),
 		timeout:    cmp.Or(s.Timeout, DefaultTimeout),
 		stretches:  s.Timeout == 0,
+		detaches:   s.Background,
+	}
+	if s.Background {
+		out.timeout = cmp.Or(s.Timeout, MaxTimeout)
 	}
 	if out.timeout < 0 || out.timeout > MaxTimeout {
 		c.fail("/timeout", "a timeout is more than 0 and at most 10m")
@@ -84,7 +91,13 @@ func (c *compiler) compile(s Source) *source {
 	case s.HTTP != "":
 		out.kind, used = c.address(s)
 	default:
-		out.kind, used = c.command(s)
+		var k *command
+		k, used = c.command(s)
+		if out.kind = k; s.Background {
+			out.kind = c.background(s, k)
+		} else if s.Tree != "" {
+			c.fail("/tree", `"tree" is for commands with background: true`)
+		}
 	}
 	c.checkUsage(s.Arguments, used)
 	return out
@@ -92,7 +105,7 @@ func (c *compiler) compile(s Source) *source {
 
 // forCommands and forAddresses are the keys that only one kind of source has.
 func (s Source) forCommands() map[string]bool {
-	return map[string]bool{"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil}
+	return map[string]bool{"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil, "background": s.Background, "tree": s.Tree != ""}
 }
 
 func (s Source) forAddresses() map[string]bool {
@@ -179,6 +192,20 @@ func (c *compiler) command(s Source) (*command, []string) {
 		out.env = process.Environment(s.Environment, s.Set, c.lookup)
 	}
 	return out, used
+}
+
+func (c *compiler) background(s Source, k *command) *background {
+	out := &background{command: k, name: c.name, tree: s.Tree, lookup: c.lookup}
+	if s.Tree == "" || c.lookup == nil {
+		return out
+	}
+	if !filepath.IsAbs(out.tree) {
+		out.tree = filepath.Join(c.dir, out.tree)
+	}
+	if info, err := os.Stat(out.tree); err != nil || !info.IsDir() {
+		k.warns = append(k.warns, fmt.Sprintf("evidence source %q: the tree %s does not exist", c.name, out.tree))
+	}
+	return out
 }
 
 // hasPatterns reports whether every argument of a template has a pattern.

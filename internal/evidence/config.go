@@ -83,6 +83,12 @@ type Source struct {
 	Environment []string
 	// Set are further variables.
 	Set map[string]string
+	// Background has the command run in a process of its own, whose result counts while Tree stays as
+	// it is. Without a Timeout it may take 10 minutes.
+	Background bool
+	// Tree is the folder whose files the result depends on, relative to Config.Dir; "" is the git
+	// repository that Directory is in, or Directory.
+	Tree string
 
 	// HTTP is an address that is read with GET.
 	HTTP string
@@ -163,6 +169,8 @@ func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) 
 		Directory:      o.String("directory"),
 		Environment:    o.Strings("environment"),
 		Set:            o.StringMap("set"),
+		Background:     o.Bool("background"),
+		Tree:           o.String("tree"),
 		HTTP:           o.String("http"),
 		Headers:        o.StringMap("headers"),
 		Hosts:          o.Strings("hosts"),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -77,4 +78,13 @@ func CheckValue(value string) string {
 // Bound is how long a fetch may take.
 func Bound(m *Manager, source string, asked time.Duration) time.Duration {
 	return m.sources[source].boundTimeout(asked)
+}
+
+// No test waits where it does not say so, by a deadline.
+func init() { patience = time.Millisecond }
+
+// Counts reports whether an outcome of a tree counts that ended at a time.
+func Counts(ended time.Time, failure judge.EvidenceFailure, sameTree bool, maxAge time.Duration, now time.Time) bool {
+	o := outcome{Tree: "sha256:a", Ended: ended, Failure: failure}
+	return o.counts(map[bool]string{true: "sha256:a", false: "sha256:b"}[sameTree], maxAge, now)
 }

@@ -30,6 +30,11 @@ func TestMain(m *testing.M) {
 	if process.Watch(os.Args, os.Stdin) {
 		return
 	}
+	if evidence.IsRunner(os.Args) {
+		fillDisk(os.Getenv("TMPDIR"))
+		evidence.Run(os.Stdin, os.Stdout)
+		return
+	}
 	if mode := os.Getenv(helperMode); mode != "" {
 		os.Exit(helper(mode))
 	}
@@ -77,6 +82,10 @@ func helper(mode string) int {
 			}
 		}
 		fmt.Println("the last line")
+	case "dial":
+		return obey(value)
+	case "ask":
+		return ask(value)
 	case "hang":
 		fmt.Println("hanging")
 		hang()

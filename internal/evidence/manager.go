@@ -17,6 +17,9 @@
 // values of arguments and without what was fetched. Any exit code is a result: a
 // failing test is evidence.
 //
+// A command in the background runs in a process that outlives this one (see Run), and its result is
+// served for as long as the files are as they were while it ran.
+//
 // It must never log, pass on an environment variable or a header that no operator
 // named, or take a half-fetched JSON value for a whole one.
 package evidence
@@ -30,6 +33,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/egress"
@@ -49,9 +53,10 @@ type Options struct {
 	Wait time.Duration
 	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Watcher is a program whose main begins with process.Watch. It is started beside the first
-	// command, and ends commands with all that they started when this process is
-	// killed. "" is none: then the kernel ends the commands themselves, on Linux.
+	// Watcher is a program whose main begins with process.Watch and IsRunner. It is started beside
+	// the first command, and ends commands with all that they started when this process is
+	// killed. "" is none: then the kernel ends the commands themselves, on Linux, and none runs in
+	// the background.
 	Watcher string
 	// Upstreams is the door to other MCP servers that is in force, whose tools sources may be. nil
 	// and a nil Manager are none.
@@ -73,6 +78,7 @@ type Info struct {
 	Kind        string                `json:"kind"`
 	Description string                `json:"description,omitempty"`
 	ReadOnly    bool                  `json:"readOnly"`
+	Background  bool                  `json:"background,omitempty"`
 	Arguments   map[string]Argument   `json:"arguments,omitempty"`
 	Timeout     document.Milliseconds `json:"timeoutMs"`
 }
@@ -89,6 +95,8 @@ type Manager struct {
 	private *egress.Guard
 	door    func() (*upstream.Manager, error)
 	onClose func()
+	runner  string // for commands in the background
+	results atomic.Pointer[results]
 
 	closing chan struct{}
 	mu      sync.Mutex // guards closed and running
@@ -124,6 +132,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		private: egress.NewGuard(true),
 		door:    opts.Upstreams,
 		onClose: opts.OnClose,
+		runner:  opts.Watcher,
 		closing: make(chan struct{}),
 		running: map[*context.CancelFunc]bool{},
 	}
@@ -157,6 +166,8 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 		}
 	case *command:
 		k.watcher = m.watcher
+	case *background:
+		i.Background, k.watcher, k.runner, k.results = true, m.watcher, m.runner, &m.results
 	case *tool:
 		i.Kind, k.door = KindUpstream, m.door
 	}
@@ -212,6 +223,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	if problem != "" {
 		return failedFetch(judge.FailureArgument, "%s", problem), nil
 	}
+	r.Timeout = s.boundTimeout(r.Timeout)
 	fetch, problem := s.kind.prepare(r, given)
 	if problem != "" {
 		return failedFetch(judge.FailureArgument, "%s", problem), nil
@@ -221,9 +233,11 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 		return judge.FetchResult{}, err
 	}
 	defer end()
-	timeout := s.boundTimeout(r.Timeout)
-	fctx, cancel := context.WithTimeout(fctx, timeout)
-	defer cancel()
+	if !s.detaches {
+		var cancel context.CancelFunc
+		fctx, cancel = context.WithTimeout(fctx, r.Timeout)
+		defer cancel()
+	}
 	out, err := fetch(fctx)
 	if err == nil && out.Failure == "" {
 		out.Same = selectParts(out.Content, s.same)
@@ -233,7 +247,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 		return judge.FetchResult{}, err
 	}
 	if out.Failure == judge.FailureTimeout && out.Detail == "" {
-		out.Detail = fmt.Sprintf("timed out after %s", timeout)
+		out.Detail = fmt.Sprintf("timed out after %s", r.Timeout)
 	}
 	return out, nil
 }

@@ -27,7 +27,8 @@ var endWithThread = func(*syscall.SysProcAttr) {}
 // groupsEnd says that killGroupOf ends what a command has started.
 const groupsEnd = true
 
-// detachedSession is how a watcher runs: no signal that is meant for gavel reaches it.
+// detachedSession is how a process runs that outlives gavel: no signal that is meant for gavel
+// reaches it.
 func detachedSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // ignoreSignals has a watcher end with its line and no sooner: a service manager tells

@@ -1,16 +1,18 @@
-//go:build !unix
-
 package process
 
 import (
 	"os"
-	"runtime"
 	"syscall"
+
+	"golang.org/x/sys/windows"
 )
 
 func ownSession() *syscall.SysProcAttr { return nil }
 
-func detachedSession() *syscall.SysProcAttr { return nil }
+// detachedSession keeps the console's signals away.
+func detachedSession() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
+}
 
 func ignoreSignals() {}
 
@@ -32,8 +34,5 @@ func terminateGroup(p *os.Process) error { return p.Kill() }
 
 // systemEnvironment is what programs need to start at all.
 func systemEnvironment() []string {
-	if runtime.GOOS != "windows" {
-		return nil
-	}
 	return []string{"SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "LOCALAPPDATA"}
 }

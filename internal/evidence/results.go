@@ -1,0 +1,188 @@
+package evidence
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/filelock"
+	"github.com/gavel-mcp/gavel/internal/worktree"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// ResultsFolder is where results of commands in the background are kept, next to the store.
+const ResultsFolder = "gavel.evidence"
+
+// How long a result counts while its tree stays as it is: one that says something of the tree, and one
+// that only says why there is none.
+const (
+	resultCounts  = 24 * time.Hour
+	failureCounts = 2 * time.Minute
+)
+
+// results are the kept results of commands in the background. Each file begins with a code over its
+// name and content, under a key of the store's: who cannot read that key writes nothing that counts.
+type results struct {
+	Folder string
+	Key    []byte
+	// Exclude is what gavel itself writes next to the store, which may lie in the tree.
+	Exclude []string
+}
+
+// KeepResults says where the store is next to which results of commands in the background are kept,
+// and the key of that store. Without it such a command runs while its caller waits.
+func (m *Manager) KeepResults(store string, key []byte) error {
+	folder, err := filepath.Abs(filepath.Dir(store))
+	if err == nil {
+		folder, err = filepath.EvalSymlinks(folder)
+	}
+	if err != nil {
+		return err
+	}
+	r := &results{Folder: filepath.Join(folder, ResultsFolder), Key: record.DeriveKey(key, "gavel/evidence-results/v1")}
+	r.Exclude = []string{r.Folder}
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		r.Exclude = append(r.Exclude, filepath.Join(folder, filepath.Base(store)+suffix))
+	}
+	m.results.Store(r)
+	return nil
+}
+
+// outcome is what came of a run: a result for the state of a tree, or why there is none.
+type outcome struct {
+	Tree      string                `json:"tree"`
+	Ended     time.Time             `json:"ended"`
+	Took      document.Milliseconds `json:"tookMs"`
+	Content   json.RawMessage       `json:"content,omitempty"`
+	Truncated bool                  `json:"truncated,omitempty"`
+	Failure   judge.EvidenceFailure `json:"failure,omitempty"`
+	Detail    string                `json:"detail,omitempty"`
+}
+
+// counts reports whether an outcome holds for a tree now. One of the future is not believed: a clock
+// was set back, and how old it is cannot be told.
+func (o outcome) counts(tree string, maxAge time.Duration, now time.Time) bool {
+	limit := resultCounts
+	if o.Failure != "" {
+		limit = failureCounts
+	} else if maxAge > 0 {
+		limit = min(limit, maxAge)
+	}
+	age := now.Sub(o.Ended)
+	return o.Tree == tree && tree != "" && age >= 0 && age <= limit
+}
+
+func (o outcome) result() judge.FetchResult {
+	return judge.FetchResult{
+		Content: o.Content, Truncated: o.Truncated, Failure: o.Failure, Detail: o.Detail,
+		Tree: o.Tree, At: o.Ended.Add(-o.Took.Duration()), Took: o.Took.Duration(),
+	}
+}
+
+// load is the last outcome of a request; the zero outcome where there is none, or none of gavel's.
+func (r results) load(id string) (o outcome) {
+	if text, ok := r.read(id + ".result"); !ok || json.Unmarshal(text, &o) != nil {
+		return outcome{}
+	}
+	return o
+}
+
+func (r results) save(id string, o outcome) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return r.write(id+".result", text)
+}
+
+// openCache has what is known of the files of a tree; keep keeps what was learnt.
+func (r results) openCache(root string) (known *worktree.Cache, keep func()) {
+	sum := sha256.Sum256([]byte(root))
+	name := hex.EncodeToString(sum[:16]) + ".tree"
+	text, _ := r.read(name)
+	known, err := worktree.UnmarshalCache(text)
+	if err != nil {
+		known, _ = worktree.UnmarshalCache(nil)
+	}
+	return known, func() {
+		if text := known.Marshal(); text != nil {
+			_ = r.write(name, text) // the next one reads more files
+		}
+	}
+}
+
+func (r results) code(name string, text []byte) []byte {
+	mac := hmac.New(sha256.New, r.Key)
+	mac.Write([]byte(name + "\n"))
+	mac.Write(text)
+	return mac.Sum(nil)
+}
+
+func (r results) read(name string) (text []byte, ok bool) {
+	all, err := os.ReadFile(filepath.Join(r.Folder, name))
+	if err != nil || len(all) < sha256.Size {
+		return nil, false
+	}
+	code, text := all[:sha256.Size], all[sha256.Size:]
+	return text, hmac.Equal(code, r.code(name, text))
+}
+
+// write puts a whole file in place, or none.
+func (r results) write(name string, text []byte) (err error) {
+	f, err := os.CreateTemp(r.Folder, name+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(r.code(name, text), text...))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(r.Folder, name))
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+// sweep removes what counts no longer, and what a killed process has left half written.
+func (r results) sweep(now time.Time) {
+	entries, _ := os.ReadDir(r.Folder)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && !strings.HasSuffix(e.Name(), ".lock") && now.Sub(info.ModTime()) > 2*resultCounts {
+			_ = os.Remove(filepath.Join(r.Folder, e.Name()))
+		}
+	}
+}
+
+// A lease is the lock of the process that runs a request; it says since when.
+func (r results) lease(id string) string { return filepath.Join(r.Folder, id+".lock") }
+
+// runningSince says since when a request runs, the zero time where that is not known yet.
+func (r results) runningSince(id string) (since time.Time, running bool) {
+	held, err := filelock.IsHeld(r.lease(id))
+	if !held || err != nil {
+		return since, false
+	}
+	text, err := os.ReadFile(r.lease(id))
+	if err == nil {
+		since, _ = time.Parse(time.RFC3339Nano, string(text))
+	}
+	return since, true
+}
+
+// withoutPath is an error without its path.
+func withoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package evidence
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/internal/filelock"
+	"github.com/gavel-mcp/gavel/internal/process"
+	"github.com/gavel-mcp/gavel/internal/worktree"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// RunnerName is the name (argv[0]) under which a program is a runner.
+const RunnerName = "gavel-evidence"
+
+// IsRunner reports whether a program was started to run a command in the background. The main of
+// Options.Watcher then calls Run, and ends.
+func IsRunner(args []string) bool { return len(args) > 0 && filepath.Base(args[0]) == RunnerName }
+
+// request is everything that a result depends on besides the tree: another configuration, program or
+// environment is another request.
+type request struct {
+	Source    string
+	Program   string // where it was found
+	Argv, Env []string
+	Directory string
+	Root      string // of the tree
+	Limit     int
+	Output    Output
+	Timeout   time.Duration
+}
+
+// identify names a request; nothing that is in it can be told from the name.
+func (r results) identify(q request) (string, error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return "", err
+	}
+	mac := hmac.New(sha256.New, r.Key)
+	mac.Write(text)
+	return hex.EncodeToString(mac.Sum(nil)[:16]), nil
+}
+
+// job is what a runner is told.
+type job struct {
+	results
+	request
+	ID      string
+	MaxAge  time.Duration
+	Watcher string
+}
+
+// Run does the job that it reads: runs a command, unless somebody has just done so, and keeps what
+// came. What keeps it from that goes to out.
+func Run(in io.Reader, out io.Writer) {
+	var j job
+	if json.NewDecoder(in).Decode(&j) != nil {
+		return // whoever asked was killed
+	}
+	if err := j.run(context.Background()); err != nil {
+		fmt.Fprint(out, withoutPath(err)) //nolint:errcheck // whoever asked has gone
+	}
+}
+
+// run runs the command with the lease of its request. Where the tree changed meanwhile it runs once
+// more: for the tree as it is then, and because the first run may have made files that stay.
+func (j job) run(ctx context.Context) error {
+	lease, err := filelock.Acquire(j.lease(j.ID))
+	if err != nil {
+		return err
+	}
+	defer lease.Remove()
+	defer j.sweep(time.Now())
+	watcher := process.NewWatcher(j.Watcher)
+	defer watcher.Close()
+	c := &command{program: j.Program, folder: j.Directory, env: j.Env, limit: j.Limit, output: j.Output, watcher: watcher}
+	tree := worktree.Tree{Root: j.Root, Exclude: j.Exclude}
+	before, err := tree.Take(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if j.load(j.ID).counts(before.Digest, j.MaxAge, time.Now()) {
+		return nil
+	}
+	for isLast := false; ; isLast = true {
+		began := time.Now()
+		if err := lease.Note([]byte(began.UTC().Format(time.RFC3339Nano))); err != nil {
+			return err
+		}
+		found := j.runOnce(ctx, c)
+		took := time.Since(began)
+		after, err := tree.Take(ctx, nil)
+		if err != nil {
+			return err
+		}
+		changed := after.Changed(before)
+		if len(changed) > 0 && !isLast {
+			before = after
+			continue
+		}
+		if len(changed) > 0 {
+			found = failedFetch(judge.FailureChanged, "files changed while it ran: %s; change none meanwhile, and have git ignore what it writes itself", listFew(changed))
+		}
+		return j.save(j.ID, outcome{
+			Tree: after.Digest, Ended: time.Now(), Took: document.Milliseconds(took),
+			Content: found.Content, Truncated: found.Truncated, Failure: found.Failure, Detail: found.Detail,
+		})
+	}
+}
+
+func (j job) runOnce(ctx context.Context, c *command) judge.FetchResult {
+	ctx, cancel := context.WithTimeout(ctx, j.Timeout)
+	defer cancel()
+	return c.run(ctx, j.Argv)
+}
+
+func listFew(paths []string) string {
+	const few = 3
+	if len(paths) <= few {
+		return strings.Join(paths, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(paths[:few], ", "), len(paths)-few)
+}
+
+// look is the digest of the tree as it is now.
+func (j job) look(ctx context.Context) (string, error) {
+	known, keep := j.openCache(j.Root)
+	s, err := worktree.Tree{Root: j.Root, Exclude: j.Exclude}.Take(ctx, known)
+	if err == nil {
+		keep()
+	}
+	return s.Digest, err
+}
