@@ -149,14 +149,7 @@ func hookError(err error) error {
 		return err
 	}
 	message := strings.Join(append(slices.Clone(f.Lines), f.Error()), "; ")
-	return &engine.Error{Code: engine.CodeUnavailable, Message: endSentence(message), Hint: endSentence(f.Hint), Err: err}
-}
-
-func endSentence(text string) string {
-	if text = strings.TrimSpace(text); text == "" || strings.HasSuffix(text, ".") {
-		return text
-	}
-	return text + "."
+	return &engine.Error{Code: engine.CodeUnavailable, Message: hook.EndSentence(message), Hint: hook.EndSentence(f.Hint), Err: err}
 }
 
 func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {

@@ -216,12 +216,13 @@ func describeError(err error) string {
 	case errors.Is(err, context.Canceled):
 		return "gavel was told to end."
 	default:
-		return endSentence(err.Error())
+		return EndSentence(err.Error())
 	}
 }
 
-func endSentence(text string) string {
-	if text == "" || strings.HasSuffix(text, ".") {
+// EndSentence puts a period where a text has no end.
+func EndSentence(text string) string {
+	if text = strings.TrimSpace(text); text == "" || strings.ContainsAny(text[len(text)-1:], ".?!") {
 		return text
 	}
 	return text + "."

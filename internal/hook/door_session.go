@@ -77,8 +77,9 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 	}
 	reason := r.Reason
 	if strings.Contains(reason, gate.BuiltinPrefix) { // a gate's name, to somebody who knows none
-		step, _ := c.rules.Gates.NextStep(finish.States, d, r.Position, c.principal.Role, mayUse)
-		reason += " " + step
+		if step, own := c.rules.Gates.NextStep(finish.States, d, r.Position, c.principal.Role, mayUse); own {
+			reason += " " + step
+		}
 	}
 	return Answer{Verdict: GoOn, Reason: reason}, nil
 }

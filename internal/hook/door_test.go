@@ -422,7 +422,7 @@ func TestStop(t *testing.T) {
 	b.answer(b.event(hook.PhaseStop), hook.Neutral) // nothing was begun
 	b.answer(b.event(hook.PhaseStart), hook.Neutral)
 	stop := b.event(hook.PhaseStop)
-	b.answer(stop, hook.GoOn, `you may end in "done"`, "Run `make test` first.")
+	b.answer(stop, hook.GoOn, `may end in "done"`, "Run `make test` first.")
 	stop.Continued = true
 	b.answer(stop, hook.GoOn)
 	b.answer(stop, hook.Neutral) // the third
