@@ -33,6 +33,7 @@ func TestComplete(t *testing.T) {
 		{line: "instances list --store ", files: true},
 		{line: "instances list --json --lo", want: []string{"--log-format", "--log-level"}},
 		{line: "--log-level debug mcp --role a", want: []string{"agent", "auditor"}},
+		{line: "hook doctor g", want: []string{"gemini"}},
 		{line: "hook install c", want: []string{"claude-code", "codex", "copilot", "cursor"}},
 		{line: "hook install codex --scope ", want: []string{"project", "user"}},
 		{line: "lint ", files: true},

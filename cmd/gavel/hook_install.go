@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/hook"
 )
 
@@ -26,6 +24,7 @@ type hookCmd struct {
 	Answer    hookAnswerCmd    `cmd:"" default:"withargs" help:"Answer an event of a coding agent: from stdin to stdout."`
 	Install   hookInstallCmd   `cmd:"" help:"Write gavel's hooks into the settings of a coding agent."`
 	Uninstall hookUninstallCmd `cmd:"" help:"Remove gavel's hooks from the settings of a coding agent."`
+	Doctor    hookDoctorCmd    `cmd:"" help:"Ask the installed hooks something harmless, and see whether they bite."`
 }
 
 func (hookCmd) Help() string {
@@ -125,7 +124,7 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 		if _, err := checkConfig(c.Config); err != nil {
 			return in, err
 		}
-		if c.Server == "" && !answersHooks(c.Config) {
+		if rules, err := readHookRules(c.Config); err == nil && rules.IsIdle() && c.Server == "" {
 			con.err.Printf("%s has no gate on a builtin tool and no hooks.finish: gavel will have nothing to say\n", c.Config)
 		}
 	}
@@ -134,16 +133,6 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 		con.err.Printf("this Claude Code runs a tool whose hook fails; from 2.1.295 on, gavel hook install has it blocked\n")
 	}
 	return in, nil
-}
-
-// answersHooks reports whether a configuration has anything to say to hooks.
-func answersHooks(path string) bool {
-	file, err := config.Load(path)
-	if err != nil {
-		return true
-	}
-	gates, err := gate.ParseConfig(file.Section(config.SectionGates))
-	return err != nil || slices.ContainsFunc(gates.Gates, func(g gate.Gate) bool { return g.Builtin != "" }) || file.Section("hooks") != nil
 }
 
 type hookUninstallCmd struct {

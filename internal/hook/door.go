@@ -49,8 +49,8 @@ type Rules struct {
 	Hooks gate.Hooks
 }
 
-// isIdle reports whether there is nothing for hooks to decide.
-func (r Rules) isIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
+// IsIdle reports whether there is nothing for hooks to decide.
+func (r Rules) IsIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
 
 // DoorConfig is what a Door is made of.
 type DoorConfig struct {
@@ -154,7 +154,7 @@ func (c *decision) decide(ctx context.Context) (a Answer) {
 		}
 	}()
 	c.rules = c.door.Rules()
-	if c.rules.isIdle() {
+	if c.rules.IsIdle() {
 		return Answer{Verdict: Neutral}
 	}
 	var err error
@@ -190,7 +190,7 @@ func (c *decision) fail(err error) Answer {
 
 // DescribeFailure tells an agent that gavel could not decide about what it asked.
 func DescribeFailure(client string, err error) string {
-	return fmt.Sprintf("gavel could not decide about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s says more.", describeError(err), client)
+	return fmt.Sprintf(CouldNotDecide+" about this, so the answer is no: %s Tell the person who runs you; gavel hook doctor %s says more.", describeError(err), client)
 }
 
 // Refuse says no to an event, or where nothing can be refused any longer, says why to the agent. A stop

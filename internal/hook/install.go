@@ -284,16 +284,22 @@ func quoteWord(word string, windows bool) string {
 	}
 }
 
-var errUnclosedQuote = errors.New("a quote is not closed")
+var (
+	errUnclosedQuote = errors.New("a quote is not closed")
+	errNotPlain      = errors.New("more than the words of one command")
+)
 
 // splitWords reads a command as quoteWord writes its words, with the forms that people write by hand.
+// What a shell would do more than run these words is an error.
 func splitWords(line string, windows bool) (words []string, err error) {
 	var word []byte
 	begun, quote := false, byte(0)
 	for i := 0; i < len(line); i++ {
 		c := line[i]
 		switch {
-		case quote == 0 && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+		case quote == 0 && strings.IndexByte(";|&<>()`$#\n", c) >= 0, quote == '"' && (c == '$' || c == '`'):
+			return nil, errNotPlain
+		case quote == 0 && (c == ' ' || c == '\t' || c == '\r'):
 			if begun {
 				words = append(words, string(word))
 			}

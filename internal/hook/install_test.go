@@ -116,6 +116,9 @@ func TestInstalledHooksAreTold(t *testing.T) {
 		`gavel lint && gavel hook claude-code`:             false,
 		`borg hook claude-code PreToolUse`:                 false,
 		`sh -c 'gavel hook claude-code'`:                   false,
+		"gavel hook claude-code --limit 60s; rm -r x":      false,
+		"gavel hook claude-code --limit 60s\nrm -r x":      false,
+		"gavel hook claude-code --config \"$(rm x)\"":      false,
 		`gavel hook 'claude-code`:                          false,
 		``:                                                 false,
 	} {

@@ -1,0 +1,158 @@
+package hook_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/hook"
+)
+
+// The forms are those of the clients' documentation; see ReadAnswer.
+func TestReadAnswer(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		client string
+		exit   int
+		stdout string
+		want   hook.Reading
+	}{
+		{"claude-code", 0, "", hook.ReadNeutral},
+		{"claude-code", 0, " \n", hook.ReadNeutral},
+		{"claude-code", 0, `{"systemMessage":"hello"}`, hook.ReadNeutral},
+		{"claude-code", 0, `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny"}}`, hook.ReadDeny},
+		{"claude-code", 0, `{"hookSpecificOutput":{"permissionDecision":"ask"}}`, hook.ReadAsk},
+		{"claude-code", 0, `{"hookSpecificOutput":{"permissionDecision":"allow"}}`, hook.ReadAllow},
+		{"claude-code", 0, `{"decision":"block","reason":"no"}`, hook.ReadDeny},
+		{"claude-code", 0, `{"decision":"approve"}`, hook.ReadAllow},
+		{"claude-code", 0, `denied`, hook.ReadFailure},
+		{"claude-code", 2, "", hook.ReadDeny},
+		{"claude-code", 1, `{"decision":"block"}`, hook.ReadFailure},
+		{"claude-code", 127, "", hook.ReadFailure},
+		{"cursor", 0, `{"permission":"deny"}`, hook.ReadDeny},
+		{"cursor", 0, `{"permission":"allow"}`, hook.ReadAllow},
+		{"gemini", 0, `{"decision":"deny","reason":"no"}`, hook.ReadDeny},
+		{"gemini", 1, "", hook.ReadFailure},
+		{"gemini", 127, "", hook.ReadDeny},
+		{"cursor", 0, "", hook.ReadFailure},
+		{"cursor", 0, "{}", hook.ReadNeutral},
+		{"codex", 0, `{"hookSpecificOutput":{"permissionDecision":"ask"}}`, hook.ReadFailure},
+		{"codex", 2, "", hook.ReadDeny},
+		{"copilot", 1, "", hook.ReadDeny},
+		{"copilot", 0, `{"permissionDecision":"deny"}`, hook.ReadDeny},
+		{"kiro", 0, `{"decision":"block"}`, hook.ReadNeutral},
+		{"kiro", 2, "", hook.ReadDeny},
+		{"opencode", 0, `{"deny":"no"}`, hook.ReadDeny},
+		{"opencode", 1, "", hook.ReadDeny},
+	} {
+		if got := hook.ReadAnswer(test.client, test.exit, []byte(test.stdout)); got != test.want {
+			t.Errorf("%s reads exit code %d with %q as %s, want %s", test.client, test.exit, test.stdout, got, test.want)
+		}
+	}
+}
+
+func TestSwitchedOff(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		client, text string
+		managed      bool
+		want         string
+	}{
+		{"claude-code", `{"disableAllHooks": true}`, false, "disableAllHooks: true"},
+		{"claude-code", `{"disableAllHooks": false}`, false, ""},
+		{"claude-code", `{"allowManagedHooksOnly": true}`, true, "allowManagedHooksOnly: true"},
+		{"claude-code", `{"allowManagedHooksOnly": true}`, false, ""},
+		{"copilot", "\ufeff{\"disableAllHooks\": true}", false, "disableAllHooks: true"},
+		{"gemini", "{ // off\n\"hooksConfig\": {\"enabled\": false}}", false, "hooksConfig.enabled: false"},
+		{"gemini", `{"hooksConfig": {"disabled": ["lint", "gavel"]}}`, false, `hooksConfig.disabled: ["gavel"]`},
+		{"gemini", `{"hooks": {"BeforeTool": []}}`, false, ""},
+		{"codex", "[features]\n hooks = false # now\n", false, "features.hooks = false"},
+		{"codex", "features.codex_hooks = false\n", false, "features.codex_hooks = false"},
+		{"codex", "[tools]\nhooks = false\n", false, ""},
+		{"claude-code", `{"disableAllHooks": tr`, false, ""},
+	} {
+		if got := hook.SwitchedOff(test.client, []byte(test.text), test.managed); got != test.want {
+			t.Errorf("%s, %q: %q, want %q", test.client, test.text, got, test.want)
+		}
+	}
+}
+
+func TestSampleTexts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		gate gate.Gate
+		want []string
+	}{
+		{gate.Gate{Builtin: gate.BuiltinShell}, []string{"cat"}},
+		{
+			gate.Gate{Builtin: gate.BuiltinShell, When: []gate.When{{Programs: []string{"git", "hub"}, Args: []string{"push", "--tags*"}}, {Paths: []string{"secrets/**"}}, {Hosts: []string{"*.example.com"}}}},
+			[]string{"git push --tagsgavel", "cat /p/secrets/gavel", "cat https://gavel.example.com/"},
+		},
+		{gate.Gate{Builtin: gate.BuiltinEdit, When: []gate.When{{Paths: []string{"**/*_test.{go,py}"}}, {Paths: []string{"~/.ssh/**", "/etc/**"}}}}, []string{"/p/gavel/gavel_test.go", "/home/ada/.ssh/gavel"}},
+		{gate.Gate{Builtin: gate.BuiltinRead, When: []gate.When{{Paths: []string{"/etc/**"}}}}, []string{"/etc/gavel"}},
+		{gate.Gate{Builtin: gate.BuiltinFetch, When: []gate.When{{Hosts: []string{"example.com"}}}}, []string{"https://example.com/"}},
+		{gate.Gate{Builtin: gate.BuiltinFetch}, []string{"https://example.invalid/"}},
+	} {
+		if got := hook.SampleTexts(test.gate, "/p", "/home/ada"); !slices.Equal(got, test.want) {
+			t.Errorf("%+v: %q, want %q", test.gate, got, test.want)
+		}
+	}
+}
+
+// What doctor asks is what the client would ask.
+func TestSamplesAreRead(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{gate.BuiltinShell: "git push", gate.BuiltinEdit: "/p/a", gate.BuiltinRead: "/p/a", gate.BuiltinFetch: "https://example.com/"}
+	for _, client := range hook.Clients() {
+		adapter, _ := hook.FindAdapter(client)
+		if hook.Sample(client, gate.BuiltinShell, "/p", "git push") == nil {
+			t.Errorf("%s has no sample of its shell", client)
+		}
+		for builtin, text := range texts {
+			sample := hook.Sample(client, builtin, "/p", text)
+			if sample == nil {
+				continue
+			}
+			e, err := adapter.Decode("", sample)
+			about := e.Command + e.URL + strings.Join(e.Paths, " ")
+			if err != nil || e.Phase != hook.PhaseBefore || e.Builtin != builtin || e.Unknown || e.Folder != "/p" || about != text {
+				t.Errorf("%s %s: %+v, %v", client, builtin, e, err)
+			}
+		}
+	}
+}
+
+// Each hook that gavel is installed at is one that the adapter reads, and each that it decides about is
+// installed.
+func TestInstalledEventsAreThoseOfTheAdapters(t *testing.T) {
+	t.Parallel()
+	for _, client := range hook.Clients() {
+		adapter, _ := hook.FindAdapter(client)
+		installed := hook.InstalledEvents(client)
+		for _, event := range installed {
+			input := fmt.Sprintf(`{"hook_event_name":%q,"hook":%[1]q,"sessionID":"s","directory":"/p"}`, event)
+			if _, err := adapter.Decode("", []byte(input)); err != nil && strings.Contains(err.Error(), "unknown hook event") {
+				t.Errorf("%s: %v", client, err)
+			}
+		}
+		files, err := filepath.Glob("testdata/" + client + "/*.json")
+		if err != nil || len(files) == 0 {
+			t.Fatal(client, "has no recorded inputs", err)
+		}
+		for _, file := range files {
+			input, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := adapter.Decode("", input)
+			old := client == "kiro" && slices.ContainsFunc(installed, func(name string) bool { return strings.EqualFold(name, e.Hook) }) || e.Hook == "agentSpawn"
+			if err == nil && e.Phase != hook.PhaseOther && !slices.Contains(installed, e.Hook) && !old {
+				t.Errorf("%s: gavel decides about %s, and is not asked", file, e.Hook)
+			}
+		}
+	}
+}
