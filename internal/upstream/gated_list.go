@@ -1,0 +1,44 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/gate"
+)
+
+// listTimeout bounds how long a list may ask where workflows stand.
+const listTimeout = 5 * time.Second
+
+// isOpenTo reports whether an instance that a principal sees is in a state in which the gate's tool
+// may be called.
+func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
+	e := m.opts.Engine()
+	if e == nil || g.Start {
+		return e != nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	return slices.ContainsFunc(g.States, func(state string) bool {
+		r, err := e.Instances(ctx, p, engine.InstancesRequest{Workflow: g.Workflow, State: state, Status: record.Running, Limit: 1})
+		if err != nil {
+			m.opts.Logger.Warn("it could not be found out whether a tool may be called, so it is not listed", "tool", g.Tool, "cause", err.Error())
+		}
+		return err == nil && r.Count > 0
+	})
+}
+
+// ListNextTools returns the gated tools that a principal may call where an instance stands.
+func (m *Manager) ListNextTools(p engine.Principal, at engine.Position) []string {
+	tools, _ := m.opts.Gates.ListPossible(at, nil, func(tool string) bool { return m.mayUse(p, tool) })
+	return tools
+}
+
+// mayUse reports whether a principal may use a tool at all.
+func (m *Manager) mayUse(p engine.Principal, public string) bool {
+	server, name, ok := m.Resolve(KindTool, public)
+	return ok && m.servers[server].allows(p, KindTool, name)
+}
