@@ -93,10 +93,41 @@ func (d *draft) addHistory(ctx context.Context) error {
 	if err := d.reconcile(); err != nil {
 		return err
 	}
+	d.noteCalls()
 	if !d.im.req.Counts && d.inst.Status == record.Running && len(d.def.MustPassThrough) > 0 {
 		d.addNote("the definition has states that must be passed through, and imported visits do not count (--counts)")
 	}
 	return d.addCheckpoints(nil)
+}
+
+// noteCalls says which calls of a gavel export nobody waits for here, and whose calls are not counted.
+func (d *draft) noteCalls() {
+	var gates, unsettled []string
+	gateOf := map[string]string{}
+	for _, line := range d.in.Lines {
+		if line.Kind != record.Called && line.Kind != record.Settled {
+			continue
+		}
+		about := document.Known(line.Extra["gavel"])
+		for origin := about.Get("origin"); origin.Kind() == document.Object; origin = about.Get("origin") {
+			about = origin
+		}
+		c := about.Get("call")
+		id, gate := c.Get("id").Text(), c.Get("gate").Text()
+		if gateOf[id] = gate; !slices.Contains(gates, gate) {
+			gates = append(gates, gate)
+		}
+		unsettled = slices.DeleteFunc(unsettled, func(open string) bool { return open == id })
+		if line.Kind == record.Called || c.Get("outcome").Text() == string(record.CallUnknown) {
+			unsettled = append(unsettled, id)
+		}
+	}
+	for _, id := range unsettled {
+		d.addNote("the call %.80q of %.80q was not settled, and nobody waits for it here: find out whether it happened before the tool is called again", id, gateOf[id])
+	}
+	if len(gates) > 0 {
+		d.addNote("calls that were made before do not count toward maxCalls here (%.200q)", strings.Join(gates, ", "))
+	}
 }
 
 // addStart adds an event for a start that the log does not have. What no line sets must have

@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -282,6 +283,7 @@ type exportedEvent struct {
 	Reason         string             `json:"reason,omitempty"`
 	Review         *record.Review     `json:"review,omitempty"`
 	Call           *record.Call       `json:"call,omitempty"`
+	Grant          *workflow.Grant    `json:"grant,omitempty"`
 	Rollback       *record.Rollback   `json:"rollback,omitempty"`
 	Migration      *record.Migration  `json:"migration,omitempty"`
 	Truncation     *record.Truncation `json:"truncation,omitempty"`
@@ -480,6 +482,11 @@ func (x *exporting) describeEvent(ev record.Event, origin json.RawMessage) (expo
 		c := *ev.Call
 		c.Arguments, c.Result = x.mask.Digest(c.Arguments), x.mask.Digest(c.Result)
 		out.Call = &c
+	}
+	if ev.Grant != nil {
+		g := *ev.Grant
+		g.Arguments = x.mask.Digest(g.Arguments)
+		out.Grant = &g
 	}
 	if ev.Import != nil {
 		from := *ev.Import

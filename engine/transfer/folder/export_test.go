@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -109,6 +110,67 @@ func TestComesBack(t *testing.T) {
 		if got := into.load(prefix + started.ID); got.Status != record.Complete || string(got.Context) != `{"n":2,"why":"wait"}` {
 			t.Errorf("got %+v", got)
 		}
+	}
+}
+
+// Calls and stops come along as what they were. What nobody waits for in the other store is said: a call that
+// was not settled may have happened.
+func TestCallsAndStopsComeAlong(t *testing.T) {
+	t.Parallel()
+	a := newHouse(t, "a")
+	a.bring(files{"definitions/secretive.json": secretive}.fs(), nil)
+	started, err := a.Start(t.Context(), agent, engine.StartRequest{Type: "secretive", Context: json.RawMessage(`{"n":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := started.ID
+	for range 2 {
+		if _, err := a.Finish(t.Context(), agent, engine.FinishRequest{ID: id, States: []string{"closed"}, Attempts: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call, err := a.BeginCall(t.Context(), agent, engine.CallRequest{
+		ID: id, Gate: "prod__deploy", Upstream: "prod", Tool: "deploy", Arguments: json.RawMessage(`{}`), States: []string{"open"}, Timeout: time.Minute,
+	})
+	if err != nil || call.Answer != engine.CallGo {
+		t.Fatalf("%+v, %v", call, err)
+	}
+	settle := func(how engine.CallOutcome) {
+		t.Helper()
+		if _, err := a.SettleCall(t.Context(), agent, engine.SettleRequest{ID: id, CallID: call.CallID, Outcome: how}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	notes := func(key string) string {
+		t.Helper()
+		b := newHouse(t, key)
+		exported := a.export()
+		got := b.bring(exported.fs(), nil).Instances[0]
+		if got.Status != transfer.Imported || got.State != "open" {
+			t.Fatalf("%s: %+v", key, got)
+		}
+		b.sound()
+		if facts := b.load(id).Facts; facts.Stops.Refused > 0 || len(facts.Reviews)+len(facts.Calls) > 0 {
+			t.Errorf("%s: what was said elsewhere counts here: %+v", key, facts)
+		}
+		b.advance(id, "close", `{}`)
+		again := newHouse(t, key+"-again").bring(b.export().fs(), nil).Instances[0]
+		if again.Status != transfer.Imported || strings.Join(again.Notes, "\n") != strings.Join(got.Notes, "\n") {
+			t.Errorf("%s: imported again: %+v", key, again)
+		}
+		return strings.Join(got.Notes, "\n")
+	}
+	unsettled := fmt.Sprintf("the call %q of %q was not settled", call.CallID, "prod__deploy")
+	if got := notes("b"); !strings.Contains(got, unsettled) || !strings.Contains(got, "do not count toward maxCalls") {
+		t.Errorf("while it is open: %s", got)
+	}
+	settle(engine.CallUnknown)
+	if got := notes("c"); !strings.Contains(got, unsettled) {
+		t.Errorf("while nobody knows: %s", got)
+	}
+	settle(engine.CallOK)
+	if got := notes("d"); strings.Contains(got, "was not settled") || !strings.Contains(got, "do not count toward maxCalls") {
+		t.Errorf("settled: %s", got)
 	}
 }
 
