@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,10 +39,11 @@ type Refusal struct {
 // whether the caller may use it at all.
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
 	r := Refusal{Message: fmt.Sprintf("%s in the %s %s, and the workflow %s (%s) ", g.wording().can(), choosePlural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID)}
+	held := g.Subject != nil || g.Builtin != "" // another one begins when this one is released
 	if at.Status != record.Running {
 		r.Message += fmt.Sprintf("has ended in %q.", at.State)
 		r.Hint = "Begin another one with workflow.start."
-		if g.Subject != nil || g.Builtin != "" {
+		if held {
 			r.Hint = "Ask an operator to release it, if it has to be done again."
 		}
 		return r
@@ -49,6 +51,12 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 	r.Message += fmt.Sprintf("is in %q.", at.State)
 	r.Tools, r.Actions = c.ListPossible(at, d.NextActions(at.State, string(role)), may)
 	r.Hint, _ = c.describeWay(g.States, d, at, role, may)
+	if r.Hint == "" {
+		r.Hint = noWay
+		if !held && len(r.Tools)+len(r.Actions) > 0 {
+			r.Hint = "From here no action leads there: cancel it and begin another one, or ask an operator."
+		}
+	}
 	return r
 }
 
@@ -59,11 +67,14 @@ func (c Config) NextStep(states []string, d *workflow.Definition, at engine.Posi
 	if at.Status != record.Running || slices.Contains(states, at.State) {
 		return "", false
 	}
-	return c.describeWay(states, d, at, role, may)
+	text, own = c.describeWay(states, d, at, role, may)
+	return cmp.Or(text, noWay), own
 }
 
-// describeWay says how to begin the way to one of some states. own reports that the caller can take
-// that step.
+const noWay = "From here no action leads there: ask an operator."
+
+// describeWay says how to begin the way to one of some states, "" where none leads there. own
+// reports that the caller can take that step.
 func (c Config) describeWay(states []string, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) (text string, own bool) {
 	can := func(state string, s step) bool {
 		return s.tool != "" && c.mayUse(s.tool, may) || slices.Contains(d.NextActions(state, string(role)), s.action)
@@ -74,10 +85,7 @@ func (c Config) describeWay(states []string, d *workflow.Definition, at engine.P
 	}
 	own = ok && can(at.State, first)
 	if !ok {
-		if tools, actions := c.ListPossible(at, d.NextActions(at.State, string(role)), may); len(tools)+len(actions) == 0 {
-			return "From here no action leads there: ask an operator.", false
-		}
-		return "From here no action leads there: cancel it and begin another one, or ask an operator.", false
+		return "", false
 	}
 	if first.tool != "" {
 		w := c.Of(first.tool).wording()

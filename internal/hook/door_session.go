@@ -32,7 +32,7 @@ func (c *decision) begin(ctx context.Context) (Answer, error) {
 		case err != nil:
 			return Answer{}, err
 		case refusal == nil:
-			out = append(out, c.describe(at))
+			out = append(out, c.describe(ctx, at))
 		case refusal.Judged || !c.startsAtUse(name):
 			out = append(out, strings.TrimSpace(refusal.Message+" "+refusal.Hint))
 		}
@@ -46,12 +46,16 @@ func (c *decision) startsAtUse(name string) bool {
 }
 
 // describe says where a workflow stands, and what can be done next.
-func (c *decision) describe(at engine.Position) string {
+func (c *decision) describe(ctx context.Context, at engine.Position) string {
 	if at.Status != record.Running {
 		return fmt.Sprintf("The workflow %s (%s) has ended in %q.", at.Workflow, at.ID, at.State)
 	}
 	tools, actions := c.rules.Gates.ListPossible(at, at.NextActions, mayUse)
-	return fmt.Sprintf("The workflow %s (%s) is in %q.", at.Workflow, at.ID, at.State) + c.describePossible(at.ID, actions, tools)
+	text := fmt.Sprintf("The workflow %s (%s) is in %q.", at.Workflow, at.ID, at.State)
+	if _, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version); err == nil && d.States[at.State] != nil {
+		text = strings.TrimSpace(text + " " + EndSentence(d.States[at.State].Description))
+	}
+	return text + c.describePossible(at.ID, actions, tools)
 }
 
 // stop decides whether the agent may end. A part of its work may: the whole is asked when it ends.

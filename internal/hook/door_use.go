@@ -275,7 +275,7 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 	if err != nil || r.Replayed {
 		return Answer{}, err
 	}
-	return Answer{Context: strings.TrimSpace(gate.DescribeAfter(r) + " " + c.describe(r.Position))}, nil
+	return Answer{Context: strings.TrimSpace(gate.DescribeAfter(r) + " " + c.describe(ctx, r.Position))}, nil
 }
 
 var outcomes = map[Ended]engine.CallOutcome{EndedOK: engine.CallOK, EndedFailed: engine.CallError, EndedNotRun: engine.CallNotSent}
