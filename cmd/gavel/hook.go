@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/url"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -166,6 +169,9 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	if folder := os.Getenv(hook.ProjectVariable(c.Client)); filepath.IsAbs(folder) {
+		event.Project = folder
+	}
 	answer, done, err := c.answer(ctx, con, principal, event, input.Bytes())
 	if err != nil {
 		answer = hook.Refuse(event, hook.DescribeFailure(c.Client, hookError(err)))
@@ -194,7 +200,7 @@ func (c *hookAnswerCmd) answer(ctx context.Context, con *console, p engine.Princ
 		return hook.Answer{Verdict: hook.Neutral}, nothing, nil
 	}
 	if c.Server != "" {
-		a, err := c.relay(ctx, input)
+		a, err := c.relay(ctx, e, input)
 		return a, nothing, err
 	}
 	rules, err := readHookRules(c.Config)
@@ -223,13 +229,13 @@ func (c *hookAnswerCmd) answer(ctx context.Context, con *console, p engine.Princ
 }
 
 // relay asks the server.
-func (c *hookAnswerCmd) relay(ctx context.Context, input []byte) (a hook.Answer, err error) {
+func (c *hookAnswerCmd) relay(ctx context.Context, e hook.Event, input []byte) (a hook.Answer, err error) {
 	server, err := c.connect(strings.NewReader(""))
 	if err != nil {
 		return a, err
 	}
 	defer server.Close()
-	body, err := server.Post(ctx, hookPath+c.Client+"?form="+answerForm, input)
+	body, err := server.Post(ctx, hookPath+c.Client+"?"+url.Values{"form": {answerForm}, "project": {e.Project}}.Encode(), input)
 	if err != nil {
 		return a, engineFailure(err)
 	}

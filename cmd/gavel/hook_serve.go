@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"path/filepath"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -38,6 +39,9 @@ func (r *routes) answerHook(w http.ResponseWriter, req *http.Request) {
 	who, _ := auth.FromContext(req.Context())
 	event, err := readHookEvent(adapter, req.Body)
 	asAnswer := req.URL.Query().Get("form") == answerForm
+	if folder := req.URL.Query().Get("project"); asAnswer && filepath.IsAbs(folder) {
+		event.Project = folder
+	}
 	switch {
 	case err != nil && asAnswer:
 		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())

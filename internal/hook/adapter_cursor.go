@@ -69,6 +69,12 @@ func (c cursor) Decode(_ string, input []byte) (Event, error) {
 	if e.Folder, err = findCursorFolder(v); err != nil {
 		return Event{}, err
 	}
+	for _, root := range v.Get("workspace_roots").Elements() {
+		if filepath.IsAbs(root.Text()) {
+			e.Project = root.Text()
+			break
+		}
+	}
 	switch e.Phase {
 	case PhaseStart, PhaseOther:
 	case PhaseStop:

@@ -263,7 +263,7 @@ func (c *decision) subjects() []string {
 		return []string{"session:" + c.Client + ":" + c.Session}
 	}
 	var out []string
-	for _, folder := range slices.Backward(listFolders(c.Folder)) {
+	for _, folder := range slices.Backward(listFolders(c.project())) {
 		out = append(out, "folder:"+folder)
 	}
 	return out

@@ -461,3 +461,20 @@ func TestFolders(t *testing.T) {
 		t.Error("the folder's moved")
 	}
 }
+
+// Whoever goes elsewhere with a shell stays in the project that the session began in.
+func TestWorkingFolderElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	b.answer(b.event(hook.PhaseStart), hook.Neutral, `is in "open"`)
+	b.answer(b.shell(before, "1", "make test"), hook.Neutral)
+	b.answer(b.ended("1", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`)
+	elsewhere := t.TempDir()
+	for _, e := range []hook.Event{b.edit(filepath.Join(b.folder, "src/a.go")), b.shell(before, "2", "rm -r "+b.folder)} {
+		e.Project, e.Folder = b.folder, elsewhere
+		b.answer(e, hook.Deny, `is in "tested"`)
+	}
+	e := b.event(hook.PhaseStop)
+	e.Project, e.Folder = b.folder, elsewhere
+	b.answer(e, hook.GoOn, "`git push`")
+}

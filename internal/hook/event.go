@@ -42,6 +42,9 @@ type Event struct {
 	Phase   Phase
 	Session string // the client's
 	Folder  string // the working folder, absolute
+	// Project is the folder that the session began in, absolute, "" where the client does not say it:
+	// the working folder is the agent's to change.
+	Project string
 	// Tool is the client's name of the tool. Builtin is what it is to gates, "" for a tool of an
 	// MCP server, for one of which the adapter knows that no gate can be on it, and for an unknown one.
 	Tool, Builtin string

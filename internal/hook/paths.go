@@ -34,6 +34,15 @@ func listFolders(working string) (folders []string) {
 	return folders
 }
 
+// project is the folder that the work of a session is about.
+func (e Event) project() string { return cmp.Or(e.Project, e.Folder) }
+
+// ProjectVariable is the variable of the environment in which a client tells a hook the folder that
+// the session began in, "" for none.
+func ProjectVariable(client string) string {
+	return map[string]string{"claude-code": "CLAUDE_PROJECT_DIR", "cursor": "CURSOR_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR"}[client]
+}
+
 // NewUse makes of an event what gates look at. script is what its command runs.
 //
 // Files are named as the file system has them now: one that another program moves meanwhile, or that
@@ -42,8 +51,10 @@ func NewUse(e Event, script shell.Script) gate.Use {
 	home, _ := os.UserHomeDir() // without one, ~ is a name like any other
 	r := resolver{working: resolveLinks(e.Folder), home: home, folders: map[string]string{}}
 	u := gate.Use{Tool: e.Builtin, Script: script, URL: e.URL}
-	for _, folder := range listFolders(e.Folder) {
-		u.Folders = append(u.Folders, filepath.ToSlash(folder))
+	for _, folder := range append(listFolders(e.project()), listFolders(e.Folder)...) {
+		if folder = filepath.ToSlash(folder); !slices.Contains(u.Folders, folder) {
+			u.Folders = append(u.Folders, folder)
+		}
 	}
 	if home != "" {
 		u.Home = filepath.ToSlash(resolveLinks(home))
