@@ -130,7 +130,7 @@ func (r *reader) assign(a *syntax.Assign, exported bool) {
 }
 
 // commandVariables hold a command that another program runs.
-var commandVariables = set("EDITOR VISUAL PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_PAGER GIT_SSH_COMMAND GIT_SSH " +
+var commandVariables = makeSet("EDITOR VISUAL PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_PAGER GIT_SSH_COMMAND GIT_SSH " +
 	"GIT_EXTERNAL_DIFF GIT_ASKPASS SSH_ASKPASS GIT_PROXY_COMMAND GIT_CONFIG_VALUE_0 GIT_CONFIG_VALUE_1 GIT_CONFIG_VALUE_2 " +
 	"PROMPT_COMMAND MANPAGER LESSOPEN LESSCLOSE BROWSER RSYNC_RSH CVS_RSH FZF_DEFAULT_COMMAND TAR_OPTIONS MAKEFLAGS")
 
@@ -209,7 +209,7 @@ func (r *reader) assignText(text string, exported bool) {
 	r.set(k, &value{text: v, exported: exported})
 }
 
-func set(words string) map[string]bool {
+func makeSet(words string) map[string]bool {
 	m := map[string]bool{}
 	for w := range strings.FieldsSeq(words) {
 		m[w] = true
@@ -224,7 +224,7 @@ func (r *reader) emit(words []Word, at place, code string) {
 	}
 	words = append([]Word(nil), words...)
 	for i := range words {
-		if r.streams[words[i].Text].isMadeUp(words[i].Text) {
+		if strings.HasPrefix(words[i].Text, substitutionFile) {
 			words[i] = Word{}
 		}
 	}
@@ -232,8 +232,6 @@ func (r *reader) emit(words []Word, at place, code string) {
 		r.script.Commands = append(r.script.Commands, Command{Words: words, Writes: at.writes, Code: code, Folder: f})
 	}
 }
-
-func (stream) isMadeUp(name string) bool { return strings.HasPrefix(name, "/dev/fd/substitution") }
 
 // runWords reads a command by its words: prefixes, builtins, shells, scripts, other interpreters, git.
 func (r *reader) runWords(words []Word, at place) stream {
@@ -352,15 +350,15 @@ func (r *reader) callFunction(f *function, words []Word, at place) stream {
 	r.source = f.source
 	before := r.names[key{kindParameters, ""}]
 	r.set(key{kindParameters, ""}, &value{list: words})
-	out := r.maybe(func() stream { return r.run(f.body, at.in) })
+	out := r.inBranch(func() stream { return r.run(f.body, at.in) })
 	r.set(key{kindParameters, ""}, before)
 	r.source = source
 	f.calls = f.calls[:len(f.calls)-1]
 	return out
 }
 
-// format is what printf prints, where its format is of a simple kind.
-func format(words []Word) stream {
+// formatPrintf is what printf prints, where its format is of a simple kind.
+func formatPrintf(words []Word) stream {
 	if len(words) == 0 || !allKnown(words) {
 		return stream{}
 	}
@@ -392,8 +390,8 @@ func format(words []Word) stream {
 	}
 }
 
-// echo is what echo prints, in shells that do and do not know its options.
-func echo(words []Word) stream {
+// formatEcho is what echo prints, in shells that do and do not know its options.
+func formatEcho(words []Word) stream {
 	newline := "\n"
 	for len(words) > 0 && len(words[0].Text) > 1 && words[0].Text[0] == '-' && strings.Trim(words[0].Text[1:], "neE") == "" {
 		if strings.Contains(words[0].Text, "n") {

@@ -27,7 +27,7 @@ func (r *reader) changeFolder(to Word, unsure bool) {
 	}
 	var next []Word
 	for _, f := range at {
-		if w := (Word{Text: join(f.Text, to.Text), Known: true}); !slices.Contains(next, w) {
+		if w := (Word{Text: joinPath(f.Text, to.Text), Known: true}); !slices.Contains(next, w) {
 			next = append(next, w)
 		}
 	}
@@ -74,8 +74,8 @@ func (r *reader) succeed(s *syntax.Stmt) {
 	r.set(key{kindFolder, ""}, &value{text: v.text, list: v.list[:len(v.list)-v.failures]})
 }
 
-// leaves reports whether a statement ends what is running.
-func leaves(s *syntax.Stmt) bool {
+// isExit reports whether a statement ends what is running.
+func isExit(s *syntax.Stmt) bool {
 	if block, ok := s.Cmd.(*syntax.Block); ok && len(block.Stmts) > 0 {
 		s = block.Stmts[len(block.Stmts)-1]
 	}
@@ -90,7 +90,7 @@ func programWord(s *syntax.Stmt) string {
 	return ""
 }
 
-func join(folder, name string) string {
+func joinPath(folder, name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
 	}

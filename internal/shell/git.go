@@ -4,7 +4,7 @@ import "strings"
 
 // gitCommands are git's own: any other word after git is an alias of the configuration, or a program
 // git-NAME, and neither is in the text.
-var gitCommands = set(`add am annotate apply archive backfill bisect blame branch bugreport bundle cat-file check-attr check-ignore
+var gitCommands = makeSet(`add am annotate apply archive backfill bisect blame branch bugreport bundle cat-file check-attr check-ignore
 	check-mailmap check-ref-format checkout checkout-index cherry cherry-pick citool clean clone column commit commit-graph commit-tree
 	config count-objects credential credential-cache credential-store daemon describe diagnose diff diff-files diff-index diff-pairs diff-tree difftool
 	fast-export fast-import fetch fetch-pack filter-branch fmt-merge-msg for-each-ref for-each-repo format-patch fsck
@@ -33,7 +33,7 @@ func runGit(r *reader, words []Word, at place) stream {
 	rest := words[1:]
 	for len(rest) > 0 && strings.HasPrefix(rest[0].Text, "-") {
 		w := rest[0]
-		o, value, takes := option(w.Text, valued)
+		o, value, takes := splitOption(w.Text, valued)
 		given := Word{Text: value, Known: w.Known}
 		if strings.HasPrefix(w.Text, "--") {
 			_, given.Text, _ = strings.Cut(w.Text, "=")
@@ -102,7 +102,7 @@ func (r *reader) configureGit(w Word) {
 		if shell, ok := strings.CutPrefix(text, "!"); ok {
 			r.readCommandText(Word{Text: shell, Known: w.Known}, "an alias of git")
 		} else if w.Known {
-			r.apart(func() stream { return r.runAliasOfGit(text) })
+			r.inSubshell(func() stream { return r.runAliasOfGit(text) })
 		}
 		return
 	}
@@ -147,7 +147,7 @@ func (r *reader) readGitCommand(command string, words []Word) {
 	switch command {
 	case "bisect":
 		if len(rest) > 1 && rest[0].Text == "run" {
-			r.apart(func() stream { return r.runWords(rest[1:], place{external: true}) })
+			r.inSubshell(func() stream { return r.runWords(rest[1:], place{external: true}) })
 		}
 	case "submodule":
 		for i, w := range rest {
@@ -157,7 +157,7 @@ func (r *reader) readGitCommand(command string, words []Word) {
 					after = after[1:]
 				}
 				if len(after) > 0 {
-					r.apart(func() stream {
+					r.inSubshell(func() stream {
 						r.set(key{kindFolder, ""}, nil)
 						return r.readCommandText(r.joined(after), "git submodule foreach")
 					})
@@ -189,7 +189,7 @@ func (r *reader) readGitCommand(command string, words []Word) {
 		if w.Text == "--" {
 			return
 		}
-		o, value, takes := option(w.Text, valued)
+		o, value, takes := splitOption(w.Text, valued)
 		if !strings.Contains(" "+valued+" ", " "+o+" ") {
 			continue
 		}
@@ -209,7 +209,7 @@ func (r *reader) readGitCommand(command string, words []Word) {
 // readGitConfig reads git config KEY VALUE, which holds for what comes after.
 func (r *reader) readGitConfig(rest []Word) {
 	for len(rest) > 0 && (strings.HasPrefix(rest[0].Text, "-") || rest[0].Text == "set") {
-		if _, _, takes := option(rest[0].Text, "-f --file --blob --type --default --comment"); takes && len(rest) > 1 {
+		if _, _, takes := splitOption(rest[0].Text, "-f --file --blob --type --default --comment"); takes && len(rest) > 1 {
 			rest = rest[1:]
 		}
 		rest = rest[1:]

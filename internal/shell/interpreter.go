@@ -115,7 +115,7 @@ func (r *reader) runInterpreter(i interpreter, words []Word, at place) stream {
 			}
 			break
 		}
-		o, value, takes := option(w.Text, i.texts+" "+i.values)
+		o, value, takes := splitOption(w.Text, i.texts+" "+i.values)
 		isText := strings.Contains(" "+i.texts+" ", " "+o+" ")
 		isFile := i.first && (o == "-f" || o == "--file")
 		switch {
@@ -157,7 +157,7 @@ func isMake(name string) bool { return name == "make" || name == "gmake" }
 // readsMakefile reports whether make reads its makefile from its input.
 func readsMakefile(words []Word) bool {
 	for i, w := range words[1:] {
-		o, value, takes := option(w.Text, "-f --file --makefile")
+		o, value, takes := splitOption(w.Text, "-f --file --makefile")
 		if _, v, ok := strings.Cut(w.Text, "="); ok {
 			value = v
 		}

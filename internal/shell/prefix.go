@@ -124,18 +124,18 @@ var prefixes = map[string]prefix{
 
 // needsVerb are loose prefixes that run another program only after one of these words.
 var needsVerb = map[string]map[string]bool{
-	"docker": set("exec run compose"), "podman": set("exec run compose"), "nerdctl": set("exec run compose"),
-	"kubectl": set("exec run debug"), "npm": set("exec x"), "pnpm": set("exec dlx"), "yarn": set("exec dlx run"),
-	"uv": set("run tool"), "poetry": set("run"), "pipenv": set("run"), "pdm": set("run"), "hatch": set("run"),
-	"rye": set("run"), "bundle": set("exec"), "nix": set("develop shell run"), "conda": set("run"), "mamba": set("run"),
-	"pixi": set("run exec"), "mise": set("exec x"), "asdf": set("exec"), "direnv": set("exec"), "devbox": set("run"),
-	"op": set("run"), "doppler": set("run"), "infisical": set("run"), "aws-vault": set("exec"), "perf": set("stat record trace"),
-	"vagrant": set("ssh"),
+	"docker": makeSet("exec run compose"), "podman": makeSet("exec run compose"), "nerdctl": makeSet("exec run compose"),
+	"kubectl": makeSet("exec run debug"), "npm": makeSet("exec x"), "pnpm": makeSet("exec dlx"), "yarn": makeSet("exec dlx run"),
+	"uv": makeSet("run tool"), "poetry": makeSet("run"), "pipenv": makeSet("run"), "pdm": makeSet("run"), "hatch": makeSet("run"),
+	"rye": makeSet("run"), "bundle": makeSet("exec"), "nix": makeSet("develop shell run"), "conda": makeSet("run"), "mamba": makeSet("run"),
+	"pixi": makeSet("run exec"), "mise": makeSet("exec x"), "asdf": makeSet("exec"), "direnv": makeSet("exec"), "devbox": makeSet("run"),
+	"op": makeSet("run"), "doppler": makeSet("run"), "infisical": makeSet("run"), "aws-vault": makeSet("exec"), "perf": makeSet("stat record trace"),
+	"vagrant": makeSet("ssh"),
 }
 
-// option splits a word into the option that takes a value and the value in the same word. takes
+// splitOption splits a word into the option that takes a value and the value in the same word. takes
 // reports that the value is the next word.
-func option(word, valued string) (name, value string, takes bool) {
+func splitOption(word, valued string) (name, value string, takes bool) {
 	all := " " + valued + " "
 	has := func(o string) bool { return strings.Contains(all, " "+o+" ") }
 	if strings.HasPrefix(word, "--") {
@@ -186,7 +186,7 @@ func (r *reader) runPrefix(name string, p prefix, words []Word, at place) stream
 				}
 				return stream{}
 			}
-			o, value, takes := option(w.Text, p.values+" "+p.texts+" "+p.folder)
+			o, value, takes := splitOption(w.Text, p.values+" "+p.texts+" "+p.folder)
 			given := Word{Text: value, Known: true}
 			if takes {
 				if rest = rest[1:]; len(rest) == 0 {
@@ -250,7 +250,7 @@ func (r *reader) runRest(name string, p prefix, rest []Word, at place) stream {
 		}
 		switch {
 		case w.Known && strings.HasPrefix(w.Text, "-"):
-			if o, value, _ := option(w.Text, p.texts); strings.Contains(" "+p.texts+" ", " "+o+" ") && value == "" && i+1 < len(rest) {
+			if o, value, _ := splitOption(w.Text, p.texts); strings.Contains(" "+p.texts+" ", " "+o+" ") && value == "" && i+1 < len(rest) {
 				r.readCommandText(rest[i+1], name+" "+o)
 			}
 		case w.Known && strings.ContainsAny(w.Text, " \t\n;&|"):
@@ -330,7 +330,7 @@ func (r *reader) checkOptions(name string, words []Word) {
 		if !strings.HasPrefix(w.Text, "-") {
 			continue
 		}
-		o, value, takes := option(w.Text, valued)
+		o, value, takes := splitOption(w.Text, valued)
 		if !strings.Contains(" "+valued+" ", " "+o+" ") {
 			continue
 		}
@@ -366,7 +366,7 @@ func runXargs(r *reader, words []Word, at place) stream {
 		if w.Text == "--" {
 			break
 		}
-		o, value, takes := option(w.Text, valued)
+		o, value, takes := splitOption(w.Text, valued)
 		if takes && len(rest) > 0 {
 			value, rest = rest[0].Text, rest[1:]
 		}
@@ -399,7 +399,7 @@ func runXargs(r *reader, words []Word, at place) stream {
 		if len(given) > maxUnroll*4 {
 			given = []Word{{split: true}}
 		}
-		return r.apart(func() stream { return r.runWords(append(append([]Word{}, rest...), given...), inner) })
+		return r.inSubshell(func() stream { return r.runWords(append(append([]Word{}, rest...), given...), inner) })
 	}
 	lines := strings.Split(strings.TrimSuffix(in.text, "\n"), "\n")
 	if !plain || len(lines) > maxUnroll {
@@ -407,7 +407,7 @@ func runXargs(r *reader, words []Word, at place) stream {
 		plain = false
 	}
 	for _, line := range lines {
-		r.apart(func() stream {
+		r.inSubshell(func() stream {
 			return r.runWords(replaceIn(rest, replace, Word{Text: strings.TrimSpace(line), Known: plain}), inner)
 		})
 	}
@@ -447,7 +447,7 @@ func runFind(r *reader, words []Word, at place) stream {
 			end++
 		}
 		inside := words[i+1 : end]
-		r.apart(func() stream {
+		r.inSubshell(func() stream {
 			if strings.HasSuffix(words[i].Text, "dir") {
 				r.set(key{kindFolder, ""}, nil)
 			}
@@ -464,7 +464,7 @@ func runParallel(r *reader, words []Word, at place) stream {
 	const valued = "-j -n -N -L -S -I -a --jobs --colsep --results --joblog --delay --timeout --retries --workdir --tmpdir --arg-file --sshlogin"
 	rest := words[1:]
 	for len(rest) > 0 && strings.HasPrefix(rest[0].Text, "-") {
-		_, _, takes := option(rest[0].Text, valued)
+		_, _, takes := splitOption(rest[0].Text, valued)
 		if rest = rest[1:]; takes && len(rest) > 0 {
 			rest = rest[1:]
 		}

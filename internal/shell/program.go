@@ -67,7 +67,7 @@ func runShell(r *reader, words []Word, at place) stream {
 		}
 		if strings.HasPrefix(w.Text, "--") {
 			if o := w.Text; (o == "--rcfile" || o == "--init-file") && len(rest) > 0 {
-				r.apart(func() stream { return r.runFile(rest[0], nil, name) })
+				r.inSubshell(func() stream { return r.runFile(rest[0], nil, name) })
 				rest = rest[1:]
 			}
 			continue
@@ -90,7 +90,7 @@ func runShell(r *reader, words []Word, at place) stream {
 		}
 		return r.readInner(rest[0].Text, params, at.in)
 	case len(rest) > 0 && !input:
-		return r.apart(func() stream {
+		return r.inSubshell(func() stream {
 			for k, v := range r.names {
 				if k.kind == kindVariable && !v.exported {
 					r.set(k, nil)
@@ -145,7 +145,7 @@ func (r *reader) runFile(file Word, params []Word, by string) stream {
 	in := r.contents(stream{file: file})
 	if !in.known {
 		name := file.Text
-		if strings.HasPrefix(name, "/dev/fd/substitution") {
+		if strings.HasPrefix(name, substitutionFile) {
 			name = "what a substitution prints"
 		}
 		r.unknown("%s runs the file %q, which cannot be read before it runs", by, name)
@@ -385,7 +385,7 @@ func runTrap(r *reader, words []Word, at place) stream {
 		r.unknown("trap runs text that is not known before it runs")
 		return stream{}
 	}
-	r.apart(func() stream {
+	r.inSubshell(func() stream {
 		r.forgetVariables(true)
 		return r.readText(rest[0].Text, stream{})
 	})
@@ -498,7 +498,7 @@ func runPrinter(r *reader, words []Word, at place) stream {
 	rest := words[1:]
 	switch path.Base(words[0].Text) {
 	case "echo":
-		return echo(rest)
+		return formatEcho(rest)
 	case "printf":
 		if len(rest) > 1 && strings.HasPrefix(rest[0].Text, "-v") {
 			for _, w := range rest[:2] {
@@ -513,7 +513,7 @@ func runPrinter(r *reader, words []Word, at place) stream {
 		if len(rest) > 0 && rest[0].Text == "--" {
 			rest = rest[1:]
 		}
-		return format(rest)
+		return formatPrintf(rest)
 	case "cat":
 		if len(rest) == 0 {
 			return r.contents(at.in)

@@ -111,7 +111,7 @@ func (r *reader) readText(text string, in stream) stream {
 		return stream{}
 	}
 	defer r.leave()
-	file, text, err := parse(text)
+	file, text, err := parseText(text)
 	if err != nil {
 		r.unknown("this is no shell that can be read: %v", err)
 		return stream{}
@@ -122,11 +122,11 @@ func (r *reader) readText(text string, in stream) stream {
 	return r.runAll(file.Stmts, in)
 }
 
-// parse parses a text, and gives it back as it was parsed.
+// parseText parses a text, and gives it back as it was parsed.
 //
 // The parser takes a backslash at the end of a comment for a continuation, and one before a carriage
 // return too; shells do not, so that a command would hide there.
-func parse(text string) (*syntax.File, string, error) {
+func parseText(text string) (*syntax.File, string, error) {
 	if strings.Contains(text, "\r") {
 		return nil, "", errors.New("it has carriage returns, which shells and readers take differently")
 	}

@@ -88,7 +88,7 @@ func (r *reader) set(k key, v *value) {
 }
 
 // changesAlone are variables that the shell sets.
-var changesAlone = set("_ RANDOM SRANDOM SECONDS EPOCHSECONDS EPOCHREALTIME LINENO BASHPID BASH_COMMAND BASH_REMATCH BASH_ARGV FUNCNAME " +
+var changesAlone = makeSet("_ RANDOM SRANDOM SECONDS EPOCHSECONDS EPOCHREALTIME LINENO BASHPID BASH_COMMAND BASH_REMATCH BASH_ARGV FUNCNAME " +
 	"PIPESTATUS REPLY MAPFILE OPTARG OPTIND OLDPWD COPROC DIRSTACK COMP_LINE READLINE_LINE")
 
 // mark begins a scope, which undo or merge ends.
@@ -134,16 +134,16 @@ func (r *reader) merge(mark int) {
 	}
 }
 
-// maybe reads what may or may not run.
-func (r *reader) maybe(read func() stream) stream {
+// inBranch reads what may or may not run.
+func (r *reader) inBranch(read func() stream) stream {
 	mark := r.mark()
 	out := read()
 	r.merge(mark)
 	return out
 }
 
-// apart reads what a subshell runs.
-func (r *reader) apart(read func() stream) stream {
+// inSubshell reads what a subshell runs.
+func (r *reader) inSubshell(read func() stream) stream {
 	mark := r.mark()
 	defer r.undo(mark)
 	return read()

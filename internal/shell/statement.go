@@ -41,7 +41,7 @@ func (r *reader) run(s *syntax.Stmt, in stream) stream {
 		return stream{}
 	}
 	if s.Background || s.Coprocess || s.Disown {
-		return r.apart(func() stream { return r.runRedirected(s, in) })
+		return r.inSubshell(func() stream { return r.runRedirected(s, in) })
 	}
 	return r.runRedirected(s, in)
 }
@@ -123,7 +123,7 @@ func (r *reader) runAfterAmpersand(redirs []*syntax.Redirect, call *syntax.CallE
 		}
 		for i, arg := range call.Args {
 			if arg.Pos().After(d.Pos()) {
-				r.maybe(func() stream { return r.runWords(r.readWords(call.Args[i:]), at) })
+				r.inBranch(func() stream { return r.runWords(r.readWords(call.Args[i:]), at) })
 				return
 			}
 		}
@@ -193,13 +193,13 @@ func (r *reader) runCommand(cmd syntax.Command, at place) stream {
 	case *syntax.Block:
 		return r.runAll(c.Stmts, at.in)
 	case *syntax.Subshell:
-		return r.apart(func() stream { return r.runAll(c.Stmts, at.in) })
+		return r.inSubshell(func() stream { return r.runAll(c.Stmts, at.in) })
 	case *syntax.IfClause:
 		r.runAll(c.Cond, at.in)
 		for c := c; c != nil; c = c.Else {
-			r.maybe(func() stream { return r.runAll(c.Then, at.in) })
+			r.inBranch(func() stream { return r.runAll(c.Then, at.in) })
 			if c.Else != nil {
-				r.maybe(func() stream { return r.runAll(c.Else.Cond, at.in) })
+				r.inBranch(func() stream { return r.runAll(c.Else.Cond, at.in) })
 			}
 		}
 	case *syntax.WhileClause:
@@ -212,7 +212,7 @@ func (r *reader) runCommand(cmd syntax.Command, at place) stream {
 	case *syntax.CaseClause:
 		r.readWord(c.Word)
 		for _, item := range c.Items {
-			r.maybe(func() stream {
+			r.inBranch(func() stream {
 				for _, p := range item.Patterns {
 					r.readWord(p)
 				}
@@ -228,7 +228,7 @@ func (r *reader) runCommand(cmd syntax.Command, at place) stream {
 	case *syntax.TimeClause:
 		return r.run(c.Stmt, at.in)
 	case *syntax.CoprocClause:
-		r.apart(func() stream { return r.run(c.Stmt, stream{}) })
+		r.inSubshell(func() stream { return r.run(c.Stmt, stream{}) })
 	case *syntax.TestClause:
 		if _, ok := c.X.(*syntax.BinaryTest); ok && r.plain {
 			r.unknown("sh has no [[, and may run what stands in it")
@@ -247,14 +247,14 @@ func (r *reader) runCommand(cmd syntax.Command, at place) stream {
 
 // runPipe reads a pipeline: each part runs in a subshell, but for the last one in some shells.
 func (r *reader) runPipe(c *syntax.BinaryCmd, in stream) stream {
-	parts := flatten(c, true)
+	parts := flattenList(c, true)
 	out := in
 	for i, part := range parts {
 		read := func() stream { return r.run(part.stmt, out) }
 		if i == len(parts)-1 {
-			out = r.maybe(read)
+			out = r.inBranch(read)
 		} else {
-			out = r.apart(read)
+			out = r.inSubshell(read)
 		}
 	}
 	return out
@@ -262,17 +262,17 @@ func (r *reader) runPipe(c *syntax.BinaryCmd, in stream) stream {
 
 // runList reads a && b || c: what comes after && runs when all before it did.
 func (r *reader) runList(c *syntax.BinaryCmd, in stream) stream {
-	parts := flatten(c, false)
+	parts := flattenList(c, false)
 	out := r.run(parts[0].stmt, in)
 	mark := r.mark()
 	for i, part := range parts[1:] {
 		if part.op == syntax.OrStmt {
 			r.merge(mark)
-			if i == 0 && leaves(part.stmt) {
-				r.apart(func() stream { return r.run(part.stmt, in) })
+			if i == 0 && isExit(part.stmt) {
+				r.inSubshell(func() stream { return r.run(part.stmt, in) })
 				r.succeed(parts[0].stmt)
 			} else {
-				r.maybe(func() stream { return r.run(part.stmt, in) })
+				r.inBranch(func() stream { return r.run(part.stmt, in) })
 			}
 			mark = r.mark()
 			out = stream{}
@@ -290,9 +290,9 @@ type part struct {
 	stmt *syntax.Stmt
 }
 
-// flatten turns the parser's tree, which leans to the left and is as deep as the text is long, into
+// flattenList turns the parser's tree, which leans to the left and is as deep as the text is long, into
 // its parts.
-func flatten(c *syntax.BinaryCmd, pipe bool) []part {
+func flattenList(c *syntax.BinaryCmd, pipe bool) []part {
 	var parts []part
 	for {
 		parts = append(parts, part{c.Op, c.Y})

@@ -328,7 +328,7 @@ func (r *reader) isOneWord(e *syntax.ParamExp) bool {
 
 // substitute is what a command substitution prints.
 func (r *reader) substitute(c *syntax.CmdSubst) stream {
-	out := r.apart(func() stream { return r.runAll(c.Stmts, stream{known: true}) })
+	out := r.inSubshell(func() stream { return r.runAll(c.Stmts, stream{known: true}) })
 	if len(c.Stmts) == 1 { // $(< file)
 		s := c.Stmts[0]
 		if s.Cmd == nil && len(s.Redirs) == 1 && s.Redirs[0].Op == syntax.RdrIn {
@@ -339,11 +339,14 @@ func (r *reader) substitute(c *syntax.CmdSubst) stream {
 	return out
 }
 
+// substitutionFile begins the names that process substitutions get.
+const substitutionFile = "/dev/fd/substitution"
+
 // substituteProcess makes up the name of the file that a process substitution becomes.
 func (r *reader) substituteProcess(p *syntax.ProcSubst) string {
 	in := stream{}
-	out := r.apart(func() stream { return r.runAll(p.Stmts, in) })
-	name := "/dev/fd/substitution" + strconv.Itoa(len(r.streams))
+	out := r.inSubshell(func() stream { return r.runAll(p.Stmts, in) })
+	name := substitutionFile + strconv.Itoa(len(r.streams))
 	if p.Op == syntax.CmdOut {
 		out = stream{}
 	}

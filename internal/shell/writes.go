@@ -156,7 +156,7 @@ func (w writer) split(args []Word) (plain, files []Word) {
 		case len(a.Text) < 2 || a.Text[0] != '-':
 			plain = append(plain, a)
 		default:
-			o, value, takes := option(a.Text, w.values+" "+w.files)
+			o, value, takes := splitOption(a.Text, w.values+" "+w.files)
 			if strings.HasPrefix(a.Text, "--") {
 				_, value, _ = strings.Cut(a.Text, "=")
 			}
@@ -212,7 +212,7 @@ func editedInPlace(name string, args []Word) []Word {
 		case strings.HasPrefix(t, "--expression"), strings.HasPrefix(t, "--file"):
 			program = true
 		case !strings.HasPrefix(t, "--"):
-			o, _, _ := option(t, "-e -E -f -I -i")
+			o, _, _ := splitOption(t, "-e -E -f -I -i")
 			inPlace = inPlace || strings.HasPrefix(t, "-i") || o == "-i" || strings.Contains(t, "i") && !strings.HasPrefix(t, "-I") && !strings.HasPrefix(t, "-e")
 			program = program || strings.ContainsAny(t, "eEf")
 		}
