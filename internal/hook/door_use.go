@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -83,10 +84,13 @@ func readScript(e Event) shell.Script {
 			return nil, err
 		case !info.Mode().IsRegular(): // a pipe would keep its reader waiting
 			return nil, errors.New("it is not a regular file")
-		case info.Size() > int64(limit):
-			return nil, errors.New("it is too long")
 		}
-		return os.ReadFile(name)
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		return io.ReadAll(io.LimitReader(file, int64(limit)))
 	}})
 }
 

@@ -166,7 +166,7 @@ func (r *reader) runScript(words []Word, at place) (stream, bool) {
 	if !in.known {
 		if r.mayHaveWritten(words[0]) && !isProgram(in.text) {
 			r.unknown("the text writes %s, runs it, and what is in it is not known", words[0].Text)
-		} else if strings.HasSuffix(words[0].Text, ".sh") {
+		} else if strings.HasSuffix(words[0].Text, ".sh") || in.text != "" && !isProgram(in.text) {
 			r.unknown("the script %s cannot be read before it runs", words[0].Text)
 		}
 		return stream{}, false
@@ -244,8 +244,11 @@ func (r *reader) readFile(file Word) stream {
 		return stream{}
 	}
 	data, err := r.options.ReadFile(file.Text, maxText)
-	if err != nil || len(data) >= maxText && !isProgram(string(data[:512])) {
+	if err != nil {
 		return stream{}
+	}
+	if len(data) >= maxText && !isProgram(string(data[:512])) {
+		return stream{text: string(data[:512])}
 	}
 	r.step(len(data))
 	return stream{text: string(data), known: !elsewhere}

@@ -1,7 +1,6 @@
 package shell_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -22,6 +21,8 @@ var disk = map[string]string{
 	"/work/sub/run.sh":  "rm -r build\n",
 	"/work/self.sh":     ". ./self.sh\n",
 	"/work/env.txt":     "G=git\n",
+	"/work/long":        strings.Repeat("echo a\n", 1<<16),
+	"/work/binary":      "\x7fELF" + strings.Repeat("\x00", 1<<19),
 	"/work/windows.sh":  "echo a\r\n",
 	"/home/ann/.x/a.sh": "make all\n",
 }
@@ -31,10 +32,7 @@ var options = shell.Options{Folder: "/work", Home: "/home/ann", ReadFile: func(n
 	if !ok {
 		return nil, os.ErrNotExist
 	}
-	if len(text) > limit {
-		return nil, errors.New("longer than the limit")
-	}
-	return []byte(text), nil
+	return []byte(text[:min(len(text), limit)]), nil
 }}
 
 // say is a script as a row: its commands, and U for each thing that is not known.
@@ -164,6 +162,7 @@ func TestRead(t *testing.T) {
 		{"cp b c; cd \"$X\"; ./c push", "cp b c; cd ?; ./c push; U"},
 		{"echo x > \"$X\"; sh run.sh; ./program", "echo x >?; sh run.sh; ./program; U"},
 		{"while a; do command b; done; echo 'git push' > c; sh c", "a; command b; b; echo \"git push\" >c; sh c; git push"},
+		{"./long; ./binary; sh long", "./long; ./binary; sh long; U; U"},
 		{"cd nowhere; ./run.sh", "cd nowhere; ./run.sh; ./run.sh; git push; git push"},
 		{"python3 -c 'x' y; node <<< 'z'; awk '{a}' f; curl u | python", "python3 -c x y code=\"x\"; node code=\"z\\n\"; awk {a} f code=\"{a}\"; curl u; python; U"},
 		{"printf 'p' > a.py; python a.py; make -n all; make --eval 'x:;git push'", "printf p >a.py; python a.py code=\"p\"; make -n all; make --eval \"x:;git push\" code=\"x:;git push\""},
