@@ -21,7 +21,7 @@ CASES    ?= 60
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n PEERS=folder PEERS_ROUNDS=n CASES=n"
+	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n PEERS=folder PEERS_ROUNDS=n CASES=n AGENTS=names"
 
 .PHONY: build
 build: ## Build the static binary ./gavel
@@ -120,6 +120,12 @@ hostile: ## Run the hostile scripts long: 10,000 calls, the full time limits
 .PHONY: clients
 clients: ## Play the checks with foreign MCP clients (needs Node and npm)
 	.ci/run build seed-walk inspector
+
+.PHONY: agents
+agents: build ## Play the hooks with real coding agents, offline (Node and npm, 2 GB; AGENTS=names)
+	@mkdir -p .tmp/agents && cp testdata/agents/* .tmp/agents/
+	@cd .tmp/agents && npm install --no-package-lock --no-audit --no-fund --loglevel=error
+	@node .tmp/agents/play.mjs gavel $(AGENTS)
 
 .PHONY: bench-tokens
 bench-tokens: build ## Count what the tools and answers cost a model, in tokens (Node and npm; BEFORE=program)

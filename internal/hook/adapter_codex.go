@@ -1,9 +1,12 @@
 package hook
 
 import (
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/shell"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -15,8 +18,8 @@ type codex struct{}
 func (codex) Client() string { return "codex" }
 
 var codexTools = toolTable{
-	// Not told are lines typed into a shell that is open (write_stdin, so far), and searches of the
-	// web, which run at the provider's.
+	// Not told are lines typed into a program that is running (write_stdin, so far), and searches of
+	// the web, which run at the provider's.
 	"Bash":        {builtin: gate.BuiltinShell, command: "command"},
 	"apply_patch": {builtin: gate.BuiltinEdit, patch: "command"},
 	"view_image":  {builtin: gate.BuiltinRead, path: "path"},
@@ -54,12 +57,29 @@ func (c codex) Decode(_ string, input []byte) (Event, error) {
 		if strings.Contains(e.Command, "*** Begin Patch") { // apply_patch, run as a program
 			e.Paths = append(e.Paths, findPatchPaths(e.Command)...)
 		}
+		if opensShell(e.Command) {
+			e.Command += "\neval \"$TYPED_LATER\""
+		}
 		if e.Phase == PhaseAfter { // it tells what was written, and not whether the line succeeded
 			e.Phase, e.Ended = PhaseOther, ""
 		}
 	}
 	return e, nil
 }
+
+// opensShell reports whether a line starts a shell that reads what is typed into it: no hook is asked
+// about that, so the line counts as one that runs unknown text.
+func opensShell(line string) bool {
+	for _, c := range shell.Read(line, shell.Options{}).Commands {
+		isShell := len(c.Words) > 0 && slices.Contains(typableShells, path.Base(c.Words[0].Text))
+		if isShell && !slices.ContainsFunc(c.Words[1:], func(w shell.Word) bool { return !strings.HasPrefix(w.Text, "-") }) {
+			return true
+		}
+	}
+	return false
+}
+
+var typableShells = []string{"ash", "bash", "dash", "fish", "ksh", "screen", "script", "sh", "su", "tmux", "zsh"}
 
 // Encode denies where it should ask: Codex takes "ask" for a failure, and runs the tool.
 func (c codex) Encode(e Event, a Answer) Output {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/internal/shell"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -270,4 +271,21 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestCodexOpenShell has lines of Codex that start a shell to type into, and others.
+func TestCodexOpenShell(t *testing.T) {
+	for line, want := range map[string]bool{
+		"bash": true, "bash -i": true, "cd x && /bin/sh -l": true, "env A=1 zsh": true, "sudo su": true, "exec bash": true,
+		"bash x.sh": false, "bash -lc 'ls'": false, "sh -c ls": false, "ls": false, "echo bash": false, "git push": false,
+	} {
+		if got := opensShell(line); got != want {
+			t.Errorf("%s: %v", line, got)
+		}
+	}
+	a, _ := FindAdapter("codex")
+	e, err := a.Decode("", []byte(`{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"bash"}}`))
+	if err != nil || len(shell.Read(e.Command, shell.Options{}).Unknown) == 0 {
+		t.Errorf("%+v, %v: a gate would not see that any line may follow", e, err)
+	}
 }
