@@ -321,3 +321,39 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestHarmlessLines reads what agents run all day: a reader that knows nothing of it is in the way.
+func TestHarmlessLines(t *testing.T) {
+	for _, text := range []string{
+		"cd /repo && git add -A && git commit -m \"$(cat <<'EOF'\nfix: a thing\n\nbody (x) `y` \"z\"\nEOF\n)\"",
+		"export PATH=/tmp/bin:$PATH GOFLAGS=\"-trimpath\"; go test ./... 2>&1 | tail -20",
+		"for f in $(git ls-files '*.go'); do echo \"== $f\"; grep -n foo \"$f\"; done",
+		"while read -r line; do echo \"$line\"; printf '%s\\n' x; done < file.txt",
+		"find . -name '*.go' -exec grep -l foo {} + | xargs grep -n bar | head",
+		"cat > /tmp/x.py <<'EOF'\nprint(1)\nEOF\npython3 /tmp/x.py; python3 - <<'EOF'\nimport json\nEOF",
+		"timeout 60 npm test -- --watch=false; npx eslint . --fix && npx prettier --write .",
+		"curl -s http://localhost:8080/health | jq .status",
+		"if [ -f go.mod ]; then go build ./...; else echo none; fi; (cd sub && make test) || exit 1",
+		"x=$(git rev-parse HEAD); echo $x; git show --stat \"$x\"; git commit -am \"$MSG\"",
+		"$HOME/go/bin/staticcheck ./...; $(go env GOPATH)/bin/foo; \"$GOPATH\"/bin/x; ./node_modules/.bin/tsc -p .",
+		"set -euo pipefail; trap 'rm -rf \"$TMP\"' EXIT; TMP=$(mktemp -d); cp a \"$TMP/\"",
+		"sed -n '1,50p' file.go; sed -i 's/a/b/' file.go; awk -F: '{print $1}' /etc/passwd | sort | uniq -c",
+		"ps aux | grep node | awk '{print $2}' | xargs kill -9; sleep 5; kill %1; wait",
+		"docker compose up -d && docker exec web sh -c 'ls /app'; kubectl get pods -n x",
+		"git log --oneline -5 && git -c color.ui=never diff main...HEAD -- internal/; git stash list; git -C /x status",
+		"[[ -f a && -d b ]] && echo yes; arr=(a b c); for i in \"${arr[@]}\"; do echo \"$i\"; done; echo ${#arr[@]}",
+		"ls -la $(dirname $(which go)); NODE_ENV=test DEBUG=* node --test test/*.test.js",
+		"tar xzf a.tgz -C /tmp && ./configure && make -j$(nproc) && sudo make install",
+		"bash -lc 'go test ./...'; f() { \"$@\"; }; f go test; ssh host uptime; rsync -av -e ssh a/ host:b/",
+		"(./server --port 80 > log 2>&1 &) ; sleep 1; tail log; echo a >> notes.md && cat notes.md | tee out.txt",
+		"GIT_PAGER=cat git diff | cat; perl -pi -e 's/a/b/' f.txt; d=$(pwd); cd \"$d/sub\" && go run . -x $y",
+		"x=1; y=$((x+1)); ((y++)); i=0; while [ $i -lt 3 ]; do i=$((i+1)); done; case $1 in start) echo s;; esac",
+		"diff <(sort a) <(sort b); comm -12 <(ls x) <(ls y); gh pr create --title \"$T\" --body \"$(cat b.md)\"",
+		"go build -o /tmp/x ./cmd && /tmp/x --help; rm -rf build/ && mkdir -p build && cd build && cmake .. && make",
+		"jq -r '.a[] | \"x\"' f.json; psql -c 'select 1'; watch -n1 ls; nice -n 10 make; ./run.sh; . ./env.txt",
+	} {
+		if s := shell.Read(text, options); len(s.Unknown) > 0 {
+			t.Errorf("%s\nunknown %q", text, s.Unknown)
+		}
+	}
+}
