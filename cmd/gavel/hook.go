@@ -186,7 +186,7 @@ func readHookEvent(adapter hook.Adapter, from io.Reader) (hook.Event, error) {
 	if err != nil {
 		return hook.Event{}, term.UnknownErrorf("", "the event cannot be read: %w", err)
 	}
-	event, err := adapter.Decode("", input)
+	event, err := adapter.Decode(input)
 	if err != nil {
 		return event, term.UnknownErrorf("Is this gavel too old for the client?", "the event of %s cannot be understood: %w", adapter.Client(), err)
 	}

@@ -70,7 +70,7 @@ var claudeEvents = map[string]Phase{
 	"DirectoryAdded": PhaseOther, "MessageDisplay": PhaseOther,
 }
 
-func (c claudeCode) Decode(_ string, input []byte) (Event, error) {
+func (c claudeCode) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
 		return Event{}, err

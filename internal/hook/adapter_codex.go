@@ -44,7 +44,7 @@ var codexEvents = map[string]Phase{
 	"Interrupt": PhaseOther, "StopFailure": PhaseOther,
 }
 
-func (c codex) Decode(_ string, input []byte) (Event, error) {
+func (c codex) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
 		return Event{}, err

@@ -65,7 +65,7 @@ var copilotEvents = map[string]Phase{
 	"ErrorOccurred": PhaseOther, "Notification": PhaseOther, "PreCompact": PhaseOther,
 }
 
-func (c copilot) Decode(_ string, input []byte) (Event, error) {
+func (c copilot) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
 		return Event{}, err

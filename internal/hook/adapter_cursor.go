@@ -47,7 +47,7 @@ var cursorEvents = map[string]Phase{
 	"subagentStart": PhaseOther, "sessionEnd": PhaseOther, "preCompact": PhaseOther, "workspaceOpen": PhaseOther,
 }
 
-func (c cursor) Decode(_ string, input []byte) (Event, error) {
+func (c cursor) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
 		return Event{}, err

@@ -42,7 +42,7 @@ var geminiEvents = map[string]Phase{
 	"SessionEnd": PhaseOther, "Notification": PhaseOther, "PreCompress": PhaseOther,
 }
 
-func (g gemini) Decode(_ string, input []byte) (Event, error) {
+func (g gemini) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
 		return Event{}, err

@@ -49,7 +49,7 @@ var kiroEvents = map[string]Phase{
 	"PostFileDelete": PhaseOther, "PreTaskExecution": PhaseOther, "PostTaskExecution": PhaseOther,
 }
 
-func (k kiro) Decode(_ string, input []byte) (Event, error) {
+func (k kiro) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
 		return Event{}, err

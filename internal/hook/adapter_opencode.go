@@ -31,7 +31,7 @@ var opencodeTools = toolTable{
 	"codesearch":  {builtin: gate.BuiltinFetch},
 }.free("batch", "invalid", "plan_enter", "plan_exit", "question", "skill", "task", "todoread", "todowrite")
 
-func (o opencode) Decode(_ string, input []byte) (Event, error) {
+func (o opencode) Decode(input []byte) (Event, error) {
 	v, err := readInput(input)
 	if err != nil {
 		return Event{}, err

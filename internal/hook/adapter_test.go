@@ -35,7 +35,7 @@ func TestAdapters(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := a.Decode("", input)
+				e, err := a.Decode(input)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -135,7 +135,7 @@ func TestAdaptersRefuse(t *testing.T) {
 				if name == "50 MB" && i > 0 {
 					continue
 				}
-				if e, err := a.Decode("", f(input)); err == nil {
+				if e, err := a.Decode(f(input)); err == nil {
 					t.Errorf("%s, %s: no error, but %+v", file, name, e)
 				}
 			}
@@ -200,11 +200,11 @@ func TestAdaptersRefuseMembers(t *testing.T) {
 		if !found {
 			t.Fatalf("no adapter %q", test.client)
 		}
-		if _, err := a.Decode("", []byte(test.input)); err != nil {
+		if _, err := a.Decode([]byte(test.input)); err != nil {
 			t.Errorf("%s: %s: %v", test.client, test.input, err)
 		}
 		input := strings.Replace(test.input, test.old, test.new, 1)
-		if e, err := a.Decode("", []byte(input)); err == nil || !strings.Contains(err.Error(), test.word) {
+		if e, err := a.Decode([]byte(input)); err == nil || !strings.Contains(err.Error(), test.word) {
 			t.Errorf("%s: %s: %v, %+v; want an error with %q", test.client, input, err, e, test.word)
 		}
 	}
@@ -232,7 +232,7 @@ func TestUnknownTools(t *testing.T) {
 		{"kiro", `{"cwd":"/p","hook_event_name":"preToolUse","tool_name":"aws","tool_input":{}}`, true},
 	} {
 		a, _ := FindAdapter(test.client)
-		e, err := a.Decode("", []byte(test.input))
+		e, err := a.Decode([]byte(test.input))
 		if err != nil || e.Unknown != test.unknown || e.Builtin != "" {
 			t.Errorf("%s: %s: %+v, %v", test.client, test.input, e, err)
 		}
@@ -252,7 +252,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		for _, a := range adapters {
-			e, err := a.Decode("", input)
+			e, err := a.Decode(input)
 			if err != nil {
 				continue
 			}
@@ -284,7 +284,7 @@ func TestCodexOpenShell(t *testing.T) {
 		}
 	}
 	a, _ := FindAdapter("codex")
-	e, err := a.Decode("", []byte(`{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"bash"}}`))
+	e, err := a.Decode([]byte(`{"session_id":"s","cwd":"/p","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"bash"}}`))
 	if err != nil || len(shell.Read(e.Command, shell.Options{}).Unknown) == 0 {
 		t.Errorf("%+v, %v: a gate would not see that any line may follow", e, err)
 	}

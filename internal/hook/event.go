@@ -90,9 +90,8 @@ type Answer struct {
 type Adapter interface {
 	// Client is the client's name on the command line and in addresses.
 	Client() string
-	// Decode reads what the client writes to a hook. event is the hook's name where the client tells
-	// it beside the input, "" where it is in there. The error says what cannot be read.
-	Decode(event string, input []byte) (Event, error)
+	// Decode reads what the client writes to a hook. The error says what cannot be read.
+	Decode(input []byte) (Event, error)
 	// Encode writes an answer as the client reads it.
 	Encode(e Event, a Answer) Output
 	// EncodeFailure denies where not even the event could be read.

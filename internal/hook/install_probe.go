@@ -90,7 +90,7 @@ func MatchSample(client string, gates gate.Config, sample []byte) []gate.Match {
 	if !ok {
 		return nil
 	}
-	e, err := adapter.Decode("", sample)
+	e, err := adapter.Decode(sample)
 	if err != nil {
 		return nil
 	}

@@ -117,7 +117,7 @@ func TestSamplesAreRead(t *testing.T) {
 			if sample == nil {
 				continue
 			}
-			e, err := adapter.Decode("", sample)
+			e, err := adapter.Decode(sample)
 			about := e.Command + e.URL + strings.Join(e.Paths, " ")
 			if err != nil || e.Phase != hook.PhaseBefore || e.Builtin != builtin || e.Unknown || e.Folder != "/p" || about != text {
 				t.Errorf("%s %s: %+v, %v", client, builtin, e, err)
@@ -135,7 +135,7 @@ func TestInstalledEventsAreThoseOfTheAdapters(t *testing.T) {
 		installed := hook.InstalledEvents(client)
 		for _, event := range installed {
 			input := fmt.Sprintf(`{"hook_event_name":%q,"hook":%[1]q,"sessionID":"s","directory":"/p"}`, event)
-			if _, err := adapter.Decode("", []byte(input)); err != nil && strings.Contains(err.Error(), "unknown hook event") {
+			if _, err := adapter.Decode([]byte(input)); err != nil && strings.Contains(err.Error(), "unknown hook event") {
 				t.Errorf("%s: %v", client, err)
 			}
 		}
@@ -148,7 +148,7 @@ func TestInstalledEventsAreThoseOfTheAdapters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := adapter.Decode("", input)
+			e, err := adapter.Decode(input)
 			old := client == "kiro" && slices.ContainsFunc(installed, func(name string) bool { return strings.EqualFold(name, e.Hook) }) || e.Hook == "agentSpawn"
 			if err == nil && e.Phase != hook.PhaseOther && !slices.Contains(installed, e.Hook) && !old {
 				t.Errorf("%s: gavel decides about %s, and is not asked", file, e.Hook)
