@@ -32,6 +32,8 @@ type FinishResult struct {
 	MayEnd bool `json:"mayEnd"`
 	// Reason says why and, where the agent may not end, the next step.
 	Reason string `json:"reason"`
+	// Next is the action of the next step; "" where there is none, or something has to be waited for.
+	Next string `json:"nextStep,omitempty"`
 	// Refused is how many stops were refused since the instance last moved, this one included.
 	Refused int `json:"refusedStops"`
 	// Review is what waits for a person, where that is why the agent may end: a move or a call of
@@ -165,7 +167,7 @@ func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, err
 
 // refuseStop refuses a stop, or lets it through and tells a person where too many were refused.
 func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
-	why, err := e.describeUnfinished(ctx, s)
+	why, next, err := e.describeUnfinished(ctx, s)
 	if err != nil {
 		return FinishResult{}, err
 	}
@@ -182,7 +184,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	case w.opens != nil:
 		return s.allow(w.next, "A person is told that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
 	}
-	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message + " " + why.Hint, Refused: w.next.Facts.Stops.Refused}, nil
+	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message + " " + why.Hint, Next: next, Refused: w.next.Facts.Stops.Refused}, nil
 }
 
 // letEndEarly makes of a refusal what lets the agent end and tells a person.
@@ -210,10 +212,10 @@ func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.F
 	}
 }
 
-// describeUnfinished says what is left to do, and the next step.
-func (e *Engine) describeUnfinished(ctx context.Context, s stop) (validators.Finding, error) {
+// describeUnfinished says what is left to do, and the action of the next step.
+func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators.Finding, next string, err error) {
 	goals := slices.DeleteFunc(slices.Clone(s.States), func(name string) bool { return s.def.States[name] == nil })
-	out := validators.Finding{
+	out = validators.Finding{
 		Code:    workflow.CodeNotFinished,
 		Message: fmt.Sprintf("The workflow %q is in %q; an agent may end in %s.", s.inst.Workflow, s.inst.State, quoteWords(s.States)),
 	}
@@ -221,20 +223,21 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (validators.Fin
 	case at >= 0:
 		c := s.inst.Facts.Calls[at]
 		out.Hint = fmt.Sprintf("The call %s of %s is open until %s: wait for its answer.", c.ID, c.Gate, formatTime(c.Deadline))
-		return out, nil
+		return out, "", nil
 	case s.takenOver:
 		out.Hint = "An operator has taken the workflow's name over: cancel the instance, or ask an operator to migrate it."
-		return out, nil
+		return out, "", nil
 	case len(goals) == 0:
 		out.Hint = fmt.Sprintf("Version %d of the workflow has no such state: tell the operator.", s.inst.Version)
-		return out, nil
+		return out, "", nil
 	}
-	out.Hint = e.describeStep(s, s.def.FindStep(s.inst.State, s.listSteps(), goals))
+	next = s.def.FindStep(s.inst.State, s.listSteps(), goals)
+	out.Hint = e.describeStep(s, next)
 	sentBack, err := e.findSentBack(ctx, s)
 	if sentBack != "" {
 		out.Message += fmt.Sprintf(" A person sent the agent back: %q", sentBack)
 	}
-	return out, err
+	return out, next, err
 }
 
 // describeStep says how to perform an action, "" for none that leads on.

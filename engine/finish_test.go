@@ -67,7 +67,7 @@ func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
 	b := newFinishBench(t)
 	id := b.start(agent, "fix", `{}`).ID
 	r := b.mayNotEnd(id, 1, `"coding"`, `may end in "done"`, `Next: perform "test" of `+id+` with workflow.advance; its data needs log.`)
-	if r.State != "coding" || r.Revision != 1 {
+	if r.State != "coding" || r.Revision != 1 || r.Next != "test" {
 		t.Errorf("it moved: %+v", r.Position)
 	}
 	b.moved(agent, id, "test", `{"log":"ok"}`, "tested")
@@ -148,7 +148,7 @@ func TestNoAgentEndsWhileACallIsOpen(t *testing.T) {
 		}
 		return r
 	}
-	if r := finish(); r.MayEnd || !strings.Contains(r.Reason, c.CallID) || !strings.Contains(r.Reason, "wait for its answer") {
+	if r := finish(); r.MayEnd || r.Next != "" || !strings.Contains(r.Reason, c.CallID) || !strings.Contains(r.Reason, "wait for its answer") {
 		t.Errorf("while the call is open: %+v", r)
 	}
 	early := finish()

@@ -80,7 +80,7 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	reason := r.Reason
-	if strings.Contains(reason, gate.BuiltinPrefix) { // a gate's name, to somebody who knows none
+	if r.Next != "" && strings.Contains(reason, gate.BuiltinPrefix) { // a gate's name, to somebody who knows none
 		if step, own := c.rules.Gates.NextStep(finish.States, d, r.Position, c.principal.Role, mayUse); own {
 			reason += " " + step
 		}

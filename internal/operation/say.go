@@ -106,7 +106,11 @@ func sayStatus(r engine.StatusResult) string {
 		switch {
 		case r.Past != nil: // those of the past need no longer wait
 		case review.Status == record.ReviewResolved:
-			fmt.Fprintf(&line, " %s was rejected by %s (review %s): %s", AskedFor(review), review.By, review.ID, Sentence(review.Reason))
+			what := strconv.Quote(review.Action)
+			if review.EndedEarly {
+				what = "The early end"
+			}
+			fmt.Fprintf(&line, " %s was rejected by %s (review %s): %s", what, review.By, review.ID, Sentence(review.Reason))
 		case review.EndedEarly:
 			fmt.Fprintf(&line, " The agent ended early, and the review %s tells a person.", review.ID)
 		default:
@@ -143,8 +147,8 @@ func sayReview(r engine.ReviewView) string {
 	return line + " Why a person: " + sayFindings(r.Escalation.Decision)
 }
 
-// AskedFor is what a review is about: an action, in quotes, or the end of the agent.
-func AskedFor(r engine.ReviewSummary) string {
+// askedFor is what a review is about: an action, in quotes, or the end of the agent.
+func askedFor(r engine.ReviewSummary) string {
 	if r.EndedEarly {
 		return "the early end"
 	}
@@ -153,7 +157,7 @@ func AskedFor(r engine.ReviewSummary) string {
 
 // reviewLabel names a review and what it is about.
 func reviewLabel(r engine.ReviewSummary) string {
-	label := fmt.Sprintf("%s (%s, %s): %s in %q of %s (%s)", r.ID, r.Status, r.Priority, AskedFor(r), r.From, r.Instance, r.Workflow)
+	label := fmt.Sprintf("%s (%s, %s): %s in %q of %s (%s)", r.ID, r.Status, r.Priority, askedFor(r), r.From, r.Instance, r.Workflow)
 	if r.Decision == judge.Reject && r.Status == record.ReviewResolved {
 		label += ", rejected by " + r.By + ": " + strings.TrimSuffix(Sentence(r.Reason), ".")
 	}
@@ -161,7 +165,7 @@ func reviewLabel(r engine.ReviewSummary) string {
 }
 
 func sayResolve(r engine.ResolveResult) string {
-	what := fmt.Sprintf("%s in %q of %s (%s)", AskedFor(r.Review), r.Review.From, r.Review.Instance, r.Review.ID)
+	what := fmt.Sprintf("%s in %q of %s (%s)", askedFor(r.Review), r.Review.From, r.Review.Instance, r.Review.ID)
 	switch {
 	case r.Applied:
 		return fmt.Sprintf("APPROVED %s. %s", what, r.Progress)
