@@ -62,10 +62,11 @@ type reader struct {
 
 // unknown notes what cannot be known.
 func (r *reader) unknown(format string, args ...any) {
-	sentence := fmt.Sprintf(format, args...)
+	sentence := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
 	if len(sentence) > 300 {
 		sentence = strings.ToValidUTF8(sentence[:300], "") + "..."
 	}
+	sentence = strings.TrimSuffix(sentence, ".") + "."
 	for _, u := range r.script.Unknown {
 		if u == sentence {
 			return
@@ -84,7 +85,7 @@ func (r *reader) step(length int) bool {
 	r.steps += 1 + length/64
 	if r.steps > maxSteps || len(r.script.Commands) >= maxCommands {
 		r.exhausted = true
-		r.script.Unknown = append(r.script.Unknown, "the text runs more than can be followed")
+		r.script.Unknown = append(r.script.Unknown, "the text runs more than can be followed.")
 	}
 	return !r.exhausted
 }
