@@ -326,8 +326,8 @@ func (e *hookExamination) probe(ctx context.Context, h hook.InstalledHook) {
 	rules, _ := readHookRules(h.Option("config")) // it was checked; a server has its own
 	gates := rules.Gates
 	switch about, sample := e.findDenied(gates); {
-	case h.Option("server") != "":
-		e.note("what a gate denies was not tried: the server would record it")
+	case h.Option("server") != "", h.Option("store") != "":
+		e.note("what a gate denies was not tried: it would be recorded, for the command names a server or a store")
 	case sample != nil:
 		if said := e.ask(ctx, h, folder, about, sample, hook.ReadDeny); strings.Contains(said, hook.CouldNotDecide) {
 			e.problem("%s was denied because of a failure, not by its gate: %s", about, said)

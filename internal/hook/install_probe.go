@@ -115,6 +115,9 @@ const (
 // ReadAnswer reads an answer as the client does, by its documentation and not by the adapter.
 func ReadAnswer(client string, exit int, stdout []byte) Reading {
 	empty := len(bytes.TrimSpace(stdout)) == 0
+	if client == "gemini" && json.Valid(stdout) {
+		exit = 0 // Gemini CLI reads JSON whatever the exit code
+	}
 	switch {
 	case exit == 2, exit != 0 && (client == "copilot" || client == "opencode"), exit > 2 && client == "gemini":
 		return ReadDeny

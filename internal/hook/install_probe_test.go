@@ -38,6 +38,7 @@ func TestReadAnswer(t *testing.T) {
 		{"gemini", 0, `{"decision":"deny","reason":"no"}`, hook.ReadDeny},
 		{"gemini", 1, "", hook.ReadFailure},
 		{"gemini", 127, "", hook.ReadDeny},
+		{"gemini", 2, `{"decision":"allow"}`, hook.ReadAllow},
 		{"cursor", 0, "", hook.ReadFailure},
 		{"cursor", 0, "{}", hook.ReadNeutral},
 		{"codex", 0, `{"hookSpecificOutput":{"permissionDecision":"ask"}}`, hook.ReadFailure},
