@@ -118,6 +118,9 @@ func runOtherShell(r *reader, words []Word, at place) stream {
 			r.unknown("%s runs text that is not known before it runs", name)
 		case strings.HasPrefix(o, "-") && strings.Contains(o, "c") || o == "/c" || o == "/k":
 			texts = words[i+2:]
+			if o[0] == '/' && len(texts) > 0 {
+				texts = []Word{r.joined(texts)}
+			}
 		}
 		if texts != nil {
 			break

@@ -141,6 +141,7 @@ func TestRead(t *testing.T) {
 		{"sh() { a; }; command sh -c 'git push'; env sh -c b; sh x", "command sh -c \"git push\"; sh -c \"git push\"; git push; env sh -c b; sh -c b; b; sh x; a"},
 		{"alias e='env ' g='git push'\ne g", "alias \"e=env \" \"g=git push\"; env g; g; e g; U"},
 		{"exec < f; sh", "exec; sh; U"},
+		{"sg x -c 'git push'; pkexec git push; cmd /c git push", "sg x -c \"git push\"; x -c \"git push\"; git push; pkexec git push; git push; cmd /c git push; git push"},
 		{"sudo $X push; timeout $N a", "sudo ? push; ? push; timeout ? a; a; U; U"},
 		{"find . -name x -exec rm {} + -o -execdir git push \\;", "find . -name x -exec rm {} + -o -execdir git push ;; rm ?; git push"},
 		{"echo push | xargs -n1 git; ls | xargs rm -f; xargs -I% sh -c 'rm %' < f", "echo push; xargs -n1 git; git push; ls; xargs rm -f; rm -f ?; xargs -I% sh -c \"rm %\"; sh -c \"rm \"?; U"},
