@@ -115,7 +115,7 @@ func (u Use) matchCommand(c shell.Command, w When) (bool, string) {
 			return true, fmt.Sprintf("The code that it gives to %s mentions %s.", programOf(c), name)
 		}
 	}
-	if len(w.Programs) > 0 && !matchProgram(c, w.Programs) || len(w.Args) > 0 && !matchArgs(c, w.Args) {
+	if len(w.Programs) > 0 && !u.matchProgram(c, w.Programs) || len(w.Args) > 0 && !matchArgs(c, w.Args) {
 		return false, ""
 	}
 	if len(w.Hosts) > 0 {
@@ -188,11 +188,14 @@ func programOf(c shell.Command) string {
 	return strings.TrimSuffix(name, ".exe")
 }
 
-func matchProgram(c shell.Command, patterns []string) bool {
+// matchProgram reports whether a command's program matches, by its own name or by that of the file
+// that a link leads to.
+func (u Use) matchProgram(c shell.Command, patterns []string) bool {
 	if len(c.Words) == 0 {
 		return false
 	}
-	return !c.Words[0].Known || matchAny(patterns, programOf(c))
+	return !c.Words[0].Known || matchAny(patterns, programOf(c)) ||
+		slices.ContainsFunc(u.Named[c.Resolve(c.Words[0]).Text], func(p Path) bool { return matchAny(patterns, path.Base(p.Name)) })
 }
 
 // matchArgs reports whether all patterns match a word each, in their order, or may: a word that is

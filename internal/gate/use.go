@@ -24,8 +24,8 @@ type Use struct {
 	Home    string
 	// Paths are the files that an edit or a read is about.
 	Paths []Path
-	// Script is what a shell line runs, and Named the files that its words name, by the texts of
-	// FileWords.
+	// Script is what a shell line runs, and Named the files that its words name: its programs, and
+	// FileWords, by their texts as Command.Resolve has them.
 	Script shell.Script
 	Named  map[string][]Path
 	// URL is what a fetch asks for.

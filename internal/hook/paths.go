@@ -12,10 +12,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// FindFolder returns the folder of the project that a working folder is in: the nearest that holds a
-// git repository, else the working folder itself. Symbolic links in it are resolved.
-func FindFolder(working string) string { return listFolders(working)[0] }
-
 // listFolders returns the folder of the project that a working folder is in, and those of the
 // projects around it, from the inside out.
 func listFolders(working string) (folders []string) {
@@ -64,7 +60,11 @@ func NewUse(e Event, script shell.Script) gate.Use {
 	}
 	u.Named = map[string][]gate.Path{}
 	for _, command := range script.Commands {
-		for _, word := range gate.FileWords(command) {
+		words := gate.FileWords(command)
+		if len(command.Words) > 0 {
+			words = append(words, command.Resolve(command.Words[0]))
+		}
+		for _, word := range words {
 			if word.Known && u.Named[word.Text] == nil {
 				u.Named[word.Text] = r.listNames(word.Text)
 			}

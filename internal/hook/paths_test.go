@@ -129,22 +129,37 @@ func TestNamesInALine(t *testing.T) {
 	}
 }
 
-func TestFindFolder(t *testing.T) {
+func TestFoldersOfProjects(t *testing.T) {
 	p := newProject(t)
 	real, err := filepath.EvalSymlinks(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ folder, want string }{
-		{"", real}, {"src/sub", real}, {"no/such", real}, {"vendor/lib/x", filepath.Join(real, "vendor/lib")}, {"../home", filepath.Join(filepath.Dir(real), "home")},
+	inside := filepath.Join(real, "vendor/lib")
+	for _, c := range []struct {
+		folder string
+		want   []string
+	}{
+		{"", []string{real}}, {"src/sub", []string{real}}, {"no/such", []string{real}}, {"vendor/lib/x", []string{inside, real}}, {"../home", []string{filepath.Join(filepath.Dir(real), "home")}},
 	} {
-		if got := hook.FindFolder(filepath.Join(p, c.folder)); got != c.want {
-			t.Errorf("%q: %q, want %q", c.folder, got, c.want)
+		if u := hook.NewUse(hook.Event{Folder: filepath.Join(p, c.folder)}, shell.Script{}); !slices.Equal(u.Folders, c.want) {
+			t.Errorf("%q: %q, want %q", c.folder, u.Folders, c.want)
 		}
 	}
-	u := hook.NewUse(hook.Event{Folder: filepath.Join(p, "vendor/lib")}, shell.Script{})
-	if want := []string{filepath.Join(real, "vendor/lib"), real}; !slices.Equal(u.Folders, want) {
-		t.Errorf("folders %q", u.Folders)
+}
+
+// A program is known by the file that a link leads to, too.
+func TestLinkedPrograms(t *testing.T) {
+	p := newProject(t)
+	if err := os.Symlink("/usr/bin/git", filepath.Join(p, "g")); err != nil {
+		t.Fatal(err)
+	}
+	gates := parseGates(t, `[{tool: "builtin:shell", workflow: w, states: s, when: [{program: git, args: [push]}]}]`)
+	for line, want := range map[string]bool{"./g push": true, "cd src && ../g push": true, "./short push": false} {
+		u := hook.NewUse(hook.Event{Builtin: gate.BuiltinShell, Folder: p}, shell.Read(line, shell.Options{Folder: p}))
+		if got := len(gates.Match(u)) > 0; got != want {
+			t.Errorf("%s: %v", line, got)
+		}
 	}
 }
 
