@@ -17,8 +17,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/hook"
 )
 
-var updateInstall = flag.Bool("update-install", false, "write the golden files of installations")
-
 var testInstallation = hook.Installation{
 	Program: "/opt/gavel bin/gavel", Args: []string{"--config", "/home/ada/it's here/gavel.yaml"}, Limit: time.Minute, FailClosed: true,
 }
@@ -44,7 +42,7 @@ func TestInstallKeepsWhatIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden := strings.TrimSuffix(file, ".before") + ".after"
-			if *updateInstall {
+			if flag.Lookup("update").Value.String() == "true" {
 				if err := os.WriteFile(golden, after, 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -105,7 +103,7 @@ func TestInstallRefusesBadSettings(t *testing.T) {
 }
 
 // A user's own hooks are never taken for gavel's, and gavel's by whatever form of its command.
-func TestInstalledHooksAreTold(t *testing.T) {
+func TestOwnHooksAreRecognized(t *testing.T) {
 	t.Parallel()
 	for command, own := range map[string]bool{
 		`/usr/bin/gavel hook claude-code --limit 60s`:      true,
