@@ -260,14 +260,13 @@ func (r *reader) runRest(name string, p prefix, rest []Word, at place) stream {
 	if !p.loose {
 		return r.runWords(rest, inner)
 	}
-	for i, w := range rest {
-		if i > 12 {
-			break
-		}
+	for i := 0; i < min(len(rest), 12); i++ {
+		w := rest[i]
 		switch {
 		case w.Known && strings.HasPrefix(w.Text, "-"):
 			if o, value, _ := splitOption(w.Text, p.texts); strings.Contains(" "+p.texts+" ", " "+o+" ") && value == "" && i+1 < len(rest) {
-				r.readCommandText(rest[i+1], name+" "+o)
+				i++
+				r.readCommandText(rest[i], name+" "+o)
 			}
 		case w.Known && strings.ContainsAny(w.Text, " \t\n;&|"):
 			r.readInner(w.Text, nil, stream{})
