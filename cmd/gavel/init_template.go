@@ -58,19 +58,19 @@ func findProject(folder string) project {
 	return otherProject
 }
 
-// words are the project's command and patterns as settings have them.
-func (p project) words() []string {
+// settingTexts are the project's command and patterns as settings have them.
+func (p project) settingTexts() []string {
 	quote := func(before string) string {
 		return `"` + before + strings.Join(p.frozen, `", "`+before) + `"`
 	}
 	return []string{"[" + strings.Join(p.test, ", ") + "]", quote(""), quote(":(glob)"), quote(":(glob,exclude)")}
 }
 
-// fit writes settings for the project that a template wrote for the first of projects.
-func (p project) fit(settings string) string {
+// fitSettings writes settings for the project that a template wrote for the first of projects.
+func (p project) fitSettings(settings string) string {
 	var pairs []string
-	for i, word := range projects[0].words() {
-		pairs = append(pairs, word, p.words()[i])
+	for i, word := range projects[0].settingTexts() {
+		pairs = append(pairs, word, p.settingTexts()[i])
 	}
 	return strings.NewReplacer(pairs...).Replace(settings)
 }
@@ -89,8 +89,8 @@ func readTemplate(name string, p project) (files []newFile, err error) {
 		f := newFile{"flows" + strings.TrimPrefix(at, root), string(text), "a validator"}
 		switch {
 		case path.Base(at) == settingsFile:
-			f = newFile{settingsFile, p.fit(f.text), "settings, and the gates on the agent's tools"}
-			if test := p.words()[0]; strings.Contains(f.text, test) {
+			f = newFile{settingsFile, p.fitSettings(f.text), "settings, and the gates on the agent's tools"}
+			if test := p.settingTexts()[0]; strings.Contains(f.text, test) {
 				f.about += "; tests are run with " + strings.Join(p.test, " ")
 			}
 		case isTestFile(at):

@@ -126,16 +126,16 @@ func (p *agentPlay) ask(event string, more map[string]any) string {
 	}
 }
 
-// begins begins the session.
-func (p *agentPlay) begins() {
+// beginSession begins the session.
+func (p *agentPlay) beginSession() {
 	p.t.Helper()
 	answer := p.ask("SessionStart", map[string]any{"source": "startup"})
 	p.workflow = playedID.FindString(answer)
 	p.show("The session begins.", answer)
 }
 
-// stops asks whether the agent may end.
-func (p *agentPlay) stops() {
+// tryStop asks whether the agent may end.
+func (p *agentPlay) tryStop() {
 	p.t.Helper()
 	answer := p.ask("Stop", map[string]any{"stop_hook_active": false})
 	if answer == "" {
@@ -144,7 +144,7 @@ func (p *agentPlay) stops() {
 	p.show("The agent wants to stop.", answer)
 }
 
-// uses a tool where the hook has nothing against it. do returns what came of it.
+// use uses a tool where the hook has nothing against it. do returns what came of it.
 func (p *agentPlay) use(tool string, input map[string]any, does string, do func() string) {
 	p.t.Helper()
 	p.uses++
@@ -161,8 +161,8 @@ func (p *agentPlay) use(tool string, input map[string]any, does string, do func(
 	p.show(does, comes)
 }
 
-// types a line of shell.
-func (p *agentPlay) types(line string) {
+// runLine runs a line of shell.
+func (p *agentPlay) runLine(line string) {
 	p.t.Helper()
 	p.use("Bash", map[string]any{"command": line}, "> "+line, func() string {
 		out := p.run("", "sh", "-c", line)
@@ -174,8 +174,8 @@ func (p *agentPlay) types(line string) {
 	})
 }
 
-// writes a file.
-func (p *agentPlay) writes(name, text string) {
+// writeFile writes a file.
+func (p *agentPlay) writeFile(name, text string) {
 	p.t.Helper()
 	at := filepath.Join(p.folder, name)
 	p.use("Write", map[string]any{"file_path": at, "content": text}, "> write "+name, func() string {
@@ -184,8 +184,8 @@ func (p *agentPlay) writes(name, text string) {
 	})
 }
 
-// moves asks for a move over MCP; COMMIT in its data is the last commit.
-func (p *agentPlay) moves(action, data string) {
+// advance asks for a move over MCP; COMMIT in its data is the last commit.
+func (p *agentPlay) advance(action, data string) {
 	p.t.Helper()
 	call := fmt.Sprintf(`{"id":%q,"action":%q,"data":%s}`, p.workflow, action, strings.ReplaceAll(data, "COMMIT", p.commit))
 	calls := filepath.Join(p.t.TempDir(), "calls")
@@ -208,8 +208,8 @@ func (p *agentPlay) moves(action, data string) {
 	p.show(fmt.Sprintf("> workflow.advance %s %s", action, data), comes)
 }
 
-// person is somebody at another terminal.
-func (p *agentPlay) person(args ...string) {
+// runAsPerson is somebody at another terminal.
+func (p *agentPlay) runAsPerson(args ...string) {
 	p.t.Helper()
 	args = append(args, "--config", settingsFile)
 	p.show("A person: $ gavel "+strings.Join(args, " "), p.run("", "gavel", args...))
@@ -231,50 +231,50 @@ func TestWorkflowsPage(t *testing.T) {
 		t.Parallel()
 		p := newAgentPlay(t, "bugfix", scriptShop)
 		const data = `{"bug":"The discount is ignored.","test":"discount_test","commit":"COMMIT"}`
-		p.begins()
-		p.stops()
-		p.writes("tests/discount_test.sh", "test \"$(sh total.sh 20 10)\" = 18 || { echo 'discount_test: want 18'; exit 1; }\n")
-		p.types("git add . && git commit -q -m 'Show that the discount is ignored'")
-		p.moves("reproduce", data)
-		p.writes("tests/discount_test.sh", "exit 0\n")
-		p.types("echo 'exit 0' > tests/discount_test.sh")
-		p.moves("finish", `{"summary":"The discount counts, and all tests pass."}`)
-		p.stops()
-		p.writes("total.sh", "# total.sh PRICE DISCOUNT\necho $(($1 * (100 - $2) / 100))\n")
-		p.moves("finish", `{"summary":"The discount counts, and all tests pass."}`)
-		p.stops()
+		p.beginSession()
+		p.tryStop()
+		p.writeFile("tests/discount_test.sh", "test \"$(sh total.sh 20 10)\" = 18 || { echo 'discount_test: want 18'; exit 1; }\n")
+		p.runLine("git add . && git commit -q -m 'Show that the discount is ignored'")
+		p.advance("reproduce", data)
+		p.writeFile("tests/discount_test.sh", "exit 0\n")
+		p.runLine("echo 'exit 0' > tests/discount_test.sh")
+		p.advance("finish", `{"summary":"The discount counts, and all tests pass."}`)
+		p.tryStop()
+		p.writeFile("total.sh", "# total.sh PRICE DISCOUNT\necho $(($1 * (100 - $2) / 100))\n")
+		p.advance("finish", `{"summary":"The discount counts, and all tests pass."}`)
+		p.tryStop()
 		showsAt(t, page, "bugfix", p.page.String())
 	})
 	t.Run("release", func(t *testing.T) {
 		t.Parallel()
 		p := newAgentPlay(t, "release", scriptShop)
-		p.begins()
-		p.types("git push origin main")
-		p.moves("begin", `{"version":"1.4.0"}`)
-		p.types("git commit -q --allow-empty -m 'Release 1.4.0'")
-		p.moves("check", `{"commit":"COMMIT"}`)
-		p.stops()
-		p.types("git tag v1.4.0 HEAD~1")
-		p.types("git tag v1.4.0")
-		p.types("git push --force origin main v1.4.0")
-		p.types("git push origin main v1.4.0")
-		p.stops()
+		p.beginSession()
+		p.runLine("git push origin main")
+		p.advance("begin", `{"version":"1.4.0"}`)
+		p.runLine("git commit -q --allow-empty -m 'Release 1.4.0'")
+		p.advance("check", `{"commit":"COMMIT"}`)
+		p.tryStop()
+		p.runLine("git tag v1.4.0 HEAD~1")
+		p.runLine("git tag v1.4.0")
+		p.runLine("git push --force origin main v1.4.0")
+		p.runLine("git push origin main v1.4.0")
+		p.tryStop()
 		showsAt(t, page, "release", p.page.String())
 	})
 	t.Run("careful-ops", func(t *testing.T) {
 		t.Parallel()
 		p := newAgentPlay(t, "careful-ops", scriptShop)
-		p.begins()
-		p.types("kubectl scale deployment/web --replicas=3")
-		p.moves("plan", `{"goal":"Three copies.","command":"kubectl scale deployment/web --replicas=3","undo":"The same with 2."}`)
-		p.moves("approve", `{}`)
-		p.types("gavel review approve rev- --reason 'I looked.'")
-		p.stops()
-		p.person("review", "approve", "rev-", "--reason", "Looked at it.")
-		p.types("kubectl scale deployment/web --replicas=30")
-		p.types("kubectl scale deployment/web --replicas=3")
-		p.types("kubectl scale deployment/web --replicas=3")
-		p.stops()
+		p.beginSession()
+		p.runLine("kubectl scale deployment/web --replicas=3")
+		p.advance("plan", `{"goal":"Three copies.","command":"kubectl scale deployment/web --replicas=3","undo":"The same with 2."}`)
+		p.advance("approve", `{}`)
+		p.runLine("gavel review approve rev- --reason 'I looked.'")
+		p.tryStop()
+		p.runAsPerson("review", "approve", "rev-", "--reason", "Looked at it.")
+		p.runLine("kubectl scale deployment/web --replicas=30")
+		p.runLine("kubectl scale deployment/web --replicas=3")
+		p.runLine("kubectl scale deployment/web --replicas=3")
+		p.tryStop()
 		showsAt(t, page, "careful-ops", p.page.String())
 	})
 }
