@@ -24,7 +24,8 @@ import (
 )
 
 type hookAnswerCmd struct {
-	Client    string        `arg:"" name:"client" help:"The coding agent that asks."`
+	Client string `arg:"" name:"client" help:"The coding agent that asks."`
+	// Limit is read by readHookLimit.
 	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
 	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the agent may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal string        `name:"principal" placeholder:"ID" help:"Who the agent is, for the record. Default: local: and the role."`
@@ -113,9 +114,11 @@ func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []
 				con.answered(adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug of gavel: tell the person who runs you."))
 			}
 		}()
-		if err := execute(ctx, con, args, stderr); err != nil {
-			con.answered(adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), hookError(err))))
+		err := execute(ctx, con, args, stderr)
+		if err == nil {
+			err = errors.New("gavel has no answer") // only where there was none before
 		}
+		con.answered(adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), hookError(err))))
 	}()
 	var out hook.Output
 	select {

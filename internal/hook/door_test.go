@@ -478,3 +478,24 @@ func TestWorkingFolderElsewhere(t *testing.T) {
 	e.Project, e.Folder = b.folder, elsewhere
 	b.answer(e, hook.GoOn, "`git push`")
 }
+
+// What is judged, and what a person approves: of a line of shell nothing but the line and its folder.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, `gates: [{tool: "builtin:shell", workflow: release, states: open, maxCalls: 9, start: true}, {tool: "builtin:edit", workflow: release, states: open, maxCalls: 9, start: true}]`)
+	var got string
+	b.asked = brokenEngine{Engine: b.engine, begin: func(_ context.Context, req engine.CallRequest) (engine.CallResult, error) {
+		got = string(req.Arguments)
+		return engine.CallResult{Answer: engine.CallGo}, nil
+	}}
+	edit := b.edit("src/a.go")
+	edit.Input = document.Known([]byte(`{"new_string":"b","n":1.50}`))
+	for want, e := range map[string]hook.Event{
+		`{"tool":"Bash","command":"make a && b","folder":"` + b.folder + `"}`:                                  b.shell(before, "1", "make a && b"),
+		`{"tool":"Edit","paths":["src/a.go"],"folder":"` + b.folder + `","input":{"new_string":"b","n":1.50}}`: edit,
+	} {
+		if b.answer(e, hook.Neutral); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
