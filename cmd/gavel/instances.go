@@ -157,15 +157,38 @@ type eventFlags struct {
 	placeFlags
 }
 
-func askEvents[Res any](ctx context.Context, con *console, f eventFlags, op operation.Typed[engine.HistoryRequest, Res]) (res Res, err error) {
+// eventPage is what a page of events has in common.
+type eventPage[Event any] struct {
+	events *[]Event
+	count  *int
+	next   *int64
+}
+
+// askEvents asks for as many events as the flags say: a page of a busy server may end before.
+func askEvents[Res, Event any](ctx context.Context, con *console, f eventFlags, op operation.Typed[engine.HistoryRequest, Res], page func(*Res) eventPage[Event]) (res Res, err error) {
 	if err := checkLimit(f.Limit, 1000); err != nil {
 		return res, err
 	}
-	until, err := f.when()
+	req := engine.HistoryRequest{ID: f.ID, AfterSeq: f.After, Limit: f.Limit}
+	if req.Until, err = f.when(); err != nil {
+		return res, err
+	}
+	g, done, err := f.placeFlags.open(ctx, con, openForReading)
 	if err != nil {
 		return res, err
 	}
-	return ask(ctx, con, f.placeFlags, op, engine.HistoryRequest{ID: f.ID, AfterSeq: f.After, Limit: f.Limit, Until: until})
+	defer done()
+	res, err = op.Do(ctx, g, req)
+	all := page(&res)
+	for err == nil && *all.next != 0 && len(*all.events) < f.Limit {
+		req.AfterSeq, req.Limit = *all.next, f.Limit-len(*all.events)
+		var more Res
+		if more, err = op.Do(ctx, g, req); err == nil {
+			found := page(&more)
+			*all.events, *all.count, *all.next = append(*all.events, *found.events...), *all.count+*found.count, *found.next
+		}
+	}
+	return res, engineFailure(err)
 }
 
 type instancesHistoryCmd struct{ eventFlags }
@@ -178,7 +201,9 @@ func (instancesHistoryCmd) Help() string {
 }
 
 func (c *instancesHistoryCmd) Run(ctx context.Context, con *console) error {
-	h, err := askEvents(ctx, con, c.eventFlags, operation.History)
+	h, err := askEvents(ctx, con, c.eventFlags, operation.History, func(h *engine.HistoryResult) eventPage[engine.HistoryEntry] {
+		return eventPage[engine.HistoryEntry]{&h.Decisions, &h.Count, &h.NextAfter}
+	})
 	if err != nil {
 		return err
 	}
@@ -345,7 +370,9 @@ Examples:
 }
 
 func (c *instancesTimelineCmd) Run(ctx context.Context, con *console) error {
-	all, err := askEvents(ctx, con, c.eventFlags, operation.Timeline)
+	all, err := askEvents(ctx, con, c.eventFlags, operation.Timeline, func(t *engine.TimelineResult) eventPage[engine.TimelineEntry] {
+		return eventPage[engine.TimelineEntry]{&t.Events, &t.Count, &t.NextAfter}
+	})
 	if err != nil {
 		return err
 	}

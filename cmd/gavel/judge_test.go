@@ -21,7 +21,7 @@ func doctor(t *testing.T, url string, env []string, args ...string) (code int, s
 	t.Helper()
 	needsProgram(t)
 	cmd := exec.Command("gavel", append([]string{"judge", "doctor"}, args...)...)
-	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=1s")
+	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=4s")
 	cmd.Env = append(cmd.Env, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
