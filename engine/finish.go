@@ -30,8 +30,9 @@ type FinishRequest struct {
 type FinishResult struct {
 	Position
 	MayEnd bool `json:"mayEnd"`
-	// Reason says why and, where the agent may not end, the next step.
+	// Reason says why, and Hint what to do first where the agent may not end.
 	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitempty"`
 	// Next is the action of the next step; "" where there is none, or something has to be waited for.
 	Next string `json:"nextStep,omitempty"`
 	// Refused is how many stops were refused since the instance last moved, this one included.
@@ -184,7 +185,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	case w.opens != nil:
 		return s.allow(w.next, "A person is told that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
 	}
-	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message + " " + why.Hint, Next: next, Refused: w.next.Facts.Stops.Refused}, nil
+	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message, Hint: why.Hint, Next: next, Refused: w.next.Facts.Stops.Refused}, nil
 }
 
 // letEndEarly makes of a refusal what lets the agent end and tells a person.

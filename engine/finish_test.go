@@ -44,8 +44,8 @@ func (b *bench) mayNotEnd(id string, refused int, said ...string) engine.FinishR
 		b.t.Fatalf("it may end: %+v, want refusal %d", r, refused)
 	}
 	for _, s := range said {
-		if !strings.Contains(r.Reason, s) {
-			b.t.Errorf("the reason %q does not say %q", r.Reason, s)
+		if !strings.Contains(r.Reason+" "+r.Hint, s) {
+			b.t.Errorf("the reason %q does not say %q", r.Reason+" "+r.Hint, s)
 		}
 	}
 	return r
@@ -148,7 +148,7 @@ func TestNoAgentEndsWhileACallIsOpen(t *testing.T) {
 		}
 		return r
 	}
-	if r := finish(); r.MayEnd || r.Next != "" || !strings.Contains(r.Reason, c.CallID) || !strings.Contains(r.Reason, "wait for its answer") {
+	if r := finish(); r.MayEnd || r.Next != "" || !strings.Contains(r.Hint, c.CallID) || !strings.Contains(r.Hint, "wait for its answer") {
 		t.Errorf("while the call is open: %+v", r)
 	}
 	early := finish()
@@ -234,7 +234,7 @@ func TestAStopIsTheOwnersAndCountsOnce(t *testing.T) {
 	wantCode(t, err, engine.CodeInternal)
 	for range 3 {
 		r, err := ask(agent, engine.FinishRequest{Attempts: 1, Key: "k"})
-		if err != nil || r.MayEnd || r.State != "coding" || !strings.Contains(r.Reason, `"test"`) {
+		if err != nil || r.MayEnd || r.State != "coding" || !strings.Contains(r.Reason+r.Hint, `"test"`) {
 			t.Errorf("with a key: %+v, %v", r, err)
 		}
 	}

@@ -79,11 +79,11 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	reason := r.Reason
-	if r.Next != "" && strings.Contains(reason, gate.BuiltinPrefix) { // a gate's name, to somebody who knows none
+	first := r.Hint
+	if r.Next != "" && strings.Contains(first, gate.BuiltinPrefix) { // a gate's name, to somebody who knows none
 		if step, own := c.rules.Gates.NextStep(finish.States, d, r.Position, c.principal.Role, mayUse); own {
-			reason += " " + step
+			first = step
 		}
 	}
-	return Answer{Verdict: GoOn, Reason: reason}, nil
+	return Answer{Verdict: GoOn, Reason: strings.TrimSpace(r.Reason + " " + first)}, nil
 }
