@@ -348,11 +348,14 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(b.shell(before, "2", "make test"), hook.Deny, wait...)
 	b.answer(b.shell(before, "", "make test"), hook.Deny, wait...)
 	b.answer(b.shell(before, "3", "git push"), hook.Deny, wait...)
+	b.answer(b.shell(before, "1", "git push"), hook.Deny, wait...) // ids that come again pass for nothing else
+	b.answer(b.shell(before, "1", "make test FORCE=1"), hook.Deny, wait...)
 	b.answer(b.edit("src/a.go"), hook.Deny, wait...)
 	other := b.shell(before, "1", "make test")
 	other.Session = "s2"
 	b.answer(other, hook.Deny, wait...)
 	b.answer(b.ended("2", "make test", hook.EndedOK), hook.Neutral) // that one never began
+	b.answer(b.ended("1", "git push", hook.EndedOK), hook.Neutral)
 	if s := b.at(); s.State != "testing" || len(s.Calls) != 1 {
 		t.Errorf("%+v %+v", s.Position, s.Calls)
 	}
@@ -362,6 +365,31 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(noID, hook.Neutral)
 	b.answer(b.shell(before, "", "make test"), hook.Neutral)
 	b.answer(noID, hook.Neutral, `is in "tested"`)
+}
+
+// A use ends whatever became of the files that said which gate it belongs to.
+func TestAUseThatChangesItsFiles(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(script string) error{
+		"removed": os.Remove,
+		"emptied": func(script string) error { return os.Truncate(script, 0) },
+		"changed": func(script string) error { return os.WriteFile(script, []byte("git push"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newDoorBench(t, releaseRules)
+			script := filepath.Join(b.folder, "check.sh")
+			if err := os.WriteFile(script, []byte("make test"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			b.answer(b.shell(before, "1", "sh check.sh"), hook.Neutral)
+			if err := change(script); err != nil {
+				t.Fatal(err)
+			}
+			b.answer(b.ended("2", "sh check.sh", hook.EndedOK), hook.Neutral) // that one never began
+			b.answer(b.ended("1", "sh check.sh", hook.EndedOK), hook.Neutral, `is in "tested"`)
+		})
+	}
 }
 
 // An end that nobody reports is unknown after a while, and a person says what happened.

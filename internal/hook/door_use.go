@@ -69,15 +69,17 @@ func (c *decision) match() []gate.Match {
 	}
 	var script shell.Script
 	if c.Builtin == gate.BuiltinShell {
-		script = readScript(c.Event)
+		script, c.readsFiles = readScript(c.Event)
 	}
 	return c.rules.Gates.Match(NewUse(c.Event, script))
 }
 
-// readScript reads what a line of shell runs, with the scripts that it names as they are now.
-func readScript(e Event) shell.Script {
+// readScript reads what a line of shell runs, with the scripts that it names as they are now. asked
+// reports that it names some.
+func readScript(e Event) (script shell.Script, asked bool) {
 	home, _ := os.UserHomeDir() // without one, ~ is unknown
-	return shell.Read(e.Command, shell.Options{Folder: e.Folder, Home: home, ReadFile: func(name string, limit int) ([]byte, error) {
+	script = shell.Read(e.Command, shell.Options{Folder: e.Folder, Home: home, ReadFile: func(name string, limit int) ([]byte, error) {
+		asked = true
 		info, err := os.Stat(name)
 		switch {
 		case err != nil:
@@ -92,6 +94,7 @@ func readScript(e Event) shell.Script {
 		defer file.Close()
 		return io.ReadAll(io.LimitReader(file, int64(limit)))
 	}})
+	return script, asked
 }
 
 func (c *decision) listTools(matches []gate.Match) string {
@@ -130,7 +133,7 @@ func (c *decision) pass(ctx context.Context, m gate.Match) (reason string, err e
 // beginCall has a use judged and recorded before it happens.
 func (c *decision) beginCall(ctx context.Context, m gate.Match) (reason string, err error) {
 	at, reason, err := c.enter(ctx, m)
-	if err != nil || reason != "" || at.asked {
+	if err != nil || reason != "" {
 		return reason, err
 	}
 	return c.record(ctx, m, at)
@@ -139,7 +142,8 @@ func (c *decision) beginCall(ctx context.Context, m gate.Match) (reason string, 
 // entry is a place that a gate may be asked about.
 type entry struct {
 	place
-	asked bool // this very use was begun before
+	// wait is what a use is told that has the id of the open one, and is another; "" where none is open.
+	wait string
 }
 
 // enter finds the instance of a gate, and keeps everybody out of one with an open call: its state is
@@ -155,18 +159,19 @@ func (c *decision) enter(ctx context.Context, m gate.Match) (at entry, reason st
 	if err != nil || open == nil {
 		return at, "", err
 	}
+	wait := fmt.Sprintf("You began to %s, and how that ended has not been reported: nothing else of the workflow %s (%s) may happen before. Wait for its end. Unreported, it counts as unknown at %s, and a person has to say what happened.",
+		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
 	if key := c.key(); key != "" && !m.Gate.IsPlain() {
 		call, err := c.engine.FindCall(ctx, c.principal, at.ID, key)
 		if err == nil && call == open.CallID {
-			at.asked = true
+			at.wait = wait
 			return at, "", nil
 		}
 		if err != nil && engine.CodeOf(err) != engine.CodeUnknownCall {
 			return at, "", err
 		}
 	}
-	return at, fmt.Sprintf("You began to %s, and how that ended has not been reported: nothing else of the workflow %s (%s) may happen before. Wait for its end. Unreported, it counts as unknown at %s, and a person has to say what happened.",
-		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339)), nil
+	return at, wait, nil
 }
 
 // findOpen is the call of an instance that is open, nil for none. One whose time is over is settled.
@@ -200,8 +205,13 @@ func (c *decision) record(ctx context.Context, m gate.Match, at entry) (reason s
 		States: g.States, Action: g.Action, Data: g.DataOf(values), Success: g.Success, Error: g.Error,
 		Bound: g.Bind, MaxCalls: g.MaxCalls, MaxArguments: g.MaxArguments, Repeatable: g.Repeatable, Timeout: callTimeout, Key: c.key(),
 	})
-	if err != nil {
+	switch {
+	case at.wait != "" && engine.CodeOf(err) == engine.CodeKeyReused:
+		return at.wait, nil
+	case err != nil:
 		return "", err
+	case at.wait != "" && r.Answer == engine.CallKnown && r.Outcome == "": // this very use
+		return "", nil
 	}
 	var refusal gate.Refusal
 	switch r.Answer {
@@ -252,19 +262,14 @@ func (c *decision) values() gate.Values {
 
 // after records how a use ended.
 func (c *decision) after(ctx context.Context) (Answer, error) {
-	recording := slices.DeleteFunc(c.match(), func(m gate.Match) bool { return m.Gate.IsPlain() })
-	if len(recording) != 1 { // several were denied
+	gates := c.listEnded()
+	if len(gates) == 0 {
 		return Answer{}, nil
 	}
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	g := recording[0].Gate
-	at, refusal, err := c.find(ctx, g.Workflow, g.Tool, false)
-	if err != nil || refusal != nil {
-		return Answer{}, err
-	}
-	call, err := c.findBegun(ctx, g, at)
+	g, at, call, err := c.findBegun(ctx, gates)
 	if err != nil || call == "" {
 		return Answer{}, err
 	}
@@ -284,24 +289,49 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 
 var outcomes = map[Ended]engine.CallOutcome{EndedOK: engine.CallOK, EndedFailed: engine.CallError, EndedNotRun: engine.CallNotSent}
 
-// findBegun is the id of the call that the use began, "" for none. Where the client has no id for a
-// use, it is the one of the gate that is open.
-func (c *decision) findBegun(ctx context.Context, g gate.Gate, at engine.Position) (string, error) {
-	if key := c.key(); key != "" {
-		call, err := c.engine.FindCall(ctx, c.principal, at.ID, key)
-		if engine.CodeOf(err) == engine.CodeUnknownCall {
-			return "", nil
+// listEnded lists the gates of which the use may have begun a call. The scripts that a line names may
+// have changed since: it is found by its id among all.
+func (c *decision) listEnded() (gates []gate.Gate) {
+	for _, m := range c.match() {
+		gates = append(gates, m.Gate)
+	}
+	byID := c.readsFiles && c.CallID != ""
+	if byID {
+		gates = slices.Clone(c.rules.Gates.Gates)
+	}
+	gates = slices.DeleteFunc(gates, func(g gate.Gate) bool { return g.Builtin == "" || g.IsPlain() })
+	if len(gates) > 1 && !byID { // several were denied
+		return nil
+	}
+	return gates
+}
+
+// findBegun finds the call that the use began at one of some gates; its id is "" for none. Where the
+// client has no id for a use, it is the one that is open.
+func (c *decision) findBegun(ctx context.Context, gates []gate.Gate) (g gate.Gate, at engine.Position, call string, err error) {
+	for _, g := range gates {
+		at, refusal, err := c.find(ctx, g.Workflow, g.Tool, false)
+		if err != nil {
+			return g, at, "", err
 		}
-		return call, err
-	}
-	status, err := c.engine.Status(ctx, c.principal, at.ID)
-	if err != nil {
-		return "", err
-	}
-	for _, call := range status.Calls {
-		if call.Tool == g.Tool && !call.Unknown {
-			return call.CallID, nil
+		if refusal != nil {
+			continue
+		}
+		status, err := c.engine.Status(ctx, c.principal, at.ID)
+		if err != nil {
+			return g, at, "", err
+		}
+		begun := ""
+		if key := c.key(); key != "" {
+			if begun, err = c.engine.FindCall(ctx, c.principal, at.ID, key); err != nil && engine.CodeOf(err) != engine.CodeUnknownCall {
+				return g, at, "", err
+			}
+		}
+		for _, call := range status.Calls {
+			if call.Tool == g.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown) {
+				return g, at, call.CallID, nil
+			}
 		}
 	}
-	return "", nil
+	return g, at, "", nil
 }
