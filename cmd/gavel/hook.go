@@ -118,7 +118,7 @@ func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []
 		if err == nil {
 			err = errors.New("gavel has no answer") // only where there was none before
 		}
-		con.answered(adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), hookError(err))))
+		con.answered(refuseHook(con.stdin, adapter, hook.DescribeFailure(adapter.Client(), hookError(err))))
 	}()
 	var out hook.Output
 	select {
@@ -136,6 +136,15 @@ func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []
 	case <-time.After(hookGrace):
 	}
 	return code
+}
+
+// refuseHook is the answer where the command failed before it read the event. An agent that went on
+// once because of it may end.
+func refuseHook(from io.Reader, adapter hook.Adapter, reason string) hook.Output {
+	if event, err := readHookEvent(adapter, from); err == nil && event.Phase != hook.PhaseBefore {
+		return adapter.Encode(event, hook.Refuse(event, reason))
+	}
+	return adapter.EncodeFailure(reason)
 }
 
 // writeHookOutput writes an answer. One that cannot be written has no exit code 0.

@@ -243,6 +243,16 @@ func TestHookFailuresDeny(t *testing.T) {
 			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("it took %v", took)
 			}
+			if c.input != nil {
+				return
+			}
+			for again, blocks := range map[bool]bool{false: true, true: false} { // an agent that told its person may end
+				stop := claudeEvent(dir, "Stop", map[string]any{"stop_hook_active": again})
+				out, _, exit := answerHere(t, bytes.NewReader(stop), append([]string{"claude-code", "--config", filepath.Join(dir, "gavel.yaml")}, c.args...)...)
+				if blocked := exit != 0 || strings.Contains(out, `"block"`); blocked && !blocks || !blocked && blocks && c.want != "there is none" {
+					t.Errorf("a stop, again %t: exit %d, %s", again, exit, out)
+				}
+			}
 		})
 	}
 	for _, client := range hook.Clients() {
