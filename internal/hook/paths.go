@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/shell"
@@ -57,6 +58,9 @@ func NewUse(e Event, script shell.Script) gate.Use {
 	}
 	for _, name := range e.Paths {
 		u.Paths = append(u.Paths, r.listNames(name)...)
+		if trimmed := strings.TrimFunc(name, isBlank); trimmed != name && trimmed != "" { // as some clients do
+			u.Paths = append(u.Paths, r.listNames(trimmed)...)
+		}
 	}
 	u.Named = map[string][]gate.Path{}
 	for _, command := range script.Commands {
@@ -72,6 +76,9 @@ func NewUse(e Event, script shell.Script) gate.Use {
 	}
 	return u
 }
+
+// isBlank reports whether JavaScript trims a character.
+func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' }
 
 // resolver finds files by the names that are used in a working folder.
 type resolver struct {

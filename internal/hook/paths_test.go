@@ -66,6 +66,8 @@ func TestNamesOfFiles(t *testing.T) {
 		{"", "tests/new/file", "tests"},
 		{"", "src/a", ""},
 		{"", "tests2", ""},
+		{"", " tests/a", "tests"},
+		{"", "\uFEFFtests/a\n", "tests"},
 		{"", p + "/tests/a", "tests"},
 		{"", "../real/tests/a", "tests"},
 		{"", "../p/src/../tests/a", "tests"},
