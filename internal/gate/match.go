@@ -85,6 +85,9 @@ func (g Gate) matchScript(u Use) (matched bool, why string) {
 			entries = []When{{Paths: []string{"/**"}, Hosts: []string{"*"}}}
 		}
 	}
+	if g.Builtin == BuiltinEdit && slices.ContainsFunc(entries, func(w When) bool { return u.anyPath(u.Paths, w.Paths, true) }) {
+		return true, "" // a patch that the line applies
+	}
 	for _, command := range u.Script.Commands {
 		for _, w := range entries {
 			switch g.Builtin {
