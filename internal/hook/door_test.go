@@ -351,7 +351,7 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(b.shell(before, "1", "git push"), hook.Deny, wait...) // ids that come again pass for nothing else
 	b.answer(b.shell(before, "1", "make test FORCE=1"), hook.Deny, wait...)
 	b.answer(b.edit("src/a.go"), hook.Deny, wait...)
-	patch := b.shell(before, "4", "apply_patch <<EOF")
+	patch := b.shell(before, "4", "apply_patch")
 	patch.Paths = []string{"src/a.go"}
 	b.answer(patch, hook.Deny, wait...)
 	other := b.shell(before, "1", "make test")
