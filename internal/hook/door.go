@@ -271,18 +271,30 @@ func (c *decision) subjects() []string {
 	return out
 }
 
-// find finds the instance of a workflow that this event is about, or begins it. An instance of a
-// project around the one that the agent works in counts: a repository that is made inside leads out
-// of no workflow. tool is what needs it.
+// find finds the instance of a workflow that this event is about, or begins it. Of those of the
+// project and of the projects around it the oldest counts: a repository that an agent makes inside or
+// around leads out of no workflow. tool is what needs it.
 func (c *decision) find(ctx context.Context, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
 	subjects := c.subjects()
-	own := len(subjects) - 1
-	for _, subject := range subjects[:own] {
-		if at, err := c.engine.FindSubject(ctx, c.principal, name, subject); engine.CodeOf(err) != engine.CodeUnknownInstance {
+	own := subjects[len(subjects)-1]
+	if len(subjects) == 1 {
+		return gate.FindInstance(ctx, c.engine, c.principal, name, own, tool, start)
+	}
+	var oldest engine.Position
+	for _, subject := range subjects {
+		at, err := c.engine.FindSubject(ctx, c.principal, name, subject)
+		switch {
+		case engine.CodeOf(err) == engine.CodeUnknownInstance:
+		case err != nil:
 			return at, nil, err
+		case oldest.ID == "" || at.ID < oldest.ID: // ids grow with time
+			oldest = at
 		}
 	}
-	return gate.FindInstance(ctx, c.engine, c.principal, name, subjects[own], tool, start)
+	if oldest.ID != "" {
+		return oldest, nil, nil
+	}
+	return gate.FindInstance(ctx, c.engine, c.principal, name, own, tool, start)
 }
 
 // findFor finds the instance that a gate asks about.

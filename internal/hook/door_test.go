@@ -530,3 +530,24 @@ func TestArguments(t *testing.T) {
 		}
 	}
 }
+
+// Nor does one that an agent makes around the project, with a workflow that it begins there.
+func TestFoldersMadeAround(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	outer := b.folder
+	b.folder = filepath.Join(outer, "project")
+	if err := os.MkdirAll(filepath.Join(b.folder, ".git"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.answer(b.event(hook.PhaseStart), hook.Neutral, `is in "open"`)
+	b.answer(b.shell(before, "1", "make test"), hook.Neutral)
+	b.answer(b.ended("1", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`)
+	if err := os.Mkdir(filepath.Join(outer, ".git"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.engine.Start(t.Context(), agent, engine.StartRequest{Type: "release", Subject: "folder:" + outer}); err != nil {
+		t.Fatal(err)
+	}
+	b.answer(b.edit(filepath.Join(b.folder, "src/a.go")), hook.Deny, b.at().ID)
+}
