@@ -90,7 +90,7 @@ func TestHookSession(t *testing.T) {
 		fmt.Fprintf(&page, "\n%2d. %s\n", step, what)
 	}
 	clean := func(text string) string {
-		return ids.ReplaceAllString(strings.ReplaceAll(text, dir, "/work/app"), "wf-...")
+		return ids.ReplaceAllString(strings.ReplaceAll(text, dir, "/srv/app"), "wf-...")
 	}
 	ask := func(name string, more map[string]any) string {
 		cmd := exec.CommandContext(t.Context(), gavel, "hook", "claude-code", "--config", filepath.Join(dir, "gavel.yaml"))

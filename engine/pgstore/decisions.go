@@ -19,7 +19,7 @@ func scanPlaced(r pgx.Row) (p store.PlacedEvent, err error) {
 	var owner []byte
 	p.Event, err = scanEvent(r, &p.Position, &owner, &p.Version)
 	if err != nil && p.Position != 0 {
-		return p, damaged(fmt.Errorf("the event at position %d: %w", p.Position, err))
+		return p, asDamage(fmt.Errorf("the event at position %d: %w", p.Position, err))
 	}
 	p.Owner = string(owner)
 	return p, err

@@ -74,9 +74,9 @@ var migrations embed.FS
 // migrationLock is the advisory lock under which tables are made and changed.
 const migrationLock = 0x6761766c
 
-// migrate brings the tables of a schema to this program's version, in one transaction that other
+// migrateSchema brings the tables of a schema to this program's version, in one transaction that other
 // processes wait for.
-func migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+func migrateSchema(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return fmt.Errorf("list the migrations: %w", err)

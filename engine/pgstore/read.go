@@ -21,8 +21,8 @@ const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner
 
 const eventColumns = `e.prev_hash, e.hash, e.body`
 
-// damaged is an error of reading a row back.
-func damaged(err error) error {
+// asDamage is an error of reading a row back.
+func asDamage(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -32,14 +32,14 @@ func damaged(err error) error {
 // Load implements store.Store.
 func (s *Store) Load(ctx context.Context, id string) (inst record.Instance, err error) {
 	err = s.read(ctx, "instance "+id, func(ctx context.Context, on handle) (err error) {
-		inst, err = scanInstance(on.QueryRow(ctx, s.sql(`SELECT `+instanceColumns+` FROM gavel.instances i JOIN gavel.contexts c USING (n) WHERE i.id = $1`), text(id)))
+		inst, err = scanInstance(on.QueryRow(ctx, s.sql(`SELECT `+instanceColumns+` FROM gavel.instances i JOIN gavel.contexts c USING (n) WHERE i.id = $1`), textOrNull(id)))
 		return err
 	})
 	return inst, err
 }
 
-// text is a value for a column of text, NULL where no such text can have been stored.
-func text(s string) any {
+// textOrNull is a value for a column of text, NULL where no such text can have been stored.
+func textOrNull(s string) any {
 	if strings.ContainsRune(s, 0) || strings.ToValidUTF8(s, "") != s {
 		return nil
 	}
@@ -56,7 +56,7 @@ func scanInstance(r pgx.Row) (record.Instance, error) {
 		return record.Instance{}, err //nolint:wrapcheck // read wraps it
 	}
 	if err := json.Unmarshal(facts, &i.Facts); err != nil {
-		return record.Instance{}, damaged(fmt.Errorf("the facts of %s: %w", i.ID, err))
+		return record.Instance{}, asDamage(fmt.Errorf("the facts of %s: %w", i.ID, err))
 	}
 	i.Owner, i.CreatedAt, i.UpdatedAt, i.Subject = string(owner), rows.TimeOf(created), rows.TimeOf(updated), string(subject)
 	i.Head, i.Context = hex.EncodeToString(head), doc
@@ -91,7 +91,7 @@ func scanFiled(r pgx.Row) (record.Event, error) {
 	var scope []byte
 	e, err := scanEvent(r, &revision, &kind, &at, &scope)
 	if err == nil {
-		err = damaged(rows.CheckFiled(e, revision, kind, at, scope))
+		err = asDamage(rows.CheckFiled(e, revision, kind, at, scope))
 	}
 	if err != nil {
 		return record.Event{}, err
@@ -107,13 +107,13 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst r
 			var doc, contextDoc []byte
 			var first bool // nothing of the history is before it
 			err := on.QueryRow(ctx, s.sql(`SELECT s.instance, s.context, NOT EXISTS (SELECT FROM gavel.events e WHERE e.n = s.n AND e.revision < s.revision)
-				FROM gavel.snapshots s WHERE s.n = (SELECT n FROM gavel.instances WHERE id = $1) AND s.revision <= $2 ORDER BY s.revision DESC LIMIT 1`), text(id), below).Scan(&doc, &contextDoc, &first)
+				FROM gavel.snapshots s WHERE s.n = (SELECT n FROM gavel.instances WHERE id = $1) AND s.revision <= $2 ORDER BY s.revision DESC LIMIT 1`), textOrNull(id), below).Scan(&doc, &contextDoc, &first)
 			if err != nil {
 				return err //nolint:wrapcheck // read wraps it
 			}
 			var digested bool
 			if inst, digested, err = rows.DecodeSnapshot(doc, contextDoc); err != nil || digested || first {
-				return damaged(err)
+				return asDamage(err)
 			}
 		}
 	})
@@ -133,7 +133,7 @@ func (w *where) add(condition string, v any) {
 
 func (w *where) addText(condition, value string) {
 	if value != "" {
-		w.add(condition, text(value))
+		w.add(condition, textOrNull(value))
 	}
 }
 
@@ -184,7 +184,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 		})
 		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
 		if err == nil && len(page) == n && page[n-1].Seq <= from {
-			err = damaged(fmt.Errorf("events of %s behind number %d lead back", q.Instance, from))
+			err = asDamage(fmt.Errorf("events of %s behind number %d lead back", q.Instance, from))
 		}
 		return page, err
 	})
@@ -260,7 +260,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 			}
 			var r store.Review
 			if r, err = rows.DecodeReview(found[i].id, found[i].body, found[i].data); err != nil {
-				err = fmt.Errorf("read reviews: %w", damaged(err))
+				err = fmt.Errorf("read reviews: %w", asDamage(err))
 			} else if !yield(r, nil) {
 				return
 			}

@@ -11,64 +11,39 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 const (
-	sealColumns       = `place, prev_seal, seal, mac`
-	definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + sealColumns
-	listedColumns     = `name, version, hash, NULL::bytea, owner, operator, created_at, ` + sealColumns // without the document
-	configColumns     = `workflow, revision, principal, role, scope, settings, hash, at, ` + sealColumns
+	definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + rows.SealColumns
+	listedColumns     = `name, version, hash, NULL::bytea, owner, operator, created_at, ` + rows.SealColumns // without the document
+	configColumns     = `workflow, revision, principal, role, scope, settings, hash, at, ` + rows.SealColumns
 )
 
 // ruleLock is the advisory lock under which the chain of rules grows.
 const ruleLock = 0x67617672
 
-type scannedSeal struct {
-	place           int64
-	prev, hash, mac []byte
-}
-
-func (s *scannedSeal) targets() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
-
-func (s *scannedSeal) seal() record.RuleSeal {
-	return record.RuleSeal{Place: s.place, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
-}
-
-func sealValues(s record.RuleSeal) ([]any, error) {
-	values := []any{s.Place}
-	for _, hexed := range []string{s.Prev, s.Hash, s.MAC} {
-		raw, err := hex.DecodeString(hexed)
-		if err != nil {
-			return nil, fmt.Errorf("the seal: %w", err)
-		}
-		values = append(values, rows.OrEmpty(raw))
-	}
-	return values, nil
-}
-
 func scanDefinition(r pgx.Row) (d store.Definition, err error) {
 	var created int64
 	var doc, owner []byte
-	var seal scannedSeal
-	err = r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &owner, &d.Operator, &created}, seal.targets()...)...)
-	d.Document, d.Owner, d.CreatedAt, d.Seal = doc, string(owner), rows.TimeOf(created), seal.seal()
+	var seal rows.Seal
+	err = r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &owner, &d.Operator, &created}, seal.Targets()...)...)
+	d.Document, d.Owner, d.CreatedAt, d.Seal = doc, string(owner), rows.TimeOf(created), seal.Decode()
 	return d, err //nolint:wrapcheck // read wraps it
 }
 
 func scanJudgeConfig(r pgx.Row) (c store.JudgeConfig, err error) {
 	var principal, role, scope, settings []byte
 	var at int64
-	var seal scannedSeal
-	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &principal, &role, &scope, &settings, &c.Hash, &at}, seal.targets()...)...); err != nil {
+	var seal rows.Seal
+	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &principal, &role, &scope, &settings, &c.Hash, &at}, seal.Targets()...)...); err != nil {
 		return c, err //nolint:wrapcheck // read wraps it
 	}
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
-		return c, damaged(fmt.Errorf("judge config %d of %s: %w", c.Revision, c.Workflow, err))
+		return c, asDamage(fmt.Errorf("judge config %d of %s: %w", c.Revision, c.Workflow, err))
 	}
-	c.Principal, c.Role, c.Scope, c.At, c.Seal = string(principal), string(role), string(scope), rows.TimeOf(at), seal.seal()
+	c.Principal, c.Role, c.Scope, c.At, c.Seal = string(principal), string(role), string(scope), rows.TimeOf(at), seal.Decode()
 	return c, nil
 }
 
@@ -76,7 +51,7 @@ func scanJudgeConfig(r pgx.Row) (c store.JudgeConfig, err error) {
 func (s *Store) Definition(ctx context.Context, name string, version int) (d store.Definition, err error) {
 	err = s.read(ctx, fmt.Sprintf("definition %s version %d", name, version), func(ctx context.Context, on handle) (err error) {
 		d, err = scanDefinition(on.QueryRow(ctx, s.sql(`SELECT `+definitionColumns+` FROM gavel.definitions
-			WHERE name = $1 AND (version = $2 OR $2 = 0) ORDER BY version DESC LIMIT 1`), text(name), version))
+			WHERE name = $1 AND (version = $2 OR $2 = 0) ORDER BY version DESC LIMIT 1`), textOrNull(name), version))
 		return err
 	})
 	return d, err
@@ -94,7 +69,7 @@ func (s *Store) Definitions(ctx context.Context) (all []store.Definition, err er
 // JudgeConfigs implements store.Store.
 func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []store.JudgeConfig, err error) {
 	err = s.read(ctx, "judge configs of "+workflow, func(ctx context.Context, on handle) (err error) {
-		all, err = queryAll(ctx, on, scanJudgeConfig, s.sql(`SELECT `+configColumns+` FROM gavel.judge_configs WHERE workflow = $1 ORDER BY revision`), text(workflow))
+		all, err = queryAll(ctx, on, scanJudgeConfig, s.sql(`SELECT `+configColumns+` FROM gavel.judge_configs WHERE workflow = $1 ORDER BY revision`), textOrNull(workflow))
 		return err
 	})
 	return all, err
@@ -145,12 +120,12 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 
 // AddRule implements store.Store.
 func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
-	seal, err := sealValues(r.Seal())
+	seal, err := rows.SealValues(r.Seal())
 	if err != nil {
 		return err
 	}
 	const next = `($8::int8 = 0 OR $8 = 1 + greatest((SELECT coalesce(max(place), 0) FROM gavel.definitions), (SELECT coalesce(max(place), 0) FROM gavel.judge_configs)))`
-	query, values := `INSERT INTO gavel.definitions (name, version, hash, document, owner, operator, created_at, `+sealColumns+`)
+	query, values := `INSERT INTO gavel.definitions (name, version, hash, document, owner, operator, created_at, `+rows.SealColumns+`)
 		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11
 		WHERE $2 = 1 + (SELECT coalesce(max(version), 0) FROM gavel.definitions WHERE name = $1) AND `+next, []any(nil)
 	if d := r.Definition; d != nil {
@@ -161,7 +136,7 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 		if err != nil {
 			return fmt.Errorf("encode the judge settings: %w", err)
 		}
-		query = `INSERT INTO gavel.judge_configs (workflow, revision, principal, role, scope, settings, hash, ` + sealColumns + `, at)
+		query = `INSERT INTO gavel.judge_configs (workflow, revision, principal, role, scope, settings, hash, ` + rows.SealColumns + `, at)
 			SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
 			WHERE $2 = 1 + (SELECT coalesce(max(revision), 0) FROM gavel.judge_configs WHERE workflow = $1) AND ` + next
 		values = slices.Concat([]any{c.Workflow, c.Revision, []byte(c.Principal), []byte(c.Role), []byte(c.Scope), settings, c.Hash}, seal, []any{c.At.UnixNano()})
@@ -188,7 +163,7 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 	values := make([][]any, len(all))
 	for i, rule := range all {
 		var err error
-		if values[i], err = sealValues(rule.Seal()); err != nil {
+		if values[i], err = rows.SealValues(rule.Seal()); err != nil {
 			return err
 		}
 	}

@@ -103,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 			return nil, err
 		}
 	}
-	if err := migrate(ctx, s.writes, cfg.Schema); err != nil {
+	if err := migrateSchema(ctx, s.writes, cfg.Schema); err != nil {
 		return nil, err
 	}
 	s.writer = newWriter(s)

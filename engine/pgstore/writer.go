@@ -190,7 +190,7 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 		begin.Queue(w.s.sql(query), args...).QueryRow(r.scan)
 	}
 	if err := conn.SendBatch(ctx, &begin).Close(); err != nil {
-		rollback(ctx, conn)
+		rollBackConn(ctx, conn)
 		return false, err //nolint:wrapcheck // Commit wraps it
 	}
 	var end pgx.Batch
@@ -204,11 +204,11 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 		events.add(r.member)
 	}
 	if err := w.findTaken(ctx, conn, group); err != nil {
-		rollback(ctx, conn)
+		rollBackConn(ctx, conn)
 		return false, err
 	}
 	if written == 0 {
-		rollback(ctx, conn)
+		rollBackConn(ctx, conn)
 		return false, nil
 	}
 	if events.count() > 0 {
@@ -216,7 +216,7 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 	}
 	end.Queue("COMMIT")
 	if err := conn.SendBatch(ctx, &end).Close(); err != nil {
-		rollback(ctx, conn)
+		rollBackConn(ctx, conn)
 		if isTaken(err, "events_key") && len(group) == 1 {
 			group[0].err = store.ErrKeyTaken // by another process, at this moment
 			return false, nil
@@ -269,7 +269,7 @@ func (w *writer) answerWritten(ctx context.Context, group *[]*request) error {
 	return nil
 }
 
-func rollback(ctx context.Context, conn *pgxpool.Conn) {
+func rollBackConn(ctx context.Context, conn *pgxpool.Conn) {
 	if conn.Conn().PgConn().TxStatus() != 'I' {
 		_, _ = conn.Exec(ctx, "ROLLBACK") // a connection that cannot is dropped
 	}

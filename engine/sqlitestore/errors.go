@@ -66,8 +66,8 @@ func classifyError(err error) error {
 	return fmt.Errorf("%w (%w)", known, err)
 }
 
-// corrupt is an error of reading a row back, as damage; nil stays nil.
-func corrupt(err error) error {
+// asCorrupt is an error of reading a row back, as damage; nil stays nil.
+func asCorrupt(err error) error {
 	if err == nil {
 		return nil
 	}

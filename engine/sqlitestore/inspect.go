@@ -170,7 +170,7 @@ func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance,
 		return floor, err
 	}
 	if floor, _, err = rows.DecodeSnapshot(doc, contextDoc); err != nil {
-		return record.Instance{}, corrupt(err)
+		return record.Instance{}, asCorrupt(err)
 	}
 	if t := cut.Truncation; floor.Seq != t.UpTo || floor.Head != t.Hash || t.Floor != "" && t.Floor != record.DigestState(floor) {
 		return record.Instance{}, nil // it stands for something else

@@ -151,26 +151,26 @@ func scanFiled(r row) (record.Event, error) {
 		return record.Event{}, err
 	}
 	if err := rows.CheckFiled(e, revision, kind, at, scope); err != nil {
-		return record.Event{}, corrupt(err)
+		return record.Event{}, asCorrupt(err)
 	}
 	return e, nil
 }
 
 const (
-	definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + sealColumns
-	listedColumns     = `name, version, hash, NULL, owner, operator, created_at, ` + sealColumns // without the document
-	configColumns     = `workflow, revision, principal, role, scope, settings, hash, at, ` + sealColumns
+	definitionColumns = `name, version, hash, document, owner, operator, created_at, ` + rows.SealColumns
+	listedColumns     = `name, version, hash, NULL, owner, operator, created_at, ` + rows.SealColumns // without the document
+	configColumns     = `workflow, revision, principal, role, scope, settings, hash, at, ` + rows.SealColumns
 )
 
 func scanDefinition(r row) (store.Definition, error) {
 	var d store.Definition
 	var created int64
 	var doc []byte
-	var seal scannedSeal
-	if err := r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created}, seal.targets()...)...); err != nil {
+	var seal rows.Seal
+	if err := r.Scan(append([]any{&d.Name, &d.Version, &d.Hash, &doc, &d.Owner, &d.Operator, &created}, seal.Targets()...)...); err != nil {
 		return store.Definition{}, err
 	}
-	d.Document, d.CreatedAt, d.Seal = doc, rows.TimeOf(created), seal.seal()
+	d.Document, d.CreatedAt, d.Seal = doc, rows.TimeOf(created), seal.Decode()
 	return d, nil
 }
 
@@ -212,14 +212,14 @@ func scanJudgeConfig(r row) (store.JudgeConfig, error) {
 	var c store.JudgeConfig
 	var settings []byte
 	var at int64
-	var seal scannedSeal
-	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at}, seal.targets()...)...); err != nil {
+	var seal rows.Seal
+	if err := r.Scan(append([]any{&c.Workflow, &c.Revision, &c.Principal, &c.Role, &c.Scope, &settings, &c.Hash, &at}, seal.Targets()...)...); err != nil {
 		return store.JudgeConfig{}, err
 	}
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
 		return store.JudgeConfig{}, fmt.Errorf("%w: judge config %d of %s: %w", ErrCorrupt, c.Revision, c.Workflow, err)
 	}
-	c.At, c.Seal = rows.TimeOf(at), seal.seal()
+	c.At, c.Seal = rows.TimeOf(at), seal.Decode()
 	return c, nil
 }
 

@@ -49,7 +49,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 			}
 			stored, err := rows.DecodeReview(r.id, r.body, r.data)
 			if err != nil {
-				yield(store.Review{}, fmt.Errorf("read reviews: %w", corrupt(err)))
+				yield(store.Review{}, fmt.Errorf("read reviews: %w", asCorrupt(err)))
 				return
 			}
 			if !yield(stored, nil) {

@@ -9,36 +9,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
-
-const sealColumns = `place, prev_seal, seal, mac`
-
-type scannedSeal struct {
-	place           int64
-	prev, hash, mac []byte
-}
-
-func (s *scannedSeal) targets() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
-
-// seal is the one that was scanned, or the zero one.
-func (s *scannedSeal) seal() record.RuleSeal {
-	return record.RuleSeal{Place: s.place, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
-}
-
-func sealValues(s record.RuleSeal) ([]any, error) {
-	values := []any{s.Place}
-	for _, text := range []string{s.Prev, s.Hash, s.MAC} {
-		raw, err := hex.DecodeString(text)
-		if err != nil {
-			return nil, fmt.Errorf("the seal: %w", err)
-		}
-		values = append(values, rows.OrEmpty(raw))
-	}
-	return values, nil
-}
 
 const ruleHead = `SELECT coalesce(d.place, 0), d.seal, coalesce(j.place, 0), j.seal,
 	(SELECT count(*) FROM definitions WHERE place <= 0) + (SELECT count(*) FROM judge_configs WHERE place <= 0)
@@ -96,7 +69,7 @@ func (s *Store) SealRules(ctx context.Context, was store.RuleHead, all []store.R
 	values := make([][]any, len(all))
 	for i, rule := range all {
 		var err error
-		if values[i], err = sealValues(rule.Seal()); err != nil {
+		if values[i], err = rows.SealValues(rule.Seal()); err != nil {
 			return err
 		}
 	}

@@ -329,13 +329,13 @@ var rowChecks = []struct {
 			return err
 		}
 		_, _, err := rows.DecodeSnapshot(doc, held)
-		return corrupt(err)
+		return asCorrupt(err)
 	}},
 	{"reviews", `SELECT rowid, ` + reviewColumns + ` FROM reviews r`, func(r row) error {
 		review, err := scanReview(r)
 		if err == nil {
 			_, err = rows.DecodeReview(review.id, review.body, review.data)
-			err = corrupt(err)
+			err = asCorrupt(err)
 		}
 		return err
 	}},

@@ -21,7 +21,7 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst r
 			}
 			var digested bool
 			if inst, digested, err = rows.DecodeSnapshot(doc, contextDoc); err != nil || digested {
-				return corrupt(err)
+				return asCorrupt(err)
 			}
 			var earlier int
 			switch err := s.stmts.earlierEvent.QueryRowContext(ctx, id, inst.Seq).Scan(&earlier); {

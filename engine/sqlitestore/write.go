@@ -63,10 +63,10 @@ func (s *statements) all() map[**sql.Stmt]string {
 			SELECT n, ?, ?, ?, ?, ?, ?, ?, ? FROM instances WHERE id = ?`,
 		&s.addSnapshot: `INSERT OR REPLACE INTO snapshots (n, revision, instance, context)
 			SELECT n, ?, ?, ? FROM instances WHERE id = ?`,
-		&s.addDefinition: `INSERT INTO definitions (name, version, hash, document, owner, operator, created_at, ` + sealColumns + `)
+		&s.addDefinition: `INSERT INTO definitions (name, version, hash, document, owner, operator, created_at, ` + rows.SealColumns + `)
 			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
 			WHERE ?2 = 1 + (SELECT coalesce(max(version), 0) FROM definitions WHERE name = ?1) AND ` + nextPlace,
-		&s.addJudgeConfig: `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, ` + sealColumns + `, at)
+		&s.addJudgeConfig: `INSERT INTO judge_configs (workflow, revision, principal, role, scope, settings, hash, ` + rows.SealColumns + `, at)
 			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
 			WHERE ?2 = 1 + (SELECT coalesce(max(revision), 0) FROM judge_configs WHERE workflow = ?1) AND ` + nextPlace,
 		&s.addRefusal:     `INSERT INTO refusals (guard, identity, instance, principal, workflow, action, at, opinion) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -162,7 +162,7 @@ func (s *Store) write(ctx context.Context, size int, what string, apply func(*st
 
 // AddRule implements store.Store.
 func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
-	seal, err := sealValues(r.Seal())
+	seal, err := rows.SealValues(r.Seal())
 	if err != nil {
 		return err
 	}

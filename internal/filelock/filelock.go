@@ -19,7 +19,7 @@ func Acquire(path string) (*Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lock(f); err != nil {
+		if err := takeLock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		if isAt(f, path) {

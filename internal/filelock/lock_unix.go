@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func lock(f *os.File) error { return flock(f, unix.LOCK_EX) }
+func takeLock(f *os.File) error { return flockFile(f, unix.LOCK_EX) }
 
 func isLocked(f *os.File) (bool, error) {
-	err := flock(f, unix.LOCK_SH|unix.LOCK_NB) // shared: two that ask do not see each other
+	err := flockFile(f, unix.LOCK_SH|unix.LOCK_NB) // shared: two that ask do not see each other
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	}
 	return false, err
 }
 
-func flock(f *os.File, how int) error {
+func flockFile(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
 			return err

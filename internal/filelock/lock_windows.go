@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func lock(f *os.File) error { return lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+func takeLock(f *os.File) error { return lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 
 func isLocked(f *os.File) (bool, error) {
 	err := lockFile(f, windows.LOCKFILE_FAIL_IMMEDIATELY) // shared: two that ask do not see each other

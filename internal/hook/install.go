@@ -35,7 +35,7 @@ type Installation struct {
 // Command is the command line that the client runs.
 func (in Installation) Command(client string) string {
 	words := append([]string{in.Program, "hook", client}, in.Args...)
-	words = append(words, "--limit", fmt.Sprintf("%ds", seconds(in.Limit)))
+	words = append(words, "--limit", fmt.Sprintf("%ds", countSeconds(in.Limit)))
 	for i, word := range words {
 		words[i] = quoteWord(word, in.Windows)
 	}
@@ -92,7 +92,7 @@ var installers = map[string]installer{
 		shape: shapeNested, powershell: true,
 		events: append(beforeTool("PreToolUse"), otherEvents("SessionStart", "PostToolUse", "PostToolUseFailure", "PermissionDenied", "Stop", "SubagentStop")...),
 		handler: func(in Installation, e installedEvent, command string) orderedObject {
-			o := orderedObject{{"type", "command"}, {"command", command}, {"timeout", seconds(in.Limit)}}
+			o := orderedObject{{"type", "command"}, {"command", command}, {"timeout", countSeconds(in.Limit)}}
 			if e.tool && in.FailClosed {
 				o = append(o, orderedMember{"onFailure", "block"})
 			}
@@ -104,7 +104,7 @@ var installers = map[string]installer{
 		user: ".cursor/hooks.json", project: ".cursor/hooks.json", shape: shapeFlat, version: 1, powershell: true,
 		events: append(beforeTool("preToolUse"), otherEvents("sessionStart", "postToolUse", "postToolUseFailure", "stop", "subagentStop")...),
 		handler: func(in Installation, e installedEvent, command string) orderedObject {
-			o := orderedObject{{"command", command}, {"timeout", seconds(in.Limit)}}
+			o := orderedObject{{"command", command}, {"timeout", countSeconds(in.Limit)}}
 			if e.tool {
 				o = append(o, orderedMember{"failClosed", true})
 			}
@@ -124,7 +124,7 @@ var installers = map[string]installer{
 		user: ".codex/hooks.json", project: ".codex/hooks.json", homeVar: "CODEX_HOME", homeDepth: 1, shape: shapeNested,
 		events: append(beforeTool("PreToolUse"), otherEvents("SessionStart", "PostToolUse", "Stop", "SubagentStop")...),
 		handler: func(in Installation, _ installedEvent, command string) orderedObject {
-			return orderedObject{{"type", "command"}, {"command", command}, {"timeout", seconds(in.Limit)}}
+			return orderedObject{{"type", "command"}, {"command", command}, {"timeout", countSeconds(in.Limit)}}
 		},
 	},
 	// https://docs.github.com/en/copilot/reference/hooks-reference. In capitals, an event is named in its input.
@@ -136,7 +136,7 @@ var installers = map[string]installer{
 			if in.Windows {
 				shell = "powershell"
 			}
-			return orderedObject{{"type", "command"}, {shell, command}, {"timeoutSec", seconds(in.Limit)}}
+			return orderedObject{{"type", "command"}, {shell, command}, {"timeoutSec", countSeconds(in.Limit)}}
 		},
 	},
 	// https://kiro.dev/docs/hooks
@@ -148,14 +148,14 @@ var installers = map[string]installer{
 				{"name", "gavel " + e.name},
 				{"trigger", e.name},
 				{"action", orderedObject{{"type", "command"}, {"command", command}}},
-				{"timeout", seconds(in.Limit)},
+				{"timeout", countSeconds(in.Limit)},
 				{"enabled", true},
 			}
 		},
 	},
 }
 
-func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+func countSeconds(d time.Duration) int64 { return int64(d / time.Second) }
 
 // InstallClients are the names of the clients whose settings gavel can write.
 func InstallClients() []string {

@@ -27,7 +27,7 @@ func installPlugin(before []byte, in Installation) ([]byte, error) {
 		return nil, errForeignPlugin
 	}
 	words := append([]string{in.Program, "hook", "opencode"}, in.Args...)
-	line, err := encodePlain(append(words, "--limit", fmt.Sprintf("%ds", seconds(in.Limit))))
+	line, err := encodePlain(append(words, "--limit", fmt.Sprintf("%ds", countSeconds(in.Limit))))
 	if err != nil {
 		return nil, err
 	}

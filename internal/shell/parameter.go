@@ -79,7 +79,7 @@ func (r *reader) readParameter(e *syntax.ParamExp) (list []Word, known, each boo
 // isPlain reports whether the operands of an expansion are literal.
 func isPlain(e *syntax.ParamExp) bool {
 	plain := e.Index == nil && e.Slice == nil && e.NestedParam == nil && e.Flags == nil && len(e.Modifiers) == 0 && e.Names == 0
-	for _, w := range operands(e) {
+	for _, w := range listOperands(e) {
 		size := 0
 		for _, p := range w.Parts {
 			lit, ok := p.(*syntax.Lit)
@@ -96,7 +96,7 @@ func isPlain(e *syntax.ParamExp) bool {
 // plainOperand matches operands that no shell takes otherwise than as they stand.
 var plainOperand = regexp.MustCompile(`^[A-Za-z0-9_./,: -]*$`)
 
-func operands(e *syntax.ParamExp) []*syntax.Word {
+func listOperands(e *syntax.ParamExp) []*syntax.Word {
 	var words []*syntax.Word
 	if e.Exp != nil {
 		words = append(words, e.Exp.Word)
@@ -115,7 +115,7 @@ func operands(e *syntax.ParamExp) []*syntax.Word {
 
 // readOperands reads the substitutions in an expansion.
 func (r *reader) readOperands(e *syntax.ParamExp) {
-	for _, w := range operands(e) {
+	for _, w := range listOperands(e) {
 		r.readSubscripts(w)
 	}
 	if e.Slice != nil {

@@ -56,7 +56,7 @@ type file struct {
 func Find(ctx context.Context, folder string) (string, error) {
 	folder, err := filepath.EvalSymlinks(folder)
 	if err != nil {
-		return "", plain(err)
+		return "", dropPath(err)
 	}
 	top := repositoryOf(folder)
 	if top == "" || top == folder {
@@ -120,7 +120,7 @@ func (t Tree) look(ctx context.Context, paths []string, known *Cache) ([]file, e
 					return err
 				}
 				if files[i], err = t.lookAt(paths[i], known, buffer); err != nil {
-					return fmt.Errorf("cannot read %s: %w", paths[i], plain(err))
+					return fmt.Errorf("cannot read %s: %w", paths[i], dropPath(err))
 				}
 			}
 			return nil
@@ -204,7 +204,7 @@ func (l lister) list(ctx context.Context, folder string) (paths []string, err er
 func (l lister) walk(ctx context.Context, folder string) (paths []string, err error) {
 	err = filepath.WalkDir(filepath.Join(l.root, folder), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return plain(err)
+			return dropPath(err)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -311,8 +311,8 @@ func runGit(ctx context.Context, folder string, args ...string) (string, error) 
 	return string(out), err
 }
 
-// plain is an error without its path.
-func plain(err error) error {
+// dropPath is an error without its path.
+func dropPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
 	}

@@ -1,0 +1,38 @@
+package rows
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// SealColumns are those of a rule's seal, in the order of Seal.Targets and SealValues.
+const SealColumns = `place, prev_seal, seal, mac`
+
+// Seal is a seal as it is scanned.
+type Seal struct {
+	place           int64
+	prev, hash, mac []byte
+}
+
+// Targets are where its columns are scanned to.
+func (s *Seal) Targets() []any { return []any{&s.place, &s.prev, &s.hash, &s.mac} }
+
+// Decode is the seal that was scanned, or the zero one.
+func (s *Seal) Decode() record.RuleSeal {
+	return record.RuleSeal{Place: s.place, Prev: hex.EncodeToString(s.prev), Hash: hex.EncodeToString(s.hash), MAC: hex.EncodeToString(s.mac)}
+}
+
+// SealValues are the values of a seal's columns.
+func SealValues(s record.RuleSeal) ([]any, error) {
+	values := []any{s.Place}
+	for _, text := range []string{s.Prev, s.Hash, s.MAC} {
+		raw, err := hex.DecodeString(text)
+		if err != nil {
+			return nil, fmt.Errorf("the seal: %w", err)
+		}
+		values = append(values, OrEmpty(raw))
+	}
+	return values, nil
+}
