@@ -6,7 +6,6 @@ package costtest
 import (
 	"bytes"
 	"runtime"
-	"runtime/debug"
 	"runtime/metrics"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ const (
 	unit   = 64 << 10
 	Time   = 2 * time.Second // for each unit
 	Memory = 64 << 20        // bytes in use at once, for each unit
+	rounds = 10              // until one is below both
 )
 
 // T is the part of testing.TB that is needed.
@@ -33,13 +33,13 @@ type Cost struct {
 }
 
 // Bound fails the test when read costs more than a text of size bytes may. A
-// single slow round is repeated: it may be the machine's.
+// round beyond it is repeated: noise of the machine only adds.
 func Bound(t T, size int, read func()) {
 	t.Helper()
 	share := max(float64(size)/unit, 0.25)
 	mostTime, mostMemory := time.Duration(share*float64(Time)), uint64(share*float64(Memory))
 	var least Cost
-	for round := range 3 {
+	for round := range rounds {
 		c := measureCost(read, mostMemory)
 		if round == 0 {
 			least = c
@@ -76,27 +76,28 @@ func measureCost(read func(), enough uint64) Cost {
 	return c
 }
 
-// measurePeak is the most memory in use while read runs, garbage of up to a quarter included.
+// measurePeak is the most memory that is live while read runs. It collects as often as it
+// can, and asks for what the collections found: what is in use besides is garbage, of
+// which a busy machine has any amount.
 func measurePeak(read func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(25))
-	runtime.GC()
-	inUse := func() uint64 {
-		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	live := func() uint64 {
+		runtime.GC()
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
-	before := inUse()
+	before := live()
 	most := before
 	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		for {
-			most = max(most, inUse())
+		for ended := false; !ended; {
 			select {
 			case <-done:
-				return
-			case <-time.After(time.Millisecond):
+				ended = true // and what is held at the end is looked at once more
+			default:
 			}
+			most = max(most, live())
 		}
 	}()
 	read()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -123,6 +124,9 @@ func (r *reader) readText(text string, in stream) stream {
 	return r.runAll(file.Stmts, in)
 }
 
+// parsers are used again: a line may hold thousands of small texts, and a parser takes 3 KB.
+var parsers = sync.Pool{New: func() any { return syntax.NewParser(syntax.KeepComments(true)) }}
+
 // parseText parses a text, and gives it back as it was parsed.
 //
 // The parser takes a backslash at the end of a comment for a continuation, and one before a carriage
@@ -132,7 +136,9 @@ func parseText(text string) (*syntax.File, string, error) {
 		return nil, "", errors.New("it has carriage returns, which shells and readers take differently")
 	}
 	for range 8 {
-		file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&shallow{text: text}, "")
+		parser := parsers.Get().(*syntax.Parser) //nolint:forcetypeassert // New's
+		file, err := parser.Parse(&shallow{text: text}, "")
+		parsers.Put(parser)
 		if err != nil {
 			return nil, "", err
 		}
