@@ -46,6 +46,8 @@ type Anchor struct {
 	Heads []byte `json:"heads"`
 	// Seen is LastPosition from before Heads were read. It is not kept.
 	Seen int64 `json:"-"`
+	// Lease, when not nil, makes AddAnchor fail with ErrLeaseLost where that has ended.
+	Lease *Lease `json:"-"`
 }
 
 // LastAnchor asks Store.Anchors for the newest anchor alone.

@@ -181,6 +181,8 @@ type Commit struct {
 	// Unanchored makes a removal an ErrConflict where the store has an anchor: a caller that
 	// removes without the key looked for one before, and may have been overtaken.
 	Unanchored bool
+	// Lease, when not nil, makes the commit fail with ErrLeaseLost where that has ended.
+	Lease *Lease
 }
 
 // Check fails where the parts of a commit do not fit together: ErrTooLarge, or an error of
