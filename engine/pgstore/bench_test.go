@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -25,12 +26,12 @@ type committer interface {
 //
 //	go test -run '^$' -bench Commit ./engine/pgstore
 func BenchmarkCommit(b *testing.B) {
-	needServer(b)
+	server := pgtest.Shared(b)
 	grouped := func(replicas int, counted bool) func(b *testing.B) []committer {
 		return func(b *testing.B) (all []committer) {
 			schema := newSchema(b)
 			for range replicas {
-				s := openAt(b, shared.url, schema)
+				s := openAt(b, server.URL, schema)
 				b.Cleanup(func() { _ = s.Close() })
 				if !counted {
 					if err := s.Uncount(b.Context()); err != nil {
@@ -48,8 +49,8 @@ func BenchmarkCommit(b *testing.B) {
 	}{
 		{"grouped", grouped(1, true)},
 		{"plain", func(b *testing.B) []committer {
-			s := openAt(b, shared.url, newSchema(b))
-			plain, err := pgstore.NewPlain(b.Context(), s.Store, shared.url, 64)
+			s := openAt(b, server.URL, newSchema(b))
+			plain, err := pgstore.NewPlain(b.Context(), s.Store, server.URL, 64)
 			if err != nil {
 				b.Fatal(err)
 			}

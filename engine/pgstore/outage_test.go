@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
@@ -107,8 +107,8 @@ func requireWhole(t *testing.T, db store.Store, acknowledged map[string]record.I
 // Whatever connection is ended in the middle of whatever, no acknowledged commit is lost and none
 // is made twice.
 func TestTerminatedBackends(t *testing.T) {
-	schema := newSchema(t)
-	stores := []store.Store{openAt(t, shared.url, schema), openAt(t, shared.url, schema)}
+	schema, server := newSchema(t), pgtest.Shared(t)
+	stores := []store.Store{openAt(t, server.URL, schema), openAt(t, server.URL, schema)}
 	defer stores[0].Close()
 	defer stores[1].Close()
 	stop := make(chan struct{})
@@ -116,7 +116,7 @@ func TestTerminatedBackends(t *testing.T) {
 	go func() {
 		defer close(stop)
 		ctx := context.Background()
-		conn, err := pgx.Connect(ctx, shared.url)
+		conn, err := pgx.Connect(ctx, server.URL)
 		if err != nil {
 			t.Error(err)
 			return
@@ -148,17 +148,8 @@ func TestTerminatedBackends(t *testing.T) {
 // Whenever the server is killed, what it acknowledged is there when it is back, and the store goes on
 // without being opened again.
 func TestKilledServer(t *testing.T) {
-	needServer(t)
-	bin := findBinaries()
-	if bin == "" {
-		t.Skip("the server is not this test's to kill")
-	}
-	own, err := startCluster(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.stop()
-	stores := []store.Store{openAt(t, own.url, ""), openAt(t, own.url, "")}
+	own := pgtest.New(t)
+	stores := []store.Store{openAt(t, own.URL, ""), openAt(t, own.URL, "")}
 	defer stores[0].Close()
 	defer stores[1].Close()
 	rounds := 2
@@ -176,8 +167,8 @@ func TestKilledServer(t *testing.T) {
 					break
 				}
 			}
-			own.end(syscall.SIGKILL)
-			if err := own.start(); err != nil {
+			own.Kill()
+			if err := own.Start(); err != nil {
 				t.Error(err)
 				return
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
@@ -25,7 +26,7 @@ func TestConformanceBehindAProxy(t *testing.T) {
 	if !storetest.Long() {
 		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
 	}
-	needServer(t)
+	pgtest.Shared(t)
 	binary, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		t.Skip("there is no pgbouncer here")
@@ -41,7 +42,7 @@ func TestConformanceBehindAProxy(t *testing.T) {
 // startProxy starts PgBouncer in transaction mode before the server of the tests, with few sessions
 // behind it, until the test ends.
 func startProxy(t *testing.T, binary string) (at string) {
-	as, err := serverUser()
+	as, err := pgtest.User()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +51,11 @@ func startProxy(t *testing.T, binary string) (at string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	port, err := freePort()
+	port, err := pgtest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := url.Parse(shared.fast)
+	server, err := url.Parse(pgtest.Shared(t).Fast)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
-func needServer(t testing.TB) {
-	t.Helper()
-	if shared == nil {
-		t.Skip(whyMissing)
-	}
+func TestMain(m *testing.M) {
+	code := m.Run()
+	pgtest.StopShared()
+	os.Exit(code)
 }
 
 var schemas atomic.Int64
@@ -31,24 +31,10 @@ var schemas atomic.Int64
 // newSchema names a schema that is not there; what comes to be in it goes with the test.
 func newSchema(t testing.TB) string {
 	t.Helper()
-	needServer(t)
+	server := pgtest.Shared(t)
 	name := fmt.Sprintf("gavel_%d_%d", os.Getpid(), schemas.Add(1))
-	t.Cleanup(func() { run(t, `DROP SCHEMA IF EXISTS `+name+` CASCADE`) })
+	t.Cleanup(func() { server.Exec(t, `DROP SCHEMA IF EXISTS `+name+` CASCADE`) })
 	return name
-}
-
-// run runs a statement behind the driver's back.
-func run(t testing.TB, query string) {
-	t.Helper()
-	ctx := context.Background() // also in a cleanup
-	conn, err := pgx.Connect(ctx, shared.fast)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, query); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
 }
 
 // opened is a store that knows its schema.
@@ -68,16 +54,16 @@ func openAt(t testing.TB, url, schema string) *opened {
 
 // unsynced opens a store on a database that answers before a commit is on disk: what the suite
 // promises does not depend on it, and the tests of kills wait as users do.
-func unsynced(t testing.TB, schema string) *opened { return openAt(t, shared.fast, schema) }
+func unsynced(t testing.TB, schema string) *opened { return openAt(t, pgtest.Shared(t).Fast, schema) }
 
 func TestConformance(t *testing.T) {
-	needServer(t)
+	pgtest.Shared(t)
 	storetest.Run(t, storetest.Driver{
 		Open:   func(t testing.TB) store.Store { return unsynced(t, newSchema(t)) },
 		Reopen: func(t testing.TB, closed store.Store) store.Store { return unsynced(t, closed.(*opened).schema) },
 		Beside: func(t testing.TB, first store.Store) store.Store { return unsynced(t, first.(*opened).schema) },
 		Poison: func(t testing.TB, s store.Store, action string) {
-			run(t, strings.NewReplacer("ACTION", action, "gavel.", s.(*opened).schema+".").Replace(`
+			pgtest.Shared(t).Exec(t, strings.NewReplacer("ACTION", action, "gavel.", s.(*opened).schema+".").Replace(`
 				CREATE FUNCTION gavel.poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 					IF position('"action":"ACTION"'::bytea IN NEW.body) > 0 THEN RAISE EXCEPTION 'poisoned'; END IF;
 					RETURN NEW;
@@ -92,7 +78,7 @@ func TestConformance(t *testing.T) {
 func lock(t testing.TB, schema string) (release func()) {
 	t.Helper()
 	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, shared.fast)
+	conn, err := pgx.Connect(ctx, pgtest.Shared(t).Fast)
 	if err == nil {
 		_, err = conn.Exec(ctx, `BEGIN; SELECT FROM `+schema+`.counter FOR UPDATE`)
 	}

@@ -123,6 +123,7 @@ var Packages = []Package{
 	{Path: "engine/sqlitestore", May: tableDriver},
 	{Path: "engine/pgstore", May: tableDriver},
 	{Path: "engine/storetest", May: driver, TestOnly: true},
+	{Path: "engine/pgstore/pgtest", TestOnly: true},
 
 	// Layer 5: what stands over the engine, which imports none of it.
 	{Path: "engine/audit", May: below5},
@@ -209,7 +210,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "pgx", Deps: []string{"github.com/jackc", "github.com/lib/pq"},
-		Doors: []string{"engine/pgstore"},
+		Doors: []string{"engine/pgstore", "engine/pgstore/pgtest"},
 		Why:   "the engine knows a Store, never a database",
 	},
 	{
@@ -265,7 +266,7 @@ var Doors = []Door{
 			"testing", "pgregory.net/rapid", "go.uber.org/goleak",
 			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal",
 		},
-		Doors: []string{"engine/storetest", "engine/enginetest", "judge/llmtest"},
+		Doors: []string{"engine/storetest", "engine/pgstore/pgtest", "engine/enginetest", "judge/llmtest"},
 		Tests: true,
 		Why:   "what only tests need must not reach a user's binary",
 	},

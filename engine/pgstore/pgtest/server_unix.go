@@ -1,6 +1,6 @@
 //go:build unix
 
-package pgstore_test
+package pgtest
 
 import (
 	"context"
@@ -13,21 +13,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// cluster is a PostgreSQL server of the tests' own.
-type cluster struct {
-	url  string // of its database postgres
-	fast string // of one that answers before a commit is on disk
-	data string
-	stop func()
-
+// process is a server of the tests' own.
+type process struct {
+	data    string
 	command func() *exec.Cmd
 	end     func(with syscall.Signal) // and waits for it
 }
@@ -51,8 +45,8 @@ func versionOf(initdb string) int {
 	return n
 }
 
-// serverUser is whom the server runs as: PostgreSQL refuses root.
-func serverUser() (*syscall.Credential, error) {
+// User is whom a server runs as, nil for whom the tests run as: PostgreSQL refuses root.
+func User() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // as this process
 	}
@@ -66,9 +60,9 @@ func serverUser() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
 }
 
-// startCluster makes a server in a temporary folder and starts it. Its commits are durable.
-func startCluster(bin string) (_ *cluster, err error) {
-	as, err := serverUser()
+// start makes a server in a temporary folder and starts it.
+func start(bin string) (_ *Server, err error) {
+	as, err := User()
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +70,9 @@ func startCluster(bin string) (_ *cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{data: filepath.Join(dir, "data"), stop: func() { _ = os.RemoveAll(dir) }}
 	defer func() {
 		if err != nil {
-			c.stop()
+			_ = os.RemoveAll(dir)
 		}
 	}()
 	if as != nil {
@@ -88,70 +81,83 @@ func startCluster(bin string) (_ *cluster, err error) {
 		}
 	}
 	command := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(filepath.Join(bin, name), args...)
+		cmd := exec.CommandContext(context.Background(), filepath.Join(bin, name), args...) //nolint:gosec // the server that is installed here
 		cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: as}
 		return cmd
 	}
-	if out, err := command("initdb", "-D", c.data, "-U", "gavel", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
+	data := filepath.Join(dir, "data")
+	if out, err := command("initdb", "-D", data, "-U", "gavel", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
-	c.url = fmt.Sprintf("postgres://gavel@127.0.0.1:%d/postgres", port)
-	c.command = func() *exec.Cmd {
-		return command("postgres", "-D", c.data, "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "fsync=on", "-c", "max_connections=300")
+	at := fmt.Sprintf("postgres://gavel@127.0.0.1:%d/", port)
+	s := &Server{URL: at + "postgres", Fast: at + "fast", process: &process{data: data, command: func() *exec.Cmd {
+		return command("postgres", "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "fsync=on", "-c", "max_connections=300")
+	}}}
+	if err := s.Start(); err != nil {
+		return nil, err
 	}
-	c.stop = func() {
-		c.end(syscall.SIGINT) // the fast shutdown
-		_ = os.RemoveAll(dir)
+	if err := s.makeFast(); err != nil {
+		s.Stop()
+		return nil, err
 	}
-	return c, c.start()
+	return s, nil
 }
 
-// start starts the server and waits until it serves. After one that was killed that may take more
+// Stop ends the server and removes it.
+func (s *Server) Stop() {
+	s.end(syscall.SIGINT) // the fast shutdown
+	_ = os.RemoveAll(filepath.Dir(s.data))
+}
+
+// Kill ends the server as kill -9 does.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Start starts the server and waits until it serves. After one that was killed that may take more
 // than one attempt: what is left of it has to end first.
-func (c *cluster) start() (err error) {
+func (s *Server) Start() (err error) {
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
-		if err = c.startOnce(); err == nil {
+		if err = s.startOnce(); err == nil {
 			break
 		}
 	}
 	return err
 }
 
-func (c *cluster) startOnce() error {
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(c.data), "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (s *Server) startOnce() error {
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(s.data), "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	server, ended := c.command(), make(chan struct{})
+	server, ended := s.command(), make(chan struct{})
 	server.Stdout, server.Stderr = log, log
 	if err := server.Start(); err != nil {
 		return err
 	}
 	go func() { _ = server.Wait(); close(ended) }()
-	c.end = func(with syscall.Signal) {
+	s.end = func(with syscall.Signal) {
 		_ = server.Process.Signal(with)
 		<-ended
 	}
-	return c.wait(ended)
+	return s.wait(ended)
 }
 
 // wait returns when the server serves.
-func (c *cluster) wait(ended <-chan struct{}) error {
+func (s *Server) wait(ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
-		conn, err := pgx.Connect(ctx, c.url)
+		conn, err := pgx.Connect(ctx, s.URL)
 		if err == nil {
 			return conn.Close(ctx)
 		}
 		select {
 		case <-ended:
-			text, _ := os.ReadFile(filepath.Join(filepath.Dir(c.data), "log"))
+			text, _ := os.ReadFile(filepath.Join(filepath.Dir(s.data), "log"))
 			return fmt.Errorf("the server ended: %s", text)
 		case <-ctx.Done():
 			return err
@@ -160,8 +166,9 @@ func (c *cluster) wait(ended <-chan struct{}) error {
 	}
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// FreePort is a port of this computer that nobody listens on.
+func FreePort() (int, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
@@ -169,42 +176,10 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// shared is the server of all tests of the package; nil without one.
-var (
-	shared     *cluster
-	whyMissing string
-)
-
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	if url := os.Getenv("GAVEL_TEST_POSTGRES"); url != "" {
-		shared = &cluster{url: url, fast: url, stop: func() {}}
-		return m.Run()
-	}
-	bin := findBinaries()
-	if bin == "" {
-		whyMissing = "there is no initdb here, and GAVEL_TEST_POSTGRES names no server"
-		return m.Run()
-	}
-	c, err := startCluster(bin)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the PostgreSQL of the tests:", err)
-		return 1
-	}
-	shared = c
-	defer c.stop()
-	if err := c.makeFast(); err != nil {
-		fmt.Fprintln(os.Stderr, "the PostgreSQL of the tests:", err)
-		return 1
-	}
-	return m.Run()
-}
-
 // makeFast makes the database of tests that need no durable commits.
-func (c *cluster) makeFast() error {
+func (s *Server) makeFast() error {
 	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, c.url)
+	conn, err := pgx.Connect(ctx, s.URL)
 	if err != nil {
 		return err
 	}
@@ -214,6 +189,5 @@ func (c *cluster) makeFast() error {
 			return err
 		}
 	}
-	c.fast = strings.TrimSuffix(c.url, "postgres") + "fast"
 	return nil
 }
