@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/notify"
+	"github.com/gavel-mcp/gavel/internal/webhook"
 )
 
 // notifyFlags say who is told that a move waits for a person.
@@ -30,7 +31,7 @@ func (f notifyFlags) check() error {
 		return term.UsageErrorf("", "--notify-command begins with a program")
 	}
 	if f.URL != "" {
-		if err := notify.CheckAddress(f.URL); err != nil {
+		if err := webhook.CheckAddress(f.URL); err != nil {
 			return term.UsageErrorf("", "--notify-url: %w", err)
 		}
 	}

@@ -6,32 +6,23 @@
 // and codes: no data, no context, nothing that a model or a script wrote. It does not promise
 // that a message arrives, or arrives once: who has to know asks for the list of reviews.
 //
-// It must never follow a redirect, run a shell, or put the address, which may be a secret, into
-// a log.
+// It must never run a shell, or put the address, which may be a secret, into a log.
 package notify
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/internal/webhook"
 )
 
 // Config says who is told. The zero value tells nobody.
@@ -75,16 +66,9 @@ type Notifier struct {
 // target is one place that messages go to.
 type target struct {
 	name    string // for logs
-	queue   chan message
+	queue   chan webhook.Message
 	workers int
-	send    func(context.Context, message) error
-}
-
-// message is one thing to tell. Its id is the same in every try, and for every process that
-// would tell the same.
-type message struct {
-	id   string
-	body []byte
+	send    func(context.Context, webhook.Message) error
 }
 
 // New returns a Notifier, nil where cfg names no target. The error says what is wrong with cfg.
@@ -98,20 +82,25 @@ func New(cfg Config) (*Notifier, error) {
 	ctx, end := context.WithCancel(context.Background())
 	n := &Notifier{log: cfg.Logger, end: end, closing: make(chan struct{})}
 	if cfg.URL != "" {
-		send, host, err := newWebhook(cfg)
+		var secrets []string
+		if cfg.Secret != "" {
+			secrets = []string{cfg.Secret}
+		}
+		// The address is the operator's: it may be in a private network.
+		to, err := webhook.NewEndpoint(cfg.URL, true, nil, secrets...)
 		if err != nil {
 			end()
 			return nil, err
 		}
-		n.targets = append(n.targets, &target{name: host, workers: workers, send: send})
+		n.targets = append(n.targets, &target{name: webhook.Host(cfg.URL), workers: workers, send: to.Send})
 	}
 	if len(cfg.Command) > 0 {
-		n.targets = append(n.targets, &target{name: cfg.Command[0], workers: 1, send: func(ctx context.Context, m message) error {
-			return cfg.Run(ctx, cfg.Command, append(bytes.Clone(m.body), '\n'))
+		n.targets = append(n.targets, &target{name: cfg.Command[0], workers: 1, send: func(ctx context.Context, m webhook.Message) error {
+			return cfg.Run(ctx, cfg.Command, append(bytes.Clone(m.Body), '\n'))
 		}})
 	}
 	for _, t := range n.targets {
-		t.queue = make(chan message, queueLength)
+		t.queue = make(chan webhook.Message, queueLength)
 		for range t.workers {
 			n.ended.Go(func() {
 				for m := range t.queue {
@@ -156,7 +145,7 @@ func (n *Notifier) Committed(_ context.Context, events []record.Event) {
 	}
 }
 
-func (n *Notifier) enqueue(t *target, m message) {
+func (n *Notifier) enqueue(t *target, m webhook.Message) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	if !n.closed {
@@ -167,7 +156,7 @@ func (n *Notifier) enqueue(t *target, m message) {
 		}
 	}
 	n.dropped.Add(1)
-	n.log.Warn("a notification is dropped: too many wait, or the process ends", "to", t.name, "notification", m.id)
+	n.log.Warn("a notification is dropped: too many wait, or the process ends", "to", t.name, "notification", m.ID)
 }
 
 // Close lets what waits be tried once more, for two seconds at most, and ends.
@@ -192,7 +181,7 @@ func (n *Notifier) Close() {
 }
 
 // deliver tries to tell a message until it arrives, or was tried often enough.
-func (n *Notifier) deliver(ctx context.Context, t *target, m message) {
+func (n *Notifier) deliver(ctx context.Context, t *target, m webhook.Message) {
 	for try := 0; ; try++ {
 		err := n.try(ctx, t, m)
 		if err == nil {
@@ -201,13 +190,13 @@ func (n *Notifier) deliver(ctx context.Context, t *target, m message) {
 		}
 		if try == len(pauses) || !n.pause(pauses[try]) {
 			n.failed.Add(1)
-			n.log.Warn("a notification did not arrive", "to", t.name, "notification", m.id, "tries", try+1, "cause", err)
+			n.log.Warn("a notification did not arrive", "to", t.name, "notification", m.ID, "tries", try+1, "cause", err)
 			return
 		}
 	}
 }
 
-func (n *Notifier) try(ctx context.Context, t *target, m message) error {
+func (n *Notifier) try(ctx context.Context, t *target, m webhook.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	return t.send(ctx, m)
@@ -252,10 +241,11 @@ type subject struct {
 	ExpiresAt time.Time       `json:"expiresAt,omitzero"`
 }
 
-// newMessage is what an event is told as; false where there is nothing to tell.
-func newMessage(ev *record.Event) (message, bool) {
+// newMessage is what an event is told as, with an id that is the same for every process that would
+// tell the same; false where there is nothing to tell.
+func newMessage(ev *record.Event) (webhook.Message, bool) {
 	if ev.Review == nil {
-		return message{}, false
+		return webhook.Message{}, false
 	}
 	p := payload{Timestamp: ev.Time, Data: subject{
 		ReviewID: ev.Review.ID, WorkflowID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: cmp.Or(ev.From, ev.To),
@@ -271,94 +261,11 @@ func newMessage(ev *record.Event) (message, bool) {
 	case ev.Kind == record.Reviewed && ev.Review.Status == record.ReviewOpen:
 		p.Type = typeRaised
 	default:
-		return message{}, false
+		return webhook.Message{}, false
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
-		return message{}, false // strings, numbers and times always encode
+		return webhook.Message{}, false // strings, numbers and times always encode
 	}
-	return message{id: ev.Review.ID + "." + strings.TrimPrefix(p.Type, "review."), body: body}, true
-}
-
-// CheckAddress says what is wrong with an address to notify.
-func CheckAddress(text string) error {
-	_, err := parseAddress(text)
-	return err
-}
-
-func parseAddress(text string) (*url.URL, error) {
-	at, err := url.Parse(text)
-	if err != nil || at.Host == "" || (at.Scheme != "https" && at.Scheme != "http") {
-		return nil, errors.New("the address to notify is to be like https://hooks.example.org/gavel")
-	}
-	return at, nil
-}
-
-// newWebhook returns what posts messages to the address, and the address's host.
-func newWebhook(cfg Config) (send func(context.Context, message) error, host string, err error) {
-	at, err := parseAddress(cfg.URL)
-	if err != nil {
-		return nil, "", err
-	}
-	key, err := parseSecret(cfg.Secret)
-	if err != nil {
-		return nil, "", err
-	}
-	// The address is the operator's: it may be in a private network.
-	client := &http.Client{
-		Transport:     egress.NewGuard(true).Transport(),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return func(ctx context.Context, m message) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.URL, bytes.NewReader(m.body))
-		if err != nil {
-			return errors.New("the address cannot be asked")
-		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("User-Agent", "gavel")
-		signMessage(req.Header, key, m, time.Now())
-		resp, err := client.Do(req)
-		if failed, ok := errors.AsType[*url.Error](err); ok {
-			return failed.Err // it does not hold the address
-		}
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be used again
-		if resp.StatusCode < 200 || resp.StatusCode > 299 {
-			return fmt.Errorf("the answer was %d", resp.StatusCode)
-		}
-		return nil
-	}, at.Host, nil
-}
-
-const secretPrefix = "whsec_"
-
-// parseSecret returns the key of a secret as Standard Webhooks writes them; nil for none.
-func parseSecret(text string) ([]byte, error) {
-	if text == "" {
-		return nil, nil
-	}
-	encoded, ok := strings.CutPrefix(text, secretPrefix)
-	key, err := base64.StdEncoding.DecodeString(encoded)
-	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
-		return nil, fmt.Errorf("the secret is %s and 24 to 64 bytes in base64 (openssl rand -base64 32)", secretPrefix)
-	}
-	return key, nil
-}
-
-// signMessage sets the headers of Standard Webhooks: which message it is, when it was sent, and, with
-// a key, the signature of both with the body.
-func signMessage(h http.Header, key []byte, m message, now time.Time) {
-	at := strconv.FormatInt(now.Unix(), 10)
-	h.Set("Webhook-Id", m.id)
-	h.Set("Webhook-Timestamp", at)
-	if key == nil {
-		return
-	}
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(m.id + "." + at + "."))
-	mac.Write(m.body)
-	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	return webhook.Message{ID: ev.Review.ID + "." + strings.TrimPrefix(p.Type, "review."), Body: body}, true
 }

@@ -55,36 +55,22 @@ func TestMessages(t *testing.T) {
 		"an approval": {record.Event{Kind: record.Advanced, Decision: &record.Decision{}, Review: &record.Review{ID: "rev-1", Status: record.ReviewResolved}}, "", ""},
 	} {
 		m, ok := newMessage(&c.ev)
-		if ok != (c.id != "") || m.id != c.id || string(m.body) != c.body {
-			t.Errorf("%s: %q\n%s", name, m.id, m.body)
+		if ok != (c.id != "") || m.ID != c.id || string(m.Body) != c.body {
+			t.Errorf("%s: %q\n%s", name, m.ID, m.Body)
 		}
 	}
 }
 
-// The vector is the one that receivers of such webhooks are tried with.
-func TestSignature(t *testing.T) {
+func TestNew(t *testing.T) {
 	t.Parallel()
-	key, err := parseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := http.Header{}
-	signMessage(h, key, message{id: "msg_p5jXN8AQM9LWM0D4loKWxJek", body: []byte(`{"test": 2432232314}`)}, time.Unix(1614265330, 0))
-	if got := h.Get("Webhook-Signature"); got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
-		t.Errorf("signed %s", got)
-	}
-	for _, bad := range []string{"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_", "whsec_!", "whsec_c2hvcnQ=", "whsec_" + strings.Repeat("AAAA", 30)} {
-		if _, err := New(Config{URL: "https://example.org", Secret: bad}); err == nil || strings.Contains(err.Error(), "c2hvcnQ=") {
-			t.Errorf("the secret %q: %v", bad, err)
+	for name, bad := range map[string]Config{
+		"a secret of another form":    {URL: "https://example.org", Secret: "whsec_c2hvcnQ="},
+		"an address of another form":  {URL: "ftp://example.org"},
+		"a secret without an address": {Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+	} {
+		if _, err := New(bad); err == nil {
+			t.Errorf("%s is taken", name)
 		}
-	}
-	for _, bad := range []string{"example.org", "ftp://example.org", "https://", "://"} {
-		if _, err := New(Config{URL: bad}); err == nil {
-			t.Errorf("the address %q is taken", bad)
-		}
-	}
-	if _, err := New(Config{Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}); err == nil {
-		t.Error("a secret without an address is taken")
 	}
 	if n, err := New(Config{}); n != nil || err != nil {
 		t.Errorf("nobody to tell: %v, %v", n, err)
