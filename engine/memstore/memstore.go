@@ -36,6 +36,8 @@ type contents struct {
 	refusals     []store.Lesson    // in the order in which they were written
 	order        []place           // of all events, as they were committed; only ever appended to
 	anchors      []store.Anchor
+	counters     map[string]counter // by name
+	pruneAt      int                // as many counters are looked through for those that have ended
 }
 
 // history is one instance with its events, only ever appended to.
@@ -58,7 +60,7 @@ var _ store.Store = (*Store)(nil)
 func New() *Store {
 	return &Store{contents: contents{
 		definitions: map[string][]store.Definition{}, judgeConfigs: map[string][][]byte{},
-		instances: map[string]*history{}, keys: map[string]place{}, reviews: map[string]review{},
+		instances: map[string]*history{}, keys: map[string]place{}, reviews: map[string]review{}, counters: map[string]counter{}, pruneAt: leastPruned,
 	}}
 }
 

@@ -142,7 +142,8 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	return err
 }
 
-// salvagedTables are the tables that are copied. Other tables are derived from these.
+// salvagedTables are the tables that are copied. Other tables are derived from these, or are soon over
+// (counters).
 var salvagedTables = []string{
 	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors",
 }

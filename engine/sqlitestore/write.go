@@ -37,6 +37,7 @@ type statements struct {
 	anyAnchor                                   *sql.Stmt
 	cutEvents, cutSnapshots                     *sql.Stmt
 	sealStatements
+	counterStatements
 
 	changes []committed // in the transaction that is open
 }
@@ -97,6 +98,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 			AND ?3 = (SELECT count(*) FROM events WHERE pos >= ?4 AND pos < ?5)`,
 	}
 	maps.Copy(all, s.sealStatements.all())
+	maps.Copy(all, s.counterStatements.all())
 	return all
 }
 

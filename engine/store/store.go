@@ -115,6 +115,8 @@ type Store interface {
 	// Anchors lists anchors above a number, oldest first; LastAnchor is the newest alone.
 	Anchors(ctx context.Context, after int64) iter.Seq2[Anchor, error]
 
+	Counters
+
 	// Close flushes what was acknowledged, releases everything and is idempotent.
 	Close() error
 }

@@ -167,6 +167,12 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"lessons without an event", testLessons, always},
 		{"running instances", testRunning, always},
 
+		{"counters", testCounters, always},
+		{"counters end", countersEnd, always},
+		{"counters race", countersRace, always},
+		{"counters outlive the process", outlives(countersReopened), reopen},
+		{"counters of two stores on one set of data", countersBeside, beside},
+
 		{"reopen", testReopen, reopen},
 		{"close is final and idempotent", testClosing, always},
 		{"close drains", testDraining, always},

@@ -1,0 +1,131 @@
+//nolint:thelper // the suite's functions are tests: a failure is theirs, not their caller's
+
+package storetest
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// count makes one addition.
+func count(t *testing.T, s store.Store, a store.Addition) store.Count {
+	t.Helper()
+	got, err := s.Count(t.Context(), a)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("count %+v: %v, %v", a, got, err)
+	}
+	return got[0]
+}
+
+func testCounters(t *testing.T, _ Driver, s store.Store) {
+	for _, step := range []struct {
+		what string
+		add  store.Addition
+		want store.Count
+	}{
+		{"the first", store.Addition{Name: "a\x00b", Add: 2}, store.Count{N: 2}},
+		{"one more", store.Addition{Name: "a\x00b", Add: 3}, store.Count{N: 5}},
+		{"another", store.Addition{Name: "a", Add: 1, Most: 1}, store.Count{N: 1}},
+		{"another that is full", store.Addition{Name: "a", Add: 1, Most: 1}, store.Count{Full: true}},
+		{"up to the most", store.Addition{Name: "a\x00b", Add: 5, Most: 10}, store.Count{N: 10}},
+		{"beyond the most", store.Addition{Name: "a\x00b", Add: 1, Most: 10}, store.Count{Full: true}},
+		{"beyond it at first", store.Addition{Name: "c", Add: 2, Most: 1}, store.Count{Full: true}},
+		{"a look", store.Addition{Name: "a\x00b"}, store.Count{N: 10}},
+		{"back", store.Addition{Name: "a\x00b", Add: -4}, store.Count{N: 6}},
+		{"back too far", store.Addition{Name: "a\x00b", Add: -40}, store.Count{N: 0}},
+		{"from there", store.Addition{Name: "a\x00b", Add: 1}, store.Count{N: 1}},
+		{"below none", store.Addition{Name: "d", Add: -1}, store.Count{N: 0}},
+	} {
+		step.add.Lasts = time.Hour
+		got := count(t, s, step.add)
+		if left := got.Left; !got.Full && (left <= time.Minute || left > time.Hour) {
+			t.Errorf("%s lasts %v", step.what, left)
+		}
+		if got.Left = 0; got != step.want {
+			t.Errorf("%s: %+v, want %+v", step.what, got, step.want)
+		}
+	}
+	got, err := s.Count(t.Context(), store.Addition{Name: "x", Add: 1, Lasts: time.Hour}, store.Addition{Name: "a", Add: 1, Most: 1, Lasts: time.Hour}, store.Addition{Name: "x", Add: 1, Lasts: time.Hour})
+	if err != nil || len(got) != 3 || got[0].N != 1 || !got[1].Full || got[2].N != 2 {
+		t.Errorf("three at once: %+v, %v", got, err)
+	}
+	if got, err := s.Count(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("none: %+v, %v", got, err)
+	}
+}
+
+// A counter whose time is over begins anew, however many are about.
+func countersEnd(t *testing.T, _ Driver, s store.Store) {
+	const lasts = 50 * time.Millisecond
+	count(t, s, store.Addition{Name: "long", Add: 7, Lasts: time.Hour})
+	count(t, s, store.Addition{Name: "once", Add: 1, Most: 1, Lasts: lasts})
+	began := time.Now()
+	for _, name := range []string{"b", "c", "d", "e", "f", "g"} {
+		count(t, s, store.Addition{Name: name, Add: 1, Lasts: lasts})
+	}
+	for count(t, s, store.Addition{Name: "once", Add: 1, Most: 1, Lasts: time.Hour}).Full {
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("it does not end")
+		}
+		time.Sleep(lasts / 10) //nolint:forbidigo // the clock is the store's
+	}
+	if took := time.Since(began); took < lasts/2 { // the store's clock may be another one
+		t.Errorf("it ended after %v", took)
+	}
+	if c := count(t, s, store.Addition{Name: "once", Lasts: time.Hour}); c.N != 1 || c.Left < time.Minute {
+		t.Errorf("it began anew with %+v", c)
+	}
+	if c := count(t, s, store.Addition{Name: "g", Add: 3, Lasts: time.Hour}); c.N != 3 {
+		t.Errorf("another one began anew with %+v", c)
+	}
+	if c := count(t, s, store.Addition{Name: "long", Lasts: time.Hour}); c.N != 7 {
+		t.Errorf("what has not ended came to %+v", c)
+	}
+}
+
+func countersRace(t *testing.T, _ Driver, s store.Store) { raceCounters(t, s) }
+
+func countersBeside(t *testing.T, d Driver, s store.Store) {
+	other := d.Beside(t, s)
+	defer closeStore(t, other)
+	raceCounters(t, s, other)
+	if c := count(t, other, store.Addition{Name: "all", Lasts: time.Hour}); c.N != 32 {
+		t.Errorf("the other one counts %+v", c)
+	}
+}
+
+// raceCounters adds 32 times through all stores, of which 5 find room, and all to another counter.
+func raceCounters(t *testing.T, stores ...store.Store) {
+	var added atomic.Int64
+	var group sync.WaitGroup
+	for i := range 32 {
+		group.Go(func() {
+			got, err := stores[i%len(stores)].Count(t.Context(), store.Addition{Name: "few", Add: 1, Most: 5, Lasts: time.Hour}, store.Addition{Name: "all", Add: 1, Lasts: time.Hour})
+			if err != nil {
+				t.Error(err)
+			} else if !got[0].Full {
+				added.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if n := added.Load(); n != 5 {
+		t.Errorf("%d found room, want 5", n)
+	}
+	if c := count(t, stores[0], store.Addition{Name: "all", Lasts: time.Hour}); c.N != 32 {
+		t.Errorf("all came to %+v, want 32", c)
+	}
+}
+
+func countersReopened(t *testing.T, s store.Store) func(store.Store) {
+	count(t, s, store.Addition{Name: "once", Add: 1, Most: 1, Lasts: time.Hour})
+	return func(s store.Store) {
+		if c := count(t, s, store.Addition{Name: "once", Add: 1, Most: 1, Lasts: time.Hour}); !c.Full {
+			t.Errorf("counted again: %+v", c)
+		}
+	}
+}
