@@ -22,6 +22,12 @@ var (
 	ErrOldServer = errors.New("the server is too old")
 	// ErrForeignTables: the schema has tables of another program.
 	ErrForeignTables = errors.New("not a store of gavel")
+	// ErrUnfinished: rows of another store are being copied into the schema, or were.
+	ErrUnfinished = errors.New("a copy into this database was not finished; run gavel store copy again, or drop the schema")
+	// ErrNotEmpty: there are rows already where a copy is to be made.
+	ErrNotEmpty = errors.New("the database holds a store already")
+	// ErrCopying: another process is copying into the schema.
+	ErrCopying = errors.New("another process is copying into this database")
 	// ErrUnreachable: the server is away, full, starting, or read-only.
 	ErrUnreachable = errors.New("the database cannot be reached or written")
 )
@@ -56,7 +62,7 @@ func classify(err error) error {
 func isOurs(err error) bool {
 	for _, known := range []error{
 		store.ErrNotFound, store.ErrConflict, store.ErrKeyTaken, store.ErrSubjectTaken, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged,
-		store.ErrNewerSchema, ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable,
+		store.ErrNewerSchema, ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
 	} {
 		if errors.Is(err, known) {
 			return true

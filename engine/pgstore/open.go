@@ -69,30 +69,43 @@ func newPool(ctx context.Context, cfg *pgxpool.Config, most int32) (*pgxpool.Poo
 }
 
 //go:embed migrations/*.sql
-var migrations embed.FS
+var migrationFiles embed.FS
+
+// migrations are the scripts in their order; the version of a schema counts those that were applied.
+var migrations = func() []string {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted
+	if err != nil {
+		panic(err) // of the pattern
+	}
+	return names
+}()
 
 // migrationLock is the advisory lock under which tables are made and changed.
 const migrationLock = 0x6761766c
 
-// migrateSchema brings the tables of a schema to this program's version, in one transaction that other
-// processes wait for.
-func migrateSchema(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return fmt.Errorf("list the migrations: %w", err)
-	}
+// The marks of a schema, its comment: what one of gavel's begins with; its version follows.
+const (
+	schemaMark     = "gavel store, schema "
+	unfinishedMark = "gavel store, unfinished copy, schema " // see NewStore
+)
+
+// migrateSchema brings the tables of a schema to this program's version and gives it a mark, in one
+// transaction that other processes wait for.
+func migrateSchema(ctx context.Context, pool *pgxpool.Pool, schema, mark string) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { //nolint:wrapcheck // Open wraps it
-		have, err := lockSchema(ctx, tx, schema)
+		have, had, err := lockSchema(ctx, tx, schema)
 		switch {
 		case err != nil:
 			return err
-		case have > len(files):
-			return fmt.Errorf("%w: %d, and this program knows %d", store.ErrNewerSchema, have, len(files))
-		case have == len(files):
+		case have > len(migrations):
+			return fmt.Errorf("%w: %d, and this program knows %d", store.ErrNewerSchema, have, len(migrations))
+		case had == unfinishedMark && mark != unfinishedMark:
+			return ErrUnfinished
+		case had == mark && have == len(migrations):
 			return nil
 		}
-		for _, name := range files[have:] {
-			text, err := migrations.ReadFile(name)
+		for _, name := range migrations[have:] {
+			text, err := migrationFiles.ReadFile(name)
 			if err == nil {
 				_, err = tx.Exec(ctx, string(text), pgx.QueryExecModeSimpleProtocol)
 			}
@@ -100,27 +113,33 @@ func migrateSchema(ctx context.Context, pool *pgxpool.Pool, schema string) error
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		_, err = tx.Exec(ctx, `COMMENT ON SCHEMA `+pgx.Identifier{schema}.Sanitize()+` IS '`+schemaMark+strconv.Itoa(len(files))+`'`)
-		return err //nolint:wrapcheck // Open wraps it
+		if had == schemaMark && mark == unfinishedMark {
+			if err := checkEmpty(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return setMark(ctx, tx, schema, mark)
 	})
 }
 
-// schemaMark is what the comment on a schema of gavel's begins with; its version follows.
-const schemaMark = "gavel store, schema "
+func setMark(ctx context.Context, tx pgx.Tx, schema, mark string) error {
+	_, err := tx.Exec(ctx, `COMMENT ON SCHEMA `+pgx.Identifier{schema}.Sanitize()+` IS '`+mark+strconv.Itoa(len(migrations))+`'`)
+	return err //nolint:wrapcheck // Open wraps it
+}
 
-// lockSchema makes a schema where it is missing, and returns its version, 0 for a new one. Its
-// tables are the first on the path until the transaction ends.
-func lockSchema(ctx context.Context, tx pgx.Tx, schema string) (version int, err error) {
+// lockSchema makes a schema where it is missing, and returns its version, 0 for a new one, and its
+// mark. Its tables are the first on the path until the transaction ends.
+func lockSchema(ctx context.Context, tx pgx.Tx, schema string) (version int, mark string, err error) {
 	var server int
 	if err := tx.QueryRow(ctx, `SELECT current_setting('server_version_num')::int8 / 10000`).Scan(&server); err != nil {
-		return 0, err //nolint:wrapcheck // Open wraps it
+		return 0, "", err //nolint:wrapcheck // Open wraps it
 	}
 	if server < oldestServer {
-		return 0, fmt.Errorf("%w: this is version %d, and gavel needs %d or later", ErrOldServer, server, oldestServer)
+		return 0, "", fmt.Errorf("%w: this is version %d, and gavel needs %d or later", ErrOldServer, server, oldestServer)
 	}
 	quoted := pgx.Identifier{schema}.Sanitize()
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrationLock); err != nil {
-		return 0, err //nolint:wrapcheck // Open wraps it
+		return 0, "", err //nolint:wrapcheck // Open wraps it
 	}
 	var said *string
 	var tables int
@@ -130,13 +149,25 @@ func lockSchema(ctx context.Context, tx pgx.Tx, schema string) (version int, err
 	case errors.Is(err, pgx.ErrNoRows):
 		_, err = tx.Exec(ctx, `CREATE SCHEMA `+quoted)
 	case err != nil:
-	case said != nil && strings.HasPrefix(*said, schemaMark):
-		version, err = strconv.Atoi(strings.TrimPrefix(*said, schemaMark))
-	case tables > 0:
-		return 0, fmt.Errorf("%w: the schema %s has tables of another program; name another one", ErrForeignTables, quoted)
+	default:
+		version, mark, err = readMark(said)
+		if version == 0 && err == nil && tables > 0 {
+			return 0, "", fmt.Errorf("%w: the schema %s has tables of another program; name another one", ErrForeignTables, quoted)
+		}
 	}
 	if err == nil {
 		_, err = tx.Exec(ctx, `SET LOCAL search_path TO `+quoted)
 	}
-	return version, err //nolint:wrapcheck // Open wraps it
+	return version, mark, err //nolint:wrapcheck // Open wraps it
+}
+
+// readMark is the version and the mark in the comment on a schema; zero for another one.
+func readMark(comment *string) (version int, mark string, err error) {
+	for _, mark := range []string{schemaMark, unfinishedMark} {
+		if comment != nil && strings.HasPrefix(*comment, mark) {
+			version, err := strconv.Atoi(strings.TrimPrefix(*comment, mark))
+			return version, mark, err //nolint:wrapcheck // Open wraps it
+		}
+	}
+	return 0, "", nil
 }

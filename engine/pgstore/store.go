@@ -74,8 +74,19 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // Open opens the store in a database, or makes its tables. Errors: ErrNoDatabase, ErrDenied,
-// ErrOldServer, ErrForeignTables, ErrUnreachable, store.ErrNewerSchema.
-func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
+// ErrOldServer, ErrForeignTables, ErrUnfinished, ErrUnreachable, store.ErrNewerSchema.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	s, err := openMarked(ctx, cfg, schemaMark)
+	if err != nil {
+		return nil, err
+	}
+	s.writer = newWriter(s)
+	go s.writer.run()
+	return s, nil
+}
+
+// openMarked opens a schema that has a mark, or gives it one.
+func openMarked(ctx context.Context, cfg Config, mark string) (_ *Store, err error) {
 	cfg.Schema = cmp.Or(cfg.Schema, DefaultSchema)
 	s := &Store{
 		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
@@ -103,12 +114,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 			return nil, err
 		}
 	}
-	if err := migrateSchema(ctx, s.writes, cfg.Schema); err != nil {
-		return nil, err
-	}
-	s.writer = newWriter(s)
-	go s.writer.run()
-	return s, nil
+	return s, migrateSchema(ctx, s.writes, cfg.Schema, mark)
 }
 
 // sql puts the schema into a query, in which it is called gavel.

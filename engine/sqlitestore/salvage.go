@@ -95,7 +95,7 @@ func Salvage(ctx context.Context, path, out string) (result Salvaged, err error)
 }
 
 func emptyStore(ctx context.Context, path string) error {
-	s, err := Open(ctx, Config{Path: path})
+	s, err := Open(ctx, Config{Path: path, indexPause: -1})
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ var services = []string{
 // everything is what a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
+	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
 	"internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway", "internal/hook",
 	"testdata",
 })
@@ -122,6 +122,7 @@ var Packages = []Package{
 	{Path: "engine/memstore", May: driver},
 	{Path: "engine/sqlitestore", May: tableDriver},
 	{Path: "engine/pgstore", May: tableDriver},
+	{Path: "engine/storecopy", May: []string{"engine/store/rows"}},
 	{Path: "engine/storetest", May: driver, TestOnly: true},
 	{Path: "engine/pgstore/pgtest", TestOnly: true},
 

@@ -1,0 +1,204 @@
+// Package storecopy makes one store what another one is, row by row, whichever drivers keep them.
+//
+// It promises that the rows are the same afterwards: positions, hashes, seals and wrapped keys with
+// them. What is there already is compared and left alone, so a copy that was killed goes on where it
+// was, and a row that the first store removed or changed meanwhile is removed or changed. It knows
+// rows, not what they mean, and must never judge, hash or decrypt them.
+package storecopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/gavel-mcp/gavel/engine/store/rows"
+)
+
+// ErrMoving says that the store that is copied was written to during every pass.
+var ErrMoving = errors.New("the store is being written to")
+
+// The bounds of one transaction.
+const batchBytes = 4 << 20
+
+var batchRows = 1000 // tests make it small
+
+// reportEvery is after how many rows somebody hears of the progress.
+const reportEvery = 1000
+
+// maxPasses is how often a store that moves is followed. The last pass finds nothing to change.
+const maxPasses = 3
+
+// Progress gets the table that is copied, and how many of its rows were looked at.
+type Progress func(table string, rows int64)
+
+// Report says what a copy holds, and what was done for it.
+type Report struct {
+	Tables []Count `json:"tables"`
+	// Written is how many rows were added or changed, Removed how many were taken out.
+	Written int64 `json:"written"`
+	Removed int64 `json:"removed"`
+	// Passes is how often all rows were read; the last pass found no difference.
+	Passes int `json:"passes"`
+}
+
+// Count is how many rows a table has.
+type Count struct {
+	Table string `json:"table"`
+	Rows  int64  `json:"rows"`
+}
+
+// Rows is how many rows a table has.
+func (r Report) Rows(table string) int64 {
+	for _, c := range r.Tables {
+		if c.Table == table {
+			return c.Rows
+		}
+	}
+	return 0
+}
+
+// Copy copies until a pass over a new view of the first store finds no difference. ErrMoving where
+// there always is one: what was copied by then stays, and another Copy goes on.
+func Copy(ctx context.Context, from func(context.Context) (rows.View, error), to rows.Writer, progress Progress) (Report, error) {
+	var r Report
+	for r.Passes < maxPasses {
+		r.Passes++
+		changed, err := r.pass(ctx, from, to, progress)
+		if err != nil || !changed {
+			return r, err
+		}
+	}
+	return r, ErrMoving
+}
+
+func (r *Report) pass(ctx context.Context, from func(context.Context) (rows.View, error), to rows.Writer, progress Progress) (changed bool, err error) {
+	view, err := from(ctx)
+	if err != nil {
+		return false, err //nolint:wrapcheck // the driver's
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	written, removed := r.Written, r.Removed
+	r.Tables = nil
+	for _, t := range rows.Tables {
+		if err := r.copyTable(ctx, t, view, to, progress); err != nil {
+			return false, fmt.Errorf("copy the table %s: %w", t.Name, err)
+		}
+	}
+	return r.Written != written || r.Removed != removed, nil
+}
+
+func (r *Report) copyTable(ctx context.Context, t rows.Table, from rows.Reader, to rows.Writer, progress Progress) error {
+	b := batch{table: t, to: to, report: r}
+	count, err := compareTable(ctx, t, from, to, func(seen int64, remove, add rows.Row) error {
+		if seen%reportEvery == 0 {
+			progress(t.Name, seen)
+		}
+		return b.put(ctx, remove, add)
+	})
+	if err == nil {
+		err = b.write(ctx)
+	}
+	r.Tables = append(r.Tables, Count{t.Name, count})
+	return err
+}
+
+// batch gathers what one transaction changes of a table.
+type batch struct {
+	table       rows.Table
+	to          rows.Writer
+	report      *Report
+	remove, add []rows.Row
+	size        int
+}
+
+func (b *batch) put(ctx context.Context, remove, add rows.Row) error {
+	if remove != nil {
+		b.remove = append(b.remove, remove[:b.table.Key])
+	}
+	switch {
+	case add != nil:
+		b.add, b.size = append(b.add, add), b.size+add.Size()
+		b.report.Written++
+	case remove != nil:
+		b.report.Removed++
+	}
+	if len(b.remove)+len(b.add) < batchRows && b.size < batchBytes {
+		return nil
+	}
+	return b.write(ctx)
+}
+
+func (b *batch) write(ctx context.Context) error {
+	if len(b.remove)+len(b.add) == 0 {
+		return nil
+	}
+	if err := b.to.Replace(ctx, b.table, b.remove, b.add); err != nil {
+		return err //nolint:wrapcheck // the driver's
+	}
+	b.remove, b.add, b.size = nil, nil, 0
+	return nil
+}
+
+// Differences counts the rows in which two stores differ.
+func Differences(ctx context.Context, a, b rows.Reader, progress Progress) (n int64, err error) {
+	for _, t := range rows.Tables {
+		_, err := compareTable(ctx, t, a, b, func(seen int64, remove, add rows.Row) error {
+			if seen%reportEvery == 0 {
+				progress(t.Name, seen)
+			}
+			if remove != nil || add != nil {
+				n++
+			}
+			return nil
+		})
+		if err != nil {
+			return n, fmt.Errorf("compare the table %s: %w", t.Name, err)
+		}
+	}
+	return n, nil
+}
+
+// compareTable walks through a table of two stores side by side, and returns how many rows it has in
+// the first one. each gets what has to be removed from the second one, and what has to be added; both
+// are nil for a row that is the same.
+func compareTable(ctx context.Context, t rows.Table, from, to rows.Reader, each func(seen int64, remove, add rows.Row) error) (seen int64, err error) {
+	next, stop := iter.Pull2(to.Rows(ctx, t))
+	defer stop()
+	there, err, ok := next()
+	skip := func() error { // to the next row of the second store
+		err := each(seen, there, nil)
+		if err == nil {
+			there, err, ok = next()
+		}
+		return err
+	}
+	for row, fromErr := range from.Rows(ctx, t) {
+		for err == nil && ok && fromErr == nil && t.Compare(there, row) < 0 {
+			err = skip()
+		}
+		if err := errors.Join(fromErr, err); err != nil {
+			return seen, err
+		}
+		seen++
+		switch {
+		case !ok || t.Compare(there, row) > 0:
+			err = each(seen, nil, row)
+		case there.Equal(row):
+			if err = each(seen, nil, nil); err == nil {
+				there, err, ok = next()
+			}
+		default:
+			if err = each(seen, there, row); err == nil {
+				there, err, ok = next()
+			}
+		}
+		if err != nil {
+			return seen, err
+		}
+	}
+	for err == nil && ok {
+		err = skip()
+	}
+	return seen, err
+}
