@@ -1,0 +1,258 @@
+package chain
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/schema"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+// knownServers are the servers of the seed, as they would be pinned.
+var knownServers = map[string]ServerItems{
+	"vision-agent-mcp": {Tools: []string{"navigate", "screenshot", "verify", "fill_form", "alert"}, Prompts: []string{"analyze_dashboard", "compare_multiple_sites", "send_alert"}},
+	"code-mcp":         {Tools: []string{"execute"}},
+}
+
+func parse(t testing.TB, doc string) *Definition {
+	t.Helper()
+	d, err := Parse("chain.yaml", []byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// step is a definition with the given steps in YAML flow style.
+func steps(list ...string) string {
+	return "name: c\nsteps:\n- " + strings.Join(list, "\n- ") + "\n"
+}
+
+const first = `{id: a, type: tool, server: code-mcp, action: execute}`
+
+// badDefinitions are what a user may write and gets refused; testdata/bad.golden has what is said.
+var badDefinitions = []struct{ name, doc string }{
+	{"empty", ""},
+	{"not an object", "[]"},
+	{"no steps", "name: c\n"},
+	{"empty steps", "name: c\nsteps: []\n"},
+	{"no name", "steps:\n- " + first},
+	{"bad name", "name: a chain\nsteps:\n- " + first},
+	{"duplicate key", "name: c\nname: d\nsteps:\n- " + first},
+	{"unknown key", steps(first) + "timezone: UTC\n"},
+	{"misspelt key", "name: c\nstep:\n- " + first},
+	{"steps as an object", "name: c\nsteps: {a: 1}\n"},
+	{"no id", steps(`{type: tool, server: s, action: x}`)},
+	{"no type", steps(`{id: a, server: s, action: x}`)},
+	{"unknown type", steps(`{id: a, type: tol, server: s, action: x}`)},
+	{"bad id", steps(`{id: 1a, type: tool, server: s, action: x}`)},
+	{"reserved id", steps(`{id: item, type: tool, server: s, action: x}`)},
+	{"duplicate id", steps(first, first)},
+	{"duplicate id in a loop", steps(first, `{id: l, type: loop, max_iterations: 2, steps: [`+first+`]}`)},
+	{"tool without a server", steps(`{id: a, type: tool, action: x}`)},
+	{"key of another type", steps(`{id: a, type: tool, server: s, action: x, uri: "file:///x"}`)},
+	{"misspelt key of a step", steps(`{id: a, type: tool, server: s, action: x, argument: {}}`)},
+	{"arguments as a list", steps(`{id: a, type: tool, server: s, action: x, arguments: [1]}`)},
+	{"resource that writes", steps(`{id: a, type: resource, server: s, action: write, uri: "input/screenshot"}`)},
+	{"prompt without a name", steps(`{id: a, type: prompt, server: s, action: execute}`)},
+	{"complete without a model", steps(`{id: a, type: prompt, server: s, prompt_name: p, complete: {}}`)},
+	{"empty parallel", steps(`{id: a, type: parallel, tasks: []}`)},
+	{"parallel of 900", steps(`{id: p, type: parallel, tasks: [` + numberedSteps(900) + `]}`)},
+	{"5000 steps", steps(strings.ReplaceAll(numberedSteps(5000), "},{", "}\n- {"))},
+	{"nested too deep", nestedLoops(9)},
+	{"mode", steps(`{id: p, type: parallel, mode: any, tasks: [` + first + `]}`)},
+	{"loop without an end", steps(`{id: l, type: loop, steps: [` + first + `]}`)},
+	{"loop of no iteration", steps(`{id: l, type: loop, max_iterations: 0, steps: [` + first + `]}`)},
+	{"loop of a million iterations", steps(`{id: l, type: loop, max_iterations: 1000000, steps: [` + first + `]}`)},
+	{"negative delay", steps(`{id: l, type: loop, max_iterations: 2, delay_seconds: -1, steps: [` + first + `]}`)},
+	{"until without an operator", steps(`{id: l, type: loop, max_iterations: 2, until: "{{a.output}} includes 'x'", steps: [` + first + `]}`)},
+	{"condition as a program", steps(`{id: l, type: loop, max_iterations: 2, until: "a.output == 1 or true", steps: [` + first + `]}`)},
+	{"condition with a bad number", steps(`{id: l, type: loop, max_iterations: 2, until: "{{a.output}} > 1e999", steps: [` + first + `]}`)},
+	{"items as a text", steps(`{id: f, type: forEach, items: "a,b", steps: [` + first + `]}`)},
+	{"switch without cases", steps(`{id: s, type: switch}`)},
+	{"wait for nothing", steps(`{id: w, type: wait}`)},
+	{"wait for two things", steps(`{id: w, type: wait, seconds: 1, signal: go}`)},
+	{"workflow without an instance", steps(`{id: w, type: workflow, action: advance, perform: submit}`)},
+	{"timeout as a number", steps(`{id: a, type: tool, server: s, action: x, timeout: 30}`)},
+	{"timeout without a unit", steps(`{id: a, type: tool, server: s, action: x, timeout: "30"}`)},
+	{"retry of none", steps(`{id: a, type: tool, server: s, action: x, retry: {max_attempts: 0}}`)},
+	{"retry without a number", steps(`{id: a, type: tool, server: s, action: x, retry: {delay_seconds: 1}}`)},
+	{"backoff", steps(`{id: a, type: tool, server: s, action: x, retry: {max_attempts: 2, backoff: quadratic}}`)},
+	{"output schema", steps(`{id: a, type: tool, server: s, action: x, outputSchema: {type: strin}}`)},
+	{"saved to the input", steps(`{id: a, type: tool, server: s, action: x, save_output_to: variables.input.x}`)},
+	{"saved to nowhere", steps(`{id: a, type: tool, server: s, action: x, save_output_to: output.x}`)},
+	{"path with 1000 dots", steps(`{id: a, type: tool, server: s, action: x, arguments: {x: "{{a` + strings.Repeat(".a", 1000) + `}}"}}`)},
+	{"path with __proto__", steps(`{id: a, type: tool, server: s, action: x, arguments: {x: "{{variables.input.__proto__.y}}"}}`)},
+	{"cron of six fields", withSchedule(`{type: cron, expression: "0 0 9 * * *"}`)},
+	{"cron at reboot", withSchedule(`{type: cron, expression: "@reboot"}`)},
+	{"cron on 31 February", withSchedule(`{type: cron, expression: "0 9 31 2 *"}`)},
+	{"cron at minute 60", withSchedule(`{type: cron, expression: "60 9 * * *"}`)},
+	{"cron with a range that ends before", withSchedule(`{type: cron, expression: "0 17-9 * * *"}`)},
+	{"cron with a step of none", withSchedule(`{type: cron, expression: "*/0 * * * *"}`)},
+	{"unknown zone", withSchedule(`{type: cron, expression: "0 9 * * *", timezone: Europe/Berlln}`)},
+	{"cron without an expression", withSchedule(`{type: cron}`)},
+	{"interval with an expression", withSchedule(`{type: interval, seconds: 5, expression: "0 9 * * *"}`)},
+	{"interval of nothing", withSchedule(`{type: interval, seconds: 0}`)},
+	{"once without a zone", withSchedule(`{type: once, at: "2026-02-04 14:30"}`)},
+	{"schedule of another type", withSchedule(`{type: hourly}`)},
+
+	{"unknown server", steps(`{id: a, type: tool, server: code-mpc, action: execute}`)},
+	{"unknown tool", steps(`{id: a, type: tool, server: code-mcp, action: exec}`)},
+	{"unknown prompt", steps(`{id: a, type: prompt, server: vision-agent-mcp, prompt_name: send_alarm}`)},
+	{"unknown model", steps(`{id: a, type: prompt, server: vision-agent-mcp, prompt_name: send_alert, complete: {model: gpt}}`)},
+	{"unknown fallback", steps(`{id: a, type: tool, server: code-mcp, action: execute, on_error: alert}`)},
+	{"unknown step of a conditional", steps(first) + "conditionals: {c: {condition: \"{{a.output}} == 1\", if_true: [b]}}\n"},
+	{"unknown callback", steps(first) + "on_error: {step: alert}\n"},
+	{"fallback of itself", steps(`{id: a, type: tool, server: code-mcp, action: execute, on_error: a}`)},
+	{"fallbacks in a circle", steps(`{id: a, type: tool, server: code-mcp, action: execute, on_error: b}`, `{id: b, type: tool, server: code-mcp, action: execute, on_error: a}`)},
+	{"fallback to its own loop", steps(`{id: l, type: loop, max_iterations: 2, steps: [{id: a, type: tool, server: code-mcp, action: execute, on_error: l}]}`)},
+	{"fallback inside a loop", steps(`{id: b, type: tool, server: code-mcp, action: execute, on_error: a}`, `{id: l, type: loop, max_iterations: 2, steps: [`+first+`]}`)},
+	{"reference to a later step", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{a.output}}"}}`, first)},
+	{"reference to itself", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{b.output}}"}}`)},
+	{"reference to a sibling task", steps(`{id: p, type: parallel, tasks: [` + first + `, {id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{a.output}}"}}]}`)},
+	{"reference into a loop", steps(`{id: l, type: loop, max_iterations: 2, steps: [`+first+`]}`, `{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{a.output}}"}}`)},
+	{"unknown reference", steps(first, `{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{aa.output}}"}}`)},
+	{"reference to no part of a step", steps(first, `{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{a.result}}"}}`)},
+	{"item outside forEach", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{item}}"}}`)},
+	{"error outside a handler", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{error.message}}"}}`)},
+	{"reading the output", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{variables.output.x}}"}}`)},
+	{"unknown scope", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{variables.inputs.x}}"}}`)},
+	{"undeclared input", "variables: {input: {site_url: x}}\n" + steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{variables.input.siteurl}}"}}`)},
+	{"unwritten global", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{variables.global.x}}"}}`)},
+	{"saved in the first run", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{saved.x}}"}, save_output_to: saved.x}`)},
+	{"retry of what is not repeatable", steps(`{id: a, type: tool, server: code-mcp, action: execute, retry: {max_attempts: 3}}`)},
+	{"conditional over a named step", steps(`{id: a, type: tool, server: code-mcp, action: execute, on_error: b}`, `{id: b, type: tool, server: code-mcp, action: execute}`, `{id: d, type: tool, server: code-mcp, action: execute}`) + "conditionals: {c: {condition: \"{{b.output}} == 1\", if_true: [d]}}\n"},
+}
+
+func numberedSteps(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf(`{id: s%d, type: tool, server: s, action: x}`, i)
+	}
+	return strings.Join(list, ",")
+}
+
+func nestedLoops(depth int) string {
+	inner := first
+	for i := range depth {
+		inner = fmt.Sprintf(`{id: l%d, type: loop, max_iterations: 2, steps: [%s]}`, i, inner)
+	}
+	return steps(inner)
+}
+
+func withSchedule(schedule string) string { return steps(first) + "schedule: " + schedule + "\n" }
+
+func TestBadDefinitions(t *testing.T) {
+	var got strings.Builder
+	for _, bad := range badDefinitions {
+		d, err := Parse("chain.yaml", []byte(bad.doc))
+		var issues []Issue
+		if wrong, ok := errors.AsType[*ParseError](err); ok {
+			issues = wrong.Issues
+		} else {
+			issues = d.Lint(LintOptions{Servers: knownServers, Models: []string{"small"}})
+		}
+		if len(issues) == 0 {
+			t.Errorf("%s: nothing is wrong with it", bad.name)
+		}
+		fmt.Fprintf(&got, "== %s\n", bad.name)
+		for _, i := range issues {
+			fmt.Fprintf(&got, "%s\n", i)
+		}
+	}
+	path := filepath.Join("testdata", "bad.golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("what is said differs from %s; read the diff and run with -update:\n%s", path, got.String())
+	}
+}
+
+func TestSeedDefinitions(t *testing.T) {
+	files, _ := filepath.Glob("testdata/seed/*.json")
+	if len(files) < 9 {
+		t.Fatalf("%d examples of the seed", len(files))
+	}
+	format, err := schema.Compile(FormatSchema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			doc, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := parse(t, string(doc))
+			for _, i := range d.Lint(LintOptions{Servers: knownServers}) {
+				if i.Severity == "error" {
+					t.Error(i)
+				}
+			}
+			again := parse(t, string(d.Document))
+			if again.Hash != d.Hash {
+				t.Errorf("parsed again it has another hash: %s, %s", d.Hash, again.Hash)
+			}
+			v, err := document.ReadJSON(doc, document.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wrong, err := format.Validate(v); err != nil || len(wrong) > 0 {
+				t.Errorf("the schema of the format refuses it: %v, %v", wrong, err)
+			}
+		})
+	}
+}
+
+func TestHash(t *testing.T) {
+	a := parse(t, steps(first))
+	if b := parse(t, `{"steps":[{"type":"tool","id":"a","action":"execute","server":"code-mcp"}],"name":"c"}`); a.Hash != b.Hash {
+		t.Error("the order of keys and the form of the document change the hash")
+	}
+	if b := parse(t, strings.Replace(steps(first), "execute", "run", 1)); a.Hash == b.Hash {
+		t.Error("another action has the same hash")
+	}
+}
+
+// FuzzParse: whatever is parsed is whole, and is parsed again from its own document.
+func FuzzParse(f *testing.F) {
+	for _, bad := range badDefinitions {
+		if len(bad.doc) < 4096 {
+			f.Add([]byte(bad.doc))
+		}
+	}
+	files, _ := filepath.Glob("testdata/seed/*.json")
+	for _, file := range files {
+		doc, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(doc)
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		d, err := Parse("chain.yaml", doc)
+		if err != nil {
+			return
+		}
+		_ = d.Lint(LintOptions{Servers: knownServers})
+		again, err := Parse("chain.json", d.Document)
+		if err != nil || again.Hash != d.Hash || !json.Valid(d.Document) {
+			t.Fatalf("parsed again: %v", err)
+		}
+	})
+}

@@ -1,0 +1,498 @@
+package chain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// LintOptions are what Lint knows of the configuration.
+type LintOptions struct {
+	// Servers are the pinned items of each configured server; nil when unknown, which skips their
+	// rules.
+	Servers map[string]ServerItems
+	// Repeatable says whether the operator declared a tool repeatable; nil is no tool.
+	Repeatable func(server, tool string) bool
+	// Models are the configured models; nil when unknown.
+	Models []string
+}
+
+// ServerItems are the names of what is pinned of a server.
+type ServerItems struct{ Tools, Prompts []string }
+
+// Rule documents one kind of Issue.
+type Rule struct {
+	ID       string
+	Severity workflow.Severity
+	// Doc is one sentence: what the rule finds.
+	Doc   string
+	check func(*linter)
+}
+
+// Rules are all that Lint looks for. What Parse finds has the rules of workflow definitions, and
+// "reference".
+func Rules() []Rule {
+	const e, w = workflow.SeverityError, workflow.SeverityWarning
+	return []Rule{
+		{"unknown-step", e, "on_error, on_fail or a conditional names a step that does not exist.", checkNames},
+		{"out-of-reach", e, "A handler or a conditional names a step inside another one, where it cannot run.", checkReach},
+		{"handler-cycle", e, "Handlers lead back to the step that failed.", checkCycles},
+		{"unknown-reference", e, "A reference names no step or variable that exists.", checkReferences},
+		{"early-reference", e, "A reference names a step that has not ended when it is read.", checkOrder},
+		{"unwritten-variable", e, "A reference names a variable that begins without a value and that no step writes.", checkVariables},
+		{"unknown-server", e, "A step names a server that is not configured.", checkServers},
+		{"unpinned-item", e, "A step names a tool or prompt that is not pinned.", checkItems},
+		{"unknown-model", e, "A prompt is completed by a model that is not configured.", checkModels},
+		{"retry-not-repeatable", w, "A tool that is not declared repeatable is retried: a call that may have run is not.", checkRetries},
+		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
+		{"saved-first-run", w, "A saved variable has no value in the first run.", checkSaved},
+	}
+}
+
+// Lint finds what parses and cannot work. Issues are in the order of their lines.
+func (d *Definition) Lint(o LintOptions) []Issue {
+	l := &linter{Definition: d, options: o}
+	for _, rule := range Rules() {
+		l.rule = rule
+		rule.check(l)
+	}
+	return limitIssues(l.issues)
+}
+
+type linter struct {
+	*Definition
+	options LintOptions
+	rule    Rule
+	issues  []Issue
+}
+
+func (l *linter) addIssue(path, format string, args ...any) {
+	if len(l.issues) < maxCollected {
+		l.issues = append(l.issues, Issue{Rule: l.rule.ID, Severity: l.rule.Severity, Path: path, Line: l.findLine(path), Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// findLine is that of a path, or of the nearest thing around it.
+func (l *linter) findLine(path string) int {
+	for {
+		if n, ok := l.lines[path]; ok || path == "" {
+			return n
+		}
+		path = path[:strings.LastIndexByte(path, '/')]
+	}
+}
+
+func (l *linter) listIDs() []string { return slices.Sorted(maps.Keys(l.steps)) }
+
+// naming is a place that names a step.
+type naming struct {
+	step string
+	path string
+	from *Step // nil for the chain itself
+}
+
+func (l *linter) listNamings() []naming {
+	var out []naming
+	l.visitSteps(func(s *Step) {
+		for _, h := range s.handlers() {
+			out = append(out, naming{h.Step, h.path, s})
+		}
+	})
+	for _, c := range l.Conditionals {
+		for i, id := range c.IfTrue {
+			out = append(out, naming{id, fmt.Sprintf("%s/if_true/%d", c.path, i), nil})
+		}
+		for i, id := range c.IfFalse {
+			out = append(out, naming{id, fmt.Sprintf("%s/if_false/%d", c.path, i), nil})
+		}
+	}
+	if l.OnError != nil {
+		out = append(out, naming{l.OnError.Step, l.OnError.path, nil})
+	}
+	return out
+}
+
+func checkNames(l *linter) {
+	for _, n := range l.listNamings() {
+		if l.steps[n.step] == nil {
+			l.addIssue(n.path, "unknown step %s%s", quoteName(n.step), suggestName(n.step, l.listIDs()))
+		}
+	}
+}
+
+// checkReach holds a named step to the sequence of the one that names it, or one around that.
+func checkReach(l *linter) {
+	for _, n := range l.listNamings() {
+		s := l.steps[n.step]
+		if s == nil || s.parent == nil {
+			continue
+		}
+		reached := false
+		for at := n.from; at != nil; at = at.parent {
+			reached = reached || at.parent == s.parent
+		}
+		if !reached {
+			l.addIssue(n.path, "the step %q is inside %q and cannot run from here; move it out", s.ID, s.parent.ID)
+		}
+	}
+}
+
+func checkCycles(l *linter) {
+	done := map[*Step]bool{}
+	var visit func(s *Step, way []*Step)
+	visit = func(s *Step, way []*Step) {
+		if at := slices.Index(way, s); at >= 0 {
+			names := []string{}
+			for _, w := range append(way[at:], s) {
+				names = append(names, w.ID)
+			}
+			l.addIssue(s.path, "a failure would go round in circles: %s", strings.Join(names, " -> "))
+			return
+		}
+		if done[s] {
+			return
+		}
+		way = append(way, s)
+		for _, h := range s.handlers() {
+			if next := l.steps[h.Step]; next != nil {
+				visit(next, way)
+			}
+		}
+		for _, list := range s.lists() {
+			for _, inner := range list {
+				visit(inner, way)
+			}
+		}
+		done[s] = true
+	}
+	for _, s := range l.Steps {
+		visit(s, nil)
+	}
+}
+
+// use is a reference at a place: in a step, as a condition, or in a handler's arguments.
+type use struct {
+	reference
+	path string
+	step *Step // nil for the chain itself
+	// ended are the steps that have ended there; nil where any may have.
+	ended map[string]bool
+	// inItem and failing say whether {{item}} and {{error}} have values there.
+	inItem, failing bool
+}
+
+// listUses finds every reference with the steps that have ended when it is read.
+func (l *linter) listUses() []use {
+	w := useWalk{linter: l}
+	w.walk(l.Steps, map[string]bool{}, false, false)
+	for _, s := range l.listNamedSteps() {
+		w.walkStep(s, nil, insideForEach(s), true)
+	}
+	for _, c := range l.Conditionals {
+		w.add(c.Condition, nil, c.path+"/condition", nil, false, false)
+	}
+	if h := l.OnError; h != nil && h.Arguments != nil {
+		h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, nil, nil, false, true}) })
+	}
+	return w.uses
+}
+
+func (l *linter) listNamedSteps() []*Step {
+	var out []*Step
+	l.visitSteps(func(s *Step) {
+		if s.Named {
+			out = append(out, s)
+		}
+	})
+	return out
+}
+
+func insideForEach(s *Step) bool {
+	for s = s.parent; s != nil; s = s.parent {
+		if s.Kind == KindForEach {
+			return true
+		}
+	}
+	return false
+}
+
+type useWalk struct {
+	*linter
+	uses []use
+}
+
+func (w *useWalk) add(c *Condition, s *Step, path string, ended map[string]bool, inItem, failing bool) {
+	if c != nil {
+		c.visit(func(r reference) { w.uses = append(w.uses, use{r, path, s, ended, inItem, failing}) })
+	}
+}
+
+// walk visits a sequence and adds what has ended after it to ended.
+func (w *useWalk) walk(steps []*Step, ended map[string]bool, inItem, failing bool) {
+	for _, s := range steps {
+		if s.Named {
+			if ended != nil {
+				ended[s.ID] = true // it may have run
+			}
+			continue
+		}
+		w.walkStep(s, ended, inItem, failing)
+	}
+}
+
+func (w *useWalk) walkStep(s *Step, ended map[string]bool, inItem, failing bool) {
+	for key, t := range s.templates() {
+		before := maps.Clone(ended)
+		t.visit(func(r reference) { w.uses = append(w.uses, use{r, s.path + "/" + key, s, before, inItem, failing}) })
+	}
+	for _, h := range s.handlers() {
+		if h.Arguments != nil {
+			h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, s, nil, inItem, true}) })
+		}
+	}
+	switch s.Kind {
+	case KindParallel:
+		after := maps.Clone(ended)
+		for _, task := range s.Tasks {
+			inner := maps.Clone(ended)
+			w.walk([]*Step{task}, inner, inItem, failing)
+			addAll(after, inner)
+		}
+		addAll(ended, after)
+	case KindLoop, KindForEach:
+		inner := maps.Clone(ended)
+		w.walk(s.Steps, inner, inItem || s.Kind == KindForEach, failing)
+		w.add(s.Until, s, s.path+"/until", inner, inItem, failing)
+	case KindSwitch:
+		after := maps.Clone(ended)
+		for i, c := range s.Cases {
+			w.add(c.When, s, fmt.Sprintf("%s/cases/%d/when", s.path, i), maps.Clone(ended), inItem, failing)
+			inner := maps.Clone(ended)
+			w.walk(c.Steps, inner, inItem, failing)
+			addAll(after, inner)
+		}
+		inner := maps.Clone(ended)
+		w.walk(s.Else, inner, inItem, failing)
+		addAll(after, inner)
+		addAll(ended, after)
+	case KindTool, KindResource, KindPrompt, KindWait, KindWorkflow: // nothing is inside
+	}
+	if ended != nil {
+		ended[s.ID] = true
+	}
+}
+
+// addAll adds to a set; what may be nil has everything.
+func addAll(to, from map[string]bool) {
+	if to != nil {
+		maps.Copy(to, from)
+	}
+}
+
+// stepOf is the step that a reference names, nil for none. {{step_check.output}} names the step
+// check, unless a step has the whole name.
+func (d *Definition) stepOf(r reference) *Step {
+	if s := d.steps[r.segments[0]]; s != nil {
+		return s
+	}
+	if name, ok := strings.CutPrefix(r.segments[0], "step_"); ok {
+		return d.steps[name]
+	}
+	return nil
+}
+
+func checkReferences(l *linter) {
+	for _, u := range l.listUses() {
+		first := u.segments[0]
+		switch {
+		case first == "variables":
+			l.checkScope(u)
+		case first == "saved":
+			if len(u.segments) < 2 {
+				l.addIssue(u.path, "{{%s}} names no variable; write {{saved.x}}", u.text)
+			}
+		case first == "item" || first == "index":
+			if !u.inItem {
+				l.addIssue(u.path, "{{%s}} has a value only inside forEach", u.text)
+			}
+		case first == "error" || first == "failed_step":
+			l.checkFailure(u)
+		case l.stepOf(u.reference) == nil:
+			l.addIssue(u.path, "{{%s}} names no step: unknown step %s%s", u.text, quoteName(first), suggestName(first, append(l.listIDs(), reservedNames...)))
+		case len(u.segments) < 2 || u.segments[1] != "output":
+			l.addIssue(u.path, "{{%s}} names nothing of the step; write {{%s.output}}", u.text, first)
+		}
+	}
+}
+
+func (l *linter) checkScope(u use) {
+	scopes := []string{"input", "global", "saved"}
+	switch {
+	case len(u.segments) < 3:
+		l.addIssue(u.path, "{{%s}} names no variable; write {{variables.input.x}}", u.text)
+	case u.segments[1] == "output":
+		l.addIssue(u.path, "{{%s}} cannot be read: variables.output is the result; save to variables.global.%s as well, or refer to the step", u.text, u.segments[2])
+	case !slices.Contains(scopes, u.segments[1]):
+		l.addIssue(u.path, "{{%s}} names an unknown scope %s%s", u.text, quoteName(u.segments[1]), suggestName(u.segments[1], scopes))
+	}
+}
+
+func (l *linter) checkFailure(u use) {
+	want := map[string]string{"error": "message", "failed_step": "id"}[u.segments[0]]
+	switch {
+	case !u.failing:
+		l.addIssue(u.path, "{{%s}} has a value only in a step that handles a failure", u.text)
+	case len(u.segments) != 2 || u.segments[1] != want:
+		l.addIssue(u.path, "{{%s}} is unknown; write {{%s.%s}}", u.text, u.segments[0], want)
+	}
+}
+
+func checkOrder(l *linter) {
+	for _, u := range l.listUses() {
+		s := l.stepOf(u.reference)
+		switch {
+		case s == nil || u.ended == nil || u.ended[s.ID]:
+		case u.step == s:
+			l.addIssue(u.path, "{{%s}} is the output of this very step, which has none yet", u.text)
+		default:
+			l.addIssue(u.path, "{{%s}} is read before the step %q has ended, or from outside the loop that it is in", u.text, s.ID)
+		}
+	}
+}
+
+// variableOf is the scope and name of the variable that a reference names.
+func variableOf(r reference) (scope, name string) {
+	switch {
+	case r.segments[0] == "saved" && len(r.segments) > 1:
+		return "saved", r.segments[1]
+	case r.segments[0] == "variables" && len(r.segments) > 2:
+		return r.segments[1], r.segments[2]
+	}
+	return "", ""
+}
+
+func (l *linter) listWritten(scope string) []string {
+	var out []string
+	l.visitSteps(func(s *Step) {
+		if t := s.SaveOutputTo; t != nil && t.scope == scope {
+			out = append(out, t.name)
+		}
+	})
+	return out
+}
+
+func hasDefault(u use) bool {
+	if u.step == nil {
+		return false
+	}
+	_, ok := u.step.Defaults[u.text]
+	return ok
+}
+
+func checkVariables(l *linter) {
+	begins := map[string]map[string]any{"input": l.Input, "global": l.Global, "saved": l.Saved}
+	for _, u := range l.listUses() {
+		scope, name := variableOf(u.reference)
+		values := begins[scope]
+		if values == nil || hasDefault(u) || scope == "input" && len(l.InputSchema) > 0 {
+			continue
+		}
+		known := append(slices.Sorted(maps.Keys(values)), l.listWritten(scope)...)
+		if !slices.Contains(known, name) {
+			hint := fmt.Sprintf("; declare it in variables.%s, or give the step a \"default\"", scope)
+			if len(known) > 0 {
+				hint = suggestName(name, known)
+			}
+			l.addIssue(u.path, "{{%s}} has no value: no step writes it and variables.%s has no %s%s", u.text, scope, quoteName(name), hint)
+		}
+	}
+}
+
+func checkSaved(l *linter) {
+	for _, u := range l.listUses() {
+		scope, name := variableOf(u.reference)
+		if _, begins := l.Saved[name]; scope == "saved" && !begins && !hasDefault(u) && slices.Contains(l.listWritten("saved"), name) {
+			l.addIssue(u.path, "{{%s}} has no value in the first run; declare it in variables.saved, or give the step \"default\": {%q: null}", u.text, u.text)
+		}
+	}
+}
+
+func checkServers(l *linter) {
+	if l.options.Servers == nil {
+		return
+	}
+	l.visitSteps(func(s *Step) {
+		if s.Server == "" {
+			return
+		}
+		if _, ok := l.options.Servers[s.Server]; !ok {
+			known := slices.Sorted(maps.Keys(l.options.Servers))
+			hint := suggestName(s.Server, known)
+			if len(known) == 0 {
+				hint = "; declare it in the section upstreams"
+			}
+			l.addIssue(s.path+"/server", "unknown server %s%s", quoteName(s.Server), hint)
+		}
+	})
+}
+
+func checkItems(l *linter) {
+	l.visitSteps(func(s *Step) {
+		items, ok := l.options.Servers[s.Server]
+		if !ok {
+			return
+		}
+		name, fixed := s.PromptName.(literal)
+		text, _ := name.value.(string)
+		switch {
+		case s.Kind == KindTool && !slices.Contains(items.Tools, s.Action):
+			l.addIssue(s.path+"/action", "no tool %s of the server %q is pinned%s", quoteName(s.Action), s.Server, suggestPinned(s.Action, s.Server, items.Tools))
+		case s.Kind == KindPrompt && fixed && !slices.Contains(items.Prompts, text):
+			l.addIssue(s.path+"/prompt_name", "no prompt %s of the server %q is pinned%s", quoteName(text), s.Server, suggestPinned(text, s.Server, items.Prompts))
+		}
+	})
+}
+
+func suggestPinned(name, server string, known []string) string {
+	if len(known) == 0 {
+		return fmt.Sprintf("; accept what it has with gavel upstream pin %s", server)
+	}
+	return suggestName(name, known)
+}
+
+func checkModels(l *linter) {
+	if l.options.Models == nil {
+		return
+	}
+	l.visitSteps(func(s *Step) {
+		if s.Model != "" && !slices.Contains(l.options.Models, s.Model) {
+			l.addIssue(s.path+"/complete/model", "unknown model %s%s", quoteName(s.Model), suggestName(s.Model, l.options.Models))
+		}
+	})
+}
+
+func checkRetries(l *linter) {
+	l.visitSteps(func(s *Step) {
+		if s.Kind != KindTool || s.Retry == nil || s.Retry.MaxAttempts < 2 || l.options.Repeatable != nil && l.options.Repeatable(s.Server, s.Action) {
+			return
+		}
+		l.addIssue(s.path+"/retry", "%s/%s is not declared repeatable, so an attempt that may have run is not tried again; where the tool may run twice, add it to chains.repeatable in the configuration", s.Server, s.Action)
+	})
+}
+
+// checkDecided finds conditionals over steps that run through others only.
+func checkDecided(l *linter) {
+	for _, c := range l.Conditionals {
+		if c.Condition == nil {
+			continue
+		}
+		c.Condition.visit(func(r reference) {
+			if s := l.stepOf(r); s != nil && s.Named {
+				l.addIssue(c.path+"/condition", "the step %q runs only where it is named, so this may never be decided", s.ID)
+			}
+		})
+	}
+}

@@ -1,0 +1,277 @@
+package chain
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// A reference is {{path}} with a path of identifiers and indexes. Everything else between braces
+// is text: {{'a': 1}} is Python.
+var referencePattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\{\{\s*([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+|\[[0-9]{1,9}\])*)\s*\}\}`)
+})
+
+// maxSegments is how many keys and indexes a path may have.
+const maxSegments = 32
+
+// reference is a path into the variables and outputs of a run.
+type reference struct {
+	text     string
+	segments []string // indexes in decimal digits
+}
+
+// parsePath reads a path without its braces.
+func parsePath(text string) (reference, error) {
+	segments := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(text), ".")
+	if len(segments) > maxSegments {
+		return reference{}, fmt.Errorf("a path may have at most %d keys and indexes, and one has %d", maxSegments, len(segments))
+	}
+	for _, key := range segments {
+		if slices.Contains([]string{"__proto__", "constructor", "prototype"}, key) {
+			return reference{}, fmt.Errorf("a path may not name %q", key)
+		}
+	}
+	return reference{text: text, segments: segments}, nil
+}
+
+// template is a JSON value with references in it.
+type template interface {
+	// fill returns the value with the references replaced.
+	fill(lookup lookup) (any, error)
+	// visit calls f for every reference.
+	visit(f func(reference))
+}
+
+// lookup finds the value of a reference.
+type lookup func(reference) (any, error)
+
+type (
+	literal struct{ value any }
+	whole   struct{ reference }
+	// mixed is text with references inside: parts alternate, text first.
+	mixed struct {
+		texts      []string
+		references []reference
+	}
+	listOf   []template
+	objectOf struct {
+		keys   []string
+		values []template
+	}
+)
+
+func (t literal) fill(lookup) (any, error) { return t.value, nil }
+func (t whole) fill(find lookup) (any, error) {
+	return find(t.reference)
+}
+
+func (t mixed) fill(find lookup) (any, error) {
+	var b strings.Builder
+	for i, text := range t.texts {
+		b.WriteString(text)
+		if i == len(t.references) {
+			break
+		}
+		v, err := find(t.references[i])
+		if err != nil {
+			return nil, err
+		}
+		if s, ok := v.(string); ok {
+			b.WriteString(s)
+			continue
+		}
+		raw, err := document.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(raw)
+	}
+	return b.String(), nil
+}
+
+func (t listOf) fill(find lookup) (any, error) {
+	out := make([]any, len(t))
+	for i, item := range t {
+		v, err := item.fill(find)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = v
+	}
+	return out, nil
+}
+
+func (t objectOf) fill(find lookup) (any, error) {
+	out := make(map[string]any, len(t.keys))
+	for i, key := range t.keys {
+		v, err := t.values[i].fill(find)
+		if err != nil {
+			return nil, err
+		}
+		out[key] = v
+	}
+	return out, nil
+}
+
+func (t literal) visit(func(reference)) {}
+func (t whole) visit(f func(reference)) { f(t.reference) }
+func (t mixed) visit(f func(reference)) {
+	for _, r := range t.references {
+		f(r)
+	}
+}
+
+func (t listOf) visit(f func(reference)) {
+	for _, item := range t {
+		item.visit(f)
+	}
+}
+
+func (t objectOf) visit(f func(reference)) {
+	for _, v := range t.values {
+		v.visit(f)
+	}
+}
+
+// parseTemplate reads a value of the document. report gets what is wrong with a reference.
+func parseTemplate(n *document.Node, report func(*document.Node, error)) template {
+	switch n.Kind {
+	case document.String:
+		t, err := parseText(n.Text)
+		if err != nil {
+			report(n, err)
+		}
+		return t
+	case document.Array:
+		out := make(listOf, len(n.Items))
+		for i, item := range n.Items {
+			out[i] = parseTemplate(item, report)
+		}
+		return out
+	case document.Object:
+		out := objectOf{keys: n.Keys()}
+		for _, m := range n.Members {
+			out.values = append(out.values, parseTemplate(m.Value, report))
+		}
+		return out
+	default:
+		return literal{decodeJSON(n.JSON())}
+	}
+}
+
+// parseText reads a text: what is one reference, what has some, and what has none.
+func parseText(text string) (template, error) {
+	found := referencePattern().FindAllStringSubmatchIndex(text, -1)
+	if len(found) == 0 {
+		return literal{text}, nil
+	}
+	out, end := mixed{}, 0
+	for _, at := range found {
+		r, err := parsePath(text[at[2]:at[3]])
+		if err != nil {
+			return literal{text}, err
+		}
+		out.texts = append(out.texts, text[end:at[0]])
+		out.references = append(out.references, r)
+		end = at[1]
+	}
+	out.texts = append(out.texts, text[end:])
+	if len(found) == 1 && out.texts[0]+out.texts[1] == "" {
+		return whole{out.references[0]}, nil
+	}
+	return out, nil
+}
+
+// decodeJSON decodes valid JSON; numbers keep their literal.
+func decodeJSON(raw json.RawMessage) any {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil
+	}
+	return v
+}
+
+// walkPath follows keys and indexes into a value. The error says where it ended and what is there.
+func walkPath(v any, r reference, from int) (any, error) {
+	for i := from; i < len(r.segments); i++ {
+		key := r.segments[i]
+		at := strings.Join(r.segments[:i], ".")
+		switch container := v.(type) {
+		case map[string]any:
+			next, ok := container[key]
+			if !ok {
+				return nil, &missingError{r.text, fmt.Sprintf("%s has %s", at, listKeys(container))}
+			}
+			v = next
+		case []any:
+			n, err := strconv.Atoi(key)
+			if err != nil || n >= len(container) {
+				return nil, &missingError{r.text, fmt.Sprintf("%s is a list of %d", at, len(container))}
+			}
+			v = container[n]
+		default:
+			return nil, &missingError{r.text, fmt.Sprintf("%s is %s", at, describeKind(v))}
+		}
+	}
+	return v, nil
+}
+
+// missingError is a reference to what is not there.
+type missingError struct{ path, present string }
+
+func (e *missingError) Error() string {
+	return fmt.Sprintf("{{%s}} is missing: %s", e.path, e.present)
+}
+
+// maxListedKeys is how many keys a message lists.
+const maxListedKeys = 10
+
+func listKeys(m map[string]any) string {
+	keys := slices.Sorted(maps.Keys(m))
+	if len(keys) == 0 {
+		return "no values"
+	}
+	quoted := make([]string, 0, maxListedKeys)
+	for _, k := range keys[:min(len(keys), maxListedKeys)] {
+		quoted = append(quoted, quoteName(k))
+	}
+	if more := len(keys) - len(quoted); more > 0 {
+		quoted = append(quoted, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+func describeKind(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "a text"
+	case bool:
+		return "a boolean"
+	case json.Number:
+		return "a number"
+	case []any:
+		return "a list"
+	default:
+		return "an object"
+	}
+}
+
+// quoteName quotes a name for a message; long ones are cut.
+func quoteName(name string) string {
+	if r := []rune(name); len(r) > 64 {
+		name = string(r[:63]) + "…"
+	}
+	return strconv.Quote(name)
+}
