@@ -46,17 +46,8 @@ func (s *Store) Count(ctx context.Context, all ...store.Addition) (counts []stor
 	return counts, err
 }
 
-// Entry is a named value that the processes over a database share and replace whole.
-type Entry struct {
-	Name string
-	// Version is from 1, and grows by 1 each time that the value is replaced.
-	Version int64
-	Body    []byte
-}
-
-// Entry returns the entry of a name, without its body where it still has the version that was seen.
-// store.ErrNotFound.
-func (s *Store) Entry(ctx context.Context, name string, seen int64) (e Entry, err error) {
+// Entry implements store.Entries.
+func (s *Store) Entry(ctx context.Context, name string, seen int64) (e store.Entry, err error) {
 	e.Name = name
 	err = s.read(ctx, "the entry "+name, func(ctx context.Context, on handle) error {
 		return on.QueryRow(ctx, s.sql(`SELECT version, CASE WHEN version <> $2 THEN body END FROM gavel.entries WHERE name = $1`), name, seen).Scan(&e.Version, &e.Body)
@@ -64,9 +55,8 @@ func (s *Store) Entry(ctx context.Context, name string, seen int64) (e Entry, er
 	return e, err
 }
 
-// PutEntry writes an entry, which must be at the version before e.Version: 0 when it is not there.
-// store.ErrConflict.
-func (s *Store) PutEntry(ctx context.Context, e Entry) error {
+// PutEntry implements store.Entries.
+func (s *Store) PutEntry(ctx context.Context, e store.Entry) error {
 	return s.transact(ctx, "write the entry "+e.Name, func(ctx context.Context, tx pgx.Tx) error {
 		query := `UPDATE gavel.entries SET version = $2, body = $3 WHERE name = $1 AND version = $2 - 1`
 		if e.Version == 1 {
@@ -76,7 +66,7 @@ func (s *Store) PutEntry(ctx context.Context, e Entry) error {
 		if err != nil || tag.RowsAffected() == 1 {
 			return err //nolint:wrapcheck // transact wraps it
 		}
-		is := Entry{}
+		is := store.Entry{}
 		err = tx.QueryRow(ctx, s.sql(`SELECT version, body FROM gavel.entries WHERE name = $1`), e.Name).Scan(&is.Version, &is.Body)
 		if err == nil && is.Version == e.Version && bytes.Equal(is.Body, e.Body) {
 			return nil // the answer of the attempt before was lost

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
@@ -27,7 +26,7 @@ func TestEntries(t *testing.T) {
 		for i := range 8 {
 			group.Go(func() {
 				body := []byte{0, byte(version), byte(i)}
-				switch err := []*opened{a, b}[i%2].PutEntry(t.Context(), pgstore.Entry{Name: "tokens", Version: version, Body: body}); {
+				switch err := []*opened{a, b}[i%2].PutEntry(t.Context(), store.Entry{Name: "tokens", Version: version, Body: body}); {
 				case err == nil:
 					won.Add(1)
 				case !errors.Is(err, store.ErrConflict):
@@ -50,7 +49,7 @@ func TestEntries(t *testing.T) {
 	if got, err := a.Entry(t.Context(), "tokens", 3); err != nil || got.Version != 3 || got.Body != nil {
 		t.Errorf("seen already: %+v, %v", got, err)
 	}
-	if err := a.PutEntry(t.Context(), pgstore.Entry{Name: "tokens", Version: 5}); !errors.Is(err, store.ErrConflict) {
+	if err := a.PutEntry(t.Context(), store.Entry{Name: "tokens", Version: 5}); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("a gap: %v", err)
 	}
 	if _, err := a.Entry(t.Context(), "token", 0); !errors.Is(err, store.ErrNotFound) {

@@ -71,7 +71,10 @@ type Store struct {
 	once   sync.Once
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Entries = (*Store)(nil)
+)
 
 // Open opens the store in a database, or makes its tables. Errors: ErrNoDatabase, ErrDenied,
 // ErrOldServer, ErrForeignTables, ErrUnfinished, ErrUnreachable, store.ErrNewerSchema.

@@ -33,3 +33,22 @@ type Counters interface {
 	// counter came to. Counters end by the store's clock.
 	Count(ctx context.Context, all ...Addition) ([]Count, error)
 }
+
+// Entry is a named value that processes replace whole.
+type Entry struct {
+	Name string
+	// Version is from 1, and grows by 1 each time that the value is replaced.
+	Version int64
+	Body    []byte
+}
+
+// Entries is the part of a database that keeps what processes have in common and is no record. Other
+// stores have files beside them for it.
+type Entries interface {
+	// Entry returns the entry of a name, without its body where it still has the version that was
+	// seen. ErrNotFound.
+	Entry(ctx context.Context, name string, seen int64) (Entry, error)
+	// PutEntry writes an entry, which must be at the version before e.Version; at 0 it is not there.
+	// Else ErrConflict.
+	PutEntry(ctx context.Context, e Entry) error
+}

@@ -53,6 +53,11 @@ func testCounters(t *testing.T, _ Driver, s store.Store) {
 	if err != nil || len(got) != 3 || got[0].N != 1 || !got[1].Full || got[2].N != 2 {
 		t.Errorf("three at once: %+v, %v", got, err)
 	}
+	for _, lasts := range []time.Duration{2 * time.Hour, time.Minute, 9 * time.Hour} { // it keeps its end
+		if c := count(t, s, store.Addition{Name: "e", Add: 1, Lasts: lasts}); c.Left <= time.Hour || c.Left > 2*time.Hour {
+			t.Errorf("one more that lasts %v: %+v", lasts, c)
+		}
+	}
 	if got, err := s.Count(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("none: %+v, %v", got, err)
 	}

@@ -1,0 +1,295 @@
+package auth
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/filelock"
+)
+
+// TokensFile is the usual name of a file of tokens, next to the store.
+const TokensFile = "gavel.tokens"
+
+// maxTokensFile bounds what is read, in bytes.
+const maxTokensFile = 16 << 20
+
+// OpenTokens returns the tokens of a file, which need not exist yet; "" is for tokens that
+// end with the process. An error says why an existing file cannot be used.
+func OpenTokens(path string) (*Tokens, error) {
+	if path == "" {
+		return newTokens(&tokensInMemory{})
+	}
+	return newTokens(&tokensInFile{path: path})
+}
+
+// OpenSharedTokens returns the tokens of a database. Whoever can write to it, but does not have the
+// key, can make no token.
+func OpenSharedTokens(entries store.Entries, key []byte) (*Tokens, error) {
+	return newTokens(&tokensInDatabase{entries: entries, key: key})
+}
+
+// tokenFile is the document that tokens are kept as.
+type tokenFile struct {
+	Version int     `json:"version"`
+	Tokens  []Token `json:"tokens"`
+}
+
+// encodeTokens writes the document.
+func encodeTokens(byID map[string]Token) ([]byte, error) {
+	raw, err := json.MarshalIndent(tokenFile{Version: 1, Tokens: sortTokens(byID)}, "", "  ")
+	return append(raw, '\n'), err
+}
+
+// decodeTokens reads the document; where says what it is.
+func decodeTokens(where string, raw []byte) (map[string]Token, error) {
+	var doc tokenFile
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", where, err)
+	}
+	if doc.Version != 1 {
+		return nil, fmt.Errorf("%s is of version %d, and this gavel knows version 1: use a newer one", where, doc.Version)
+	}
+	out := make(map[string]Token, len(doc.Tokens))
+	for _, token := range doc.Tokens {
+		if token.ID == "" || token.Principal == "" || len(token.Digest) != 64 || !slices.Contains(strength, token.Role) || out[token.ID].ID != "" {
+			return nil, fmt.Errorf("%s is damaged: the token %q is incomplete or duplicate", where, token.ID)
+		}
+		out[token.ID] = token
+	}
+	return out, nil
+}
+
+func sortTokens(byID map[string]Token) []Token {
+	return slices.SortedFunc(maps.Values(byID), func(a, b Token) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// editTokens returns what edit makes of a copy.
+func editTokens(byID map[string]Token, edit func(map[string]Token) error) (map[string]Token, error) {
+	next := maps.Clone(byID)
+	if next == nil {
+		next = map[string]Token{}
+	}
+	return next, edit(next)
+}
+
+// tokensInMemory end with the process.
+type tokensInMemory struct{ byID map[string]Token }
+
+func (m *tokensInMemory) load(time.Duration) (map[string]Token, error) { return m.byID, nil }
+
+func (m *tokensInMemory) update(edit func(map[string]Token) error) (map[string]Token, error) {
+	next, err := editTokens(m.byID, edit)
+	if err == nil {
+		m.byID = next
+	}
+	return m.byID, err
+}
+
+// tokensInFile are those of a file.
+type tokensInFile struct {
+	path   string
+	seen   fs.FileInfo // of what is in byID; nil when nothing was read
+	byID   map[string]Token
+	failed error // why the file as seen cannot be used
+}
+
+// load reads the file if it is another one than the last time. Every write puts a new
+// file in place of the old one, so that a change always shows.
+func (f *tokensInFile) load(time.Duration) (map[string]Token, error) {
+	info, err := os.Stat(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.seen, f.byID, f.failed = nil, nil, nil
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot read the tokens: %w", err)
+	case f.seen != nil && os.SameFile(f.seen, info) && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() && f.seen.Mode() == info.Mode():
+		return f.byID, f.failed
+	}
+	f.seen = info
+	f.byID, f.failed = readTokens(f.path, info)
+	if _, unread := errors.AsType[*fs.PathError](f.failed); unread { // nothing is known of the file yet: try again
+		f.seen = nil
+	}
+	return f.byID, f.failed
+}
+
+func readTokens(path string, info fs.FileInfo) (map[string]Token, error) {
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", path)
+	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
+		return nil, fmt.Errorf("others may read or change %s (mode %04o): run chmod 600 on it, after a look at gavel token list", path, info.Mode().Perm())
+	case info.Size() > maxTokensFile:
+		return nil, fmt.Errorf("%s is too large for a file of tokens", path)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the tokens: %w", err)
+	}
+	return decodeTokens(path, raw)
+}
+
+func (f *tokensInFile) update(edit func(map[string]Token) error) (map[string]Token, error) {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return nil, fmt.Errorf("cannot write the tokens: %w", err)
+	}
+	lock, err := filelock.Acquire(f.path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock the tokens: %w", err)
+	}
+	defer lock.Release()
+	if _, err := f.load(0); err != nil {
+		return nil, err
+	}
+	next, err := editTokens(f.byID, edit)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := encodeTokens(next)
+	if err == nil {
+		err = writeFile(f.path, raw)
+	}
+	if err == nil {
+		f.byID, f.failed = next, nil
+		f.seen, err = os.Stat(f.path)
+	}
+	if err != nil {
+		f.seen = nil // read it again the next time
+		return nil, fmt.Errorf("cannot write the tokens: %w", err)
+	}
+	return next, nil
+}
+
+// tokensEntry is the name of the tokens among a database's entries.
+const tokensEntry = "tokens"
+
+// How long a database may take: to say whether the tokens changed, which requests wait for, and to
+// change them.
+const (
+	loadTime   = 2 * time.Second
+	updateTime = 15 * time.Second
+)
+
+// tokensInDatabase are those of a database: the document behind its HMAC-SHA256.
+type tokensInDatabase struct {
+	entries store.Entries
+	key     []byte
+
+	looked time.Time
+	seen   int64 // the version of byID, 0 for none
+	byID   map[string]Token
+	failed error // of the last look
+}
+
+func (d *tokensInDatabase) load(maxAge time.Duration) (map[string]Token, error) {
+	if time.Since(d.looked) >= maxAge {
+		ctx, cancel := context.WithTimeout(context.Background(), loadTime)
+		defer cancel()
+		d.look(ctx)
+	}
+	return d.byID, d.failed
+}
+
+// look reads the tokens if they changed.
+func (d *tokensInDatabase) look(ctx context.Context) {
+	e, err := d.entries.Entry(ctx, tokensEntry, d.seen)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		d.seen, d.byID, d.failed = 0, nil, nil
+	case err != nil:
+		d.failed = fmt.Errorf("cannot read the tokens: %w", err)
+	case e.Version != d.seen:
+		if d.byID, d.failed = d.decode(e.Body); d.failed == nil {
+			d.seen = e.Version
+		}
+	default:
+		d.failed = nil
+	}
+	d.looked = time.Now()
+}
+
+func (d *tokensInDatabase) decode(body []byte) (map[string]Token, error) {
+	const where = "the entry of the tokens in the database"
+	if len(body) < sha256.Size || !hmac.Equal(body[:sha256.Size], d.mac(body[sha256.Size:])) {
+		return nil, errors.New(where + " is not as gavel wrote it: restore the database, or delete the entry and make new tokens")
+	}
+	return decodeTokens(where, body[sha256.Size:])
+}
+
+func (d *tokensInDatabase) mac(raw []byte) []byte {
+	mac := hmac.New(sha256.New, d.key)
+	mac.Write(raw)
+	return mac.Sum(nil)
+}
+
+// update writes when nobody else has written since it read, and begins anew otherwise.
+func (d *tokensInDatabase) update(edit func(map[string]Token) error) (map[string]Token, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), updateTime)
+	defer cancel()
+	for {
+		if d.look(ctx); d.failed != nil {
+			return nil, d.failed
+		}
+		next, err := editTokens(d.byID, edit)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := encodeTokens(next)
+		if err == nil {
+			err = d.entries.PutEntry(ctx, store.Entry{Name: tokensEntry, Version: d.seen + 1, Body: bytes.Join([][]byte{d.mac(raw), raw}, nil)})
+		}
+		switch {
+		case errors.Is(err, store.ErrConflict) && ctx.Err() == nil:
+		case err != nil:
+			return nil, fmt.Errorf("cannot write the tokens: %w", err)
+		default:
+			d.seen, d.byID = d.seen+1, next
+			return next, nil
+		}
+	}
+}
+
+// writeFile replaces a file by one that only its owner may read; readers see the
+// old or the new one.
+func writeFile(path string, raw []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// WriteSecret writes a token to a file of its own that only its owner may read, in place
+// of an older one.
+func WriteSecret(path, bearer string) error {
+	if err := writeFile(path, []byte(bearer+"\n")); err != nil {
+		return fmt.Errorf("cannot write the token: %w", err)
+	}
+	return nil
+}
