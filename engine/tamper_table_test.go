@@ -27,6 +27,10 @@ const tamperPage = "../docs/reference/tampering.md"
 // whatever is done to a table.
 var unseen = map[string]string{
 	"refusals":                  "counters of the loop guard; no hash covers them",
+	"counters":                  "what was counted for a while; no hash covers them",
+	"leases":                    "which process does what; nothing recorded depends on it",
+	"cursors":                   "what readers have; they get an event twice or miss it",
+	"data_keys":                 "what they seal cannot be read without them; its hashes verify as before",
 	"reviews":                   "rows of open reviews; no hash covers them, the events say what was asked and decided",
 	"decision_terms":            "an index for searches, derived from the events",
 	"decision_times":            "an index for searches and statistics, derived from the events",

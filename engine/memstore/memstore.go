@@ -38,6 +38,7 @@ type contents struct {
 	anchors      []store.Anchor
 	counters     map[string]counter // by name
 	pruneAt      int                // as many counters are looked through for those that have ended
+	shared
 }
 
 // history is one instance with its events, only ever appended to.
@@ -61,6 +62,7 @@ func New() *Store {
 	return &Store{contents: contents{
 		definitions: map[string][]store.Definition{}, judgeConfigs: map[string][][]byte{},
 		instances: map[string]*history{}, keys: map[string]place{}, reviews: map[string]review{}, counters: map[string]counter{}, pruneAt: leastPruned,
+		shared: newShared(),
 	}}
 }
 
@@ -158,10 +160,12 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		c.Floor = &floor
 	}
 	return s.write(ctx, func() error {
+		err := s.checkLease(c.Lease)
 		if !c.IsLesson() {
-			if err := s.append(c); err != nil {
-				return err
-			}
+			err = s.append(c)
+		}
+		if err != nil {
+			return err
 		}
 		for _, r := range reviews {
 			s.reviews[r.place.ID] = r
@@ -181,6 +185,9 @@ func (s *Store) append(c store.Commit) error {
 		if _, taken := s.keys[e.Key.Scope]; taken {
 			return store.ErrKeyTaken
 		}
+	}
+	if err := s.checkLease(c.Lease); err != nil {
+		return err
 	}
 	if c.Unanchored && len(s.anchors) > 0 {
 		return fmt.Errorf("%w: there is an anchor", store.ErrConflict)
@@ -424,6 +431,9 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 // AddAnchor implements store.Store.
 func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 	return s.write(ctx, func() error {
+		if err := s.checkLease(a.Lease); err != nil {
+			return err
+		}
 		if have := int64(len(s.anchors)); a.Number != have+1 {
 			return fmt.Errorf("%w: the last anchor is %d", store.ErrConflict, have)
 		}
@@ -455,6 +465,6 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 }
 
 func cloneAnchor(a store.Anchor) store.Anchor {
-	a.At, a.Heads, a.Seen = a.At.UTC(), bytes.Clone(a.Heads), 0
+	a.At, a.Heads, a.Seen, a.Lease = a.At.UTC(), bytes.Clone(a.Heads), 0, nil
 	return a
 }

@@ -20,8 +20,8 @@ type member struct {
 	*rows.Commit
 	terms []string // of its events, separated by spaces; "" for none
 
-	n                            *int64 // of its instance; nil where it was refused
-	keyTaken, anchored, hasOther bool
+	n                                       *int64 // of its instance; nil where it was refused
+	keyTaken, leaseLost, anchored, hasOther bool
 }
 
 // Commit implements store.Store.
@@ -54,7 +54,7 @@ func (m *member) instance() string { return m.Next.ID }
 
 // scan reads what came of the statement.
 func (m *member) scan(row pgx.Row) error {
-	return row.Scan(&m.n, &m.keyTaken, &m.anchored, &m.hasOther) //nolint:wrapcheck // Commit wraps it
+	return row.Scan(&m.n, &m.keyTaken, &m.leaseLost, &m.anchored, &m.hasOther) //nolint:wrapcheck // Commit wraps it
 }
 
 // refusal is why nothing was written, nil where it was.
@@ -64,6 +64,8 @@ func (m *member) refusal() error {
 		return nil
 	case m.keyTaken:
 		return store.ErrKeyTaken
+	case m.leaseLost:
+		return fmt.Errorf("%w: %s, number %d", store.ErrLeaseLost, m.Lease.Name, m.Lease.Number)
 	case m.anchored:
 		return fmt.Errorf("%w: there is an anchor", store.ErrConflict)
 	case m.hasOther:
@@ -114,13 +116,17 @@ func (b *builder) with(name, query string) { b.parts = append(b.parts, name+" AS
 // instance decides, and everything else goes by it.
 func (m *member) statement() (string, []any) {
 	var b builder
-	if m.IsLesson() {
-		b.with("moved", `SELECT 0::int8 AS n`)
-		m.learn(&b)
-		return b.end(`SELECT n, false, false, false FROM moved`)
-	}
 	free := ""
-	taken, anchored, other := "false", "false", "false"
+	taken, lost, anchored, other := "false", "false", "false", "false"
+	if m.Lease != nil {
+		b.with("held", leaseHeld(b.value([]byte(m.Lease.Name)), b.value(m.Lease.Number)))
+		lost, free = "NOT EXISTS (SELECT FROM held)", " AND EXISTS (SELECT FROM held)"
+	}
+	if m.IsLesson() {
+		b.with("moved", `SELECT 0::int8 AS n WHERE true`+free)
+		m.learn(&b)
+		return b.end(`SELECT (SELECT n FROM moved), false, ` + lost + `, false, false`)
+	}
 	if len(m.Keys) > 0 {
 		b.with("taken", `SELECT FROM gavel.events WHERE key_scope = ANY (`+b.value(m.Keys)+`)`)
 		taken, free = "EXISTS (SELECT FROM taken)", free+" AND NOT EXISTS (SELECT FROM taken)"
@@ -150,7 +156,7 @@ func (m *member) statement() (string, []any) {
 	}
 	m.learn(&b)
 	m.keepSnapshots(&b)
-	return b.end(`SELECT (SELECT n FROM moved), ` + taken + `, ` + anchored + `, ` + other)
+	return b.end(`SELECT (SELECT n FROM moved), ` + taken + `, ` + lost + `, ` + anchored + `, ` + other)
 }
 
 func (b *builder) end(query string) (string, []any) {

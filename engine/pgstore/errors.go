@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -60,15 +61,8 @@ func classify(err error) error {
 }
 
 func isOurs(err error) bool {
-	for _, known := range []error{
-		store.ErrNotFound, store.ErrConflict, store.ErrKeyTaken, store.ErrSubjectTaken, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged,
-		store.ErrNewerSchema, ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
-	} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
+	return isRefusal(err) || isAny(err, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged, store.ErrNewerSchema,
+		ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying)
 }
 
 // isAway reports whether a code says that the server cannot serve now.
@@ -112,5 +106,9 @@ func isTaken(err error, index string) bool {
 
 // isRefusal reports whether nothing was written because of what is there.
 func isRefusal(err error) bool {
-	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken) || errors.Is(err, store.ErrSubjectTaken)
+	return isAny(err, store.ErrNotFound, store.ErrConflict, store.ErrKeyTaken, store.ErrSubjectTaken, store.ErrLeaseTaken, store.ErrLeaseLost)
+}
+
+func isAny(err error, known ...error) bool {
+	return slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) })
 }

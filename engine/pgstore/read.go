@@ -299,6 +299,9 @@ func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, anchorLock); err != nil {
 			return err //nolint:wrapcheck // transact wraps it
 		}
+		if err := s.checkLease(ctx, tx, a.Lease); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, s.sql(`INSERT INTO gavel.anchors (number, at, note, heads)
 			SELECT $1, $2, $3, $4 WHERE $1 = 1 + (SELECT coalesce(max(number), 0) FROM gavel.anchors)
 				AND ($1 > 1 OR NOT EXISTS (SELECT FROM gavel.events WHERE pos > $5 AND kind = 'truncated'))`),

@@ -14,6 +14,9 @@ import (
 func (s *Store) AddAnchor(ctx context.Context, a store.Anchor) error {
 	refused := fmt.Errorf("%w: anchor %d is not the next, or a history was shortened meanwhile", store.ErrConflict, a.Number)
 	return s.write(ctx, len(a.Note)+len(a.Heads), "add an anchor", func(st *statements) error {
+		if err := st.checkLease(a.Lease); err != nil {
+			return err
+		}
 		return st.execOne(refused, st.addAnchor, a.Number, a.At.UnixNano(), a.Note, rows.OrEmpty(a.Heads), a.Seen, string(record.Truncated))
 	})
 }

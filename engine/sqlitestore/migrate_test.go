@@ -16,11 +16,13 @@ import (
 func TestMigrate(t *testing.T) {
 	added := map[int][]string{
 		2: {"TABLE refusals"}, 3: {"TABLE reviews"}, 4: {"TABLE anchors"},
-		5: {"TRIGGER decisions_removed", "TABLE decision_terms", "TABLE decision_times", "TABLE decision_index"},
-		6: nil, // see unseal
-		7: nil, // see uncount
-		8: nil, // a column
-		9: nil, // see forgetCalls
+		5:  {"TRIGGER decisions_removed", "TABLE decision_terms", "TABLE decision_times", "TABLE decision_index"},
+		6:  nil, // see unseal
+		7:  nil, // see uncount
+		8:  nil, // a column
+		9:  nil, // see forgetCalls
+		10: {"TABLE counters"},
+		11: {"TABLE leases", "TABLE cursors", "TABLE data_keys"},
 	} // by schema
 	for schema := 1; schema <= len(added); schema++ {
 		t.Run(fmt.Sprint("from schema ", schema), func(t *testing.T) {
@@ -108,6 +110,9 @@ func checkMigrated(t *testing.T, s *sqlitestore.Store, begun store.Commit) {
 	}
 	if r, err := store.FindReview(t.Context(), s, storetest.ReviewID(1)); err != nil || r.Instance != inst.ID {
 		t.Errorf("the review is of %q, %v", r.Instance, err)
+	}
+	if err := s.MoveCursor(t.Context(), store.Cursor{Name: "c"}, store.NoCursor, nil); err != nil {
+		t.Error(err)
 	}
 	if got := found(t, s, store.DecisionQuery{Kinds: []record.Kind{record.Started}}); len(got) != 1 {
 		t.Errorf("found %d decisions of the old file, want 1", len(got))

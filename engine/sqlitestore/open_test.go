@@ -97,7 +97,7 @@ func TestSettingsInForce(t *testing.T) {
 	defer s.Close()
 	for query, want := range map[string]int64{
 		"PRAGMA synchronous": 2, "PRAGMA foreign_keys": 1, "PRAGMA wal_autocheckpoint": 0, "PRAGMA busy_timeout": 0,
-		"PRAGMA auto_vacuum": 0, "PRAGMA application_id": 0x6761766c, "PRAGMA user_version": 10,
+		"PRAGMA auto_vacuum": 0, "PRAGMA application_id": 0x6761766c, "PRAGMA user_version": 11,
 	} {
 		var got int64
 		if err := s.WriterConn().QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {
@@ -346,7 +346,7 @@ func TestCloseWaitsForCallsInProgress(t *testing.T) {
 func TestDiskFull(t *testing.T) {
 	s := openAt(t, newPath(t))
 	defer s.Close()
-	if _, err := s.WriterConn().ExecContext(t.Context(), "PRAGMA max_page_count = 80"); err != nil {
+	if _, err := s.WriterConn().ExecContext(t.Context(), "PRAGMA max_page_count = 90"); err != nil {
 		t.Fatal(err)
 	}
 	big := `{"a":"` + strings.Repeat("x", 50<<10) + `"}`

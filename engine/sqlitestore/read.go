@@ -19,6 +19,7 @@ type readStatements struct {
 	refusals, refusedOpinion *sql.Stmt
 	judgeConfigs             *sql.Stmt
 	earlierEvent, ruleHead   *sql.Stmt
+	dataKey                  *sql.Stmt
 }
 
 const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner, i.created_at, i.updated_at,
@@ -38,6 +39,8 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 			ORDER BY at DESC, pos DESC LIMIT 1`,
 		&s.judgeConfigs: `SELECT ` + configColumns + ` FROM judge_configs WHERE workflow = ? ORDER BY revision`,
 		&s.ruleHead:     ruleHead,
+		&s.dataKey: `SELECT ` + dataKeyColumns + ` FROM data_keys WHERE instance = ?1 AND (number = ?2 OR ?2 = 0)
+			ORDER BY number DESC LIMIT 1`,
 	}
 }
 

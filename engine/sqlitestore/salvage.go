@@ -107,7 +107,7 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 		return err
 	}
 	// writable_schema has SQLite use the tables that it can read of a damaged schema, and a file that was cut off.
-	db, err := sql.Open(driverName, dataSourceName(part, "synchronous(OFF)", "writable_schema(ON)", "trusted_schema(OFF)", "cell_size_check(ON)", "temp_store(memory)"))
+	db, err := sql.Open(driverName, dataSourceName(part, "synchronous(OFF)", "writable_schema(ON)", "trusted_schema(OFF)", "cell_size_check(ON)", "temp_store(memory)", "secure_delete(FAST)"))
 	if err != nil {
 		return err
 	}
@@ -142,11 +142,14 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	return err
 }
 
-// salvagedTables are the tables that are copied. Other tables are derived from these, or are soon over
-// (counters).
+// salvagedTables are the tables that are copied. Others are derived from these, or of no use to a new store
+// (counters, leases).
 var salvagedTables = []string{
-	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors",
+	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors", "cursors", "data_keys",
 }
+
+// tablesSince are the tables that the stores of an older schema do not have.
+var tablesSince = map[string]int{"cursors": 11, "data_keys": 11}
 
 const (
 	// maxSplits bounds how many ranges of one table are split.
@@ -159,7 +162,8 @@ const (
 
 // copyTables copies what can be read of the tables of old, and says what cannot.
 func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
-	if _, err := checkIdentity(ctx, db, "old"); err != nil {
+	version, err := checkIdentity(ctx, db, "old")
+	if err != nil {
 		return nil, err
 	}
 	var pages, tables int64
@@ -172,6 +176,9 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 	}
 	lost := []Loss{}
 	for _, name := range salvagedTables {
+		if version < tablesSince[name] {
+			continue
+		}
 		t := tableCopy{db: db, name: name}
 		if err := t.run(ctx, pages*rowsPerPage); err != nil {
 			return nil, err
@@ -340,6 +347,8 @@ var rowChecks = []struct {
 		}
 		return err
 	}},
+	{"cursors", `SELECT rowid, ` + cursorColumns + ` FROM cursors`, checkScan(scanCursor)},
+	{"data_keys", `SELECT rowid, ` + dataKeyColumns + ` FROM data_keys`, checkScan(scanDataKey)},
 }
 
 func checkScan[T any](scan func(row) (T, error)) func(row) error {

@@ -11,7 +11,7 @@ import (
 
 // Every table and column that a migration adds is copied, or is named here.
 func TestAllTablesAreCopied(t *testing.T) {
-	derived := []string{"decision_index", "decision_terms", "decision_times"}
+	derived := []string{"decision_index", "decision_terms", "decision_times", "leases"}
 	s, err := Open(t.Context(), Config{Path: filepath.Join(t.TempDir(), "all.db")})
 	if err != nil {
 		t.Fatal(err)

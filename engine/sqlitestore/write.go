@@ -38,6 +38,7 @@ type statements struct {
 	cutEvents, cutSnapshots                     *sql.Stmt
 	sealStatements
 	counterStatements
+	sharedStatements
 
 	changes []committed // in the transaction that is open
 }
@@ -99,6 +100,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 	}
 	maps.Copy(all, s.sealStatements.all())
 	maps.Copy(all, s.counterStatements.all())
+	maps.Copy(all, s.sharedStatements.all())
 	return all
 }
 
@@ -192,7 +194,12 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		return err
 	}
 	if c.IsLesson() {
-		return s.write(ctx, len(c.Lesson.Opinion), "keep a refusal", func(st *statements) error { return st.learn(c.Lesson) })
+		return s.write(ctx, len(c.Lesson.Opinion), "keep a refusal", func(st *statements) error {
+			if err := st.checkLease(c.Lease); err != nil {
+				return err
+			}
+			return st.learn(c.Lesson)
+		})
 	}
 	p, err := prepareCommit(c)
 	if err != nil {
@@ -228,6 +235,9 @@ func (p *pending) apply(st *statements) error {
 		if err := refuseFound(store.ErrKeyTaken, st.keyTaken, key); err != nil {
 			return err
 		}
+	}
+	if err := st.checkLease(p.Lease); err != nil {
+		return err
 	}
 	if p.Floor != nil && p.Unanchored {
 		if err := refuseFound(fmt.Errorf("%w: there is an anchor", store.ErrConflict), st.anyAnchor); err != nil {

@@ -33,8 +33,8 @@ const (
 )
 
 type request struct {
-	// apply writes within the transaction that is open. ErrConflict and ErrKeyTaken
-	// mean that it wrote nothing; after any other error the transaction is undone.
+	// apply writes within the transaction that is open. What isRefusal knows
+	// means that it wrote nothing; after any other error the transaction is undone.
 	// It may be called twice.
 	apply func(*statements) error
 	size  int
@@ -363,7 +363,12 @@ func (w *writer) commitEach(batch []*request) {
 
 // isRefusal reports whether apply answered without writing.
 func isRefusal(err error) bool {
-	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrKeyTaken) || errors.Is(err, store.ErrSubjectTaken)
+	for _, known := range []error{store.ErrConflict, store.ErrKeyTaken, store.ErrSubjectTaken, store.ErrLeaseTaken, store.ErrLeaseLost, store.ErrNotFound} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
 }
 
 // begin takes the write lock of the file, waiting for other processes.

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 )
@@ -50,11 +52,19 @@ type Cursor struct {
 	MovedAt time.Time `json:"movedAt"`
 }
 
+// Check fails for what no driver keeps.
+func (c Cursor) Check() error {
+	if c.Name == "" || c.Position < 0 {
+		return fmt.Errorf("a cursor needs a name and a position from 0: %q at %d", c.Name, c.Position)
+	}
+	return nil
+}
+
 // Cursors is the part of a store that keeps the places of readers.
 type Cursors interface {
 	// MoveCursor moves the cursor of a name from a position to another, or makes it where from is
 	// NoCursor. ErrConflict where it is elsewhere by now, or is there already. Where lease is not
-	// nil, ErrLeaseLost when that has ended.
+	// nil, ErrLeaseLost when that has ended. Both times are the store's, not those of c.
 	MoveCursor(ctx context.Context, c Cursor, from int64, lease *Lease) error
 	// Cursors lists all cursors by name.
 	Cursors(ctx context.Context) ([]Cursor, error)
@@ -79,11 +89,34 @@ type DataKey struct {
 	DestroyedAt time.Time `json:"destroyedAt,omitzero"`
 }
 
+// CheckReplaces fails where the key cannot take the place of was, nil for a new one: ErrConflict where
+// that was destroyed, unless this one is the same.
+func (k DataKey) CheckReplaces(was *DataKey) error {
+	switch {
+	case k.Instance == "" || k.Number < 1 || k.DestroyedAt.IsZero() != (len(k.Wrapped) > 0):
+		return fmt.Errorf("data key %d of %q: it needs an instance, a number from 1, and a sealed key unless it was destroyed", k.Number, k.Instance)
+	case was == nil:
+		return nil
+	case k.Instance != was.Instance || k.Number != was.Number:
+		return fmt.Errorf("data key %d of %s cannot replace %d of %s", k.Number, k.Instance, was.Number, was.Instance)
+	case !was.DestroyedAt.IsZero() && !k.Equal(*was):
+		return fmt.Errorf("%w: data key %d of %s was destroyed", ErrConflict, k.Number, k.Instance)
+	}
+	return nil
+}
+
+// Equal reports whether two keys are the same in everything.
+func (k DataKey) Equal(other DataKey) bool {
+	return k.Instance == other.Instance && k.Number == other.Number && bytes.Equal(k.Wrapped, other.Wrapped) && k.Under == other.Under &&
+		k.MadeAt.Equal(other.MadeAt) && k.DestroyedAt.Equal(other.DestroyedAt)
+}
+
 // DataKeys is the part of a store that keeps sealed keys.
 type DataKeys interface {
-	// PutDataKey writes a key: a new one, or one in place of was, all of which must still be so; else
-	// ErrConflict. One that was destroyed never comes back (ErrConflict), and it leaves no copy in
-	// the store's files once PutDataKey returned.
+	// PutDataKey writes a key: a new one, whose number must be the highest of its instance plus 1,
+	// or one in place of was, all of which must still be so; else ErrConflict. One that was
+	// destroyed never comes back (ErrConflict), and where the driver has the files, it leaves no copy
+	// in them once PutDataKey returned nil. To destroy it again, as it is, sees to that once more.
 	PutDataKey(ctx context.Context, k DataKey, was *DataKey) error
 	// DataKey returns a key of an instance, the newest for number 0. ErrNotFound.
 	DataKey(ctx context.Context, instance string, number int) (DataKey, error)

@@ -116,6 +116,9 @@ type Store interface {
 	Anchors(ctx context.Context, after int64) iter.Seq2[Anchor, error]
 
 	Counters
+	Leases
+	Cursors
+	DataKeys
 
 	// Close flushes what was acknowledged, releases everything and is idempotent.
 	Close() error

@@ -158,6 +158,14 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"anchors outlive the process", outlives(anchorsReopened), reopen},
 		{"heads", testHeads, always},
 
+		{"leases", withOther(testLeases), always},
+		{"leases race and end", withOther(leasesRace), always},
+		{"a lost lease writes nothing", withOther(leasesFence), always},
+		{"cursors", withOther(testCursors), always},
+		{"data keys", withOther(testDataKeys), always},
+		{"data keys in order", dataKeysInOrder, always},
+		{"leases, cursors and data keys outlive the process", outlives(sharedReopened), reopen},
+
 		{"events in the order of commits", testTail, always},
 		{"events of some", tailFilters, always},
 		{"who follows has every event once", followWriters, beside},

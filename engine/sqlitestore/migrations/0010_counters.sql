@@ -4,6 +4,6 @@ CREATE TABLE counters (
   name BLOB    PRIMARY KEY,
   n    INTEGER NOT NULL,
   ends INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX counters_ends ON counters (ends);

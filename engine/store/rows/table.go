@@ -53,6 +53,8 @@ var Tables = []Table{
 	{"reviews", columns("id:text place:int status:text instance:text workflow:text principal:named body:blob data:blob"), 1},
 	{"anchors", columns("number:int at:int note:named heads:blob"), 1},
 	{"counters", columns("name:blob n:int ends:int"), 1},
+	{"cursors", columns("name:blob position:int filter:blob made_at:int moved_at:int"), 1},
+	{"data_keys", columns("instance:text number:int wrapped:blob under:text made_at:int destroyed_at:int"), 2},
 }
 
 const sealColumns = "place:int prev_seal:blob seal:blob mac:blob"
