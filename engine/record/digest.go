@@ -138,10 +138,30 @@ func LoadOrCreateKey(path string) ([]byte, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
-	if err := createKey(path); err != nil {
+	key = make([]byte, keySize)
+	if _, err = rand.Read(key); err == nil {
+		err = createKey(path, key)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("create the key file: %w", err)
 	}
 	return loadKey(path)
+}
+
+// SaveKey writes the key of a store with sealed rules to a file, as LoadOrCreateKey reads it. A file
+// that is there already must hold the same key (ErrKeyFile).
+func SaveKey(path string, key []byte) error {
+	if err := createKey(path, key); err != nil {
+		return fmt.Errorf("create the key file: %w", err)
+	}
+	was, err := loadKey(path)
+	switch {
+	case err != nil:
+		return err
+	case !bytes.Equal(was, key):
+		return fmt.Errorf("%w: %s holds the key of another store", ErrKeyFile, path)
+	}
+	return MarkKeySealsRules(path)
 }
 
 func loadKey(path string) ([]byte, error) {
@@ -165,13 +185,9 @@ func loadKey(path string) ([]byte, error) {
 
 // createKey puts a whole file in place or leaves the one that is there: it is
 // written and synced under another name first, and linked, which never replaces.
-func createKey(path string) error {
+func createKey(path string, key []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	key := make([]byte, keySize)
-	if _, err := rand.Read(key); err != nil {
 		return err
 	}
 	tmp, err := writeKey(dir, key)
