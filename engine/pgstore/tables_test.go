@@ -38,7 +38,7 @@ func TestAllTablesAreCopied(t *testing.T) {
 	}
 	for _, name := range names {
 		if !slices.Contains(copied, name) && !slices.Contains(derived, name) {
-			t.Errorf("%s is not copied", name)
+			t.Errorf("%s is not copied: name it in rows.Tables, or here if it says nothing of what a store holds", name)
 		}
 	}
 }

@@ -71,4 +71,3 @@ func BenchmarkCopy(b *testing.B) {
 		})
 	})
 }
-

@@ -15,21 +15,22 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-// ErrMoving says that the store that is copied was written to during every pass.
-var ErrMoving = errors.New("the store is being written to")
+var (
+	// ErrMoving: the store that is copied was written to during every pass.
+	ErrMoving = errors.New("the store is being written to")
+	// ErrDifferent: two stores differ.
+	ErrDifferent = errors.New("the rows differ")
+)
 
 // The bounds of one transaction.
 const batchBytes = 4 << 20
 
 var batchRows = 1000 // tests make it small
 
-// reportEvery is after how many rows somebody hears of the progress.
-const reportEvery = 1000
-
 // maxPasses is how often a store that moves is followed. The last pass finds nothing to change.
 const maxPasses = 3
 
-// Progress gets the table that is copied, and how many of its rows were looked at.
+// Progress gets the table that is read, and how many of its rows were.
 type Progress func(table string, rows int64)
 
 // Report says what a copy holds, and what was done for it.
@@ -91,9 +92,7 @@ func (r *Report) pass(ctx context.Context, from func(context.Context) (rows.View
 func (r *Report) copyTable(ctx context.Context, t rows.Table, from rows.Reader, to rows.Writer, progress Progress) error {
 	b := batch{table: t, to: to, report: r}
 	count, err := compareTable(ctx, t, from, to, func(seen int64, remove, add rows.Row) error {
-		if seen%reportEvery == 0 {
-			progress(t.Name, seen)
-		}
+		progress(t.Name, seen)
 		return b.put(ctx, remove, add)
 	})
 	if err == nil {
@@ -140,23 +139,23 @@ func (b *batch) write(ctx context.Context) error {
 	return nil
 }
 
-// Differences counts the rows in which two stores differ.
-func Differences(ctx context.Context, a, b rows.Reader, progress Progress) (n int64, err error) {
+// Compare reads two stores side by side. ErrDifferent where a row is not in both.
+func Compare(ctx context.Context, a, b rows.Reader, progress Progress) (Report, error) {
+	r := Report{Passes: 1}
 	for _, t := range rows.Tables {
-		_, err := compareTable(ctx, t, a, b, func(seen int64, remove, add rows.Row) error {
-			if seen%reportEvery == 0 {
-				progress(t.Name, seen)
-			}
+		count, err := compareTable(ctx, t, a, b, func(seen int64, remove, add rows.Row) error {
+			progress(t.Name, seen)
 			if remove != nil || add != nil {
-				n++
+				return ErrDifferent
 			}
 			return nil
 		})
 		if err != nil {
-			return n, fmt.Errorf("compare the table %s: %w", t.Name, err)
+			return r, fmt.Errorf("compare the table %s: %w", t.Name, err)
 		}
+		r.Tables = append(r.Tables, Count{t.Name, count})
 	}
-	return n, nil
+	return r, nil
 }
 
 // compareTable walks through a table of two stores side by side, and returns how many rows it has in
