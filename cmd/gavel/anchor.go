@@ -18,6 +18,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
@@ -246,7 +247,7 @@ func (a anchoring) tell(ctx context.Context, log *slog.Logger) {
 const anchorKeyVariable = "GAVEL_ANCHOR_KEY"
 
 func isKeyText(value string) bool {
-	return strings.HasPrefix(value, "PRIVATE+KEY+") || strings.HasPrefix(value, "-----BEGIN")
+	return strings.HasPrefix(value, "PRIVATE+KEY+") || strings.HasPrefix(value, "-----BEGIN") || storeKeyText.MatchString(value)
 }
 
 func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
@@ -260,14 +261,8 @@ func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 		}
 		return key, nil
 	}
-	info, err := os.Stat(value)
-	switch {
-	case err != nil:
-		return nil, term.UsageErrorf("make a key with gavel anchor keygen --key FILE", "cannot read the key: %w", err)
-	case !info.Mode().IsRegular():
-		return nil, term.UsageErrorf("", "cannot read the key: %s is not a regular file", value)
-	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
-		return nil, term.UsageErrorf("run chmod 600 on it, and make a new one if they should not have seen it", "others can read the key %s (mode %04o)", value, info.Mode().Perm())
+	if err := checkKeyFile(value, "make a key with gavel anchor keygen --key FILE"); err != nil {
+		return nil, err
 	}
 	text, err := os.ReadFile(value)
 	if err != nil {
@@ -284,7 +279,24 @@ func readSigner(log *slog.Logger, value, store string) (*record.Signer, error) {
 	return key, nil
 }
 
+// checkKeyFile refuses a key that is not there, or that others can read.
+func checkKeyFile(path, toMake string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return term.UsageErrorf(toMake, "cannot read the key: %w", err)
+	case !info.Mode().IsRegular():
+		return term.UsageErrorf("", "cannot read the key: %s is not a regular file", path)
+	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
+		return term.UsageErrorf("run chmod 600 on it, and make a new one if they should not have seen it", "others can read the key %s (mode %04o)", path, info.Mode().Perm())
+	}
+	return nil
+}
+
 func sameFolder(key, store string) bool {
+	if embed.IsDatabase(store) {
+		return false
+	}
 	store = cmp.Or(store, filepath.Join(storeFolder, storeFile))
 	a, err := filepath.Abs(filepath.Dir(key))
 	b, err2 := filepath.Abs(filepath.Dir(store))

@@ -23,7 +23,7 @@ func TestServersAnchor(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		sys, err := openSystem(t.Context(), log, memoryStore, equipment{anchors: key})
+		sys, err := openSystem(t.Context(), log, storePlace{path: memoryStore}, equipment{anchors: key})
 		if err != nil {
 			t.Fatal(err)
 		}

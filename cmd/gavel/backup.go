@@ -39,7 +39,7 @@ type backupResult struct {
 }
 
 func (c *backupCmd) Run(ctx context.Context, con *console) error {
-	path, err := c.storePath(con.log, false)
+	path, err := c.filePath(con.log, false, "copy a database with pg_dump, or keep its write-ahead log for a point in time; docs/postgres.md has both")
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *restoreCmd) Run(ctx context.Context, con *console) error {
 	if !isFile(c.File) {
 		return term.UsageErrorf("give the file that gavel backup wrote", "there is no backup at %s", c.File)
 	}
-	path, err := c.storePath(con.log, true)
+	path, err := c.filePath(con.log, true, "restore a database with pg_restore, or to a point in time; docs/postgres.md has both")
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,11 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "hook", "lint", "graph", "schema", "instances", "script", "judge", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status"}},
+		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "hook", "lint", "graph", "schema", "instances", "script", "judge", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status", "store"}},
 		{line: "in", want: []string{"init", "instances"}},
 		{line: "try ", files: true},
 		{line: "instances ", want: []string{"list", "show", "history", "timeline", "undo", "redo", "release"}},
-		{line: "instances list --st", want: []string{"--state", "--status", "--store"}},
+		{line: "instances list --st", want: []string{"--state", "--status", "--store", "--store-key"}},
 		{line: "instances list --status ", want: []string{"running", "complete", "cancelled"}},
 		{line: "instances list --status c", want: []string{"complete", "cancelled"}},
 		{line: "instances list --status=c", want: []string{"--status=complete", "--status=cancelled"}},

@@ -175,6 +175,9 @@ func (s *fileSettings) declared() ([]effective, error) {
 // shownSetting is shownValue, but of an address to notify only the host: whoever knows the rest
 // can write there.
 func shownSetting(flag string, v any) any {
+	if text, ok := v.(string); ok && flag == "store" {
+		return nameStore(text)
+	}
 	if text, ok := v.(string); ok && flag == "notify-url" && text != "" {
 		if at, err := url.Parse(text); err == nil && at.Host != "" {
 			return at.Scheme + "://" + at.Host + "/..."
@@ -338,7 +341,7 @@ func (f *modelFlags) warnIdleStagesOf(log *slog.Logger, definitions []string) {
 
 // readFiles are the flags whose files a server reads when it starts. Those of stores, tokens, anchors
 // and cassettes are made where they are missing.
-var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "llm-canaries", "notify-secret-file", "anchor-key"}
+var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "llm-canaries", "notify-secret-file", "anchor-key", "store-key"}
 
 // checkFiles finds the files that the file names and that cannot be read.
 func (s *fileSettings) checkFiles(ctx *kong.Context) error {

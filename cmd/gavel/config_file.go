@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
@@ -201,7 +202,7 @@ var servers = []string{config.SectionServe, config.SectionMCP}
 
 // sharedKeys are the flags with one key for every command.
 var sharedKeys = map[string]string{
-	"store": config.KeyStore, "definitions": config.KeyDefinitions,
+	"store": config.KeyStore, "store-key": config.KeyStoreKey, "definitions": config.KeyDefinitions,
 	"log-level": config.KeyLogLevel, "log-format": config.KeyLogFormat,
 	"llm-model": "model.name",
 }
@@ -313,7 +314,7 @@ func isPath(f *kong.Flag) bool {
 
 // locatePath is a place as the file writes it, seen from where the program runs.
 func locatePath(dir, place string) string {
-	if place == "" || place == memoryStore || filepath.IsAbs(place) || isKeyText(place) || checkStore(place) != nil {
+	if place == "" || place == memoryStore || filepath.IsAbs(place) || embed.IsDatabase(place) || isKeyText(place) || checkStore(place) != nil {
 		return place
 	}
 	return filepath.Join(dir, place)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -165,7 +166,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 // keepResults lets a command in the background be one with what decisions over the store ask.
 func (c *evidenceFetchCmd) keepResults(con *console, declared *evidence.Manager) error {
 	path, err := c.storePath(con.log, false)
-	if err != nil {
+	if err != nil || embed.IsDatabase(path) {
 		return nil //nolint:nilerr // without a store it is run here
 	}
 	key, err := existingKey(path)

@@ -60,6 +60,7 @@ type commands struct {
 	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
 	Health     healthCmd     `cmd:"" help:"Ask a server whether it is ready; for health checks."`
 	Config     configCmd     `cmd:"" help:"Look at the settings, and check the file that has them."`
+	Store      storeCmd      `cmd:"" help:"Make a store that several servers share."`
 	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
 	Init       initCmd       `cmd:"" help:"Write a workflow with its tests, settings and the configuration of an MCP client."`
 	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
@@ -307,7 +308,7 @@ func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, opt
 	case err != nil:
 		return nil, settings, cmp.Or(settings.err, usageError(err, args))
 	}
-	return parsed, settings, errors.Join(settings.err, settings.locate(parsed, checkFlags(parsed)))
+	return parsed, settings, errors.Join(settings.err, settings.locate(parsed, checkFlags(parsed, settings)))
 }
 
 // grammarFor is the command line for args. kong reads every flag of every command by

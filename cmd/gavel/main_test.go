@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -60,9 +61,10 @@ type sized struct{ m *testing.M }
 // Run implements testscript.TestingM.
 func (s sized) Run() int {
 	flag.Parse()
+	defer pgtest.StopShared()
 	storetest.UseMemory()
 	for _, v := range os.Environ() { // what is set up on this machine has no part in the tests
-		if name, _, _ := strings.Cut(v, "="); isSetting(name) && name != "GAVEL_LONG" {
+		if name, _, _ := strings.Cut(v, "="); isSetting(name) && name != "GAVEL_LONG" && name != pgtest.Variable {
 			if err := os.Unsetenv(name); err != nil {
 				panic(err)
 			}

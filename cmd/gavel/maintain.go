@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/embed"
 )
 
 type migrateCmd struct {
@@ -226,7 +227,10 @@ func (c *sealCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	if key := keyBeside(sys.path); !isFile(key) {
+	if sys.place.isDatabase() && sys.place.key == nil {
+		return storeFailure(embed.ErrNoStoreKey, "")
+	}
+	if key := sys.place.missingKey(); key != "" {
 		con.log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
 	}
 	r, err := sys.Engine.SealRules(ctx, localCLI, engine.SealRequest{All: true, DryRun: !c.Accept})

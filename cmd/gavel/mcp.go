@@ -168,9 +168,9 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		upstreams.look(ctx, false)
 		exposed.look(ctx, false)
 	})()
-	con.log.Info("serving MCP", "store", sys.path, "principal", principal.ID, "role", string(principal.Role),
+	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
-	defer func() { con.log.Info("ended", "store", sys.path) }()
+	defer func() { con.log.Info("ended", "store", sys.place.String()) }()
 	if err := sys.ServeStdio(ctx, c.tools(), principal, con.stdin, con.rawOut); err != nil && !errors.Is(err, context.Canceled) {
 		return term.UnknownErrorf("", "the connection failed: %w", err)
 	}

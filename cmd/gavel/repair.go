@@ -45,7 +45,7 @@ func (c *repairCmd) Run(ctx context.Context, con *console) error {
 	path, lost := c.lostStore() // then its log is what is repaired
 	if !lost {
 		var err error
-		if path, err = c.storePath(con.log, false); err != nil {
+		if path, err = c.filePath(con.log, false, "the server checks its own pages; restore a dump, or a point in time: docs/postgres.md"); err != nil {
 			return err
 		}
 	}

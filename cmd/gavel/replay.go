@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,11 +12,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/prompts"
@@ -69,19 +68,21 @@ func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	path, err := c.storePath(con.log, false)
+	at, err := c.place(con.log, false)
 	if err != nil {
 		return err
 	}
-	about.Store = path
-	db, err := openArchive(ctx, path)
+	about.Store = at.String()
+	db, key, err := openArchive(ctx, at)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	cfg.From = db
-	if cfg.Query.Digester, err = c.digester(con, path); err != nil {
-		return err
+	if key != nil {
+		cfg.Query.Digester = record.NewDigester(key)
+	} else {
+		con.log.Warn("the store's key is not there; contexts are not held against their digests", "key", cmp.Or(at.missingKey(), "--store-key"))
 	}
 	box, err := newSandbox(con.log)
 	if err != nil {
@@ -176,29 +177,6 @@ func (c *replayCmd) change(cfg *replay.Config, about *replay.About) error {
 		about.Changed = append(about.Changed, "prompt "+p.ID+" "+p.Digest)
 	}
 	return nil
-}
-
-// openArchive opens a store so that nothing can be written.
-func openArchive(ctx context.Context, path string) (*sqlitestore.Store, error) {
-	db, err := sqlitestore.OpenToRead(ctx, path)
-	if err != nil {
-		return nil, storeFailure(err, "is it a store of gavel, and may you read it?")
-	}
-	return db, nil
-}
-
-// digester makes the store's digests, by which contexts are checked. No key is made.
-func (*replayCmd) digester(con *console, path string) (engine.Digester, error) {
-	file := keyBeside(path)
-	if !isFile(file) {
-		con.log.Warn("the store's key is not there; contexts are not held against their digests", "key", file)
-		return nil, nil
-	}
-	key, err := record.LoadOrCreateKey(file)
-	if err != nil {
-		return nil, term.UsageErrorf("", "cannot use the key file: %w", err)
-	}
-	return record.NewDigester(key), nil
 }
 
 // redefine reads the other definitions; one with errors is not judged by.

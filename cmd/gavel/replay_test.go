@@ -21,7 +21,7 @@ func TestReplayAsksAModel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
-	sys, err := openSystem(t.Context(), slog.New(slog.DiscardHandler), store, equipment{})
+	sys, err := openSystem(t.Context(), slog.New(slog.DiscardHandler), storePlace{path: store}, equipment{})
 	if err != nil {
 		t.Fatal(err)
 	}

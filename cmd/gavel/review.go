@@ -237,21 +237,21 @@ func (r resolving) open(ctx context.Context, con *console, who engine.Principal,
 	if with.notifier, err = r.notifyFlags.open(con.log, true); err != nil {
 		return nil, nil, errors.Join(err, with.Close())
 	}
-	path, err := r.storePath(con.log, false)
+	at, err := r.place(con.log, false)
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())
 	}
-	sys, err := openSystem(ctx, con.log, path, with)
+	sys, err := openSystem(ctx, con.log, at, with)
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())
 	}
-	at := completing{operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
+	caller := completing{operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
 	if decision == judge.Approve {
-		if err := canFetch(ctx, sys, at, r.ID); err != nil {
+		if err := canFetch(ctx, sys, caller, r.ID); err != nil {
 			return nil, nil, errors.Join(err, sys.Close())
 		}
 	}
-	return at, func() { sys.Close() }, nil
+	return caller, func() { sys.Close() }, nil
 }
 
 // canFetch keeps a reviewer who forgot the configuration from voiding a review:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -33,7 +35,14 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"capture": capture, "run": runGavelInScript, "exits": exits,
+			"capture": capture, "run": runGavelInScript, "exits": exits, "database": makeDatabaseInScript,
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "postgres" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			_, missing, err := pgtest.Find()
+			return missing == "", err
 		},
 		Setup: func(env *testscript.Env) error {
 			testdata, err := filepath.Abs("../../testdata")
@@ -65,6 +74,19 @@ func capture(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%q is not in the output", args[1])
 	}
 	ts.Setenv(args[0], found[1])
+}
+
+// makeDatabaseInScript sets a variable to the URL of a new PostgreSQL database: database NAME.
+func makeDatabaseInScript(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: database NAME")
+	}
+	server, _, err := pgtest.Find()
+	ts.Check(err)
+	at, drop, err := server.MakeDatabase()
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(drop()) })
+	ts.Setenv(args[0], at)
 }
 
 // runGavelInScript runs gavel, which has to succeed, or with ! before it to fail: run gavel ARGUMENT...

@@ -128,7 +128,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 			err = errors.Join(err, server.Close())
 		}
 	}()
-	who, err := c.authFlags.open(con, sys.path, server.Addr(), len(issuers) > 0)
+	who, err := c.authFlags.open(con, sys.place.path, server.Addr(), len(issuers) > 0)
 	if err != nil {
 		return err
 	}
@@ -149,10 +149,10 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	defer forgiveOnHangup(con.log, sys.Pool)()
 	defer newReloader(con, c, r, known, watch).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
-		log.Info("serving", "address", server.URL(), "store", sys.path, "auth", c.Auth, "tls", c.TLSCert != "",
+		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
 	} else {
-		con.err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.path)
+		con.err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.place)
 	}
 	defer func() { con.log.Info("ended", "address", server.URL()) }()
 	if err := server.Serve(ctx); err != nil {

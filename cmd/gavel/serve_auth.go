@@ -46,6 +46,9 @@ func (f authFlags) open(con *console, store string, at net.Addr, others bool) (a
 		}
 		return auth.Local(localAgent), nil
 	}
+	if embed.IsDatabase(store) && f.Tokens == "" {
+		return nil, errNoTokensFile(store)
+	}
 	path := f.path(store)
 	tokens, err := auth.OpenTokens(path)
 	if err != nil {

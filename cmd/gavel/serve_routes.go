@@ -239,7 +239,9 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemet
 			if _, err := sys.Store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {
 				return err
 			}
-			if s, ok := sys.Store.(*sqlitestore.Store); ok {
+			if s, ok := sys.Store.(interface {
+				CheckWritable(ctx context.Context) error
+			}); ok {
 				return s.CheckWritable(ctx)
 			}
 			return nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 )
 
@@ -26,7 +29,93 @@ const (
 
 type storeFlag struct {
 	configFlag
-	Store string `name:"store" placeholder:"PATH" help:"Store file, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
+	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`
+	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets, from gavel store init. The variable may hold the key itself."`
+}
+
+// storePlace is where a store is, and what opens it.
+type storePlace struct {
+	path string // a file, memoryStore, or the URL of a database
+	key  []byte // of a database; nil where none was given
+}
+
+// String names the place, without a password.
+func (p storePlace) String() string { return nameStore(p.path) }
+
+func (p storePlace) isDatabase() bool { return embed.IsDatabase(p.path) }
+
+// missingKey is the file next to the store in which its key ought to be and is not; "" where it is
+// there, and for a database.
+func (p storePlace) missingKey() string {
+	if file := keyBeside(p.path); !p.isDatabase() && !isFile(file) {
+		return file
+	}
+	return ""
+}
+
+// nameStore is a --store without a password.
+func nameStore(store string) string {
+	if embed.IsDatabase(store) {
+		return pgstore.NameURL(store)
+	}
+	return store
+}
+
+// place is storePath, with the key of a database.
+func (f storeFlag) place(log *slog.Logger, create bool) (storePlace, error) {
+	path, err := f.storePath(log, create)
+	if err != nil {
+		return storePlace{}, err
+	}
+	return f.placeAt(path)
+}
+
+func (f storeFlag) placeAt(path string) (storePlace, error) {
+	at := storePlace{path: path}
+	if !at.isDatabase() {
+		return at, nil
+	}
+	var err error
+	at.key, err = readStoreKey(f.StoreKey)
+	return at, err
+}
+
+// filePath is storePath for a command that works on the file; instead says what does the same for a
+// database.
+func (f storeFlag) filePath(log *slog.Logger, create bool, instead string) (string, error) {
+	if embed.IsDatabase(f.Store) {
+		return "", term.UsageErrorf(instead, "this command works on the file of a store, and %s is a database", nameStore(f.Store))
+	}
+	return f.storePath(log, create)
+}
+
+// storeKeyVariable may hold the key of a database, or name its file.
+const storeKeyVariable = "GAVEL_STORE_KEY"
+
+var storeKeyText = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
+
+// readStoreKey reads the key of a database from a file, or from what the variable holds; nil for none.
+func readStoreKey(value string) ([]byte, error) {
+	switch {
+	case value == "":
+		return nil, nil
+	case storeKeyText.MatchString(value):
+		if value != os.Getenv(storeKeyVariable) {
+			return nil, term.UsageErrorf("put it into a file, or into "+storeKeyVariable, "a key is no argument: others on this machine can read it there")
+		}
+		return hex.DecodeString(value)
+	}
+	if err := checkKeyFile(value, "give the file that gavel store init wrote"); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(value)
+	if err != nil {
+		return nil, term.UsageErrorf("", "cannot read the key: %w", err)
+	}
+	if !storeKeyText.Match(bytes.TrimSpace(text)) {
+		return nil, term.UsageErrorf("give the file that gavel store init wrote", "%s does not hold 64 hex digits", value)
+	}
+	return hex.DecodeString(string(bytes.TrimSpace(text)))
 }
 
 // storePath decides where the store is. With create, the place is made ready to
@@ -77,11 +166,11 @@ var storeScheme = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]+:|:memory:)`)
 // checkStore refuses an address: as a path it would make a local file of that name.
 func checkStore(path string) error {
 	scheme := storeScheme.FindString(path)
-	if scheme == "" {
+	if scheme == "" || embed.IsDatabase(path) {
 		return nil
 	}
-	return term.UsageErrorf("give the path of a file, with ./ before it if its name begins like an address, or \"memory\"",
-		"--store is a file, and %q begins an address; gavel has no other kind of store", scheme)
+	return term.UsageErrorf("give the path of a file, with ./ before it if its name begins like an address, a postgres:// URL, or \"memory\"",
+		"--store is a file or a PostgreSQL database, and %q begins another address", scheme)
 }
 
 func explicitStore(path string, create bool) (string, error) {
@@ -90,6 +179,9 @@ func explicitStore(path string, create bool) (string, error) {
 			return path, nil
 		}
 		return "", term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it; there is nothing to look at")
+	}
+	if embed.IsDatabase(path) {
+		return path, nil
 	}
 	if info, err := os.Stat(path); err == nil {
 		if info.IsDir() {
@@ -139,7 +231,10 @@ func (f storeFlag) lostStore() (path string, ok bool) {
 
 // places are where an existing store is looked for, in order.
 func (f storeFlag) places() []string {
-	if f.Store != "" {
+	switch {
+	case embed.IsDatabase(f.Store):
+		return nil
+	case f.Store != "":
 		return []string{f.Store}
 	}
 	places := []string{filepath.Join(storeFolder, storeFile)}

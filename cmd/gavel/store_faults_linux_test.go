@@ -151,7 +151,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		}
 	}
 	var log bytes.Buffer
-	sys, err := openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), f.path, equipment{})
+	sys, err := openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), storePlace{path: f.path}, equipment{})
 	if err != nil {
 		return r, err
 	}
@@ -179,7 +179,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		if err := fault.before(f); err != nil {
 			return r, err
 		}
-		if sys, err = openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), f.path, equipment{}); err != nil {
+		if sys, err = openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), storePlace{path: f.path}, equipment{}); err != nil {
 			return r, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -33,7 +34,7 @@ func newSandbox(log *slog.Logger) (*embed.Sandbox, error) {
 type system struct {
 	*embed.System
 	equipment
-	path string // of the store; memoryStore for none
+	place storePlace
 }
 
 // equipment is what a command configures beside the store. The zero value judges
@@ -108,7 +109,7 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 			err = errors.Join(err, with.Close())
 		}
 	}()
-	path, err := f.storePath(con.log, true)
+	at, err := f.place(con.log, true)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 	if with.sources, err = f.configFlag.open(con.log, with.gateway); err != nil {
 		return nil, err
 	}
-	if with.anchors, err = f.signer(con.log, path); err != nil {
+	if with.anchors, err = f.signer(con.log, at.path); err != nil {
 		return nil, err
 	}
 	if f.configFlag.Config != "" && with.gateway == nil {
@@ -127,7 +128,7 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 		}
 	}
 	with.metered.count(with)
-	sys, err := openSystem(ctx, con.log, path, with)
+	sys, err := openSystem(ctx, con.log, at, with)
 	if err != nil {
 		return nil, err
 	}
@@ -137,14 +138,14 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 	return sys, nil
 }
 
-// openSystem opens the store at a path and wires the engine over it, with what it
+// openSystem opens the store at a place and wires the engine over it, with what it
 // judges with. That is the system's from then on, unless there is an error.
-func openSystem(ctx context.Context, log *slog.Logger, path string, with equipment) (*system, error) {
-	open, err := embed.Open(ctx, with.configure(embed.Config{Store: path, Logger: log}))
+func openSystem(ctx context.Context, log *slog.Logger, at storePlace, with equipment) (*system, error) {
+	open, err := embed.Open(ctx, with.configure(embed.Config{Store: at.path, StoreKey: at.key, Logger: log}))
 	if err != nil {
 		return nil, openFailure(err)
 	}
-	sys := &system{System: open, equipment: with, path: path}
+	sys := &system{System: open, equipment: with, place: at}
 	if with.metered != nil {
 		with.metered.sys = sys
 	}
@@ -171,16 +172,16 @@ func openFailure(err error) error {
 // and makes no key. A store in which nothing was ever written, next to a key, is reported:
 // it may have taken the place of one that was lost.
 func openForReading(ctx context.Context, con *console, flag storeFlag) (*system, error) {
-	path, err := flag.storePath(con.log, false)
+	at, err := flag.place(con.log, false)
 	if err != nil {
 		return nil, err
 	}
-	return openPathForReading(ctx, con, path)
+	return openPlaceForReading(ctx, con, at)
 }
 
-// openPathForReading also warns of definitions that gavel would not use.
-func openPathForReading(ctx context.Context, con *console, path string) (*system, error) {
-	sys, err := openPathToCheck(ctx, con, path)
+// openPlaceForReading also warns of definitions that gavel would not use.
+func openPlaceForReading(ctx context.Context, con *console, at storePlace) (*system, error) {
+	sys, err := openPlaceToCheck(ctx, con, at)
 	if err == nil {
 		sys.warnOfSeals(ctx, con.log)
 	}
@@ -189,36 +190,38 @@ func openPathForReading(ctx context.Context, con *console, path string) (*system
 
 // warnOfSeals says that what is shown may come from definitions that were changed.
 func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
-	key := keyBeside(s.path)
 	head, _, err := s.Store.Rules(ctx, math.MaxInt64)
 	sealed := err == nil && head.Place > 0
-	if !isFile(key) {
+	switch missing := s.place.missingKey(); {
+	case s.place.isDatabase() && s.place.key == nil:
 		if sealed {
-			log.Warn("the key of this store is not next to it: its definitions are shown without checking their seals", "missing", key)
+			log.Warn("without --store-key the definitions of this store are shown without checking their seals")
 		}
 		return
-	}
-	if marked, err := record.KeySealsRules(key); !sealed && (err != nil || !marked) {
-		return // an older version wrote the store
+	case missing != "":
+		if sealed {
+			log.Warn("the key of this store is not next to it: its definitions are shown without checking their seals", "missing", missing)
+		}
+		return
+	case !s.place.isDatabase():
+		if marked, err := record.KeySealsRules(keyBeside(s.place.path)); !sealed && (err != nil || !marked) {
+			return // an older version wrote the store
+		}
 	}
 	s.LogBadSeals(ctx, slog.LevelWarn, "a definition or judge configuration of this store is not as gavel sealed it: what is shown may have been changed")
 }
 
 // openToCheck is openForReading for a command that checks the seals itself.
 func openToCheck(ctx context.Context, con *console, flag storeFlag) (*system, error) {
-	path, err := flag.storePath(con.log, false)
+	at, err := flag.place(con.log, false)
 	if err != nil {
 		return nil, err
 	}
-	return openPathToCheck(ctx, con, path)
+	return openPlaceToCheck(ctx, con, at)
 }
 
-func openPathToCheck(ctx context.Context, con *console, path string) (*system, error) {
-	key, err := existingKey(path)
-	if err != nil {
-		return nil, term.UsageErrorf("", "cannot use the key file: %w", err)
-	}
-	db, err := openArchive(ctx, path)
+func openPlaceToCheck(ctx context.Context, con *console, at storePlace) (*system, error) {
+	db, key, err := openArchive(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -226,9 +229,9 @@ func openPathToCheck(ctx context.Context, con *console, path string) (*system, e
 	if err != nil && !errors.Is(err, store.ErrDamaged) { // what is damaged is for the command to find
 		return nil, errors.Join(term.UnknownErrorf("", "cannot %w", err), db.Close())
 	}
-	if empty && isFile(keyBeside(path)) {
+	if empty && !at.isDatabase() && isFile(keyBeside(at.path)) {
 		con.log.Warn("nothing was ever written to this store, but its key is there: a store that was lost looks like this, and so does a new one",
-			"store", path, "key", keyBeside(path))
+			"store", at.path, "key", keyBeside(at.path))
 		con.unsure = true
 	}
 	open, err := embed.New(db, key, embed.Config{
@@ -237,7 +240,37 @@ func openPathToCheck(ctx context.Context, con *console, path string) (*system, e
 	if err != nil {
 		return nil, openFailure(err)
 	}
-	return &system{System: open, path: path}, nil
+	return &system{System: open, place: at}, nil
+}
+
+// archive is a store that is open to be read.
+type archive interface {
+	store.Store
+	IsEmpty(ctx context.Context) (bool, error)
+}
+
+// openArchive opens a store so that nothing can be written, with its key; nil where that is not there.
+func openArchive(ctx context.Context, at storePlace) (_ archive, key []byte, err error) {
+	if !at.isDatabase() {
+		if key, err = existingKey(at.path); err != nil {
+			return nil, nil, term.UsageErrorf("", "cannot use the key file: %w", err)
+		}
+		db, err := sqlitestore.OpenToRead(ctx, at.path)
+		if err != nil {
+			return nil, nil, storeFailure(err, "is it a store of gavel, and may you read it?")
+		}
+		return db, key, nil
+	}
+	db, err := pgstore.OpenToRead(ctx, pgstore.Config{URL: at.path})
+	if err != nil {
+		return nil, nil, storeFailure(err, "")
+	}
+	if at.key != nil {
+		if key, err = embed.OpenSecrets(ctx, db, at.key); err != nil {
+			return nil, nil, errors.Join(storeFailure(err, ""), db.Close())
+		}
+	}
+	return db, key, nil
 }
 
 // openForWriting opens an existing store for a command that changes something in it.
@@ -253,14 +286,19 @@ func openToSign(ctx context.Context, con *console, flag storeFlag, key string) (
 			return nil, err
 		}
 	}
-	path, err := flag.storePath(con.log, false)
+	at, err := flag.place(con.log, false)
 	if err != nil {
 		return nil, err
 	}
-	return openSystem(ctx, con.log, path, with)
+	return openSystem(ctx, con.log, at, with)
 }
 
 func storeFailure(err error, hint string) error {
+	for _, known := range databaseFailures {
+		if errors.Is(err, known.err) {
+			return &term.ExitError{Code: known.code, Err: err, Hint: known.hint}
+		}
+	}
 	switch {
 	case errors.Is(err, store.ErrNewerSchema):
 		return term.UsageErrorf("use a newer gavel, or another --store", "%w", err)
@@ -268,6 +306,25 @@ func storeFailure(err error, hint string) error {
 		hint = "" // the error says what to do
 	}
 	return term.UnknownErrorf(hint, "cannot %w", err)
+}
+
+// databaseFailures say what to do where a database cannot be used.
+var databaseFailures = []struct {
+	err  error
+	code int
+	hint string
+}{
+	{pgstore.ErrNoDatabase, term.ExitUsage, "name one that is there: postgres://USER@HOST/DATABASE; createdb makes one"},
+	{pgstore.ErrDenied, term.ExitUsage, "look at user and password (PGPASSWORD, PGPASSFILE), and at the user's rights; docs/postgres.md lists them"},
+	{pgstore.ErrOldServer, term.ExitUsage, "use a newer server"},
+	{pgstore.ErrForeignTables, term.ExitUsage, "give gavel a database of its own"},
+	{pgstore.ErrNoStore, term.ExitUsage, "make one: gavel store init --store URL --store-key FILE"},
+	{embed.ErrNoSecrets, term.ExitUsage, "make them: gavel store init --store URL --store-key FILE"},
+	{embed.ErrLostSecrets, term.ExitUsage, "restore the table secrets from a dump; docs/postgres.md says what is left without it"},
+	{embed.ErrNoStoreKey, term.ExitUsage, "give --store-key FILE, or set GAVEL_STORE_KEY"},
+	{embed.ErrWrongStoreKey, term.ExitUsage, "give the key that gavel store init used"},
+	{pgstore.ErrOlderSchema, term.ExitUsage, "bring it up to date: start a server with it, or run gavel store init"},
+	{pgstore.ErrUnreachable, term.ExitUnknown, "is the server there, and does it take writes? gavel tries again as soon as it is asked"},
 }
 
 func keyBeside(path string) string { return embed.KeyBeside(path) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
@@ -58,6 +59,9 @@ func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.T
 			if err != nil {
 				return nil, err
 			}
+			if embed.IsDatabase(at) {
+				return nil, errNoTokensFile(at)
+			}
 			path = f.path(at)
 		}
 	}
@@ -66,6 +70,10 @@ func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.T
 		return nil, term.UsageErrorf("", "%w", err)
 	}
 	return tokens, nil
+}
+
+func errNoTokensFile(store string) error {
+	return term.UsageErrorf("give --tokens FILE, here and to gavel serve", "there is no place for a file of tokens next to %s", nameStore(store))
 }
 
 // existingTokens is where the tokens of a store are that is there, or was not made yet: then

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
@@ -82,15 +83,17 @@ func (c *importCmd) open(ctx context.Context, con *console) (*system, error) {
 	path, err := memoryStore, error(nil)
 	if !c.DryRun {
 		path, err = c.storeAt(con.log, true, func(*slog.Logger, string) {})
-	} else if slices.ContainsFunc(c.places(), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) }) {
-		if path, err = c.storePath(con.log, false); err == nil {
-			return openPathForReading(ctx, con, path)
-		}
+	} else if embed.IsDatabase(c.Store) || slices.ContainsFunc(c.places(), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) }) {
+		return openForReading(ctx, con, c.storeFlag)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return openSystem(ctx, con.log, path, equipment{})
+	at, err := c.placeAt(path)
+	if err != nil {
+		return nil, err
+	}
+	return openSystem(ctx, con.log, at, equipment{})
 }
 
 func printImport(con *console, report transfer.ImportReport) {

@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -92,8 +93,9 @@ func joinNegatives(args []string) (joined []string) {
 	return joined
 }
 
-// checkFlags refuses what no command can use: a negative number, and a store that is no file.
-func checkFlags(parsed *kong.Context) error {
+// checkFlags refuses what no command can use: a negative number, a store that is none, and a secret
+// that others can read among the arguments.
+func checkFlags(parsed *kong.Context, settings *fileSettings) error {
 	var wrong []error
 	for _, flag := range parsed.Flags() {
 		value := parsed.FlagValue(flag)
@@ -101,6 +103,10 @@ func checkFlags(parsed *kong.Context) error {
 		switch number := reflect.Indirect(reflect.ValueOf(value)); {
 		case flag.Name == "store":
 			wrong = append(wrong, checkStore(place))
+			if origin, _ := settings.origin(parsed, flag); origin == fromFlag && pgstore.IsURL(place) && pgstore.HasPassword(place) {
+				wrong = append(wrong, term.UsageErrorf("put the URL into GAVEL_STORE or the configuration file, or the password into PGPASSWORD or a password file",
+					"--store has a password, and others on this machine can read arguments"))
+			}
 		case flag.Name == "llm-refusals": // -1 is never
 		case number.CanInt() && number.Int() < 0, number.CanFloat() && !(number.Float() >= 0 && number.Float() <= math.MaxFloat64):
 			wrong = append(wrong, term.UsageErrorf("", "--%s is 0 or more, not %v", flag.Name, number))

@@ -73,8 +73,10 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstance(ctx, &req.Instance); err != nil {
 		return err
 	}
-	if key := keyBeside(sys.path); isFile(key) {
-		if req.Sealed, err = record.KeySealsRules(key); err != nil {
+	if sys.place.isDatabase() {
+		req.Sealed = true
+	} else if sys.place.missingKey() == "" {
+		if req.Sealed, err = record.KeySealsRules(keyBeside(sys.place.path)); err != nil {
 			return term.UsageErrorf("", "cannot use the key file: %w", err)
 		}
 	}

@@ -48,8 +48,11 @@ var Operator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 // Config is what a System is made of. The zero value judges fields, schemas and scripts, and
 // keeps nothing.
 type Config struct {
-	// Store is the file of the store, made where it is missing; Memory, or "", for none.
+	// Store is the file of the store, made where it is missing; the URL of a PostgreSQL database that
+	// InitDatabase made ready; Memory, or "", for none.
 	Store string
+	// StoreKey opens the secrets of a database; a file has its key next to it.
+	StoreKey []byte
 	// Definitions are files of workflows, loaded as Operator's.
 	Definitions []string
 	// Model makes the layer that asks a model, from what was judged before; see judge.NewModel.
@@ -206,6 +209,9 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 		s.Store = memstore.New()
 		return newKey()
 	}
+	if IsDatabase(s.cfg.Store) {
+		return s.openDatabase(ctx)
+	}
 	path, keyPath, log := s.cfg.Store, KeyBeside(s.cfg.Store), s.cfg.Logger
 	_, missing := os.Stat(keyPath)
 	if key, err = record.LoadOrCreateKey(keyPath); err != nil {
@@ -256,7 +262,7 @@ func (s *System) wire(key []byte) error {
 	if f, ok := s.cfg.Fetcher.(interface{ Names() []string }); ok {
 		config.Sources = f.Names()
 	}
-	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil && !s.keepsNothing() {
+	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil && !s.keepsNothing() && !IsDatabase(s.cfg.Store) {
 		if err := f.KeepResults(s.cfg.Store, key); err != nil {
 			return err
 		}
@@ -286,27 +292,38 @@ func (s *System) wire(key []byte) error {
 	return err
 }
 
-// sealOnce seals the rules of a store that an older version wrote: where the key says that
-// its stores have seals already, what has none is not sealed, and not used.
+// sealOnce seals the rules of a file that an older version wrote, and warns of bad seals.
 func (s *System) sealOnce(ctx context.Context) error {
+	if !IsDatabase(s.cfg.Store) {
+		if err := s.sealOlder(ctx); err != nil {
+			return err
+		}
+	}
+	s.LogBadSeals(ctx, slog.LevelError, "a definition or judge configuration is not as gavel sealed it, so none is used")
+	return nil
+}
+
+// sealOlder seals rules: where the key says that its stores have seals already, what has none is
+// not sealed, and not used.
+func (s *System) sealOlder(ctx context.Context) error {
 	key, log := KeyBeside(s.cfg.Store), s.cfg.Logger
 	marked, err := record.KeySealsRules(key)
 	if err != nil {
 		return &OpenError{PartKey, err}
 	}
-	if !marked {
-		r, err := s.Engine.SealRules(ctx, Operator, engine.SealRequest{})
-		if err != nil {
-			return err
-		}
-		if r.Sealed > 0 {
-			log.Info("sealed the definitions and judge configurations of an older version", "number", r.Sealed)
-		}
-		if err := record.MarkKeySealsRules(key); err != nil {
-			log.Warn("cannot note in the key file that definitions are sealed; a store without seals would be sealed again", "error", err)
-		}
+	if marked {
+		return nil
 	}
-	s.LogBadSeals(ctx, slog.LevelError, "a definition or judge configuration is not as gavel sealed it, so none is used")
+	r, err := s.Engine.SealRules(ctx, Operator, engine.SealRequest{})
+	if err != nil {
+		return err
+	}
+	if r.Sealed > 0 {
+		log.Info("sealed the definitions and judge configurations of an older version", "number", r.Sealed)
+	}
+	if err := record.MarkKeySealsRules(key); err != nil {
+		log.Warn("cannot note in the key file that definitions are sealed; a store without seals would be sealed again", "error", err)
+	}
 	return nil
 }
 
@@ -314,6 +331,6 @@ func (s *System) sealOnce(ctx context.Context) error {
 func (s *System) LogBadSeals(ctx context.Context, level slog.Level, message string) {
 	if err := s.Engine.CheckRules(ctx); engine.CodeOf(err) == engine.CodeUntrustedRules {
 		s.cfg.Logger.Log(ctx, level, message, "cause", errors.Unwrap(err), //nolint:sloglint // a constant of the caller's
-			"hint", "if gavel.key is new or another store's, put the right one back; else gavel verify names what was changed: restore a backup, or look at what gavel seal shows")
+			"hint", "if the key of this store is new or another's, put the right one back; else gavel verify names what was changed: restore a backup, or look at what gavel seal shows")
 	}
 }

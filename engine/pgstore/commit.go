@@ -41,6 +41,9 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		return err
 	}
 	defer s.inside.Done()
+	if s.writer == nil {
+		return fmt.Errorf("commit: %w", ErrReadOnly)
+	}
 	if err := s.writer.submit(ctx, m); err != nil && !isRefusal(err) {
 		return fmt.Errorf("commit: %w", classify(err))
 	} else if err != nil {

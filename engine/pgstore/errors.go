@@ -29,6 +29,12 @@ var (
 	ErrNotEmpty = errors.New("the database holds a store already")
 	// ErrCopying: another process is copying into the schema.
 	ErrCopying = errors.New("another process is copying into this database")
+	// ErrNoStore: there is no store in the database.
+	ErrNoStore = errors.New("there is no store of gavel in the database")
+	// ErrOlderSchema: the store was made by an older version, and may only be read.
+	ErrOlderSchema = errors.New("the store has an older schema")
+	// ErrReadOnly: the store was opened to be read.
+	ErrReadOnly = errors.New("the store was opened to be read only")
 	// ErrUnreachable: the server is away, full, starting, or read-only.
 	ErrUnreachable = errors.New("the database cannot be reached or written")
 )
@@ -62,7 +68,8 @@ func classify(err error) error {
 
 func isOurs(err error) bool {
 	return isRefusal(err) || isAny(err, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged, store.ErrNewerSchema,
-		ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying)
+		ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
+		ErrNoStore, ErrOlderSchema, ErrReadOnly)
 }
 
 // isAway reports whether a code says that the server cannot serve now.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -20,12 +19,12 @@ import (
 // oldestServer is the oldest version that the tests run on.
 const oldestServer = 14
 
-// readConfig reads a URL. Each connection will be one that can write: a pool that stays on a server
-// that was demoted would fail for ever.
+// readConfig reads a URL. Open will have connections that can write only: a pool that stays on a
+// server that was demoted would fail for ever.
 func readConfig(url string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil { // pgx leaves the password out of it
-		return nil, fmt.Errorf("%w: %w", ErrNoDatabase, err)
+	if err != nil {
+		return nil, asBadURL(url, err)
 	}
 	if cfg.ConnConfig.Database == "" {
 		return nil, fmt.Errorf("%w: the URL names none; write postgres://USER@HOST/DATABASE", ErrNoDatabase)
@@ -33,13 +32,22 @@ func readConfig(url string) (*pgxpool.Config, error) {
 	cfg.MaxConnIdleTime = time.Minute
 	// One round trip for each query and nothing kept in the session: proxies hand it to others.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	if cfg.ConnConfig.ValidateConnect == nil {
-		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
 	}
 	return cfg, nil
+}
+
+// asBadURL says what is wrong with a URL. Where its parts are not certain, what pgx says of it could
+// have a part of the password in it.
+func asBadURL(url string, err error) error {
+	if plainURL().MatchString(url) && !HasPassword(url) {
+		if cause := errors.Unwrap(err); cause != nil {
+			err = cause
+		}
+		return fmt.Errorf("%w: %s: %w", ErrNoDatabase, NameURL(url), err)
+	}
+	return fmt.Errorf("%w: the URL cannot be read; write postgres://USER@HOST/DATABASE, special characters in a password as %%XX", ErrNoDatabase)
 }
 
 // prepareWhereDirect has statements prepared once for each connection where no proxy is between: it
@@ -91,9 +99,9 @@ const (
 
 // migrateSchema brings the tables of a schema to this program's version and gives it a mark, in one
 // transaction that other processes wait for.
-func migrateSchema(ctx context.Context, pool *pgxpool.Pool, schema, mark string) error {
+func migrateSchema(ctx context.Context, pool *pgxpool.Pool, schema, mark string, mustExist bool) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { //nolint:wrapcheck // Open wraps it
-		have, had, err := lockSchema(ctx, tx, schema)
+		have, had, err := lockSchema(ctx, tx, schema, mustExist)
 		switch {
 		case err != nil:
 			return err
@@ -127,38 +135,79 @@ func setMark(ctx context.Context, tx pgx.Tx, schema, mark string) error {
 	return err //nolint:wrapcheck // Open wraps it
 }
 
-// lockSchema makes a schema where it is missing, and returns its version, 0 for a new one, and its
-// mark. Its tables are the first on the path until the transaction ends.
-func lockSchema(ctx context.Context, tx pgx.Tx, schema string) (version int, mark string, err error) {
-	var server int
-	if err := tx.QueryRow(ctx, `SELECT current_setting('server_version_num')::int8 / 10000`).Scan(&server); err != nil {
-		return 0, "", err //nolint:wrapcheck // Open wraps it
+// lockSchema makes a schema where it is missing, unless it must exist, and returns its version, 0 for a
+// new one, and its mark. Its tables are the first on the path until the transaction ends.
+func lockSchema(ctx context.Context, tx pgx.Tx, schema string, mustExist bool) (version int, mark string, err error) {
+	if err := checkServer(ctx, tx); err != nil {
+		return 0, "", err
 	}
-	if server < oldestServer {
-		return 0, "", fmt.Errorf("%w: this is version %d, and gavel needs %d or later", ErrOldServer, server, oldestServer)
-	}
-	quoted := pgx.Identifier{schema}.Sanitize()
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrationLock); err != nil {
 		return 0, "", err //nolint:wrapcheck // Open wraps it
 	}
-	var said *string
-	var tables int
-	err = tx.QueryRow(ctx, `SELECT obj_description(n.oid, 'pg_namespace'), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid)
-		FROM pg_namespace n WHERE n.nspname = $1`, schema).Scan(&said, &tables)
+	quoted := pgx.Identifier{schema}.Sanitize()
+	version, mark, exists, err := readSchema(ctx, tx, schema)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		_, err = tx.Exec(ctx, `CREATE SCHEMA `+quoted)
 	case err != nil:
-	default:
-		version, mark, err = readMark(said)
-		if version == 0 && err == nil && tables > 0 {
-			return 0, "", fmt.Errorf("%w: the schema %s has tables of another program; name another one", ErrForeignTables, quoted)
-		}
+		return 0, "", err
+	case version == 0 && mustExist:
+		return 0, "", ErrNoStore
+	case !exists:
+		_, err = tx.Exec(ctx, `CREATE SCHEMA `+quoted)
 	}
 	if err == nil {
 		_, err = tx.Exec(ctx, `SET LOCAL search_path TO `+quoted)
 	}
 	return version, mark, err //nolint:wrapcheck // Open wraps it
+}
+
+func checkServer(ctx context.Context, on handle) error {
+	var server int
+	if err := on.QueryRow(ctx, `SELECT current_setting('server_version_num')::int8 / 10000`).Scan(&server); err != nil {
+		return err //nolint:wrapcheck // Open wraps it
+	}
+	if server < oldestServer {
+		return fmt.Errorf("%w: this is version %d, and gavel needs %d or later", ErrOldServer, server, oldestServer)
+	}
+	return nil
+}
+
+// readSchema returns the version of a schema, 0 where there is no store in it, and its mark.
+func readSchema(ctx context.Context, on handle, schema string) (version int, mark string, exists bool, err error) {
+	var said *string
+	var tables int
+	err = on.QueryRow(ctx, `SELECT obj_description(n.oid, 'pg_namespace'), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid)
+		FROM pg_namespace n WHERE n.nspname = $1`, schema).Scan(&said, &tables)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, "", false, nil
+	}
+	if err == nil {
+		version, mark, err = readMark(said)
+	}
+	if err == nil && version == 0 && tables > 0 {
+		err = fmt.Errorf("%w: the schema %q has tables of another program", ErrForeignTables, schema)
+	}
+	return version, mark, true, err //nolint:wrapcheck // Open wraps it
+}
+
+// checkSchema refuses what cannot be read as it is.
+func checkSchema(ctx context.Context, on handle, schema string) error {
+	if err := checkServer(ctx, on); err != nil {
+		return err
+	}
+	have, mark, _, err := readSchema(ctx, on, schema)
+	switch {
+	case err != nil:
+		return err
+	case have == 0:
+		return ErrNoStore
+	case have > len(migrations):
+		return fmt.Errorf("%w: %d, and this program knows %d", store.ErrNewerSchema, have, len(migrations))
+	case mark == unfinishedMark:
+		return ErrUnfinished
+	case have < len(migrations):
+		return fmt.Errorf("%w: %d, and this program reads %d", ErrOlderSchema, have, len(migrations))
+	}
+	return nil
 }
 
 // readMark is the version and the mark in the comment on a schema; zero for another one.

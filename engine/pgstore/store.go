@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -39,6 +40,8 @@ type Config struct {
 	URL string
 	// Schema has the tables; "" is DefaultSchema. It is made where it is missing.
 	Schema string
+	// MustExist refuses a schema without a store, instead of making one (ErrNoStore).
+	MustExist bool
 	// Logger gets warnings; nil discards them.
 	Logger *slog.Logger
 	// Patience bounds how long a write is tried again while the server is away; 0 is 10 s.
@@ -77,7 +80,7 @@ var (
 )
 
 // Open opens the store in a database, or makes its tables. Errors: ErrNoDatabase, ErrDenied,
-// ErrOldServer, ErrForeignTables, ErrUnfinished, ErrUnreachable, store.ErrNewerSchema.
+// ErrOldServer, ErrForeignTables, ErrNoStore, ErrUnfinished, ErrUnreachable, store.ErrNewerSchema.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s, err := openMarked(ctx, cfg, schemaMark)
 	if err != nil {
@@ -89,35 +92,66 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // openMarked opens a schema that has a mark, or gives it one.
-func openMarked(ctx context.Context, cfg Config, mark string) (_ *Store, err error) {
+func openMarked(ctx context.Context, cfg Config, mark string) (*Store, error) {
+	s := newStore(&cfg)
+	config, err := readConfig(cfg.URL)
+	if err == nil {
+		if config.ConnConfig.ValidateConnect == nil {
+			config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+		}
+		err = s.openPools(ctx, config, pools{{&s.writes, writeConns}, {&s.reads, readConns}, {&s.bulk, bulkConns}})
+	}
+	if err == nil {
+		err = migrateSchema(ctx, s.writes, cfg.Schema, mark, cfg.MustExist)
+	}
+	return s, s.openFailure(err)
+}
+
+// OpenToRead opens an existing store so that nothing can be written: each write ends with
+// ErrReadOnly. The server may be a standby. Errors: those of Open, and ErrOlderSchema.
+func OpenToRead(ctx context.Context, cfg Config) (*Store, error) {
+	s := newStore(&cfg)
+	config, err := readConfig(cfg.URL)
+	if err == nil {
+		err = s.openPools(ctx, config, pools{{&s.reads, readConns}, {&s.bulk, bulkConns}})
+	}
+	if err == nil {
+		err = checkSchema(ctx, s.reads, cfg.Schema)
+	}
+	return s, s.openFailure(err)
+}
+
+func newStore(cfg *Config) *Store {
 	cfg.Schema = cmp.Or(cfg.Schema, DefaultSchema)
-	s := &Store{
+	return &Store{
 		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		schema:   pgx.Identifier{cfg.Schema}.Sanitize() + ".",
 		patience: cmp.Or(cfg.Patience, 10*time.Second),
 	}
-	defer func() {
-		if err != nil {
-			s.closePools()
-			err = fmt.Errorf("open the store: %w", classify(err))
-		}
-	}()
-	config, err := readConfig(cfg.URL)
+}
+
+// openFailure releases a store that could not be opened, and says why.
+func (s *Store) openFailure(err error) error {
 	if err == nil {
-		err = prepareWhereDirect(ctx, config)
+		return nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range []struct {
-		to  **pgxpool.Pool
-		max int32
-	}{{&s.writes, writeConns}, {&s.reads, readConns}, {&s.bulk, bulkConns}} {
-		if *p.to, err = newPool(ctx, config, p.max); err != nil {
-			return nil, err
+	s.closePools()
+	return fmt.Errorf("open the store: %w", classify(err))
+}
+
+type pools []struct {
+	to   **pgxpool.Pool
+	most int32
+}
+
+func (s *Store) openPools(ctx context.Context, config *pgxpool.Config, all pools) error {
+	err := prepareWhereDirect(ctx, config)
+	for _, p := range all {
+		if err == nil {
+			*p.to, err = newPool(ctx, config, p.most)
 		}
 	}
-	return s, migrateSchema(ctx, s.writes, cfg.Schema, mark)
+	return err
 }
 
 // sql puts the schema into a query, in which it is called gavel.
@@ -144,7 +178,9 @@ func (s *Store) Close() error {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
-		close(s.writer.hurrying)
+		if s.writer != nil {
+			close(s.writer.hurrying)
+		}
 		s.inside.Wait()
 		s.writer.stop()
 		s.closePools()

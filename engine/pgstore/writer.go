@@ -311,6 +311,9 @@ func (s *Store) transact(ctx context.Context, what string, do func(ctx context.C
 		return err
 	}
 	defer s.inside.Done()
+	if s.writes == nil {
+		return fmt.Errorf("%s: %w", what, ErrReadOnly)
+	}
 	err := s.insist(ctx.Done(), func(ctx context.Context) error {
 		conn, err := s.writes.Acquire(ctx)
 		if err != nil {

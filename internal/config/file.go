@@ -46,12 +46,13 @@ const (
 	KeyLogLevel    = "logLevel"
 	KeySchema      = "$schema" // for editors; nothing reads it
 	KeyStore       = "store"
+	KeyStoreKey    = "storeKey"
 )
 
 // sectionNames are all that may stand at the top of the file.
 func sectionNames() []string {
 	return []string{
-		KeyStore, KeyDefinitions, KeyLogLevel, KeyLogFormat,
+		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
 		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionNotify, SectionAnchors, KeySchema,
 	}
 }

@@ -30,7 +30,7 @@ func TestLoad(t *testing.T) {
 		{"json", "gavel.json", `{"evidence":{"sources":{}}}`, ""},
 		{"sniffed", "gavelrc", `{"evidence":{"sources":{}}}`, ""},
 		{"a slip", "gavel.yaml", "evidence:\n  sources: {}\nevidense: {}\n", `gavel.yaml:3:1: /evidense: unknown key "evidense"; did you mean "evidence"?`},
-		{"nothing near", "gavel.yaml", "\nbananas: 1\n", `gavel.yaml:2:1: /bananas: unknown key "bananas"; known keys are "store", "definitions",`},
+		{"nothing near", "gavel.yaml", "\nbananas: 1\n", `gavel.yaml:2:1: /bananas: unknown key "bananas"; known keys are "store", "storeKey", "definitions",`},
 		{"twice", "gavel.json", "{\"evidence\":{},\n\"evidence\":{}}", `gavel.json:2:1: /evidence: duplicate key "evidence"`},
 		{"a list", "gavel.yaml", "- evidence\n", `gavel.yaml:1:1: expected an object, got an array`},
 		{"no yaml", "gavel.yaml", "evidence: [\n", "gavel.yaml:"},

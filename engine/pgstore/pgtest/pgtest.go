@@ -4,9 +4,11 @@ package pgtest
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -34,10 +36,9 @@ var shared struct {
 	err     error
 }
 
-// Shared is the server that all tests of a package share. It starts with the first that needs it, and
-// skips the test where there is none.
-func Shared(t testing.TB) *Server {
-	t.Helper()
+// Find returns the server that all tests of a package share, and starts it for the first that needs
+// it; missing says why there is none.
+func Find() (s *Server, missing string, err error) {
 	shared.once.Do(func() {
 		if at := os.Getenv(Variable); at != "" {
 			shared.server = &Server{URL: at, Fast: at}
@@ -50,13 +51,20 @@ func Shared(t testing.TB) *Server {
 		}
 		shared.server, shared.err = start(bin)
 	})
+	return shared.server, shared.missing, shared.err
+}
+
+// Shared is Find for a test, which it skips where there is no server.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	s, missing, err := Find()
 	switch {
-	case shared.missing != "":
-		t.Skip(shared.missing)
-	case shared.err != nil:
-		t.Fatal("the PostgreSQL of the tests: ", shared.err)
+	case missing != "":
+		t.Skip(missing)
+	case err != nil:
+		t.Fatal("the PostgreSQL of the tests: ", err)
 	}
-	return shared.server
+	return s
 }
 
 // StopShared stops the shared server, if it was started: the last thing in a TestMain.
@@ -84,29 +92,54 @@ func New(t testing.TB) *Server {
 // Exec runs a statement in the fast database.
 func (s *Server) Exec(t testing.TB, query string) {
 	t.Helper()
-	ctx := context.Background() // also in a cleanup
-	conn, err := pgx.Connect(ctx, s.Fast)
-	if err != nil {
+	if err := execute(s.Fast, query); err != nil {
 		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, query, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatalf("%s: %v", query, err)
 	}
 }
 
-// NewDatabase makes a database that goes with the test, and returns its URL. It answers before a
-// commit is on disk.
-func (s *Server) NewDatabase(t testing.TB, name string) string {
+func execute(at string, queries ...string) error {
+	ctx := context.Background() // also in a cleanup
+	conn, err := pgx.Connect(ctx, at)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(ctx)
+	for _, query := range queries {
+		if _, err := conn.Exec(ctx, query, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("%s: %w", query, err)
+		}
+	}
+	return nil
+}
+
+var databases atomic.Int64
+
+// MakeDatabase makes a database and returns its URL, and what drops it. It answers before a commit is
+// on disk.
+func (s *Server) MakeDatabase() (at string, drop func() error, err error) {
+	name := fmt.Sprintf("gavel_%d_%d", os.Getpid(), databases.Add(1))
+	if err := execute(s.Fast, "CREATE DATABASE "+name, "ALTER DATABASE "+name+" SET synchronous_commit = off"); err != nil {
+		return "", nil, err
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return "", nil, fmt.Errorf("%s: %w", Variable, err)
+	}
+	u.Path = "/" + name
+	return u.String(), func() error { return execute(s.Fast, "DROP DATABASE "+name+" WITH (FORCE)") }, nil
+}
+
+// NewDatabase is MakeDatabase for a test, with which the database goes.
+func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
-	s.Exec(t, "DROP DATABASE IF EXISTS "+name)
-	s.Exec(t, "CREATE DATABASE "+name)
-	s.Exec(t, "ALTER DATABASE "+name+" SET synchronous_commit = off")
-	t.Cleanup(func() { s.Exec(t, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") })
-	at, err := url.Parse(s.URL)
+	at, drop, err := s.MakeDatabase()
 	if err != nil {
 		t.Fatal(err)
 	}
-	at.Path = "/" + name
-	return at.String()
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return at
 }

@@ -100,7 +100,7 @@ func start(bin string) (_ *Server, err error) {
 	if err := s.Start(); err != nil {
 		return nil, err
 	}
-	if err := s.makeFast(); err != nil {
+	if err := execute(s.URL, `CREATE DATABASE fast`, `ALTER DATABASE fast SET synchronous_commit = off`); err != nil {
 		s.Stop()
 		return nil, err
 	}
@@ -174,20 +174,4 @@ func FreePort() (int, error) {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// makeFast makes the database of tests that need no durable commits.
-func (s *Server) makeFast() error {
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, s.URL)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	for _, query := range []string{`CREATE DATABASE fast`, `ALTER DATABASE fast SET synchronous_commit = off`} {
-		if _, err := conn.Exec(ctx, query); err != nil {
-			return err
-		}
-	}
-	return nil
 }

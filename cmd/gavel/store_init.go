@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/embed"
+)
+
+type storeCmd struct {
+	Init storeInitCmd `cmd:"" help:"Make a store in a PostgreSQL database."`
+}
+
+func (storeCmd) Help() string {
+	return `A store is a file, which every command makes where it is missing, or a PostgreSQL database that
+several servers share. docs/postgres.md says how to run one.`
+}
+
+type storeInitCmd struct {
+	NewSecrets bool `name:"new-secrets" help:"Make new secrets where those of a database with records are gone. No digest or seal made before can be checked then."`
+	JSON       bool `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+func (storeInitCmd) Help() string {
+	return `Makes gavel's tables in a database, in the schema gavel, or brings them up to date, and the secrets of the store:
+the key of its digests and seals, among others. They are kept in the database, sealed with
+the key in --store-key, which is made if the file is missing. Every server and every command that writes
+needs that key. Keep a copy away from the database: nothing opens the secrets without it.
+To run it again does no harm.
+
+The password comes from PGPASSWORD, a password file (PGPASSFILE), or the URL in GAVEL_STORE.
+
+Examples:
+
+    gavel store init --store postgres://gavel@db.example.org/gavel --store-key /etc/gavel/store.key
+    GAVEL_STORE=postgres://gavel:secret@db/gavel gavel store init --store-key store.key
+
+Exit codes: 0 it is ready, 2 wrong usage, 3 could not find out.`
+}
+
+type storeInitResult struct {
+	Store string `json:"store"`
+	Made  bool   `json:"made"` // the secrets
+	Key   string `json:"key,omitempty"`
+}
+
+func (c *storeInitCmd) Run(ctx context.Context, con *console) error {
+	if !embed.IsDatabase(c.Store) {
+		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE; a file needs no init", "gavel store init makes a store in a PostgreSQL database")
+	}
+	if c.StoreKey == "" {
+		return term.UsageErrorf("give --store-key FILE, which is made if it is missing", "the secrets of a database are sealed with a key, and none was given")
+	}
+	made, err := makeStoreKey(c.StoreKey)
+	if err != nil {
+		return err
+	}
+	at, err := c.placeAt(c.Store)
+	if err != nil {
+		return err
+	}
+	r := storeInitResult{Store: at.String()}
+	if r.Made, err = embed.InitDatabase(ctx, at.path, at.key, c.NewSecrets, con.log); err != nil {
+		if made {
+			err = errors.Join(err, os.Remove(c.StoreKey)) // it seals nothing
+		}
+		return storeFailure(err, "")
+	}
+	if made {
+		r.Key = c.StoreKey
+	}
+	return con.print(c.JSON, r, func() {
+		con.out.Printf("%s is ready\n", r.Store)
+		if made {
+			con.err.Printf("%s the key is in the file %s; keep a copy away from the database\n", con.err.Dim("note:"), c.StoreKey)
+		}
+	})
+}
+
+// makeStoreKey makes a key file where none is there.
+func makeStoreKey(value string) (made bool, err error) {
+	if _, err := os.Stat(value); isKeyText(value) || !errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	if err := writeNew(value, hex.EncodeToString(key), 0o600); err != nil {
+		return false, term.UsageErrorf("give another --store-key", "cannot write the key: %w", err)
+	}
+	return true, nil
+}

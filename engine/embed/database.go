@@ -1,0 +1,140 @@
+package embed
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// IsDatabase reports whether a Config.Store is the URL of a PostgreSQL database.
+func IsDatabase(store string) bool { return pgstore.IsURL(store) }
+
+// Errors of the secrets of a database.
+var (
+	// ErrNoStoreKey: the secrets of the database cannot be opened without the key that seals them.
+	ErrNoStoreKey = errors.New("no key was given for the secrets of this database")
+	// ErrWrongStoreKey: they are sealed with another key.
+	ErrWrongStoreKey = errors.New("the secrets of this database are sealed with another key than the one that was given")
+	// ErrNoSecrets: nobody made them.
+	ErrNoSecrets = errors.New("the database has no secrets of gavel yet")
+	// ErrLostSecrets: they were made, and are gone.
+	ErrLostSecrets = errors.New("the database has records, and the secrets that they were made with are gone")
+)
+
+// masterSecret is the entry with the one secret from which all keys of a database are derived.
+const masterSecret = "master"
+
+// InitDatabase makes a store in a database, with secrets that key seals. made reports whether they
+// were not there yet: then those of another key are refused. Where lost is false, so is a database
+// whose secrets are gone (ErrLostSecrets).
+func InitDatabase(ctx context.Context, url string, key []byte, lost bool, log *slog.Logger) (made bool, err error) {
+	db, err := pgstore.Open(ctx, pgstore.Config{URL: url, Logger: log})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	switch _, err = OpenSecrets(ctx, db, key); {
+	case !errors.Is(err, ErrNoSecrets):
+		return false, err
+	case !lost:
+		if empty, err := db.IsEmpty(ctx); err != nil || !empty {
+			return false, errors.Join(err, ErrLostSecrets)
+		}
+	}
+	master, err := newKey()
+	if err != nil {
+		return false, err
+	}
+	sealed, err := sealSecret(key, master)
+	if err == nil {
+		err = db.PutEntry(ctx, store.Entry{Name: masterSecret, Version: 1, Body: sealed})
+	}
+	if errors.Is(err, store.ErrConflict) { // another process was first
+		_, err = OpenSecrets(ctx, db, key)
+		return false, err
+	}
+	return err == nil, err
+}
+
+// OpenSecrets returns the master secret of a database, sealed with key.
+func OpenSecrets(ctx context.Context, db *pgstore.Store, key []byte) ([]byte, error) {
+	if key == nil {
+		return nil, ErrNoStoreKey
+	}
+	sealed, err := db.Entry(ctx, masterSecret, 0)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, ErrNoSecrets
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openSecret(key, sealed.Body)
+}
+
+// A sealed secret is the id of its key, a nonce, and what AES-256-GCM makes of it.
+const (
+	sealPurpose = "gavel/store-key/v1"
+	keyIDSize   = 8
+)
+
+func sealSecret(key, secret []byte) ([]byte, error) {
+	seal, id, err := sealerOf(key)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, seal.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return seal.Seal(append(id, nonce...), nonce, secret, id), nil
+}
+
+func openSecret(key, sealed []byte) ([]byte, error) {
+	seal, id, err := sealerOf(key)
+	if err != nil {
+		return nil, err
+	}
+	if len(sealed) < keyIDSize+seal.NonceSize() {
+		return nil, fmt.Errorf("%w: its secrets are cut short", store.ErrDamaged)
+	}
+	of, nonce, text := sealed[:keyIDSize], sealed[keyIDSize:keyIDSize+seal.NonceSize()], sealed[keyIDSize+seal.NonceSize():]
+	if !bytes.Equal(of, id) {
+		return nil, ErrWrongStoreKey
+	}
+	secret, err := seal.Open(nil, nonce, text, of)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its secrets were changed", store.ErrDamaged)
+	}
+	return secret, nil
+}
+
+// sealerOf returns what seals with a key, and the key's id, which leads nowhere.
+func sealerOf(key []byte) (_ cipher.AEAD, id []byte, err error) {
+	block, err := aes.NewCipher(record.DeriveKey(key, sealPurpose))
+	if err != nil {
+		return nil, nil, err
+	}
+	seal, err := cipher.NewGCM(block)
+	return seal, record.DeriveKey(key, "gavel/store-key-id/v1")[:keyIDSize:keyIDSize], err
+}
+
+// openDatabase opens a store in a database and returns its master secret.
+func (s *System) openDatabase(ctx context.Context) ([]byte, error) {
+	db, err := pgstore.Open(ctx, pgstore.Config{URL: s.cfg.Store, MustExist: true, Logger: s.cfg.Logger})
+	if err != nil {
+		return nil, &OpenError{PartStore, err}
+	}
+	s.Store = db
+	key, err := OpenSecrets(ctx, db, s.cfg.StoreKey)
+	if err != nil {
+		return nil, &OpenError{PartStore, err}
+	}
+	return key, nil
+}
