@@ -18,7 +18,7 @@ import (
 // the writer has less to do, and what came of its statement.
 type member struct {
 	*rows.Commit
-	terms []string // of its events, separated by spaces; "" for none
+	terms []string // of its events, separated by spaces
 
 	n                                       *int64 // of its instance; nil where it was refused
 	keyTaken, leaseLost, anchored, hasOther bool
@@ -33,10 +33,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it says what is wrong
 	}
-	m := &member{Commit: encoded}
-	for _, e := range c.Events {
-		m.terms = append(m.terms, strings.Join(store.DecisionTerms(e, c.Next.Owner), " "))
-	}
+	m := newMember(encoded)
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -50,6 +47,14 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		return err
 	}
 	return nil
+}
+
+func newMember(encoded *rows.Commit) *member {
+	m := &member{Commit: encoded}
+	for _, e := range encoded.Events {
+		m.terms = append(m.terms, strings.Join(eventTerms(e, encoded.Next.Owner), " "))
+	}
+	return m
 }
 
 // instance is the id of the instance that is written, "" for a lesson alone.
@@ -236,13 +241,18 @@ func (m *member) keepSnapshots(b *builder) {
 	keep("floor", m.Floor.Revision, m.FloorSnapshot, m.Floor.Context)
 }
 
+// blockBits is how many bits of a position are within a block.
+const blockBits = 13
+
 // insertEvents gives the events of a group their positions. The row of the counter is locked last in
 // a transaction, so positions are in the order of commits.
-const insertEvents = `WITH counted AS (UPDATE gavel.counter SET last = last + $1 RETURNING last - $1 AS base)
+const insertEvents = `WITH counted AS (UPDATE gavel.counter SET last = last + $1 RETURNING last - $1 AS base),
+	e AS (SELECT counted.base + e.place AS pos, e.* FROM counted, unnest($2::int8[], $3::int8[], $4::int8[], $5::text[], $6::int8[], $7::bytea[],
+		$8::bytea[], $9::bytea[], $10::bytea[], $11::text[]) WITH ORDINALITY AS e (n, seq, revision, kind, at, key_scope, prev_hash, hash, body, terms, place)),
+	timed AS (INSERT INTO gavel.blocks (block, first, last) SELECT pos >> 13, min(at), max(at) FROM e GROUP BY 1
+		ON CONFLICT (block) DO UPDATE SET first = least(blocks.first, excluded.first), last = greatest(blocks.last, excluded.last))
 	INSERT INTO gavel.events (pos, n, seq, revision, kind, at, key_scope, prev_hash, hash, body, terms)
-	SELECT counted.base + e.place, e.n, e.seq, e.revision, e.kind, e.at, e.key_scope, e.prev_hash, e.hash, e.body, string_to_array(nullif(e.terms, ''), ' ')
-	FROM counted, unnest($2::int8[], $3::int8[], $4::int8[], $5::text[], $6::int8[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::text[])
-		WITH ORDINALITY AS e (n, seq, revision, kind, at, key_scope, prev_hash, hash, body, terms, place)`
+	SELECT pos, n, seq, revision, kind, at, key_scope, prev_hash, hash, body, string_to_array(terms, ' ') FROM e`
 
 // eventRows are the rows of a group's events, by column.
 type eventRows struct {

@@ -192,37 +192,49 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 
 // Instances implements store.Store.
 func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
-	size, scan, columns, joined := pageSize, scanInstance, instanceColumns, " JOIN gavel.contexts c USING (n)"
+	size, scan := pageSize, scanInstance
 	if q.Heads {
-		size, scan, columns, joined = headsPage, scanHead, "i.id, i.seq, i.head", ""
+		size, scan = headsPage, scanHead
 	}
 	if q.MovedAfter > 0 {
 		size = math.MaxInt32 // to find them again for each page would cost what is saved
 	}
 	return rows.Pages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
-		before := q.BeforeID
 		if after != nil {
-			before = after.ID
-		}
-		var w where
-		w.addText("i.id < %", before)
-		w.addText("i.workflow = %", q.Workflow)
-		w.addText("i.state = %", q.State)
-		w.addText("i.status = %", string(q.Status))
-		w.addBytes("i.owner = %", q.Owner)
-		w.addBytes("i.subject = %", q.Subject)
-		if q.OpenCalls {
-			w.conditions = append(w.conditions, "i.calls > 0")
-		}
-		if q.MovedAfter > 0 {
-			w.add("i.n IN (SELECT n FROM gavel.events WHERE pos > %)", q.MovedAfter)
+			q.BeforeID = after.ID
 		}
 		err = s.read(ctx, "instances", func(ctx context.Context, on handle) (err error) {
-			page, err = queryAll(ctx, on, scan, s.sql(`SELECT `+columns+` FROM gavel.instances i`+joined+w.String()+` ORDER BY i.id DESC LIMIT `+w.value(n)), w.args...)
+			query, args := instancesBelow(q, n)
+			page, err = queryAll(ctx, on, scan, s.sql(query), args...)
 			return err
 		})
 		return page, err
 	})
+}
+
+func instancesBelow(q store.InstanceQuery, n int) (query string, args []any) {
+	columns, joined := instanceColumns, " JOIN gavel.contexts c USING (n)"
+	if q.Heads {
+		columns, joined = "i.id, i.seq, i.head", ""
+	}
+	id := "i.id"
+	if q.Workflow != "" || q.State != "" || q.Status != "" || q.Owner != "" {
+		id = `i.id COLLATE "POSIX"` // as in the indexes of what is asked for
+	}
+	var w where
+	w.addText(id+" < %", q.BeforeID)
+	w.addText("i.workflow = %", q.Workflow)
+	w.addText("i.state = %", q.State)
+	w.addText("i.status = %", string(q.Status))
+	w.addBytes("i.owner = %", q.Owner)
+	w.addBytes("i.subject = %", q.Subject)
+	if q.OpenCalls {
+		w.conditions = append(w.conditions, "i.calls > 0")
+	}
+	if q.MovedAfter > 0 {
+		w.add("i.n IN (SELECT n FROM gavel.events WHERE pos > %)", q.MovedAfter)
+	}
+	return `SELECT ` + columns + ` FROM gavel.instances i` + joined + w.String() + ` ORDER BY ` + id + ` DESC LIMIT ` + w.value(n), w.args
 }
 
 func scanHead(r pgx.Row) (i record.Instance, err error) {
@@ -236,22 +248,10 @@ func scanHead(r pgx.Row) (i record.Instance, err error) {
 // becomes urgent meanwhile would leave the pages to come.
 func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[store.Review, error] {
 	return func(yield func(store.Review, error) bool) {
-		var w where
-		w.addText("id = %", q.ID)
-		w.addText("instance = %", q.Instance)
-		w.addText("workflow = %", q.Workflow)
-		w.addText("status = %", string(q.Status))
-		w.addBytes("principal = %", q.Principal)
-		if q.After != nil {
-			w.conditions = append(w.conditions, "(place, id) > ("+w.values(rows.PlaceOf(q.After.Rank), q.After.ID)+")")
-		}
-		query := `SELECT id, body, data FROM gavel.reviews` + w.String() + ` ORDER BY place, id`
-		if q.Limit != 0 {
-			query += ` LIMIT ` + w.value(q.Limit)
-		}
 		var found []reviewRow
 		err := s.read(ctx, "reviews", func(ctx context.Context, on handle) (err error) {
-			found, err = queryAll(ctx, on, scanReview, s.sql(query), w.args...)
+			query, args := reviewsBehind(q)
+			found, err = queryAll(ctx, on, scanReview, s.sql(query), args...)
 			return err
 		})
 		for i := 0; err == nil && i < len(found); i++ {
@@ -269,6 +269,23 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 			yield(store.Review{}, err)
 		}
 	}
+}
+
+func reviewsBehind(q store.ReviewQuery) (query string, args []any) {
+	var w where
+	w.addText("id = %", q.ID)
+	w.addText("instance = %", q.Instance)
+	w.addText("workflow = %", q.Workflow)
+	w.addText("status = %", string(q.Status))
+	w.addBytes("principal = %", q.Principal)
+	if q.After != nil {
+		w.conditions = append(w.conditions, "(place, id) > ("+w.values(rows.PlaceOf(q.After.Rank), q.After.ID)+")")
+	}
+	query = `SELECT id, body, data FROM gavel.reviews` + w.String() + ` ORDER BY place, id`
+	if q.Limit != 0 {
+		query += ` LIMIT ` + w.value(q.Limit)
+	}
+	return query, w.args
 }
 
 type reviewRow struct {

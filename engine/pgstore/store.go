@@ -228,9 +228,10 @@ func (s *Store) read(ctx context.Context, what string, do func(ctx context.Conte
 	return fmt.Errorf("read %s: %w", what, classify(err))
 }
 
-// queryAll reads all rows of a query.
+// queryAll reads all rows of a query, which is planned for its values each time: what suits a
+// workflow with ten instances takes seconds for one with a million.
 func queryAll[T any](ctx context.Context, on handle, scan func(pgx.Row) (T, error), query string, args ...any) ([]T, error) {
-	found, err := on.Query(ctx, query, args...)
+	found, err := on.Query(ctx, query, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // read wraps it
 	}

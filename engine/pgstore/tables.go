@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
@@ -219,7 +218,7 @@ const (
 	eventNumber, eventBody = 1, 9
 )
 
-// addTerms adds what decisions are found by to the rows of events.
+// addTerms adds what events are found by to the rows of events.
 func (n *NewStore) addTerms(ctx context.Context, tx pgx.Tx, all []rows.Row) ([]rows.Row, error) {
 	owners := map[int64]string{}
 	found, err := tx.Query(ctx, n.s.sql(`SELECT n, owner FROM gavel.instances WHERE n = ANY ($1)`), valuesOf[int64](all, eventNumber))
@@ -237,18 +236,20 @@ func (n *NewStore) addTerms(ctx context.Context, tx pgx.Tx, all []rows.Row) ([]r
 		if err != nil {
 			return nil, fmt.Errorf("the event at position %d: %w", row[0], err)
 		}
-		var terms any // NULL for an event without a decision
-		if list := store.DecisionTerms(e, owners[row[eventNumber].(int64)]); len(list) > 0 {
-			terms = list
-		}
-		out[i] = append(append(rows.Row(nil), row...), terms)
+		out[i] = append(append(rows.Row(nil), row...), eventTerms(e, owners[row[eventNumber].(int64)]))
 	}
 	return out, nil
 }
 
+// buildBlocks makes the blocks of all events.
+const buildBlocks = `INSERT INTO gavel.blocks (block, first, last) SELECT pos >> 13, min(at), max(at) FROM gavel.events GROUP BY 1`
+
 // Finish derives what is derived, and lets the store be opened.
 func (n *NewStore) Finish(ctx context.Context) error {
 	_, err := n.lock.Exec(ctx, n.s.sql(`UPDATE gavel.counter SET last = (SELECT coalesce(max(pos), 0) FROM gavel.events)`))
+	if err == nil {
+		_, err = n.lock.Exec(ctx, n.s.sql(buildBlocks))
+	}
 	for _, column := range [][2]string{{"instances", "n"}, {"refusals", "pos"}} {
 		if err == nil {
 			_, err = n.lock.Exec(ctx, n.s.sql(`SELECT setval(pg_get_serial_sequence($1, $2), (SELECT coalesce(max(`+column[1]+`), 0) + 1 FROM gavel.`+column[0]+`), false)`),

@@ -63,10 +63,14 @@ CREATE TABLE instances (
   subject         bytea                      -- NULL for none
 ) WITH (fillfactor = 70);
 
-CREATE INDEX instances_workflow ON instances (workflow, id);
-CREATE INDEX instances_owner ON instances (owner, id);
-CREATE INDEX instances_status ON instances (status, id);
-CREATE INDEX instances_state ON instances (workflow, state, id);
+-- Lists go by id. What follows it in an index passes over others without a look at their rows. POSIX
+-- orders as C does, by another name: a list of a few among many cannot go along the ids of all.
+CREATE INDEX instances_workflow ON instances (workflow, id COLLATE "POSIX", status, owner);
+CREATE INDEX instances_owner ON instances (owner, id COLLATE "POSIX", workflow, status, state);
+CREATE INDEX instances_status ON instances (status, id COLLATE "POSIX", state, workflow, owner);
+CREATE INDEX instances_state ON instances (state, id COLLATE "POSIX", status, owner);
+CREATE INDEX instances_workflow_state ON instances (workflow, state, id COLLATE "POSIX", status, owner);
+CREATE STATISTICS instances_filters (dependencies, mcv) ON workflow, state, status, owner FROM instances;
 CREATE INDEX instances_calls ON instances (id) WHERE calls > 0;
 CREATE UNIQUE INDEX instances_subject ON instances (workflow, subject) WHERE subject IS NOT NULL;
 
@@ -76,8 +80,8 @@ CREATE TABLE contexts (
   context bytea  NOT NULL
 ) WITH (fillfactor = 70);
 
--- pos is the order of the commits, without gaps. body is record.Event.Body; terms are what a
--- decision is found by, NULL for an event without one; the other columns are for finding it.
+-- pos is the order of the commits, without gaps. body is record.Event.Body; terms are what an event
+-- is found by: its workflow, its owner, and what a decision says. The other columns are for finding it.
 CREATE TABLE events (
   pos       bigint PRIMARY KEY,
   n         bigint NOT NULL,
@@ -89,14 +93,23 @@ CREATE TABLE events (
   prev_hash bytea  NOT NULL,
   hash      bytea  NOT NULL,
   body      bytea  NOT NULL,
-  terms     text[] COLLATE "C"
+  terms     text[] COLLATE "C" NOT NULL
 );
 
 CREATE UNIQUE INDEX events_seq ON events (n, seq);
 CREATE UNIQUE INDEX events_key ON events (key_scope) WHERE key_scope IS NOT NULL;
-CREATE INDEX events_at ON events USING brin (at);
-CREATE INDEX events_terms ON events USING gin (terms);
+-- Terms are looked for block by block of positions, in the order of a list. What waits in a list of
+-- its own would be read whole for each block.
+CREATE INDEX events_terms ON events USING gin ((ARRAY[pos >> 13]), terms) WITH (fastupdate = off);
 CREATE INDEX events_truncated ON events (pos) WHERE kind = 'truncated';
+
+-- The times between which the events of each 8192 positions lie: time mostly grows with the position,
+-- and not always.
+CREATE TABLE blocks (
+  block bigint PRIMARY KEY,
+  first bigint NOT NULL,
+  last  bigint NOT NULL
+) WITH (fillfactor = 50);
 
 CREATE TABLE snapshots (
   n        bigint NOT NULL,
@@ -137,9 +150,9 @@ CREATE TABLE reviews (
   data      bytea
 );
 
-CREATE INDEX reviews_place ON reviews (place, id);
-CREATE INDEX reviews_status ON reviews (status, place, id);
-CREATE INDEX reviews_principal ON reviews (principal, status, place, id);
+CREATE INDEX reviews_place ON reviews (place, id, workflow);
+CREATE INDEX reviews_status ON reviews (status, place, id, workflow);
+CREATE INDEX reviews_principal ON reviews (principal, place, id, status, workflow);
 CREATE INDEX reviews_instance ON reviews (instance, place, id);
 
 CREATE TABLE anchors (
