@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -205,7 +206,7 @@ func decodeJSON(raw json.RawMessage) any {
 func walkPath(v any, r reference, from int) (any, error) {
 	for i := from; i < len(r.segments); i++ {
 		key := r.segments[i]
-		at := strings.Join(r.segments[:i], ".")
+		at := cmp.Or(strings.Join(r.segments[:i], "."), "it")
 		switch container := v.(type) {
 		case map[string]any:
 			next, ok := container[key]
@@ -274,4 +275,24 @@ func quoteName(name string) string {
 		name = string(r[:63]) + "…"
 	}
 	return strconv.Quote(name)
+}
+
+// copyValue copies a value, so that no run changes what another reads.
+func copyValue(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, item := range v {
+			out[k] = copyValue(item)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = copyValue(item)
+		}
+		return out
+	default:
+		return v
+	}
 }

@@ -1,0 +1,47 @@
+package chain
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// CheckInput returns what a run begins with: the given input over the definition's defaults. The
+// error says what is wrong with it.
+func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
+	out := cloneValues(d.Input)
+	if len(raw) > 0 {
+		v, err := document.ReadJSON(raw, document.Limits{Bytes: MaxOutput})
+		if err != nil {
+			return nil, fmt.Errorf("the input is not JSON: %w", err)
+		}
+		given, ok := decodeJSON(v.Raw()).(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("the input is %s; it must be an object", describeKind(decodeJSON(v.Raw())))
+		}
+		for _, key := range slices.Sorted(maps.Keys(given)) {
+			if _, known := out[key]; !known && d.inputSchema == nil {
+				return nil, fmt.Errorf("the chain %q has no input %s%s", d.Name, quoteName(key), suggestName(key, slices.Sorted(maps.Keys(out))))
+			}
+		}
+		maps.Copy(out, given)
+	}
+	if d.inputSchema == nil {
+		return out, nil
+	}
+	whole, err := document.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("the input is not JSON: %w", err)
+	}
+	wrong, err := d.inputSchema.Validate(document.Known(whole))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the input could not be checked: %w", err)
+	case len(wrong) > 0:
+		return nil, fmt.Errorf("the input is refused by its schema: %s", wrong[0].Message)
+	}
+	return out, nil
+}

@@ -1,0 +1,476 @@
+package chain
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// runChain is the first task: the steps, and the run's callback where they fail.
+func (m *Machine) runChain(t *task) {
+	err := m.runTop(t)
+	if h := m.definition.OnError; err != nil && h != nil {
+		if s := m.definition.steps[h.Step]; s != nil {
+			_, failed := m.runStep(t, &scope{parent: m.top, outputs: m.top.outputs, failure: err}, s, h.Arguments, "on_error!")
+			if failed != nil {
+				err.Message += fmt.Sprintf("; the callback %q failed as well: %s", s.ID, failed.Message)
+			}
+		}
+	}
+	m.result = &Result{Output: m.variables["output"], Saved: m.variables["saved"], Err: err}
+}
+
+// runTop runs the top-level steps. A conditional is decided when the steps in its condition have
+// ended; one that names none, or is a script, at the end.
+func (m *Machine) runTop(t *task) *StepError {
+	for _, s := range m.definition.Steps {
+		if s.Named {
+			continue
+		}
+		if _, err := m.runStep(t, m.top, s, nil, ""); err != nil {
+			return err
+		}
+		m.ended[s] = true
+		if err := m.decide(t, false); err != nil {
+			return err
+		}
+	}
+	return m.decide(t, true)
+}
+
+// decide runs the conditionals that can be decided.
+func (m *Machine) decide(t *task, atEnd bool) *StepError {
+	for again := true; again; {
+		again = false
+		for _, c := range m.definition.Conditionals {
+			if m.decided[c] || !m.canDecide(c, atEnd) {
+				continue
+			}
+			m.decided[c], again = true, true
+			if err := m.runConditional(t, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Machine) canDecide(c *Conditional, atEnd bool) bool {
+	named, ended := 0, 0
+	c.Condition.visit(func(r reference) {
+		if s := m.definition.stepOf(r); s != nil {
+			for s.parent != nil {
+				s = s.parent
+			}
+			named++
+			if m.ended[s] {
+				ended++
+			}
+		}
+	})
+	return named > 0 && ended == named || named == 0 && atEnd
+}
+
+func (m *Machine) runConditional(t *task, c *Conditional) *StepError {
+	holds, err := m.test(t, m.top, nil, c.Condition, "if:"+c.Name)
+	if err != nil {
+		err.Message = fmt.Sprintf("the conditional %q: %s", c.Name, err.Message)
+		return err
+	}
+	branch := c.IfFalse
+	if holds {
+		branch = c.IfTrue
+	}
+	for _, id := range branch {
+		s := m.definition.steps[id]
+		if s == nil || m.ended[s] {
+			continue // a step runs once, however many name it
+		}
+		if _, err := m.runStep(t, m.top, s, nil, "if:"+c.Name+"/"); err != nil {
+			return err
+		}
+		m.ended[s] = true
+	}
+	return nil
+}
+
+// test decides a condition.
+func (m *Machine) test(t *task, sc *scope, s *Step, c *Condition, key string) (bool, *StepError) {
+	if c.Script == "" {
+		holds, err := c.holds(m.lookup(sc, s))
+		if err != nil {
+			return false, &StepError{Code: CodeCondition, Message: err.Error(), Final: true}
+		}
+		return holds, nil
+	}
+	id := ""
+	if s != nil {
+		id = s.ID
+	}
+	o := t.perform(Command{Op: OpTest, Key: key + "?", Step: id, Source: c.Script, Arguments: m.describe(sc), Repeatable: true})
+	holds, _ := o.Value.(bool)
+	return holds, o.Err
+}
+
+// runSequence runs steps one after the other and returns the output of the last.
+func (m *Machine) runSequence(t *task, sc *scope, steps []*Step, prefix string) (last any, err *StepError) {
+	for _, s := range steps {
+		if s.Named {
+			continue
+		}
+		if last, err = m.runStep(t, sc, s, nil, prefix); err != nil {
+			return nil, err
+		}
+	}
+	return last, nil
+}
+
+// runStep runs a step with its attempts and handlers. arguments replace the step's own; nil keeps
+// them.
+func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefix string) (any, *StepError) {
+	key := prefix + s.ID
+	m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "started"})
+	output, err := m.runAttempts(t, sc, s, arguments, key)
+	if err != nil && err.Code != CodeGivenUp {
+		output, err = m.handle(t, sc, s, err, key)
+	}
+	if err != nil {
+		m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "failed", Err: err})
+		return nil, err
+	}
+	sc.outputs[s.ID] = output
+	if s.Named && s.parent == nil {
+		m.ended[s] = true
+	}
+	m.save(s.SaveOutputTo, output)
+	m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "done"})
+	return output, nil
+}
+
+// handle runs the handlers of a step that failed until one succeeds. What it gives is the step's.
+func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string) (any, *StepError) {
+	for _, h := range s.handlers() {
+		handler := m.definition.steps[h.Step]
+		if handler == nil {
+			continue
+		}
+		m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "handled", Err: err})
+		output, failed := m.runStep(t, &scope{parent: sc, outputs: sc.outputs, failure: err}, handler, h.Arguments, key+"!")
+		if failed == nil {
+			return output, nil
+		}
+		if failed.Code == CodeGivenUp {
+			return nil, failed
+		}
+		joined := *err
+		joined.Message = fmt.Sprintf("%s; %q, which handles that, failed as well: %s", err.Message, handler.ID, failed.Message)
+		err = &joined
+	}
+	return nil, err
+}
+
+func (m *Machine) runAttempts(t *task, sc *scope, s *Step, arguments template, key string) (any, *StepError) {
+	most := 1
+	if s.Retry != nil {
+		most = s.Retry.MaxAttempts
+	}
+	for attempt := 1; ; attempt++ {
+		attemptKey := key
+		if attempt > 1 {
+			attemptKey += "~" + strconv.Itoa(attempt)
+		}
+		output, err := m.runOnce(t, sc, s, arguments, attemptKey)
+		if err == nil {
+			output, err = finishOutput(s, output)
+		}
+		if err == nil {
+			return output, nil
+		}
+		if err.Step == "" {
+			err.Step = s.ID
+		}
+		if attempt >= most || err.Final || err.MayHaveRun && !m.isRepeatable(s) {
+			return nil, err
+		}
+		m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "retrying", Err: err, Attempt: attempt + 1})
+		if wait := s.Retry.delayBefore(attempt+1, m.options.Run+"/"+key); wait > 0 {
+			t.perform(Command{Op: OpSleep, Key: attemptKey + ".", Step: s.ID, Timeout: wait, Repeatable: true})
+		}
+	}
+}
+
+// maxDelay bounds what backoff comes to.
+const maxDelay = time.Hour
+
+// delayBefore is how long to wait before an attempt, with a tenth of jitter that follows from seed.
+func (r *Retry) delayBefore(attempt int, seed string) time.Duration {
+	delay := r.Delay
+	switch r.Backoff {
+	case "linear":
+		delay *= time.Duration(attempt - 1)
+	case "exponential":
+		delay <<= attempt - 2
+		if delay>>(attempt-2) != r.Delay {
+			delay = maxDelay
+		}
+	}
+	delay = min(delay, max(maxDelay, r.Delay))
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%s~%d", seed, attempt)
+	jitter := float64(h.Sum32())/float64(1<<32)*0.2 - 0.1
+	return delay + time.Duration(float64(delay)*jitter)
+}
+
+// isRepeatable reports whether a step may run twice. Resources and prompts are read; what a
+// workflow step does is recorded by the engine under its key.
+func (m *Machine) isRepeatable(s *Step) bool {
+	return s.Kind != KindTool || m.options.Repeatable != nil && m.options.Repeatable(s.Server, s.Action)
+}
+
+// finishOutput holds an output to the step's schema and size.
+func finishOutput(s *Step, output any) (any, *StepError) {
+	if len(s.Keep) > 0 {
+		kept := map[string]any{}
+		for _, path := range s.Keep {
+			r, err := parsePath(path)
+			if err != nil {
+				return nil, &StepError{Code: CodeOutput, Message: err.Error(), Final: true}
+			}
+			v, err := walkPath(output, r, 0)
+			if err != nil {
+				return nil, &StepError{Code: CodeOutput, Message: "of the output " + err.Error(), Final: true}
+			}
+			kept[path] = v
+		}
+		output = kept
+	}
+	raw, err := document.Marshal(output)
+	if err != nil {
+		return nil, &StepError{Code: CodeOutput, Message: "the output is not JSON: " + err.Error(), Final: true}
+	}
+	if len(raw) > MaxOutput && s.Kind != KindParallel && s.Kind != KindForEach && s.Kind != KindLoop {
+		return nil, &StepError{Code: CodeOutput, Final: true, Message: fmt.Sprintf("the output has %d bytes; at most %d are kept: name the parts that are needed with \"keep\"", len(raw), MaxOutput)}
+	}
+	if s.outputSchema == nil {
+		return output, nil
+	}
+	wrong, err := s.outputSchema.Validate(document.Known(raw))
+	if err != nil || len(wrong) > 0 {
+		message := "the output could not be checked"
+		if len(wrong) > 0 {
+			message = "the output is refused by its schema: " + wrong[0].Message
+		}
+		return nil, &StepError{Code: CodeOutput, Message: message, MayHaveRun: true}
+	}
+	return output, nil
+}
+
+func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key string) (any, *StepError) {
+	switch s.Kind {
+	case KindParallel:
+		return m.runParallel(t, sc, s, key)
+	case KindLoop:
+		return m.runLoop(t, sc, s, key)
+	case KindForEach:
+		return m.runForEach(t, sc, s, key)
+	case KindSwitch:
+		return m.runSwitch(t, sc, s, key)
+	case KindWait:
+		if s.Signal != "" {
+			o := t.perform(Command{Op: OpWait, Key: key, Step: s.ID, Name: s.Signal, Timeout: s.Timeout, Repeatable: true})
+			return o.Value, o.Err
+		}
+		o := t.perform(Command{Op: OpSleep, Key: key, Step: s.ID, Timeout: s.Wait, Repeatable: true})
+		return nil, o.Err
+	case KindTool, KindResource, KindPrompt, KindWorkflow:
+	}
+	c, err := m.prepare(sc, s, arguments, key)
+	if err != nil {
+		return nil, &StepError{Code: CodeReference, Message: err.Error(), Final: true}
+	}
+	o := m.performOnce(t, c)
+	if o.Err == nil && s.Model != "" {
+		o = t.perform(Command{Op: OpComplete, Key: key + ">", Step: s.ID, Name: s.Model, Arguments: o.Value, Timeout: s.Timeout, Repeatable: true})
+	}
+	return o.Value, o.Err
+}
+
+// performOnce performs a call, and asks a person where it is unknown whether it ran.
+func (m *Machine) performOnce(t *task, c Command) Outcome {
+	key := c.Key
+	for again := 1; ; again++ {
+		o := t.perform(c)
+		if o.Err == nil || o.Err.Code != CodeUnknown {
+			return o
+		}
+		answer := t.perform(Command{Op: OpAsk, Key: c.Key + "!", Step: c.Step, Server: c.Server, Name: c.Name, Arguments: c.Arguments, Repeatable: true})
+		if answer.Err != nil {
+			return answer
+		}
+		said, _ := answer.Value.(map[string]any)
+		switch said["answer"] {
+		case "happened":
+			return Outcome{Value: said["output"]}
+		case "again":
+			c.Key = fmt.Sprintf("%s+%d", key, again)
+		default:
+			return Outcome{Err: &StepError{Code: CodeGivenUp, Message: "given up: it is not known whether the call was done", Final: true}}
+		}
+	}
+}
+
+// prepare fills a step's references in.
+func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (Command, error) {
+	find := m.lookup(sc, s)
+	c := Command{Op: OpCall, Key: key, Step: s.ID, Kind: s.Kind, Server: s.Server, Name: s.Action, Timeout: s.Timeout, Repeatable: m.isRepeatable(s)}
+	fill := func(t template) (any, error) {
+		if t == nil {
+			return nil, nil
+		}
+		return t.fill(find)
+	}
+	fillText := func(t template) (string, error) {
+		v, err := fill(t)
+		if text, ok := v.(string); ok || err != nil || t == nil {
+			return text, err
+		}
+		return "", fmt.Errorf("a name, URI or id must be a text and is %s", describeKind(v))
+	}
+	if arguments == nil {
+		arguments = s.Arguments
+	}
+	var err error
+	switch s.Kind {
+	case KindResource:
+		c.Name, err = fillText(s.URI)
+	case KindPrompt:
+		if c.Name, err = fillText(s.PromptName); err == nil {
+			c.Arguments, err = fill(arguments)
+		}
+	case KindWorkflow:
+		c.Op, c.Action, c.Name, c.Target = OpMove, s.Action, s.Workflow, s.Perform+s.State
+		if c.Instance, err = fillText(s.Instance); err == nil {
+			c.Arguments, err = fill(s.Data)
+		}
+	default:
+		c.Arguments, err = fill(arguments)
+	}
+	return c, err
+}
+
+// runBranches runs bodies at once, at most so many, and returns their values. After a failure no
+// more are begun unless all are to run; those under way are waited for.
+func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, place int) (any, *StepError)) ([]any, *StepError) {
+	values := make([]any, count)
+	var failed *StepError
+	failedAt := count
+	for active, begun := 0, 0; ; {
+		for active < s.MaxConcurrent && begun < count && (failed == nil || s.RunAll) {
+			place := begun
+			m.spawn(t, func(t *task) { t.value, t.err = body(t, place) }).place = place
+			active++
+			begun++
+		}
+		if active == 0 {
+			return values, failed
+		}
+		child := t.join()
+		active--
+		values[child.place] = child.value
+		if child.err != nil && child.place < failedAt { // the first in the order of the document
+			failed, failedAt = child.err, child.place
+		}
+	}
+}
+
+func (m *Machine) runParallel(t *task, sc *scope, s *Step, key string) (any, *StepError) {
+	var tasks []*Step
+	for _, inner := range s.Tasks {
+		if !inner.Named {
+			tasks = append(tasks, inner)
+		}
+	}
+	scopes := make([]*scope, len(tasks))
+	values, err := m.runBranches(t, s, len(tasks), func(t *task, place int) (any, *StepError) {
+		scopes[place] = m.newScope(sc)
+		return m.runStep(t, scopes[place], tasks[place], nil, key+"/")
+	})
+	output := map[string]any{}
+	for i, inner := range tasks {
+		output[inner.ID] = values[i]
+		if scopes[i] != nil {
+			maps.Copy(sc.outputs, scopes[i].outputs)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return output, nil
+}
+
+func (m *Machine) runForEach(t *task, sc *scope, s *Step, key string) (any, *StepError) {
+	filled, err := s.Items.fill(m.lookup(sc, s))
+	if err != nil {
+		return nil, &StepError{Code: CodeReference, Message: err.Error(), Final: true}
+	}
+	items, ok := filled.([]any)
+	if !ok || len(items) > MaxIterations {
+		message := fmt.Sprintf("\"items\" is %s; forEach needs a list", describeKind(filled))
+		if ok {
+			message = fmt.Sprintf("\"items\" has %d items; at most %d are allowed", len(items), MaxIterations)
+		}
+		return nil, &StepError{Code: CodeReference, Message: message, Final: true}
+	}
+	values, failed := m.runBranches(t, s, len(items), func(t *task, place int) (any, *StepError) {
+		inner := m.newScope(sc)
+		inner.item = &item{items[place], place}
+		return m.runSequence(t, inner, s.Steps, iterationKey(key, place+1))
+	})
+	return values, failed
+}
+
+func iterationKey(key string, n int) string { return key + "#" + strconv.Itoa(n) + "/" }
+
+func (m *Machine) runLoop(t *task, sc *scope, s *Step, key string) (any, *StepError) {
+	for n := 1; ; n++ {
+		inner := m.newScope(sc)
+		if _, err := m.runSequence(t, inner, s.Steps, iterationKey(key, n)); err != nil {
+			return nil, err
+		}
+		holds := false
+		if s.Until != nil {
+			var err *StepError
+			if holds, err = m.test(t, inner, s, s.Until, iterationKey(key, n)); err != nil {
+				return nil, err
+			}
+		}
+		switch {
+		case holds, s.Until == nil && n == s.MaxIterations:
+			return map[string]any{"iterations": json.Number(strconv.Itoa(n)), "steps": inner.outputs}, nil
+		case n == s.MaxIterations:
+			return nil, &StepError{Code: CodeExhausted, Message: fmt.Sprintf("the loop %q ended after %d iterations, and its condition was never true: %s", s.ID, n, strings.TrimSpace(s.Until.text))}
+		}
+		if s.Delay > 0 {
+			t.perform(Command{Op: OpSleep, Key: iterationKey(key, n) + ".", Step: s.ID, Timeout: s.Delay, Repeatable: true})
+		}
+	}
+}
+
+func (m *Machine) runSwitch(t *task, sc *scope, s *Step, key string) (any, *StepError) {
+	for i, c := range s.Cases {
+		holds, err := m.test(t, sc, s, c.When, fmt.Sprintf("%s:%d", key, i+1))
+		if err != nil {
+			return nil, err
+		}
+		if holds {
+			return m.runSequence(t, sc, c.Steps, key+"/")
+		}
+	}
+	return m.runSequence(t, sc, s.Else, key+"/")
+}

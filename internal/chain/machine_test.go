@@ -1,0 +1,375 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeServers answer calls with functions, by server/name, and remember what they were asked.
+type fakeServers struct {
+	answers map[string]func(c Command, call int) Outcome
+
+	mu    sync.Mutex
+	calls []string
+	count map[string]int
+}
+
+func (f *fakeServers) Do(_ context.Context, c Command) Outcome {
+	raw, _ := document.Marshal(c.Arguments)
+	f.mu.Lock()
+	if f.count == nil {
+		f.count = map[string]int{}
+	}
+	id := c.Server + "/" + c.Name
+	f.count[id]++
+	call := f.count[id]
+	f.calls = append(f.calls, id+" "+strings.TrimSpace(string(raw)))
+	f.mu.Unlock()
+	if answer := f.answers[id]; answer != nil {
+		return answer(c, call)
+	}
+	return Outcome{Value: "ok"}
+}
+
+func (f *fakeServers) Await(ctx context.Context, c Command) Outcome {
+	return f.Do(ctx, c)
+}
+
+func says(text any) func(Command, int) Outcome {
+	return func(Command, int) Outcome { return Outcome{Value: text} }
+}
+
+func fails(message string) func(Command, int) Outcome {
+	return func(Command, int) Outcome {
+		return Outcome{Err: &StepError{Code: CodeToolError, Message: message}}
+	}
+}
+
+// runFake runs a definition to its end; time passes at once.
+func runFake(t *testing.T, d *Definition, f *fakeServers, o MachineOptions) (result *Result) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		input, err := d.CheckInput(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Input == nil {
+			o.Input = input
+		}
+		result, err = RunInMemory(context.Background(), NewMachine(d, o), f, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	return result
+}
+
+func readSeed(t *testing.T, name string) *Definition {
+	t.Helper()
+	doc, err := os.ReadFile(filepath.Join("testdata", "seed", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, string(doc))
+}
+
+// TestSeedRuns has every example of the seed do what its text promises.
+func TestSeedRuns(t *testing.T) {
+	const vision, code = "vision-agent-mcp/", "code-mcp/"
+	type answers = map[string]func(Command, int) Outcome
+	for _, row := range []struct {
+		seed, name string
+		answers    answers
+		calls      []string // in order; of a parallel step in any
+		output     string
+		err        string
+	}{
+		{
+			"simple", "saves what steps give",
+			answers{vision + "screenshot": says("/tmp/1.png"), vision + "screenshots/latest": says("PNG"), code + "execute": says(map[string]any{"status": "OK"})},
+			[]string{`vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`, `code-mcp/execute {"code":"import json; print(json.dumps({'status': 'OK', 'timestamp': '2026-02-04'}))"}`},
+			`{"analysis_result":{"status":"OK"},"screenshot_data":"PNG","screenshot_path":"/tmp/1.png"}`, "",
+		},
+		{
+			"conditional", "alerts when the text is there",
+			answers{vision + "verify": says("found Error")},
+			[]string{`vision-agent-mcp/verify {"text":"Error"}`, `vision-agent-mcp/send_alert {"message":"Error detected!"}`},
+			`{}`, "",
+		},
+		{"conditional", "does not alert when it is not", answers{vision + "verify": says("all is well")}, []string{`vision-agent-mcp/verify {"text":"Error"}`}, `{}`, ""},
+		{
+			"conditional", "alerts once when verifying fails",
+			answers{vision + "verify": fails("no page"), vision + "send_alert": says("Error sent")},
+			[]string{`vision-agent-mcp/verify {"text":"Error"}`, `vision-agent-mcp/send_alert {"message":"Error detected!"}`},
+			`{}`, "",
+		},
+		{
+			"parallel", "checks all, then adds up", nil,
+			[]string{
+				`vision-agent-mcp/verify {"url":"https://site1.com"}`, `vision-agent-mcp/verify {"url":"https://site2.com"}`, `vision-agent-mcp/verify {"url":"https://site3.com"}`,
+				`code-mcp/execute {"code":"import json; results = [check_site1.output, check_site2.output, check_site3.output]; print(json.dumps({'total': len(results), 'passed': sum(1 for r in results if 'OK' in r)}))"}`,
+			},
+			`{}`, "",
+		},
+		{"loop", "ends with the expected text", answers{vision + "screenshot": func(_ Command, call int) Outcome {
+			return Outcome{Value: map[int]string{1: "nothing", 2: "the Expected Text"}[call]}
+		}}, []string{`vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`, `vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`}, `{}`, ""},
+		{
+			"loop", "ends by its cap",
+			answers{vision + "screenshot": says("nothing")},
+			nil, `{}`,
+			`the loop "wait_loop" ended after 60 iterations, and its condition was never true: {{step_check.output}} contains 'Expected Text'`,
+		},
+		{"retry", "falls back after three attempts", answers{vision + "navigate": func(c Command, _ int) Outcome {
+			if c.Step == "step1" {
+				return fails("down")(c, 0)
+			}
+			return Outcome{Value: "ok"}
+		}}, []string{`vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://backup.example.com"}`}, `{}`, ""},
+		{"fallback", "is not used when all is well", nil, []string{`vision-agent-mcp/screenshot null`}, `{}`, ""},
+		{"fallback", "is used on an error", answers{vision + "screenshot": fails("no")}, []string{`vision-agent-mcp/screenshot null`, `vision-agent-mcp/navigate {"url":"https://backup.example.com"}`}, `{}`, ""},
+		{
+			"callback", "says which step failed, and why",
+			answers{vision + "navigate": fails("the site is down")},
+			[]string{`vision-agent-mcp/navigate {"url":"https://down.example.com"}`, `vision-agent-mcp/alert {"message":"Workflow failed at step broken: the site is down"}`},
+			`{}`, "the site is down",
+		},
+		{"daily_check", "passes Python on as it is", nil, []string{
+			`vision-agent-mcp/navigate {"url":"https://mysite.com"}`, `vision-agent-mcp/screenshot null`, `vision-agent-mcp/analyze_dashboard {"dashboard_url":"https://mysite.com"}`,
+			`code-mcp/execute {"code":"with open('/tmp/check_result.txt', 'w') as f: f.write(json.dumps({{'timestamp': '2026-02-04', 'status': 'OK'}}))"}`,
+		}, `{}`, ""},
+		{"form_test", "passes an object on as an object", nil, []string{
+			`vision-agent-mcp/navigate {"url":"https://example.com/form"}`, `vision-agent-mcp/fill_form {"fields":{"password":"test","username":"test"},"url":"https://example.com/form"}`,
+			`vision-agent-mcp/screenshot null`, `vision-agent-mcp/verify {"text":"Success"}`, `code-mcp/execute {"code":"print('Form test passed')"}`,
+		}, `{}`, ""},
+		{"compare_sites", "takes elements of a list, and the list", nil, []string{
+			`vision-agent-mcp/navigate {"url":"https://site1.com"}`, `vision-agent-mcp/navigate {"url":"https://site2.com"}`, `vision-agent-mcp/navigate {"url":"https://site3.com"}`,
+			`vision-agent-mcp/compare_multiple_sites {"sites":["https://site1.com","https://site2.com","https://site3.com"]}`,
+		}, `{}`, ""},
+	} {
+		t.Run(row.seed+" "+row.name, func(t *testing.T) {
+			f := &fakeServers{answers: row.answers}
+			r := runFake(t, readSeed(t, row.seed), f, MachineOptions{Repeatable: func(string, string) bool { return true }})
+			if message := errorText(r.Err); message != row.err {
+				t.Errorf("the run's error is %q, want %q", message, row.err)
+			}
+			if got := marshal(r.Output); got != row.output {
+				t.Errorf("the output is %s, want %s", got, row.output)
+			}
+			if row.seed == "parallel" || row.seed == "compare_sites" {
+				slices.Sort(f.calls[:3])
+			}
+			if row.calls != nil {
+				if diff := cmp.Diff(row.calls, f.calls); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}
+
+func errorText(err *StepError) string {
+	if err == nil {
+		return ""
+	}
+	return err.Message
+}
+
+func marshal(v any) string {
+	raw, err := document.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// TestBadServers is what users read when inputs and servers are not as expected.
+func TestBadServers(t *testing.T) {
+	long := strings.Repeat("x", MaxOutput)
+	for _, row := range []struct {
+		name, doc string
+		answer    func(Command, int) Outcome
+		calls     int
+		want      string
+	}{
+		{"a tool that fails", steps(first), fails("disk full"), 1, "disk full"},
+		{"50 MB", steps(first), says(long), 1, `the output has 262146 bytes; at most 262144 are kept: name the parts that are needed with "keep"`},
+		{"a part that is not there", steps(`{id: a, type: tool, server: s, action: x, keep: [status]}`), says(map[string]any{"code": json.Number("1")}), 1, `of the output {{status}} is missing: it has "code"`},
+		{"an output that the schema refuses", steps(`{id: a, type: tool, server: s, action: x, outputSchema: {type: object, required: [status]}}`), says(map[string]any{}), 1, `the output is refused by its schema: "/status" is required`},
+		{"nothing where a field is read", steps(first, `{id: b, type: tool, server: s, action: y, arguments: {x: "{{a.output.x}}"}}`), says(nil), 1, `{{a.output.x}} is missing: a.output is null`},
+		{"a refusal is not tried again", steps(`{id: a, type: tool, server: s, action: x, retry: {max_attempts: 5}}`), func(Command, int) Outcome {
+			return Outcome{Err: &StepError{Code: "call_refused", Message: "refused", Final: true}}
+		}, 1, "refused"},
+		{"what may have run is not tried again", steps(`{id: a, type: tool, server: s, action: x, retry: {max_attempts: 5}}`), func(Command, int) Outcome {
+			return Outcome{Err: &StepError{Code: "upstream_lost", Message: "lost", MayHaveRun: true}}
+		}, 1, "lost"},
+		{"what was not sent is tried again", steps(`{id: a, type: tool, server: s, action: x, retry: {max_attempts: 5}}`), func(Command, int) Outcome {
+			return Outcome{Err: &StepError{Code: "upstream_unavailable", Message: "down"}}
+		}, 5, "down"},
+		{"items that are no list", "variables: {input: {sites: one}}\n" + steps(`{id: f, type: forEach, items: "{{variables.input.sites}}", steps: [`+first+`]}`), nil, 0, `"items" is a text; forEach needs a list`},
+		{"a condition over nothing", steps(first, `{id: s, type: switch, cases: [{when: "{{a.output}} > 3", steps: [{id: b, type: tool, server: s, action: y}]}]}`), says(nil), 1, "null and a number have no order; compare two numbers or two texts"},
+		{"the first failure of many", steps(`{id: p, type: parallel, mode: all, tasks: [{id: a, type: tool, server: s, action: x}, {id: b, type: tool, server: s, action: x}]}`), func(c Command, _ int) Outcome { return fails(c.Step+" failed")(c, 0) }, 2, "a failed"},
+		{"failFast starts nothing more", steps(`{id: f, type: forEach, maxConcurrent: 1, items: [1, 2, 3], steps: [` + first + `]}`), fails("no"), 1, "no"},
+		{"all runs all", steps(`{id: f, type: forEach, maxConcurrent: 1, mode: all, items: [1, 2, 3], steps: [` + first + `]}`), fails("no"), 3, "no"},
+		{"a handler that fails as well", steps(`{id: a, type: tool, server: s, action: x, on_error: b}`, `{id: b, type: tool, server: s, action: x}`), func(c Command, _ int) Outcome { return fails(c.Step+" failed")(c, 0) }, 2, `a failed; "b", which handles that, failed as well: b failed`},
+		{"a name that is no text", "variables: {input: {uri: 3}}\n" + steps(`{id: a, type: resource, server: s, uri: "{{variables.input.uri}}"}`), nil, 0, "a name, URI or id must be a text and is a number"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/x": row.answer, "code-mcp/execute": row.answer}}
+			r := runFake(t, parse(t, row.doc), f, MachineOptions{})
+			if got := errorText(r.Err); got != row.want {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+			if len(f.calls) != row.calls {
+				t.Errorf("%d calls, want %d: %v", len(f.calls), row.calls, f.calls)
+			}
+		})
+	}
+}
+
+func TestInput(t *testing.T) {
+	d := parse(t, "variables: {input: {site_url: x, deep: {a: 1}}}\n"+steps(first))
+	schemed := parse(t, "inputSchema: {type: object, required: [site], properties: {site: {type: string}}}\n"+steps(first))
+	for _, row := range []struct {
+		d                *Definition
+		input, want, err string
+	}{
+		{d, ``, `{"deep":{"a":1},"site_url":"x"}`, ""},
+		{d, `{"site_url":"y"}`, `{"deep":{"a":1},"site_url":"y"}`, ""},
+		{d, `{"siteurl":"y"}`, ``, `the chain "c" has no input "siteurl"; did you mean "site_url"?`},
+		{d, `[1]`, ``, "the input is a list; it must be an object"},
+		{d, `{"site_url":`, ``, "the input is not JSON: /site_url: expected a JSON value, got the end of the text (line 1, column 13)"},
+		{d, `{"site_url":1,"site_url":2}`, ``, `the input is not JSON: /site_url: duplicate key "site_url" (line 1, column 15)`},
+		{schemed, `{"site":"x"}`, `{"site":"x"}`, ""},
+		{schemed, `{}`, ``, `the input is refused by its schema: "/site" is required`},
+		{schemed, `{"site":1}`, ``, `the input is refused by its schema: "/site" must be string, is number`},
+	} {
+		got, err := row.d.CheckInput(json.RawMessage(row.input))
+		message := ""
+		if err != nil {
+			message = err.Error()
+		}
+		if message != row.err || err == nil && marshal(got) != row.want {
+			t.Errorf("%s: got %s, %q; want %s, %q", row.input, marshal(got), message, row.want, row.err)
+		}
+	}
+}
+
+// TestUnknown asks a person what became of a call whose answer is lost.
+func TestUnknown(t *testing.T) {
+	doc := steps(`{id: a, type: tool, server: s, action: pay, save_output_to: variables.output.receipt, on_error: b}`, `{id: b, type: tool, server: s, action: other}`)
+	lost := func(_ Command, call int) Outcome {
+		if call == 1 {
+			return Outcome{Err: &StepError{Code: CodeUnknown, Message: "lost"}}
+		}
+		return Outcome{Value: "paid again"}
+	}
+	for answer, want := range map[string]string{
+		`{"answer":"happened","output":"r1"}`: `{"receipt":"r1"} ""`,
+		`{"answer":"again"}`:                  `{"receipt":"paid again"} ""`,
+		`{"answer":"give up"}`:                `{} "given up: it is not known whether the call was done"`,
+	} {
+		f := &fakeServers{}
+		f.answers = map[string]func(Command, int) Outcome{"s/pay": func(c Command, call int) Outcome {
+			if c.Op == OpAsk {
+				f.count["s/pay"]--
+				return Outcome{Value: decodeJSON(json.RawMessage(answer))}
+			}
+			return lost(c, call)
+		}}
+		r := runFake(t, parse(t, doc), f, MachineOptions{})
+		if got := fmt.Sprintf("%s %q", marshal(r.Output), errorText(r.Err)); got != want {
+			t.Errorf("%s: got %s, want %s", answer, got, want)
+		}
+	}
+}
+
+// TestDelays holds backoff to its growth, its bound and its jitter.
+func TestDelays(t *testing.T) {
+	for _, row := range []struct {
+		retry Retry
+		want  []time.Duration
+	}{
+		{Retry{Delay: 5 * time.Second}, []time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second}},
+		{Retry{Delay: 5 * time.Second, Backoff: "linear"}, []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second}},
+		{Retry{Delay: 5 * time.Second, Backoff: "exponential"}, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second}},
+	} {
+		for i, want := range row.want {
+			got := row.retry.delayBefore(i+2, "run")
+			if got < want*9/10 || got > want*11/10 {
+				t.Errorf("%s: before attempt %d it waits %v, want about %v", row.retry.Backoff, i+2, got, want)
+			}
+			if again := row.retry.delayBefore(i+2, "run"); again != got {
+				t.Error("the jitter is not the same the second time")
+			}
+		}
+	}
+	if got := (&Retry{Delay: 24 * time.Hour, Backoff: "exponential"}).delayBefore(20, "run"); got > 27*time.Hour {
+		t.Errorf("it waits %v", got)
+	}
+}
+
+// TestSavedVariables: what a run saves the next one finds.
+func TestSavedVariables(t *testing.T) {
+	d := parse(t, "variables: {saved: {last: none}}\n"+steps(`{id: a, type: tool, server: s, action: x, arguments: {before: "{{saved.last}}", same: "{{variables.saved.last}}"}, save_output_to: saved.last}`))
+	f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/x": func(_ Command, call int) Outcome { return Outcome{Value: json.Number(fmt.Sprint(call))} }}}
+	one := runFake(t, d, f, MachineOptions{})
+	runFake(t, d, f, MachineOptions{Saved: one.Saved})
+	if diff := cmp.Diff([]string{`s/x {"before":"none","same":"none"}`, `s/x {"before":1,"same":1}`}, f.calls); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestKeys: no two commands of a run share a key, and the same run has the same keys again.
+func TestKeys(t *testing.T) {
+	d := parse(t, steps(
+		`{id: l, type: loop, max_iterations: 3, delay_seconds: 1, steps: [{id: a, type: tool, server: s, action: x, retry: {max_attempts: 2}, on_error: h}]}`,
+		`{id: f, type: forEach, items: [1, 2], steps: [{id: b, type: tool, server: s, action: x, on_error: h}]}`,
+		`{id: h, type: tool, server: s, action: y}`,
+		`{id: p, type: prompt, server: s, prompt_name: q, complete: {model: m}}`))
+	run := func() map[string]int {
+		keys := map[string]int{}
+		m := NewMachine(d, MachineOptions{})
+		defer m.Close()
+		for m.Result() == nil {
+			for _, c := range m.Commands() {
+				keys[c.Key]++
+				o := Outcome{Value: "ok"}
+				if c.Name == "x" {
+					o = fails("no")(c, 0)
+				}
+				m.Resolve(c.ID, o)
+			}
+		}
+		return keys
+	}
+	keys := run()
+	for key, n := range keys {
+		if n > 1 {
+			t.Errorf("%d commands have the key %s", n, key)
+		}
+	}
+	if len(keys) < 15 {
+		t.Errorf("%d keys: %v", len(keys), slices.Sorted(maps.Keys(keys)))
+	}
+	if diff := cmp.Diff(keys, run()); diff != "" {
+		t.Error(diff)
+	}
+}

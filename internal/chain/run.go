@@ -1,0 +1,77 @@
+package chain
+
+import (
+	"context"
+	"time"
+)
+
+// Effects do what a run asks for: calls, completions, scripts and moves. An error is in the
+// Outcome. They are called by several goroutines at once.
+type Effects interface {
+	Do(ctx context.Context, c Command) Outcome
+}
+
+// Waiter answers what a run waits for: signals, and what a person says of a call that may have run.
+type Waiter interface {
+	Await(ctx context.Context, c Command) Outcome
+}
+
+// RunInMemory runs a machine to its end. Nothing is recorded: where the process ends, the run does.
+// The error is ctx's.
+func RunInMemory(ctx context.Context, m *Machine, effects Effects, waiter Waiter) (*Result, error) {
+	defer m.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type ended struct {
+		id int
+		Outcome
+	}
+	outcomes := make(chan ended)
+	for m.Result() == nil {
+		for _, c := range m.Commands() {
+			go func() {
+				o := perform(ctx, c, effects, waiter)
+				select {
+				case outcomes <- ended{c.ID, o}:
+				case <-ctx.Done():
+				}
+			}()
+		}
+		select {
+		case o := <-outcomes:
+			m.Resolve(o.id, o.Outcome)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return m.Result(), nil
+}
+
+// perform does one command, within its time.
+func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Outcome {
+	if c.Op == OpSleep {
+		timer := time.NewTimer(c.Timeout)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		return Outcome{}
+	}
+	bounded := ctx
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	var o Outcome
+	if c.Op == OpWait || c.Op == OpAsk {
+		o = waiter.Await(bounded, c)
+	} else {
+		o = effects.Do(bounded, c)
+	}
+	if o.Err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		o.Err = &StepError{Code: CodeTimeout, Message: "no answer within " + c.Timeout.String(), MayHaveRun: c.Op == OpCall}
+	}
+	return o
+}
