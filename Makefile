@@ -83,6 +83,10 @@ bench-peers: ## Compare with a policy server and bare servers in one run, where 
 million: ## Measure the store with a million instances in its file (about 1.5 GB, minutes)
 	@$(GO) test -count 1 -timeout 60m -v -run 'TestMillion$$' ./engine/sqlitestore -store.instances $(INSTANCES) | grep -vE '^(===|PASS)'
 
+.PHONY: bench-postgres
+bench-postgres: ## Measure commits and pages of a PostgreSQL with a million instances (3 GB, minutes)
+	@$(GO) test -count 1 -timeout 60m -v -run 'Test(BenchPostgres|Million)$$' ./engine/pgstore -pg.rounds 3 -pg.instances $(INSTANCES) | grep -vE '^(===|PASS)'
+
 .PHONY: figures
 figures: ## Measure a release binary: its size, its start, its memory when idle (Linux)
 	@$(GO) test -count 1 -v -run 'TestReleaseFigures$$' ./cmd/gavel -figures | grep -vE '^(===|PASS)'

@@ -4,10 +4,13 @@ package pgstore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
@@ -17,93 +20,115 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
+var benchRounds = flag.Int("pg.rounds", 0, "measure commits so many times (make bench-postgres)")
+
 type committer interface {
 	Commit(ctx context.Context, c store.Commit) error
 }
 
-// BenchmarkCommit is 64 writers, each at an instance of its own: grouped and in transactions of
-// their own, positions from the counter and from a sequence, one replica and two, with SQLite beside it.
-//
-//	go test -run '^$' -bench Commit ./engine/pgstore
-func BenchmarkCommit(b *testing.B) {
-	server := pgtest.Shared(b)
-	grouped := func(replicas int, counted bool) func(b *testing.B) []committer {
-		return func(b *testing.B) (all []committer) {
-			schema := newSchema(b)
-			for range replicas {
-				s := openAt(b, server.URL, schema)
-				b.Cleanup(func() { _ = s.Close() })
-				if !counted {
-					if err := s.Uncount(b.Context()); err != nil {
-						b.Fatal(err)
-					}
-				}
-				all = append(all, s)
+// contender is a way to commit: by one process or by several.
+type contender struct {
+	name  string
+	by    []committer
+	insts []record.Instance
+	rates []float64
+}
+
+// leastGain is what grouping commits must gain over a transaction for each.
+const leastGain = 1.8
+
+// TestBenchPostgres is 64 writers, each at an instance of its own: commits in groups and each in a
+// transaction, positions from the counter and from a sequence, one process and two, with SQLite beside
+// them, in turns.
+func TestBenchPostgres(t *testing.T) {
+	if *benchRounds == 0 {
+		t.Skip("a measurement: make bench-postgres")
+	}
+	server := pgtest.Shared(t)
+	open := func(schema string, counted bool) *opened {
+		s := openAt(t, server.URL, schema)
+		t.Cleanup(func() { _ = s.Close() })
+		if !counted {
+			if err := s.Uncount(t.Context()); err != nil {
+				t.Fatal(err)
 			}
-			return all
+		}
+		return s
+	}
+	two, twoUncounted := newSchema(t), newSchema(t)
+	plain, err := pgstore.NewPlain(t.Context(), open(newSchema(t), true).Store, server.URL, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plain.Close)
+	lite, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: t.TempDir() + "/gavel.db"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lite.Close() })
+	all := []*contender{
+		{name: "each in a transaction, on 64 connections", by: []committer{plain}},
+		{name: "grouped, one process", by: []committer{open(newSchema(t), true)}},
+		{name: "grouped, two processes", by: []committer{open(two, true), open(two, true)}},
+		{name: "grouped, one process, positions from a sequence", by: []committer{open(newSchema(t), false)}},
+		{name: "grouped, two processes, positions from a sequence", by: []committer{open(twoUncounted, false), open(twoUncounted, false)}},
+		{name: "SQLite", by: []committer{lite}},
+	}
+	for range *benchRounds {
+		for _, c := range all {
+			c.commitFor(t, 3*time.Second)
 		}
 	}
-	for _, v := range []struct {
-		name string
-		open func(b *testing.B) []committer
-	}{
-		{"grouped", grouped(1, true)},
-		{"plain", func(b *testing.B) []committer {
-			s := openAt(b, server.URL, newSchema(b))
-			plain, err := pgstore.NewPlain(b.Context(), s.Store, server.URL, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { plain.Close(); _ = s.Close() })
-			return []committer{plain}
-		}},
-		{"grouped,two-replicas", grouped(2, true)},
-		{"grouped,sequence", grouped(1, false)},
-		{"grouped,two-replicas,sequence", grouped(2, false)},
-		{"sqlite", func(b *testing.B) []committer {
-			s, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: b.TempDir() + "/gavel.db"})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { _ = s.Close() })
-			return []committer{s}
-		}},
-	} {
-		b.Run(v.name, func(b *testing.B) { benchCommit(b, v.open(b)) })
+	fmt.Printf("%-52s %10s   %s\n", "64 writers", "commits/s", "/ each in a transaction: median, least and most of the rounds")
+	for _, c := range all {
+		gains := slices.Clone(c.rates)
+		for i := range gains {
+			gains[i] /= all[0].rates[i]
+		}
+		slices.Sort(gains)
+		median := gains[len(gains)/2]
+		fmt.Printf("%-52s %10.0f   %.2f (%.2f to %.2f)\n", c.name, slices.Sorted(slices.Values(c.rates))[len(c.rates)/2], median, gains[0], gains[len(gains)-1])
+		if c == all[1] && median < leastGain {
+			t.Errorf("%s: %.2f of the rate of transactions, want at least %g", c.name, median, leastGain)
+		}
 	}
 }
 
-func benchCommit(b *testing.B, all []committer) {
+// commitFor notes the rate of commits of 64 writers.
+func (c *contender) commitFor(t *testing.T, d time.Duration) {
+	t.Helper()
 	const writers = 64
-	insts := make([]record.Instance, writers)
 	each := func(do func(i int) error) {
 		var wg sync.WaitGroup
 		for i := range writers {
 			wg.Go(func() {
 				if err := do(i); err != nil {
-					b.Error(err)
+					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
 	}
+	if c.insts == nil {
+		c.insts = make([]record.Instance, writers)
+		each(func(i int) error {
+			first := storetest.Start(t, storetest.ID(i), `{}`)
+			c.insts[i] = first.Next
+			return c.by[i%len(c.by)].Commit(context.Background(), first)
+		})
+	}
+	var n atomic.Int64
+	start := time.Now()
 	each(func(i int) error {
-		c := storetest.Start(b, storetest.ID(i), `{}`)
-		insts[i] = c.Next
-		return all[i%len(all)].Commit(context.Background(), c)
-	})
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	b.ResetTimer()
-	each(func(i int) error {
-		for left.Add(-1) >= 0 {
-			c := storetest.Advance(b, insts[i], "reviewing", fmt.Sprintf(`{"n":%d}`, b.N))
-			if err := all[i%len(all)].Commit(context.Background(), c); err != nil {
+		for time.Since(start) < d {
+			next := storetest.Advance(t, c.insts[i], "reviewing", `{"n":1}`)
+			if err := c.by[i%len(c.by)].Commit(context.Background(), next); err != nil {
 				return err
 			}
-			insts[i] = c.Next
+			c.insts[i] = next.Next
+			n.Add(1)
 		}
 		return nil
 	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commits/s")
+	c.rates = append(c.rates, float64(n.Load())/time.Since(start).Seconds())
 }

@@ -52,7 +52,7 @@ func asBadURL(url string, err error) error {
 
 // prepareWhereDirect has statements prepared once for each connection where no proxy is between: it
 // would run them in another session. A proxy shows by the number of its own that it gives a session.
-// Planning costs more than half of a commit (BenchmarkCommit).
+// Planning costs more than half of a commit (make bench-postgres).
 func prepareWhereDirect(ctx context.Context, cfg *pgxpool.Config) error {
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
