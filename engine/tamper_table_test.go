@@ -30,6 +30,7 @@ var unseen = map[string]string{
 	"counters":                  "what was counted for a while; no hash covers them",
 	"leases":                    "which process does what; nothing recorded depends on it",
 	"cursors":                   "what readers have; they get an event twice or miss it",
+	"dead_letters":              "what receivers did not accept; they get it again or never",
 	"data_keys":                 "what they seal cannot be read without them; its hashes verify as before",
 	"reviews":                   "rows of open reviews; no hash covers them, the events say what was asked and decided",
 	"decision_terms":            "an index for searches, derived from the events",

@@ -19,10 +19,12 @@ type shared struct {
 	leases   map[string]store.Lease // by name; one that has ended keeps its number
 	cursors  map[string]store.Cursor
 	dataKeys map[string][]store.DataKey // by instance, in the order of their numbers
+
+	deadLetters map[letterPlace]store.DeadLetter
 }
 
 func newShared() shared {
-	return shared{leases: map[string]store.Lease{}, cursors: map[string]store.Cursor{}, dataKeys: map[string][]store.DataKey{}}
+	return shared{leases: map[string]store.Lease{}, cursors: map[string]store.Cursor{}, dataKeys: map[string][]store.DataKey{}, deadLetters: map[letterPlace]store.DeadLetter{}}
 }
 
 // checkLease fails where a lease, nil for none, has ended. The caller holds the lock.

@@ -214,7 +214,7 @@ func TestOlderSchemaIsRead(t *testing.T) {
 	unseal(t, db)
 	forgetCalls(t, db)
 	run(t, db, `DROP TRIGGER decisions_removed; DROP TABLE decision_terms; DROP TABLE decision_times; DROP TABLE decision_index; DROP INDEX instances_status; ALTER TABLE refusals DROP COLUMN instance;
-		DROP TABLE counters; DROP TABLE leases; DROP TABLE cursors; DROP TABLE data_keys; PRAGMA user_version = 4`)
+		DROP TABLE counters; DROP TABLE leases; DROP TABLE cursors; DROP TABLE data_keys; DROP TABLE dead_letters; PRAGMA user_version = 4`)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ func TestMigrate(t *testing.T) {
 		9:  nil, // see forgetCalls
 		10: {"TABLE counters"},
 		11: {"TABLE leases", "TABLE cursors", "TABLE data_keys"},
+		12: {"TABLE dead_letters"},
 	} // by schema
 	for schema := 1; schema <= len(added); schema++ {
 		t.Run(fmt.Sprint("from schema ", schema), func(t *testing.T) {

@@ -145,11 +145,11 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 // salvagedTables are the tables that are copied. Others are derived from these, or of no use to a new store
 // (counters, leases).
 var salvagedTables = []string{
-	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors", "cursors", "data_keys",
+	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors", "cursors", "dead_letters", "data_keys",
 }
 
 // tablesSince are the tables that the stores of an older schema do not have.
-var tablesSince = map[string]int{"cursors": 11, "data_keys": 11}
+var tablesSince = map[string]int{"cursors": 11, "data_keys": 11, "dead_letters": 12}
 
 const (
 	// maxSplits bounds how many ranges of one table are split.
@@ -348,6 +348,7 @@ var rowChecks = []struct {
 		return err
 	}},
 	{"cursors", `SELECT rowid, ` + cursorColumns + ` FROM cursors`, checkScan(scanCursor)},
+	{"dead_letters", `SELECT rowid, ` + deadLetterColumns + ` FROM dead_letters`, checkScan(scanDeadLetter)},
 	{"data_keys", `SELECT rowid, ` + dataKeyColumns + ` FROM data_keys`, checkScan(scanDataKey)},
 }
 

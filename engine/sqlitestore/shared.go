@@ -17,6 +17,7 @@ type sharedStatements struct {
 	leaseHeld, lease, putLease, endLease *sql.Stmt
 	addCursor, moveCursor, dropCursor    *sql.Stmt
 	addDataKey, setDataKey               *sql.Stmt
+	addDeadLetter, dropDeadLetter        *sql.Stmt
 }
 
 func (s *sharedStatements) all() map[**sql.Stmt]string {
@@ -29,6 +30,9 @@ func (s *sharedStatements) all() map[**sql.Stmt]string {
 		&s.addCursor:  `INSERT INTO cursors (name, position, filter, made_at, moved_at) VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (name) DO NOTHING`,
 		&s.moveCursor: `UPDATE cursors SET position = ?2, filter = ?3, moved_at = ?4 WHERE name = ?1 AND position = ?5`,
 		&s.dropCursor: `DELETE FROM cursors WHERE name = ?`,
+		&s.addDeadLetter: `INSERT INTO dead_letters (` + deadLetterColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (cursor, position)
+			DO UPDATE SET instance = excluded.instance, seq = excluded.seq, tries = excluded.tries, cause = excluded.cause, at = excluded.at`,
+		&s.dropDeadLetter: `DELETE FROM dead_letters WHERE cursor = ? AND position = ?`,
 		&s.addDataKey: `INSERT INTO data_keys (instance, number, wrapped, under, made_at, destroyed_at) SELECT ?1, ?2, ?3, ?4, ?5, ?6
 			WHERE ?2 = 1 + (SELECT coalesce(max(number), 0) FROM data_keys WHERE instance = ?1)`,
 		&s.setDataKey: `UPDATE data_keys SET wrapped = CASE WHEN ?6 = ?7 THEN ?3 ELSE zeroblob(length(wrapped)) END, under = ?4, made_at = ?5, destroyed_at = ?6

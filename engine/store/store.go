@@ -118,6 +118,7 @@ type Store interface {
 	Counters
 	Leases
 	Cursors
+	DeadLetters
 	DataKeys
 
 	// Close flushes what was acknowledged, releases everything and is idempotent.

@@ -119,6 +119,7 @@ func readErrors(ctx context.Context, s store.Store) map[string]error {
 	_, errs["review"] = store.FindReview(ctx, s, ReviewID(1))
 	_, errs["cursors"] = s.Cursors(ctx)
 	_, errs["data key"] = s.DataKey(ctx, ID(1), 0)
+	errs["dead letters"] = onlyError(s.DeadLetters(ctx, ""))
 	errs["data keys"] = onlyError(s.DataKeys(ctx, "", 0))
 	errs["events"] = onlyError(s.Events(ctx, store.EventQuery{Instance: ID(1)}))
 	errs["events after"] = onlyError(s.EventsAfter(ctx, store.TailQuery{}))

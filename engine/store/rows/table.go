@@ -54,6 +54,7 @@ var Tables = []Table{
 	{"anchors", columns("number:int at:int note:named heads:blob"), 1},
 	{"counters", columns("name:blob n:int ends:int"), 1},
 	{"cursors", columns("name:blob position:int filter:blob made_at:int moved_at:int"), 1},
+	{"dead_letters", columns("cursor:blob position:int instance:text seq:int tries:int cause:named at:int"), 2},
 	{"data_keys", columns("instance:text number:int wrapped:blob under:text made_at:int destroyed_at:int"), 2},
 }
 
