@@ -71,7 +71,7 @@ func TestReplicas(t *testing.T) {
 		a, b := shared(t, db, "k"), shared(t, db, "k")
 		const pause = 20 * time.Millisecond // between two commands
 		bearer, token := create(t, a, NewToken{Name: "ci"})
-		time.Sleep(pause)
+		time.Sleep(pause) //nolint:forbidigo // synctest
 		if _, err := b.Authenticate(t.Context(), bearer); err != nil {
 			t.Fatalf("made at the other replica: %v", err)
 		}
@@ -89,7 +89,7 @@ func TestReplicas(t *testing.T) {
 		if _, err := a.Authenticate(t.Context(), bearer); !errors.Is(err, ErrBadCredential) {
 			t.Errorf("revoked here, and %v", err)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // synctest
 		if _, err := b.Authenticate(t.Context(), bearer); !errors.Is(err, ErrBadCredential) {
 			t.Errorf("revoked at the other replica a second ago, and %v", err)
 		}
@@ -141,7 +141,7 @@ func TestAway(t *testing.T) {
 			db.away = err
 		}
 		set(errors.New("connection refused"))
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // synctest
 		asked := db.asked.Load()
 		for range 100 {
 			if _, err := tokens.Authenticate(t.Context(), bearer); !errors.Is(err, ErrUnavailable) {
@@ -155,7 +155,7 @@ func TestAway(t *testing.T) {
 			t.Error("revoked without a database")
 		}
 		set(nil)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // synctest
 		if _, err := tokens.Authenticate(t.Context(), bearer); err != nil {
 			t.Errorf("back: %v", err)
 		}
