@@ -24,6 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -106,6 +107,7 @@ type System struct {
 
 	cfg                    Config
 	reviews, clientReviews bool
+	states                 *clientstate.States // of the forms that MCP clients carry
 }
 
 // Part is what of a System could not be opened.
@@ -177,7 +179,7 @@ func New(db store.Store, key []byte, cfg Config) (*System, error) {
 }
 
 func prepareSystem(cfg Config) (*System, error) {
-	s := &System{Sandbox: cfg.Sandbox, cfg: cfg}
+	s := &System{Sandbox: cfg.Sandbox, cfg: cfg, states: clientstate.New()}
 	if cfg.Logger == nil {
 		s.cfg.Logger = slog.Default()
 	}
@@ -250,7 +252,8 @@ func (s *System) wire(key []byte) error {
 		}
 	}
 	config.Digester = record.NewDigester(key)
-	s.cfg.Gateway.keepStates(key)
+	s.cfg.Gateway.shareStates(key, s.Store)
+	s.states.Share(record.DeriveKey(key, "gavel/client-state/v1"), s.Store)
 	if s.cfg.Model != nil {
 		if judging.Model, err = s.cfg.Model(judging.Memory); err != nil {
 			return &OpenError{PartModel, err}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gate"
@@ -64,7 +66,7 @@ func newGateway(cfg GatewayConfig) *Gateway {
 		cfg.Logger = slog.Default()
 	}
 	g := &Gateway{Gateway: gateway.New(cfg.Logger)}
-	g.opts = upstream.Options{Changed: g.Announce, LookupEnv: cfg.LookupEnv, Watcher: cfg.Watcher, Version: cfg.Version, Sealer: upstream.NewSealer(), Logger: cfg.Logger}
+	g.opts = upstream.Options{Changed: g.Announce, LookupEnv: cfg.LookupEnv, Watcher: cfg.Watcher, Version: cfg.Version, States: clientstate.New(), Logger: cfg.Logger}
 	g.opts.Engine = func() upstream.Engine {
 		if e := g.engine.Load(); e != nil {
 			return e
@@ -140,11 +142,11 @@ func (g *Gateway) connect(e *engine.Engine) {
 	}
 }
 
-// keepStates has what servers keep with clients between two requests outlive this process, as long
-// as there is the key of a store.
-func (g *Gateway) keepStates(key []byte) {
+// shareStates has what servers keep with clients between two requests come back to any process over a
+// store, as long as there is its key.
+func (g *Gateway) shareStates(key []byte, counters store.Counters) {
 	if g != nil {
-		g.opts.Sealer.SetKey(record.DeriveKey(key, "gavel/upstream-state/v1"))
+		g.opts.States.Share(record.DeriveKey(key, "gavel/upstream-state/v1"), counters)
 	}
 }
 

@@ -34,8 +34,8 @@ func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	cfg := mcpface.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
 		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set), ResultText: mcpface.ResultText(tools.ResultText),
-		OutputSchemas: tools.OutputSchemas,
-		StillValid:    func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
+		OutputSchemas: tools.OutputSchemas, States: s.states,
+		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	}
 	if s.cfg.Gateway != nil {
 		cfg.Foreign = s.cfg.Gateway

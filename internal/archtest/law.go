@@ -62,7 +62,7 @@ var tableDriver = []string{"engine/store", "engine/record", "engine/store/rows",
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/shell", "internal/gate", "internal/upstream", "internal/evidence",
-	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify", "internal/process", "internal/webhook", "internal/export",
+	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify", "internal/process", "internal/clientstate", "internal/webhook", "internal/export",
 }
 
 // everything is what a program may import.
@@ -143,8 +143,9 @@ var Packages = []Package{
 	{Path: "internal/auth", May: slices.Concat(below5, []string{"internal/egress", "internal/filelock", "internal/listen"})},
 	{Path: "internal/shell"},
 	{Path: "internal/gate", May: slices.Concat(below5, []string{"internal/shell"})},
-	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/egress", "internal/process", "internal/gate"})},
+	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/clientstate", "internal/egress", "internal/process", "internal/gate"})},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/filelock", "internal/process", "internal/worktree"})},
+	{Path: "internal/clientstate", May: []string{"engine/store", "engine/memstore"}},
 	{Path: "internal/webhook", May: []string{"internal/egress"}},
 	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/webhook"}},
 	{Path: "internal/export", May: slices.Concat(below5, []string{"internal/egress", "internal/webhook"})},

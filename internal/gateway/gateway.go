@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -227,7 +228,7 @@ func (g *Gateway) explain(ctx context.Context, r mcpwire.Request, server string,
 		Code: string(e.Code), Message: e.Message, Hint: e.Hint, MayHaveRun: e.MayHaveRun, RetryAfterMs: document.Milliseconds(e.RetryAfter),
 		Retryable: (e.Retryable || slices.Contains(retryable, e.Code)) && !e.MayHaveRun, Workflow: e.Standing,
 	}
-	if r.Kind != mcpwire.Tool || errors.Is(e, upstream.ErrState) { // no model wrote a requestState
+	if r.Kind != mcpwire.Tool || errors.Is(e, clientstate.ErrState) { // no model wrote a requestState
 		code := rpcInternalError
 		if e.Code == upstream.CodeInvalid {
 			code = rpcInvalidParams

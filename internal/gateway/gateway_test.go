@@ -15,6 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
@@ -193,7 +194,7 @@ func TestFailures(t *testing.T) {
 		{t.Context(), mcpwire.Tool, lost, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_lost\",\"message\":\"It ended.\",\"hint\":\"Look.\",\"retryable\":false,\"mayHaveRun\":true}}"}],"isError":true}`},
 		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeBusy, Message: "Busy."}, `{"content":[{"type":"text","text":"{\"error\":{\"code\":\"upstream_busy\",\"message\":\"Busy.\",\"retryable\":true}}"}],"isError":true}`},
 		{t.Context(), mcpwire.Prompt, &upstream.Error{Code: upstream.CodeInvalid, Message: "Bad."}, `{"code":-32602,"message":"Bad.","data":{"code":"invalid_argument","message":"Bad.","retryable":false}}`},
-		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeInvalid, Message: "Old.", Err: upstream.ErrState}, `{"code":-32602,"message":"Old.","data":{"code":"invalid_argument"`},
+		{t.Context(), mcpwire.Tool, &upstream.Error{Code: upstream.CodeInvalid, Message: "Old.", Err: clientstate.ErrState}, `{"code":-32602,"message":"Old.","data":{"code":"invalid_argument"`},
 		{t.Context(), mcpwire.Prompt, lost, `{"code":-32603,"message":"It ended. Look.","data":{"code":"upstream_lost","message":"It ended.","hint":"Look.","retryable":false,"mayHaveRun":true}}`},
 		{t.Context(), mcpwire.Tool, &upstream.Error{Code: "unknown_instance", Message: "None.", Err: errors.New("secret")}, "unknown_instance"},
 		{t.Context(), mcpwire.Tool, &upstream.Error{Code: "internal", Message: "Broken.", Err: errors.New("the disk is full")}, "internal"},

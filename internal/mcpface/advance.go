@@ -3,6 +3,7 @@ package mcpface
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
@@ -22,8 +24,11 @@ import (
 func (f *Face) advance(ctx context.Context, raw json.RawMessage, again mcp.MultiRoundTripParams, req engine.AdvanceRequest) (answer, error) {
 	repeated := again.RequestState != "" || len(again.InputResponses) > 0
 	if repeated && f.cfg.Elicit {
-		if t, ok := f.tickets.redeem(again.RequestState, callerOf(ctx).ID, callDigest(raw)); ok {
+		switch t, err := f.tickets.redeem(ctx, again.RequestState, callBinding(callerOf(ctx).ID, raw)); {
+		case err == nil:
 			return f.resumeCall(ctx, t, again.InputResponses)
+		case !errors.Is(err, clientstate.ErrState):
+			return answer{}, engine.StoreError("take the answer", err)
 		}
 	}
 	r, err := f.cfg.Engine.Advance(ctx, callerOf(ctx), req)
@@ -105,15 +110,13 @@ func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.Adva
 	}
 	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), r.Review.ID)
 	if err != nil || view.Status != record.ReviewOpen || view.Risk == judge.RiskHigh ||
-		!f.tickets.mayAsk(question{view.Instance, view.Action}, view.ReviewSummary.Revision) {
+		!f.tickets.mayAsk(ctx, view.Instance, view.Action, view.ReviewSummary.Revision) {
 		return f.answerAdvance(ctx, r, ""), nil //nolint:nilerr // the move is parked, whatever keeps the form from being shown
 	}
 	if client.Modern {
-		state, ok := f.tickets.issue(ticket{
-			review: view.ID, revision: view.ReviewSummary.Revision, principal: callerOf(ctx).ID, call: callDigest(raw),
-		})
-		if !ok {
-			return f.answerAdvance(ctx, r, ""), nil
+		state, err := f.tickets.issue(ctx, view.ID, view.ReviewSummary.Revision, callBinding(callerOf(ctx).ID, raw))
+		if err != nil {
+			return f.answerAdvance(ctx, r, ""), nil //nolint:nilerr // the move is parked
 		}
 		return answer{asks: server.NewInputRequestBuilder(state).Elicit(formKey, reviewForm(view)).ToolResult()}, nil
 	}
@@ -128,11 +131,11 @@ func (f *Face) askPerson(ctx context.Context, raw json.RawMessage, r engine.Adva
 
 // resumeCall goes on with a call that was answered with a form.
 func (f *Face) resumeCall(ctx context.Context, t ticket, replies mcp.InputResponses) (answer, error) {
-	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.review)
+	view, err := f.cfg.Engine.Review(ctx, callerOf(ctx), t.Review)
 	if err != nil {
 		return answer{}, err
 	}
-	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.revision {
+	if view.Status != record.ReviewOpen || view.ReviewSummary.Revision != t.Revision {
 		return f.answerReview(ctx, view, view.Escalation.Decision, "")
 	}
 	raw, err := json.Marshal(replies[formKey])

@@ -26,6 +26,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -58,6 +59,8 @@ type Config struct {
 	Elicit bool
 	// ElicitTimeout is how long such a form waits; 0 is 2 minutes.
 	ElicitTimeout time.Duration
+	// States seals the forms that clients carry; nil: they end with the Face.
+	States *clientstate.States
 }
 
 func (c Config) validate() error {
@@ -88,7 +91,7 @@ type Face struct {
 	cfg      Config
 	wire     *mcpwire.Wire
 	tools    catalog
-	tickets  *tickets
+	tickets  tickets
 	rewriter *strings.Replacer // of tool names in texts
 }
 
@@ -96,7 +99,10 @@ type Face struct {
 func New(cfg Config) (*Face, error) {
 	cfg.ToolNames, cfg.ElicitTimeout = cmp.Or(cfg.ToolNames, Auto), cmp.Or(cfg.ElicitTimeout, 2*time.Minute)
 	cfg.Toolset, cfg.ResultText = cmp.Or(cfg.Toolset, AllTools), cmp.Or(cfg.ResultText, JSONText)
-	f := &Face{cfg: cfg, tools: newCatalog(cfg), tickets: newTickets(cfg.ElicitTimeout)}
+	if cfg.States == nil {
+		cfg.States = clientstate.New()
+	}
+	f := &Face{cfg: cfg, tools: newCatalog(cfg), tickets: tickets{cfg.States, cfg.ElicitTimeout}}
 	f.rewriter = f.tools.rewriter()
 	told := instructions
 	if cfg.Reviews {

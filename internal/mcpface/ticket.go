@@ -1,117 +1,77 @@
 package mcpface
 
 import (
-	"crypto/rand"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"maps"
+	"fmt"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 )
 
 const (
-	// mostTickets is how many questions may be out at once with clients that ask a
-	// person on their own time.
-	mostTickets = 32
 	// mostTimes is how often a person is asked about one action while the instance
 	// stays at its revision: an agent that repeats its call until somebody presses the other
 	// button gets nowhere, and neither does one that brings other data each time, which
 	// is another review.
 	mostTimes = 3
-	// mostCounts is how many actions are counted. To have one forgotten takes as many
-	// questions about others.
-	mostCounts = 1024
+	// countedFor is how long it is remembered that a person was asked.
+	countedFor = 7 * 24 * time.Hour
 )
 
 // tickets are the questions that clients of the era without server requests carry. The state
 // that they give back with a person's answer passes through the hands of whoever is judged:
-// it is a random name for what is kept here, and good once.
+// it is sealed for the principal and the call, and good once.
 type tickets struct {
-	lasts time.Duration
-	now   func() time.Time
-
-	mu    sync.Mutex
-	out   map[string]ticket // by state
-	asked *simplelru.LRU[question, count]
+	states *clientstate.States
+	lasts  time.Duration
 }
 
-// question is what a person is asked about, whatever data comes with it.
-type question struct{ instance, action string }
-
-// count is how often a person was asked.
-type count struct {
-	revision int64 // of the instance, while it was counted
-	times    int
-}
-
+// ticket is what a person was asked.
 type ticket struct {
-	review    string
-	revision  int64 // of the instance
-	principal string
-	call      string // digest of the call's arguments
-	until     time.Time
+	Review   string `json:"review"`
+	Revision int64  `json:"revision"` // of the instance
+	Use      string `json:"use"`
 }
 
-func newTickets(lasts time.Duration) *tickets {
-	asked, _ := simplelru.NewLRU[question, count](mostCounts, nil) // the error is for a size below 1
-	return &tickets{lasts: lasts, now: time.Now, out: map[string]ticket{}, asked: asked}
+// mayAsk counts a question about an action, whatever data comes with it, at a revision of the
+// instance, and reports whether it may be asked.
+func (t tickets) mayAsk(ctx context.Context, instance, action string, revision int64) bool {
+	sum := sha256.Sum256(encodeJSON([]any{instance, action, revision}))
+	ok, err := t.states.CountUpTo(ctx, "question "+string(sum[:]), mostTimes, countedFor)
+	return err == nil && ok // a move that nobody is asked about waits as a review
 }
 
-// mayAsk counts a question at a revision of the instance, and reports whether it may be
-// asked.
-func (t *tickets) mayAsk(q question, revision int64) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c, _ := t.asked.Get(q)
-	if revision > c.revision {
-		c = count{revision: revision}
+// issue returns the state that a ticket travels as.
+func (t tickets) issue(ctx context.Context, review string, revision int64, binding []byte) (state string, err error) {
+	use, err := t.states.AllowUse(ctx, t.lasts)
+	if err != nil {
+		return "", fmt.Errorf("ask a person: %w", err)
 	}
-	ok := c.times < mostTimes
-	if ok {
-		c.times++
-	}
-	t.asked.Add(q, c)
-	return ok
+	return t.states.Seal(string(encodeJSON(ticket{review, revision, use})), binding), nil
 }
 
-// issue keeps a ticket under a new state. It returns false while too many are out.
-func (t *tickets) issue(k ticket) (state string, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	maps.DeleteFunc(t.out, func(_ string, old ticket) bool { return !now.Before(old.until) })
-	if len(t.out) >= mostTickets {
-		return "", false
+// redeem takes a ticket, once, for what it was issued for. The error may be clientstate.ErrState.
+func (t tickets) redeem(ctx context.Context, state string, binding []byte) (k ticket, err error) {
+	text, err := t.states.Open(state, binding)
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &k)
 	}
-	state, k.until = rand.Text(), now.Add(t.lasts)
-	t.out[state] = k
-	return state, true
+	if err == nil {
+		_, err = t.states.Use(ctx, k.Use)
+	}
+	return k, err //nolint:wrapcheck // it says what it was
 }
 
-// redeem takes a ticket, once, for the principal and the call that it was issued for.
-func (t *tickets) redeem(state, principal, call string) (ticket, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	k, ok := t.out[state]
-	if !ok || k.principal != principal || k.call != call {
-		return ticket{}, false
-	}
-	delete(t.out, state)
-	return k, t.now().Before(k.until)
-}
-
-// callDigest tells calls apart by what their arguments say, however they are written.
-func callDigest(raw json.RawMessage) string {
+// callBinding tells calls of a principal apart by what their arguments say, however they are written.
+func callBinding(principal string, raw json.RawMessage) []byte {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.UseNumber()
-	if d.Decode(&v) != nil {
-		return ""
-	}
+	_ = d.Decode(&v) // they were read before
 	sum := sha256.Sum256(encodeJSON(v))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+	return encodeJSON([]string{principal, base64.RawURLEncoding.EncodeToString(sum[:])})
 }

@@ -1,15 +1,18 @@
 package mcpface_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 )
 
@@ -101,18 +104,40 @@ func TestModernClientWithoutForms(t *testing.T) {
 	}
 }
 
-// What comes back with an answer approves only if it is the state that was given out,
-// for this call, in time, and for the first time.
-func TestForgedStates(t *testing.T) {
-	var skew atomic.Int64
+// endingCounters are counters of which all end together.
+type endingCounters struct {
+	store.Counters
+	later atomic.Int64 // the times that they have ended
+}
+
+func (c *endingCounters) Count(ctx context.Context, all ...store.Addition) ([]store.Count, error) {
+	for i := range all {
+		all[i].Name += fmt.Sprint(c.later.Load())
+	}
+	return c.Counters.Count(ctx, all...)
+}
+
+// newReplica returns a face over an engine, which may have others.
+func newReplica(t *testing.T, e *engine.Engine, states *clientstate.States) *mcpface.Face {
+	t.Helper()
 	face, err := mcpface.New(mcpface.Config{
-		Engine: newEngine(t, withReviews), Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent},
-		Logger: slog.New(slog.DiscardHandler), Reviews: true, Elicit: true,
+		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent},
+		Logger: slog.New(slog.DiscardHandler), Reviews: true, Elicit: true, States: states,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mcpface.SetTicketClock(face, func() time.Time { return time.Now().Add(time.Duration(skew.Load())) })
+	return face
+}
+
+// What comes back with an answer approves only if it is the state that was given out,
+// for this call, in time, and for the first time.
+func TestForgedStates(t *testing.T) {
+	counters := &endingCounters{Counters: memstore.New()}
+	states := clientstate.New()
+	states.Share(make([]byte, 32), counters)
+	e := newEngine(t, withReviews)
+	face := newReplica(t, e, states)
 	other := serve(t, newEngine(t, withReviews), withForms)
 	foreign := other.advance(shipData(other.started(release, "release")), "").asks(t)
 	other.end()
@@ -132,7 +157,7 @@ func TestForgedStates(t *testing.T) {
 		"another review":  func(string) (string, string) { return decoy, "" },
 		"another process": func(string) (string, string) { return foreign, "" },
 		"garbage":         func(string) (string, string) { return "garbage", "" },
-		"expired":         func(s string) (string, string) { skew.Store(int64(2*time.Minute + time.Second)); return s, "" },
+		"expired":         func(s string) (string, string) { counters.later.Add(1); return s, "" },
 		"other data":      func(s string) (string, string) { return s, `{"to":"nobody"}` },
 	} {
 		id := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
@@ -144,7 +169,6 @@ func TestForgedStates(t *testing.T) {
 		if a := w.advance(arguments, answered(state, approves("x"))); a.outcome() != "escalate" || a.review()["status"] != "open" || a.StructuredContent["state"] != "built" {
 			t.Errorf("%s: %+v", name, a)
 		}
-		skew.Store(0)
 	}
 	if s := w.call("workflow.status", `{"id":"`+decoyID+`"}`); s.StructuredContent["state"] != "built" {
 		t.Errorf("a person's answer approved what was not shown: %s", s.text())
@@ -236,49 +260,34 @@ func TestThreeTimesWhateverTheData(t *testing.T) {
 	}
 }
 
-// What is counted is bounded, and what is asked about most lately is not forgotten.
-func TestCountsAreBounded(t *testing.T) {
-	face, err := mcpface.New(mcpface.Config{
-		Engine: newEngine(t, withReviews), Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent},
-		Logger: slog.New(slog.DiscardHandler), Reviews: true, Elicit: true,
-	})
-	if err != nil {
-		t.Fatal(err)
+// A form asked at one replica is answered at another, and good once at all of them; nor is a person
+// asked more often because there are several.
+func TestFormsAcrossReplicas(t *testing.T) {
+	e, counters := newEngine(t, withReviews), memstore.New()
+	var replicas []*wire
+	for range 3 {
+		states := clientstate.New()
+		states.Share(make([]byte, 32), counters)
+		replicas = append(replicas, serveFace(t, newReplica(t, e, states)))
 	}
-	var clock time.Time
-	mcpface.SetTicketClock(face, func() time.Time { clock = clock.Add(time.Second); return clock })
-	for i := range 5000 {
-		if !mcpface.MayAsk(face, fmt.Sprint("wf-", i), "ship", 1) {
-			t.Fatalf("instance %d is not asked about", i)
+	id := replicas[0].started(release, "release")
+	state := replicas[0].advance(shipData(id), "").asks(t)
+	if a := replicas[1].advance(shipData(id), answered(state, `{"action":"cancel"}`)); a.review()["status"] != "open" || a.StructuredContent["note"] != "The person who was asked through the client did not decide it." {
+		t.Errorf("answered at another replica: %+v", a)
+	}
+	for i, w := range replicas {
+		if a := w.advance(shipData(id), answered(state, approves("x"))); a.review()["status"] != "open" {
+			t.Errorf("replayed at replica %d: %+v", i, a)
 		}
-		if got := mcpface.MayAsk(face, "wf-x", "ship", 1); got != (i < 3) {
-			t.Fatalf("asked after %d others: %v", i, got)
-		}
 	}
-	if n := mcpface.Counts(face); n != 1024 {
-		t.Errorf("%d are counted", n)
-	}
-	if !mcpface.MayAsk(face, "wf-x", "fix", 1) || !mcpface.MayAsk(face, "wf-x", "ship", 2) || mcpface.MayAsk(face, "wf-4999", "ship", 1) != true {
-		t.Error("another action, a later revision, or the second time is not asked about")
-	}
-}
-
-// Questions that nobody answers do not pile up.
-func TestTooManyQuestions(t *testing.T) {
-	w := serve(t, newEngine(t, withReviews, func(c *engine.Config) { c.Limits.OpenReviews = 1000 }), withForms)
-	if r := w.call("workflow.define", release); r.IsError {
-		t.Fatal(r.text())
-	}
-	asked := 0
-	for range 40 {
-		id := w.call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
+	replicas[2].advance(shipData(id), "").asks(t)
+	state = replicas[1].advance(shipData(id), "").asks(t)
+	for i, w := range replicas {
 		if a := w.advance(shipData(id), ""); a.ResultType == "input_required" {
-			asked++
-		} else if a.outcome() != "escalate" {
-			t.Errorf("got %+v", a)
+			t.Errorf("replica %d asks a fourth time", i)
 		}
 	}
-	if asked != 32 {
-		t.Errorf("%d questions are out", asked)
+	if a := replicas[0].advance(shipData(id), answered(state, approves("x"))); a.StructuredContent["state"] != "shipped" {
+		t.Errorf("approved at another replica: %+v", a)
 	}
 }

@@ -1,62 +1,53 @@
 package upstream
 
 import (
-	"crypto/rand"
+	"context"
 	"encoding/json"
-	"sync"
+	"errors"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// continuations are the gated calls whose servers asked for something before they answer. Each
-// goes on once: a requestState that comes again is refused.
-type continuations struct {
-	mu    sync.Mutex
-	calls map[string]continuation // by call id
-}
-
-type continuation struct {
-	nonce    string
-	deadline time.Time
-}
-
-// put makes a result input_required go to the client with a requestState that holds the call.
-func (w *continuations) put(s *Sealer, c *gatedCall, result json.RawMessage) json.RawMessage {
-	nonce := rand.Text()
+// putQuestion makes a result input_required of a gated call, whose server asks for something before it
+// answers, go to the client with a requestState that holds the call. Each goes on once: a
+// requestState that comes again is refused.
+func (m *Manager) putQuestion(ctx context.Context, c *gatedCall, result json.RawMessage) (json.RawMessage, error) {
+	use, err := m.states.AllowUse(context.WithoutCancel(ctx), time.Until(c.deadline))
+	if err != nil {
+		return nil, m.explainCount(ctx, c, err)
+	}
 	b := document.AppendQuote([]byte(`{"call":`), c.callID)
 	b = document.AppendQuote(append(b, `,"instance":`...), c.instance)
-	b = document.AppendQuote(append(b, `,"nonce":`...), nonce)
+	b = document.AppendQuote(append(b, `,"use":`...), use)
 	if state := readChecked(result).Get("requestState"); state.Kind() == document.String {
 		b = append(append(b, `,"state":`...), state.Raw()...)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Now()
-	for id, other := range w.calls {
-		if now.After(other.deadline) {
-			delete(w.calls, id)
-		}
-	}
-	if w.calls == nil {
-		w.calls = map[string]continuation{}
-	}
-	w.calls[c.callID] = continuation{nonce, c.deadline}
-	return rewriteMembers(result, map[string]json.RawMessage{"requestState": document.AppendQuote(nil, s.seal(string(append(b, '}')), c.bound))})
+	return rewriteMembers(result, map[string]json.RawMessage{"requestState": document.AppendQuote(nil, m.states.Seal(string(append(b, '}')), c.bound))}), nil
 }
 
-// take has a call go on, once and before its deadline: after that a person may have said already
+// takeAnswer has a call go on, once and before its deadline: after that a person may have said already
 // what became of it.
-func (w *continuations) take(c *gatedCall) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	known, ok := w.calls[c.callID]
-	if !ok || known.nonce != c.nonce || time.Now().After(known.deadline) {
+func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
+	left, err := m.states.Use(ctx, c.use)
+	switch {
+	case errors.Is(err, clientstate.ErrState):
 		e := newError(CodeInvalid, c.Upstream, "Look at workflow.status: the call may wait for a person.", "The requestState was used before, or the call is no longer open.")
-		e.Err = ErrState
+		e.Err = err
 		return e
+	case err != nil:
+		return m.explainCount(ctx, c, err)
 	}
-	delete(w.calls, c.callID)
-	c.deadline = known.deadline
+	c.deadline = time.Now().Add(left)
 	return nil
+}
+
+// explainCount is the answer where it cannot be known whether a call goes on.
+func (m *Manager) explainCount(ctx context.Context, c *gatedCall, cause error) error {
+	m.opts.Logger.ErrorContext(ctx, "a call that asks its client for something cannot go on; after its deadline it counts as unknown",
+		"upstream", c.Upstream, "tool", c.item.Public, "call", c.callID, "cause", cause.Error())
+	e := newError(CodeUnavailable, c.Upstream, "Look at workflow.status: after its deadline the call waits for a person.", "The store could not note that the call goes on.")
+	e.Err = cause
+	return e
 }

@@ -64,7 +64,7 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 	reply, err := s.call(ctx, p, req, params)
 	switch {
 	case err == nil:
-		reply.Result = m.sealer.sealResult(reply.Result, bound)
+		reply.Result = sealResult(m.states, reply.Result, bound)
 		return reply, nil
 	case ctx.Err() != nil:
 		return Reply{}, ctx.Err()
@@ -189,7 +189,7 @@ func (m *Manager) readParams(p engine.Principal, req Request, item Item) (params
 	}
 	bound = binding(p, req, arguments)
 	if state := v.Get("requestState"); state.Kind() != 0 {
-		plain, err := m.sealer.open(state.Text(), bound)
+		plain, err := m.states.Open(state.Text(), bound)
 		if err != nil {
 			return nil, nil, invalidState(req.Upstream)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -54,7 +55,7 @@ func ReadParams(params, definition []byte) (sent json.RawMessage, arguments docu
 	if err != nil {
 		return nil, document.JSON{}, err
 	}
-	m := Manager{sealer: NewSealer()}
+	m := Manager{states: clientstate.New()}
 	sent, _, err = m.readParams(engine.Principal{}, Request{Upstream: "a", Method: "tools/call", Kind: KindTool, Name: item.Name, Params: params}, item)
 	return sent, readChecked(params).Get("arguments"), err
 }

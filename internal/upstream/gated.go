@@ -65,11 +65,11 @@ type gatedCall struct {
 	values    gate.Values
 	instance  string
 	at        engine.Position
-	// callID is the engine's, "" before it gave one; nonce is set when the call goes on after the
+	// callID is the engine's, "" before it gave one; use is set when the call goes on after the
 	// server asked for something.
-	callID, nonce string
-	key           string // the client's idempotency key, "" for none
-	deadline      time.Time
+	callID, use string
+	key         string // the client's idempotency key, "" for none
+	deadline    time.Time
 }
 
 // callGated judges and records a call before and after it is sent. It goes on when its caller
@@ -135,7 +135,7 @@ func (s *server) performGated(ctx context.Context, c *gatedCall) (Reply, error) 
 	c.item = item
 	continued := c.callID != ""
 	if continued {
-		err = s.manager.continued.take(c)
+		err = s.manager.takeAnswer(ctx, c)
 	} else {
 		err = s.beginGated(ctx, c, ses)
 	}
@@ -160,7 +160,8 @@ func (s *server) performGated(ctx context.Context, c *gatedCall) (Reply, error) 
 	case err == nil && f.failure != nil && isForgotten(f):
 		return s.endGated(ctx, c, engine.CallUnknown, f, nil)
 	case err == nil && isQuestion(f.result):
-		return Reply{Result: s.manager.continued.put(s.manager.sealer, c, f.result)}, nil
+		result, err := s.manager.putQuestion(ctx, c, f.result)
+		return Reply{Result: result}, err
 	case err == nil && (f.failure != nil || readChecked(f.result).Get("isError").Kind() == document.True):
 		return s.endGated(ctx, c, engine.CallError, f, nil)
 	case err == nil:

@@ -52,9 +52,9 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 	c.values = gate.Values{Arguments: arguments, Principal: gate.PrincipalValue(p)}
 	if state := v.Get("requestState"); state.Kind() != 0 {
 		known := document.Known(state.Bytes())
-		c.callID, c.nonce = known.Get("call").Text(), known.Get("nonce").Text()
+		c.callID, c.use = known.Get("call").Text(), known.Get("use").Text()
 		instance := known.Get("instance").Text()
-		if c.callID == "" || c.nonce == "" || c.gate.Subject == nil && instance != c.instance {
+		if c.callID == "" || c.use == "" || c.gate.Subject == nil && instance != c.instance {
 			return nil, invalidState(req.Upstream)
 		}
 		c.instance = instance

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -359,7 +360,7 @@ func TestGatedQuestion(t *testing.T) {
 			Upstream: "a", Method: "tools/call", Kind: upstream.KindTool, Name: c.tool,
 			Params: json.RawMessage(`{"arguments":` + c.arguments + `,"requestState":"` + state + `"}`), Capabilities: json.RawMessage(`{}`),
 		})
-		if !errors.Is(err, upstream.ErrState) {
+		if !errors.Is(err, clientstate.ErrState) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/process"
@@ -33,8 +34,9 @@ type Options struct {
 	Watcher string
 	// Version is what upstreams are told that gavel's is.
 	Version string
-	// Sealer seals the requestState of upstreams; nil is one of the Manager's own.
-	Sealer *Sealer
+	// States seals the requestState of upstreams, which comes back for the same principal, upstream,
+	// item and arguments, or not at all; nil is one of the Manager's own.
+	States *clientstate.States
 	Logger *slog.Logger // nil drops
 }
 
@@ -47,9 +49,7 @@ type Manager struct {
 	// starting holds those who start a session: few at once.
 	starting chan struct{}
 	guards   map[bool]*egress.Guard // by whether private networks may be dialled
-	sealer   *Sealer
-	// continued are the gated calls in which clients are asked for something.
-	continued continuations
+	states   *clientstate.States
 	// running counts what Close waits for.
 	running sync.WaitGroup
 }
@@ -63,6 +63,9 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	if opts.Engine == nil {
 		opts.Engine = func() Engine { return nil }
 	}
+	if opts.States == nil {
+		opts.States = clientstate.New()
+	}
 	if opts.Changed == nil {
 		opts.Changed = func(Change) {}
 	}
@@ -72,7 +75,7 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	m := &Manager{
 		opts: opts, servers: map[string]*server{}, names: sortedKeys(cfg.Servers),
 		watcher: process.NewWatcher(opts.Watcher), starting: make(chan struct{}, maxStarting),
-		guards: map[bool]*egress.Guard{false: egress.NewGuard(false), true: egress.NewGuard(true)}, sealer: cmp.Or(opts.Sealer, NewSealer()),
+		guards: map[bool]*egress.Guard{false: egress.NewGuard(false), true: egress.NewGuard(true)}, states: opts.States,
 	}
 	var faults document.Errors
 	for _, name := range m.names {
