@@ -117,12 +117,13 @@ func (c *endingCounters) Count(ctx context.Context, all ...store.Addition) ([]st
 	return c.Counters.Count(ctx, all...)
 }
 
+var theAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
+
 // newReplica returns a face over an engine, which may have others.
-func newReplica(t *testing.T, e *engine.Engine, states *clientstate.States) *mcpface.Face {
+func newReplica(t *testing.T, e *engine.Engine, states *clientstate.States, who engine.Principal) *mcpface.Face {
 	t.Helper()
 	face, err := mcpface.New(mcpface.Config{
-		Engine: e, Principal: engine.Principal{ID: "local:agent", Role: engine.RoleAgent},
-		Logger: slog.New(slog.DiscardHandler), Reviews: true, Elicit: true, States: states,
+		Engine: e, Principal: who, Logger: slog.New(slog.DiscardHandler), Reviews: true, Elicit: true, States: states,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestForgedStates(t *testing.T) {
 	states := clientstate.New()
 	states.Share(make([]byte, 32), counters)
 	e := newEngine(t, withReviews)
-	face := newReplica(t, e, states)
+	face := newReplica(t, e, states, theAgent)
 	other := serve(t, newEngine(t, withReviews), withForms)
 	foreign := other.advance(shipData(other.started(release, "release")), "").asks(t)
 	other.end()
@@ -265,11 +266,13 @@ func TestThreeTimesWhateverTheData(t *testing.T) {
 func TestFormsAcrossReplicas(t *testing.T) {
 	e, counters := newEngine(t, withReviews), memstore.New()
 	var replicas []*wire
-	for range 3 {
+	for _, who := range []engine.Principal{theAgent, theAgent, theAgent, {ID: "local:operator", Role: engine.RoleOperator}} {
 		states := clientstate.New()
 		states.Share(make([]byte, 32), counters)
-		replicas = append(replicas, serveFace(t, newReplica(t, e, states)))
+		replicas = append(replicas, serveFace(t, newReplica(t, e, states, who)))
 	}
+	other := replicas[3]
+	replicas = replicas[:3]
 	id := replicas[0].started(release, "release")
 	state := replicas[0].advance(shipData(id), "").asks(t)
 	if a := replicas[1].advance(shipData(id), answered(state, `{"action":"cancel"}`)); a.review()["status"] != "open" || a.StructuredContent["note"] != "The person who was asked through the client did not decide it." {
@@ -289,5 +292,10 @@ func TestFormsAcrossReplicas(t *testing.T) {
 	}
 	if a := replicas[0].advance(shipData(id), answered(state, approves("x"))); a.StructuredContent["state"] != "shipped" {
 		t.Errorf("approved at another replica: %+v", a)
+	}
+	id = replicas[0].call("workflow.start", `{"type":"release"}`).StructuredContent["id"].(string)
+	state = replicas[0].advance(shipData(id), "").asks(t)
+	if a := other.advance(shipData(id), answered(state, approves("x"))); a.StructuredContent["state"] != "built" {
+		t.Errorf("another principal answers: %+v", a)
 	}
 }
