@@ -109,6 +109,10 @@ crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that ki
 crash-gateway: ## Kill gavel, the server behind it, or both at every point of a gated call, ROUNDS times
 	$(GO) test -count 1 -timeout 60m -v -run 'TestKill$$' ./internal/gateway -rounds $(ROUNDS) | grep -E '^ *(--- FAIL|ok|FAIL|panic|.*kill_test.go)'
 
+.PHONY: crash-postgres
+crash-postgres: ## Two servers over a PostgreSQL: ten minutes of load, then kill one, both, the database or its connections, ROUNDS times
+	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run 'TestReplicas' ./cmd/gavel -replicas.time 10m -replicas.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+
 .PHONY: power
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)
 	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'

@@ -92,12 +92,13 @@ func New(t testing.TB) *Server {
 // Exec runs a statement in the fast database.
 func (s *Server) Exec(t testing.TB, query string) {
 	t.Helper()
-	if err := execute(s.Fast, query); err != nil {
+	if err := Execute(s.Fast, query); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func execute(at string, queries ...string) error {
+// Execute runs statements in a database, which the test may not be able to reach otherwise.
+func Execute(at string, queries ...string) error {
 	ctx := context.Background() // also in a cleanup
 	conn, err := pgx.Connect(ctx, at)
 	if err != nil {
@@ -118,7 +119,7 @@ var databases atomic.Int64
 // on disk.
 func (s *Server) MakeDatabase() (at string, drop func() error, err error) {
 	name := fmt.Sprintf("gavel_%d_%d", os.Getpid(), databases.Add(1))
-	if err := execute(s.Fast, "CREATE DATABASE "+name, "ALTER DATABASE "+name+" SET synchronous_commit = off"); err != nil {
+	if err := Execute(s.Fast, "CREATE DATABASE "+name, "ALTER DATABASE "+name+" SET synchronous_commit = off"); err != nil {
 		return "", nil, err
 	}
 	u, err := url.Parse(s.URL)
@@ -126,7 +127,7 @@ func (s *Server) MakeDatabase() (at string, drop func() error, err error) {
 		return "", nil, fmt.Errorf("%s: %w", Variable, err)
 	}
 	u.Path = "/" + name
-	return u.String(), func() error { return execute(s.Fast, "DROP DATABASE "+name+" WITH (FORCE)") }, nil
+	return u.String(), func() error { return Execute(s.Fast, "DROP DATABASE "+name+" WITH (FORCE)") }, nil
 }
 
 // NewDatabase is MakeDatabase for a test, with which the database goes.

@@ -100,7 +100,7 @@ func start(bin string) (_ *Server, err error) {
 	if err := s.Start(); err != nil {
 		return nil, err
 	}
-	if err := execute(s.URL, `CREATE DATABASE fast`, `ALTER DATABASE fast SET synchronous_commit = off`); err != nil {
+	if err := Execute(s.URL, `CREATE DATABASE fast`, `ALTER DATABASE fast SET synchronous_commit = off`); err != nil {
 		s.Stop()
 		return nil, err
 	}
