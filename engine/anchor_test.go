@@ -139,7 +139,7 @@ func TestAnchorsOfSeveralProcesses(t *testing.T) {
 
 // overtakenAnchors lets somebody else be first.
 type overtakenAnchors struct {
-	*memstore.Store
+	lapsing
 	first func()
 }
 
@@ -151,15 +151,19 @@ func (s *overtakenAnchors) AddAnchor(ctx context.Context, a store.Anchor) error 
 	return s.Store.AddAnchor(ctx, a)
 }
 
+// Who slept through the end of a lease writes no anchor, and goes on later from who was first.
 func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
-	db, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
+	db, key := &overtakenAnchors{lapsing: lapsing{Store: memstore.New()}}, newSigner(t)
 	b := anchorBench(t, db, key)
 	other := newBenchOn(t, db.Store).signedBy(key)
 	b.start(agent, "ledger", `{}`)
 	db.first = func() {
+		db.lapse(t)
 		other.anchor()
 		b.start(agent, "ledger", `{}`)
 	}
+	_, err := b.Anchor(t.Context(), operator)
+	wantCode(t, err, engine.CodeBusy)
 	if a := b.anchor(); !a.Written || a.Number != 2 || a.Instances != 1 {
 		t.Errorf("%+v", a)
 	}

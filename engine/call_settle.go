@@ -238,7 +238,7 @@ func (e *Engine) settleOverdueOf(ctx context.Context, inst record.Instance) (rec
 }
 
 // SettleOverdue settles open calls whose deadline has passed as unknown, and returns how many
-// instances had some. Any process may do it, at any time.
+// instances had some. Any process may do it, at any time; it is left to one that does it already.
 func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 	var due []record.Instance
 	for inst, err := range e.cfg.Store.Instances(store.BulkRead(ctx), store.InstanceQuery{OpenCalls: true}) {
@@ -249,12 +249,22 @@ func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 			due = append(due, inst)
 		}
 	}
-	var errs []error
-	for _, inst := range due { // one that cannot be settled must not keep the others waiting
-		_, err := e.settleOverdueOf(ctx, inst)
-		errs = append(errs, err)
+	if len(due) == 0 {
+		return 0, nil
 	}
-	return len(due), errors.Join(errs...)
+	done := 0
+	err := e.leadQuietly(ctx, jobCalls, func(ctx context.Context) error {
+		var errs []error
+		for _, inst := range due { // one that cannot be settled must not keep the others waiting
+			if _, err := e.settleOverdueOf(ctx, inst); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			done++
+		}
+		return errors.Join(errs...)
+	})
+	return done, err
 }
 
 // resolveCall records what a person found out about a call: that it happened (approve), or that it

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -40,8 +41,11 @@ func deploy(id, arguments string) engine.CallRequest {
 }
 
 func newCallBench(t testing.TB, configure ...func(*engine.Config)) *bench {
-	b := newBench(t)
-	b = newBenchWith(t, b.store, nil, func(c *engine.Config) {
+	return newCallBenchOn(t, memstore.New(), configure...)
+}
+
+func newCallBenchOn(t testing.TB, db store.Store, configure ...func(*engine.Config)) *bench {
+	b := newBenchWith(t, db, nil, func(c *engine.Config) {
 		c.ReviewPath = true
 		c.Gated = func(_, action string) string {
 			if strings.Contains("deploy careful succeed fail", action) {

@@ -109,7 +109,7 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 		return store.Commit{}, change{}, err
 	}
 	c := store.Commit{
-		Expect: inst.Seq, Next: inst, Reviews: append(rows, do.rows...), Lesson: do.lesson,
+		Expect: inst.Seq, Next: inst, Reviews: append(rows, do.rows...), Lesson: do.lesson, Lease: store.LeaseOf(ctx),
 		Snapshot: do.event.Kind == record.Checkpointed || do.event.Rollback != nil,
 	}
 	do.with = slices.Clone(do.with)

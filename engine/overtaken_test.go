@@ -102,7 +102,7 @@ func TestARollbackToACheckpointThatIsNewerThanTheInstance(t *testing.T) {
 // pagedStore reads histories in pages of one event, and lets something happen behind the
 // first page.
 type pagedStore struct {
-	*memstore.Store
+	lapsing
 	once func()
 }
 
@@ -129,12 +129,12 @@ func (s *pagedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[r
 	}
 }
 
-// An export and a run of Retain that another run overtakes see what is left, and take
-// nothing for broken.
+// An export and a run of Retain that another run overtakes, after its lease has ended, see what is
+// left, and take nothing for broken.
 func TestRetentionBesideReaders(t *testing.T) {
 	t.Parallel()
 	setUp := func(t *testing.T) (*bench, string) {
-		db := &pagedStore{Store: memstore.New()}
+		db := &pagedStore{lapsing: lapsing{Store: memstore.New()}}
 		b := newBenchOn(t, db)
 		b.define(operator, fading)
 		id := b.start(agent, "fading", `{}`).ID
@@ -142,6 +142,7 @@ func TestRetentionBesideReaders(t *testing.T) {
 		b.moved(agent, id, "go", `{}`, "c")
 		b.pass(31 * day)
 		db.once = func() {
+			db.lapse(t)
 			if r := b.retain(audit.RetainRequest{}); len(r.Histories) != 1 {
 				t.Errorf("the other run removed %+v", r)
 			}

@@ -335,14 +335,20 @@ func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 			due = append(due, row)
 		}
 	}
-	done := 0
-	var errs []error
-	for _, row := range due { // one that cannot be ended must not keep the others waiting
-		if err := e.expireReview(ctx, row); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		done++
+	if len(due) == 0 {
+		return 0, nil
 	}
-	return done, errors.Join(errs...)
+	done := 0
+	err := e.leadQuietly(ctx, jobReviews, func(ctx context.Context) error {
+		var errs []error
+		for _, row := range due { // one that cannot be ended must not keep the others waiting
+			if err := e.expireReview(ctx, row); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			done++
+		}
+		return errors.Join(errs...)
+	})
+	return done, err
 }

@@ -283,7 +283,7 @@ func TestVerifyAfterAnchorsOvertakeRemovals(t *testing.T) {
 		check(t, anchorer, key, 0)
 	})
 	t.Run("the removal is first", func(t *testing.T) {
-		db, key := &overtakenAnchors{Store: memstore.New()}, newSigner(t)
+		db, key := &overtakenAnchors{lapsing: lapsing{Store: memstore.New()}}, newSigner(t)
 		b := fadingBench(t, db.Store, nil)
 		anchorer := newBenchOn(t, db).signedBy(key)
 		b.faded()

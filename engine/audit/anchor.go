@@ -27,8 +27,8 @@ type AnchorResult struct {
 	Written bool `json:"written"`
 }
 
-// anchorAttempts bounds how often an anchor is begun anew because another process has
-// just written one.
+// anchorAttempts bounds how often an anchor is begun anew because a history was shortened
+// meanwhile.
 const anchorAttempts = 5
 
 // Anchor signs where all instances stand: those that have moved since the last anchor
@@ -44,14 +44,28 @@ func (a *Auditor) Anchor(ctx context.Context, p engine.Principal) (AnchorResult,
 			Hint: "Make one with gavel anchor keygen, keep it away from the store, and give it with --anchor-key.",
 		}
 	}
-	ctx = store.BulkRead(ctx)
-	for range anchorAttempts {
-		result, err := a.anchorOnce(ctx)
-		if !errors.Is(err, store.ErrConflict) {
-			return result, err
+	var result AnchorResult
+	err := a.lead(store.BulkRead(ctx), engine.JobAnchor, func(ctx context.Context) (err error) {
+		for range anchorAttempts {
+			if result, err = a.anchorOnce(ctx); !errors.Is(err, store.ErrConflict) {
+				break
+			}
 		}
+		return err
+	})
+	return result, err
+}
+
+// leadPatience is how long a job waits for another process that does the same.
+const leadPatience = 5 * time.Second
+
+// lead does a job that one process at a time does.
+func (a *Auditor) lead(ctx context.Context, job string, do func(ctx context.Context) error) error {
+	err := a.engine.Lead(ctx, job, leadPatience, do)
+	if errors.Is(err, store.ErrLeaseTaken) || errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrConflict) {
+		return &engine.Error{Code: engine.CodeBusy, Message: "Another process does the same just now.", Hint: "Try again in half a minute.", Err: err}
 	}
-	return AnchorResult{}, &engine.Error{Code: engine.CodeBusy, Message: "Other processes write anchors all the time.", Hint: "Let one of them do it."}
+	return err
 }
 
 // anchorOnce writes the next anchor. ErrConflict when another process was first.
@@ -101,8 +115,8 @@ func (a *Auditor) anchorOnce(ctx context.Context) (AnchorResult, error) {
 	if err != nil {
 		return AnchorResult{}, engine.InternalError("sign an anchor", err)
 	}
-	err = a.store.AddAnchor(ctx, store.Anchor{Number: next.Number, At: next.Time, Note: note, Heads: record.EncodeHeads(tree, heads), Seen: events})
-	if errors.Is(err, store.ErrConflict) {
+	err = a.store.AddAnchor(ctx, store.Anchor{Number: next.Number, At: next.Time, Note: note, Heads: record.EncodeHeads(tree, heads), Seen: events, Lease: store.LeaseOf(ctx)})
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrLeaseLost) {
 		return AnchorResult{}, err
 	}
 	if err != nil {

@@ -96,17 +96,27 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 		return RetainResult{}, err
 	}
 	run := retainer{Auditor: a, by: p, req: req, out: RetainResult{DryRun: req.DryRun, Histories: []Retained{}, Kept: map[string]int{}}}
+	look := func(ctx context.Context) error { return run.lookThrough(ctx, workflows) }
+	if req.DryRun {
+		err = look(ctx)
+	} else {
+		err = a.lead(ctx, engine.JobRetain, look)
+	}
+	return run.out, err
+}
+
+func (r *retainer) lookThrough(ctx context.Context, workflows []*workflow.Definition) error {
 	for _, d := range workflows {
 		if d.Retention.Events <= 0 {
 			continue
 		}
 		for _, status := range []record.Status{record.Complete, record.Cancelled} {
-			if err := run.retainAll(ctx, d, status); err != nil {
-				return run.out, err
+			if err := r.retainAll(ctx, d, status); err != nil {
+				return err
 			}
 		}
 	}
-	return run.out, run.removeDue(ctx)
+	return r.removeDue(ctx)
 }
 
 // operatorDefinitions are the newest versions of the definitions that belong to operators:
@@ -400,7 +410,7 @@ func (r *retainer) removeBeginning(ctx context.Context, inst record.Instance, wh
 	if err != nil {
 		return engine.InternalError("seal the event", err)
 	}
-	c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Floor: &floor, Unanchored: r.signer == nil}
+	c := store.Commit{Expect: inst.Seq, Events: []record.Event{sealed}, Next: next, Floor: &floor, Unanchored: r.signer == nil, Lease: store.LeaseOf(ctx)}
 	if err := r.store.Commit(ctx, c); err != nil {
 		return err
 	}

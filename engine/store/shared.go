@@ -40,6 +40,20 @@ type Leases interface {
 	EndLease(ctx context.Context, l Lease) error
 }
 
+type leaseKey struct{}
+
+// UnderLease marks what is done with a context as done under a lease. Whoever writes with it names
+// the lease in the write.
+func UnderLease(ctx context.Context, l Lease) context.Context {
+	return context.WithValue(ctx, leaseKey{}, &l)
+}
+
+// LeaseOf returns the lease under which something is done; nil for none.
+func LeaseOf(ctx context.Context) *Lease {
+	l, _ := ctx.Value(leaseKey{}).(*Lease)
+	return l
+}
+
 // Cursor is the place in the log up to which a named reader has everything.
 type Cursor struct {
 	Name string `json:"name"`
