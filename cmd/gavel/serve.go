@@ -128,7 +128,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 			err = errors.Join(err, server.Close())
 		}
 	}()
-	who, err := c.authFlags.open(con, sys.place.path, server.Addr(), len(issuers) > 0)
+	who, err := c.authFlags.open(con, sys, server.Addr(), len(issuers) > 0)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ type authFlags struct {
 
 // open makes the authenticator, and at a first start on loopback the first tokens. others
 // says that callers without a token of this gavel can be known too.
-func (f authFlags) open(con *console, store string, at net.Addr, others bool) (auth.Authenticator, error) {
+func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (auth.Authenticator, error) {
 	tcp, ok := at.(*net.TCPAddr)
 	loopback := ok && tcp.IP.IsLoopback()
 	if f.Auth == authNone {
@@ -46,27 +46,29 @@ func (f authFlags) open(con *console, store string, at net.Addr, others bool) (a
 		}
 		return auth.Local(localAgent), nil
 	}
-	if embed.IsDatabase(store) && f.Tokens == "" {
-		return nil, errNoTokensFile(store)
-	}
-	path := f.path(store)
-	tokens, err := auth.OpenTokens(path)
-	if err != nil {
-		return nil, term.UsageErrorf("", "%w", err)
+	store := sys.place.path
+	tokens, path, shared := sys.Tokens, f.path(store), sys.place.isDatabase() && f.Tokens == ""
+	var err error
+	if !shared {
+		if tokens, err = auth.OpenTokens(path); err != nil {
+			return nil, term.UsageErrorf("", "%w", err)
+		}
 	}
 	all, err := tokens.List()
 	if err != nil {
 		return nil, term.UsageErrorf("", "%w", err)
 	}
-	if len(all) == 0 && (loopback || !others) {
-		if !loopback && path != "" {
-			return nil, term.UsageErrorf("make one first: gavel token create NAME --role operator --out FILE --store "+store, "nobody could call: there is no token in %s", path)
-		}
-		if err := firstTokens(con, tokens, store); err != nil {
-			return nil, err
-		}
+	const first = "make one first: gavel token create NAME --role operator --out FILE --store "
+	switch {
+	case len(all) > 0 || others && (shared || !loopback):
+	case shared: // which of the machines would get the files?
+		return nil, term.UsageErrorf(first+sys.place.String()+" --store-key FILE", "nobody could call: there is no token in %s", sys.place)
+	case !loopback && path != "":
+		return nil, term.UsageErrorf(first+store, "nobody could call: there is no token in %s", path)
+	default:
+		err = firstTokens(con, tokens, store)
 	}
-	return tokens, nil
+	return tokens, err
 }
 
 // firstTokens makes an operator's and an agent's token and leaves them in files: what is printed

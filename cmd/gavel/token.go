@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
@@ -23,8 +24,9 @@ type tokenCmd struct {
 
 func (tokenCmd) Help() string {
 	return `Callers of gavel serve show a bearer token: it says who they are, in which role, and for which
-workflows. Only its digest is kept, in gavel.tokens next to the store. A running server
-knows of a new or revoked token from the next request on.
+workflows. Only its digest is kept, in gavel.tokens next to the store or in the database that
+several servers share. A running server knows of a new or revoked token from the next request on,
+and within a second where the database is shared.
 
 Examples:
 
@@ -34,7 +36,7 @@ Examples:
 }
 
 type tokensFlag struct {
-	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store."`
+	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store; a database keeps its own."`
 }
 
 // path is the file of tokens; "" for a store in memory, whose tokens end with it.
@@ -48,32 +50,46 @@ func (f tokensFlag) path(store string) string {
 	return filepath.Join(filepath.Dir(store), auth.TokensFile)
 }
 
-func tokensAt(con *console, f tokensFlag, store storeFlag, create bool) (*auth.Tokens, error) {
+// tokensAt opens the tokens of a store; release ends that.
+func tokensAt(ctx context.Context, con *console, f tokensFlag, store storeFlag, create bool) (_ *auth.Tokens, release func() error, err error) {
 	path := f.Tokens
 	if path == "" {
 		if store.Store == memoryStore {
-			return nil, term.UsageErrorf("give --tokens, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
+			return nil, nil, term.UsageErrorf("give --tokens, here and to gavel serve", "tokens of a store in memory belong to the server that made it")
 		}
 		if path = existingTokens(f, store); create || path == "" {
-			at, err := store.storePath(con.log, create)
+			at, err := store.place(con.log, create)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			if embed.IsDatabase(at) {
-				return nil, errNoTokensFile(at)
+			if at.isDatabase() {
+				return sharedTokens(ctx, con, at)
 			}
-			path = f.path(at)
+			path = f.path(at.path)
 		}
 	}
 	tokens, err := auth.OpenTokens(path)
 	if err != nil {
-		return nil, term.UsageErrorf("", "%w", err)
+		return nil, nil, term.UsageErrorf("", "%w", err)
 	}
-	return tokens, nil
+	return tokens, func() error { return nil }, nil
 }
 
-func errNoTokensFile(store string) error {
-	return term.UsageErrorf("give --tokens FILE, here and to gavel serve", "there is no place for a file of tokens next to %s", nameStore(store))
+// sharedTokens opens those of a database.
+func sharedTokens(ctx context.Context, con *console, at storePlace) (*auth.Tokens, func() error, error) {
+	db, err := pgstore.Open(ctx, pgstore.Config{URL: at.path, MustExist: true, Logger: con.log})
+	if err != nil {
+		return nil, nil, storeFailure(err, "")
+	}
+	master, err := embed.OpenSecrets(ctx, db, at.key)
+	var tokens *auth.Tokens
+	if err == nil {
+		tokens, err = embed.OpenTokens(db, master)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(storeFailure(err, ""), db.Close())
+	}
+	return tokens, db.Close, nil
 }
 
 // existingTokens is where the tokens of a store are that is there, or was not made yet: then
@@ -110,7 +126,7 @@ Examples:
     gavel token create ops --role operator --principal team:platform --out ops.token --json | jq -r .id`
 }
 
-func (c *tokenCreateCmd) Run(con *console) error {
+func (c *tokenCreateCmd) Run(ctx context.Context, con *console) (err error) {
 	ends, err := tokenEnd(c.Expires, time.Now())
 	if err != nil {
 		return err
@@ -118,10 +134,11 @@ func (c *tokenCreateCmd) Run(con *console) error {
 	if c.Out == "" && !con.out.IsTerminal() {
 		return term.UsageErrorf("give --out FILE: the file gets the token, and only you can read it", "a token is shown on a terminal only, and stdout is none")
 	}
-	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, true)
+	tokens, release, err := tokensAt(ctx, con, c.tokensFlag, c.storeFlag, true)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, release()) }()
 	bearers, made, err := tokens.Create(auth.NewToken{
 		Name: c.Name, Principal: c.Principal, Role: engine.Role(c.Role), Workflows: c.Workflows, Expires: ends,
 	})
@@ -214,11 +231,12 @@ func describeToken(t auth.Token) shownToken {
 	}
 }
 
-func (c *tokenListCmd) Run(con *console) error {
-	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, false)
+func (c *tokenListCmd) Run(ctx context.Context, con *console) (err error) {
+	tokens, release, err := tokensAt(ctx, con, c.tokensFlag, c.storeFlag, false)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, release()) }()
 	all, err := tokens.List()
 	if err != nil {
 		return tokenFailure(err)
@@ -243,14 +261,14 @@ func orNever(at *time.Time) string {
 
 type tokenRevokeCmd struct {
 	IDs    []string `arg:"" name:"id" help:"The tokens' ids, from gavel token list, or the beginnings of them."`
-	Forget bool     `name:"forget" help:"Remove them from the file as well. Without it the list goes on to show them."`
+	Forget bool     `name:"forget" help:"Remove them altogether. Without it the list goes on to show them."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 	tokensFlag
 	storeFlag
 }
 
 func (tokenRevokeCmd) Help() string {
-	return `A server refuses them from its next request on. To revoke a token again is fine.
+	return `A server refuses them from its next request on, each of several servers over a database within a second. To revoke a token again is fine.
 
 Examples:
 
@@ -258,11 +276,12 @@ Examples:
     gavel token revoke --forget 0f3c5a7e9b1d2c4f 77aa0c1be2d93f40`
 }
 
-func (c *tokenRevokeCmd) Run(_ context.Context, con *console) error {
-	tokens, err := tokensAt(con, c.tokensFlag, c.storeFlag, false)
+func (c *tokenRevokeCmd) Run(ctx context.Context, con *console) (err error) {
+	tokens, release, err := tokensAt(ctx, con, c.tokensFlag, c.storeFlag, false)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, release()) }()
 	list := []shownToken{}
 	for _, id := range c.IDs {
 		// Whoever gives the whole token wants it gone all the more; its id is in it.

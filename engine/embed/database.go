@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
 // IsDatabase reports whether a Config.Store is the URL of a PostgreSQL database.
@@ -80,6 +81,11 @@ func OpenSecrets(ctx context.Context, db *pgstore.Store, key []byte) ([]byte, er
 	return openSecret(key, sealed.Body)
 }
 
+// OpenTokens returns the tokens of a database, which all servers over it share.
+func OpenTokens(db store.Entries, master []byte) (*auth.Tokens, error) {
+	return auth.OpenSharedTokens(db, record.DeriveKey(master, "gavel/tokens/v1"))
+}
+
 // A sealed secret is the id of its key, a nonce, and what AES-256-GCM makes of it.
 const (
 	sealPurpose = "gavel/store-key/v1"
@@ -133,6 +139,9 @@ func (s *System) openDatabase(ctx context.Context) ([]byte, error) {
 	}
 	s.Store = db
 	key, err := OpenSecrets(ctx, db, s.cfg.StoreKey)
+	if err == nil {
+		s.Tokens, err = OpenTokens(db, key)
+	}
 	if err != nil {
 		return nil, &OpenError{PartStore, err}
 	}

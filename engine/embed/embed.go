@@ -24,6 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -104,6 +105,8 @@ type System struct {
 	Engine  *engine.Engine
 	Store   store.Store
 	Auditor *audit.Auditor
+	// Tokens are those of a database; nil for other stores.
+	Tokens *auth.Tokens
 
 	cfg                    Config
 	reviews, clientReviews bool

@@ -20,6 +20,7 @@ type entries struct {
 	mu    sync.Mutex
 	is    store.Entry
 	away  error
+	hangs chan struct{} // closed when it goes on, nil where it does not hang
 	asked atomic.Int64
 }
 
@@ -27,6 +28,9 @@ func (e *entries) Entry(_ context.Context, name string, seen int64) (store.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asked.Add(1)
+	if e.hangs != nil {
+		<-e.hangs
+	}
 	switch {
 	case e.away != nil:
 		return store.Entry{}, e.away
@@ -158,6 +162,33 @@ func TestAway(t *testing.T) {
 		time.Sleep(time.Second) //nolint:forbidigo // synctest
 		if _, err := tokens.Authenticate(t.Context(), bearer); err != nil {
 			t.Errorf("back: %v", err)
+		}
+	})
+}
+
+// TestHanging: a database that does not answer holds nobody up for long, and is asked once.
+func TestHanging(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := &entries{}
+		tokens := shared(t, db, "k")
+		bearer, _ := create(t, tokens, NewToken{Name: "ci"})
+		time.Sleep(time.Second) //nolint:forbidigo // synctest
+		db.hangs = make(chan struct{})
+		began, asked := time.Now(), db.asked.Load()
+		for range 20 {
+			if _, err := tokens.Authenticate(t.Context(), bearer); !errors.Is(err, ErrUnavailable) {
+				t.Fatalf("it hangs: %v", err)
+			}
+			time.Sleep(300 * time.Millisecond) //nolint:forbidigo // synctest
+		}
+		if waited := time.Since(began) - 20*300*time.Millisecond; waited > loadTime || db.asked.Load()-asked != 1 {
+			t.Errorf("waited %v, asked %d times", waited, db.asked.Load()-asked)
+		}
+		close(db.hangs)
+		synctest.Wait()
+		if _, err := tokens.Authenticate(t.Context(), bearer); err != nil {
+			t.Errorf("it goes on: %v", err)
 		}
 	})
 }

@@ -192,37 +192,65 @@ type tokensInDatabase struct {
 	entries store.Entries
 	key     []byte
 
-	looked time.Time
-	seen   int64 // the version of byID, 0 for none
-	byID   map[string]Token
-	failed error // of the last look
+	looked  time.Time
+	looking chan look // what is asked at the moment, nil for nothing
+	seen    int64     // the version of byID, 0 for none
+	byID    map[string]Token
+	failed  error // of the last look
 }
 
+// look is what a database answered.
+type look struct {
+	store.Entry
+	err error
+}
+
+var errNoAnswer = errors.New("cannot read the tokens: the database does not answer")
+
 func (d *tokensInDatabase) load(maxAge time.Duration) (map[string]Token, error) {
-	if time.Since(d.looked) >= maxAge {
-		ctx, cancel := context.WithTimeout(context.Background(), loadTime)
-		defer cancel()
-		d.look(ctx)
+	switch {
+	case time.Since(d.looked) < maxAge:
+	case d.looking != nil: // it was waited for already
+		d.look(0)
+	default:
+		d.look(loadTime)
 	}
 	return d.byID, d.failed
 }
 
-// look reads the tokens if they changed.
-func (d *tokensInDatabase) look(ctx context.Context) {
-	e, err := d.entries.Entry(ctx, tokensEntry, d.seen)
+// look reads the tokens if they changed, and waits so long for the database, which goes on.
+func (d *tokensInDatabase) look(wait time.Duration) {
+	if d.looking == nil {
+		answer, seen := make(chan look, 1), d.seen
+		d.looking = answer
+		go func() {
+			e, err := d.entries.Entry(context.Background(), tokensEntry, seen)
+			answer <- look{e, err}
+		}()
+	}
+	select {
+	case l := <-d.looking:
+		d.looking = nil
+		d.take(l)
+	case <-time.After(wait):
+		d.failed = errNoAnswer
+	}
+	d.looked = time.Now()
+}
+
+func (d *tokensInDatabase) take(l look) {
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(l.err, store.ErrNotFound):
 		d.seen, d.byID, d.failed = 0, nil, nil
-	case err != nil:
-		d.failed = fmt.Errorf("cannot read the tokens: %w", err)
-	case e.Version != d.seen:
-		if d.byID, d.failed = d.decode(e.Body); d.failed == nil {
-			d.seen = e.Version
+	case l.err != nil:
+		d.failed = fmt.Errorf("cannot read the tokens: %w", l.err)
+	case l.Version != d.seen:
+		if d.byID, d.failed = d.decode(l.Body); d.failed == nil {
+			d.seen = l.Version
 		}
 	default:
 		d.failed = nil
 	}
-	d.looked = time.Now()
 }
 
 func (d *tokensInDatabase) decode(body []byte) (map[string]Token, error) {
@@ -244,7 +272,7 @@ func (d *tokensInDatabase) update(edit func(map[string]Token) error) (map[string
 	ctx, cancel := context.WithTimeout(context.Background(), updateTime)
 	defer cancel()
 	for {
-		if d.look(ctx); d.failed != nil {
+		if d.look(updateTime); d.failed != nil {
 			return nil, d.failed
 		}
 		next, err := editTokens(d.byID, edit)
