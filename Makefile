@@ -113,6 +113,10 @@ crash-gateway: ## Kill gavel, the server behind it, or both at every point of a 
 crash-postgres: ## Two servers over a PostgreSQL: ten minutes of load, then kill one, both, the database or its connections, ROUNDS times
 	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run 'TestReplicas' ./cmd/gavel -replicas.time 10m -replicas.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
+.PHONY: crash-chains
+crash-chains: ## Kill a process that runs a chain, more than a hundred times
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m -v -run 'TestKilled$$' ./internal/chain | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+
 .PHONY: power
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)
 	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'

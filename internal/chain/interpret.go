@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
 // runChain is the first task: the steps, and the run's callback where they fail.
@@ -187,13 +188,13 @@ func (m *Machine) runAttempts(t *task, sc *scope, s *Step, arguments template, k
 		}
 		output, err := m.runOnce(t, sc, s, arguments, attemptKey)
 		if err == nil {
-			output, err = finishOutput(s, output)
+			err = checkOutput(s, output)
 		}
 		if err == nil {
 			return output, nil
 		}
 		if err.Step == "" {
-			err.Step = s.ID
+			err.Step, err.Key = s.ID, key
 		}
 		if attempt >= most || err.Final || err.MayHaveRun && !m.isRepeatable(s) {
 			return nil, err
@@ -233,42 +234,24 @@ func (m *Machine) isRepeatable(s *Step) bool {
 	return s.Kind != KindTool || m.options.Repeatable != nil && m.options.Repeatable(s.Server, s.Action)
 }
 
-// finishOutput holds an output to the step's schema and size.
-func finishOutput(s *Step, output any) (any, *StepError) {
-	if len(s.Keep) > 0 {
-		kept := map[string]any{}
-		for _, path := range s.Keep {
-			r, err := parsePath(path)
-			if err != nil {
-				return nil, &StepError{Code: CodeOutput, Message: err.Error(), Final: true}
-			}
-			v, err := walkPath(output, r, 0)
-			if err != nil {
-				return nil, &StepError{Code: CodeOutput, Message: "of the output " + err.Error(), Final: true}
-			}
-			kept[path] = v
-		}
-		output = kept
+// checkOutput holds an output to the step's schema.
+func checkOutput(s *Step, output any) *StepError {
+	if s.outputSchema == nil {
+		return nil
 	}
 	raw, err := document.Marshal(output)
-	if err != nil {
-		return nil, &StepError{Code: CodeOutput, Message: "the output is not JSON: " + err.Error(), Final: true}
+	wrong := []schema.Violation(nil)
+	if err == nil {
+		wrong, err = s.outputSchema.Validate(document.Known(raw))
 	}
-	if len(raw) > MaxOutput && s.Kind != KindParallel && s.Kind != KindForEach && s.Kind != KindLoop {
-		return nil, &StepError{Code: CodeOutput, Final: true, Message: fmt.Sprintf("the output has %d bytes; at most %d are kept: name the parts that are needed with \"keep\"", len(raw), MaxOutput)}
-	}
-	if s.outputSchema == nil {
-		return output, nil
-	}
-	wrong, err := s.outputSchema.Validate(document.Known(raw))
 	if err != nil || len(wrong) > 0 {
 		message := "the output could not be checked"
 		if len(wrong) > 0 {
 			message = "the output is refused by its schema: " + wrong[0].Message
 		}
-		return nil, &StepError{Code: CodeOutput, Message: message, MayHaveRun: true}
+		return &StepError{Code: CodeOutput, Message: message, MayHaveRun: true}
 	}
-	return output, nil
+	return nil
 }
 
 func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key string) (any, *StepError) {
@@ -296,7 +279,7 @@ func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key s
 	}
 	o := m.performOnce(t, c)
 	if o.Err == nil && s.Model != "" {
-		o = t.perform(Command{Op: OpComplete, Key: key + ">", Step: s.ID, Name: s.Model, Arguments: o.Value, Timeout: s.Timeout, Repeatable: true})
+		o = t.perform(Command{Op: OpComplete, Key: key + ">", Step: s.ID, Name: s.Model, Arguments: o.Value, Timeout: s.Timeout, Keep: s.Keep, Repeatable: true})
 	}
 	return o.Value, o.Err
 }
@@ -329,6 +312,9 @@ func (m *Machine) performOnce(t *task, c Command) Outcome {
 func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (Command, error) {
 	find := m.lookup(sc, s)
 	c := Command{Op: OpCall, Key: key, Step: s.ID, Kind: s.Kind, Server: s.Server, Name: s.Action, Timeout: s.Timeout, Repeatable: m.isRepeatable(s)}
+	if s.Model == "" {
+		c.Keep = s.Keep
+	}
 	fill := func(t template) (any, error) {
 		if t == nil {
 			return nil, nil

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strconv"
 	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
 // Op is what a command asks for.
@@ -49,6 +51,11 @@ type Command struct {
 	Target   string
 	// Timeout bounds the command, 0 for no bound of its own; of a sleep it is the time.
 	Timeout time.Duration
+	// Keep are the parts of the value that are kept; none keeps all of it.
+	Keep []string
+	// Run and Principal are set by what runs the machine: for whom the command is done.
+	Run       string
+	Principal engine.Principal
 }
 
 // Outcome is what came of a command: a value, or an error.
@@ -78,8 +85,9 @@ type StepError struct {
 	Final bool `json:"final,omitempty"`
 	// MayHaveRun says that what was asked for may have been done.
 	MayHaveRun bool `json:"mayHaveRun,omitempty"`
-	// Step is the id of the step that failed, set by the machine.
+	// Step and Key are the step that failed and its execution, set by the machine.
 	Step string `json:"step,omitempty"`
+	Key  string `json:"key,omitempty"`
 }
 
 func (e *StepError) Error() string { return e.Message }

@@ -20,7 +20,13 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if folder := os.Getenv("CHAIN_TEST_CRASH"); folder != "" {
+		runUntilKilled(folder)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // fakeServers answer calls with functions, by server/name, and remember what they were asked.
 type fakeServers struct {

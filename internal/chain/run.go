@@ -2,7 +2,10 @@ package chain
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Effects do what a run asks for: calls, completions, scripts and moves. An error is in the
@@ -73,5 +76,34 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 	if o.Err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		o.Err = &StepError{Code: CodeTimeout, Message: "no answer within " + c.Timeout.String(), MayHaveRun: c.Op == OpCall}
 	}
+	if o.Err == nil {
+		o.Value, o.Err = keepParts(c, o.Value)
+	}
 	return o
+}
+
+// keepParts returns the parts of a value that are kept, and refuses what is too long to be
+// recorded.
+func keepParts(c Command, value any) (any, *StepError) {
+	if len(c.Keep) > 0 {
+		kept := map[string]any{}
+		for _, path := range c.Keep {
+			r, err := parsePath(path)
+			if err == nil {
+				kept[path], err = walkPath(value, r, 0)
+			}
+			if err != nil {
+				return nil, &StepError{Code: CodeOutput, Message: "of the output " + err.Error(), Final: true}
+			}
+		}
+		value = kept
+	}
+	raw, err := document.Marshal(value)
+	switch {
+	case err != nil:
+		return nil, &StepError{Code: CodeOutput, Message: "the output is not JSON: " + err.Error(), Final: true}
+	case len(raw) > MaxOutput:
+		return nil, &StepError{Code: CodeOutput, Final: true, Message: fmt.Sprintf("the output has %d bytes; at most %d are kept: name the parts that are needed with \"keep\"", len(raw), MaxOutput)}
+	}
+	return value, nil
 }

@@ -1,0 +1,267 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+)
+
+// Status is where a run stands.
+type Status string
+
+// The statuses.
+const (
+	StatusRunning   Status = "running"
+	StatusPaused    Status = "paused"
+	StatusDone      Status = "done"
+	StatusFailed    Status = "failed"
+	StatusCancelled Status = "cancelled"
+)
+
+// Note is what a person last did to a run.
+type Note struct {
+	Paused bool      `json:"paused,omitempty"`
+	By     string    `json:"by,omitempty"`
+	Why    string    `json:"why,omitempty"`
+	At     time.Time `json:"at,omitzero"`
+}
+
+func (n Note) explain() string {
+	switch {
+	case n.By == "":
+		return ""
+	case n.Why == "":
+		return " by " + n.By
+	default:
+		return fmt.Sprintf(" by %s: %s", n.By, n.Why)
+	}
+}
+
+// RunStatus is a run as it stands.
+type RunStatus struct {
+	Run     string
+	Chain   string
+	Status  Status
+	Started time.Time
+	Ended   time.Time
+	// Recoveries is how often the run was taken up after its process ended.
+	Recoveries int
+	Note       Note
+	// Result is set once the run is done or failed.
+	Result *Result
+}
+
+// ErrUnknownRun reports that there is no such run.
+var ErrUnknownRun = errors.New("no such run; list them")
+
+// Get returns a run.
+func (r *Runs) Get(_ context.Context, run string) (RunStatus, error) {
+	list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+	if err != nil {
+		return RunStatus{}, fmt.Errorf("read the run %s: %w", run, err)
+	}
+	if len(list) == 0 {
+		return RunStatus{}, ErrUnknownRun
+	}
+	return describeRun(list[0]), nil
+}
+
+// List returns the latest runs, newest first.
+func (r *Runs) List(_ context.Context, limit int) ([]RunStatus, error) {
+	list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	out := make([]RunStatus, len(list))
+	for i, w := range list {
+		out[i] = describeRun(w)
+	}
+	return out, nil
+}
+
+func describeRun(w dbos.WorkflowStatus) RunStatus {
+	chain, _, _ := strings.Cut(w.AuthenticatedUser, "\n")
+	s := RunStatus{Run: w.ID, Chain: chain, Started: w.CreatedAt, Ended: w.CompletedAt, Recoveries: max(w.Attempts-1, 0), Status: StatusRunning}
+	if raw, err := json.Marshal(w.Attributes["note"]); err == nil {
+		_ = json.Unmarshal(raw, &s.Note) // what is not a note is none
+	}
+	switch w.Status {
+	case dbos.WorkflowStatusSuccess:
+		s.Status, s.Result = StatusDone, readResult(w.Output)
+		if s.Result == nil || s.Result.Err != nil {
+			s.Status = StatusFailed
+		}
+	case dbos.WorkflowStatusError:
+		message := "the run could not be interpreted"
+		if w.Error != nil {
+			message = w.Error.Error()
+		}
+		s.Status, s.Result = StatusFailed, &Result{Err: &StepError{Code: "run_error", Message: message}}
+	case dbos.WorkflowStatusCancelled:
+		s.Status = StatusCancelled
+	default:
+		if s.Note.Paused {
+			s.Status = StatusPaused
+		}
+	}
+	return s
+}
+
+// setNote records who did what to a run that has not ended.
+func (r *Runs) setNote(ctx context.Context, run string, n Note) error {
+	s, err := r.Get(ctx, run)
+	if err != nil {
+		return err
+	}
+	if s.Status == StatusDone || s.Status == StatusFailed || s.Status == StatusCancelled {
+		return fmt.Errorf("the run %s has ended: it is %s", run, s.Status)
+	}
+	n.At = time.Now().UTC()
+	if err := dbos.SetWorkflowAttributes(r.dbos, run, map[string]any{"note": n}); err != nil {
+		return fmt.Errorf("note who did that to the run %s: %w", run, err)
+	}
+	return nil
+}
+
+// Pause stops a run before its next step; what is under way ends first.
+func (r *Runs) Pause(ctx context.Context, run, by, why string) error {
+	return r.setPaused(ctx, run, Note{Paused: true, By: by, Why: why})
+}
+
+// Resume lets a paused run go on.
+func (r *Runs) Resume(ctx context.Context, run, by, why string) error {
+	return r.setPaused(ctx, run, Note{By: by, Why: why})
+}
+
+func (r *Runs) setPaused(ctx context.Context, run string, n Note) error {
+	if err := r.setNote(ctx, run, n); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if c := r.control[run]; c != nil {
+		c.paused = n.Paused
+	}
+	r.mu.Unlock()
+	r.wake()
+	return nil
+}
+
+// Cancel ends a run. A call that is under way may still be done.
+func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
+	if err := r.setNote(ctx, run, Note{By: by, Why: why}); err != nil {
+		return err
+	}
+	if err := dbos.CancelWorkflow(r.dbos, run); err != nil {
+		return fmt.Errorf("cancel the run %s: %w", run, err)
+	}
+	r.mu.Lock()
+	if c := r.control[run]; c != nil {
+		c.cancelled()
+	}
+	r.mu.Unlock()
+	r.wake()
+	return nil
+}
+
+// Signal gives a value to the next wait for a signal of that name, also where the run has not come
+// to it yet.
+func (r *Runs) Signal(ctx context.Context, run, name string, value any) error {
+	if _, err := r.Get(ctx, run); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.wake()
+	defer r.mu.Unlock()
+	prefix := fmt.Sprintf("%s/signal/%s/", run, name)
+	sent, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDPrefix(prefix), dbos.WithFilterName(signalName), dbos.WithFilterLoadInput(false))
+	if err != nil {
+		return fmt.Errorf("signal the run %s: %w", run, err)
+	}
+	return r.record(fmt.Sprintf("%s%d", prefix, len(sent)+1), value)
+}
+
+// The answers to what became of a call that may have run.
+const (
+	AnswerHappened = "happened" // it was done, and gave the output
+	AnswerAgain    = "again"    // it was not done, and may be
+	AnswerGiveUp   = "give up"
+)
+
+// Answer says what became of a call that may have run: key is the question's.
+func (r *Runs) Answer(_ context.Context, run, key, answer string, output any) error {
+	defer r.wake()
+	return r.record(run+"/"+key, map[string]any{"answer": answer, "output": output})
+}
+
+// keepSignal is a workflow that ends at once: its record is the value, kept for who waits.
+func keepSignal(_ dbos.Context, value string) (string, error) { return value, nil }
+
+// record keeps a value for a run; the first of an id stays.
+func (r *Runs) record(id string, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("signal: %w", err)
+	}
+	if _, err := dbos.RunWorkflow(r.dbos, keepSignal, string(raw), dbos.WithWorkflowID(id)); err != nil {
+		return fmt.Errorf("signal: %w", err)
+	}
+	return nil
+}
+
+// Await implements Waiter: it waits until a signal or an answer is there.
+func (r *Runs) Await(ctx context.Context, c Command) Outcome {
+	for {
+		changed := r.listen()
+		list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDs(c.Run+"/"+c.Key), dbos.WithFilterLoadOutput(false), dbos.WithFilterLoadInput(true))
+		if err == nil && len(list) == 1 {
+			text, _ := list[0].Input.(string)
+			if unquoted := ""; json.Unmarshal([]byte(text), &unquoted) == nil {
+				text = unquoted
+			}
+			return Outcome{Value: decodeJSON(json.RawMessage(text))}
+		}
+		if pause(ctx, changed) != nil {
+			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "nothing was said"}}
+		}
+	}
+}
+
+// Redrive runs a failed run again from the step that failed, as a new run, and returns its id.
+// What ended before keeps its outcome.
+func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error) {
+	s, err := r.Get(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	if s.Status != StatusFailed || s.Result == nil || s.Result.Err == nil || s.Result.Err.Key == "" {
+		return "", fmt.Errorf("the run %s has no failed step to go on from: it is %s", run, s.Status)
+	}
+	recorded, err := dbos.GetWorkflowSteps(r.dbos, run, dbos.WithStepsLoadOutput(true))
+	if err != nil {
+		return "", fmt.Errorf("read the steps of the run %s: %w", run, err)
+	}
+	from := -1
+	for _, step := range recorded {
+		_, key, _ := strings.Cut(step.StepName, " ")
+		switch {
+		case from < 0 && (key == s.Result.Err.Key || strings.HasPrefix(key, s.Result.Err.Key+"/") || strings.HasPrefix(key, s.Result.Err.Key+"#")):
+			from = step.StepID
+		case from >= 0 && strings.HasPrefix(step.StepName, "begin ") && !strings.HasPrefix(key, s.Result.Err.Key):
+			return "", fmt.Errorf("the run %s cannot go on from %q: %q began after it and may not run twice; start a new run", run, s.Result.Err.Step, key)
+		}
+	}
+	if from < 0 {
+		return "", fmt.Errorf("the run %s failed before its first call; start a new run", run)
+	}
+	handle, err := dbos.ForkWorkflow[string](r.dbos, dbos.ForkWorkflowInput{OriginalWorkflowID: run, StartStep: uint(from)})
+	if err != nil {
+		return "", fmt.Errorf("run %s again: %w", run, err)
+	}
+	id := handle.GetWorkflowID()
+	return id, r.setNote(ctx, id, Note{By: by, Why: why})
+}

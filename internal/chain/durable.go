@@ -1,0 +1,486 @@
+package chain
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // the driver of chains.db
+	"github.com/google/uuid"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// version is what runs are recorded under. It is ours and not the binary's hash, which would strand
+// every run at an upgrade. An interpreter that gives other commands for the same outcomes needs a
+// patch (dbos.Patch), not another version.
+const version = "chain-1"
+
+// Names of what DBOS runs.
+const (
+	runName    = "chain"
+	signalName = "signal"
+)
+
+// Config are the settings of Runs.
+type Config struct {
+	// Path is the file of the runs, chains.db next to the store.
+	Path    string
+	Effects Effects
+	// Repeatable says whether the operator declared a tool repeatable; nil is none.
+	Repeatable func(server, tool string) bool
+	// Progress gets what happens to steps, also what had happened before a run was taken up again.
+	Progress func(run string, p Progress)
+	Logger   *slog.Logger // nil drops
+}
+
+// Runs runs chains durably: a process that is killed goes on in the step that it was in. One
+// process at a time has the file.
+type Runs struct {
+	config Config
+	dbos   dbos.Context
+	owner  *sql.DB
+
+	mu      sync.Mutex
+	control map[string]*control // by run
+	changed chan struct{}       // closed and replaced when something is signalled
+}
+
+// control is what others tell a run that is under way.
+type control struct {
+	cancelled context.CancelFunc
+	paused    bool
+}
+
+// ErrInUse reports that another process has the file of the runs.
+var ErrInUse = errors.New("another process runs the chains of this file; stop it first")
+
+// Open opens the file, makes it where there is none, and takes up the runs that a process left.
+func Open(ctx context.Context, c Config) (*Runs, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, name := range []string{"DBOS__APPVERSION", "DBOS__VMID"} {
+		if os.Getenv(name) != "" {
+			return nil, fmt.Errorf("the variable %s is set, which would give runs another version or owner; unset it", name)
+		}
+	}
+	owner, err := takeOwnership(ctx, c.Path+"-owner")
+	if err != nil {
+		return nil, err
+	}
+	r := &Runs{config: c, owner: owner, control: map[string]*control{}, changed: make(chan struct{})}
+	r.dbos, err = dbos.NewContext(ctx, dbos.Config{
+		AppName: "gavel", DatabaseURL: "sqlite:" + c.Path + "?_pragma=synchronous(FULL)", ApplicationVersion: version, ExecutorID: "gavel",
+		EnablePatching: true, Logger: c.Logger,
+	})
+	if err != nil {
+		_ = owner.Close()
+		return nil, fmt.Errorf("open the runs in %s: %w", c.Path, err)
+	}
+	dbos.RegisterWorkflow(r.dbos, r.interpret, dbos.WithWorkflowName(runName), dbos.WithMaxRecoveryAttempts(math.MaxInt32))
+	dbos.RegisterWorkflow(r.dbos, keepSignal, dbos.WithWorkflowName(signalName))
+	if err := dbos.Launch(r.dbos); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("open the runs in %s: %w", c.Path, err)
+	}
+	return r, nil
+}
+
+// takeOwnership takes a lock that ends with the process.
+func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", path+"?_pragma=locking_mode(EXCLUSIVE)&_pragma=busy_timeout(2000)&_txlock=exclusive")
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	tx, err := db.BeginTx(ctx, nil)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS owner (process INTEGER)")
+		err = errors.Join(err, tx.Commit()) // locking_mode keeps the lock
+	}
+	if err == nil {
+		return db, nil
+	}
+	_ = db.Close()
+	if strings.Contains(err.Error(), "locked") {
+		return nil, ErrInUse
+	}
+	return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
+}
+
+// closeTimeout is how long Close waits for steps under way.
+const closeTimeout = 5 * time.Second
+
+// Close stops before the next step of each run. They go on when the file is opened again.
+func (r *Runs) Close() {
+	_ = dbos.Shutdown(r.dbos, closeTimeout)
+	_ = r.owner.Close()
+}
+
+// StartRequest asks for a run.
+type StartRequest struct {
+	// Run is the id of the run, "" for a new one. The same id starts it once.
+	Run        string
+	Definition *Definition
+	Input      json.RawMessage
+	// Principal is for whom the run acts.
+	Principal engine.Principal
+}
+
+// recordedRun is what a run begins with. It never changes.
+type recordedRun struct {
+	Definition json.RawMessage  `json:"definition"`
+	Input      json.RawMessage  `json:"input,omitempty"`
+	Saved      map[string]any   `json:"saved,omitempty"`
+	Principal  engine.Principal `json:"principal"`
+}
+
+// Start starts a run and returns its id. What the last run of the same chain and principal saved
+// it finds.
+func (r *Runs) Start(_ context.Context, req StartRequest) (string, error) {
+	if _, err := req.Definition.CheckInput(req.Input); err != nil {
+		return "", err
+	}
+	saved, err := r.loadSaved(req.Definition.Name, req.Principal.ID)
+	if err != nil {
+		return "", err
+	}
+	raw, err := json.Marshal(recordedRun{Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal})
+	if err != nil {
+		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
+	}
+	id := cmp.Or(req.Run, "run-"+uuid.Must(uuid.NewV7()).String())
+	_, err = dbos.RunWorkflow(r.dbos, r.interpret, string(raw), dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(chainOwner(req.Definition.Name, req.Principal.ID)))
+	if err != nil {
+		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
+	}
+	return id, nil
+}
+
+// chainOwner is the key that saved variables belong to.
+func chainOwner(chain, principal string) string { return chain + "\n" + principal }
+
+// loadSaved returns what the last successful run saved.
+func (r *Runs) loadSaved(chain, principal string) (map[string]any, error) {
+	const page = 20
+	for offset := 0; ; offset += page {
+		list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterUser(chainOwner(chain, principal)), dbos.WithFilterName(runName),
+			dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadOutput(true), dbos.WithFilterLoadInput(false))
+		if err != nil {
+			return nil, fmt.Errorf("read the saved variables of %q: %w", chain, err)
+		}
+		for _, w := range list {
+			if result := readResult(w.Output); result != nil && result.Err == nil {
+				return result.Saved, nil
+			}
+		}
+		if len(list) < page {
+			return nil, nil
+		}
+	}
+}
+
+// readResult decodes what DBOS has as a run's output, nil where there is none.
+func readResult(output any) *Result {
+	text, _ := output.(string)
+	if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil {
+		text = unquoted
+	}
+	var result Result
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&result) != nil {
+		return nil
+	}
+	return &result
+}
+
+// Wait waits for the end of a run. The error is ctx's, or that there is no such run, or that it
+// was cancelled.
+func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
+	for {
+		changed := r.listen()
+		s, err := r.Get(ctx, run)
+		if err != nil {
+			return nil, err
+		}
+		switch s.Status {
+		case StatusDone, StatusFailed:
+			return s.Result, nil
+		case StatusCancelled:
+			return nil, fmt.Errorf("the run %s was cancelled%s", run, s.Note.explain())
+		case StatusRunning, StatusPaused:
+		}
+		if err := pause(ctx, changed); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pollInterval is how often what other goroutines change is looked for.
+const pollInterval = 100 * time.Millisecond
+
+// pause waits until something changed, at most for pollInterval.
+func pause(ctx context.Context, changed <-chan struct{}) error {
+	timer := time.NewTimer(pollInterval)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (r *Runs) listen() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+func (r *Runs) wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// interpret is the one workflow: it runs a machine whose outcomes DBOS records.
+func (r *Runs) interpret(ctx dbos.Context, raw string) (string, error) {
+	var begun recordedRun
+	decoder := json.NewDecoder(strings.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&begun); err != nil {
+		return "", fmt.Errorf("the record of the run is damaged: %w", err)
+	}
+	d, err := Parse("chain.json", begun.Definition)
+	if err != nil {
+		return "", fmt.Errorf("this version of gavel cannot read the definition of the run: %w", err)
+	}
+	input, err := d.CheckInput(begun.Input)
+	if err != nil {
+		return "", err
+	}
+	run, err := dbos.GetWorkflowID(ctx)
+	if err != nil {
+		return "", err
+	}
+	m := NewMachine(d, MachineOptions{Run: run, Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, Progress: func(p Progress) {
+		if r.config.Progress != nil {
+			r.config.Progress(run, p)
+		}
+	}})
+	defer m.Close()
+	x := &execution{Runs: r, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, failed: make(chan error, 1), waits: map[string]int{}}
+	defer r.begin(x)()
+	for m.Result() == nil {
+		for _, c := range m.Commands() {
+			if err := x.start(c); err != nil {
+				return "", err
+			}
+		}
+		id, err := x.choose()
+		if err != nil {
+			return "", err
+		}
+		o, err := x.await(id)
+		if err != nil {
+			return "", err
+		}
+		m.Resolve(id, o)
+	}
+	out, err := json.Marshal(m.Result())
+	return string(out), err
+}
+
+// begin notes that an execution is under way; end forgets it.
+func (r *Runs) begin(x *execution) (end func()) {
+	x.stopped, x.stop = context.WithCancel(x.ctx)
+	s, err := r.Get(x.ctx, x.run)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.control[x.run] = &control{cancelled: x.stop, paused: err == nil && s.Note.Paused}
+	return func() {
+		x.stop()
+		r.mu.Lock()
+		delete(r.control, x.run)
+		r.mu.Unlock()
+		r.wake()
+	}
+}
+
+// execution is a run in this process, since it was started or taken up.
+type execution struct {
+	*Runs
+	ctx       dbos.Context
+	run       string
+	principal engine.Principal
+	// nonce tells this execution from those before it.
+	nonce   string
+	pending map[int]chan Outcome
+	order   []int
+	failed  chan error
+	waits   map[string]int  // signals waited for, by name
+	stopped context.Context //nolint:containedctx // an execution is one call, and ends with it
+	stop    context.CancelFunc
+}
+
+// start begins a command. Its steps are numbered here, in the order of the commands, so that they
+// are the same when the run is taken up.
+func (x *execution) start(c Command) error {
+	if err := x.holdWhilePaused(); err != nil {
+		return err
+	}
+	c.Run, c.Principal = x.run, x.principal
+	done := make(chan Outcome, 1)
+	x.pending[c.ID] = done
+	x.order = append(x.order, c.ID)
+	var deadline time.Time
+	if c.Op == OpSleep || c.Op == OpWait && c.Timeout > 0 {
+		at, err := dbos.RunAsStep(x.ctx, func(context.Context) (int64, error) { return time.Now().Add(c.Timeout).UnixMilli(), nil }, dbos.WithStepName("until "+c.Key))
+		if err != nil {
+			return err
+		}
+		deadline = time.UnixMilli(at)
+	}
+	if c.Op == OpSleep {
+		go func() {
+			timer := time.NewTimer(time.Until(deadline))
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+				done <- Outcome{}
+			case <-x.stopped.Done():
+			}
+		}()
+		return nil
+	}
+	begun := x.nonce
+	if !c.Repeatable {
+		var err error
+		if begun, err = dbos.RunAsStep(x.ctx, func(context.Context) (string, error) { return x.nonce, nil }, dbos.WithStepName("begin "+c.Key)); err != nil {
+			return err
+		}
+	}
+	if c.Op == OpWait {
+		x.waits[c.Name]++
+		c.Key = fmt.Sprintf("signal/%s/%d", c.Name, x.waits[c.Name])
+	}
+	outcome, err := dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
+		if begun != x.nonce {
+			return encodeOutcome(Outcome{Err: &StepError{Code: CodeUnknown, Message: "gavel was stopped while the call was under way, so it is not known whether it was done", MayHaveRun: true}})
+		}
+		if !deadline.IsZero() {
+			c.Timeout = max(time.Until(deadline), time.Millisecond)
+		}
+		return encodeOutcome(perform(ctx, c, x.config.Effects, x.Runs))
+	}, dbos.WithStepName(string(c.Op)+" "+c.Key))
+	if err != nil {
+		return err
+	}
+	go func() {
+		o := <-outcome
+		if o.Err != nil {
+			select {
+			case x.failed <- o.Err:
+			default:
+			}
+			return
+		}
+		var decoded Outcome
+		d := json.NewDecoder(strings.NewReader(o.Result))
+		d.UseNumber()
+		if err := d.Decode(&decoded); err != nil {
+			decoded = Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
+		}
+		done <- decoded
+	}()
+	return nil
+}
+
+func encodeOutcome(o Outcome) (string, error) {
+	raw, err := json.Marshal(o)
+	return string(raw), err
+}
+
+// choose decides which of the commands under way is answered next, and records it where there is
+// a choice.
+func (x *execution) choose() (int, error) {
+	if len(x.order) == 1 {
+		return x.order[0], nil
+	}
+	return dbos.RunAsStep(x.ctx, func(context.Context) (int, error) {
+		ready := make(chan int)
+		ctx, cancel := context.WithCancel(x.stopped)
+		defer cancel()
+		for _, id := range x.order {
+			done := x.pending[id]
+			go func() {
+				select {
+				case o := <-done:
+					done <- o // it has room for one
+					select {
+					case ready <- id:
+					case <-ctx.Done():
+					}
+				case <-ctx.Done():
+				}
+			}()
+		}
+		select {
+		case id := <-ready:
+			return id, nil
+		case err := <-x.failed:
+			return 0, err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}, dbos.WithStepName("choose"))
+}
+
+// await returns the outcome of a command.
+func (x *execution) await(id int) (Outcome, error) {
+	select {
+	case o := <-x.pending[id]:
+		delete(x.pending, id)
+		for i, other := range x.order {
+			if other == id {
+				x.order = append(x.order[:i], x.order[i+1:]...)
+				break
+			}
+		}
+		return o, nil
+	case err := <-x.failed:
+		return Outcome{}, err
+	case <-x.stopped.Done():
+		return Outcome{}, x.stopped.Err()
+	}
+}
+
+// holdWhilePaused waits before the next step of a run that is paused.
+func (x *execution) holdWhilePaused() error {
+	for {
+		changed := x.listen()
+		x.mu.Lock()
+		paused := x.control[x.run].paused
+		x.mu.Unlock()
+		if !paused {
+			return x.stopped.Err()
+		}
+		if err := pause(x.stopped, changed); err != nil {
+			return err
+		}
+	}
+}

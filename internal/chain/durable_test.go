@@ -1,0 +1,396 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+func openRuns(t testing.TB, folder string, e Effects) *Runs {
+	t.Helper()
+	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+var operator = engine.Principal{ID: "ann", Role: engine.RoleOperator}
+
+func startRun(t testing.TB, r *Runs, d *Definition, input string) string {
+	t.Helper()
+	id, err := r.Start(context.Background(), StartRequest{Definition: d, Input: json.RawMessage(input), Principal: operator})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func waitRun(t testing.TB, r *Runs, run string) *Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	result, err := r.Wait(ctx, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// effectsFunc answers commands with a function.
+type effectsFunc func(ctx context.Context, c Command) Outcome
+
+func (f effectsFunc) Do(ctx context.Context, c Command) Outcome { return f(ctx, c) }
+
+func TestDurableRun(t *testing.T) {
+	f := &fakeServers{answers: map[string]func(Command, int) Outcome{
+		"s/n": func(c Command, _ int) Outcome {
+			if c.Principal.ID != "ann" || !strings.HasPrefix(c.Run, "run-") {
+				t.Errorf("the call is for %q in the run %q", c.Principal.ID, c.Run)
+			}
+			return Outcome{Value: map[string]any{"n": json.Number("12345678901234567890.5"), "list": []any{true, nil}}}
+		},
+		"s/list": func(c Command, _ int) Outcome { return Outcome{Value: c.Arguments} },
+	}}
+	r := openRuns(t, t.TempDir(), f)
+	defer r.Close()
+	d := parse(t, "variables: {input: {who: x}, saved: {runs: 0}}\n"+steps(
+		`{id: n, type: tool, server: s, action: n, save_output_to: saved.last}`,
+		`{id: p, type: parallel, tasks: [{id: a, type: tool, server: s, action: list, arguments: {v: "{{n.output}}"}}, {id: b, type: wait, seconds: 0.01}, {id: l, type: forEach, items: [1, 2, 3], steps: [{id: c, type: tool, server: s, action: list, arguments: {v: "{{item}}", by: "{{variables.input.who}}"}}]}]}`,
+		`{id: out, type: tool, server: s, action: list, arguments: {a: "{{a.output.v.n}}", l: "{{l.output}}", before: "{{saved.last}}"}, save_output_to: variables.output.all}`))
+	result := waitRun(t, r, startRun(t, r, d, `{"who":"me"}`))
+	const want = `{"all":{"a":12345678901234567890.5,"before":{"list":[true,null],"n":12345678901234567890.5},"l":[{"by":"me","v":1},{"by":"me","v":2},{"by":"me","v":3}]}}`
+	if got := marshal(result.Output); got != want || result.Err != nil {
+		t.Errorf("got %s, %v", got, result.Err)
+	}
+	again := parse(t, "variables: {saved: {last: none}}\n"+steps(`{id: o, type: tool, server: s, action: list, arguments: {v: "{{saved.last.n}}"}, save_output_to: variables.output.all}`))
+	if result := waitRun(t, r, startRun(t, r, again, "")); marshal(result.Output) != `{"all":{"v":12345678901234567890.5}}` {
+		t.Errorf("the next run of the chain finds %s", marshal(result.Output))
+	}
+	list, err := r.List(context.Background(), 10)
+	if err != nil || len(list) != 2 || list[0].Status != StatusDone || list[0].Chain != "c" {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+	if _, err := Open(context.Background(), Config{Path: r.config.Path, Effects: f}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second process gets %v", err)
+	}
+}
+
+// TestTakenUp closes the runs in the middle and opens them again: what had ended is not done
+// again, and a call that may not run twice is asked for.
+func TestTakenUp(t *testing.T) {
+	folder := t.TempDir()
+	begun := make(chan string, 10)
+	blocked := effectsFunc(func(ctx context.Context, c Command) Outcome {
+		begun <- c.Name
+		if c.Name == "pay" {
+			<-ctx.Done()
+		}
+		return Outcome{Value: "first"}
+	})
+	d := parse(t, steps(`{id: a, type: tool, server: s, action: look}`, `{id: b, type: tool, server: s, action: pay}`, `{id: z, type: tool, server: s, action: log, arguments: {a: "{{a.output}}", b: "{{b.output}}"}, save_output_to: variables.output.z}`))
+	r := openRuns(t, folder, blocked)
+	run := startRun(t, r, d, "")
+	for _, want := range []string{"look", "pay"} {
+		if got := <-begun; got != want {
+			t.Fatalf("%s began, want %s", got, want)
+		}
+	}
+	r.Close()
+
+	f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/log": func(c Command, _ int) Outcome { return Outcome{Value: c.Arguments} }}}
+	r = openRuns(t, folder, f)
+	defer r.Close()
+	if err := r.Answer(context.Background(), run, "b!", AnswerHappened, "receipt 7"); err != nil {
+		t.Fatal(err)
+	}
+	result := waitRun(t, r, run)
+	if got := marshal(result.Output); got != `{"z":{"a":"first","b":"receipt 7"}}` || result.Err != nil {
+		t.Errorf("got %s, %v", got, result.Err)
+	}
+	if diff := cmp.Diff([]string{`s/log {"a":"first","b":"receipt 7"}`}, f.calls); diff != "" {
+		t.Errorf("done after it was taken up: %s", diff)
+	}
+	if s, err := r.Get(context.Background(), run); err != nil || s.Recoveries != 1 {
+		t.Errorf("it was taken up %d times, %v", s.Recoveries, err)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	r := openRuns(t, t.TempDir(), &fakeServers{})
+	defer r.Close()
+	d := parse(t, steps(`{id: l, type: loop, max_iterations: 2, steps: [{id: w, type: wait, signal: go, save_output_to: variables.output.last}]}`, `{id: never, type: wait, signal: never, timeout: 20ms, on_error: late}`, `{id: late, type: tool, server: s, action: late, save_output_to: variables.output.late}`))
+	run := startRun(t, r, d, "")
+	for n := range 2 {
+		if err := r.Signal(context.Background(), run, "go", map[string]any{"n": n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := marshal(waitRun(t, r, run).Output); got != `{"last":{"n":1},"late":"ok"}` {
+		t.Errorf("got %s", got)
+	}
+	if err := r.Signal(context.Background(), "run-x", "go", nil); !errors.Is(err, ErrUnknownRun) {
+		t.Errorf("a signal to no run: %v", err)
+	}
+}
+
+func TestPauseCancelRedrive(t *testing.T) {
+	ctx := context.Background()
+	entered, leave := make(chan string), make(chan Outcome)
+	r := openRuns(t, t.TempDir(), effectsFunc(func(ctx context.Context, c Command) Outcome {
+		select {
+		case entered <- c.Name:
+		case <-ctx.Done():
+			return Outcome{}
+		}
+		select {
+		case o := <-leave:
+			return o
+		case <-ctx.Done():
+			return Outcome{}
+		}
+	}))
+	defer r.Close()
+	d := parse(t, steps(`{id: a, type: tool, server: s, action: one}`, `{id: b, type: tool, server: s, action: two, save_output_to: variables.output.b}`))
+
+	run := startRun(t, r, d, "")
+	<-entered
+	if err := r.Pause(ctx, run, "ann", "look first"); err != nil {
+		t.Fatal(err)
+	}
+	leave <- Outcome{Value: "one"}
+	select {
+	case name := <-entered:
+		t.Fatalf("%s began while the run was paused", name)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if s, _ := r.Get(ctx, run); s.Status != StatusPaused || s.Note.By != "ann" || s.Note.Why != "look first" {
+		t.Errorf("paused it is %+v", s)
+	}
+	if err := r.Resume(ctx, run, "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	leave <- Outcome{Err: &StepError{Code: CodeToolError, Message: "no"}}
+	if result := waitRun(t, r, run); errorText(result.Err) != "no" {
+		t.Errorf("it ended with %v", result.Err)
+	}
+	if err := r.Cancel(ctx, run, "ann", ""); err == nil || err.Error() != "the run "+run+" has ended: it is failed" {
+		t.Errorf("cancelling what has ended: %v", err)
+	}
+
+	again, err := r.Redrive(ctx, run, "ann", "the server is up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := <-entered; name != "two" {
+		t.Errorf("redriven it begins with %s", name)
+	}
+	leave <- Outcome{Value: "two"}
+	if result := waitRun(t, r, again); result.Err != nil || marshal(result.Output) != `{"b":"two"}` {
+		t.Errorf("redriven it ends with %s, %v", marshal(result.Output), result.Err)
+	}
+	if _, err := r.Redrive(ctx, again, "ann", ""); err == nil || !strings.Contains(err.Error(), "has no failed step to go on from: it is done") {
+		t.Errorf("redriving what is done: %v", err)
+	}
+
+	run = startRun(t, r, d, "")
+	<-entered
+	if err := r.Cancel(ctx, run, "ann", "not needed"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(ctx, run); err == nil || err.Error() != "the run "+run+" was cancelled by ann: not needed" {
+		t.Errorf("a cancelled run: %v", err)
+	}
+}
+
+// The chain of the crash test: parallel steps, a flaky step, a sleep that is longer than most lives
+// of the process, and a step that may not run twice.
+const crashChain = `
+name: crash
+steps:
+- {id: a, type: tool, server: s, action: a}
+- {id: p, type: parallel, tasks: [{id: b1, type: tool, server: s, action: b1}, {id: b2, type: tool, server: s, action: b2}, {id: pay1, type: tool, server: s, action: pay1}]}
+- {id: rest, type: wait, seconds: 1.2}
+- {id: flaky, type: tool, server: s, action: flaky, retry: {max_attempts: 5, delay_seconds: 0.02}}
+- {id: pay2, type: tool, server: s, action: pay2}
+- {id: z, type: tool, server: s, action: z, arguments: {all: ["{{a.output}}", "{{b1.output}}", "{{b2.output}}", "{{pay1.output}}", "{{flaky.output}}", "{{pay2.output}}"]}, save_output_to: variables.output.z}
+`
+
+// diary is a file of what servers did, written at once.
+type diary struct{ path string }
+
+func (d diary) add(line string) {
+	f, err := os.OpenFile(d.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString(line + "\n")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (d diary) read() []string {
+	raw, _ := os.ReadFile(d.path) //nolint:errcheck // none yet is empty
+	return strings.Fields(string(raw))
+}
+
+// runUntilKilled is the process of the crash test: it runs one chain to its end, and says of calls
+// whose answer is lost what the diary says.
+func runUntilKilled(folder string) {
+	log := diary{filepath.Join(folder, "diary")}
+	counts := func(what string) int {
+		n := 0
+		for _, line := range log.read() {
+			if line == what {
+				n++
+			}
+		}
+		return n
+	}
+	effects := effectsFunc(func(_ context.Context, c Command) Outcome {
+		log.add("begin:" + c.Name)
+		<-time.After(20 * time.Millisecond) // a server takes time, in which it may be killed
+		if c.Name == "flaky" && counts("begin:flaky") < 3 {
+			return Outcome{Err: &StepError{Code: CodeToolError, Message: "flaky"}}
+		}
+		log.add("effect:" + c.Name)
+		<-time.After(10 * time.Millisecond)
+		if c.Name == "z" {
+			return Outcome{Value: c.Arguments}
+		}
+		return Outcome{Value: c.Name}
+	})
+	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: effects, Repeatable: func(_, tool string) bool { return !strings.HasPrefix(tool, "pay") }})
+	if err != nil {
+		panic(err)
+	}
+	d, err := Parse("crash.yaml", []byte(crashChain))
+	if err != nil {
+		panic(err)
+	}
+	run, err := r.Start(context.Background(), StartRequest{Run: "run-crash", Definition: d, Principal: operator})
+	if err != nil {
+		panic(err)
+	}
+	_, _ = os.Stdout.WriteString("running\n")
+	for _, name := range []string{"pay1", "pay2"} { // the person who is asked
+		key := map[string]string{"pay1": "p/pay1", "pay2": "pay2"}[name]
+		if counts("effect:"+name) > 0 {
+			err = r.Answer(context.Background(), run, key+"!", AnswerHappened, name)
+		}
+		for n := 0; n < counts("begin:"+name) && counts("effect:"+name) == 0; n++ {
+			suffix := ""
+			if n > 0 {
+				suffix = fmt.Sprintf("+%d", n)
+			}
+			err = errors.Join(err, r.Answer(context.Background(), run, key+suffix+"!", AnswerAgain, nil))
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	result, err := r.Wait(context.Background(), run)
+	if err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "result"), []byte(fmt.Sprintf("%s %v", marshal(result.Output), result.Err)), 0o600); err != nil {
+		panic(err)
+	}
+	r.Close()
+}
+
+// TestKilled kills the process at random moments: nothing that had ended is done again, what may
+// not happen twice does not, the sleep goes on where it was, and the end is that without kills.
+func TestKilled(t *testing.T) {
+	kills, rounds := 0, 1
+	if os.Getenv("GAVEL_LONG") != "" {
+		rounds = 15
+	}
+	for range rounds {
+		kills += killRandomly(t)
+	}
+	t.Logf("killed %d times", kills)
+}
+
+func killRandomly(t *testing.T) int {
+	t.Helper()
+	folder := t.TempDir()
+	kills := 0
+	for deadline := time.Now().Add(60 * time.Second); ; kills++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not end after %d kills: %v", kills, diary{filepath.Join(folder, "diary")}.read())
+		}
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), "CHAIN_TEST_CRASH="+folder)
+		var said strings.Builder
+		child.Stderr = &said
+		out, err := child.StdoutPipe()
+		if err == nil {
+			err = child.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		life := time.Duration(rand.IntN(250)) * time.Millisecond
+		if rand.IntN(8) > 0 { // else it may be killed before the run is taken up
+			_, _ = out.Read(make([]byte, 1)) //nolint:errcheck // its end is seen below
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- child.Wait() }()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("the process failed: %v\n%s", err, said.String())
+			}
+		case <-time.After(life):
+			_ = child.Process.Kill()
+			<-ended
+			continue
+		}
+		break
+	}
+	result, err := os.ReadFile(filepath.Join(folder, "result"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"z":{"all":["a","b1","b2","pay1","flaky","pay2"]}} <nil>`; string(result) != want {
+		t.Errorf("after %d kills it ends with %s, want %s", kills, result, want)
+	}
+	lines := diary{filepath.Join(folder, "diary")}.read()
+	for _, name := range []string{"effect:pay1", "effect:pay2"} {
+		if n := len(slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return l != name })); n != 1 {
+			t.Errorf("%d times %s: %v", n, name, lines)
+		}
+	}
+	if last, next := lastOf(lines, "begin:a"), slices.Index(lines, "begin:b1"); last > next {
+		t.Errorf("a began again after it had ended: %v", lines)
+	}
+	if last, next := lastOf(lines, "begin:b2"), slices.Index(lines, "begin:flaky"); last > next {
+		t.Errorf("b2 began again after it had ended: %v", lines)
+	}
+	return kills
+}
+
+func lastOf(lines []string, line string) int {
+	for i, l := range slices.Backward(lines) {
+		if l == line {
+			return i
+		}
+	}
+	return -1
+}
