@@ -14,6 +14,7 @@ import (
 
 type storeCmd struct {
 	Init storeInitCmd `cmd:"" help:"Make a store in a PostgreSQL database."`
+	Copy storeCopyCmd `cmd:"" help:"Copy a store between a file and a database, or between two of a kind."`
 }
 
 func (storeCmd) Help() string {
@@ -55,7 +56,7 @@ func (c *storeInitCmd) Run(ctx context.Context, con *console) error {
 		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE; a file needs no init", "gavel store init makes a store in a PostgreSQL database")
 	}
 	if c.StoreKey == "" {
-		return term.UsageErrorf("give --store-key FILE, which is made if it is missing", "the secrets of a database are sealed with a key, and none was given")
+		return errNoKeyForSecrets()
 	}
 	made, err := makeStoreKey(c.StoreKey)
 	if err != nil {
@@ -81,6 +82,10 @@ func (c *storeInitCmd) Run(ctx context.Context, con *console) error {
 			con.err.Printf("%s the key is in the file %s; keep a copy away from the database\n", con.err.Dim("note:"), c.StoreKey)
 		}
 	})
+}
+
+func errNoKeyForSecrets() error {
+	return term.UsageErrorf("give --store-key FILE, which is made if it is missing", "the secrets of a database are sealed with a key, and none was given")
 }
 
 // makeStoreKey makes a key file where none is there.

@@ -35,6 +35,7 @@ type system struct {
 	*embed.System
 	equipment
 	place storePlace
+	key   []byte // the secret of a store that was opened to be read; nil where it is not there
 }
 
 // equipment is what a command configures beside the store. The zero value judges
@@ -240,7 +241,7 @@ func openPlaceToCheck(ctx context.Context, con *console, at storePlace) (*system
 	if err != nil {
 		return nil, openFailure(err)
 	}
-	return &system{System: open, place: at}, nil
+	return &system{System: open, place: at, key: key}, nil
 }
 
 // archive is a store that is open to be read.

@@ -73,25 +73,33 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if err := sys.completeInstance(ctx, &req.Instance); err != nil {
 		return err
 	}
-	if sys.place.isDatabase() {
-		req.Sealed = true
-	} else if sys.place.missingKey() == "" {
-		if req.Sealed, err = record.KeySealsRules(keyBeside(sys.place.path)); err != nil {
-			return term.UsageErrorf("", "cannot use the key file: %w", err)
-		}
-	}
-	progress := con.err.NewProgress()
-	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
-	r, err := sys.Auditor.Verify(ctx, localCLI, req)
-	progress.Finish("")
+	r, err := sys.verify(ctx, con, req)
 	if err != nil {
-		return engineFailure(err)
+		return err
 	}
 	err = con.print(c.JSON, r, func() {
 		printUnproved(con, r)
 		printVerified(con, r)
 	})
 	return cmp.Or(err, badUnless(r.Clean()))
+}
+
+// verify verifies a store that was opened to be checked.
+func (s *system) verify(ctx context.Context, con *console, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
+	if s.place.isDatabase() {
+		req.Sealed = true
+	} else if s.place.missingKey() == "" {
+		if req.Sealed, err = record.KeySealsRules(keyBeside(s.place.path)); err != nil {
+			return r, term.UsageErrorf("", "cannot use the key file: %w", err)
+		}
+	}
+	progress := con.err.NewProgress()
+	defer progress.Finish("")
+	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
+	if r, err = s.Auditor.Verify(ctx, localCLI, req); err != nil {
+		return r, engineFailure(err)
+	}
+	return r, nil
 }
 
 func (c *verifyCmd) published(con *console) ([]string, error) {

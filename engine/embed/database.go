@@ -55,15 +55,29 @@ func InitDatabase(ctx context.Context, url string, key []byte, lost bool, log *s
 	if err != nil {
 		return false, err
 	}
-	sealed, err := sealSecret(key, master)
-	if err == nil {
-		err = db.PutEntry(ctx, store.Entry{Name: masterSecret, Version: 1, Body: sealed})
-	}
+	err = putSecrets(ctx, db, key, master, 1)
 	if errors.Is(err, store.ErrConflict) { // another process was first
 		_, err = OpenSecrets(ctx, db, key)
 		return false, err
 	}
 	return err == nil, err
+}
+
+func putSecrets(ctx context.Context, to store.Entries, key, master []byte, version int64) error {
+	sealed, err := sealSecret(key, master)
+	if err != nil {
+		return err
+	}
+	return to.PutEntry(ctx, store.Entry{Name: masterSecret, Version: version, Body: sealed})
+}
+
+// PutSecrets gives a database that is being made the master secret of another store, sealed with key.
+func PutSecrets(ctx context.Context, to store.Entries, key, master []byte) error {
+	was, err := to.Entry(ctx, masterSecret, 0)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return putSecrets(ctx, to, key, master, was.Version+1)
 }
 
 // OpenSecrets returns the master secret of a database, sealed with key.

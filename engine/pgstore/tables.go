@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
@@ -151,6 +152,14 @@ func (n *NewStore) Replace(ctx context.Context, t rows.Table, remove, add []rows
 	})
 	return classify(err)
 }
+
+// Entry implements store.Entries.
+func (n *NewStore) Entry(ctx context.Context, name string, seen int64) (store.Entry, error) {
+	return n.s.Entry(ctx, name, seen)
+}
+
+// PutEntry implements store.Entries.
+func (n *NewStore) PutEntry(ctx context.Context, e store.Entry) error { return n.s.PutEntry(ctx, e) }
 
 func (n *NewStore) remove(ctx context.Context, tx pgx.Tx, t rows.Table, all []rows.Row) error {
 	if len(all) == 0 {

@@ -47,7 +47,7 @@ func BenchmarkCopy(b *testing.B) {
 				b.Fatal(err)
 			}
 			r, err := storecopy.Copy(b.Context(), from.(opened).OpenView, to, noProgress)
-			if err != nil || r.Rows("events") != instances*events {
+			if err != nil || r.Rows["events"] != instances*events {
 				b.Fatal(r, err)
 			}
 			if err := to.Finish(b.Context()); err != nil {

@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	// ErrMoving: the store that is copied was written to during every pass.
+	// ErrMoving says that the store that is copied was written to during every pass.
 	ErrMoving = errors.New("the store is being written to")
-	// ErrDifferent: two stores differ.
+	// ErrDifferent says that two stores differ.
 	ErrDifferent = errors.New("the rows differ")
 )
 
@@ -35,28 +35,13 @@ type Progress func(table string, rows int64)
 
 // Report says what a copy holds, and what was done for it.
 type Report struct {
-	Tables []Count `json:"tables"`
+	// Rows is how many rows each table has.
+	Rows map[string]int64 `json:"rows"`
 	// Written is how many rows were added or changed, Removed how many were taken out.
 	Written int64 `json:"written"`
 	Removed int64 `json:"removed"`
 	// Passes is how often all rows were read; the last pass found no difference.
 	Passes int `json:"passes"`
-}
-
-// Count is how many rows a table has.
-type Count struct {
-	Table string `json:"table"`
-	Rows  int64  `json:"rows"`
-}
-
-// Rows is how many rows a table has.
-func (r Report) Rows(table string) int64 {
-	for _, c := range r.Tables {
-		if c.Table == table {
-			return c.Rows
-		}
-	}
-	return 0
 }
 
 // Copy copies until a pass over a new view of the first store finds no difference. ErrMoving where
@@ -80,7 +65,7 @@ func (r *Report) pass(ctx context.Context, from func(context.Context) (rows.View
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	written, removed := r.Written, r.Removed
-	r.Tables = nil
+	r.Rows = map[string]int64{}
 	for _, t := range rows.Tables {
 		if err := r.copyTable(ctx, t, view, to, progress); err != nil {
 			return false, fmt.Errorf("copy the table %s: %w", t.Name, err)
@@ -98,7 +83,7 @@ func (r *Report) copyTable(ctx context.Context, t rows.Table, from rows.Reader, 
 	if err == nil {
 		err = b.write(ctx)
 	}
-	r.Tables = append(r.Tables, Count{t.Name, count})
+	r.Rows[t.Name] = count
 	return err
 }
 
@@ -141,7 +126,7 @@ func (b *batch) write(ctx context.Context) error {
 
 // Compare reads two stores side by side. ErrDifferent where a row is not in both.
 func Compare(ctx context.Context, a, b rows.Reader, progress Progress) (Report, error) {
-	r := Report{Passes: 1}
+	r := Report{Passes: 1, Rows: map[string]int64{}}
 	for _, t := range rows.Tables {
 		count, err := compareTable(ctx, t, a, b, func(seen int64, remove, add rows.Row) error {
 			progress(t.Name, seen)
@@ -153,7 +138,7 @@ func Compare(ctx context.Context, a, b rows.Reader, progress Progress) (Report, 
 		if err != nil {
 			return r, fmt.Errorf("compare the table %s: %w", t.Name, err)
 		}
-		r.Tables = append(r.Tables, Count{t.Name, count})
+		r.Rows[t.Name] = count
 	}
 	return r, nil
 }

@@ -200,7 +200,7 @@ func (h *history) step(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "with key") {
 		key = fmt.Sprintf("key-%d", h.n)
 	}
-	what := rapid.SampledFrom([]string{"start", "start", "advance", "advance", "advance", "validate", "checkpoint", "rollback", "resolve", "configure", "redefine", "lesson", "count", "anchor", "retain"}).Draw(rt, "what")
+	what := rapid.SampledFrom([]string{"start", "start", "advance", "advance", "advance", "validate", "checkpoint", "rollback", "resolve", "configure", "redefine", "lesson", "count", "cursor", "data key", "anchor", "retain"}).Draw(rt, "what")
 	if id == "" {
 		what = "start"
 	}
@@ -240,6 +240,16 @@ func (h *history) step(rt *rapid.T) {
 	case "count":
 		if _, err := h.db.Count(ctx, store.Addition{Name: fmt.Sprint("c\x00", h.n%4), Add: 1, Lasts: time.Hour}); err != nil {
 			rt.Fatal(err)
+		}
+	case "cursor":
+		_ = h.db.MoveCursor(ctx, store.Cursor{Name: "c\x00", Position: int64(h.n), Filter: "f"}, store.NoCursor, nil)
+		_ = h.db.MoveCursor(ctx, store.Cursor{Name: fmt.Sprint("c", h.n), Position: int64(h.n)}, store.NoCursor, nil)
+	case "data key":
+		k := store.DataKey{Instance: id, Number: 1, Wrapped: []byte("sealed\x00"), Under: "key", MadeAt: h.now}
+		if err := h.db.PutDataKey(ctx, k, nil); errors.Is(err, store.ErrConflict) {
+			destroyed := k
+			destroyed.Wrapped, destroyed.DestroyedAt = nil, h.now
+			_ = h.db.PutDataKey(ctx, destroyed, &k)
 		}
 	case "anchor":
 		if _, err := h.Anchor(ctx, operator); err != nil {
@@ -324,7 +334,7 @@ func TestCopiesAreTheSame(t *testing.T) {
 				rt.Fatal(err)
 			}
 			report, err := storecopy.Copy(rt.Context(), viewOf(from), to, noProgress)
-			if err != nil || report.Rows("definitions") == 0 {
+			if err != nil || report.Rows["definitions"] == 0 {
 				rt.Fatal(report, err)
 			}
 			if err := to.Finish(rt.Context()); err != nil {

@@ -69,7 +69,7 @@ var services = []string{
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
-	"internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway", "internal/hook",
+	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway", "internal/hook",
 	"testdata",
 })
 

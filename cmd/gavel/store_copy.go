@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
+	"github.com/gavel-mcp/gavel/engine/storecopy"
+	"github.com/gavel-mcp/gavel/internal/filelock"
+)
+
+type storeCopyCmd struct {
+	From     string `arg:"" name:"from" help:"The store to copy: a file, or the URL of a PostgreSQL database."`
+	To       string `arg:"" name:"to" help:"The store to make: a file that is not there yet, or the URL of a database without records."`
+	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets. If TO is a database and the file is missing, it is made."`
+	FromKey  string `name:"from-key" placeholder:"FILE" help:"The key of FROM, if it is another one. Default: --store-key."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+func (storeCopyCmd) Help() string {
+	return `Copies a store whole: definitions with their seals, instances, histories with positions and hashes,
+snapshots, reviews, lessons, anchors, tokens, and the secret that digests and seals are made with.
+FROM is only read. It is verified before, TO is compared with it row by row and verified after.
+TO cannot be opened before it is whole.
+
+Stop the servers of FROM first. If it is written to during the copy, the copy is not
+finished; run the same command again, and it copies what is missing. The same goes for a copy that was killed.
+A TO that has other records is refused.
+
+A server's own files (operator.token, agent.token, anchor files and keys that sign anchors) stay where they are.
+
+Examples:
+
+    gavel store copy .workflows/gavel.db postgres://gavel@db/gavel --store-key store.key
+    gavel store copy postgres://gavel@db/gavel gavel.db --store-key store.key
+
+Exit codes: 0 TO holds what FROM holds, 1 FROM or TO does not verify, or FROM was written to, 2 wrong
+usage, 3 could not find out.`
+}
+
+type storeCopyResult struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Position is that of the newest event, in both.
+	Position int64 `json:"position"`
+	// Present says that TO held all of it before.
+	Present bool `json:"present"`
+	storecopy.Report
+	Key string `json:"key,omitempty"` // the file of a key that was made
+}
+
+// viewer is a store of which a view can be opened.
+type viewer interface {
+	OpenView(ctx context.Context) (rows.View, error)
+}
+
+// newStore is a store that is being made.
+type newStore interface {
+	rows.Writer
+	Finish(ctx context.Context) error
+	Close() error
+}
+
+func (c *storeCopyCmd) Run(ctx context.Context, con *console) (err error) {
+	from, to, err := c.storePlaces()
+	if err != nil {
+		return err
+	}
+	result := storeCopyResult{From: from.String(), To: to.String()}
+	source, err := openPlaceToCheck(ctx, con, from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if err := checkSource(ctx, con, source); err != nil {
+		return err
+	}
+	if to.isDatabase() {
+		made, err := makeStoreKey(c.StoreKey)
+		if err != nil {
+			return err
+		}
+		if made {
+			result.Key = c.StoreKey
+		}
+		if to.key, err = readStoreKey(c.StoreKey); err != nil {
+			return err
+		}
+	}
+	if err := checkOtherKey(to, source.key); err != nil {
+		return err
+	}
+	progress := con.err.NewProgress()
+	defer progress.Finish("")
+	seen := func(table string, rows int64) { progress.Update("%s: %d rows", table, rows) }
+	if result.Report, err = compareStores(ctx, source, to, seen); err == nil {
+		result.Present = true
+	} else if errors.Is(err, errNoStoreYet) {
+		result.Report, err = makeCopy(ctx, source, to, seen)
+	}
+	progress.Finish("")
+	if err != nil {
+		return copyStoreFailure(err, result)
+	}
+	target, err := openPlaceToCheck(ctx, con, to)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	if err := verifyCopied(ctx, con, target); err != nil {
+		return err
+	}
+	if result.Position, err = target.Store.LastPosition(ctx); err != nil {
+		return term.UnknownErrorf("", "cannot %w", err)
+	}
+	return con.print(c.JSON, result, func() { printStoreCopy(con, result) })
+}
+
+// storePlaces are where the two stores are.
+func (c *storeCopyCmd) storePlaces() (from, to storePlace, err error) {
+	for _, place := range []string{c.From, c.To} {
+		if err := checkStore(place); err != nil {
+			return from, to, err
+		}
+		if embed.IsDatabase(place) && pgstore.HasPassword(place) {
+			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and others on this machine can read arguments", nameStore(place))
+		}
+	}
+	if from.path, err = explicitStore(c.From, false); err != nil {
+		return from, to, err
+	}
+	switch {
+	case c.To == memoryStore:
+		return from, to, term.UsageErrorf("give a file, or the URL of a PostgreSQL database", "a store in memory would end with this command")
+	case c.From == c.To, isSameFile(c.From, c.To):
+		return from, to, term.UsageErrorf("give another TO", "FROM and TO are the same store")
+	}
+	if from.isDatabase() {
+		if from.key, err = readStoreKey(cmp.Or(c.FromKey, c.StoreKey)); err != nil {
+			return from, to, err
+		}
+		if from.key == nil {
+			return from, to, storeFailure(embed.ErrNoStoreKey, "")
+		}
+	}
+	if embed.IsDatabase(c.To) && c.StoreKey == "" {
+		return from, to, errNoKeyForSecrets()
+	}
+	to.path, err = explicitStore(c.To, true)
+	return from, to, err
+}
+
+func isSameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// checkSource refuses a store that would be worth less as a copy, or that is not as it was written.
+func checkSource(ctx context.Context, con *console, source *system) error {
+	if source.key == nil {
+		return term.UsageErrorf("put the key back", "the key of %s is not there, and nothing checks its digests and seals without it", source.place)
+	}
+	r, err := source.verify(ctx, con, audit.VerifyRequest{})
+	switch {
+	case err != nil:
+		return err
+	case !r.Clean():
+		return &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more", Err: fmt.Errorf("%s is not as it was written (%s); it is not copied",
+			source.place, term.Count(int64(len(r.Problems))+r.More, "break"))}
+	case r.UnsealedRules > 0:
+		return term.UsageErrorf("run gavel seal on it, after a look at what it shows", "%s has %s without a seal: an older version wrote it", source.place, term.Count(r.UnsealedRules, "rule"))
+	}
+	return nil
+}
+
+// checkOtherKey refuses a file next to which the key of another store is.
+func checkOtherKey(to storePlace, key []byte) error {
+	if to.isDatabase() {
+		return nil
+	}
+	other, err := existingKey(to.path)
+	if err != nil {
+		return term.UsageErrorf("", "cannot use the key file: %w", err)
+	}
+	if other != nil && !bytes.Equal(other, key) {
+		return term.UsageErrorf("give TO a folder of its own", "%s is the key of another store", keyBeside(to.path))
+	}
+	return nil
+}
+
+// errNoStoreYet: there is nothing that TO could be compared with.
+var errNoStoreYet = errors.New("no store yet")
+
+// compareStores compares the store with the one that is at TO already.
+func compareStores(ctx context.Context, source *system, to storePlace, seen storecopy.Progress) (r storecopy.Report, err error) {
+	if !to.isDatabase() && !isFile(to.path) {
+		return r, errNoStoreYet
+	}
+	target, key, err := openArchive(ctx, to)
+	if err != nil {
+		if errors.Is(err, pgstore.ErrNoStore) || errors.Is(err, pgstore.ErrUnfinished) || errors.Is(err, embed.ErrNoSecrets) {
+			err = errNoStoreYet
+		}
+		return r, err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	if empty, err := target.IsEmpty(ctx); err != nil || empty && to.isDatabase() {
+		return r, cmp.Or(err, errNoStoreYet)
+	}
+	if !bytes.Equal(key, source.key) {
+		return r, storecopy.ErrDifferent
+	}
+	a, err := source.Store.(viewer).OpenView(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	b, err := target.(viewer).OpenView(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return storecopy.Compare(ctx, a, b, seen)
+}
+
+// makeCopy makes the store at TO, or goes on with it.
+func makeCopy(ctx context.Context, source *system, to storePlace, seen storecopy.Progress) (r storecopy.Report, err error) {
+	if !to.isDatabase() { // a database has a lock of its own
+		lock, err := filelock.Acquire(to.path + sqlitestore.UnfinishedSuffix + ".lock")
+		if err != nil {
+			return r, err
+		}
+		defer lock.Remove()
+	}
+	target, err := createStore(ctx, to)
+	if err != nil {
+		return r, err
+	}
+	r, err = storecopy.Copy(ctx, source.Store.(viewer).OpenView, target, seen)
+	if err == nil {
+		err = copySecrets(ctx, source, to, target)
+	}
+	if err != nil {
+		return r, errors.Join(err, target.Close())
+	}
+	return r, target.Finish(ctx)
+}
+
+func createStore(ctx context.Context, to storePlace) (newStore, error) {
+	if to.isDatabase() {
+		return pgstore.Create(ctx, pgstore.Config{URL: to.path})
+	}
+	return sqlitestore.Create(ctx, to.path)
+}
+
+// copySecrets gives TO the secret that the store's digests and seals were made with.
+func copySecrets(ctx context.Context, source *system, to storePlace, target newStore) error {
+	if entries, ok := target.(store.Entries); ok {
+		return embed.PutSecrets(ctx, entries, to.key, source.key)
+	}
+	return record.SaveKey(keyBeside(to.path), source.key)
+}
+
+// verifyCopied verifies what was copied.
+func verifyCopied(ctx context.Context, con *console, target *system) error {
+	r, err := target.verify(ctx, con, audit.VerifyRequest{})
+	if err == nil && !r.Clean() {
+		err = &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more; do not use it", Err: fmt.Errorf("the copy %s does not verify", target.place)}
+	}
+	return err
+}
+
+// copyStoreFailure says what to do about a copy that was not finished.
+func copyStoreFailure(err error, r storeCopyResult) error {
+	switch {
+	case errors.Is(err, storecopy.ErrMoving):
+		return &term.ExitError{Code: term.ExitBad, Hint: "stop its servers and run the same command again: it copies the rest", Err: fmt.Errorf(
+			"%s was written to during the copy, so %s is not finished", r.From, r.To)}
+	case errors.Is(err, storecopy.ErrDifferent), errors.Is(err, pgstore.ErrNotEmpty), errors.Is(err, sqlitestore.ErrExists):
+		return term.UsageErrorf("give another TO", "%s holds another store than %s", r.To, r.From)
+	case errors.Is(err, pgstore.ErrCopying):
+		return term.UsageErrorf("wait until it ends", "%w", err)
+	}
+	if _, told := errors.AsType[*term.ExitError](err); told {
+		return err
+	}
+	return storeFailure(err, "run the same command again: it goes on where this one ended")
+}
+
+func printStoreCopy(con *console, r storeCopyResult) {
+	what := fmt.Sprintf("%s, %s and %s", term.Count(r.Rows["definitions"], "version")+" of definitions", term.Count(r.Rows["instances"], "instance"), term.Count(r.Rows["events"], "event"))
+	if r.Present {
+		con.out.Printf("%s held all of it already: %s, up to position %d\n", r.To, what, r.Position)
+	} else {
+		con.out.Printf("%s holds what %s holds, and verifies: %s, up to position %d\n", r.To, r.From, what, r.Position)
+	}
+	if r.Key != "" {
+		con.err.Printf("%s the key is in the file %s; keep a copy away from the database\n", con.err.Dim("note:"), r.Key)
+	}
+}
