@@ -236,7 +236,9 @@ func (m *member) keepSnapshots(b *builder) {
 	if m.FloorSnapshot == nil {
 		return
 	}
-	b.with("cut_events", `DELETE FROM gavel.events e USING moved WHERE e.n = moved.n AND e.seq <= `+b.value(m.Floor.Seq))
+	b.with("cut_events", `DELETE FROM gavel.events e USING moved WHERE e.n = moved.n AND e.seq <= `+b.value(m.Floor.Seq)+` RETURNING e.pos`)
+	b.with("uncounted", `INSERT INTO gavel.figures (block, removed) SELECT DISTINCT pos >> 13, 1 FROM cut_events
+		ON CONFLICT (block) DO UPDATE SET removed = figures.removed + 1, body = NULL`)
 	b.with("cut_snapshots", `DELETE FROM gavel.snapshots p USING moved WHERE p.n = moved.n AND p.revision < `+b.value(m.Floor.Revision))
 	keep("floor", m.Floor.Revision, m.FloorSnapshot, m.Floor.Context)
 }

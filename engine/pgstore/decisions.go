@@ -44,15 +44,15 @@ func eventTerms(e record.Event, owner string) []string {
 	return slices.Concat(store.DecisionQuery{Workflow: e.Workflow, Owner: owner}.Terms()...)
 }
 
-// find yields what matches of page after page, up to a limit, 0 for none. next reads the page behind a
+// find yields what matches of page after page of at most size events, up to a limit, 0 for none. next reads the page behind a
 // position, which begins at from; looked, when not nil, is told how far the search has come.
-func find(limit int, from int64, next func(from int64, n int) ([]store.PlacedEvent, error), matches func(store.PlacedEvent) bool, looked func(int64) bool) iter.Seq2[store.PlacedEvent, error] {
+func find(limit, size int, from int64, next func(from int64, n int) ([]store.PlacedEvent, error), matches func(store.PlacedEvent) bool, looked func(int64) bool) iter.Seq2[store.PlacedEvent, error] {
 	return func(yield func(store.PlacedEvent, error) bool) {
-		given, n := 0, pageSize
+		given, n := 0, size
 		if limit > 0 {
 			n = min(n, limit)
 		}
-		for from := from; ; n = pageSize { // what was found does not all match
+		for from := from; ; n = size { // what was found does not all match
 			page, err := next(from, n)
 			if err != nil {
 				yield(store.PlacedEvent{}, err)
@@ -117,16 +117,21 @@ func (f search) queries() []func(n int) query {
 	return []func(n int) query{near.alongPositions, far.inBlocks}
 }
 
+// addTimes adds the times of a query: the last is not before, the first is before.
+func (w *where) addTimes(q store.DecisionQuery, last, first string) {
+	if !q.Since.IsZero() {
+		w.add(last+" >= %", rows.NanosOf(q.Since))
+	}
+	if !q.Until.IsZero() {
+		w.add(first+" < %", rows.NanosOf(q.Until))
+	}
+}
+
 // where are the conditions about events; place is their position as an expression.
 func (f search) where(place string) (w where) {
 	w.add(place+" > %", f.above)
 	w.add(place+" < %", f.below)
-	if !f.q.Since.IsZero() {
-		w.add("e.at >= %", rows.NanosOf(f.q.Since))
-	}
-	if !f.q.Until.IsZero() {
-		w.add("e.at < %", rows.NanosOf(f.q.Until))
-	}
+	w.addTimes(f.q, "e.at", "e.at")
 	for _, any := range f.q.Terms() {
 		w.add("e.terms && %", any)
 	}
@@ -149,14 +154,9 @@ func (f search) alongHistory(n int) query {
 func (f search) inBlocks(n int) query {
 	w := f.where("-(-e.pos)") // by no index: that of all positions would be read for each block
 	blocks := where{builder: w.builder}
+	blocks.addTimes(f.q, "last", "first")
 	blocks.add("block >= %", f.above>>blockBits)
 	blocks.add("block <= %", f.below>>blockBits)
-	if !f.q.Since.IsZero() {
-		blocks.add("last >= %", rows.NanosOf(f.q.Since))
-	}
-	if !f.q.Until.IsZero() {
-		blocks.add("first < %", rows.NanosOf(f.q.Until))
-	}
 	ofBlock, first := ` AND ARRAY[e.pos >> 13] && ARRAY[b.block] ORDER BY -e.pos`, ` DESC`
 	if f.newestFirst {
 		first = ``
@@ -189,7 +189,7 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 		return func(func(store.PlacedEvent, error) bool) {}
 	}
 	matches := q.Matcher()
-	return find(q.Limit, q.Before, func(before int64, n int) (page []store.PlacedEvent, err error) {
+	return find(q.Limit, pageSize, q.Before, func(before int64, n int) (page []store.PlacedEvent, err error) {
 		err = s.read(ctx, "decisions", func(ctx context.Context, on handle) (err error) {
 			if before == 0 {
 				if err := on.QueryRow(ctx, s.sql(`SELECT last + 1 FROM gavel.counter`)).Scan(&before); err != nil {
@@ -203,12 +203,6 @@ func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[
 	}, func(p store.PlacedEvent) bool { return matches(p.Event, p.Owner) }, q.Looked)
 }
 
-// Figures implements store.Store.
-func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.Figures, error] {
-	q.Limit = 0
-	return store.CountDecisions(s.Decisions(ctx, q))
-}
-
 // EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
 	upTo := q.UpTo
@@ -216,7 +210,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 		upTo = math.MaxInt64 - 1
 	}
 	terms := store.DecisionQuery{Instance: q.Instance, Workflow: q.Workflow, Owner: q.Owner}
-	return find(q.Limit, q.After, func(after int64, n int) (page []store.PlacedEvent, err error) {
+	return find(q.Limit, pageSize, q.After, func(after int64, n int) (page []store.PlacedEvent, err error) {
 		err = s.read(ctx, "events in the order of commits", func(ctx context.Context, on handle) (err error) {
 			page, err = search{q: terms, above: after, below: upTo + 1}.page(ctx, s, on, n)
 			return err

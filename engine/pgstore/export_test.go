@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -189,4 +190,12 @@ func (s *Store) PagesOf(q any, last int64, n int) (all []Page) {
 		of(search{q: store.DecisionQuery{Instance: q.Instance, Workflow: q.Workflow, Owner: q.Owner}, above: q.After, below: math.MaxInt64})
 	}
 	return all
+}
+
+// KeptFigures is how many blocks have figures.
+func (s *Store) KeptFigures(t testing.TB) (n int) {
+	if err := s.reads.QueryRow(t.Context(), s.sql(`SELECT count(*) FROM gavel.figures WHERE body IS NOT NULL`)).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
@@ -189,13 +188,24 @@ func count[T any](t testing.TB, all iter.Seq2[T, error]) (n int) {
 	return n
 }
 
-// No page reads a table from its beginning, nor sorts all that it could show.
-func TestPlans(t *testing.T) {
+// TestMany looks at a store with more than fits in a page of anything.
+func TestMany(t *testing.T) {
 	s := unsynced(t, newSchema(t))
 	defer s.Close()
-	const n = 30_000
+	const n = 12_000
 	fill(t, s, n)
-	requirePlans(t, s, n)
+	t.Run("no page reads a table from its beginning, nor sorts all that it could show", func(t *testing.T) { requirePlans(t, s, n) })
+	t.Run("figures of whole blocks are kept, and counted again when something is removed", func(t *testing.T) { figuresOfBlocks(t, s) })
+	t.Run("what was filled in verifies", func(t *testing.T) {
+		for inst, err := range s.Instances(t.Context(), store.InstanceQuery{Limit: 100, BeforeID: storetest.ID(n / 2)}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := record.Verify(s.Events(t.Context(), store.EventQuery{Instance: inst.ID})); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // scans find a table read from its beginning, and rows the number that a sort expects.
@@ -269,6 +279,11 @@ func TestMillion(t *testing.T) {
 	}
 	t.Logf("%d instances with %d events written in %s", *millionOf, last, time.Since(start).Round(time.Second))
 	requirePlans(t, s, *millionOf)
+	for _, when := range []string{"counted", "from what is kept"} {
+		start := time.Now()
+		count(t, s.Figures(t.Context(), store.DecisionQuery{Workflow: "doc-3"}))
+		t.Logf("figures of a workflow, %s: %s", when, time.Since(start).Round(time.Millisecond))
+	}
 	pages := pagesOver(*millionOf, last)
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
 		var took []time.Duration
@@ -287,17 +302,30 @@ func TestMillion(t *testing.T) {
 	}
 }
 
-// What fill writes is whole: the histories verify, and each page has what a look at all would find.
-func TestFill(t *testing.T) {
-	s := unsynced(t, newSchema(t))
-	defer s.Close()
-	fill(t, s, 20+rand.IntN(300))
-	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{}) {
+func figuresOfBlocks(t *testing.T, s *opened) {
+	t.Helper()
+	hour := store.DecisionQuery{Since: storetest.Epoch.Add(time.Hour), Until: storetest.Epoch.Add(2 * time.Hour)}
+	require := func(when string, all ...store.DecisionQuery) {
+		t.Helper()
+		for _, q := range all {
+			storetest.RequireFigures(t, s, q)
+		}
+		if kept := s.KeptFigures(t); kept != 2 {
+			t.Errorf("%s: figures of %d blocks are kept, want those of 2 that are full", when, kept)
+		}
+	}
+	require("once", store.DecisionQuery{})
+	require("from what is kept", store.DecisionQuery{Workflow: "doc-3"}, hour)
+	for inst, err := range s.Instances(t.Context(), store.InstanceQuery{Workflow: "old", Status: record.Complete, Limit: 2}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := record.Verify(s.Events(t.Context(), store.EventQuery{Instance: inst.ID})); err != nil {
-			t.Error(err)
+		if err := s.Commit(t.Context(), storetest.Truncate(t, inst, inst)); err != nil {
+			t.Fatal(err)
 		}
 	}
+	if kept := s.KeptFigures(t); kept != 1 {
+		t.Errorf("figures of %d blocks are kept, and something of one was removed", kept)
+	}
+	require("after a removal", store.DecisionQuery{Workflow: "old"})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // The index of decisions, and the figures that are counted with it, are behind the events. A
@@ -224,7 +225,7 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, err
 	err := s.read(ctx, "figures of decisions", func(ctx context.Context) error {
 		const query = `SELECT figures FROM decision_times WHERE block = ?`
 		err := s.poolFor(ctx).QueryRowContext(ctx, query, blockOf(b.to)).Scan(&b.was)
-		if err == nil && !addEncoded(b.tally, b.was) {
+		if err == nil && !rows.AddFigures(b.tally, b.was) {
 			b.was, b.tally = nil, nil // the block is not counted
 		}
 		if errors.Is(err, sql.ErrNoRows) {
@@ -233,7 +234,7 @@ func (s *Store) indexBehind(ctx context.Context, reached int64) (*indexStep, err
 		return err
 	})
 	if err == nil {
-		b.figures, err = encodeFigures(b.tally)
+		b.figures, err = rows.EncodeFigures(b.tally)
 	}
 	return &indexStep{b.size + len(b.figures), b.apply}, err
 }

@@ -3,13 +3,10 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
@@ -75,7 +72,7 @@ func (s *Store) Figures(ctx context.Context, q store.DecisionQuery) iter.Seq2[st
 			}
 			t := store.Tally{}
 			inside := (q.Since.IsZero() || b.first.Int64 >= rows.NanosOf(q.Since)) && (q.Until.IsZero() || b.last.Int64 < rows.NanosOf(q.Until))
-			if !inside || !addEncoded(t, b.figures) {
+			if !inside || !rows.AddFigures(t, b.figures) {
 				if !count(b.span()) {
 					return
 				}
@@ -135,34 +132,9 @@ func (s *Store) countBlock(ctx context.Context, reached int64) (*indexStep, erro
 			t.Add(store.FiguresOf(p.Event, p.Owner))
 		}
 	}
-	figures, err := encodeFigures(t)
+	figures, err := rows.EncodeFigures(t)
 	overtaken := fmt.Errorf("%w: the block is not what was counted", store.ErrConflict)
 	return &indexStep{len(figures), func(st *statements) error {
 		return st.execOne(overtaken, st.setFigures, figures, b.number.Int64, events, within.from, within.to, reached)
 	}}, err
-}
-
-// encodeFigures is a tally as it is kept; nil is NULL.
-func encodeFigures(t store.Tally) ([]byte, error) {
-	if t == nil {
-		return nil, nil
-	}
-	all := slices.AppendSeq(make([]*store.Figures, 0, len(t)), maps.Values(t))
-	encoded, err := json.Marshal(all)
-	if err != nil {
-		return nil, fmt.Errorf("encode the figures: %w", err)
-	}
-	return encoded, nil
-}
-
-// addEncoded adds figures as they are kept, and reports whether they are any.
-func addEncoded(t store.Tally, encoded []byte) bool {
-	var all []store.Figures
-	if len(encoded) == 0 || json.Unmarshal(encoded, &all) != nil {
-		return false
-	}
-	for _, f := range all {
-		t.Add(f)
-	}
-	return true
 }

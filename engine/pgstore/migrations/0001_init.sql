@@ -111,6 +111,14 @@ CREATE TABLE blocks (
   last  bigint NOT NULL
 ) WITH (fillfactor = 50);
 
+-- body is what the decisions of a block come to (store.Figures, JSON), NULL until they are counted, and
+-- again when an event of the block is removed: removed counts how often.
+CREATE TABLE figures (
+  block   bigint PRIMARY KEY,
+  removed bigint NOT NULL,
+  body    bytea
+);
+
 CREATE TABLE snapshots (
   n        bigint NOT NULL,
   revision bigint NOT NULL,
