@@ -426,3 +426,58 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 		b.whole(id)
 	})
 }
+
+// What a reader with a cursor does not have yet stays, and so does what it could not hand on; a
+// cursor that stands still for too long is reported, and passed over where the operator says so.
+func TestRetainKeepsWhatIsNotExported(t *testing.T) {
+	for name, db := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			b := newBenchOn(t, db)
+			b.define(operator, fading)
+			end := func() string {
+				id := b.start(agent, "fading", `{}`).ID
+				b.moved(agent, id, "go", `{}`, "b")
+				b.moved(agent, id, "go", `{}`, "c")
+				return id
+			}
+			first, second := end(), end()
+			place := func(from, to int64) {
+				t.Helper()
+				if err := db.MoveCursor(t.Context(), store.Cursor{Name: "webhook:a", Position: to}, from, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			retained := func(req audit.RetainRequest) (map[string]string, audit.RetainResult) {
+				r, got := b.retain(req), map[string]string{}
+				for _, h := range r.Histories {
+					got[h.ID] = fmt.Sprintf("up to %d %s", h.UpTo, h.Pinned)
+				}
+				return got, r
+			}
+			place(store.NoCursor, 0)
+			b.pass(31 * day)
+			if got, r := retained(audit.RetainRequest{}); len(got) > 0 || r.Kept[audit.KeptUnexported] != 2 || r.Forgotten != nil {
+				t.Errorf("nothing is exported: %v, %+v", got, r)
+			}
+			place(0, 4)
+			letter := store.DeadLetter{Cursor: "webhook:b", Position: 2, Instance: first, Seq: 2, At: b.now}
+			if err := db.AddDeadLetter(t.Context(), letter, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got, r := retained(audit.RetainRequest{DryRun: true}); !reflect.DeepEqual(got, map[string]string{first: "up to 1 not_exported", second: "up to 1 not_exported"}) {
+				t.Errorf("a part is exported: %v, %+v", got, r)
+			}
+			b.pass(100 * 365 * day) // cursors move by the store's clock
+			if got, r := retained(audit.RetainRequest{DryRun: true}); len(got) != 2 || len(r.Forgotten) != 1 || r.Forgotten[0].Name != "webhook:a" {
+				t.Errorf("a forgotten cursor is not passed over by itself: %v, %+v", got, r)
+			}
+			if got, _ := retained(audit.RetainRequest{DryRun: true, PassForgotten: true, ForgottenAfter: 200 * 365 * day}); got[first] != "up to 1 not_exported" {
+				t.Errorf("within the limit: %v", got)
+			}
+			if got, r := retained(audit.RetainRequest{PassForgotten: true}); !reflect.DeepEqual(got, map[string]string{first: "up to 2 ", second: "up to 2 "}) || len(r.Forgotten) != 1 {
+				t.Errorf("passed over: %v, %+v", got, r)
+			}
+			b.whole(first)
+		})
+	}
+}

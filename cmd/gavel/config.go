@@ -154,6 +154,9 @@ func (s *fileSettings) declared() ([]effective, error) {
 	for _, name := range s.file.Section(config.SectionUpstreams).Keys() {
 		add(config.SectionUpstreams, name, []string{})
 	}
+	for _, name := range s.file.Section(config.SectionWebhooks).Keys() {
+		add(config.SectionWebhooks, name, []string{})
+	}
 	exposed, err := expose.ParseConfig(s.file.Section(config.SectionExpose))
 	if err != nil {
 		return nil, badConfig(err)
@@ -317,7 +320,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkExposure(path, f.Definitions, slog.New(slog.DiscardHandler)))
-	found = append(found, checkGates(path, f.Definitions))
+	found = append(found, checkGates(path, f.Definitions), checkWebhooks(path))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())

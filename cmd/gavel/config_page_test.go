@@ -124,6 +124,16 @@ Workflows of the operator's that are MCP tools of their own: [workflows as tools
 |---|---|---|
 `)
 	write("expose")
+	fmt.Fprint(b, `
+## webhooks
+
+Receivers of every event, by name: [webhooks](../webhooks.md). A name is up to 32 lower-case letters and digits with single hyphens between them. A change applies at once, also of a
+file that secretFiles names.
+
+| key | value | meaning |
+|---|---|---|
+`)
+	write("webhooks")
 }
 
 // newKeyWriter returns a function that writes the keys of a section's members as the schema has them.

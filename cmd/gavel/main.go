@@ -91,6 +91,8 @@ type commands struct {
 	Restore    restoreCmd    `cmd:"" help:"Put a backup in place of a store."`
 	Repair     repairCmd     `cmd:"" help:"Save what can be read of a damaged store."`
 	Seal       sealCmd       `cmd:"" help:"Check the seals of definitions, or seal them again."`
+	Cursor     cursorCmd     `cmd:"" help:"Look at the places of those who read the log, and move them."`
+	Webhook    webhookCmd    `cmd:"" help:"Try webhooks, and send again what their receivers did not accept."`
 	Retain     retainCmd     `cmd:"" help:"Remove what definitions say need not be kept."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`

@@ -109,11 +109,13 @@ func migrationNote(e engine.InstanceMigration) string {
 }
 
 type retainCmd struct {
-	Workflow string `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
-	DryRun   bool   `name:"dry-run" short:"n" help:"Say what would be removed, and remove nothing."`
-	Limit    int    `name:"limit" default:"10000" placeholder:"N" help:"At most this many histories."`
-	Key      string `name:"anchor-key" placeholder:"FILE" help:"Sign what is removed with this key, the one that signs the anchors. Needed where the store has any. The variable may hold the key itself."`
-	JSON     bool   `name:"json" help:"Print JSON."`
+	Workflow string        `name:"workflow" placeholder:"NAME" help:"Only instances of this workflow."`
+	DryRun   bool          `name:"dry-run" short:"n" help:"Say what would be removed, and remove nothing."`
+	Limit    int           `name:"limit" default:"10000" placeholder:"N" help:"At most this many histories."`
+	After    time.Duration `name:"forgotten-after" default:"720h" placeholder:"TIME" help:"Report a cursor that stands still for so long while there are newer events. Default: 720h."`
+	Pass     bool          `name:"pass-forgotten" help:"Remove also what only such cursors, and dead letters of that age, need."`
+	Key      string        `name:"anchor-key" placeholder:"FILE" help:"Sign what is removed with this key, the one that signs the anchors. Needed where the store has any. The variable may hold the key itself."`
+	JSON     bool          `name:"json" help:"Print JSON."`
 	storeFlag
 }
 
@@ -124,7 +126,8 @@ definition. What is left verifies, and an event says what is gone.
 
 Never removed: anything of an instance that runs or has an open review, what a
 checkpoint needs, the event that ended the instance, anything younger than a
-week, and a history that does not verify or is not what was anchored.
+week, what the reader of a cursor (a webhook) does not have yet, and a history that does not
+verify or is not what was anchored.
 
 Where a store is anchored, a removal has to be signed with the same key: without that
 gavel verify cannot tell it from tampering, and reports it. A dry run needs no key.
@@ -136,8 +139,11 @@ Examples:
 }
 
 func (c *retainCmd) Run(ctx context.Context, con *console) error {
-	if c.Limit < 1 {
+	switch {
+	case c.Limit < 1:
 		return term.UsageErrorf("", "--limit is 1 or more, not %d", c.Limit)
+	case c.After <= 0:
+		return term.UsageErrorf("", "--forgotten-after is more than 0, not %s", c.After)
 	}
 	open := func(ctx context.Context, con *console, flag storeFlag) (*system, error) {
 		return openToSign(ctx, con, flag, c.Key)
@@ -150,7 +156,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer sys.Close()
-	r, err := sys.Auditor.Retain(ctx, localCLI, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit})
+	r, err := sys.Auditor.Retain(ctx, localCLI, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit, ForgottenAfter: c.After, PassForgotten: c.Pass})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -169,7 +175,7 @@ func (c *retainCmd) Run(ctx context.Context, con *console) error {
 var keptFor = map[string]string{
 	audit.KeptNotDue: "ended too recently", audit.KeptDone: "nothing left to remove", audit.KeptReview: "a review is open", audit.KeptCall: "a call is not settled",
 	audit.KeptCheckpoint: "a checkpoint needs it", audit.KeptYoung: "younger than a week", audit.KeptRestored: "a later rollback needs it", audit.KeptRemoval: "says what was removed before",
-	audit.KeptMoved: "changed meanwhile; run it again", audit.KeptBroken: "does not verify",
+	audit.KeptUnexported: "not exported yet: gavel cursor list", audit.KeptMoved: "changed meanwhile; run it again", audit.KeptBroken: "does not verify",
 }
 
 func printRetained(con *console, r audit.RetainResult) {
@@ -187,6 +193,9 @@ func printRetained(con *console, r audit.RetainResult) {
 	con.out.Printf("%s %s of %s\n", did, term.Count(r.Events, "event"), term.Count(len(r.Histories), "history"))
 	for _, why := range slices.Sorted(maps.Keys(r.Kept)) {
 		con.out.Printf("kept %d as they are: %s\n", r.Kept[why], keptFor[why])
+	}
+	for _, c := range r.Forgotten {
+		con.err.Printf("the cursor %s has not moved since %s: gavel cursor drop it if its reader is gone, or pass it over with --pass-forgotten\n", c.Name, formatTime(c.MovedAt))
 	}
 	if r.More {
 		con.err.Printf("there is more; run it again\n")

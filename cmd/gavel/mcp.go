@@ -162,11 +162,19 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
 	defer watchCalls(ctx, con.log, sys)()
+	webhooks, err := c.openWebhooks(con.log, sys)
+	if err != nil {
+		return err
+	}
+	defer webhooks.Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	upstreams, exposed := newGatewayWatch(con.log, sys.gateway, c.Config), newExposureWatch(con.log, sys.exposed, c.Config)
+	sections := []*sectionWatch{
+		newGatewayWatch(con.log, sys.gateway, c.Config), newExposureWatch(con.log, sys.exposed, c.Config), c.newWebhookWatch(con.log, webhooks),
+	}
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) {
-		upstreams.look(ctx, false)
-		exposed.look(ctx, false)
+		for _, w := range sections {
+			w.look(ctx, false)
+		}
 	})()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

@@ -178,6 +178,8 @@ func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 		{"properties.expose.properties.workflows.items", "expose: {workflows: [{zzqqxx: 1}]}"},
 		{"properties.upstreams.additionalProperties", "upstreams: {a: {zzqqxx: 1}}"},
 		{"properties.upstreams.additionalProperties.properties.allow.items", "upstreams: {a: {allow: [{zzqqxx: 1}]}}"},
+		{"properties.webhooks.additionalProperties", "webhooks: {a: {zzqqxx: 1}}"},
+		{"properties.webhooks.additionalProperties.properties.filter", "webhooks: {a: {filter: {zzqqxx: 1}}}"},
 		{"properties.gates.items", "gates: [{zzqqxx: 1}]"},
 		{"properties.evidence.properties.sources.additionalProperties", "evidence: {sources: {a: {zzqqxx: 1}}}"},
 		{"properties.evidence.properties.sources.additionalProperties.properties.arguments.additionalProperties", "evidence: {sources: {a: {arguments: {b: {zzqqxx: 1}}}}}"},

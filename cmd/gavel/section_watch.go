@@ -77,6 +77,9 @@ func (w *sectionWatch) look(ctx context.Context, atOnce bool) {
 		w.log.ErrorContext(ctx, "the changed section is refused; the one before stays in force", "config", w.files[0], "section", w.section, "issue", oneLine(badConfig(err)))
 		return
 	}
+	if now = w.stamps(); len(now) != len(w.lastRead) { // it names other files
+		text, w.lastRead, w.lastSeen = w.read(), now, now
+	}
 	w.inForce = text
 	w.log.InfoContext(ctx, "the changed section is taken over", "config", w.files[0], "section", w.section)
 }

@@ -146,8 +146,13 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
 	defer watchCalls(ctx, con.log, sys)()
+	webhooks, err := c.openWebhooks(con.log, sys)
+	if err != nil {
+		return err
+	}
+	defer webhooks.Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch).run(ctx)()
+	defer newReloader(con, c, r, known, watch, c.newWebhookWatch(con.log, webhooks)).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/export"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
@@ -147,6 +148,7 @@ type metered struct {
 	sys      *system
 	held     atomic.Pointer[func() int]
 	listener atomic.Pointer[listen.Server] // nil until it listens
+	exporter atomic.Pointer[export.Exporter]
 }
 
 // count makes the counters that the engine tells of what it commits.
@@ -160,6 +162,7 @@ func (m *metered) count(with equipment) {
 		Store:    func() telemetry.StoreStats { return storeStats(m.sys.Store) },
 		Streams:  func() int { return (*m.held.Load())() },
 		Listener: m.listenerStats,
+		Webhooks: m.webhookStats,
 		StreamLag: func() (int64, time.Duration) {
 			lag := m.sys.Engine.Feed().Lag()
 			return lag.Events, lag.Time

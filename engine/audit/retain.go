@@ -21,6 +21,11 @@ type RetainRequest struct {
 	DryRun bool
 	// Limit ends after that many histories; 0 is 10000.
 	Limit int
+	// ForgottenAfter is how long a cursor stands still behind newer events until it is reported as
+	// forgotten; 0 is DefaultForgottenAfter. PassForgotten removes what only such cursors, and
+	// dead letters of that age, need.
+	ForgottenAfter time.Duration
+	PassForgotten  bool
 }
 
 // RetainResult says what was removed, or would be.
@@ -35,6 +40,8 @@ type RetainResult struct {
 	Kept map[string]int `json:"kept"`
 	// Broken are instances whose history does not verify: it is evidence, and stays.
 	Broken []string `json:"broken,omitempty"`
+	// Forgotten are cursors that have stood still for too long.
+	Forgotten []store.Cursor `json:"forgotten,omitempty"`
 	// More says that the limit was reached: ask again.
 	More bool `json:"more,omitempty"`
 }
@@ -54,16 +61,17 @@ type Retained struct {
 
 // Why a history was left as it is, or not removed further.
 const (
-	KeptNotDue     = "not_due"    // it ended too recently
-	KeptDone       = "done"       // only the end is left already
-	KeptReview     = "review"     // a review is open
-	KeptCall       = "call"       // a call is not settled
-	KeptCheckpoint = "checkpoint" // a checkpoint may be rolled back to
-	KeptYoung      = "young"      // a retry may still be answered from it
-	KeptRestored   = "restored"   // a later event restores what it says
-	KeptRemoval    = "removal"    // an event says what was removed before
-	KeptMoved      = "moved"      // something happened to it meanwhile
-	KeptBroken     = "broken"     // it does not verify, or is not what was anchored
+	KeptNotDue     = "not_due"      // it ended too recently
+	KeptDone       = "done"         // only the end is left already
+	KeptReview     = "review"       // a review is open
+	KeptCall       = "call"         // a call is not settled
+	KeptCheckpoint = "checkpoint"   // a checkpoint may be rolled back to
+	KeptYoung      = "young"        // a retry may still be answered from it
+	KeptRestored   = "restored"     // a later event restores what it says
+	KeptRemoval    = "removal"      // an event says what was removed before
+	KeptUnexported = "not_exported" // a reader with a cursor does not have it yet
+	KeptMoved      = "moved"        // something happened to it meanwhile
+	KeptBroken     = "broken"       // it does not verify, or is not what was anchored
 )
 
 // retainMost is the default of RetainRequest.Limit.
@@ -73,7 +81,8 @@ const retainMost = 10_000
 // the newest version of their definition lets them be kept, where that is an operator's.
 // What is left verifies and folds from a snapshot; an event says what is gone. Never
 // removed is what a checkpoint needs, the event that ended the instance, and anything
-// of an instance that runs, has an open review or does not verify.
+// of an instance that runs, has an open review or does not verify; nor what the reader of a
+// cursor does not have yet.
 //
 // What is removed is signed with Config.Signer: without such a note nobody could tell it
 // from the work of somebody who can write the store. A store that has anchors is left
@@ -105,7 +114,10 @@ func (a *Auditor) Retain(ctx context.Context, p engine.Principal, req RetainRequ
 	return run.out, err
 }
 
-func (r *retainer) lookThrough(ctx context.Context, workflows []*workflow.Definition) error {
+func (r *retainer) lookThrough(ctx context.Context, workflows []*workflow.Definition) (err error) {
+	if r.unexported, r.out.Forgotten, err = r.readUnexported(ctx, r.req); err != nil {
+		return err
+	}
 	for _, d := range workflows {
 		if d.Retention.Events <= 0 {
 			continue
@@ -155,6 +167,8 @@ type retainer struct {
 	// for them; dueEvents counts their events.
 	due       []dueHistory
 	dueEvents int
+
+	unexported unexported
 }
 
 // dueHistory is a history that can be cut, and why no further.
@@ -210,7 +224,11 @@ func (r *retainer) retainOne(ctx context.Context, inst record.Instance, keep wor
 		r.out.Kept[KeptNotDue]++
 		return nil
 	}
-	upTo, pinned := whole.findCut(now.Add(-workflow.MinRetention))
+	needed, err := r.unexported.firstOf(ctx, inst.ID)
+	if err != nil {
+		return engine.StoreError("find what is not exported", err)
+	}
+	upTo, pinned := whole.findCut(now.Add(-workflow.MinRetention), needed)
 	if upTo < whole.events[0].seq {
 		r.out.Kept[pinned]++
 		return nil
@@ -348,14 +366,16 @@ func (s survey) lastEvent() surveyEvent {
 	return s.events[0]
 }
 
-// findCut is the seq of the last event that can go, and why not one more. Pure.
-func (s survey) findCut(young time.Time) (upTo int64, pinned string) {
+// findCut is the seq of the last event that can go, and why not one more; young is when an event was
+// recorded recently, needed the seq of the first that a reader still needs. Pure.
+func (s survey) findCut(young time.Time, needed int64) (upTo int64, pinned string) {
 	upTo, pinned = s.lastEvent().seq-1, KeptDone
 	lower := func(to int64, why string) {
 		if to < upTo {
 			upTo, pinned = to, why
 		}
 	}
+	lower(needed-1, KeptUnexported)
 	for _, e := range s.events {
 		switch {
 		case e.kind == record.Checkpointed:

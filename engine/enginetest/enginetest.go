@@ -32,8 +32,9 @@ var Digester = record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))
 func Main(m *testing.M) int {
 	worker.Main(workflow.AnswerLintRequest)
 	flag.Parse()
+	pool := Pool() // outside of the bubbles of tests
 	code := m.Run()
-	err := Pool().Close()
+	err := pool.Close()
 	if err == nil && code == 0 {
 		err = goleak.Find()
 	}

@@ -17,6 +17,9 @@ var kinds = []Kind{
 	Undone, Redone, Migrated, Imported, Reconciled, Called, Settled, Released, Truncated,
 }
 
+// Kinds are all that this program can fold.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
 // RevisingKinds are the kinds that Revises is true of.
 func RevisingKinds() []Kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool { return !k.Revises() })

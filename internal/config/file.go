@@ -37,6 +37,7 @@ const (
 	SectionQuotas    = "quotas"    // what one principal may take
 	SectionServe     = "serve"     // gavel serve
 	SectionUpstreams = "upstreams" // other MCP servers
+	SectionWebhooks  = "webhooks"  // who gets every event
 )
 
 // The keys at the top of the file that hold one setting each.
@@ -53,7 +54,7 @@ const (
 func sectionNames() []string {
 	return []string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionNotify, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionNotify, SectionWebhooks, SectionAnchors, KeySchema,
 	}
 }
 

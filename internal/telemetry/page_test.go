@@ -68,6 +68,7 @@ func everything() *telemetry.Metrics {
 		Reviews:       func() (telemetry.ReviewStats, bool) { return telemetry.ReviewStats{}, true },
 		Canaries:      func() (telemetry.CanaryStats, bool) { return telemetry.CanaryStats{}, true },
 		Notifications: func() telemetry.NotificationStats { return telemetry.NotificationStats{} },
+		Webhooks:      func() []telemetry.WebhookStats { return []telemetry.WebhookStats{{Webhook: "audit", Known: true}} },
 		Streams:       func() int { return 0 },
 		StreamLag:     func() (int64, time.Duration) { return 1, time.Second },
 		Listener:      func() telemetry.ListenerStats { return telemetry.ListenerStats{} },

@@ -58,6 +58,11 @@ func (p pulled) Collect(ch chan<- prometheus.Metric) {
 		tell("notifications_total", help, prometheus.CounterValue, float64(s.Failed), "result", "failed")
 		tell("notifications_total", help, prometheus.CounterValue, float64(s.Dropped), "result", "dropped")
 	}
+	if p.from.Webhooks != nil {
+		for _, s := range p.from.Webhooks() {
+			tellWebhook(tell, s)
+		}
+	}
 	if p.from.Streams != nil {
 		tell("streams", "Event streams and protocol sessions that are held.", prometheus.GaugeValue, float64(p.from.Streams()))
 	}
@@ -65,6 +70,18 @@ func (p pulled) Collect(ch chan<- prometheus.Metric) {
 		events, age := p.from.StreamLag()
 		tell("stream_lag_events", "Events committed that the event stream furthest behind was not sent yet, those it may not see included.", prometheus.GaugeValue, float64(events))
 		tell("stream_lag_seconds", "Age of the oldest event that the event stream furthest behind was not sent yet.", prometheus.GaugeValue, age.Seconds())
+	}
+}
+
+func tellWebhook(tell telling, s WebhookStats) {
+	const help = "What became of messages to a webhook: accepted, tried without success, or given up as dead letters."
+	for result, n := range map[string]uint64{"delivered": s.Delivered, "failed": s.Failed, "dead": s.Dead} {
+		tell("webhook_messages_total", help, prometheus.CounterValue, float64(n), "webhook", s.Webhook, "result", result)
+	}
+	tell("webhook_sending", "1 in the process that sends to the webhook.", prometheus.GaugeValue, boolValue(s.Sending), "webhook", s.Webhook)
+	if s.Known {
+		tell("webhook_behind_events", "Positions of the log that the webhook has not passed, those that its filter leaves out included.", prometheus.GaugeValue, float64(s.Behind), "webhook", s.Webhook)
+		tell("webhook_behind_seconds", "How long the webhook has not moved while events waited.", prometheus.GaugeValue, s.Waited.Seconds(), "webhook", s.Webhook)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -101,9 +102,7 @@ func (e *Endpoint) Send(ctx context.Context, m Message) error {
 	if err != nil {
 		return errors.New("the address cannot be asked")
 	}
-	for name, values := range e.headers {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, e.headers)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "gavel")
 	signMessage(req.Header, e.keys, m, time.Now())

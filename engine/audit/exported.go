@@ -1,0 +1,78 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// DefaultForgottenAfter is how long a cursor stands still, with newer events above it, until it
+// counts as forgotten.
+const DefaultForgottenAfter = 30 * 24 * time.Hour
+
+// unexported says which events readers with cursors do not have yet.
+type unexported struct {
+	store store.Store
+	// passed is the position that every cursor has passed.
+	passed int64
+	// letters are the least seqs of dead letters, by instance: somebody may send them again.
+	letters map[string]int64
+}
+
+// readUnexported reads the cursors and dead letters, but for those that are forgotten where these are
+// passed over, and returns the forgotten cursors.
+func (a *Auditor) readUnexported(ctx context.Context, req RetainRequest) (u unexported, forgotten []store.Cursor, err error) {
+	u = unexported{store: a.store, passed: math.MaxInt64, letters: map[string]int64{}}
+	old := a.engine.Now().Add(-cmp.Or(req.ForgottenAfter, DefaultForgottenAfter))
+	last, err := a.store.LastPosition(ctx)
+	if err != nil {
+		return u, nil, engine.StoreError("find the last event", err)
+	}
+	cursors, err := a.store.Cursors(ctx)
+	if err != nil {
+		return u, nil, engine.StoreError("list the cursors", err)
+	}
+	for _, c := range cursors {
+		isForgotten := c.Position < last && c.MovedAt.Before(old)
+		if isForgotten {
+			forgotten = append(forgotten, c)
+		}
+		if !isForgotten || !req.PassForgotten {
+			u.passed = min(u.passed, c.Position)
+		}
+	}
+	if u.passed >= last {
+		u.passed = math.MaxInt64 // what is recorded from now on is too young to go
+	}
+	for l, err := range a.store.DeadLetters(ctx, "") {
+		if err != nil {
+			return u, nil, engine.StoreError("list the dead letters", err)
+		}
+		if seq, known := u.letters[l.Instance]; (!known || l.Seq < seq) && (!req.PassForgotten || !l.At.Before(old)) {
+			u.letters[l.Instance] = l.Seq
+		}
+	}
+	return u, forgotten, nil
+}
+
+// firstOf is the seq of the first event of an instance that a reader still needs.
+func (u unexported) firstOf(ctx context.Context, instance string) (int64, error) {
+	first, found := u.letters[instance]
+	if !found {
+		first = math.MaxInt64
+	}
+	if u.passed == math.MaxInt64 {
+		return first, nil
+	}
+	for ev, err := range u.store.EventsAfter(ctx, store.TailQuery{After: u.passed, Instance: instance, Limit: 1}) {
+		if err != nil {
+			return 0, err
+		}
+		first = min(first, ev.Event.Seq)
+	}
+	return first, nil
+}

@@ -1,0 +1,57 @@
+package export
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/webhook"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// ErrRemoved says that the event of a dead letter was removed by retention.
+var ErrRemoved = errors.New("the event was removed by retention")
+
+// Resend sends the event of a dead letter once more, with the same id, and drops the letter where the
+// receiver accepts it.
+func Resend(ctx context.Context, e *engine.Engine, db store.DeadLetters, h Webhook, l store.DeadLetter) error {
+	page, err := e.Feed().Page(ctx, viewer(h), engine.TailRequest{After: l.Position - 1, Instance: l.Instance})
+	if err != nil {
+		return err //nolint:wrapcheck // it says what failed
+	}
+	if len(page.Items) == 0 || page.Items[0].Position != l.Position {
+		return ErrRemoved
+	}
+	d, err := newDelivery(page.Items[0], Filter{})
+	if err != nil {
+		return err
+	}
+	if err := sendOnce(ctx, h, d.message); err != nil {
+		return err
+	}
+	return db.DropDeadLetter(ctx, l.Cursor, l.Position) //nolint:wrapcheck // it says what failed
+}
+
+// Test sends a message of the type gavel.test once.
+func Test(ctx context.Context, h Webhook) error {
+	body, err := document.Marshal(payload{Type: "gavel.test", Timestamp: time.Now().UTC(), Data: json.RawMessage(`{}`)})
+	if err != nil {
+		return err //nolint:wrapcheck // strings and times always encode
+	}
+	return sendOnce(ctx, h, webhook.Message{ID: "test_" + rand.Text(), Body: body})
+}
+
+func sendOnce(ctx context.Context, h Webhook, m webhook.Message) error {
+	end, err := h.OpenEndpoint()
+	if err != nil {
+		return err
+	}
+	defer end.Close()
+	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
+	defer cancel()
+	return end.Send(ctx, m) //nolint:wrapcheck // it says what failed
+}

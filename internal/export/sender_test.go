@@ -1,0 +1,456 @@
+package export_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/export"
+	"github.com/gavel-mcp/gavel/internal/webhook"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
+
+var operator = engine.Principal{ID: "op", Role: engine.RoleOperator}
+
+// bench is an engine over a store in memory with a workflow in which everything is possible.
+type bench struct {
+	*engine.Engine
+	t  *testing.T
+	db *memstore.Store
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, db: memstore.New()}
+	b.Engine = enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = b.db })
+	if _, err := b.Define(t.Context(), operator, engine.DefineRequest{Name: "flow", Document: []byte(`{"name":"flow","sensitive":["/pin"],"initialState":"a","states":{"a":{"transitions":{"go":"a"}}}}`)}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) start() string {
+	b.t.Helper()
+	r, err := b.Start(b.t.Context(), operator, engine.StartRequest{Type: "flow", Context: []byte(`{"pin":"hunter2-4711"}`)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r.ID
+}
+
+func (b *bench) move(id string, times int) {
+	b.t.Helper()
+	for range times {
+		if _, err := b.Advance(b.t.Context(), operator, engine.AdvanceRequest{ID: id, Action: "go", Data: []byte(`{"said":"hunter2-4711"}`)}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *bench) place(h export.Webhook) int64 {
+	b.t.Helper()
+	all, err := b.db.Cursors(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Name == h.Cursor() {
+			return c.Position
+		}
+	}
+	return store.NoCursor
+}
+
+func (b *bench) letters(h export.Webhook) (all []store.DeadLetter) {
+	b.t.Helper()
+	for l, err := range b.db.DeadLetters(b.t.Context(), h.Cursor()) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// receiver takes messages as answer says, which is asked with the number of the try from 1.
+type receiver struct {
+	mu       sync.Mutex
+	answer   func(ctx context.Context, id string, try int) error
+	tries    map[string]int
+	accepted []string
+	asked    []time.Time
+	bodies   []string
+	flying   int
+	most     int
+}
+
+func (r *receiver) Send(ctx context.Context, m webhook.Message) error {
+	r.mu.Lock()
+	if r.tries == nil {
+		r.tries = map[string]int{}
+	}
+	r.tries[m.ID]++
+	try := r.tries[m.ID]
+	r.asked, r.bodies = append(r.asked, time.Now()), append(r.bodies, string(m.Body))
+	r.flying++
+	r.most = max(r.most, r.flying)
+	r.mu.Unlock()
+	var err error
+	if r.answer != nil {
+		err = r.answer(ctx, m.ID, try)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flying--
+	if err == nil {
+		r.accepted = append(r.accepted, m.ID)
+	}
+	return err
+}
+
+func (*receiver) Close() {}
+
+// of is what was accepted of an instance, by seq.
+func (r *receiver) of(instance string) (seqs []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range r.accepted {
+		if seq, ok := strings.CutPrefix(id, instance+"_"); ok {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs
+}
+
+var hook = export.Webhook{Name: "audit", URL: "https://hooks.example.org/T0P-SECRET", FromStart: true, Parallel: 4, Tries: 5, Timeout: 10 * time.Second}
+
+// sendTo runs a webhook to a receiver, as one process would.
+func (b *bench) sendTo(h export.Webhook, to export.Messenger) (stop func()) {
+	return export.New(b.Engine, b.db, slog.New(slog.DiscardHandler)).RunTo(context.Background(), h, to) //nolint:usetesting // it ends with stop
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the bubble's clock
+	synctest.Wait()
+}
+
+func wantSeqs(t *testing.T, what string, got []string, last int) {
+	t.Helper()
+	var want []string
+	for seq := 1; seq <= last; seq++ {
+		want = append(want, fmt.Sprint(seq))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func TestEveryEventArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBench(t), &receiver{}
+		one, two := b.start(), b.start()
+		b.move(one, 3)
+		stop := b.sendTo(hook, r)
+		wait(time.Second)
+		b.move(two, 4)
+		b.move(one, 2)
+		wait(5 * time.Second)
+		stop()
+		wantSeqs(t, "one", r.of(one), 6)
+		wantSeqs(t, "two", r.of(two), 5)
+		if at := b.place(hook); at != 11 {
+			t.Errorf("the cursor is at %d", at)
+		}
+		slices.Sort(r.bodies)
+		if got := strings.Join(r.bodies, "\n"); !strings.Contains(got, `{"type":"workflow.started","timestamp":"2000-01-01T00:00:00Z","data":{"position":1,"id":"`+one+`","workflow":"flow"`) {
+			t.Errorf("the messages are %s", got)
+		}
+		for _, body := range r.bodies {
+			if strings.Contains(body, "hunter2") {
+				t.Errorf("a sensitive value is sent: %s", body)
+			}
+		}
+		b.move(one, 1)
+		stop = b.sendTo(hook, r) // another process
+		wait(5 * time.Second)
+		stop()
+		if got := len(r.accepted); got != 12 || b.place(hook) != 12 {
+			t.Errorf("%d messages after another start", got)
+		}
+	})
+}
+
+func TestANewWebhookBeginsNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r, h := newBench(t), &receiver{}, hook
+		h.FromStart, h.Filter = false, export.Filter{Kinds: []record.Kind{record.Advanced}}
+		one := b.start()
+		b.move(one, 3)
+		stop := b.sendTo(h, r)
+		wait(time.Second)
+		if at := b.place(h); at != 4 {
+			t.Errorf("the cursor begins at %d", at)
+		}
+		two := b.start()
+		b.move(two, 1)
+		wait(5 * time.Second)
+		stop()
+		if !slices.Equal(r.accepted, []string{two + "_2"}) || b.place(h) != 6 {
+			t.Errorf("got %v, at %d", r.accepted, b.place(h))
+		}
+	})
+}
+
+// A receiver that accepts nothing is waited for: nothing is lost, and it is not asked often.
+func TestAReceiverThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := true
+		r := &receiver{}
+		r.answer = func(context.Context, string, int) error {
+			if down {
+				return &webhook.AnswerError{Status: http.StatusInternalServerError}
+			}
+			return nil
+		}
+		b := newBench(t)
+		var ids []string
+		for range 10 {
+			id := b.start()
+			b.move(id, 3)
+			ids = append(ids, id)
+		}
+		stop := b.sendTo(hook, r)
+		wait(24 * time.Hour)
+		if n := len(r.asked); n < 24*12 || n > 24*25 {
+			t.Errorf("it was asked %d times in a day", n)
+		}
+		if at := b.place(hook); at != 0 || len(b.letters(hook)) > 0 {
+			t.Errorf("the cursor is at %d, and there are %d dead letters", at, len(b.letters(hook)))
+		}
+		down = false
+		wait(export.MaxPause + time.Minute)
+		stop()
+		for _, id := range ids {
+			wantSeqs(t, id, r.of(id), 4)
+		}
+		if at := b.place(hook); at != 40 || r.most > hook.Parallel {
+			t.Errorf("the cursor is at %d, and %d were sent at once", at, r.most)
+		}
+	})
+}
+
+// What fails for one message: it is a dead letter in the end, keeps no other instance waiting, and what follows
+// it in its own goes on.
+func TestDeadLetters(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail func(ctx context.Context) error
+		// alone: the receiver says that it is the message, so that no other one has to be accepted
+		alone bool
+		cause string
+	}{
+		"refused":     {func(context.Context) error { return &webhook.AnswerError{Status: http.StatusUnprocessableEntity} }, true, "the answer was 422"},
+		"answers 500": {func(context.Context) error { return &webhook.AnswerError{Status: http.StatusInternalServerError} }, false, "the answer was 500"},
+		"hangs":       {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, false, "context deadline exceeded"},
+		"dies":        {func(context.Context) error { return errors.New("connection reset") }, false, "connection reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, r := newBench(t), &receiver{}
+				bad := b.start()
+				b.move(bad, 2)
+				r.answer = func(ctx context.Context, id string, _ int) error {
+					if id == bad+"_2" {
+						return c.fail(ctx)
+					}
+					return nil
+				}
+				stop := b.sendTo(hook, r)
+				wait(30 * time.Minute)
+				if got := len(b.letters(hook)) > 0; got != c.alone {
+					t.Errorf("with nothing else to accept: a dead letter %v, want %v", got, c.alone)
+				}
+				good := b.start()
+				b.move(good, 2)
+				wait(time.Minute)
+				wantSeqs(t, "another instance", r.of(good), 3)
+				wait(10 * time.Minute)
+				stop()
+				if got := r.of(bad); !slices.Equal(got, []string{"1", "3"}) {
+					t.Errorf("of its own instance arrived %v", got)
+				}
+				letters := b.letters(hook)
+				if len(letters) != 1 {
+					t.Fatalf("dead letters: %+v", letters)
+				}
+				if l := letters[0]; l.Position != 2 || l.Instance != bad || l.Seq != 2 || l.Tries < hook.Tries || l.Cause != c.cause {
+					t.Errorf("the dead letter: %+v", l)
+				}
+				if at := b.place(hook); at != 6 {
+					t.Errorf("the cursor is at %d", at)
+				}
+			})
+		})
+	}
+}
+
+func TestAReceiverThatWantsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		r := &receiver{answer: func(_ context.Context, id string, _ int) error {
+			if strings.HasSuffix(id, "_2") {
+				return &webhook.AnswerError{Status: http.StatusGone}
+			}
+			return nil
+		}}
+		b.move(b.start(), 3)
+		stop := b.sendTo(hook, r)
+		wait(time.Hour)
+		stop()
+		if len(r.asked) != 2 || b.place(hook) != 1 || len(b.letters(hook)) > 0 {
+			t.Errorf("it was asked %d times, the cursor is at %d", len(r.asked), b.place(hook))
+		}
+	})
+}
+
+func TestAReceiverThatAsksForPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		r := &receiver{answer: func(_ context.Context, _ string, try int) error {
+			if try == 1 {
+				return &webhook.AnswerError{Status: http.StatusTooManyRequests, RetryAfter: 20 * time.Minute}
+			}
+			return nil
+		}}
+		one := b.start()
+		stop := b.sendTo(hook, r)
+		wait(time.Second)
+		b.move(one, 2)
+		b.start()
+		wait(19 * time.Minute)
+		if len(r.asked) != 1 {
+			t.Errorf("it was asked %d times", len(r.asked))
+		}
+		wait(2 * time.Minute)
+		stop()
+		if len(r.accepted) == 0 {
+			t.Error("nothing arrives afterwards")
+		}
+	})
+}
+
+// Of two processes one sends; when it is gone, the other does, and its cursor tells it from where.
+func TestOneProcessSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, first, second := newBench(t), &receiver{}, &receiver{}
+		one := b.start()
+		stopFirst := b.sendTo(hook, first)
+		wait(time.Second)
+		stopSecond := b.sendTo(hook, second)
+		for range 10 {
+			b.move(one, 1)
+			wait(10 * time.Second)
+		}
+		if len(first.accepted) != 11 || len(second.asked) > 0 {
+			t.Fatalf("the first sent %d, the second %d", len(first.accepted), len(second.asked))
+		}
+		stopFirst()
+		b.move(one, 1)
+		wait(export.RetryEvery + time.Second)
+		stopSecond()
+		if !slices.Equal(second.accepted, []string{one + "_12"}) {
+			t.Errorf("the second sent %v", second.accepted)
+		}
+	})
+}
+
+// A process that was killed has the lease until it ends; what it did not note is sent again, with the same id.
+func TestAKilledProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBench(t), &receiver{}
+		one := b.start()
+		b.move(one, 2)
+		if _, err := b.db.TakeLease(t.Context(), hook.Cursor(), "killed", export.LeaseTime); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.db.MoveCursor(t.Context(), store.Cursor{Name: hook.Cursor(), Position: 1}, store.NoCursor, nil); err != nil {
+			t.Fatal(err)
+		}
+		stop := b.sendTo(hook, r)
+		wait(export.LeaseTime - time.Second)
+		if len(r.asked) > 0 {
+			t.Error("two processes may send")
+		}
+		wait(export.RetryEvery + 2*time.Second)
+		stop()
+		if !slices.Equal(r.accepted, []string{one + "_2", one + "_3"}) {
+			t.Errorf("sent %v", r.accepted)
+		}
+	})
+}
+
+// A cursor that is moved while its reader is at work counts: events are sent again, with the same ids.
+func TestAMovedCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBench(t), &receiver{}
+		one := b.start()
+		b.move(one, 3)
+		stop := b.sendTo(hook, r)
+		wait(2 * time.Second)
+		if err := b.db.MoveCursor(t.Context(), store.Cursor{Name: hook.Cursor(), Position: 2}, 4, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.move(one, 1)
+		wait(10 * time.Second)
+		stop()
+		if got := r.of(one); !slices.Equal(got, []string{"1", "2", "3", "4", "5", "3", "4", "5"}) || b.place(hook) != 5 {
+			t.Errorf("sent %v, at %d", got, b.place(hook))
+		}
+	})
+}
+
+// At the end what is on its way may arrive, for a while.
+func TestTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		one, two := b.start(), b.start()
+		r := &receiver{answer: func(ctx context.Context, id string, _ int) error {
+			delay := time.Second
+			if strings.HasPrefix(id, two) {
+				delay = time.Hour
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(delay):
+				return nil
+			}
+		}}
+		b.move(one, 5)
+		stop := b.sendTo(hook, r)
+		wait(time.Millisecond)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took != export.CloseTime {
+			t.Errorf("the end took %v", took)
+		}
+		if got := r.of(one); !slices.Equal(got, []string{"1"}) || b.place(hook) != 1 {
+			t.Errorf("arrived %v, at %d", got, b.place(hook))
+		}
+	})
+}
