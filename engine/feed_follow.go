@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // followers is who follows a feed. The feed is read while there is anybody.
@@ -81,6 +82,12 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 	defer f.dropAll()
 	tick := time.NewTicker(f.e.cfg.FeedPoll)
 	defer tick.Stop()
+	var wake <-chan struct{}
+	if w, ok := f.e.cfg.Store.(store.Waker); ok {
+		var stop func()
+		wake, stop = w.Wakes(ctx)
+		defer stop()
+	}
 	for known := int64(-1); ; {
 		last, err := f.readNew(ctx)
 		if ctx.Err() != nil {
@@ -94,6 +101,7 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-wake:
 		}
 	}
 }

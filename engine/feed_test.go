@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
@@ -253,5 +254,34 @@ func TestAnEndedReadOfTheFeed(t *testing.T) {
 	}
 	if _, err := f.Page(t.Context(), agent, engine.TailRequest{After: from}); err != nil {
 		t.Errorf("the next follower: %v", err)
+	}
+}
+
+// wokenStore hears of commits when a test says so.
+type wokenStore struct {
+	*memstore.Store
+	wake    chan struct{}
+	stopped atomic.Int64
+}
+
+func (s *wokenStore) Wakes(context.Context) (<-chan struct{}, func()) {
+	return s.wake, func() { s.stopped.Add(1) }
+}
+
+// A feed looks when its store hears of a commit, without waiting until it looks anyway.
+func TestAFeedIsWoken(t *testing.T) {
+	t.Parallel()
+	db := &wokenStore{Store: memstore.New(), wake: make(chan struct{})}
+	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.FeedPoll = time.Hour })
+	b.define(agent, walkFlow)
+	follower := b.Feed().Follow(-1)
+	db.wake <- struct{}{} // it has looked once
+	changed := follower.Changed()
+	b.start(agent, "walk", `{}`)
+	db.wake <- struct{}{}
+	<-changed
+	follower.Leave()
+	if n := db.stopped.Load(); n != 1 {
+		t.Errorf("stopped %d times", n)
 	}
 }

@@ -67,6 +67,8 @@ type Store struct {
 
 	reads, bulk, writes *pgxpool.Pool
 	writer              *writer
+	waker               *waker          // nil where nothing can be written
+	direct              *pgx.ConnConfig // of a session that no proxy hands to others; nil elsewhere
 
 	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
 	closed bool
@@ -77,6 +79,7 @@ type Store struct {
 var (
 	_ store.Store   = (*Store)(nil)
 	_ store.Entries = (*Store)(nil)
+	_ store.Waker   = (*Store)(nil)
 )
 
 // Open opens the store in a database, or makes its tables. Errors: ErrNoDatabase, ErrDenied,
@@ -88,6 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.writer = newWriter(s)
 	go s.writer.run()
+	s.startWaker(s.direct)
 	return s, nil
 }
 
@@ -146,6 +150,9 @@ type pools []struct {
 
 func (s *Store) openPools(ctx context.Context, config *pgxpool.Config, all pools) error {
 	err := prepareWhereDirect(ctx, config)
+	if config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		s.direct = config.ConnConfig.Copy()
+	}
 	for _, p := range all {
 		if err == nil {
 			*p.to, err = newPool(ctx, config, p.most)
@@ -183,6 +190,7 @@ func (s *Store) Close() error {
 		}
 		s.inside.Wait()
 		s.writer.stop()
+		s.waker.stop()
 		s.closePools()
 	})
 	return nil

@@ -225,6 +225,9 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 	}
 	w.groups.Add(1)
 	w.commits.Add(uint64(written))
+	if events.count() > 0 {
+		w.s.waker.tell()
+	}
 	return true, nil
 }
 

@@ -172,6 +172,7 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"events in the order of commits", testTail, always},
 		{"events of some", tailFilters, always},
 		{"who follows has every event once", followWriters, beside},
+		{"who waits is woken", withOther(testWaking), beside},
 		{"positions while a write is held up", positionsOfSlowWrites, stall},
 		{"the present version of an event's instance", tailVersions, always},
 		{"decisions are looked through from above", decisionsLooked, always},

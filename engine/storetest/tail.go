@@ -209,3 +209,36 @@ func positionsOfSlowWrites(t *testing.T, d Driver, s store.Store) {
 		t.Errorf("the last position is %d (%v), want 3", last, err)
 	}
 }
+
+// Who waits is woken by what another process commits.
+func testWaking(t *testing.T, s, other store.Store) {
+	w, ok := s.(store.Waker)
+	if !ok {
+		t.Skip("the driver wakes nobody")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	wake, stop := w.Wakes(ctx)
+	defer stop()
+	also, stopAlso := w.Wakes(ctx)
+	for i := range 20 {
+		mustCommit(t, other, Start(t, ID(i), `{}`))
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			t.Fatal("nobody was woken")
+		}
+	}
+	select {
+	case <-also:
+	case <-ctx.Done():
+		t.Error("the second was not woken")
+	}
+	stopAlso()
+	stopAlso()
+	left, cancelLeft := context.WithCancel(ctx)
+	_, stopLeft := w.Wakes(left)
+	cancelLeft()
+	stopLeft()
+	w.Wakes(t.Context()) // Close ends what nobody stopped
+}
