@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 	"github.com/gavel-mcp/gavel/engine/storecopy"
+	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/filelock"
 )
 
@@ -216,8 +217,16 @@ func compareStores(ctx context.Context, source *system, to storePlace, seen stor
 		return r, err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	if empty, err := target.IsEmpty(ctx); err != nil || empty && to.isDatabase() {
-		return r, cmp.Or(err, errNoStoreYet)
+	empty, err := target.IsEmpty(ctx)
+	if err != nil {
+		return r, err
+	}
+	if empty && to.isDatabase() {
+		tokens, err := listTokens(target, to, key)
+		if err == nil && len(tokens) == 0 {
+			err = errNoStoreYet
+		}
+		return r, cmp.Or(err, storecopy.ErrDifferent)
 	}
 	if !bytes.Equal(key, source.key) {
 		return r, storecopy.ErrDifferent
@@ -265,12 +274,46 @@ func createStore(ctx context.Context, to storePlace) (newStore, error) {
 	return sqlitestore.Create(ctx, to.path)
 }
 
-// copySecrets gives TO the secret that the store's digests and seals were made with.
+// copySecrets gives TO the secret that the store's digests and seals were made with, and its tokens.
 func copySecrets(ctx context.Context, source *system, to storePlace, target newStore) error {
-	if entries, ok := target.(store.Entries); ok {
-		return embed.PutSecrets(ctx, entries, to.key, source.key)
+	entries, isDatabase := target.(store.Entries)
+	err := error(nil)
+	if isDatabase {
+		err = embed.PutSecrets(ctx, entries, to.key, source.key)
+	} else {
+		err = record.SaveKey(keyBeside(to.path), source.key)
 	}
-	return record.SaveKey(keyBeside(to.path), source.key)
+	if err != nil {
+		return err
+	}
+	all, err := listTokens(source.Store, source.place, source.key)
+	if err != nil {
+		return err
+	}
+	tokens, err := openTokens(target, to, source.key)
+	if err != nil {
+		return err
+	}
+	if old, err := tokens.List(); err != nil || len(old)+len(all) == 0 {
+		return err
+	}
+	return tokens.Replace(all)
+}
+
+// openTokens opens the tokens of a store: in the database, or next to the file.
+func openTokens(db any, at storePlace, key []byte) (*auth.Tokens, error) {
+	if entries, ok := db.(store.Entries); ok {
+		return embed.OpenTokens(entries, key)
+	}
+	return auth.OpenTokens(tokensFlag{}.path(at.path))
+}
+
+func listTokens(db any, at storePlace, key []byte) ([]auth.Token, error) {
+	tokens, err := openTokens(db, at, key)
+	if err != nil {
+		return nil, err
+	}
+	return tokens.List()
 }
 
 // verifyCopied verifies what was copied.

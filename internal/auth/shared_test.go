@@ -222,3 +222,41 @@ func TestForgedEntry(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The tokens of one store take the place of another's: what was forgotten or revoked there ends here too.
+func TestReplaceTokens(t *testing.T) {
+	t.Parallel()
+	from, to := openFresh(t), openFresh(t)
+	bearers, made, err := from.Create(NewToken{Name: "a", Role: engine.RoleAgent}, NewToken{Name: "b", Role: engine.RoleAgent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Revoke(made[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	others, _, err := to.Create(NewToken{Name: "c", Role: engine.RoleAgent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := from.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Replace(all); err != nil {
+		t.Fatal(err)
+	}
+	for bearer, want := range map[string]bool{bearers[0]: true, bearers[1]: false, others[0]: false} {
+		if _, err := to.Authenticate(t.Context(), bearer); (err == nil) != want {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+}
+
+func openFresh(t *testing.T) *Tokens {
+	t.Helper()
+	tokens, err := OpenTokens("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
+}

@@ -133,6 +133,17 @@ func (t *Tokens) mint(byID map[string]Token, asked []NewToken) (bearers []string
 	return bearers, made, nil
 }
 
+// Replace puts the tokens of another store in place of all that there are.
+func (t *Tokens) Replace(all []Token) error {
+	return t.update(func(byID map[string]Token) error {
+		clear(byID)
+		for _, token := range all {
+			byID[token.ID] = token
+		}
+		return nil
+	})
+}
+
 // Forget removes tokens, as if they had never been.
 func (t *Tokens) Forget(ids ...string) error {
 	return t.update(func(byID map[string]Token) error {
