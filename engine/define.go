@@ -54,7 +54,7 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 		if err := e.mayDefine(ctx, p, d.Name, exists); err != nil {
 			return DefineResult{}, err
 		}
-		if err := e.ledger.checkBudget(p, budgetBytes); err != nil {
+		if err := e.ledger.checkBudget(ctx, p, budgetBytes); err != nil {
 			return DefineResult{}, err
 		}
 		s := store.Definition{

@@ -209,7 +209,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, definitions: sharedcache.New[definitionKey, definition](definitionBytes, definitionBytesEach), rules: newRules(cfg.Store, cfg.RuleKey, cfg.ShowUnsealed), keys: newWaiters(), guards: newWaiters(), overtaken: newWaiters(), counting: newWaiters(),
-		ledger: newLedger(cfg.Quotas, cfg.Now), eventCounts: eventCounts,
+		ledger: newLedger(cfg.Quotas, cfg.Now, cfg.Store), eventCounts: eventCounts,
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
 	}

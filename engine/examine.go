@@ -163,7 +163,7 @@ const chargeEvery = 100 * time.Millisecond
 // what is in a definition, and a caller that is refused can send another. The context ends
 // when the principal has no more of it, with the refusal as its cause.
 func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.Context, stop func(), err error) {
-	if err := l.checkBudget(p, budgetWorker); err != nil {
+	if err := l.checkBudget(ctx, p, budgetWorker); err != nil {
 		return nil, nil, err
 	}
 	ctx, meter := validators.WithMeter(ctx)
@@ -187,7 +187,7 @@ func (l *ledger) chargeWork(ctx context.Context, p Principal) (metered context.C
 			case <-tick.C:
 			}
 			charge()
-			if err := l.checkBudget(p, budgetWorker); err != nil {
+			if err := l.checkBudget(ctx, p, budgetWorker); err != nil {
 				cancel(err)
 			}
 		}

@@ -15,13 +15,17 @@ import (
 )
 
 // Quotas bound what one principal may take. A zero field bounds nothing; operators are
-// not bound. What is counted by the hour is counted by each process for itself.
+// not bound.
 type Quotas struct {
 	Definitions int           // workflows that it owns
 	Running     int           // instances of it that have not ended
 	Bytes       int64         // recorded within an hour
 	WorkerTime  time.Duration // of the sandbox about its requests and definitions, within an hour
 	ModelTokens int64         // read and written by models about its requests, within an hour
+
+	// Shared counts the hour for all processes over the store together, each of which knows within a
+	// second what the others counted; without it each counts for itself.
+	Shared bool
 
 	// Each definition that it brings.
 	States, Transitions, SchemaBytes int
@@ -42,8 +46,9 @@ const recountAfter = time.Second
 
 // ledger counts what principals take. It is safe for concurrent use.
 type ledger struct {
-	quotas atomic.Pointer[Quotas]
-	now    func() time.Time
+	quotas   atomic.Pointer[Quotas]
+	now      func() time.Time
+	counters store.Counters
 
 	mu       sync.Mutex
 	accounts map[string]*account
@@ -75,10 +80,14 @@ type account struct {
 	// starting are those that took one and are not in the store yet.
 	places, starting int
 	counted          time.Time
+	// unsent of spent is not among what all processes count; shared is when they were asked.
+	unsent  cost
+	shared  time.Time
+	sending bool // soon
 }
 
-func newLedger(q Quotas, now func() time.Time) *ledger {
-	l := &ledger{now: now, accounts: map[string]*account{}}
+func newLedger(q Quotas, now func() time.Time, counters store.Counters) *ledger {
+	l := &ledger{now: now, counters: counters, accounts: map[string]*account{}}
 	l.quotas.Store(&q)
 	return l
 }
@@ -116,7 +125,7 @@ func (l *ledger) accountOf(principal string) *account {
 // them: not one at a time, each after a look at everybody.
 func (l *ledger) evictAccounts(now time.Time) {
 	for name, a := range l.accounts {
-		if now.Sub(a.since) >= accountTime && a.requests == 0 {
+		if now.Sub(a.since) >= accountTime && a.requests == 0 && !a.sending {
 			delete(l.accounts, name)
 		}
 	}
@@ -125,7 +134,7 @@ func (l *ledger) evictAccounts(now time.Time) {
 	}
 	n := mostAccounts / 8
 	for name, a := range l.accounts {
-		if a.requests > 0 {
+		if a.requests > 0 || a.sending {
 			continue
 		}
 		if n--; n < 0 {
@@ -150,10 +159,13 @@ func (l *ledger) spentError(a *account, b budget) error {
 	return e
 }
 
-func (l *ledger) checkBudget(p Principal, b budget) error {
+func (l *ledger) checkBudget(ctx context.Context, p Principal, b budget) error {
 	most := l.quotas.Load().limits()[b]
 	if most == 0 || p.Role == RoleOperator {
 		return nil
+	}
+	if err := l.share(ctx, p.ID); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +181,7 @@ func (l *ledger) charge(p Principal, b budget, n int64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.accountOf(p.ID).spent[b] += n
+	l.spend(p.ID, b, n)
 }
 
 func countOf(n *int) int64 {
@@ -180,7 +192,7 @@ func countOf(n *int) int64 {
 }
 
 func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case, granted *store.Review) (judge.Verdict, error) {
-	pay, err := e.ledger.reserve(p, c)
+	pay, err := e.ledger.reserve(ctx, p, c)
 	if err != nil {
 		return judge.Verdict{}, err
 	}
@@ -327,6 +339,9 @@ func (l *ledger) recordFree(owner string, places int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountOf(owner)
+	if l.quotas.Load().Shared {
+		places = (places + sharedPlaces - 1) / sharedPlaces
+	}
 	if a.places = places; places <= 0 {
 		a.counted = l.now()
 	} else {

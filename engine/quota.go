@@ -25,7 +25,7 @@ func resetsQuota(ev record.Event) bool {
 // or undoing and redoing, fills a disk and costs a judgement each time. Each principal has
 // a quota of its own, so no one uses up what the owner needs to move. Operators have none.
 func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.Instance, l definition) error {
-	if err := e.ledger.checkBudget(p, budgetBytes); err != nil {
+	if err := e.ledger.checkBudget(ctx, p, budgetBytes); err != nil {
 		return err
 	}
 	most := e.cfg.Limits.Events

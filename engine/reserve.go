@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -18,8 +19,13 @@ const (
 // reserve sets aside what a request is expected to cost, so that requests in flight
 // together spend no more than one after the other would. It refuses a request that could
 // no longer be paid for. The returned function takes what the request has cost instead.
-func (l *ledger) reserve(p Principal, c judge.Case) (pay func(cost), err error) {
-	if err := l.checkBudget(p, budgetBytes); err != nil {
+func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay func(cost), err error) {
+	if p.Role != RoleOperator {
+		if err := l.share(ctx, p.ID); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.checkBudget(ctx, p, budgetBytes); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -58,7 +64,7 @@ func (l *ledger) reserve(p Principal, c judge.Case) (pay func(cost), err error) 
 		}
 		a = l.accountOf(p.ID) // begins a new hour when it is time
 		for b, n := range took {
-			a.spent[b] += n
+			l.spend(p.ID, budget(b), n)
 			a.dearest[b] = max(a.dearest[b], n)
 		}
 	}, nil
@@ -98,8 +104,7 @@ func (l *ledger) chargeEvents(events []record.Event) (refund func(), err error) 
 	}
 	add := func(sign int64) {
 		for _, ev := range events {
-			bytes := &l.accountOf(ev.Principal).spent[budgetBytes]
-			*bytes = max(0, *bytes+sign*int64(len(ev.Body()))) // the hour may have ended between
+			l.spend(ev.Principal, budgetBytes, sign*int64(len(ev.Body())))
 		}
 	}
 	add(1)

@@ -296,13 +296,14 @@ type quotaFlags struct {
 	Schemas     int           `name:"quota-schema-bytes" default:"65536" placeholder:"BYTES" help:"The most bytes that its schemas have together; 0 is no limit. Default: 65536 (64 KiB)."`
 	Bytes       int64         `name:"quota-bytes" default:"268435456" placeholder:"BYTES" help:"The most that is recorded for one principal in an hour; 0 is no limit. Default: 268435456 (256 MiB)."`
 	WorkerTime  time.Duration `name:"quota-worker-time" default:"30m" placeholder:"TIME" help:"How long scripts may run for one principal in an hour; 0 is no limit. Default: 30m."`
+	Shared      bool          `name:"quota-shared" help:"Count the hour for all servers over the store together. Without it each server counts for itself."`
 	ModelTokens int64         `name:"quota-model-tokens" default:"2000000" placeholder:"N" help:"The most tokens that models read and write for one principal in an hour; 0 is no limit. Default: 2000000."`
 }
 
 func (f quotaFlags) quotas() engine.Quotas {
 	return engine.Quotas{
 		Definitions: f.Definitions, Running: f.Instances, Bytes: f.Bytes, WorkerTime: f.WorkerTime, ModelTokens: f.ModelTokens,
-		States: f.States, Transitions: f.Transitions, SchemaBytes: f.Schemas,
+		Shared: f.Shared, States: f.States, Transitions: f.Transitions, SchemaBytes: f.Schemas,
 	}
 }
 

@@ -43,7 +43,7 @@ func listReloadables() map[string]func(r *reloader, c *commands) {
 		"logLevel":    func(r *reloader, c *commands) { r.con.level.Set(logLevel(c.LogLevel)) },
 		"definitions": func(r *reloader, c *commands) { r.watch.patterns = c.Serve.Definitions },
 		"serve.rate":  rate, "serve.rateBurst": rate,
-		"quotas.definitions": quotas, "quotas.instances": quotas, "quotas.bytes": quotas, "quotas.workerTime": quotas, "quotas.modelTokens": quotas,
+		"quotas.definitions": quotas, "quotas.instances": quotas, "quotas.bytes": quotas, "quotas.shared": quotas, "quotas.workerTime": quotas, "quotas.modelTokens": quotas,
 		"quotas.states": quotas, "quotas.transitions": quotas, "quotas.schemaBytes": quotas,
 	}
 }
