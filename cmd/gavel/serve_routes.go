@@ -16,7 +16,6 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/embed"
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/export"
@@ -159,7 +158,7 @@ func (m *metered) count(with equipment) {
 	m.holding(func() int { return 0 })
 	from := telemetry.Sources{
 		Sandbox:  func() script.Stats { return m.sys.Pool.Stats() },
-		Store:    func() telemetry.StoreStats { return storeStats(m.sys.Store) },
+		Store:    func() store.Stats { return storeStats(m.sys.Store) },
 		Streams:  func() int { return (*m.held.Load())() },
 		Listener: m.listenerStats,
 		Webhooks: m.webhookStats,
@@ -212,12 +211,12 @@ func (m *metered) reviewStats() (telemetry.ReviewStats, bool) {
 const reviewStatsTime = 2 * time.Second
 
 // storeStats are a store's figures; a store in memory has none.
-func storeStats(db store.Store) telemetry.StoreStats {
-	s, ok := db.(*sqlitestore.Store)
+func storeStats(db store.Store) store.Stats {
+	s, ok := db.(interface{ Stats() store.Stats })
 	if !ok {
-		return telemetry.StoreStats{}
+		return store.Stats{}
 	}
-	return telemetry.StoreStats(s.Stats())
+	return s.Stats()
 }
 
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -51,6 +52,21 @@ func (p storePlace) missingKey() string {
 		return file
 	}
 	return ""
+}
+
+// makeFolder makes the folder of this machine for a database; "" where there is no place for one.
+func (p storePlace) makeFolder(log *slog.Logger) string {
+	user, err := userStore()
+	sum := sha256.Sum256([]byte(p.String()))
+	folder := filepath.Join(filepath.Dir(user), hex.EncodeToString(sum[:8]))
+	if err == nil {
+		err = makeWritable(folder)
+	}
+	if err != nil {
+		log.Warn("there is no place on this machine for results of commands in the background: they run while their callers wait", "cause", err)
+		return ""
+	}
+	return folder
 }
 
 // nameStore is a --store without a password.

@@ -142,7 +142,11 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 // openSystem opens the store at a place and wires the engine over it, with what it
 // judges with. That is the system's from then on, unless there is an error.
 func openSystem(ctx context.Context, log *slog.Logger, at storePlace, with equipment) (*system, error) {
-	open, err := embed.Open(ctx, with.configure(embed.Config{Store: at.path, StoreKey: at.key, Logger: log}))
+	cfg := embed.Config{Store: at.path, StoreKey: at.key, Logger: log}
+	if at.isDatabase() && with.sources != nil {
+		cfg.Folder = at.makeFolder(log)
+	}
+	open, err := embed.Open(ctx, with.configure(cfg))
 	if err != nil {
 		return nil, openFailure(err)
 	}
@@ -325,7 +329,7 @@ var databaseFailures = []struct {
 	{embed.ErrNoStoreKey, term.ExitUsage, "give --store-key FILE, or set GAVEL_STORE_KEY"},
 	{embed.ErrWrongStoreKey, term.ExitUsage, "give the key that gavel store init used"},
 	{pgstore.ErrOlderSchema, term.ExitUsage, "bring it up to date: start a server with it, or run gavel store init"},
-	{pgstore.ErrUnreachable, term.ExitUnknown, "is the server there, and does it take writes? gavel tries again as soon as it is asked"},
+	{pgstore.ErrUnreachable, term.ExitUnknown, "is the server there, and does it take writes?"},
 }
 
 func keyBeside(path string) string { return embed.KeyBeside(path) }

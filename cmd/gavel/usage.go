@@ -180,6 +180,7 @@ func commandWithFlag(node *kong.Node, flag string) string {
 }
 
 func aboutWord(node *kong.Node, word string) string {
+	word = nameStore(word) // whoever forgot --store
 	if len(node.Children) == 0 {
 		message := fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
 		if flagNamed(node, "--data") != nil && strings.ContainsAny(word, "={") {

@@ -55,6 +55,9 @@ type Config struct {
 	Store string
 	// StoreKey opens the secrets of a database; a file has its key next to it.
 	StoreKey []byte
+	// Folder has what lies next to a file and is of this machine alone, for a database: results of
+	// commands in the background. "": such commands run while their callers wait.
+	Folder string
 	// Definitions are files of workflows, loaded as Operator's.
 	Definitions []string
 	// Model makes the layer that asks a model, from what was judged before; see judge.NewModel.
@@ -208,6 +211,17 @@ func (s *System) Close() (err error) {
 
 func (s *System) keepsNothing() bool { return s.cfg.Store == "" || s.cfg.Store == Memory }
 
+// besideStore is a path in the folder of the store, which may be in Config.Folder; "" for none.
+func (s *System) besideStore() string {
+	switch {
+	case s.keepsNothing(), IsDatabase(s.cfg.Store) && s.cfg.Folder == "":
+		return ""
+	case IsDatabase(s.cfg.Store):
+		return filepath.Join(s.cfg.Folder, StoreFile)
+	}
+	return s.cfg.Store
+}
+
 // openStore opens the store and returns its key.
 func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	if s.keepsNothing() {
@@ -268,8 +282,8 @@ func (s *System) wire(key []byte) error {
 	if f, ok := s.cfg.Fetcher.(interface{ Names() []string }); ok {
 		config.Sources = f.Names()
 	}
-	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil && !s.keepsNothing() && !IsDatabase(s.cfg.Store) {
-		if err := f.KeepResults(s.cfg.Store, key); err != nil {
+	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil && s.besideStore() != "" {
+		if err := f.KeepResults(s.besideStore(), key); err != nil {
 			return err
 		}
 	}

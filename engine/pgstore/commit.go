@@ -42,7 +42,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		return fmt.Errorf("commit: %w", ErrReadOnly)
 	}
 	if err := s.writer.submit(ctx, m); err != nil && !isRefusal(err) {
-		return fmt.Errorf("commit: %w", classify(err))
+		return fmt.Errorf("commit: %w", s.fail(err))
 	} else if err != nil {
 		return err
 	}

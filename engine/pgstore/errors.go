@@ -42,12 +42,11 @@ var (
 // classify gives an error of the server or the network a name.
 func classify(err error) error {
 	pg, told := errors.AsType[*pgconn.PgError](err)
-	_, unparsed := errors.AsType[*pgconn.ParseConfigError](err)
 	switch {
 	case err == nil, isOurs(err):
 		return err
-	case unparsed:
-		return fmt.Errorf("%w: %w", ErrNoDatabase, err)
+	case !told && isConnect(err):
+		return fmt.Errorf("%w: %s", ErrUnreachable, describeConnect(err))
 	case !told && (isNetwork(err) || pgconn.Timeout(err)):
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	case !told:
@@ -81,6 +80,27 @@ func isAway(code string) bool {
 	return code == "25006" // read-only: it was demoted
 }
 
+// isConnect reports whether no connection came about: where the server said why, it is a PgError too.
+func isConnect(err error) bool {
+	_, ok := errors.AsType[*pgconn.ConnectError](err)
+	return ok
+}
+
+// describeConnect says in one line why no connection came about, once for each server.
+func describeConnect(err error) string {
+	failed, _ := errors.AsType[*pgconn.ConnectError](err)
+	var said []string
+	for line := range strings.SplitSeq(errors.Unwrap(failed).Error(), "\n") {
+		if !slices.Contains(said, line) {
+			said = append(said, line)
+		}
+	}
+	if len(said) > 1 { // without TLS it was tried again
+		said = slices.DeleteFunc(said, func(line string) bool { return strings.HasSuffix(line, "server refused TLS connection") })
+	}
+	return strings.Join(said, "; ")
+}
+
 func isNetwork(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
@@ -96,7 +116,7 @@ func isLost(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return isAway(pg.Code)
 	}
-	return isNetwork(err) || pgconn.Timeout(err)
+	return isConnect(err) || isNetwork(err) || pgconn.Timeout(err)
 }
 
 // isUndone reports whether the server undid a transaction that would succeed on its own.

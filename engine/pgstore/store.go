@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,8 +68,9 @@ type Store struct {
 
 	reads, bulk, writes *pgxpool.Pool
 	writer              *writer
-	waker               *waker          // nil where nothing can be written
-	direct              *pgx.ConnConfig // of a session that no proxy hands to others; nil elsewhere
+	waker               *waker                                 // nil where nothing can be written
+	direct              *pgx.ConnConfig                        // of a session that no proxy hands to others; nil elsewhere
+	failures            [len(failureClasses) + 1]atomic.Uint64 // the last of others
 
 	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
 	closed bool
@@ -233,7 +235,7 @@ func (s *Store) read(ctx context.Context, what string, do func(ctx context.Conte
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("%w: %s", store.ErrNotFound, what)
 	}
-	return fmt.Errorf("read %s: %w", what, classify(err))
+	return fmt.Errorf("read %s: %w", what, s.fail(err))
 }
 
 // queryAll reads all rows of a query, which is planned for its values each time: what suits a

@@ -332,5 +332,5 @@ func (s *Store) transact(ctx context.Context, what string, do func(ctx context.C
 	if err == nil || isRefusal(err) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", what, classify(err))
+	return fmt.Errorf("%s: %w", what, s.fail(err))
 }

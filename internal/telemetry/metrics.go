@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -29,7 +30,7 @@ import (
 type Sources struct {
 	Model   func() llm.Stats
 	Sandbox func() script.Stats
-	Store   func() StoreStats
+	Store   func() store.Stats
 	// Streams is how many event streams and protocol sessions are held.
 	Streams func() int
 	// StreamLag is how far the event stream is behind that is furthest behind: by positions,
@@ -76,16 +77,6 @@ type WebhookStats struct {
 	Sending, Known          bool
 	Behind                  int64
 	Waited                  time.Duration
-}
-
-// StoreStats is what a store tells of itself.
-type StoreStats struct {
-	Batches, Writes uint64            // transactions, and writes in them
-	Queued          int               // writes that wait now
-	Bytes, LogBytes int64             // the file, and the log beside it
-	LogBlocked      uint64            // times the log could not begin anew because of readers
-	Unindexed       int64             // events that are not indexed for searches yet
-	Failures        map[string]uint64 // calls that failed, by class
 }
 
 // Metrics counts. It is an engine.Observer.

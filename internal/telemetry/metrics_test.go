@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -96,8 +97,8 @@ func TestMetricsThatArePulled(t *testing.T) {
 			return llm.Stats{Calls: 7, PromptTokens: 11, Errors: map[llm.Class]int{"timeout": 2}, Models: []llm.ModelStats{{Name: "m", Breaker: "open", P95: time.Second}}}
 		},
 		Sandbox: func() script.Stats { return script.Stats{Kills: 3, Waiting: 2} },
-		Store: func() telemetry.StoreStats {
-			return telemetry.StoreStats{Batches: 5, Writes: 50, Queued: 1, LogBytes: 4096}
+		Store: func() store.Stats {
+			return store.Stats{Batches: 5, Writes: 50, Queued: 1, LogBytes: 4096}
 		},
 		Reviews: func() (telemetry.ReviewStats, bool) {
 			return telemetry.ReviewStats{Open: 4, OldestAge: time.Minute}, true

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -64,7 +65,7 @@ func everything() *telemetry.Metrics {
 			return llm.Stats{Errors: map[llm.Class]int{"timeout": 1}, Models: []llm.ModelStats{{Name: "m", Breaker: "closed"}}}
 		},
 		Sandbox:       func() script.Stats { return script.Stats{} },
-		Store:         func() telemetry.StoreStats { return telemetry.StoreStats{Failures: map[string]uint64{"disk_full": 1}} },
+		Store:         func() store.Stats { return store.Stats{Failures: map[string]uint64{"disk_full": 1}} },
 		Reviews:       func() (telemetry.ReviewStats, bool) { return telemetry.ReviewStats{}, true },
 		Canaries:      func() (telemetry.CanaryStats, bool) { return telemetry.CanaryStats{}, true },
 		Notifications: func() telemetry.NotificationStats { return telemetry.NotificationStats{} },

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -152,7 +153,7 @@ func tellSandbox(tell telling, s script.Stats) {
 	tell("sandbox_peak_bytes", "Greatest resident size of a worker that was seen; 0 where the platform does not tell.", now, float64(s.PeakMemory))
 }
 
-func tellStore(tell telling, s StoreStats) {
+func tellStore(tell telling, s store.Stats) {
 	const counts, now = prometheus.CounterValue, prometheus.GaugeValue
 	tell("store_batches_total", "Transactions committed by the writer.", counts, float64(s.Batches))
 	tell("store_writes_total", "Writes in them.", counts, float64(s.Writes))
