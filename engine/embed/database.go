@@ -122,7 +122,7 @@ func openSecret(key, sealed []byte) ([]byte, error) {
 		return nil, err
 	}
 	if len(sealed) < keyIDSize+seal.NonceSize() {
-		return nil, fmt.Errorf("%w: its secrets are cut short", store.ErrDamaged)
+		return nil, fmt.Errorf("%w: its secrets are cut short; restore the table entries from a dump", store.ErrDamaged)
 	}
 	of, nonce, text := sealed[:keyIDSize], sealed[keyIDSize:keyIDSize+seal.NonceSize()], sealed[keyIDSize+seal.NonceSize():]
 	if !bytes.Equal(of, id) {
@@ -130,7 +130,7 @@ func openSecret(key, sealed []byte) ([]byte, error) {
 	}
 	secret, err := seal.Open(nil, nonce, text, of)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its secrets were changed", store.ErrDamaged)
+		return nil, fmt.Errorf("%w: its secrets were changed; restore the table entries from a dump", store.ErrDamaged)
 	}
 	return secret, nil
 }

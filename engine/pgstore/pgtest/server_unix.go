@@ -89,6 +89,9 @@ func start(bin string) (_ *Server, err error) {
 	if out, err := command("initdb", "-D", data, "-U", "gavel", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
+	if err := askForPassword(data); err != nil {
+		return nil, err
+	}
 	port, err := FreePort()
 	if err != nil {
 		return nil, err
@@ -105,6 +108,16 @@ func start(bin string) (_ *Server, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// askForPassword has the server ask the user locked for a password, and nobody else.
+func askForPassword(data string) error {
+	file := filepath.Join(data, "pg_hba.conf")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append([]byte("host all locked 127.0.0.1/32 scram-sha-256\n"), text...), 0o600)
 }
 
 // Stop ends the server and removes it.
