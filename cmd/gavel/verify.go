@@ -78,7 +78,7 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	err = con.print(c.JSON, r, func() {
-		printUnproved(con, r)
+		printUnproved(con, r, sys.place)
 		printVerified(con, r)
 	})
 	return cmp.Or(err, badUnless(r.Clean()))
@@ -145,7 +145,7 @@ func printVerified(con *console, r audit.VerifyReport) {
 }
 
 // printUnproved says what a clean report does not prove.
-func printUnproved(con *console, r audit.VerifyReport) {
+func printUnproved(con *console, r audit.VerifyReport, at storePlace) {
 	switch {
 	case r.Anchors == 0:
 		con.err.Printf("no anchors: someone who can write the whole file could have recomputed all hashes (gavel anchor --help)\n")
@@ -156,7 +156,11 @@ func printUnproved(con *console, r audit.VerifyReport) {
 	case r.UnsealedRules > 0:
 		con.err.Printf("%s without a seal: an older version wrote this store; the first command that writes seals them as they are\n", term.Count(r.UnsealedRules, "rule"))
 	case r.Rules > 0 && !r.RuleKey:
-		con.err.Printf("the seals of rules (definitions and judge configurations) were not compared with the key: there is no %s next to the store\n", keyFile)
+		missing := "there is no " + keyFile + " next to the store"
+		if at.isDatabase() {
+			missing = "give --store-key"
+		}
+		con.err.Printf("the seals of rules (definitions and judge configurations) were not compared with the key: %s\n", missing)
 	}
 	if r.AnchoredAt != nil && r.Unanchored+r.UnanchoredRules > 0 {
 		con.err.Printf("%s and %s since the newest anchor, of %s\n", term.Count(r.Unanchored, "event"), term.Count(r.UnanchoredRules, "rule"), r.AnchoredAt.Format(time.RFC3339))
