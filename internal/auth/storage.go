@@ -228,14 +228,28 @@ func (d *tokensInDatabase) look(wait time.Duration) {
 			answer <- look{e, err}
 		}()
 	}
-	select {
-	case l := <-d.looking:
+	if l, ok := await(d.looking, wait); ok {
 		d.looking = nil
 		d.take(l)
-	case <-time.After(wait):
+	} else {
 		d.failed = errNoAnswer
 	}
 	d.looked = time.Now()
+}
+
+// await returns an answer that is there, or comes in time.
+func await(answer <-chan look, wait time.Duration) (l look, ok bool) {
+	select {
+	case l = <-answer:
+		return l, true
+	default: // of two that are ready select would take any
+	}
+	select {
+	case l = <-answer:
+		return l, true
+	case <-time.After(wait):
+		return look{}, false
+	}
 }
 
 func (d *tokensInDatabase) take(l look) {
