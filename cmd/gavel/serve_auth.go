@@ -47,12 +47,14 @@ func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (au
 		return auth.Local(localAgent), nil
 	}
 	store := sys.place.path
-	tokens, path, shared := sys.Tokens, f.path(store), sys.place.isDatabase() && f.Tokens == ""
-	var err error
-	if !shared {
-		if tokens, err = auth.OpenTokens(path); err != nil {
-			return nil, term.UsageErrorf("", "%w", err)
-		}
+	path, shared := f.path(store), sys.place.isDatabase() && f.Tokens == ""
+	open := func() (*auth.Tokens, error) { return auth.OpenTokens(path) }
+	if shared {
+		open = sys.Tokens
+	}
+	tokens, err := open()
+	if err != nil {
+		return nil, term.UsageErrorf("", "%w", err)
 	}
 	all, err := tokens.List()
 	if err != nil {

@@ -97,7 +97,11 @@ func OpenSecrets(ctx context.Context, db *pgstore.Store, key []byte) ([]byte, er
 
 // OpenTokens returns the tokens of a database, which all servers over it share.
 func OpenTokens(db store.Entries, master []byte) (*auth.Tokens, error) {
-	return auth.OpenSharedTokens(db, record.DeriveKey(master, "gavel/tokens/v1"))
+	tokens, err := auth.OpenSharedTokens(db, record.DeriveKey(master, "gavel/tokens/v1"))
+	if err != nil {
+		return nil, fmt.Errorf("open the tokens: %w", err)
+	}
+	return tokens, nil
 }
 
 // A sealed secret is the id of its key, a nonce, and what AES-256-GCM makes of it.
@@ -153,11 +157,9 @@ func (s *System) openDatabase(ctx context.Context) ([]byte, error) {
 	}
 	s.Store = db
 	key, err := OpenSecrets(ctx, db, s.cfg.StoreKey)
-	if err == nil {
-		s.Tokens, err = OpenTokens(db, key)
-	}
 	if err != nil {
 		return nil, &OpenError{PartStore, err}
 	}
+	s.Tokens = func() (*auth.Tokens, error) { return OpenTokens(db, key) }
 	return key, nil
 }

@@ -108,8 +108,8 @@ type System struct {
 	Engine  *engine.Engine
 	Store   store.Store
 	Auditor *audit.Auditor
-	// Tokens are those of a database; nil for other stores.
-	Tokens *auth.Tokens
+	// Tokens opens those of a database; nil for other stores.
+	Tokens func() (*auth.Tokens, error)
 
 	cfg                    Config
 	reviews, clientReviews bool
