@@ -1,0 +1,64 @@
+//go:build unix
+
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+)
+
+// Servers whose database ends their connections, or takes no writes for a while, say so and go on
+// without a restart. Nothing that they log has the password.
+func TestDatabaseComesBack(t *testing.T) {
+	t.Setenv("PGPASSWORD", canaryPassword) // which the server of the tests does not ask for
+	server := pgtest.Shared(t)
+	w := serveTogether(t, "--log-level", "debug")
+	at, err := url.Parse(w.store[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimPrefix(at.Path, "/")
+	end := func() {
+		server.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '`+name+`'`)
+	}
+	wait := func(s *served, want int) (answer object) {
+		t.Helper()
+		for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(50 * time.Millisecond) { // readiness is asked, as balancers do
+			var status int
+			if status, answer = s.ask("", http.MethodGet, "/readyz", ""); status == want {
+				return answer
+			}
+		}
+		t.Fatalf("readiness does not come to %d: %v", want, answer)
+		return nil
+	}
+	id := w.a.begin(w.a.owner, "shipping")
+	end()
+	w.b.must(w.b.owner, http.MethodGet, "/v1/instances/"+id, "") // read once more on another connection
+	w.a.begin(w.a.owner, "shipping")                             // tried again
+
+	server.Exec(t, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
+	end()
+	for _, s := range []*served{w.a, w.b} {
+		parts, _ := wait(s, http.StatusServiceUnavailable)["parts"].([]any)
+		if part, _ := parts[0].(object); part["name"] != "store" || part["ok"] != false {
+			t.Errorf("it does not say that the store is why: %v", parts)
+		}
+		if status, answer := s.ask(s.owner, http.MethodPost, "/v1/instances", `{"type":"shipping"}`); status != http.StatusServiceUnavailable || answer["code"] != "unavailable" {
+			t.Errorf("a start while nothing can be written: %d %v", status, answer)
+		}
+	}
+	server.Exec(t, `ALTER DATABASE `+name+` RESET default_transaction_read_only`)
+	for _, s := range []*served{w.a, w.b} {
+		wait(s, http.StatusOK)
+		s.begin(s.owner, "shipping")
+		if strings.Contains(s.stderr.String(), canaryPassword) {
+			t.Error("the log has the password")
+		}
+	}
+}
