@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -37,6 +38,48 @@ func newSchema(t testing.TB) string {
 	return name
 }
 
+// spare are schemas with the tables of a store and nothing in them: to make one takes longer than most
+// tests of the suite.
+var spare struct {
+	sync.Mutex
+	schemas []string
+}
+
+// emptySchema names a schema for a store, which may be there and is empty. It is another test's when
+// this one has ended.
+func emptySchema(t testing.TB) string {
+	t.Helper()
+	server := pgtest.Shared(t)
+	spare.Lock()
+	defer spare.Unlock()
+	name := fmt.Sprintf("gavel_%d_%d", os.Getpid(), schemas.Add(1))
+	if n := len(spare.schemas); n > 0 {
+		name, spare.schemas = spare.schemas[n-1], spare.schemas[:n-1]
+	}
+	t.Cleanup(func() {
+		server.Exec(t, strings.ReplaceAll(`DO $$ DECLARE name text; BEGIN
+			DROP FUNCTION IF EXISTS SCHEMA.poison CASCADE;
+			FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'SCHEMA' AND tablename <> 'counter' LOOP
+				EXECUTE 'DELETE FROM SCHEMA.' || name;
+			END LOOP;
+			UPDATE SCHEMA.counter SET last = 0;
+		END $$`, "SCHEMA", name))
+		spare.Lock()
+		defer spare.Unlock()
+		spare.schemas = append(spare.schemas, name)
+	})
+	return name
+}
+
+// dropSpare drops the schemas that no test uses any more.
+func dropSpare(t testing.TB) {
+	t.Helper()
+	for _, name := range spare.schemas {
+		pgtest.Shared(t).Exec(t, `DROP SCHEMA `+name+` CASCADE`)
+	}
+	spare.schemas = nil
+}
+
 // opened is a store that knows its schema.
 type opened struct {
 	*pgstore.Store
@@ -58,8 +101,9 @@ func unsynced(t testing.TB, schema string) *opened { return openAt(t, pgtest.Sha
 
 func TestConformance(t *testing.T) {
 	pgtest.Shared(t)
+	defer dropSpare(t)
 	storetest.Run(t, storetest.Driver{
-		Open:   func(t testing.TB) store.Store { return unsynced(t, newSchema(t)) },
+		Open:   func(t testing.TB) store.Store { return unsynced(t, emptySchema(t)) },
 		Reopen: func(t testing.TB, closed store.Store) store.Store { return unsynced(t, closed.(*opened).schema) },
 		Beside: func(t testing.TB, first store.Store) store.Store { return unsynced(t, first.(*opened).schema) },
 		Poison: func(t testing.TB, s store.Store, action string) {
