@@ -100,16 +100,7 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		}
 		result.addMisfits("gate", gates.CheckDefinition)
 		result.addMisfits("hooks", hooks.CheckDefinition)
-		for _, issue := range result.Issues {
-			switch issue.Severity {
-			case workflow.SeverityError:
-				report.Errors++
-			case workflow.SeverityWarning:
-				report.Warnings++
-			case workflow.SeverityNote:
-				report.Notes++
-			}
-		}
+		report.count(result.Issues)
 		report.Files = append(report.Files, result)
 	}
 	report.OK = report.Errors == 0 && (!c.Strict || report.Warnings == 0)
@@ -129,6 +120,19 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		return report.verdict()
 	}
 	return cmp.Or(err, badUnless(report.OK))
+}
+
+func (r *lintReport) count(issues []workflow.Issue) {
+	for _, issue := range issues {
+		switch issue.Severity {
+		case workflow.SeverityError:
+			r.Errors++
+		case workflow.SeverityWarning:
+			r.Warnings++
+		case workflow.SeverityNote:
+			r.Notes++
+		}
+	}
 }
 
 // verdict says how much is wrong, behind all that is.

@@ -172,6 +172,13 @@ type (
 // Step returns the step with an id, nil when there is none.
 func (d *Definition) Step(id string) *Step { return d.steps[id] }
 
+// ListSteps are all steps, outer ones first, in the order of the document.
+func (d *Definition) ListSteps() []*Step {
+	var out []*Step
+	d.visitSteps(func(s *Step) { out = append(out, s) })
+	return out
+}
+
 // visitSteps calls visit for every step, outer ones first, in the order of the document.
 func (d *Definition) visitSteps(visit func(*Step)) { visitSteps(d.Steps, visit) }
 

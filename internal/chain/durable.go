@@ -41,7 +41,10 @@ type Config struct {
 	Repeatable func(server, tool string) bool
 	// Progress gets what happens to steps, also what had happened before a run was taken up again.
 	Progress func(run string, p Progress)
-	Logger   *slog.Logger // nil drops
+	// Asked says what became of a call whose answer was lost, where that is known; nil, or false,
+	// waits for Answer. It may be asked again.
+	Asked  func(c Command) (answer string, known bool)
+	Logger *slog.Logger // nil drops
 }
 
 // Runs runs chains durably: a process that is killed goes on in the step that it was in. One
@@ -80,7 +83,8 @@ func Open(ctx context.Context, c Config) (*Runs, error) {
 		return nil, err
 	}
 	r := &Runs{config: c, owner: owner, control: map[string]*control{}, changed: make(chan struct{})}
-	r.dbos, err = dbos.NewContext(ctx, dbos.Config{
+	// A context that ends cancels its runs for good in DBOS. They end with Close, and go on later.
+	r.dbos, err = dbos.NewContext(context.WithoutCancel(ctx), dbos.Config{
 		AppName: "gavel", DatabaseURL: "sqlite:" + c.Path + "?_pragma=synchronous(FULL)", ApplicationVersion: version, ExecutorID: "gavel",
 		EnablePatching: true, Logger: c.Logger,
 	})

@@ -102,13 +102,18 @@ func TestTakenUp(t *testing.T) {
 		return Outcome{Value: "first"}
 	})
 	d := parse(t, steps(`{id: a, type: tool, server: s, action: look}`, `{id: b, type: tool, server: s, action: pay}`, `{id: z, type: tool, server: s, action: log, arguments: {a: "{{a.output}}", b: "{{b.output}}"}, save_output_to: variables.output.z}`))
-	r := openRuns(t, folder, blocked)
+	ctx, interrupt := context.WithCancel(context.Background())
+	r, err := Open(ctx, Config{Path: filepath.Join(folder, "chains.db"), Effects: blocked})
+	if err != nil {
+		t.Fatal(err)
+	}
 	run := startRun(t, r, d, "")
 	for _, want := range []string{"look", "pay"} {
 		if got := <-begun; got != want {
 			t.Fatalf("%s began, want %s", got, want)
 		}
 	}
+	interrupt() // which must not cancel the run
 	r.Close()
 
 	f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/log": func(c Command, _ int) Outcome { return Outcome{Value: c.Arguments} }}}

@@ -298,9 +298,9 @@ func (m *Machine) performOnce(t *task, c Command) Outcome {
 		}
 		said, _ := answer.Value.(map[string]any)
 		switch said["answer"] {
-		case "happened":
+		case AnswerHappened:
 			return Outcome{Value: said["output"]}
-		case "again":
+		case AnswerAgain:
 			c.Key = fmt.Sprintf("%s+%d", key, again)
 		default:
 			return Outcome{Err: &StepError{Code: CodeGivenUp, Message: "given up: it is not known whether the call was done", Final: true}}

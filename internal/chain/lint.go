@@ -479,7 +479,7 @@ func checkRetries(l *linter) {
 		if s.Kind != KindTool || s.Retry == nil || s.Retry.MaxAttempts < 2 || l.options.Repeatable != nil && l.options.Repeatable(s.Server, s.Action) {
 			return
 		}
-		l.addIssue(s.path+"/retry", "%s/%s is not declared repeatable, so an attempt that may have run is not tried again; where the tool may run twice, add it to chains.repeatable in the configuration", s.Server, s.Action)
+		l.addIssue(s.path+"/retry", "%s/%s is not declared repeatable, so an attempt that may have run is not tried again; where the tool may run twice, say so with --repeatable %s/%s", s.Server, s.Action, s.Server, s.Action)
 	})
 }
 

@@ -19,37 +19,6 @@ type Waiter interface {
 	Await(ctx context.Context, c Command) Outcome
 }
 
-// RunInMemory runs a machine to its end. Nothing is recorded: where the process ends, the run does.
-// The error is ctx's.
-func RunInMemory(ctx context.Context, m *Machine, effects Effects, waiter Waiter) (*Result, error) {
-	defer m.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type ended struct {
-		id int
-		Outcome
-	}
-	outcomes := make(chan ended)
-	for m.Result() == nil {
-		for _, c := range m.Commands() {
-			go func() {
-				o := perform(ctx, c, effects, waiter)
-				select {
-				case outcomes <- ended{c.ID, o}:
-				case <-ctx.Done():
-				}
-			}()
-		}
-		select {
-		case o := <-outcomes:
-			m.Resolve(o.id, o.Outcome)
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return m.Result(), nil
-}
-
 // perform does one command, within its time.
 func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Outcome {
 	if c.Op == OpSleep {
