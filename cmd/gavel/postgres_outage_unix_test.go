@@ -28,7 +28,7 @@ func TestDatabaseComesBack(t *testing.T) {
 	}
 	wait := func(s *served, want int) (answer object) {
 		t.Helper()
-		for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(50 * time.Millisecond) { // readiness is asked, as balancers do
+		for until := time.Now().Add(patience); time.Now().Before(until); <-time.After(50 * time.Millisecond) { // asked again and again, as balancers do
 			var status int
 			if status, answer = s.ask("", http.MethodGet, "/readyz", ""); status == want {
 				return answer
