@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
@@ -338,5 +340,89 @@ func sharedReopened(t *testing.T, s store.Store) func(store.Store) {
 		}
 		wantDataKey(t, s, 1, destroyed(k))
 		wantDataKey(t, s, 0, two)
+	}
+}
+
+// Once a lease was given back, nothing that names it is committed any more, whatever was on its way.
+func fenceUnderLoad(t *testing.T, s, other store.Store) {
+	const writers, rounds = 4, 5
+	insts := startMany(t, s, writers)
+	for range rounds {
+		l := takeLease(t, s, "a", time.Hour)
+		begun := make(chan struct{}, writers)
+		var group sync.WaitGroup
+		for i := range writers {
+			group.Go(func() {
+				for n := 0; ; n++ {
+					c := Refuse(t, insts[i], "submit")
+					c.Lease = &l
+					err := s.Commit(t.Context(), c)
+					if n == 3 || err != nil {
+						begun <- struct{}{}
+					}
+					if err != nil {
+						wantError(t, "under the lease", err, store.ErrLeaseLost)
+						return
+					}
+					insts[i] = c.Next
+				}
+			})
+		}
+		for range writers {
+			<-begun
+		}
+		wantNone(t, other.EndLease(t.Context(), l))
+		last, err := other.LastPosition(t.Context())
+		wantNone(t, err)
+		group.Wait()
+		if now, err := s.LastPosition(t.Context()); now != last || err != nil {
+			t.Errorf("%d events were committed after the lease was given back (%v)", now-last, err)
+		}
+	}
+}
+
+// Of one question that two processes ask, and of one review that they end, one is recorded; what both
+// learn counts together.
+func questionsOfTwo(t *testing.T, s, other store.Store) {
+	const each = 8
+	stores := []store.Store{s, other}
+	for round := range 4 {
+		id := ID(round)
+		inst := mustCommit(t, s, Start(t, id, `{}`))
+		guard := fmt.Sprint("guard ", round)
+		asked := make([]store.Commit, 2*each)
+		for i := range asked {
+			asked[i] = Escalate(t, inst, "submit", ReviewID(100*round+i), WithKey(guard))
+			asked[i].Reviews = []store.Review{Review(100*round+i, inst)}
+		}
+		winner := onlyOne(t, len(asked), store.ErrKeyTaken, func(i int) error { return stores[i%2].Commit(t.Context(), asked[i]) })
+		for _, db := range stores {
+			if open := listReviews(t, db, store.ReviewQuery{Instance: id}); len(open) != 1 || open[0].ID != ReviewID(100*round+winner) {
+				t.Errorf("round %d: %d reviews are open", round, len(open))
+			}
+		}
+		parked := asked[winner].Next
+		ended := make([]store.Commit, 2*each)
+		for i := range ended {
+			by := fmt.Sprint("person:", i)
+			row := asked[winner].Reviews[0]
+			row.Status, row.By, row.Data = record.ReviewExpired, by, nil
+			ended[i] = EndReview(t, parked, "submit", &record.Review{ID: row.ID, Status: record.ReviewExpired, By: by}, By(by))
+			ended[i].Reviews = []store.Review{row}
+		}
+		winner = onlyOne(t, len(ended), store.ErrConflict, func(i int) error { return stores[i%2].Commit(t.Context(), ended[i]) })
+		requireVerified(t, other, id)
+		wantReview(t, other, ended[winner].Reviews[0])
+		if e := listEvents(t, other, store.EventQuery{Instance: id}); len(e) != 3 || e[2].Principal != fmt.Sprint("person:", winner) {
+			t.Errorf("round %d: %d events, the last by %s", round, len(e), e[len(e)-1].Principal)
+		}
+		atOnce(2*each, func(i int) {
+			if err := stores[i%2].Commit(t.Context(), store.Commit{Lesson: newRefusal(guard, fmt.Sprint("case ", i), i)}); err != nil {
+				t.Errorf("a lesson: %v", err)
+			}
+		})
+		for _, db := range stores {
+			wantRefusals(t, db, guard, noon, 2*each)
+		}
 	}
 }

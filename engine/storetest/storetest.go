@@ -161,6 +161,8 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"leases", withOther(testLeases), always},
 		{"leases race and end", withOther(leasesRace), always},
 		{"a lost lease writes nothing", withOther(leasesFence), always},
+		{"a lost lease writes nothing under load", withOther(fenceUnderLoad), always},
+		{"open questions of two processes", withOther(questionsOfTwo), always},
 		{"cursors", withOther(testCursors), always},
 		{"dead letters", withOther(testDeadLetters), always},
 		{"many dead letters", manyDeadLetters, always},
