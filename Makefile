@@ -102,7 +102,7 @@ bench-fairness: ## Measure an honest caller beside a noisy one, for everything t
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
 	$(GO) test -count 1 -timeout 60m -v -run 'TestKilledProcessLosesNothing|TestDeletedLog|TestLogAlone' ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
-	$(GO) test -count 1 -timeout 60m -v -run TestKillLosesNothing ./cmd/gavel -kill.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
+	$(GO) test -count 1 -timeout 60m -v -run 'TestKillLosesNothing|TestKilledWebhooks' ./cmd/gavel -kill.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
 	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -E '^ *(---|ok|FAIL|panic)'
 
 .PHONY: crash-gateway

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// flakyReceiver takes some messages only at the second try: at the first it answers 500, hangs, dies, says
+// that it is busy, or wants to lead elsewhere.
+type flakyReceiver struct {
+	mu       sync.Mutex
+	tries    map[string]int
+	accepted map[string]string // body by id
+	order    []string          // ids, each when it was accepted first
+	wrong    []string
+	changed  chan struct{} // has a value when something was accepted
+}
+
+func (f *flakyReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // its sender was killed
+	}
+	id, body := r.Header.Get("Webhook-Id"), string(raw)
+	f.mu.Lock()
+	f.tries[id]++
+	first := f.tries[id] == 1
+	f.mu.Unlock()
+	if first {
+		switch crc32.ChecksumIEEE([]byte(id)) % 40 {
+		case 0:
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		case 1:
+			<-r.Context().Done()
+			return
+		case 2:
+			panic(http.ErrAbortHandler)
+		case 3:
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case 4:
+			http.Redirect(w, r, "http://169.254.169.254/latest/meta-data", http.StatusTemporaryRedirect)
+			return
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if before, again := f.accepted[id]; again && before != body {
+		f.wrong = append(f.wrong, fmt.Sprintf("%s is two messages:\n%s\n%s", id, before, body))
+	} else if !again {
+		f.order = append(f.order, id)
+	}
+	f.accepted[id] = body
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (f *flakyReceiver) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.accepted)
+}
+
+// waitFor waits until so many messages were accepted.
+func (f *flakyReceiver) waitFor(t *testing.T, n int) {
+	t.Helper()
+	end := time.After(2 * patience)
+	for f.count() < n {
+		select {
+		case <-f.changed:
+		case <-end:
+			t.Fatalf("%d messages arrived, want %d", f.count(), n)
+		}
+	}
+}
+
+// A server that sends to a receiver of every bad kind is killed in mid-load, again and again: every event
+// arrives, those of one instance in their order, and what arrives twice is the same message.
+func TestKilledWebhooksMissNothing(t *testing.T) {
+	t.Parallel()
+	receiver := &flakyReceiver{tries: map[string]int{}, accepted: map[string]string{}, changed: make(chan struct{}, 1)}
+	at := httptest.NewServer(receiver)
+	defer at.Close()
+	dir := t.TempDir()
+	file, config := filepath.Join(dir, storeFile), filepath.Join(dir, "gavel.yaml")
+	put(t, filepath.Join(dir, "secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	put(t, config, fmt.Sprintf("webhooks: {audit: {url: %q, privateNetwork: true, secretFiles: secret, from: start, timeout: 1s, tries: 100}}\n", at.URL))
+	start := func() *server { return launch(t, "--store", file, "--tool-names", "dotted", "--config", config) }
+	for round := range *killRounds {
+		s := start()
+		s.define(pingPong)
+		acked := map[string]int{}
+		for range 4 {
+			acked[s.must("workflow.start", object{"type": "ping-pong"}).field("id")] = 1
+		}
+		receiver.waitFor(t, receiver.count()+1)
+		loadThenKill(t, s, acked, 15*(round%3+1))
+		endLease(t, file, "webhook:audit")
+	}
+	last := start()
+	want := committedIDs(t, file)
+	receiver.waitFor(t, len(want))
+	if _, err := last.finish(); err != nil {
+		t.Error(err)
+	}
+	receiver.mu.Lock()
+	defer receiver.mu.Unlock()
+	for _, wrong := range receiver.wrong {
+		t.Error(wrong)
+	}
+	seqs, tries := map[string]int{}, 0
+	for _, id := range receiver.order {
+		instance, text, _ := strings.Cut(id, "_")
+		seqs[instance]++
+		if fmt.Sprint(seqs[instance]) != text {
+			t.Errorf("%s arrived as number %d of its instance", id, seqs[instance])
+		}
+		tries += receiver.tries[id]
+		if !want[id] || !json.Valid([]byte(receiver.accepted[id])) {
+			t.Errorf("the message %s is of no event: %s", id, receiver.accepted[id])
+		}
+	}
+	t.Logf("%d kills, %d events arrived with %d tries, none lost", *killRounds, len(receiver.order), tries)
+}
+
+// committedIDs are the ids of the messages of all events.
+func committedIDs(t *testing.T, file string) map[string]bool {
+	t.Helper()
+	db := openBeside(t, file)
+	defer db.Close()
+	ids := map[string]bool{}
+	for ev, err := range db.EventsAfter(t.Context(), store.TailQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[fmt.Sprintf("%s_%d", ev.Event.Instance, ev.Event.Seq)] = true
+	}
+	return ids
+}
+
+// endLease ends the lease of a process that was killed, so that nobody waits for its end.
+func endLease(t *testing.T, file, name string) {
+	t.Helper()
+	db := openBeside(t, file)
+	defer db.Close()
+	held, err := db.TakeLease(t.Context(), name, "test", time.Nanosecond)
+	if err != nil && !errors.Is(err, store.ErrLeaseTaken) {
+		t.Fatal(err)
+	}
+	if err := db.EndLease(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openBeside(t *testing.T, file string) *sqlitestore.Store {
+	t.Helper()
+	if _, err := os.Stat(file); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
