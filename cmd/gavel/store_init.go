@@ -68,7 +68,7 @@ func (c *storeInitCmd) Run(ctx context.Context, con *console) error {
 	}
 	r := storeInitResult{Store: at.String()}
 	if r.Made, err = embed.InitDatabase(ctx, at.path, at.key, c.NewSecrets, con.log); err != nil {
-		if made {
+		if made && errors.Is(err, embed.ErrWrongStoreKey) {
 			err = errors.Join(err, os.Remove(c.StoreKey)) // it seals nothing
 		}
 		return storeFailure(err, "")
