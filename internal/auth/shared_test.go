@@ -229,7 +229,7 @@ func TestForgedEntry(t *testing.T) {
 // The tokens of one store take the place of another's: what was forgotten or revoked there ends here too.
 func TestReplaceTokens(t *testing.T) {
 	t.Parallel()
-	from, to := openFresh(t), openFresh(t)
+	from, to := open(t, ""), open(t, "")
 	bearers, made, err := from.Create(NewToken{Name: "a", Role: engine.RoleAgent}, NewToken{Name: "b", Role: engine.RoleAgent})
 	if err != nil {
 		t.Fatal(err)
@@ -253,13 +253,4 @@ func TestReplaceTokens(t *testing.T) {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
-}
-
-func openFresh(t *testing.T) *Tokens {
-	t.Helper()
-	tokens, err := OpenTokens("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tokens
 }
