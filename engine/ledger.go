@@ -181,7 +181,7 @@ func (l *ledger) charge(p Principal, b budget, n int64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.spend(p.ID, b, n)
+	l.spend(p.ID, l.accountOf(p.ID), b, n)
 }
 
 func countOf(n *int) int64 {

@@ -64,7 +64,7 @@ func (l *ledger) reserve(ctx context.Context, p Principal, c judge.Case) (pay fu
 		}
 		a = l.accountOf(p.ID) // begins a new hour when it is time
 		for b, n := range took {
-			l.spend(p.ID, budget(b), n)
+			l.spend(p.ID, a, budget(b), n)
 			a.dearest[b] = max(a.dearest[b], n)
 		}
 	}, nil
@@ -104,7 +104,7 @@ func (l *ledger) chargeEvents(events []record.Event) (refund func(), err error) 
 	}
 	add := func(sign int64) {
 		for _, ev := range events {
-			l.spend(ev.Principal, budgetBytes, sign*int64(len(ev.Body())))
+			l.spend(ev.Principal, l.accountOf(ev.Principal), budgetBytes, sign*int64(len(ev.Body())))
 		}
 	}
 	add(1)

@@ -15,9 +15,9 @@ const shareEvery = time.Second
 // many processes can count at the same time without giving out more together.
 const sharedPlaces = 8
 
-// spend counts what was spent, or with less than 0 what was not. The caller holds the lock.
-func (l *ledger) spend(principal string, b budget, n int64) {
-	a := l.accountOf(principal)
+// spend counts what was spent of a principal's account, or with less than 0 what was not. The caller
+// holds the lock.
+func (l *ledger) spend(principal string, a *account, b budget, n int64) {
 	a.spent[b] = max(0, a.spent[b]+n) // the hour may have ended between
 	if n == 0 || !l.quotas.Load().Shared {
 		return
