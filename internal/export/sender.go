@@ -26,12 +26,15 @@ const (
 	leaseTime  = 15 * time.Second
 	renewEvery = leaseTime / 3
 	retryEvery = 5 * time.Second // to take the lease, and after an error of the store
-	moveEvery  = time.Second     // the cursor
+	moveEvery  = time.Second     // the cursor, and sooner after moveAfter positions
 	closeTime  = 2 * time.Second // for what is on its way at the end
 
 	firstPause = time.Second     // after the first failure; each further one doubles it
 	maxPause   = 5 * time.Minute // but for a receiver that asks for more
 	maxAsked   = time.Hour       // of what it may ask for
+
+	// moveAfter bounds what a killed process sends again.
+	moveAfter = 64
 
 	// downAfter is of how many instances messages fail, with none accepted between, until a
 	// receiver counts as down: then it gets one message at a time, to see.
@@ -162,7 +165,9 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 		case <-ctx.Done():
 			return ctx.Err()
 		case r := <-run.results:
-			err = run.take(ctx, r)
+			if err = run.take(ctx, r); err == nil && run.window.passed()-run.moved >= moveAfter {
+				err = run.moveCursor(ctx)
+			}
 		case <-changed:
 			more = true
 		case <-run.start(sends):
