@@ -198,7 +198,7 @@ func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error
 // findCallReview is the review of a call whose outcome nobody knows; one that a repair lost is
 // made anew.
 func (e *Engine) findCallReview(ctx context.Context, inst record.Instance, unknown workflow.OpenCall) (store.Review, error) {
-	row, err := store.FindReview(ctx, e.cfg.Store, unknown.Review)
+	row, err := e.findReview(ctx, unknown.Review)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Review{
@@ -228,7 +228,7 @@ func (e *Engine) settleOverdueOf(ctx context.Context, inst record.Instance) (rec
 		case err == nil:
 			inst = w.next
 		case errors.Is(err, store.ErrConflict): // somebody else settled it
-			if inst, err = e.cfg.Store.Load(ctx, inst.ID); err != nil {
+			if inst, err = e.load(ctx, inst.ID); err != nil {
 				return inst, StoreError("load the instance", err)
 			}
 		default:
@@ -256,7 +256,11 @@ func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 	err := e.leadQuietly(ctx, jobCalls, func(ctx context.Context) error {
 		var errs []error
 		for _, inst := range due { // one that cannot be settled must not keep the others waiting
-			if _, err := e.settleOverdueOf(ctx, inst); err != nil {
+			inst, err := e.values.OpenInstance(ctx, inst)
+			if err == nil {
+				_, err = e.settleOverdueOf(ctx, inst)
+			}
+			if err != nil {
 				errs = append(errs, err)
 				continue
 			}

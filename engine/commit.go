@@ -79,7 +79,7 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 		if !errors.Is(err, store.ErrConflict) || inst.Seq == 0 {
 			return change{}, StoreError("record the decision", err)
 		}
-		current, lerr := e.cfg.Store.Load(ctx, inst.ID)
+		current, lerr := e.load(ctx, inst.ID)
 		if lerr != nil {
 			return change{}, StoreError("load the instance", lerr)
 		}
@@ -114,26 +114,26 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 	}
 	do.with = slices.Clone(do.with)
 	for _, ev := range append(ends, do.event) {
-		if do.event, c.Next, err = record.Seal(c.Next, ev, do.restored); err != nil {
-			return store.Commit{}, change{}, sealError(err)
+		if do.event, c.Next, err = e.appendEvent(ctx, c.Next, ev, do.restored); err != nil {
+			return store.Commit{}, change{}, err
 		}
 		c.Events = append(c.Events, do.event)
 	}
 	for i, ev := range do.with {
-		if do.with[i], c.Next, err = record.Seal(c.Next, ev, nil); err != nil {
-			return store.Commit{}, change{}, sealError(err)
+		if do.with[i], c.Next, err = e.appendEvent(ctx, c.Next, ev, nil); err != nil {
+			return store.Commit{}, change{}, err
 		}
 		c.Events = append(c.Events, do.with[i])
 	}
 	if e.endsWithSuccess(ctx, c.Next) {
 		last := c.Events[len(c.Events)-1]
 		ev := record.Event{Kind: record.Released, Time: last.Time, Principal: last.Principal, Role: last.Role}
-		if ev, c.Next, err = record.Seal(c.Next, ev, nil); err != nil {
-			return store.Commit{}, change{}, sealError(err)
+		if ev, c.Next, err = e.appendEvent(ctx, c.Next, ev, nil); err != nil {
+			return store.Commit{}, change{}, err
 		}
 		c.Events = append(c.Events, ev)
 	}
-	do.next = c.Next
+	do.next, c.Next = c.Next, c.Next.Kept()
 	if do.reopens != nil {
 		c.Reviews = append(c.Reviews, closeRow(*do.reopens, do.end, do.event))
 	}
@@ -143,7 +143,7 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 		do.opens = &row
 		c.Reviews = append(c.Reviews, row)
 	}
-	return c, do, nil
+	return c, do, e.sealRows(ctx, inst, c.Reviews)
 }
 
 // endReviews are the events and rows that end reviews before a change: the one it resolves,
@@ -153,7 +153,7 @@ func (e *Engine) endReviews(ctx context.Context, inst record.Instance, do change
 	var events []record.Event
 	var rows []store.Review
 	end := func(open workflow.OpenReview, how record.Review) error {
-		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
+		row, err := e.findReview(ctx, open.ID)
 		if err != nil {
 			if !errors.Is(err, store.ErrNotFound) {
 				return StoreError("read the review", err)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/values"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/sharedcache"
@@ -138,6 +139,9 @@ type Config struct {
 	// configurations: anyone who has it can make some that are used. Without one the chain
 	// shows damage, but no manipulation.
 	RuleKey []byte
+	// ValueKey is the secret from which the key is derived that wraps the data keys of sensitive
+	// values. Without one those are kept in plain, and what is sealed cannot be read.
+	ValueKey []byte
 	// ShowUnsealed is for engines that only show what a store holds: definitions and judge
 	// configurations are taken as they are, whatever their seals. Nothing may be decided then.
 	ShowUnsealed bool
@@ -195,6 +199,7 @@ type Engine struct {
 	eventCounts *lru.Cache[string, eventCount] // by instance
 	reads       *fairshare.Queue               // of bulk reads, by caller
 	feed        *Feed
+	values      *values.Keyring
 }
 
 // New returns an Engine, or an error that names every missing part.
@@ -212,6 +217,7 @@ func New(cfg Config) (*Engine, error) {
 		ledger: newLedger(cfg.Quotas, cfg.Now, cfg.Store), eventCounts: eventCounts,
 		examining: fairshare.New(fairshare.Config{Permits: max(2, runtime.GOMAXPROCS(0))}),
 		reads:     fairshare.New(fairshare.Config{Permits: cfg.BulkReads}),
+		values:    values.NewKeyring(cfg.Store, cfg.ValueKey),
 	}
 	e.feed = newFeed(e)
 	return e, nil

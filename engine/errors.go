@@ -49,6 +49,8 @@ const (
 	CodeBusy                Code = "busy"
 	CodeUnavailable         Code = "unavailable"
 	CodeUntrustedRules      Code = "untrusted_rules"
+	CodeValuesDestroyed     Code = "values_destroyed"
+	CodeValuesUnreadable    Code = "values_unreadable"
 	CodeCancelled           Code = "cancelled"
 	CodeInternal            Code = "internal"
 )
@@ -97,6 +99,8 @@ var Codes = []CodeInfo{
 	{CodeBusy, "The script sandbox, the sources of evidence or the model have too much to do, the model answered late, you have asked it as much as you may in a minute or took part in a limit of its provider, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeUntrustedRules, "A definition or judge configuration in the store is not as gavel sealed it, so none is used; nothing was decided or recorded.", "Tell the operator: gavel verify names what was changed.", false},
+	{CodeValuesDestroyed, "The key of the instance's sensitive values was destroyed, so it cannot move and gets no new ones.", "Start a new instance; what is left can be read and verified.", false},
+	{CodeValuesUnreadable, "A sensitive value in the store does not open: it is another key's, it was changed, or it was moved. Nothing was decided or recorded.", "Tell the operator: the log names the value.", false},
 	{CodeCancelled, "The caller cancelled the request or its deadline passed before the decision was recorded.", "Check the status before trying again, or use an idempotency key.", true},
 	{CodeInternal, "A defect of the program; the details are in its log.", "Report it with the log line.", false},
 }

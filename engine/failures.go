@@ -56,6 +56,8 @@ func StoreError(op string, err error) error {
 	switch {
 	case errors.As(err, &known):
 		return err
+	case valuesError(err) != nil:
+		return valuesError(err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeCancelled, Message: fmt.Sprintf("The request ended before gavel could %s.", op), Hint: "Check the status before trying again.", Err: err}
 	case errors.Is(err, store.ErrSubjectTaken):

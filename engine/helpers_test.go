@@ -200,6 +200,16 @@ func (b *bench) load(id string) record.Instance {
 	return inst
 }
 
+// opened is an instance with the context as it is, not as it is kept.
+func (b *bench) opened(id string) record.Instance {
+	b.t.Helper()
+	inst, err := b.Values().OpenInstance(b.t.Context(), b.load(id))
+	if err != nil {
+		b.t.Fatalf("open %s: %v", id, err)
+	}
+	return inst
+}
+
 func (b *bench) events(id string) []record.Event {
 	b.t.Helper()
 	var out []record.Event

@@ -32,8 +32,18 @@ func (e *Engine) newKey(p Principal, r keyedRequest) (*record.Key, error) {
 	}
 	return &record.Key{
 		Scope:   scopeKey(p, r.op, r.instance, r.key),
-		Request: digestParts(append([]string{"gavel/request/v1"}, r.parts()...)...),
+		Request: e.cfg.Digester.Digest([]byte(digestRequest("gavel/request/v2", r))),
 	}, nil
+}
+
+func digestRequest(purpose string, r keyedRequest) string {
+	return digestParts(append([]string{purpose}, r.parts()...)...)
+}
+
+// isRequest reports whether the event that has the key answered this request. Earlier versions kept
+// a digest without a key.
+func isRequest(ev record.Event, key *record.Key, r keyedRequest) bool {
+	return ev.Key != nil && (ev.Key.Request == key.Request || ev.Key.Request == digestRequest("gavel/request/v1", r))
 }
 
 // scopeKey is what a store knows an idempotency key by.
@@ -75,7 +85,7 @@ func runOnce[T any](ctx context.Context, e *Engine, p Principal, r keyedRequest,
 		return zero, StoreError("wait for the request with the same idempotency key", ctx.Err())
 	}
 	defer release()
-	if ev, ok, err := e.findAnswer(ctx, key); err != nil || ok {
+	if ev, ok, err := e.findAnswer(ctx, key, r); err != nil || ok {
 		if err == nil {
 			err = checkReplay(p, ev)
 		}
@@ -90,7 +100,7 @@ func runOnce[T any](ctx context.Context, e *Engine, p Principal, r keyedRequest,
 	}
 	// Another process may have answered the same key between our look and our
 	// write: then this is a replay, whatever our own attempt met.
-	if ev, ok, kerr := e.findAnswer(ctx, key); kerr == nil && ok && checkReplay(p, ev) == nil {
+	if ev, ok, kerr := e.findAnswer(ctx, key, r); kerr == nil && ok && checkReplay(p, ev) == nil {
 		return replay(ctx, p, ev)
 	} else if CodeOf(kerr) == CodeKeyReused {
 		return zero, kerr
@@ -98,14 +108,14 @@ func runOnce[T any](ctx context.Context, e *Engine, p Principal, r keyedRequest,
 	return zero, err
 }
 
-func (e *Engine) findAnswer(ctx context.Context, key *record.Key) (record.Event, bool, error) {
+func (e *Engine) findAnswer(ctx context.Context, key *record.Key, r keyedRequest) (record.Event, bool, error) {
 	ev, err := e.cfg.Store.ByKey(ctx, key.Scope)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return record.Event{}, false, nil
 	case err != nil:
 		return record.Event{}, false, StoreError("look the idempotency key up", err)
-	case ev.Key == nil || ev.Key.Request != key.Request:
+	case !isRequest(ev, key, r):
 		return record.Event{}, false, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
 			hint("Use a new key for a new request; repeat the old request exactly to get its answer again.")
 	}

@@ -170,7 +170,7 @@ type migration struct {
 
 func (m *migration) migrateNamed(ctx context.Context) error {
 	for _, id := range m.req.Instances {
-		inst, err := m.e.cfg.Store.Load(ctx, id)
+		inst, err := m.e.load(ctx, id)
 		one := m.newEntry(record.Instance{ID: id})
 		switch {
 		case errors.Is(err, store.ErrNotFound):
@@ -205,6 +205,10 @@ func (m *migration) migrateAll(ctx context.Context) error {
 		for _, inst := range page {
 			if m.req.FromVersion > 0 && inst.Version != m.req.FromVersion && inst.Version != m.to.stored.Version {
 				continue
+			}
+			inst, err := m.e.values.OpenInstance(ctx, inst)
+			if err != nil {
+				return StoreError("load the instance", err)
 			}
 			one, err := m.migrateOne(ctx, inst)
 			if err != nil {
@@ -249,7 +253,7 @@ func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (Insta
 		if !errors.Is(err, store.ErrConflict) {
 			return InstanceMigration{}, err
 		}
-		if inst, err = m.e.cfg.Store.Load(ctx, inst.ID); err != nil {
+		if inst, err = m.e.load(ctx, inst.ID); err != nil {
 			return InstanceMigration{}, StoreError("load the instance", err)
 		}
 	}

@@ -19,7 +19,7 @@ func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (reco
 	if id == "" {
 		return record.Instance{}, definition{}, MissingField("id", "The id that start returned.")
 	}
-	inst, err := e.cfg.Store.Load(ctx, id)
+	inst, err := e.load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && !canSee(p, inst):
 		return record.Instance{}, definition{}, UnknownInstance(id)
@@ -47,9 +47,13 @@ func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (definiti
 }
 
 // mayMove refuses what moves an instance along the rules of an agent after an operator took
-// their name over: who reads the name is to know whose rules were passed.
+// their name over: who reads the name is to know whose rules were passed. And it refuses to judge
+// by values that were destroyed.
 func mayMove(inst record.Instance, l definition, p Principal) error {
-	if !l.takenOver {
+	switch {
+	case inst.IsDestroyed():
+		return valuesDestroyed().at(newPosition(inst, l, p))
+	case !l.takenOver:
 		return nil
 	}
 	return newError(CodeDefinitionTakenOver, "",
@@ -170,7 +174,7 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 		ID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: ev.To,
 		Status: ev.Status, Revision: ev.Revision, Seq: ev.Seq,
 	}
-	inst, err := e.cfg.Store.Load(ctx, ev.Instance)
+	inst, err := e.load(ctx, ev.Instance)
 	if err == nil && inst.Revision != ev.Revision {
 		inst, err = e.instanceAt(ctx, ev.Instance, ev.Revision)
 	}

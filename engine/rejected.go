@@ -127,7 +127,7 @@ func (e *Engine) repeatRejection(ctx context.Context, p Principal, j judgement, 
 
 // findReviewView is a review as a caller sees it.
 func (e *Engine) findReviewView(ctx context.Context, p Principal, id string) (*ReviewSummary, error) {
-	row, err := store.FindReview(ctx, e.cfg.Store, id)
+	row, err := e.findReview(ctx, id)
 	if err != nil {
 		return nil, StoreError("read the review", err)
 	}

@@ -83,6 +83,7 @@ type reviewCase struct {
 	row  store.Review
 	inst record.Instance
 	definition
+	destroyed bool // values that it is about cannot be had any more
 
 	by    Principal
 	req   ResolveRequest
@@ -122,6 +123,9 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	r.req.Reason = maskWords(r.inst, r.definition, r.row.Data).scrubText(req.Reason)
 	if req.Decision == Reopen {
 		return e.reopenReview(ctx, r)
+	}
+	if r.destroyed {
+		return e.voidReview(ctx, r, "Sensitive values that it is about were destroyed.", nil)
 	}
 	if !e.isBound(r) {
 		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)

@@ -43,7 +43,7 @@ func TestNoKeyIsReserved(t *testing.T) {
 	b.refused(agent, id, "merge", claims, judge.CodeValidatorRejected)
 	found = `{"exitCode":0,"output":"ok","token":"t-123"}`
 	b.moved(agent, id, "merge", claims, "b")
-	if got := string(b.load(id).Context); got != `{"evidence":{"tests":{"exitCode":0,"token":"mine"}},"review":{"status":"approved"},"claim":"green","sha":"abc","gavel":{"by":"me"}}` {
+	if got := string(b.opened(id).Context); got != `{"evidence":{"tests":{"exitCode":0,"token":"mine"}},"review":{"status":"approved"},"claim":"green","sha":"abc","gavel":{"by":"me"}}` {
 		t.Errorf("context %s", got)
 	}
 	h, err := b.History(t.Context(), operator, engine.HistoryRequest{ID: id})

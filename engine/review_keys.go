@@ -44,7 +44,7 @@ func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review st
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	row, err := store.FindReview(ctx, e.cfg.Store, review)
+	row, err := e.findReview(ctx, review)
 	if err != nil {
 		return AdvanceResult{}, StoreError("read the review", err)
 	}
@@ -55,7 +55,7 @@ func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review st
 // person's word led to, else with the one that parked it, and the review as it is now.
 // ev opened the review or joined it.
 func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event) (AdvanceResult, error) {
-	row, err := store.FindReview(ctx, e.cfg.Store, ev.Review.ID)
+	row, err := e.findReview(ctx, ev.Review.ID)
 	if err != nil {
 		return AdvanceResult{}, StoreError("read the review", err)
 	}

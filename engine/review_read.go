@@ -251,6 +251,10 @@ func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (review
 		return reviewCase{}, MissingField("reviewId", "An id that the list of reviews shows.")
 	}
 	row, err := store.FindReview(ctx, e.cfg.Store, id)
+	destroyed := false
+	if err == nil {
+		row, destroyed, err = e.values.OpenReview(ctx, row)
+	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return reviewCase{}, unknownReview(id)
@@ -261,7 +265,7 @@ func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (review
 	if CodeOf(err) == CodeUnknownInstance {
 		return reviewCase{}, unknownReview(id)
 	}
-	return reviewCase{row: row, inst: inst, definition: l}, err
+	return reviewCase{row: row, inst: inst, definition: l, destroyed: destroyed || inst.IsDestroyed()}, err
 }
 
 func unknownReview(id string) error {
@@ -308,7 +312,7 @@ func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 
 // endReview ends a review that nobody decides; false where somebody else has ended it.
 func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, end record.Review) (bool, error) {
-	inst, err := e.cfg.Store.Load(ctx, row.Instance)
+	inst, err := e.load(ctx, row.Instance)
 	if err != nil {
 		return false, StoreError("load the instance", err)
 	}

@@ -109,7 +109,7 @@ func TestReviewApproved(t *testing.T) {
 	if d.DecidedBy != judge.ByReviewer || d.Assurance != judge.AssuranceHuman || d.Confidence != 0.9 || !strings.Contains(d.Reasoning, rita.ID) {
 		t.Errorf("decision: %+v", d)
 	}
-	inst := b.load(id)
+	inst := b.opened(id)
 	if string(inst.Context) != `{"n":1,"why":"it is time","token":"very-secret"}` || len(inst.Facts.Reviews) != 0 {
 		t.Errorf("instance: %+v", inst)
 	}

@@ -111,7 +111,7 @@ func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instan
 	if at < 0 {
 		return inst, nil, nil
 	}
-	row, err := store.FindReview(ctx, e.cfg.Store, inst.Facts.Reviews[at].ID)
+	row, err := e.findReview(ctx, inst.Facts.Reviews[at].ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return inst, nil, nil
@@ -189,7 +189,7 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 		if open.Action != action {
 			continue
 		}
-		row, err := store.FindReview(ctx, e.cfg.Store, open.ID)
+		row, err := e.findReview(ctx, open.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return false, StoreError("read the review", err)
 		}

@@ -68,7 +68,7 @@ func (s *view) loadInstance(ctx context.Context, id string) error {
 	if s.id == id && !s.idOnly {
 		return nil
 	}
-	inst, err := s.e.cfg.Store.Load(ctx, id)
+	inst, err := s.e.load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		s.withInstance(record.Instance{ID: id}, definition{})
@@ -135,6 +135,10 @@ func (s *view) renderWords(ctx context.Context, ev record.Event, said string) (a
 }
 
 func (s *view) renderCheckpoint(ctx context.Context, ev record.Event) (CheckpointResult, error) {
+	ev, _, err := s.e.values.OpenEvent(ctx, ev)
+	if err != nil {
+		return CheckpointResult{}, StoreError("read the checkpoints", err)
+	}
 	out := checkpointResult(ev)
 	if out.Description == "" && len(out.Metadata) == 0 {
 		return out, nil
@@ -153,8 +157,11 @@ func (s *view) renderReview(ctx context.Context, row store.Review) (ReviewSummar
 	if out.Reason == "" {
 		return out, nil
 	}
+	row, _, err := s.e.values.OpenReview(ctx, row)
+	if err != nil {
+		return out, StoreError("read the review", err)
+	}
 	about := record.Event{Instance: row.Instance, Workflow: row.Workflow, Version: row.Version, Revision: row.Revision, Patch: row.Data}
-	var err error
 	_, out.Reason, err = s.renderWords(ctx, about, out.Reason)
 	return out, err
 }
@@ -164,7 +171,7 @@ func (s *view) renderReview(ctx context.Context, row store.Review) (ReviewSummar
 func (s *view) renderReviews(ctx context.Context, then record.Instance) ([]ReviewSummary, error) {
 	var out []ReviewSummary
 	for _, open := range then.Facts.Reviews {
-		row, err := store.FindReview(ctx, s.e.cfg.Store, open.ID)
+		row, err := s.e.findReview(ctx, open.ID)
 		switch {
 		case errors.Is(err, store.ErrNotFound): // or lost by a repair: it can only be asked for again
 			continue
@@ -209,6 +216,10 @@ func (s *view) buildMasking(ctx context.Context, ev record.Event, was, now *work
 	}
 	if err := s.loadInstance(ctx, ev.Instance); err != nil { // where only its version is known
 		return masking{}, err
+	}
+	ev, _, err := s.e.values.OpenEvent(ctx, ev)
+	if err != nil {
+		return masking{}, StoreError("read the history", err)
 	}
 	docs := []json.RawMessage{s.inst.Context, ev.Patch}
 	if ev.Decision != nil {

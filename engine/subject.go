@@ -25,6 +25,9 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 		return Position{}, newError(CodeForbidden, "/subject", "The instance of %.80q that is about %.80q belongs to another principal.", workflow, subject).
 			hint("Leave it to that principal, or ask an operator to release the subject.")
 	}
+	if inst, err = e.values.OpenInstance(ctx, inst); err != nil {
+		return Position{}, StoreError("load the instance", err)
+	}
 	l, err := e.loadPinned(ctx, inst)
 	if err != nil {
 		return Position{}, err

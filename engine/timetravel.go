@@ -99,12 +99,12 @@ func (e *Engine) instanceAtTime(ctx context.Context, inst record.Instance, at ti
 	case failed != nil:
 		return record.Instance{}, failed
 	case last.Seq > 0:
-		return FoldTo(ctx, e.cfg.Store, inst.ID, last.Revision, last.Seq)
+		return e.foldTo(ctx, inst.ID, last.Revision, last.Seq)
 	case cut.UpTo == 0:
 		return record.Instance{}, newError(CodeUnknownRevision, "/at", "The instance had not been started at %s; it was at %s.", formatTime(at), formatTime(inst.CreatedAt)).
 			hint("Give a later time.")
 	}
-	floor, err := FoldTo(ctx, e.cfg.Store, inst.ID, cut.Revision, cut.UpTo)
+	floor, err := e.foldTo(ctx, inst.ID, cut.Revision, cut.UpTo)
 	if err != nil {
 		return record.Instance{}, err
 	}
@@ -139,11 +139,22 @@ func LoadTruncation(ctx context.Context, from Histories, id string) (record.Trun
 
 // instanceAt is the fold of a revision, with all that happened in it.
 func (e *Engine) instanceAt(ctx context.Context, id string, revision int64) (record.Instance, error) {
-	return FoldTo(ctx, e.cfg.Store, id, revision, 0)
+	return e.foldTo(ctx, id, revision, 0)
+}
+
+func (e *Engine) foldTo(ctx context.Context, id string, revision, seq int64) (record.Instance, error) {
+	inst, err := FoldTo(ctx, e.cfg.Store, id, revision, seq)
+	if err == nil {
+		inst, err = e.values.OpenInstance(ctx, inst)
+	}
+	if err != nil {
+		return record.Instance{}, StoreError("read the history", err)
+	}
+	return inst, nil
 }
 
 // FoldTo is the fold up to the last event of a revision, or up to the event with a seq
-// in it: the nearest snapshot, then the events after it.
+// in it: the nearest snapshot, then the events after it. Sealed values stay sealed.
 func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64) (record.Instance, error) {
 	inst, err := loadSnapshot(ctx, from, id, revision)
 	if err == nil && seq > 0 && inst.Seq > seq {

@@ -139,7 +139,7 @@ func (c *advanceCmd) Run(ctx context.Context, con *console) error {
 	defer done()
 	r, err := operation.Advance.Do(ctx, g, engine.AdvanceRequest{ID: c.ID, Action: c.Action, Data: data, ExpectedRevision: c.Expected, Key: c.Key})
 	if err != nil {
-		return badEnd(err, engine.CodeConflict, engine.CodeInstanceEnded)
+		return badEnd(err, engine.CodeConflict, engine.CodeInstanceEnded, engine.CodeValuesDestroyed)
 	}
 	err = con.print(c.JSON, r, func() {
 		printPosition(con.out, r.Position)

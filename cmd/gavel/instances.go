@@ -497,7 +497,7 @@ func (c turning) turn(ctx context.Context, con *console, op operation.Typed[engi
 	defer done()
 	r, err := op.Do(ctx, g, engine.UndoRequest{ID: c.ID, Key: c.Key, ExpectedRevision: c.Expected})
 	if err != nil {
-		return badEnd(err, engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict)
+		return badEnd(err, engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict, engine.CodeValuesDestroyed)
 	}
 	return con.print(c.JSON, r, func() { con.out.Printf("%s\n%s\n", r.Message, r.Progress) })
 }

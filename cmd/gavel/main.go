@@ -95,6 +95,7 @@ type commands struct {
 	Cursor     cursorCmd     `cmd:"" help:"Look at the places of those who read the log, and move them."`
 	Webhook    webhookCmd    `cmd:"" help:"Try webhooks, and send again what their receivers did not accept."`
 	Retain     retainCmd     `cmd:"" help:"Remove what definitions say need not be kept."`
+	Keys       keysCmd       `cmd:"" help:"Rotate, wrap and destroy the keys that seal sensitive values."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for your shell."`
 }

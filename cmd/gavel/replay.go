@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/replay"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/values"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/prompts"
 )
@@ -79,10 +80,11 @@ func (c *replayCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	cfg.From = db
+	if key == nil {
+		con.log.Warn("the store's key is not there; contexts are not held against their digests, and sealed values cannot be read", "key", cmp.Or(at.missingKey(), "--store-key"))
+	}
 	if key != nil {
-		cfg.Query.Digester = record.NewDigester(key)
-	} else {
-		con.log.Warn("the store's key is not there; contexts are not held against their digests", "key", cmp.Or(at.missingKey(), "--store-key"))
+		cfg.Query.Digester, cfg.Query.Values = record.NewDigester(key), values.NewKeyring(db, key)
 	}
 	box, err := newSandbox(con.log)
 	if err != nil {

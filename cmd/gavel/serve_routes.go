@@ -157,11 +157,12 @@ func (m *metered) count(with equipment) {
 	}
 	m.holding(func() int { return 0 })
 	from := telemetry.Sources{
-		Sandbox:  func() script.Stats { return m.sys.Pool.Stats() },
-		Store:    func() store.Stats { return storeStats(m.sys.Store) },
-		Streams:  func() int { return (*m.held.Load())() },
-		Listener: m.listenerStats,
-		Webhooks: m.webhookStats,
+		Sandbox:       func() script.Stats { return m.sys.Pool.Stats() },
+		Store:         func() store.Stats { return storeStats(m.sys.Store) },
+		Streams:       func() int { return (*m.held.Load())() },
+		Listener:      m.listenerStats,
+		Webhooks:      m.webhookStats,
+		ValuesRefused: func() int64 { return m.sys.Engine.Values().Refused() },
 		StreamLag: func() (int64, time.Duration) {
 			lag := m.sys.Engine.Feed().Lag()
 			return lag.Events, lag.Time

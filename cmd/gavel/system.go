@@ -368,7 +368,7 @@ func engineFailure(err error) error {
 	}
 	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New(known.Message), Hint: known.Hint, Reason: string(known.Code)}
 	switch known.Code {
-	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
+	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeValuesUnreadable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
 		f.Code = term.ExitUnknown
 		if known.Err != nil {
 			f.Err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}

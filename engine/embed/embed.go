@@ -260,7 +260,7 @@ func newKey() ([]byte, error) {
 
 // wire makes judge, engine and auditor over the store.
 func (s *System) wire(key []byte) error {
-	config := engine.Config{Store: s.Store, Compiler: s.Compiler, Reader: s.Pool, RuleKey: key, ReviewPath: !s.cfg.NoReviews}
+	config := engine.Config{Store: s.Store, Compiler: s.Compiler, Reader: s.Pool, RuleKey: key, ValueKey: key, ReviewPath: !s.cfg.NoReviews}
 	judging := judge.Config{Compiler: s.Compiler, Memory: engine.NewMemory(s.Store), Fetcher: s.cfg.Fetcher}
 	var err error
 	if key == nil {

@@ -65,7 +65,7 @@ func New(t testing.TB, j judge.Config, options ...func(*engine.Config)) *engine.
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := engine.Config{Store: memstore.New(), Judge: pipeline, Compiler: compiler, Digester: Digester}
+	cfg := engine.Config{Store: memstore.New(), Judge: pipeline, Compiler: compiler, Digester: Digester, ValueKey: []byte("the key that wraps all data keys")}
 	for _, o := range options {
 		o(&cfg)
 	}

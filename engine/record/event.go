@@ -130,10 +130,22 @@ func (e *Event) SetMerged(before, after json.RawMessage) {
 	e.merged.before, e.merged.after = before, after
 }
 
+// Merged is what SetMerged was given for this very context, nil where it was given nothing.
+func (e Event) Merged(context json.RawMessage) json.RawMessage {
+	if is := e.merged; isSame(is.before, context) {
+		return is.after
+	}
+	return nil
+}
+
+// isSame reports whether two documents are one, and not only equal.
+func isSame(a, b json.RawMessage) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
 func (e Event) mergePatch(context json.RawMessage) (json.RawMessage, error) {
-	is := e.merged
-	if is.after != nil && len(is.before) == len(context) && (len(context) == 0 || &is.before[0] == &context[0]) {
-		return is.after, nil
+	if after := e.Merged(context); after != nil {
+		return after, nil
 	}
 	return workflow.Merge(context, e.Patch)
 }
@@ -224,8 +236,8 @@ type Key struct {
 	// Scope is the hex SHA-256 of principal, operation, instance ("" for a start) and
 	// key, length-prefixed. Unique in a store.
 	Scope string `json:"scope"`
-	// Request is the hex SHA-256 of the canonical request: the same key with
-	// another request is an error.
+	// Request is a keyed digest of the canonical request (of earlier versions, one without a key):
+	// the same key with another request is an error.
 	Request string `json:"request"`
 }
 
@@ -233,8 +245,9 @@ type Key struct {
 const (
 	// MaxEvent bounds the canonical bytes of one event.
 	MaxEvent = 128 << 10
-	// MaxContext bounds the accumulated context of an instance.
-	MaxContext = 256 << 10
+	// MaxContext bounds the accumulated context of an instance as it is kept, in which sealed
+	// values are longer than they were.
+	MaxContext = 512 << 10
 )
 
 // Errors of this package; errors.Is finds them.

@@ -46,11 +46,44 @@ type Instance struct {
 	Head      string    `json:"head"`
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
+
+	// kept is the context as it is kept, where Context was opened; nil where they are the same.
+	kept      json.RawMessage
+	destroyed bool
 }
+
+// Opened returns i with its context as people and judges see it: sealed values stand open in
+// it, or destroyed says that some cannot be opened ever again. Seal and Fold go on from the
+// context that is kept.
+func (i Instance) Opened(context json.RawMessage, destroyed bool) Instance {
+	i = i.Kept()
+	i.Context, i.kept, i.destroyed = context, i.Context, destroyed
+	return i
+}
+
+// OpenedLike returns i opened as prev was, where both are kept with the same context; false where they
+// are not.
+func (i Instance) OpenedLike(prev Instance) (Instance, bool) {
+	if prev.kept == nil || !isSame(prev.kept, i.Context) {
+		return i, false
+	}
+	return i.Opened(prev.Context, prev.destroyed), true
+}
+
+// Kept returns i as it is kept: what Opened opened is sealed again.
+func (i Instance) Kept() Instance {
+	if i.kept != nil {
+		i.Context, i.kept, i.destroyed = i.kept, nil, false
+	}
+	return i
+}
+
+// IsDestroyed reports whether the context holds values whose key was destroyed.
+func (i Instance) IsDestroyed() bool { return i.destroyed }
 
 // Clone returns a copy that shares no memory with i.
 func (i Instance) Clone() Instance {
-	i.Context = bytes.Clone(i.Context)
+	i.Context, i.kept = bytes.Clone(i.Context), bytes.Clone(i.kept)
 	i.Facts.Visited = slices.Clone(i.Facts.Visited)
 	i.Facts.Frozen = slices.Clone(i.Facts.Frozen)
 	i.Facts.Reviews = slices.Clone(i.Facts.Reviews)
@@ -69,6 +102,7 @@ const stateDomain = "gavel/state/v1\x00"
 // DigestState is the hex SHA-256 of an instance's whole state. A truncated event names
 // with it the state that the removed events led to.
 func DigestState(i Instance) string {
+	i = i.Kept()
 	facts, err := json.Marshal(i.Facts)
 	if err != nil { // texts and numbers always encode
 		facts = []byte(err.Error())

@@ -129,7 +129,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	if err := checkCall(prev.Facts, e); err != nil {
 		return Instance{}, err
 	}
-	next := prev
+	next := prev.Kept()
 	next.Seq, next.Revision, next.Head, next.UpdatedAt = e.Seq, e.Revision, e.Hash, e.Time
 	var err error
 	switch e.Kind {
@@ -146,7 +146,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		if e.To != e.From {
 			next.Facts.Called = startPassage(next.Facts.Called, e)
 		}
-		next.Context, err = e.mergePatch(prev.Context)
+		next.Context, err = e.mergePatch(next.Context)
 	case RolledBack, Undone, Redone:
 		err = restoreRevision(&next, e, restored)
 	case Migrated:
@@ -297,10 +297,11 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	case e.To != restored.State || e.Status != restored.Status:
 		return fmt.Errorf("it says %q, %s; revision %d was in %q, %s", e.To, e.Status, restored.Revision, restored.State, restored.Status)
 	}
+	from := restored.Kept()
 	calls, called := next.Facts.Calls, next.Facts.Called // what was done stays done
-	next.State, next.Status, next.Context, next.Facts = restored.State, restored.Status, restored.Context, restored.Facts
+	next.State, next.Status, next.Context, next.Facts = from.State, from.Status, from.Context, from.Facts
 	next.Facts.Reviews = nil // they were about a revision that is past
-	next.Facts.Calls, next.Facts.Called = calls, mergeCounts(called, restored.Facts.Called)
+	next.Facts.Calls, next.Facts.Called = calls, mergeCounts(called, from.Facts.Called)
 	return nil
 }
 

@@ -173,13 +173,13 @@ func TestSealBoundsTheContext(t *testing.T) {
 	h := &history{tb: t}
 	h.seal(started(`{}`), nil)
 	big := strings.Repeat("x", 100<<10)
-	for _, key := range []string{"a", "b"} {
+	for _, key := range []string{"a", "b", "d", "e", "f"} {
 		h.seal(advanced("go", "draft", `{"`+key+`":"`+big+`"}`), nil)
 	}
 	e := advanced("go", "draft", `{"c":"`+big+`"}`)
 	e.Time = epoch
 	if _, _, err := record.Seal(h.last(), e, nil); !errors.Is(err, record.ErrTooLarge) {
-		t.Errorf("a context of 300 KB: got %v, want ErrTooLarge", err)
+		t.Errorf("a context of 600 KB: got %v, want ErrTooLarge", err)
 	}
 }
 

@@ -146,7 +146,7 @@ func (b *bench) advance(p engine.Principal, id, action, data string) engine.Adva
 // run judges everything again.
 func (b *bench) run(with func(*replay.Config)) replay.Report {
 	b.t.Helper()
-	cfg := replay.Config{From: b.store, Compiler: b.compiler, Query: replay.QuestionQuery{Digester: enginetest.Digester}}
+	cfg := replay.Config{From: b.store, Compiler: b.compiler, Query: replay.QuestionQuery{Digester: enginetest.Digester, Values: b.Values()}}
 	with(&cfg)
 	r, err := replay.Run(b.t.Context(), cfg)
 	if err != nil {

@@ -247,7 +247,7 @@ func (w *walker) check() {
 	if left != r.Decisions-r.Replayed {
 		w.rt.Fatalf("%d have a reason, %d were left out", left, r.Decisions-r.Replayed)
 	}
-	cfg := replay.Config{From: w.b.store, Compiler: w.b.compiler}
+	cfg := replay.Config{From: w.b.store, Compiler: w.b.compiler, Query: replay.QuestionQuery{Values: w.b.Values()}}
 	if err := replay.Each(context.Background(), cfg, w.exactly); err != nil {
 		w.rt.Fatal(err)
 	}

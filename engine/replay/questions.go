@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/values"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/sharedcache"
 	"github.com/gavel-mcp/gavel/judge"
@@ -41,6 +42,8 @@ const (
 	MissingDefinition  Missing = "definition_unknown"
 	MissingJudgeConfig Missing = "judge_config_unknown"
 	MissingPerson      Missing = "decided_by_person"
+	// MissingValues: sensitive values were destroyed, or QuestionQuery.Values is nil.
+	MissingValues Missing = "values_not_available"
 	// MissingGate: it was about a call of another server's tool, of which only a digest is kept.
 	MissingGate           Missing = "gated_call"
 	MissingEvidence       Missing = "evidence_not_kept"
@@ -56,6 +59,8 @@ type QuestionQuery struct {
 	// Digester, when not nil, is the store's: then the context of each question is held
 	// against the digest that the decision recorded.
 	Digester engine.Digester
+	// Values opens what is sealed, nil where there is no key for it.
+	Values *values.Keyring
 }
 
 // Question is a recorded decision with what it was about, as it was put to the judge.
@@ -218,20 +223,47 @@ func (a *asker) buildQuestion(at record.Instance, ev record.Event, lost bool) (Q
 		q.Missing = MissingJudgeConfig
 		return q, nil
 	}
+	open, err := a.openReview(ev)
+	if err != nil {
+		return q, err
+	}
+	if at, ev, open, err = a.openValues(at, ev, open); err != nil || ev.Seq == 0 {
+		q.Missing = MissingValues
+		return q, err
+	}
 	q.Input = inputOf(at, ev, l)
 	q.Input.Overlays = overlays
 	if ev.Review != nil && ev.Kind == record.Advanced {
 		q.By = &judge.Review{By: ev.Review.By, Reason: ev.Review.Reason}
-	}
-	open, err := a.openReview(ev)
-	if err != nil {
-		return q, err
 	}
 	q.Evidence = heldEvidence(ev.Decision.Evidence, open.Evidence)
 	if q.Input.Data, q.Missing = dataOf(ev, l.def, open.Data); q.Missing == "" && !a.sameContext(q, owner) {
 		q.Missing = MissingSameContext
 	}
 	return q, nil
+}
+
+// openValues opens what a question is made of; the zero Event where that cannot be had any more, or
+// there is no key.
+func (a *asker) openValues(at record.Instance, ev record.Event, open store.Review) (record.Instance, record.Event, store.Review, error) {
+	keys := a.query.Values
+	at, err := keys.OpenInstance(a.ctx, at)
+	gone, lost := false, at.IsDestroyed()
+	if err == nil {
+		ev, gone, err = keys.OpenEvent(a.ctx, ev)
+		lost = lost || gone
+	}
+	if err == nil {
+		open, gone, err = keys.OpenReview(a.ctx, open)
+		lost = lost || gone
+	}
+	if lost || keys == nil && errors.Is(err, values.ErrUnreadable) {
+		return record.Instance{}, record.Event{}, store.Review{}, nil
+	}
+	if err != nil {
+		return record.Instance{}, record.Event{}, store.Review{}, engine.StoreError("read the history", err)
+	}
+	return at, ev, open, nil
 }
 
 // loadDefinition is the version that an event names; not known when it is not that any more.

@@ -304,6 +304,7 @@ func Says(reason string) string {
 		string(MissingSameContext):    "the events give another context than the one that was examined",
 		string(MissingDefinition):     "the version of the definition is not in the store, or is another one",
 		string(MissingJudgeConfig):    "the judge's configuration of then is not in the store",
+		string(MissingValues):         "sensitive values were destroyed, or the key for them is not here",
 		string(MissingPerson):         "a person decided, or a review ended",
 		string(MissingGate):           "it was about a call of another server's tool",
 		string(MissingEvidence):       "evidence was fetched and is too large to be kept",

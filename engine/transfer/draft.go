@@ -3,6 +3,7 @@ package transfer
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -303,14 +305,54 @@ func (d *draft) addEvent(ev record.Event, from source) error {
 	if len(parts) > 0 {
 		ev.Import.Extra = encodeObject(parts)
 	}
+	if err := checkForms(ev); err != nil {
+		return fmt.Errorf("%s: %w", from.at, err)
+	}
 	sealed, next, err := record.Seal(d.inst, ev, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", from.at, err)
+	}
+	if n, most := len(next.Context), engine.DefaultLimits().Context; n > most {
+		return fmt.Errorf("%s: %w: a context of %d bytes; the limit is %d", from.at, record.ErrTooLarge, n, most)
 	}
 	if d.bytes += len(ev.Patch) + len(ev.Import.Extra); d.bytes > MaxBytes {
 		return fmt.Errorf("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", from.at, MaxBytes)
 	}
 	d.events, d.inst, d.time = append(d.events, sealed), next, sealed.Time
+	return nil
+}
+
+// checkForms refuses what would be taken for a sealed value.
+func checkForms(ev record.Event) error {
+	docs := []json.RawMessage{ev.Patch, ev.Import.Extra}
+	if ev.Checkpoint != nil {
+		docs = append(docs, ev.Checkpoint.Metadata)
+	}
+	for _, doc := range docs {
+		if pointer, ok := workflow.FindSealedForm(document.Known(doc)); ok {
+			return fmt.Errorf("the text at %s begins with %q, which only gavel writes", pointer, workflow.SealedForm)
+		}
+	}
+	return nil
+}
+
+// sealValues makes the events anew, with the sensitive values in them sealed.
+func (d *draft) sealValues(ctx context.Context) error {
+	keys := d.im.e.Values()
+	if keys == nil || len(d.def.Sensitive) == 0 {
+		return nil
+	}
+	events, inst := make([]record.Event, len(d.events)), record.Instance{}
+	for i, ev := range d.events {
+		ev, err := keys.SealEvent(ctx, d.def, inst, ev)
+		if err != nil {
+			return engine.StoreError("read the key of the sensitive values", err)
+		}
+		if events[i], inst, err = record.Seal(inst, ev, nil); err != nil {
+			return err
+		}
+	}
+	d.events, d.inst = events, inst
 	return nil
 }
 

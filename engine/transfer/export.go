@@ -210,6 +210,10 @@ func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (Exporte
 // readHistory holds the history in memory, up to where inst was seen, and begins with what is
 // left of it.
 func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]record.Event, error) {
+	inst, err := x.e.Values().OpenInstance(ctx, inst)
+	if err != nil {
+		return nil, engine.StoreError("load the instance", err)
+	}
 	cfg := engine.ExportMaskConfig{Owner: inst.Owner, Workflow: inst.Workflow, Salt: x.salt, Documents: []json.RawMessage{inst.Context}}
 	var events []record.Event
 	versions := map[int]bool{inst.Version: true}
@@ -230,7 +234,11 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 			x.kept[ev.Rollback.Restores] = record.Instance{}
 		}
 		// What decisions hold is plain where the version of then did not call it sensitive.
-		cfg.Documents = append(cfg.Documents, ev.Patch)
+		told, _, err := x.e.Values().OpenEvent(ctx, ev)
+		if err != nil {
+			return nil, engine.StoreError("read the history", err)
+		}
+		cfg.Documents = append(cfg.Documents, told.Patch)
 		if ev.Decision != nil {
 			cfg.Documents = append(cfg.Documents, ev.Decision.Data)
 		}
@@ -254,6 +262,9 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 	}
 	if x.inst, err = engine.FoldTo(ctx, x.db, inst.ID, cut.Revision, cut.UpTo); err != nil {
 		return nil, err
+	}
+	if x.inst, err = x.e.Values().OpenInstance(ctx, x.inst); err != nil {
+		return nil, engine.StoreError("read the history", err)
 	}
 	if first := events[0].Seq; first != cut.UpTo+1 {
 		return nil, engine.InternalError("read the history", fmt.Errorf("instance %s begins at event %d, and was cut behind %d", inst.ID, first, cut.UpTo))
@@ -305,6 +316,12 @@ func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
 	})
 	if err != nil {
 		return engine.InternalError("fold the history", err)
+	}
+	if next, err = x.e.Values().OpenInstance(ctx, next); err == nil {
+		ev, _, err = x.e.Values().OpenEvent(ctx, ev)
+	}
+	if err != nil {
+		return engine.StoreError("read the history", err)
 	}
 	x.inst = next
 	x.keepRevision()

@@ -409,6 +409,9 @@ func (im *importer) importInstance(ctx context.Context, in Instance, out *Instan
 		return err
 	}
 	if !im.req.DryRun {
+		if err := d.sealValues(ctx); err != nil {
+			return err
+		}
 		err := im.db.Commit(ctx, store.Commit{Events: d.events, Next: d.inst})
 		switch {
 		case errors.Is(err, store.ErrConflict):

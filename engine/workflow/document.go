@@ -13,7 +13,7 @@ import (
 // ReadDocument reads a JSON object that an instance may hold; its text is compact,
 // with the digits of its numbers and the order of its keys kept. It refuses duplicate
 // keys, invalid UTF-8, NUL, numbers that a 64-bit float would change, values nested
-// deeper than 64, and anything that is no object. Its length is the caller's to bound.
+// deeper than 64, texts that begin with SealedForm, and anything that is no object. Its length is the caller's to bound.
 // The error is one sentence with path and line, without values of the document.
 func ReadDocument(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, false) }
 
@@ -25,6 +25,9 @@ func readObjectWith(doc json.RawMessage, literals bool) (document.JSON, error) {
 	v, err := document.ReadJSON(doc, document.Limits{Bytes: max(len(doc), 1), Literals: literals})
 	if err == nil && v.Kind() != document.Object {
 		return document.JSON{}, fmt.Errorf("expected a JSON object, got %s", v.Kind())
+	}
+	if pointer, ok := FindSealedForm(v); ok {
+		return document.JSON{}, fmt.Errorf("the text at %s begins with %q, which only gavel writes", pointer, SealedForm)
 	}
 	return v, err
 }

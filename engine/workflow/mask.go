@@ -18,6 +18,10 @@ import (
 // text.
 const Masked = "[masked]"
 
+// Destroyed stands where a sensitive value was whose key was destroyed. It is no secret, and is
+// masked no more.
+const Destroyed = "[destroyed]"
+
 // wildcard is the token of a sensitive pointer that stands for every key of an
 // object and every element of an array.
 const wildcard = "*"
@@ -35,7 +39,8 @@ const minScrubbed = 4
 // literally * cannot be named alone). A value that is an object or an array is
 // replaced as a whole. A null stays: it says that nothing is there, and in data
 // it removes a key. replace gets the pointer of the value within doc, without
-// wildcards, and the value's literal; nil means the constant [Masked].
+// wildcards, and the value's literal; nil means the constant [Masked]. What is [Destroyed] stays,
+// and so does what IsSealed.
 //
 // doc is well-formed JSON, else the error says so; nil stays nil. When nothing
 // in it is sensitive, doc itself is returned.
@@ -140,6 +145,9 @@ type masker struct {
 func (w *masker) copyValue(v document.JSON, active []*maskNode) {
 	for _, n := range active {
 		if n.whole && v.Kind() != document.Null {
+			if v.Is(Destroyed) || IsSealed(v) {
+				break
+			}
 			w.out.String(w.replace(joinPointer("", w.path...), v.Raw()))
 			w.changed = true
 			return

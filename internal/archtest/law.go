@@ -50,7 +50,7 @@ type Door struct {
 // code for tests.
 var below5 = []string{
 	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/fairshare", "internal/sharedcache",
-	"validators", "judge/shown", "judge/content", "judge", "judge/eval", "engine/workflow", "engine/record", "engine/store", "engine",
+	"validators", "judge/shown", "judge/content", "judge", "judge/eval", "engine/workflow", "engine/record", "engine/store", "engine/values", "engine",
 }
 
 // driver is all that a driver of a store knows.
@@ -115,7 +115,8 @@ var Packages = []Package{
 	// Layer 4: the state machine.
 	{Path: "engine/record", May: []string{"judge", "engine/workflow"}},
 	{Path: "engine/store", May: []string{"judge", "engine/workflow", "engine/record"}},
-	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "engine/store", "internal/fairshare", "internal/sharedcache"}},
+	{Path: "engine/values", May: []string{"engine/workflow", "engine/record", "engine/store"}},
+	{Path: "engine", May: []string{"judge", "validators", "engine/workflow", "engine/record", "engine/store", "engine/values", "internal/fairshare", "internal/sharedcache"}},
 
 	// Drivers keep rows and know nothing of the engine.
 	{Path: "engine/store/rows", May: []string{"engine/store", "engine/record"}},

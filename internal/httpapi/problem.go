@@ -50,6 +50,7 @@ var statuses = map[engine.Code]int{
 	engine.CodeKeyReused:           http.StatusUnprocessableEntity,
 	engine.CodeInstanceEnded:       http.StatusConflict,
 	engine.CodeDefinitionTakenOver: http.StatusConflict,
+	engine.CodeValuesDestroyed:     http.StatusConflict,
 	engine.CodeReviewClosed:        http.StatusConflict,
 	engine.CodeGatedAction:         http.StatusConflict,
 	engine.CodeCallOpen:            http.StatusServiceUnavailable,
@@ -69,6 +70,7 @@ var statuses = map[engine.Code]int{
 	engine.CodeBusy:               http.StatusServiceUnavailable,
 	engine.CodeUnavailable:        http.StatusServiceUnavailable,
 	engine.CodeUntrustedRules:     http.StatusInternalServerError,
+	engine.CodeValuesUnreadable:   http.StatusInternalServerError,
 	engine.CodeCancelled:          http.StatusGatewayTimeout,
 	engine.CodeInternal:           http.StatusInternalServerError,
 

@@ -178,7 +178,7 @@ func (f *Face) rpc(ctx context.Context, what string, err error) *mcpwire.Error {
 	e := f.explain(ctx, what, err)
 	code := mcp.INVALID_PARAMS
 	switch e.Code {
-	case engine.CodeInternal, engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeBusy, engine.CodeCancelled:
+	case engine.CodeInternal, engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeValuesUnreadable, engine.CodeBusy, engine.CodeCancelled:
 		code = mcp.INTERNAL_ERROR
 	default: // what the client asked for is what is wrong
 	}

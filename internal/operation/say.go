@@ -22,7 +22,7 @@ func Explain(err error) (e *engine.Error, defect bool) {
 			e.Message, e.Hint = "The request ended before gavel could answer.", "Check the status before trying again."
 		}
 	}
-	return e, e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules
+	return e, e.Code == engine.CodeInternal || e.Code == engine.CodeUnavailable || e.Code == engine.CodeUntrustedRules || e.Code == engine.CodeValuesUnreadable
 }
 
 // CodeInfo documents a code of the engine; one that it does not know is a defect.

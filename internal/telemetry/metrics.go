@@ -31,6 +31,8 @@ type Sources struct {
 	Model   func() llm.Stats
 	Sandbox func() script.Stats
 	Store   func() store.Stats
+	// ValuesRefused is how many sealed values did not open.
+	ValuesRefused func() int64
 	// Streams is how many event streams and protocol sessions are held.
 	Streams func() int
 	// StreamLag is how far the event stream is behind that is furthest behind: by positions,

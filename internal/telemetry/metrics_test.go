@@ -111,8 +111,9 @@ func TestMetricsThatArePulled(t *testing.T) {
 				{Webhook: "audit", Delivered: 5, Failed: 4, Dead: 1, Sending: true, Known: true, Behind: 3, Waited: time.Minute}, {Webhook: "new"},
 			}
 		},
-		Streams:   func() int { return 9 },
-		StreamLag: func() (int64, time.Duration) { return 12, 1500 * time.Millisecond },
+		ValuesRefused: func() int64 { return 8 },
+		Streams:       func() int { return 9 },
+		StreamLag:     func() (int64, time.Duration) { return 12, 1500 * time.Millisecond },
 	})
 	if calls != 0 {
 		t.Error("figures were pulled before anybody asked")
@@ -126,7 +127,7 @@ func TestMetricsThatArePulled(t *testing.T) {
 		`gavel_notifications_total{result="arrived"} 6`, `gavel_notifications_total{result="failed"} 1`, `gavel_notifications_total{result="dropped"} 2`,
 		`gavel_webhook_messages_total{result="delivered",webhook="audit"} 5`, `gavel_webhook_messages_total{result="failed",webhook="audit"} 4`, `gavel_webhook_messages_total{result="dead",webhook="audit"} 1`,
 		`gavel_webhook_sending{webhook="audit"} 1`, `gavel_webhook_sending{webhook="new"} 0`, `gavel_webhook_behind_events{webhook="audit"} 3`, `gavel_webhook_behind_seconds{webhook="audit"} 60`,
-		`gavel_streams 9`, `gavel_stream_lag_events 12`, `gavel_stream_lag_seconds 1.5`,
+		`gavel_sealed_values_refused_total 8`, `gavel_streams 9`, `gavel_stream_lag_events 12`, `gavel_stream_lag_seconds 1.5`,
 	)
 }
 

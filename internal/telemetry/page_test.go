@@ -70,6 +70,7 @@ func everything() *telemetry.Metrics {
 		Canaries:      func() (telemetry.CanaryStats, bool) { return telemetry.CanaryStats{}, true },
 		Notifications: func() telemetry.NotificationStats { return telemetry.NotificationStats{} },
 		Webhooks:      func() []telemetry.WebhookStats { return []telemetry.WebhookStats{{Webhook: "audit", Known: true}} },
+		ValuesRefused: func() int64 { return 0 },
 		Streams:       func() int { return 0 },
 		StreamLag:     func() (int64, time.Duration) { return 1, time.Second },
 		Listener:      func() telemetry.ListenerStats { return telemetry.ListenerStats{} },

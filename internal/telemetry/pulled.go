@@ -64,6 +64,9 @@ func (p pulled) Collect(ch chan<- prometheus.Metric) {
 			tellWebhook(tell, s)
 		}
 	}
+	if p.from.ValuesRefused != nil {
+		tell("sealed_values_refused_total", "Sealed values that did not open: of another key or place, or changed.", prometheus.CounterValue, float64(p.from.ValuesRefused()))
+	}
 	if p.from.Streams != nil {
 		tell("streams", "Event streams and protocol sessions that are held.", prometheus.GaugeValue, float64(p.from.Streams()))
 	}

@@ -10,5 +10,8 @@ func findBinaries() string { return "" } // servers are started only where they 
 
 func start(string) (*Server, error) { return nil, errors.ErrUnsupported }
 
+// Folder implements the method of other systems.
+func (*process) Folder() string { return "" }
+
 // Stop implements the method of other systems.
 func (*Server) Stop() {}

@@ -26,6 +26,9 @@ type process struct {
 	end     func(with syscall.Signal) // and waits for it
 }
 
+// Folder is where the server keeps its files.
+func (p *process) Folder() string { return p.data }
+
 // findBinaries returns the folder of the newest initdb, "" where there is none.
 func findBinaries() string {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // Debian's place; a pattern that is right

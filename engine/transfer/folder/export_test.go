@@ -56,7 +56,7 @@ func TestExportMasks(t *testing.T) {
 	if got := report.Instances[0]; got.Status != transfer.Refused || report.Differed > 0 {
 		t.Errorf("%s", text(report))
 	}
-	if got := string(a.load("wf-1").Context); !strings.Contains(got, ssn) {
+	if got := string(a.opened("wf-1").Context); !strings.Contains(got, ssn) {
 		t.Errorf("the import of its own export masked the store: %s", got)
 	}
 }
@@ -304,7 +304,7 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 			rt.Fatal(err)
 		}
 		delete(file.Context, "b") // a null
-		got := a.load("wf-1")
+		got := a.opened("wf-1")
 		var context map[string]any
 		if err := json.Unmarshal(got.Context, &context); err != nil {
 			rt.Fatal(err)
@@ -354,7 +354,7 @@ func TestAnExportWithoutSalts(t *testing.T) {
 	if got := report.Instances[0]; replaced < 3 || got.Checkpoints != 1 || report.Refused+report.Differed > 0 {
 		t.Errorf("%d digests: %s", replaced, text(report))
 	}
-	if got := string(b.load(started.ID).Context); !strings.Contains(got, digest) {
+	if got := string(b.opened(started.ID).Context); !strings.Contains(got, digest) {
 		t.Errorf("got %s", got)
 	}
 	for name, content := range b.export() {

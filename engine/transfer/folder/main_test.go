@@ -62,6 +62,16 @@ func newHouseOn(t testing.TB, key string, db store.Store) *house {
 	return h
 }
 
+// opened is an instance with the context as it is, not as it is kept.
+func (h *house) opened(id string) record.Instance {
+	h.t.Helper()
+	inst, err := h.Values().OpenInstance(h.t.Context(), h.load(id))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return inst
+}
+
 func (h *house) bring(fsys fs.FS, change func(*transfer.ImportRequest)) transfer.ImportReport {
 	h.t.Helper()
 	req := h.request(fsys)

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+type keysCmd struct {
+	List   keysListCmd   `cmd:"" help:"List the keys of instances, and what is kept in plain."`
+	Rotate keysRotateCmd `cmd:"" help:"Give instances another key for what follows."`
+	Rewrap keysRewrapCmd `cmd:"" help:"Wrap all keys with the store's present key."`
+	Shred  keysShredCmd  `cmd:"" help:"Destroy the keys of an instance, and its sensitive values with them."`
+}
+
+func (keysCmd) Help() string {
+	return `What a definition calls sensitive is sealed wherever it is kept. Each instance has a key of
+its own for that, which the store holds wrapped with a key that is derived from gavel.key.`
+}
+
+type keysListCmd struct {
+	Instance string `arg:"" optional:"" name:"instance" help:"An instance. Default: all that have a key, or values in plain."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+func (keysListCmd) Help() string {
+	return `PLAIN counts the events whose sensitive values are kept in plain, because they are older than
+the sealing of values. They stay so until gavel retain removes them: what is hashed cannot be
+written anew.
+
+Examples:
+
+    gavel keys list
+    gavel keys list wf-019be83b-2b4d-7cc9-9aae-4345d35a5889 --json
+
+Exit codes: 0 listed, 2 wrong usage, 3 could not find out.`
+}
+
+func (c *keysListCmd) Run(ctx context.Context, con *console) error {
+	sys, err := openForReading(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := sys.completeInstance(ctx, &c.Instance); err != nil {
+		return err
+	}
+	all, err := sys.Engine.ListKeys(ctx, localCLI, c.Instance)
+	if err != nil {
+		return engineFailure(err)
+	}
+	return con.print(c.JSON, map[string]any{"instances": all}, func() { printKeys(con, all) })
+}
+
+func printKeys(con *console, all []engine.InstanceKeys) {
+	rows := [][]string{{"ID", "WORKFLOW", "KEYS", "LAST", "WRAPPED WITH", "DESTROYED", "PLAIN"}}
+	for _, one := range all {
+		last := store.DataKey{}
+		if len(one.Keys) > 0 {
+			last = one.Keys[len(one.Keys)-1]
+		}
+		rows = append(rows, []string{
+			one.ID, orNone(one.Workflow), fmt.Sprint(len(one.Keys)), timeOrNone(last.MadeAt), orNone(last.Under), timeOrNone(last.DestroyedAt), fmt.Sprint(one.PlainEvents),
+		})
+	}
+	if len(all) == 0 {
+		con.out.Printf("no instance has sensitive values\n")
+		return
+	}
+	con.out.Table(rows)
+}
+
+func timeOrNone(at time.Time) string {
+	if at.IsZero() {
+		return orNone("")
+	}
+	return formatTime(at)
+}
+
+type keysRotateCmd struct {
+	Instance []string `arg:"" optional:"" name:"instance" help:"Instances."`
+	All      bool     `name:"all" help:"All instances that have a key."`
+	JSON     bool     `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+func (keysRotateCmd) Help() string {
+	return `What is sealed already stays as it is, and is read with the key that it was sealed with. A
+server that has the store open uses the new key within a second.
+
+Examples:
+
+    gavel keys rotate wf-019be83b-2b4d-7cc9-9aae-4345d35a5889
+    gavel keys rotate --all
+
+Exit codes: 0 done, 2 wrong usage, 3 could not do it.`
+}
+
+func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
+	if c.All == (len(c.Instance) > 0) {
+		return term.UsageErrorf("", "name instances, or give --all")
+	}
+	sys, err := openForWriting(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := sys.completeInstances(ctx, c.Instance); err != nil {
+		return err
+	}
+	if c.All {
+		if c.Instance, err = sys.listRotatable(ctx); err != nil {
+			return engineFailure(err)
+		}
+	}
+	type rotated struct {
+		ID  string `json:"id"`
+		Key int    `json:"key"`
+	}
+	done := []rotated{}
+	for _, id := range c.Instance {
+		n, err := sys.Engine.RotateKey(ctx, localCLI, id)
+		if err != nil {
+			return engineFailure(err)
+		}
+		done = append(done, rotated{id, n})
+	}
+	return con.print(c.JSON, map[string]any{"rotated": done}, func() {
+		con.out.Printf("rotated the key of %s\n", term.Count(int64(len(done)), "instance"))
+	})
+}
+
+// listRotatable lists the instances that have a key which was not destroyed.
+func (s *system) listRotatable(ctx context.Context) (ids []string, err error) {
+	for row, err := range s.Store.DataKeys(ctx, "", 0) {
+		if err != nil {
+			return nil, engine.StoreError("list the keys", err)
+		}
+		if len(row.Wrapped) > 0 && (len(ids) == 0 || ids[len(ids)-1] != row.Instance) {
+			ids = append(ids, row.Instance)
+		}
+	}
+	return ids, nil
+}
+
+type keysRewrapCmd struct {
+	OldKey string `name:"old-key" type:"path" placeholder:"FILE" help:"The gavel.key that keys may still be wrapped with."`
+	JSON   bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+func (keysRewrapCmd) Help() string {
+	return `Use it when a store got another gavel.key: the keys of instances that the old one wrapped are
+wrapped with the present one. Nothing that was recorded changes. It can be interrupted and
+run again.
+
+Examples:
+
+    gavel keys rewrap --old-key old/gavel.key
+
+Exit codes: 0 all are wrapped with the present key, 1 some are of keys that are not here,
+2 wrong usage, 3 could not do it.`
+}
+
+func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
+	var old []byte
+	if c.OldKey != "" {
+		if !isFile(c.OldKey) {
+			return term.UsageErrorf("", "--old-key: there is no file %s", c.OldKey)
+		}
+		var err error
+		if old, err = record.LoadOrCreateKey(c.OldKey); err != nil {
+			return term.UsageErrorf("", "--old-key: %w", err)
+		}
+	}
+	sys, err := openForWriting(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	r, err := sys.Engine.RewrapKeys(ctx, localCLI, old)
+	if err != nil {
+		return engineFailure(err)
+	}
+	return cmp.Or(con.print(c.JSON, r, func() {
+		con.out.Printf("keys wrapped anew: %d, kept as they are: %d\n", r.Rewrapped, r.Kept)
+		for _, row := range r.Unreadable {
+			con.out.Printf("key %d of %s is wrapped with %s, which is not here\n", row.Number, row.Instance, row.Under)
+		}
+	}), badUnless(len(r.Unreadable) == 0))
+}
+
+type keysShredCmd struct {
+	Instance string `arg:"" name:"instance" help:"The whole id of the instance."`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	storeFlag
+}
+
+func (keysShredCmd) Help() string {
+	return `Nobody can read the sensitive values of the instance again, in this store and in all that
+was copied from it without its keys. Its history stays, verifies and can be exported; the
+values say [destroyed], and the instance moves no more. There is no way back. A server that
+has the store open forgets the key within a second. Backups made before still have it.
+
+Examples:
+
+    gavel keys shred wf-019be83b-2b4d-7cc9-9aae-4345d35a5889
+
+Exit codes: 0 destroyed, 1 destroyed, and some values are kept in plain from before values were
+sealed, 2 wrong usage, 3 could not do it.`
+}
+
+func (c *keysShredCmd) Run(ctx context.Context, con *console) error {
+	sys, err := openForWriting(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	n, err := sys.Engine.ShredInstance(ctx, localCLI, c.Instance)
+	if err != nil {
+		return engineFailure(err)
+	}
+	left, err := sys.Engine.ListKeys(ctx, localCLI, c.Instance)
+	if err != nil {
+		return engineFailure(err)
+	}
+	plain := 0
+	for _, one := range left {
+		plain += one.PlainEvents
+	}
+	return cmp.Or(con.print(c.JSON, map[string]any{"id": c.Instance, "destroyed": n, "plainEvents": plain}, func() {
+		con.out.Printf("keys of %s destroyed: %d\n", c.Instance, n)
+		if plain > 0 {
+			con.out.Printf("events that hold values in plain, from before values were sealed: %d; see gavel retain\n", plain)
+		}
+	}), badUnless(plain == 0))
+}

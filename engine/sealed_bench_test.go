@@ -1,0 +1,67 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// What it costs to seal: moves with five sensitive fields with a key, and the same without one, by
+// turns. The ratio is that of the medians.
+func BenchmarkAdvanceSealed(b *testing.B) {
+	const flow = `{"name":"five","initialState":"a","sensitive":["/a","/b","/c","/d","/e"],"states":{"a":{"transitions":{"go":"a"}}}}`
+	const data = `{"a":"078-05-1120","b":"4111 1111 1111 1111","c":{"street":"Elm Street 5","city":"Springfield"},"d":12345.50,"e":"ada@example.org","open":"yes"}`
+	open := map[string]func() store.Store{
+		"memory": func() store.Store { return memstore.New() },
+		"sqlite": func() store.Store {
+			db, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return db
+		},
+	}
+	for _, name := range []string{"memory", "sqlite"} {
+		b.Run(name, func(b *testing.B) {
+			type side struct {
+				*bench
+				id   string
+				took []time.Duration
+			}
+			sides := [2]*side{}
+			for i := range sides {
+				one := &side{bench: newBenchWith(b, open[name](), nil, func(c *engine.Config) {
+					c.Now = nil
+					if i == 0 {
+						c.ValueKey = nil
+					}
+				})}
+				one.define(operator, flow)
+				one.id = one.start(agent, "five", data).ID
+				sides[i] = one
+			}
+			b.ResetTimer()
+			for n := range b.N {
+				for i := range sides {
+					s := sides[(i+n)%2]
+					began := time.Now()
+					if _, err := s.Advance(b.Context(), agent, engine.AdvanceRequest{ID: s.id, Action: "go", Data: json.RawMessage(data)}); err != nil {
+						b.Fatal(err)
+					}
+					s.took = append(s.took, time.Since(began))
+				}
+			}
+			median := func(s *side) float64 { slices.Sort(s.took); return float64(s.took[len(s.took)/2]) }
+			b.ReportMetric(median(sides[0])/1e3, "plain-µs")
+			b.ReportMetric(median(sides[1])/1e3, "sealed-µs")
+			b.ReportMetric(median(sides[1])/median(sides[0]), "ratio")
+		})
+	}
+}

@@ -1,0 +1,366 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+const canaryFlow = `{"name":"kept","initialState":"a","retention":{"events":"30d"},"sensitive":["/token","/customer/ssn","/list/*/pin","/whole","/evidence/e/token"],"states":{
+	"a":{"transitions":{
+		"note":"a",
+		"fail":{"target":"a","validator":"(data, context) => ({valid: false, confidence: 1, reason: 'saw ' + data.token + ' and ' + context.token})"},
+		"ask":{"target":"b","requireAssurance":"human","evidence":[{"name":"e","source":"s","arguments":{"who":"/token"}}]}}},
+	"b":{"transitions":{"back":"a","end":"c"}},
+	"c":{"final":true,"outcome":"success"}}}`
+
+// canary is in every sensitive value of the tests, and nowhere else.
+const canary = "canary-7731"
+
+const canaries = `{"token":"` + canary + `-token","customer":{"ssn":"` + canary + `-ssn","name":"n"},"list":[{"pin":"` + canary + `-pin"}],"whole":{"` + canary + `-name":["` + canary + `-deep"]}}`
+
+// plantCanaries brings the canary into everything that is written down of an instance.
+func plantCanaries(t *testing.T, b *bench) (id, waiting string) {
+	t.Helper()
+	b.define(operator, canaryFlow)
+	s, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "kept", Context: json.RawMessage(canaries), Key: "once"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id = s.ID
+	b.refused(agent, id, "fail", `{"token":"`+canary+`-other"}`, judge.CodeValidatorRejected)
+	b.moved(agent, id, "note", canaries, "a")
+	if _, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "fail", Data: json.RawMessage(canaries)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id, Description: "as " + canary + "-token", Metadata: json.RawMessage(canaries)}); err != nil {
+		t.Fatal(err)
+	}
+	review := b.parked(agent, id, "ask", canaries)
+	if r, err := b.resolve(rita, review.ID, judge.Approve); err != nil || !r.Applied {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.undo(operator, id, "a")
+	b.redo(operator, id, "b")
+	b.moved(agent, id, "back", `{"customer":null}`, "a")
+	return id, b.parked(agent, id, "ask", canaries).ID
+}
+
+func newCanaryBench(t *testing.T, db store.Store, more ...func(*engine.Config)) *bench {
+	t.Helper()
+	found := `{"token":"` + canary + `-fetched","ok":true}`
+	return newBenchWith(t, db, source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) { return content(found), nil }), func(c *engine.Config) {
+		c.ReviewPath = true
+		for _, change := range more {
+			change(c)
+		}
+	})
+}
+
+// exported is what an export holds.
+func exported(t *testing.T, b *bench) string {
+	t.Helper()
+	out, err := transfer.Export(t.Context(), b.Engine, b.store, operator, transfer.ExportRequest{Workflow: "kept"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for one, err := range out.Instances {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(one.State)
+		for _, line := range one.Lines {
+			text.Write(line)
+		}
+		for _, cp := range one.Checkpoints {
+			text.Write(cp.Document)
+		}
+	}
+	return text.String()
+}
+
+// holdsCanary names the files below a folder that hold the canary.
+func holdsCanary(t *testing.T, folder string) (found []string) {
+	t.Helper()
+	files := 0
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		files++
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte(canary)) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Fatalf("%d files in %s: %v", files, folder, err)
+	}
+	return found
+}
+
+// Nothing that is kept or exported holds a byte of a sensitive value, and what is signed and hashed is as
+// good before the values are destroyed as after.
+func TestSealedValuesAtRest(t *testing.T) {
+	signer, err := record.GenerateSigner("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(t *testing.T, db store.Store, folder string, alsoLook func(t *testing.T)) {
+		b := newCanaryBench(t, db).signedBy(signer)
+		id, waiting := plantCanaries(t, b)
+		if got := string(b.opened(id).Context); !strings.Contains(got, canary+"-token") || !strings.Contains(got, canary+"-deep") {
+			t.Errorf("what people see: %s", got)
+		}
+		if a, err := b.Anchor(t.Context(), operator); err != nil || !a.Written {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		sound := func(when string) {
+			t.Helper()
+			v, err := b.Verify(t.Context(), operator, audit.VerifyRequest{})
+			if err != nil || len(v.Problems) > 0 {
+				t.Errorf("%s: %+v, %v", when, v, err)
+			}
+			if text := exported(t, b); strings.Contains(text, canary) || !strings.Contains(text, id) {
+				t.Errorf("%s: the export: %s", when, text)
+			}
+			if found := holdsCanary(t, folder); len(found) > 0 {
+				t.Errorf("%s: the canary is in %v", when, found)
+			}
+			alsoLook(t)
+		}
+		sound("before")
+		if n, err := b.ShredInstance(t.Context(), operator, id); err != nil || n != 1 {
+			t.Fatalf("%d, %v", n, err)
+		}
+		sound("after")
+		afterShred(t, b, id, waiting)
+		sound("at the end")
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		folder := t.TempDir()
+		db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: filepath.Join(folder, "gavel.db")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, db, folder, func(*testing.T) {})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		server := pgtest.New(t)
+		db, err := pgstore.Open(t.Context(), pgstore.Config{URL: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, db, server.Folder(), func(t *testing.T) {
+			server.Exec(t, "CHECKPOINT")
+			dump, err := exec.Command("pg_dump", server.URL).Output() //nolint:gosec // the test's own server
+			if err != nil || bytes.Contains(dump, []byte(canary)) || !bytes.Contains(dump, []byte("events")) {
+				t.Errorf("pg_dump: %d bytes, with the canary: %v, %v", len(dump), bytes.Contains(dump, []byte(canary)), err)
+			}
+		})
+	})
+}
+
+// afterShred checks what is left of an instance whose values were destroyed.
+func afterShred(t *testing.T, b *bench, id, waiting string) {
+	t.Helper()
+	status, err := b.Status(t.Context(), agent, id)
+	if err != nil || !strings.Contains(string(status.Context), `"token":"[destroyed]"`) || strings.Contains(string(status.Context), "sealed") {
+		t.Errorf("status: %s, %v", status.Context, err)
+	}
+	if seen, err := b.Status(t.Context(), auditor, id); err != nil || !strings.Contains(string(seen.Context), `"whole":"[destroyed]"`) {
+		t.Errorf("status for an auditor: %s, %v", seen.Context, err)
+	}
+	if h, err := b.History(t.Context(), auditor, engine.HistoryRequest{ID: id}); err != nil || h.Count < 8 {
+		t.Errorf("history: %+v, %v", h, err)
+	}
+	if !strings.Contains(exported(t, b), `"token":"[destroyed]"`) {
+		t.Error("the export does not say that values were destroyed")
+	}
+	before := b.load(id).Seq
+	_, advanced := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: json.RawMessage(`{}`)})
+	_, undone := b.Undo(t.Context(), operator, engine.UndoRequest{ID: id})
+	_, validated := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: json.RawMessage(`{}`)})
+	_, rotated := b.RotateKey(t.Context(), operator, id)
+	for what, err := range map[string]error{"advance": advanced, "undo": undone, "validate": validated, "rotate": rotated} {
+		if engine.CodeOf(err) != engine.CodeValuesDestroyed {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if now := b.load(id).Seq; now != before {
+		t.Errorf("%d events were recorded", now-before)
+	}
+	if r, err := b.resolve(rita, waiting, judge.Approve); err != nil || r.Applied || r.Review.Status != record.ReviewStale {
+		t.Errorf("the review: %+v, %v", r, err)
+	}
+	if r, err := b.Start(t.Context(), agent, engine.StartRequest{Type: "kept", Context: json.RawMessage(canaries), Key: "once"}); err != nil || !r.Replayed || r.ID != id {
+		t.Errorf("the same start again: %+v, %v", r, err)
+	}
+	if _, err := b.Cancel(t.Context(), agent, engine.CancelRequest{ID: id}); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+}
+
+// A store of before keeps what it has, and seals what comes.
+func TestSealingBeginsWithTheNextEvent(t *testing.T) {
+	t.Parallel()
+	db := memstore.New()
+	old := newCanaryBench(t, db, func(c *engine.Config) { c.ValueKey = nil })
+	old.define(operator, canaryFlow)
+	id := old.start(agent, "kept", canaries).ID
+	old.moved(agent, id, "note", `{"token":"`+canary+`-second"}`, "a")
+	review := old.parked(agent, id, "ask", canaries)
+	b := newBenchWith(t, noClose{db}, source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
+		return content(`{"token":"` + canary + `-fetched","ok":true}`), nil
+	}), func(c *engine.Config) { c.ReviewPath = true })
+	b.pass(old.now.Sub(b.now))
+	if keys, err := b.ListKeys(t.Context(), operator, ""); err != nil || len(keys) != 1 || keys[0].PlainEvents != 2 || len(keys[0].Keys) > 0 {
+		t.Errorf("%+v, %v", keys, err)
+	}
+	if r, err := b.resolve(rita, review.ID, judge.Approve); err != nil || !r.Applied {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got := string(b.load(id).Context); strings.Contains(got, canary) {
+		t.Errorf("kept: %s", got)
+	}
+	b.undo(operator, id, "a")
+	if got := string(b.load(id).Context); !strings.Contains(got, canary) {
+		t.Errorf("what was in force before: %s", got)
+	}
+	b.verify(id)
+	keys, err := b.ListKeys(t.Context(), operator, id)
+	if err != nil || len(keys) != 1 || keys[0].PlainEvents != 2 || len(keys[0].Keys) != 1 {
+		t.Errorf("%+v, %v", keys, err)
+	}
+	// Who has no key reads what is plain, and guesses at nothing.
+	if _, err := old.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: json.RawMessage(canaries)}); err != nil {
+		t.Errorf("an older version: %v", err)
+	}
+	b.moved(agent, id, "note", canaries, "a")
+	if _, err := old.Status(t.Context(), agent, id); engine.CodeOf(err) != engine.CodeValuesUnreadable {
+		t.Errorf("without the key: %v", err)
+	}
+}
+
+// noClose is a store that is closed by somebody else.
+type noClose struct{ *memstore.Store }
+
+func (noClose) Close() error { return nil }
+
+// What a caller sends is never taken for a sealed value.
+func TestNobodyBringsASealedValue(t *testing.T) {
+	t.Parallel()
+	b := newCanaryBench(t, memstore.New())
+	b.define(operator, canaryFlow)
+	id := b.start(agent, "kept", canaries).ID
+	stolen := b.load(id).Context // of one's own, even
+	for _, doc := range []string{string(stolen), `{"open":"gavel:sealed:x"}`, `{"deep":[{"a":"\u0067avel:sealed:1:1:1:AAAA"}]}`, `{"token":"gavel:sealed:"}`} {
+		_, started := b.Start(t.Context(), agent, engine.StartRequest{Type: "kept", Context: json.RawMessage(doc)})
+		_, moved := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: json.RawMessage(doc)})
+		for _, err := range []error{started, moved} {
+			if engine.CodeOf(err) != engine.CodeInvalidData || !strings.Contains(err.Error(), "only gavel writes") {
+				t.Errorf("%s: %v", doc, err)
+			}
+		}
+	}
+	b.moved(agent, id, "note", `{"open":"see gavel:sealed:1 in the manual","token":"[destroyed]"}`, "a")
+	if got := b.opened(id); !strings.Contains(string(got.Context), "see gavel:sealed:1") || got.IsDestroyed() {
+		t.Errorf("%s", got.Context)
+	}
+}
+
+// Rows that were put together by hand are refused.
+func TestSealedValuesOfAnotherRow(t *testing.T) {
+	t.Parallel()
+	b := newCanaryBench(t, memstore.New())
+	b.define(operator, canaryFlow)
+	mine := b.start(agent, "kept", canaries).ID
+	theirs := b.start(agent, "kept", canaries).ID
+	b.moved(agent, theirs, "note", `{"open":1}`, "a")
+	e := newCanaryBench(t, swapped{noClose{b.store.(*memstore.Store)}, mine, theirs})
+	if _, err := e.Status(t.Context(), agent, mine); engine.CodeOf(err) != engine.CodeValuesUnreadable || strings.Contains(err.Error(), canary) {
+		t.Errorf("status: %v", err)
+	}
+	if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: mine, Action: "note", Data: json.RawMessage(`{}`)}); engine.CodeOf(err) != engine.CodeValuesUnreadable {
+		t.Errorf("advance: %v", err)
+	}
+	if e.Values().Refused() != 2 {
+		t.Errorf("%d were counted", e.Values().Refused())
+	}
+}
+
+// swapped has the context of another instance in one.
+type swapped struct {
+	noClose
+	id, from string
+}
+
+func (s swapped) Load(ctx context.Context, id string) (record.Instance, error) {
+	inst, err := s.Store.Load(ctx, id)
+	if id == s.id && err == nil {
+		other, err := s.Store.Load(ctx, s.from)
+		inst.Context = other.Context
+		return inst, err
+	}
+	return inst, err
+}
+
+// Rotation under load loses nothing.
+func TestRotateUnderLoad(t *testing.T) {
+	t.Parallel()
+	b := newCanaryBench(t, memstore.New())
+	b.define(operator, canaryFlow)
+	id := b.start(agent, "kept", canaries).ID
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 20 {
+				if _, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: json.RawMessage(canaries)}); err != nil {
+					t.Errorf("advance: %v", err)
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for range 10 {
+			if _, err := b.RotateKey(t.Context(), operator, id); err != nil {
+				t.Errorf("rotate: %v", err)
+			}
+		}
+	})
+	all.Wait()
+	b.verify(id)
+	if got := string(b.opened(id).Context); got != canaries {
+		t.Errorf("%s", got)
+	}
+	if keys, err := b.ListKeys(t.Context(), operator, id); err != nil || len(keys) != 1 || len(keys[0].Keys) != 11 {
+		t.Errorf("%+v, %v", keys, err)
+	}
+	for _, ev := range b.events(id) {
+		if opened, _, err := b.Values().OpenEvent(t.Context(), ev); err != nil || !strings.Contains(string(opened.Patch), canary) || strings.Contains(string(ev.Patch), canary) {
+			t.Fatalf("event %d: %s, %v", ev.Seq, opened.Patch, err)
+		}
+	}
+}

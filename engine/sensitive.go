@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/values"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// What the store gives is opened here before anybody looks at it, and what it gets is sealed in
+// appendEvent and sealRows: between the two, values are plain.
+
+// Values opens what the engine's store keeps sealed; nil where nothing is.
+func (e *Engine) Values() *values.Keyring { return e.values }
+
+// load returns an instance from the store. The error is the store's, or of package values.
+func (e *Engine) load(ctx context.Context, id string) (record.Instance, error) {
+	inst, err := e.cfg.Store.Load(ctx, id)
+	if err != nil {
+		return record.Instance{}, err
+	}
+	return e.values.OpenInstance(ctx, inst)
+}
+
+// findReview returns a review from the store. The error is the store's, or of package values.
+func (e *Engine) findReview(ctx context.Context, id string) (store.Review, error) {
+	row, err := store.FindReview(ctx, e.cfg.Store, id)
+	if err == nil {
+		row, _, err = e.values.OpenReview(ctx, row)
+	}
+	return row, err
+}
+
+// appendEvent seals an event onto an instance, sensitive values first. The event is as the store
+// gets it, the instance is opened.
+func (e *Engine) appendEvent(ctx context.Context, inst record.Instance, ev record.Event, restored *record.Instance) (record.Event, record.Instance, error) {
+	if restored != nil && restored.IsDestroyed() {
+		return record.Event{}, record.Instance{}, valuesDestroyed()
+	}
+	merged := ev.Merged(inst.Context)
+	if len(ev.Patch) > 0 || ev.Import != nil {
+		l, err := e.loadDefinition(ctx, inst.Workflow, inst.Version)
+		if err != nil {
+			return record.Event{}, record.Instance{}, err
+		}
+		if ev, err = e.values.SealEvent(ctx, l.def, inst, ev); err != nil {
+			return record.Event{}, record.Instance{}, StoreError("read the key of the sensitive values", err)
+		}
+	}
+	ev, next, err := record.Seal(inst, ev, restored)
+	if err != nil {
+		return record.Event{}, record.Instance{}, sealError(err)
+	}
+	if opened, same := next.OpenedLike(inst); same {
+		return ev, opened, nil
+	}
+	if merged != nil && workflow.MayHoldSealed(next.Context) {
+		return ev, next.Opened(merged, inst.IsDestroyed()), nil
+	}
+	if next, err = e.values.OpenInstance(ctx, next); err != nil {
+		return record.Event{}, record.Instance{}, StoreError("read the key of the sensitive values", err)
+	}
+	return ev, next, nil
+}
+
+// sealRows seals the data of reviews.
+func (e *Engine) sealRows(ctx context.Context, inst record.Instance, rows []store.Review) error {
+	for i, row := range rows {
+		if len(row.Data) == 0 {
+			continue
+		}
+		l, err := e.loadDefinition(ctx, inst.Workflow, row.Version)
+		if err != nil {
+			return err
+		}
+		if rows[i], err = e.values.SealReview(ctx, l.def, row); err != nil {
+			return StoreError("read the key of the sensitive values", err)
+		}
+	}
+	return nil
+}
+
+func valuesDestroyed() *Error {
+	return newError(CodeValuesDestroyed, "", "Sensitive values of the instance were destroyed, so it cannot move, and gets no new ones.").
+		hint("Start a new instance.")
+}
+
+// valuesError is what callers get for an error of package values; nil for any other.
+func valuesError(err error) *Error {
+	switch {
+	case errors.Is(err, values.ErrDestroyed):
+		return valuesDestroyed().because(err)
+	case errors.Is(err, values.ErrUnreadable):
+		return newError(CodeValuesUnreadable, "", "A sensitive value in the store does not open with the key that is here.").
+			hint("Tell the operator: the log names the value; gavel verify names what was changed.").because(err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// SealedForm begins the text that stands for a sensitive value where documents are kept; package
+// values makes and opens it. No caller can bring such a text.
+const SealedForm = "gavel:sealed:"
+
+var (
+	sealedForm = []byte(SealedForm)
+	quotedForm = []byte(`"` + SealedForm)
+)
+
+// IsSealed reports whether a value is a sealed one. Those are written without escapes.
+func IsSealed(v document.JSON) bool {
+	if v.Kind() != document.String || !bytes.HasPrefix(v.Raw(), quotedForm) {
+		return false
+	}
+	return !bytes.ContainsFunc(v.Raw()[len(quotedForm):len(v.Raw())-1], func(c rune) bool {
+		return (c < '0' || c > ':') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '-' && c != '_'
+	})
+}
+
+// MayHoldSealed reports whether a document is worth a look for sealed values.
+func MayHoldSealed(doc json.RawMessage) bool { return bytes.Contains(doc, quotedForm) }
+
+// EditSealed copies a document with what edit returns in the place of each sealed value in it. An
+// error of edit ends it.
+func EditSealed(doc document.JSON, edit func(pointer string, text document.JSON) (json.RawMessage, error)) (document.JSON, error) {
+	w := textEditor{worth: func(raw []byte) bool { return bytes.Contains(raw, quotedForm) }, out: document.NewBuilder(doc)}
+	w.edit = func(v document.JSON) (json.RawMessage, error) {
+		if !IsSealed(v) {
+			return nil, nil
+		}
+		return edit(joinPointer("", w.path...), v)
+	}
+	if err := w.copyValue(doc); err != nil {
+		return document.JSON{}, err
+	}
+	return w.out.JSON(), nil
+}
+
+var errFound = errors.New("found")
+
+// FindSealedForm returns the pointer to a text that begins with SealedForm, however it is escaped.
+func FindSealedForm(doc document.JSON) (pointer string, ok bool) {
+	w := textEditor{out: document.NewBuilder()}
+	w.worth = func(raw []byte) bool { return bytes.Contains(raw, sealedForm) || bytes.Contains(raw, []byte(`\u00`)) }
+	w.edit = func(v document.JSON) (json.RawMessage, error) {
+		if strings.HasPrefix(v.Text(), SealedForm) {
+			return nil, errFound
+		}
+		return nil, nil
+	}
+	if !w.worth(doc.Raw()) || w.copyValue(doc) == nil {
+		return "", false
+	}
+	return joinPointer("", w.path...), true
+}
+
+// textEditor copies a document with what edit returns in the place of texts, nil for the text
+// itself. Only those in values that are worth it are looked at.
+type textEditor struct {
+	worth func(raw []byte) bool
+	edit  func(text document.JSON) (json.RawMessage, error)
+	out   *document.Builder
+	path  []string
+}
+
+func (w *textEditor) copyValue(v document.JSON) error {
+	switch kind := v.Kind(); {
+	case !w.worth(v.Raw()):
+		w.out.Copy(v)
+	case kind == document.String:
+		text, err := w.edit(v)
+		if err != nil {
+			return err
+		}
+		if text != nil {
+			v = document.Known(text)
+		}
+		w.out.Copy(v)
+	case kind == document.Object:
+		w.out.Begin(document.Object)
+		for name, value := range v.Members() {
+			w.out.Name(name)
+			if err := w.copyAt(name.Text(), value); err != nil {
+				return err
+			}
+		}
+		w.out.End()
+	case kind == document.Array:
+		w.out.Begin(document.Array)
+		for i, value := range v.Elements() {
+			if err := w.copyAt(strconv.Itoa(i), value); err != nil {
+				return err
+			}
+		}
+		w.out.End()
+	default:
+		w.out.Copy(v)
+	}
+	return nil
+}
+
+func (w *textEditor) copyAt(token string, v document.JSON) error {
+	w.path = append(w.path, token)
+	err := w.copyValue(v)
+	if err == nil {
+		w.path = w.path[:len(w.path)-1]
+	}
+	return err
+}
