@@ -78,6 +78,9 @@ func Open(ctx context.Context, c Config) (*Runs, error) {
 			return nil, fmt.Errorf("the variable %s is set, which would give runs another version or owner; unset it", name)
 		}
 	}
+	if err := checkFile(ctx, c.Path); err != nil {
+		return nil, err
+	}
 	owner, err := takeOwnership(ctx, c.Path+"-owner")
 	if err != nil {
 		return nil, err
@@ -99,6 +102,33 @@ func Open(ctx context.Context, c Config) (*Runs, error) {
 		return nil, fmt.Errorf("open the runs in %s: %w", c.Path, err)
 	}
 	return r, nil
+}
+
+// checkFile refuses a file that holds something else: DBOS would add its tables to any database.
+func checkFile(ctx context.Context, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil
+	}
+	if err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder; name a file in it", path)
+	}
+	db, err := sql.Open("sqlite", path+"?_pragma=query_only(1)&_pragma=busy_timeout(2000)")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	var tables, ours int
+	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name = 'workflow_status' THEN 1 END) FROM sqlite_master WHERE type = 'table'").Scan(&tables, &ours)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "not a database"):
+		return fmt.Errorf("%s does not hold runs of chains: it is no database; name another file", path)
+	case err != nil:
+		return fmt.Errorf("open the runs in %s: %w", path, err)
+	case tables > 0 && ours == 0:
+		return fmt.Errorf("%s does not hold runs of chains: it is another database; name another file", path)
+	}
+	return nil
 }
 
 // takeOwnership takes a lock that ends with the process.

@@ -280,10 +280,24 @@ func runUntilKilled(folder string) {
 		}
 		return Outcome{Value: c.Name}
 	})
-	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: effects, Repeatable: func(_, tool string) bool { return !strings.HasPrefix(tool, "pay") }})
+	var r *Runs
+	opened := make(chan struct{})
+	asked := func(c Command) (string, bool) { // the person, who looks at the server
+		<-opened
+		answer := AnswerAgain
+		if counts("effect:"+c.Name) > 0 {
+			answer = AnswerHappened
+		}
+		if err := r.Answer(context.Background(), c.Run, c.Key, answer, c.Name); err != nil {
+			panic(err)
+		}
+		return "", false
+	}
+	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: effects, Asked: asked, Repeatable: func(_, tool string) bool { return !strings.HasPrefix(tool, "pay") }})
 	if err != nil {
 		panic(err)
 	}
+	close(opened)
 	d, err := Parse("crash.yaml", []byte(crashChain))
 	if err != nil {
 		panic(err)
@@ -293,22 +307,6 @@ func runUntilKilled(folder string) {
 		panic(err)
 	}
 	_, _ = os.Stdout.WriteString("running\n")
-	for _, name := range []string{"pay1", "pay2"} { // the person who is asked
-		key := map[string]string{"pay1": "p/pay1", "pay2": "pay2"}[name]
-		if counts("effect:"+name) > 0 {
-			err = r.Answer(context.Background(), run, key+"!", AnswerHappened, name)
-		}
-		for n := 0; n < counts("begin:"+name) && counts("effect:"+name) == 0; n++ {
-			suffix := ""
-			if n > 0 {
-				suffix = fmt.Sprintf("+%d", n)
-			}
-			err = errors.Join(err, r.Answer(context.Background(), run, key+suffix+"!", AnswerAgain, nil))
-		}
-		if err != nil {
-			panic(err)
-		}
-	}
 	result, err := r.Wait(context.Background(), run)
 	if err != nil {
 		panic(err)
@@ -398,4 +396,27 @@ func lastOf(lines []string, line string) int {
 		}
 	}
 	return -1
+}
+
+// TestOtherFiles: what holds no runs is refused with a sentence, and left as it is.
+func TestOtherFiles(t *testing.T) {
+	folder := t.TempDir()
+	openRuns(t, folder, nil).Close()
+	garbage, other := filepath.Join(folder, "garbage"), filepath.Join(folder, "chains.db-owner")
+	if err := os.WriteFile(garbage, []byte(strings.Repeat("no database ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		folder:  folder + " is a folder; name a file in it",
+		garbage: garbage + " does not hold runs of chains: it is no database; name another file",
+		other:   other + " does not hold runs of chains: it is another database; name another file",
+	} {
+		before, _ := os.ReadFile(path) //nolint:errcheck // a folder has none
+		if _, err := Open(context.Background(), Config{Path: path}); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if after, _ := os.ReadFile(path); string(after) != string(before) { //nolint:errcheck // a folder has none
+			t.Errorf("%s was changed", path)
+		}
+	}
 }
