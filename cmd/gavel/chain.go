@@ -1,3 +1,5 @@
+//go:build chains
+
 package main
 
 import (
@@ -18,6 +20,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
+
+// chainCommands are the commands of a program that is built with chains.
+type chainCommands struct {
+	Chain chainCmd `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
+}
 
 type chainCmd struct {
 	Lint  chainLintCmd  `cmd:"" help:"Check definitions of chains."`

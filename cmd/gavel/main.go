@@ -76,7 +76,7 @@ type commands struct {
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
 	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
-	Chain      chainCmd      `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
+	chainCommands
 	Hook       hookCmd       `cmd:"" help:"Answer the hooks of coding agents, and install them."`
 	Start      startCmd      `cmd:"" help:"Start an instance of a workflow."`
 	Advance    advanceCmd    `cmd:"" help:"Ask for an action of an instance."`

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -38,11 +39,14 @@ func TestScripts(t *testing.T) {
 			"capture": capture, "run": runGavelInScript, "exits": exits, "database": makeDatabaseInScript,
 		},
 		Condition: func(name string) (bool, error) {
-			if name != "postgres" {
-				return false, fmt.Errorf("unknown condition %s", name)
+			switch name {
+			case "postgres":
+				_, missing, err := pgtest.Find()
+				return missing == "", err
+			case "chains":
+				return reflect.TypeFor[chainCommands]().NumField() > 0, nil
 			}
-			_, missing, err := pgtest.Find()
-			return missing == "", err
+			return false, fmt.Errorf("unknown condition %s", name)
 		},
 		Setup: func(env *testscript.Env) error {
 			testdata, err := filepath.Abs("../../testdata")
