@@ -349,8 +349,8 @@ func killRandomly(t *testing.T) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		life := time.Duration(rand.IntN(250)) * time.Millisecond
-		if rand.IntN(8) > 0 { // else it may be killed before the run is taken up
+		life := time.Duration(rand.IntN(250+20*kills)) * time.Millisecond // a slow machine gets longer ones
+		if rand.IntN(8) > 0 {                                             // else it may be killed before the run is taken up
 			_, _ = out.Read(make([]byte, 1)) //nolint:errcheck // its end is seen below
 		}
 		ended := make(chan error, 1)
