@@ -23,7 +23,7 @@ const oldestServer = 14
 // server that was demoted would fail for ever.
 func readConfig(url string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
+	if err != nil || !plainURL().MatchString(url) { // else errors would name parts of a password as hosts
 		return nil, asBadURL(url, err)
 	}
 	if cfg.ConnConfig.Database == "" {

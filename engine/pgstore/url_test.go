@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -40,6 +41,19 @@ func TestNameURL(t *testing.T) {
 		}
 		if !strings.HasPrefix(c.url, "postgres") || !pgstore.IsURL(c.url) {
 			t.Errorf("%s is a URL", c.url)
+		}
+	}
+}
+
+// A URL whose parts are not certain is refused before a part of its password is taken for a host.
+func TestOpenUncertainURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres://gavel:left@right@127.0.0.1:1/gavel", "postgres://gavel:left#right@127.0.0.1:1/gavel", "postgres://gavel:left/right@127.0.0.1:1/gavel",
+	} {
+		_, err := pgstore.Open(t.Context(), pgstore.Config{URL: url})
+		if !errors.Is(err, pgstore.ErrNoDatabase) || strings.Contains(err.Error(), "left") || strings.Contains(err.Error(), "right") || !strings.Contains(err.Error(), "%XX") {
+			t.Errorf("%s: %v", url, err)
 		}
 	}
 }
