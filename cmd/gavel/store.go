@@ -176,8 +176,9 @@ func (f storeFlag) storeAt(log *slog.Logger, create bool, found func(*slog.Logge
 	return user, nil
 }
 
-// storeScheme is how the address of a database begins. A letter before a colon is a drive.
-var storeScheme = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]+:|:memory:)`)
+// storeScheme is how the address of a database begins, as a URL or as settings. A letter before a
+// colon is a drive.
+var storeScheme = regexp.MustCompile(`^\s*([A-Za-z][A-Za-z0-9+.-]+:|:memory:|(host|hostaddr|port|user|password|dbname|service|sslmode)\s*=)`)
 
 // checkStore refuses an address: as a path it would make a local file of that name.
 func checkStore(path string) error {
