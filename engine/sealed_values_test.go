@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
@@ -21,6 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -268,6 +270,34 @@ func TestSealingBeginsWithTheNextEvent(t *testing.T) {
 type noClose struct{ *memstore.Store }
 
 func (noClose) Close() error { return nil }
+
+// A review that is raised keeps its data as they were sealed, and one whose values were destroyed is
+// raised as any other.
+func TestRaisedReviewOfSealedValues(t *testing.T) {
+	t.Parallel()
+	b := newCanaryBench(t, memstore.New())
+	b.define(operator, strings.Replace(canaryFlow, `"requireAssurance":"human",`, `"requireAssurance":"human","review":{"expiresAfter":"1h","onExpire":"raise"},`, 1))
+	id, other := b.start(agent, "kept", canaries).ID, b.start(agent, "kept", canaries).ID
+	review := b.parked(agent, id, "ask", canaries)
+	b.parked(agent, other, "ask", canaries)
+	if _, err := b.ShredInstance(t.Context(), operator, other); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(2 * time.Hour)
+	if n, err := b.ExpireReviews(t.Context()); n != 2 || err != nil {
+		t.Fatalf("%d raised, %v", n, err)
+	}
+	row, err := store.FindReview(t.Context(), b.store, review.ID)
+	if err != nil || strings.Contains(string(row.Data), canary) {
+		t.Errorf("%s, %v", row.Data, err)
+	}
+	if r, err := b.resolve(rita, review.ID, judge.Approve); err != nil || !r.Applied {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if got := string(b.opened(id).Context); !strings.Contains(got, canary+"-token") || strings.Contains(got, workflow.SealedForm) {
+		t.Errorf("%s", got)
+	}
+}
 
 // What a caller sends is never taken for a sealed value.
 func TestNobodyBringsASealedValue(t *testing.T) {
