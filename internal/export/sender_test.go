@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,25 @@ func (r *receiver) Send(ctx context.Context, m webhook.Message) error {
 
 func (*receiver) Close() {}
 
+func (r *receiver) countTries() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.asked)
+}
+
+// countMost is how many messages were sent at once.
+func (r *receiver) countMost() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
+}
+
+func (r *receiver) listAccepted() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.accepted)
+}
+
 // of is what was accepted of an instance, by seq.
 func (r *receiver) of(instance string) (seqs []string) {
 	r.mu.Lock()
@@ -190,7 +210,7 @@ func TestEveryEventArrives(t *testing.T) {
 		stop = b.sendTo(hook, r) // another process
 		wait(5 * time.Second)
 		stop()
-		if got := len(r.accepted); got != 12 || b.place(hook) != 12 {
+		if got := len(r.listAccepted()); got != 12 || b.place(hook) != 12 {
 			t.Errorf("%d messages after another start", got)
 		}
 	})
@@ -211,8 +231,8 @@ func TestANewWebhookBeginsNow(t *testing.T) {
 		b.move(two, 1)
 		wait(5 * time.Second)
 		stop()
-		if !slices.Equal(r.accepted, []string{two + "_2"}) || b.place(h) != 6 {
-			t.Errorf("got %v, at %d", r.accepted, b.place(h))
+		if !slices.Equal(r.listAccepted(), []string{two + "_2"}) || b.place(h) != 6 {
+			t.Errorf("got %v, at %d", r.listAccepted(), b.place(h))
 		}
 	})
 }
@@ -220,10 +240,11 @@ func TestANewWebhookBeginsNow(t *testing.T) {
 // A receiver that accepts nothing is waited for: nothing is lost, and it is not asked often.
 func TestAReceiverThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		down := true
+		var down atomic.Bool
+		down.Store(true)
 		r := &receiver{}
 		r.answer = func(context.Context, string, int) error {
-			if down {
+			if down.Load() {
 				return &webhook.AnswerError{Status: http.StatusInternalServerError}
 			}
 			return nil
@@ -237,20 +258,20 @@ func TestAReceiverThatIsDown(t *testing.T) {
 		}
 		stop := b.sendTo(hook, r)
 		wait(24 * time.Hour)
-		if n := len(r.asked); n < 24*12 || n > 24*25 {
+		if n := r.countTries(); n < 24*12 || n > 24*25 {
 			t.Errorf("it was asked %d times in a day", n)
 		}
 		if at := b.place(hook); at != 0 || len(b.letters(hook)) > 0 {
 			t.Errorf("the cursor is at %d, and there are %d dead letters", at, len(b.letters(hook)))
 		}
-		down = false
+		down.Store(false)
 		wait(export.MaxPause + time.Minute)
 		stop()
 		for _, id := range ids {
 			wantSeqs(t, id, r.of(id), 4)
 		}
-		if at := b.place(hook); at != 40 || r.most > hook.Parallel {
-			t.Errorf("the cursor is at %d, and %d were sent at once", at, r.most)
+		if at := b.place(hook); at != 40 || r.countMost() > hook.Parallel {
+			t.Errorf("the cursor is at %d, and %d were sent at once", at, r.countMost())
 		}
 	})
 }
@@ -322,8 +343,8 @@ func TestAReceiverThatWantsNoMore(t *testing.T) {
 		stop := b.sendTo(hook, r)
 		wait(time.Hour)
 		stop()
-		if len(r.asked) != 2 || b.place(hook) != 1 || len(b.letters(hook)) > 0 {
-			t.Errorf("it was asked %d times, the cursor is at %d", len(r.asked), b.place(hook))
+		if r.countTries() != 2 || b.place(hook) != 1 || len(b.letters(hook)) > 0 {
+			t.Errorf("it was asked %d times, the cursor is at %d", r.countTries(), b.place(hook))
 		}
 	})
 }
@@ -343,12 +364,12 @@ func TestAReceiverThatAsksForPatience(t *testing.T) {
 		b.move(one, 2)
 		b.start()
 		wait(19 * time.Minute)
-		if len(r.asked) != 1 {
-			t.Errorf("it was asked %d times", len(r.asked))
+		if r.countTries() != 1 {
+			t.Errorf("it was asked %d times", r.countTries())
 		}
 		wait(2 * time.Minute)
 		stop()
-		if len(r.accepted) == 0 {
+		if len(r.listAccepted()) == 0 {
 			t.Error("nothing arrives afterwards")
 		}
 	})
@@ -366,15 +387,15 @@ func TestOneProcessSends(t *testing.T) {
 			b.move(one, 1)
 			wait(10 * time.Second)
 		}
-		if len(first.accepted) != 11 || len(second.asked) > 0 {
-			t.Fatalf("the first sent %d, the second %d", len(first.accepted), len(second.asked))
+		if len(first.listAccepted()) != 11 || second.countTries() > 0 {
+			t.Fatalf("the first sent %d, the second %d", len(first.listAccepted()), second.countTries())
 		}
 		stopFirst()
 		b.move(one, 1)
 		wait(export.RetryEvery + time.Second)
 		stopSecond()
-		if !slices.Equal(second.accepted, []string{one + "_12"}) {
-			t.Errorf("the second sent %v", second.accepted)
+		if !slices.Equal(second.listAccepted(), []string{one + "_12"}) {
+			t.Errorf("the second sent %v", second.listAccepted())
 		}
 	})
 }
@@ -393,13 +414,13 @@ func TestAKilledProcess(t *testing.T) {
 		}
 		stop := b.sendTo(hook, r)
 		wait(export.LeaseTime - time.Second)
-		if len(r.asked) > 0 {
+		if r.countTries() > 0 {
 			t.Error("two processes may send")
 		}
 		wait(export.RetryEvery + 2*time.Second)
 		stop()
-		if !slices.Equal(r.accepted, []string{one + "_2", one + "_3"}) {
-			t.Errorf("sent %v", r.accepted)
+		if !slices.Equal(r.listAccepted(), []string{one + "_2", one + "_3"}) {
+			t.Errorf("sent %v", r.listAccepted())
 		}
 	})
 }
