@@ -148,7 +148,7 @@ func printVerified(con *console, r audit.VerifyReport) {
 func printUnproved(con *console, r audit.VerifyReport, at storePlace) {
 	switch {
 	case r.Anchors == 0:
-		con.err.Printf("no anchors: someone who can write the whole file could have recomputed all hashes (gavel anchor --help)\n")
+		con.err.Printf("no anchors: someone who can write the whole store could have recomputed all hashes (gavel anchor --help)\n")
 	case !r.Signed:
 		con.err.Printf("the anchors' signatures were not checked: give --public-key\n")
 	}
