@@ -3,11 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -151,8 +154,9 @@ func (s *system) listRotatable(ctx context.Context) (ids []string, err error) {
 }
 
 type keysRewrapCmd struct {
-	OldKey string `name:"old-key" type:"path" placeholder:"FILE" help:"The gavel.key that keys may still be wrapped with."`
-	JSON   bool   `name:"json" help:"Print JSON."`
+	OldKey      string `name:"old-key" type:"path" placeholder:"FILE" help:"The gavel.key that keys may still be wrapped with."`
+	NewStoreKey string `name:"new-store-key" type:"path" placeholder:"FILE" help:"Seal a database's secrets with this key instead of --store-key. It is made if the file is missing."`
+	JSON        bool   `name:"json" help:"Print JSON."`
 	storeFlag
 }
 
@@ -161,15 +165,26 @@ func (keysRewrapCmd) Help() string {
 wrapped with the present one. Nothing that was recorded changes. It can be interrupted and
 run again.
 
+With --new-store-key it changes the key of a database: from then on --store-key is the new file.
+Servers that run go on; with the old key none starts. What the old key opened, it still opens in
+older dumps.
+
 Examples:
 
     gavel keys rewrap --old-key old/gavel.key
+    gavel keys rewrap --store postgres://gavel@db/gavel --store-key store.key --new-store-key new.key
 
 Exit codes: 0 all are wrapped with the present key, 1 some are of keys that are not here,
 2 wrong usage, 3 could not do it.`
 }
 
 func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
+	switch {
+	case c.OldKey != "" && c.NewStoreKey != "":
+		return term.UsageErrorf("run the command once with each", "--old-key and --new-store-key cannot be used together")
+	case c.NewStoreKey != "":
+		return c.changeStoreKey(ctx, con)
+	}
 	var old []byte
 	if c.OldKey != "" {
 		if !isFile(c.OldKey) {
@@ -195,6 +210,45 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
 			con.out.Printf("key %d of %s is wrapped with %s, which is not here\n", row.Number, row.Instance, row.Under)
 		}
 	}), badUnless(len(r.Unreadable) == 0))
+}
+
+type storeKeyResult struct {
+	Store     string `json:"store"`
+	Rewrapped bool   `json:"rewrapped"`
+	Key       string `json:"key"` // the file of the present key
+}
+
+func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *console) error {
+	if !embed.IsDatabase(c.Store) {
+		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE", "--new-store-key changes the key of a PostgreSQL database; that of a file is the gavel.key next to it")
+	}
+	at, err := c.placeAt(c.Store)
+	if err != nil {
+		return err
+	}
+	made, err := makeStoreKey(c.NewStoreKey)
+	if err != nil {
+		return err
+	}
+	newKey, err := readStoreKey(c.NewStoreKey)
+	if err != nil {
+		return err
+	}
+	r := storeKeyResult{Store: at.String(), Key: c.NewStoreKey}
+	if r.Rewrapped, err = embed.RewrapSecrets(ctx, at.path, at.key, newKey, con.log); err != nil {
+		if made && (errors.Is(err, embed.ErrWrongStoreKey) || errors.Is(err, embed.ErrNoStoreKey)) {
+			err = errors.Join(err, os.Remove(c.NewStoreKey)) // it seals nothing
+		}
+		return storeFailure(err, "run the same command again")
+	}
+	return con.print(c.JSON, r, func() {
+		if !r.Rewrapped {
+			con.out.Printf("the secrets of %s were sealed with %s already\n", r.Store, r.Key)
+			return
+		}
+		con.out.Printf("the secrets of %s are sealed with %s now; start servers with it\n", r.Store, r.Key)
+		con.err.Printf("%s keep a copy of the key away from the database, and the old one as long as its dumps\n", con.err.Dim("note:"))
+	})
 }
 
 type keysShredCmd struct {

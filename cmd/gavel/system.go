@@ -328,7 +328,7 @@ var databaseFailures = []struct {
 	{embed.ErrNoSecrets, term.ExitUsage, "make them: gavel store init --store URL --store-key FILE"},
 	{embed.ErrLostSecrets, term.ExitUsage, "restore the table entries from a dump; docs/postgres.md says what is left without it"},
 	{embed.ErrNoStoreKey, term.ExitUsage, "give --store-key FILE, or set GAVEL_STORE_KEY"},
-	{embed.ErrWrongStoreKey, term.ExitUsage, "give the key that gavel store init used"},
+	{embed.ErrWrongStoreKey, term.ExitUsage, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
 	{pgstore.ErrOlderSchema, term.ExitUsage, "bring it up to date: start a server with it, or run gavel store init"},
 	{pgstore.ErrUnreachable, term.ExitUnknown, "is the server there, and does it take writes?"},
 }

@@ -95,6 +95,38 @@ func OpenSecrets(ctx context.Context, db *pgstore.Store, key []byte) ([]byte, er
 	return openSecret(key, sealed.Body)
 }
 
+// RewrapSecrets seals the master secret of a database with another key. Nothing else changes, so
+// systems that are open go on. changed is false where that key sealed it already.
+func RewrapSecrets(ctx context.Context, url string, key, newKey []byte, log *slog.Logger) (changed bool, err error) {
+	if key == nil {
+		return false, ErrNoStoreKey
+	}
+	db, err := pgstore.Open(ctx, pgstore.Config{URL: url, MustExist: true, Logger: log})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	for {
+		was, err := db.Entry(ctx, masterSecret, 0)
+		if errors.Is(err, store.ErrNotFound) {
+			err = ErrNoSecrets
+		}
+		if err != nil {
+			return false, err
+		}
+		if _, err := openSecret(newKey, was.Body); err == nil {
+			return false, nil
+		}
+		master, err := openSecret(key, was.Body)
+		if err != nil {
+			return false, err
+		}
+		if err = putSecrets(ctx, db, newKey, master, was.Version+1); !errors.Is(err, store.ErrConflict) {
+			return err == nil, err
+		}
+	}
+}
+
 // OpenTokens returns the tokens of a database, which all servers over it share.
 func OpenTokens(db store.Entries, master []byte) (*auth.Tokens, error) {
 	tokens, err := auth.OpenSharedTokens(db, record.DeriveKey(master, "gavel/tokens/v1"))
