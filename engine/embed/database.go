@@ -158,7 +158,7 @@ func openSecret(key, sealed []byte) ([]byte, error) {
 		return nil, err
 	}
 	if len(sealed) < keyIDSize+seal.NonceSize() {
-		return nil, fmt.Errorf("%w: its secrets are cut short; restore the table entries from a dump", store.ErrDamaged)
+		return nil, fmt.Errorf("open its secrets: %w: they are cut short; restore the table entries from a dump", store.ErrDamaged)
 	}
 	of, nonce, text := sealed[:keyIDSize], sealed[keyIDSize:keyIDSize+seal.NonceSize()], sealed[keyIDSize+seal.NonceSize():]
 	if !bytes.Equal(of, id) {
@@ -166,7 +166,7 @@ func openSecret(key, sealed []byte) ([]byte, error) {
 	}
 	secret, err := seal.Open(nil, nonce, text, of)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its secrets were changed; restore the table entries from a dump", store.ErrDamaged)
+		return nil, fmt.Errorf("open its secrets: %w: they were changed; restore the table entries from a dump", store.ErrDamaged)
 	}
 	return secret, nil
 }
