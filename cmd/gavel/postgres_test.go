@@ -92,7 +92,7 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"an older schema", in(`CREATE SCHEMA gavel`, `COMMENT ON SCHEMA gavel IS 'gavel store, schema 1'`), look, term.ExitUsage, "the store has an older schema: 1", "gavel store init"},
 		{"a copy that was not finished", in(`CREATE SCHEMA gavel`, `COMMENT ON SCHEMA gavel IS 'gavel store, unfinished copy, schema 1'`), look, term.ExitUsage, "was not finished; run gavel store copy again", ""},
 		{"no store", withPassword(t, empty, "gavel"), "serve", term.ExitUsage, "there is no store of gavel in the database", "gavel store init"},
-		{"secrets that were changed", inStore(`UPDATE gavel.entries SET body = substr(body, 1, 10)`), "serve", term.ExitUnknown, "its secrets are cut short", "from a dump"},
+		{"secrets that were changed", inStore(`UPDATE gavel.entries SET body = substr(body, 1, 10)`), "serve", term.ExitUnknown, "cannot open its secrets: the store is damaged: they are cut short", "from a dump"},
 		{"secrets that are gone", inStore(`DELETE FROM gavel.entries`, `UPDATE gavel.counter SET last = 1`), "init", term.ExitUsage, "the secrets that they were made with are gone", "from a dump"},
 		{"a server that is not there", "postgres://gavel:" + canaryPassword + "@127.0.0.1:1/gavel", look, term.ExitUnknown, "connection refused", "is the server there"},
 		{"a server that only reads", inStore(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET default_transaction_read_only = on'; END $$`), "serve", term.ExitUnknown, "read only connection", "does it take writes"},
