@@ -72,7 +72,7 @@ func TestCallOfNastyServer(t *testing.T) {
 				defer close(ended)
 				_, err := call(t.Context(), m, "a", tool, "")
 				wantCode(t, err, c.code, true)
-				if took := time.Since(began); took > 8*time.Second {
+				if took := time.Since(began); took > 25*time.Second { // far below the default of callTimeout
 					t.Errorf("took %s", took)
 				}
 			}()
