@@ -224,7 +224,7 @@ var Doors = []Door{
 		Why:   "the protocol library can be swapped only while few places know it",
 	},
 	{
-		Name: "telemetry", Deps: []string{"go.opentelemetry.io", "github.com/prometheus"},
+		Name: "telemetry", Deps: []string{"go.opentelemetry.io"},
 		Doors: []string{"internal/telemetry"},
 		Why:   "the rest hands out Stats and observers and knows no exporter",
 	},
@@ -269,7 +269,7 @@ var Doors = []Door{
 	{
 		Name: "testing", Deps: []string{
 			"testing", "pgregory.net/rapid", "go.uber.org/goleak",
-			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal",
+			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal", "github.com/prometheus",
 		},
 		Doors: []string{"engine/storetest", "engine/pgstore/pgtest", "engine/enginetest", "judge/llmtest"},
 		Tests: true,

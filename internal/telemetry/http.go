@@ -11,13 +11,13 @@ import (
 func (m *Metrics) Instrument(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, route := time.Now(), routeOf(r.URL.Path)
-		m.inFlight.Inc()
+		m.inFlight.add(1)
 		seen := &seenWriter{ResponseWriter: w}
 		defer func() {
-			m.inFlight.Dec()
-			m.requests.WithLabelValues(route, methodOf(r.Method), strconv.Itoa(seen.status())).Inc()
+			m.inFlight.add(-1)
+			m.requests.add(1, strconv.Itoa(seen.status()), methodOf(r.Method), route)
 			if !seen.stream {
-				m.served.WithLabelValues(route).Observe(time.Since(began).Seconds())
+				m.served.observe(time.Since(began).Seconds(), route)
 			}
 		}()
 		next.ServeHTTP(seen, r)

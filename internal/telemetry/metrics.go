@@ -15,10 +15,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
@@ -83,90 +79,75 @@ type WebhookStats struct {
 
 // Metrics counts. It is an engine.Observer.
 type Metrics struct {
-	registry  *prometheus.Registry
-	decisions *prometheus.CounterVec
-	degraded  prometheus.Counter
-	faults    prometheus.Counter
-	took      *prometheus.HistogramVec
-	layers    *prometheus.HistogramVec
-	events    *prometheus.CounterVec
-	calls     *prometheus.CounterVec
-	hooks     *prometheus.CounterVec
-	eventSize prometheus.Histogram
-	context   prometheus.Histogram
-	requests  *prometheus.CounterVec
-	served    *prometheus.HistogramVec
-	inFlight  prometheus.Gauge
+	from    Sources
+	version string
+	began   time.Time
+
+	decisions, degraded, faults *metric
+	took, layers                *metric
+	events, calls, hooks        *metric
+	eventSize, context          *metric
+	requests, served, inFlight  *metric
 }
 
-// The buckets: decisions take from 50 us (fields and schema) to a minute (a model), sizes
-// go from 64 bytes to 1 MiB.
+// The buckets: decisions take from 50 us (fields and schema) to a minute (a model), requests
+// from 5 ms to 10 s, sizes go from 64 bytes to 1 MiB.
 var (
 	decisionBuckets = []float64{.00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
-	sizeBuckets     = prometheus.ExponentialBuckets(64, 4, 8)
+	requestBuckets  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	sizeBuckets     = []float64{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
 )
 
-// NewMetrics registers everything with a registry of its own. version is the
-// program's.
+const namespace = "gavel_"
+
+// NewMetrics makes the metrics. version is the program's.
 func NewMetrics(version string, from Sources) *Metrics {
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		decisions: newCounter("decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
-			"asked", "outcome", "decided_by"),
-		degraded: newSingleCounter("decisions_degraded_total", "Decisions made without a judge that the definition asks for."),
-		faults:   newSingleCounter("decisions_faulted_total", "Decisions in which an examiner failed, such as a script that threw."),
-		took:     newHistogram("decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
-		layers:   newHistogram("layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
-		events:   newCounter("events_total", "Events committed.", "kind"),
-		hooks:    newCounter("hooks_answered_total", "Events of coding agents, by client and by what it was told.", "client", "verdict"),
-		calls:    newCounter("calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
-		eventSize: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "event_bytes", Help: "Size of committed events.", Buckets: sizeBuckets,
-		}),
-		context: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "context_bytes", Help: "Size of an instance's context after a commit.", Buckets: sizeBuckets,
-		}),
-		requests: newCounter("http_requests_total", "HTTP requests answered.", "route", "method", "code"),
-		served:   newHistogram("http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", prometheus.DefBuckets, "route"),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_requests_in_flight", Help: "HTTP requests being served, streams included."}),
+	return &Metrics{
+		from: from, version: version, began: time.Now(),
+		decisions: newMetric(counter, namespace+"decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
+			"asked", "decided_by", "outcome"),
+		degraded:  newMetric(counter, namespace+"decisions_degraded_total", "Decisions made without a judge that the definition asks for."),
+		faults:    newMetric(counter, namespace+"decisions_faulted_total", "Decisions in which an examiner failed, such as a script that threw."),
+		took:      newHistogram(namespace+"decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
+		layers:    newHistogram(namespace+"layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
+		events:    newMetric(counter, namespace+"events_total", "Events committed.", "kind"),
+		hooks:     newMetric(counter, namespace+"hooks_answered_total", "Events of coding agents, by client and by what it was told.", "client", "verdict"),
+		calls:     newMetric(counter, namespace+"calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
+		eventSize: newHistogram(namespace+"event_bytes", "Size of committed events.", sizeBuckets),
+		context:   newHistogram(namespace+"context_bytes", "Size of an instance's context after a commit.", sizeBuckets),
+		requests:  newMetric(counter, namespace+"http_requests_total", "HTTP requests answered.", "code", "method", "route"),
+		served:    newHistogram(namespace+"http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", requestBuckets, "route"),
+		inFlight:  newMetric(gauge, namespace+"http_requests_in_flight", "HTTP requests being served, streams included."),
 	}
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	info.Set(1)
-	m.registry.MustRegister(m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.calls, m.hooks, m.eventSize, m.context,
-		m.requests, m.served, m.inFlight, info, pulled{from},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
 }
 
-const namespace = "gavel"
-
-func newCounter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-}
-
-func newSingleCounter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
-}
-
-func newHistogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
-}
-
-// Handler serves the metrics in the formats that Prometheus reads.
+// Handler serves the metrics as the text that Prometheus reads.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p := page{}
+		for _, one := range []*metric{
+			m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.hooks, m.calls, m.eventSize, m.context, m.requests, m.served, m.inFlight,
+		} {
+			p[one.name] = one
+		}
+		p.tell(namespace+"build_info", "1, with the version of the program.", gauge, 1, "version", m.version)
+		p.tell("process_start_time_seconds", "Start time of the process since 1970 in seconds.", gauge, float64(m.began.UnixMilli())/1000)
+		p.tellPulled(m.from)
+		p.tellRuntime()
+		p.tellProcess()
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(p.text()) // whoever asked may be gone
+	})
 }
 
 // Committed implements engine.Observer.
 func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 	for i := range events {
 		ev := &events[i]
-		m.events.WithLabelValues(string(ev.Kind)).Inc()
-		m.eventSize.Observe(float64(len(ev.Body())))
+		m.events.add(1, string(ev.Kind))
+		m.eventSize.observe(float64(len(ev.Body())))
 		if ev.Kind == record.Settled {
-			m.calls.WithLabelValues(string(ev.Call.Outcome)).Inc()
+			m.calls.add(1, string(ev.Call.Outcome))
 		}
 		if ev.Decision != nil {
 			m.countDecision(operationOf(ev), ev.Decision)
@@ -175,28 +156,28 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 }
 
 // CountHook counts an answer to a hook. Both words are gavel's own, never a caller's.
-func (m *Metrics) CountHook(client, verdict string) { m.hooks.WithLabelValues(client, verdict).Inc() }
+func (m *Metrics) CountHook(client, verdict string) { m.hooks.add(1, client, verdict) }
 
 // Changed implements engine.Observer.
 func (m *Metrics) Changed(_ context.Context, inst record.Instance) {
-	m.context.Observe(float64(len(inst.Context)))
+	m.context.observe(float64(len(inst.Context)))
 }
 
 // Unrecorded implements engine.Observer.
 func (*Metrics) Unrecorded(context.Context, record.Event) {}
 
 func (m *Metrics) countDecision(asked string, d *record.Decision) {
-	m.decisions.WithLabelValues(asked, string(d.Outcome), string(d.DecidedBy)).Inc()
-	m.took.WithLabelValues(asked).Observe(d.Took.Seconds())
+	m.decisions.add(1, asked, string(d.DecidedBy), string(d.Outcome))
+	m.took.observe(d.Took.Seconds(), asked)
 	if d.Degraded {
-		m.degraded.Inc()
+		m.degraded.add(1)
 	}
 	if d.Fault {
-		m.faults.Inc()
+		m.faults.add(1)
 	}
 	for i := range d.Opinions {
 		if o := &d.Opinions[i]; o.Outcome != "" || o.Layer == judge.LayerModel {
-			m.layers.WithLabelValues(string(o.Layer)).Observe(o.Took.Seconds())
+			m.layers.observe(o.Took.Seconds(), string(o.Layer))
 		}
 	}
 }
