@@ -15,7 +15,9 @@ import (
 
 // Errors of a Store, beyond those of package store.
 var (
-	// ErrNoDatabase: the URL cannot be read, or names no database that is there.
+	// ErrBadURL: the URL cannot be used as it is written.
+	ErrBadURL = errors.New("the URL of the database cannot be used")
+	// ErrNoDatabase: the URL names no database that is there.
 	ErrNoDatabase = errors.New("no such database")
 	// ErrDenied: the server does not let this user in, or not do this.
 	ErrDenied = errors.New("the server denies it")
@@ -67,7 +69,7 @@ func classify(err error) error {
 
 func isOurs(err error) bool {
 	return isRefusal(err) || isAny(err, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged, store.ErrNewerSchema,
-		ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
+		ErrBadURL, ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
 		ErrNoStore, ErrOlderSchema, ErrReadOnly)
 }
 

@@ -38,16 +38,23 @@ func readConfig(url string) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// asBadURL says what is wrong with a URL. Where its parts are not certain, what pgx says of it could
-// have a part of the password in it.
+// asBadURL says what is wrong with a URL. Where its parts are not certain, or it has a password, what pgx
+// says of it could have a part of that in it.
 func asBadURL(url string, err error) error {
-	if plainURL().MatchString(url) && !HasPassword(url) {
+	if plainURL().MatchString(url) {
 		if cause := errors.Unwrap(err); cause != nil {
 			err = cause
 		}
-		return fmt.Errorf("%w: %s: %w", ErrNoDatabase, NameURL(url), err)
+		switch {
+		case strings.HasSuffix(err.Error(), "invalid port"):
+			return fmt.Errorf("%w: its port, or PGPORT, is not a number from 1 to 65535", ErrBadURL)
+		case strings.HasSuffix(err.Error(), "sslmode is invalid"):
+			return fmt.Errorf("%w: its sslmode, or PGSSLMODE, is none of disable, allow, prefer, require, verify-ca and verify-full", ErrBadURL)
+		case !HasPassword(url):
+			return fmt.Errorf("%w: %s: %w", ErrBadURL, NameURL(url), err)
+		}
 	}
-	return fmt.Errorf("%w: the URL cannot be read; write postgres://USER@HOST/DATABASE, special characters in a password as %%XX", ErrNoDatabase)
+	return fmt.Errorf("%w: it cannot be read; write postgres://USER@HOST/DATABASE, special characters in a password as %%XX", ErrBadURL)
 }
 
 // prepareWhereDirect has statements prepared once for each connection where no proxy is between: it

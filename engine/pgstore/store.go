@@ -84,7 +84,7 @@ var (
 	_ store.Waker   = (*Store)(nil)
 )
 
-// Open opens the store in a database, or makes its tables. Errors: ErrNoDatabase, ErrDenied,
+// Open opens the store in a database, or makes its tables. Errors: ErrBadURL, ErrNoDatabase, ErrDenied,
 // ErrOldServer, ErrForeignTables, ErrNoStore, ErrUnfinished, ErrUnreachable, store.ErrNewerSchema.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s, err := openMarked(ctx, cfg, schemaMark)

@@ -52,8 +52,29 @@ func TestOpenUncertainURL(t *testing.T) {
 		"postgres://gavel:left@right@127.0.0.1:1/gavel", "postgres://gavel:left#right@127.0.0.1:1/gavel", "postgres://gavel:left/right@127.0.0.1:1/gavel",
 	} {
 		_, err := pgstore.Open(t.Context(), pgstore.Config{URL: url})
-		if !errors.Is(err, pgstore.ErrNoDatabase) || strings.Contains(err.Error(), "left") || strings.Contains(err.Error(), "right") || !strings.Contains(err.Error(), "%XX") {
+		if !errors.Is(err, pgstore.ErrBadURL) || strings.Contains(err.Error(), "left") || strings.Contains(err.Error(), "right") || !strings.Contains(err.Error(), "%XX") {
 			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// What cannot be used is named; of a URL with a password nothing is repeated.
+func TestOpenBadURL(t *testing.T) {
+	t.Parallel()
+	const port, mode = "its port, or PGPORT, is not a number from 1 to 65535", "its sslmode, or PGSSLMODE, is none of disable, allow, prefer, require, verify-ca and verify-full"
+	for _, c := range []struct{ url, says string }{
+		{"postgres://gavel@db:99999/gavel", port},
+		{"postgres://gavel@db:0/gavel", port},
+		{"postgres://gavel:hunter2@db:x/gavel", port},
+		{"postgres://a:1,b:x/gavel", port},
+		{"postgres://gavel@db/gavel?sslmode=maybe", mode},
+		{"postgres://gavel:hunter2@db/gavel?sslmode=maybe", mode},
+		{"postgres://gavel:hunter2@db/gavel?target_session_attrs=maybe", "it cannot be read"},
+		{"postgres://gavel@db/gavel?sslrootcert=/nowhere", "postgres://gavel@db/gavel: unable to read CA file"},
+	} {
+		_, err := pgstore.Open(t.Context(), pgstore.Config{URL: c.url})
+		if !errors.Is(err, pgstore.ErrBadURL) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "maybe") {
+			t.Errorf("%s: %v, want %s", c.url, err, c.says)
 		}
 	}
 }
