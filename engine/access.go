@@ -37,6 +37,7 @@ const (
 	RightVerify     Right = "verify"
 	RightRetain     Right = "remove records of"
 	RightRelease    Right = "release the subject of"
+	RightOperate    Right = "pause, resume or redrive runs of"
 )
 
 // allowed is the table of which roles may ask for what at all. Ownership is
@@ -64,6 +65,7 @@ var allowed = map[Right][]Role{
 	RightVerify:     {RoleOperator, RoleAuditor},
 	RightRetain:     {RoleOperator},
 	RightRelease:    {RoleOperator},
+	RightOperate:    {RoleOperator},
 }
 
 // Roles are the roles that may ask for it.
@@ -91,7 +93,7 @@ func Authorize(p Principal, op Right) error {
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
 
 func canSee(p Principal, inst record.Instance) bool {
-	return p.inScope(inst.Workflow) && (seesAll(p.Role) || inst.Owner == p.ID)
+	return p.InScope(inst.Workflow) && (seesAll(p.Role) || inst.Owner == p.ID)
 }
 
 // seesPlain reports whether the caller gets the context unmasked: who owns the
@@ -125,8 +127,8 @@ func (e *Engine) loadAgentRights(ctx context.Context, name string) (workflow.Age
 // whoever redefined it: there it is the instance's owner, where the operator's newest version lets
 // agents, and so does the instance's if that is an operator's.
 func (e *Engine) mayTakeBack(ctx context.Context, p Principal, inst record.Instance, l definition, op Right) error {
-	if p.Role == RoleOperator {
-		return nil
+	if err := refuseOfChain(l, "change its history"); err != nil || p.Role == RoleOperator {
+		return err
 	}
 	rights, ofOperator, err := e.loadAgentRights(ctx, inst.Workflow)
 	switch {

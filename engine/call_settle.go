@@ -289,6 +289,9 @@ func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, 
 	if err != nil {
 		return ResolveResult{}, err
 	}
+	if r.row.IsStep() {
+		return e.resolveStep(ctx, r, open, called)
+	}
 	end := newReviewEnd(r, r.req.Decision)
 	end.Reason = maskWords(r.inst, r.definition).scrubText(r.req.Reason)
 	s := settlement{

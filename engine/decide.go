@@ -132,7 +132,7 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 	if err != nil {
 		return definition{}, err
 	}
-	if !p.inScope(d.Name) {
+	if !p.InScope(d.Name) {
 		return definition{}, outOfScope(p, d.Name)
 	}
 	if err := e.mayBeNamed(ctx, p, d.Name, true); err != nil {

@@ -17,11 +17,18 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	if err := Authorize(p, RightDefine); err != nil {
 		return DefineResult{}, err
 	}
+	if p.ID == interpreter.ID {
+		return DefineResult{}, newError(CodeForbidden, "", "The principal %q is gavel's own.", p.ID).hint("Use another name for the credential.")
+	}
+	return e.define(ctx, p, req)
+}
+
+func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (DefineResult, error) {
 	d, warnings, err := e.examineDefinition(ctx, p, req, true)
 	if err != nil {
 		return DefineResult{}, err
 	}
-	if !p.inScope(d.Name) {
+	if !p.InScope(d.Name) {
 		return DefineResult{}, outOfScope(p, d.Name)
 	}
 	if p.Role != RoleOperator { // no quota binds operators
@@ -37,6 +44,9 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 			return DefineResult{}, StoreError("read the definition", err)
 		}
 		exists := err == nil
+		if newest.Operator && (newest.Owner == interpreter.ID) != (p.ID == interpreter.ID) {
+			return DefineResult{}, ofChain(newest)
+		}
 		rights, ofOperator, err := e.loadAgentRights(ctx, d.Name)
 		if err != nil {
 			return DefineResult{}, err
@@ -73,6 +83,14 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	}
 }
 
+// ofChain is the refusal of a name that a chain's workflow has, or would have.
+func ofChain(s store.Definition) error {
+	if s.Owner == interpreter.ID {
+		return newError(CodeForbidden, "/name", "The workflow %q is made of a chain; nobody else defines it.", s.Name).hint("Define it under another name.")
+	}
+	return newError(CodeForbidden, "/name", "A chain would be recorded as the workflow %q, which an operator has defined.", s.Name).hint("Rename the chain, or that workflow.")
+}
+
 func notYourDefinition(s store.Definition) error {
 	who := "another principal"
 	if s.Operator {
@@ -100,7 +118,7 @@ func (e *Engine) List(ctx context.Context, p Principal) ([]DefinitionSummary, er
 	}
 	out := make([]DefinitionSummary, 0, len(all))
 	for _, s := range all {
-		if !p.inScope(s.Name) {
+		if !p.InScope(s.Name) {
 			continue
 		}
 		shared, err := e.isShared(ctx, s)

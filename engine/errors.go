@@ -96,7 +96,7 @@ var Codes = []CodeInfo{
 	{CodeRateLimited, "The caller sends more requests than one principal may.", "Wait as long as the answer says.", true},
 	{CodeTooManyStreams, "The caller, or everybody together, holds as many streams or sessions as there may be.", "Close some that are not needed.", true},
 	{CodeUnauthenticated, "The request carries no credential, or one that is not valid.", "Send a valid one: Authorization: Bearer TOKEN.", false},
-	{CodeBusy, "The script sandbox, the sources of evidence or the model have too much to do, the model answered late, you have asked it as much as you may in a minute or took part in a limit of its provider, or earlier requests about the same data are still being judged; nothing was decided or recorded.", "Try again shortly.", true},
+	{CodeBusy, "The script sandbox, the sources of evidence or the model have too much to do, the model answered late, you have asked it as much as you may in a minute or took part in a limit of its provider, earlier requests about the same data are still being judged, or another process runs the chains of the store; nothing was decided or recorded.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeUntrustedRules, "A definition or judge configuration in the store is not as gavel sealed it, so none is used; nothing was decided or recorded.", "Tell the operator: gavel verify names what was changed.", false},
 	{CodeValuesDestroyed, "The key of the instance's sensitive values was destroyed, so it cannot move and gets no new ones.", "Start a new instance; what is left can be read and verified.", false},

@@ -20,7 +20,7 @@ func (e *Engine) ExamineDefinition(ctx context.Context, p Principal, req DefineR
 
 // examineDefinition is ExamineDefinition; try has the scripts run once, too.
 func (e *Engine) examineDefinition(ctx context.Context, p Principal, req DefineRequest, try bool) (*workflow.Definition, []workflow.Issue, error) {
-	if req.Name != "" && !p.inScope(req.Name) {
+	if req.Name != "" && !p.InScope(req.Name) {
 		return nil, nil, outOfScope(p, req.Name)
 	}
 	release, err := e.examining.Acquire(ctx, p.ID)

@@ -171,7 +171,7 @@ func (e *Engine) noWorkflow(ctx context.Context, p Principal, name string, versi
 	if err != nil {
 		return out
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !p.inScope(n) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !p.InScope(n) })
 	near := document.Suggest(name, names)
 	if !workflow.IsName(name) { // the name that an import made from it, the distinct one before all
 		for _, made := range workflow.SuggestNames(name) {

@@ -31,6 +31,9 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	if err != nil {
 		return CancelResult{}, err
 	}
+	if err := refuseOfChain(l, "cancel its instance"); err != nil {
+		return CancelResult{}, err
+	}
 	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
 		return CancelResult{}, err
 	}

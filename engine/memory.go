@@ -167,7 +167,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusa
 		if _, _, err := e.loadInstance(ctx, p, req.ID); err != nil {
 			return ClearRefusalsResult{}, err
 		}
-	} else if p.Workflows != "" && !p.inScope(req.Workflow) {
+	} else if p.Workflows != "" && !p.InScope(req.Workflow) {
 		return ClearRefusalsResult{}, e.noWorkflow(ctx, p, req.Workflow, 0)
 	}
 	n, err := e.cfg.Store.ClearRefusals(ctx, store.RefusalQuery{Principal: req.Principal, Workflow: req.Workflow, Action: req.Action, Instance: req.ID})

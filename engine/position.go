@@ -54,7 +54,7 @@ func mayMove(inst record.Instance, l definition, p Principal) error {
 	case inst.IsDestroyed():
 		return valuesDestroyed().at(newPosition(inst, l, p))
 	case !l.takenOver:
-		return nil
+		return refuseOfChain(l, "move its instance")
 	}
 	return newError(CodeDefinitionTakenOver, "",
 		"The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", inst.Workflow, inst.Version).

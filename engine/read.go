@@ -289,7 +289,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 		}
 		looked = inst.ID
 		read.add(len(inst.Context))
-		if !p.inScope(inst.Workflow) {
+		if !p.InScope(inst.Workflow) {
 			continue
 		}
 		l, known := versions[definitionKey{inst.Workflow, inst.Version}]

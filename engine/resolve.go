@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,10 +20,13 @@ import (
 // ResolveRequest decides a review.
 type ResolveRequest struct {
 	ID string // the review's
-	// Decision is approve or reject, or Reopen for a review that was rejected.
+	// Decision is approve or reject, Reopen for a review that was rejected, or GiveUp for one of a
+	// step.
 	Decision judge.Outcome
 	// Reason is required.
 	Reason string
+	// Output is what a step gave that happened, where the review is of one; nil for nothing.
+	Output json.RawMessage
 	// Channel says how the person's word came here; "" is record.ChannelAPI.
 	Channel record.Channel
 	Key     string // idempotency key, "" for none
@@ -56,7 +60,7 @@ func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (
 	if err := e.checkResolve(&req); err != nil {
 		return ResolveResult{}, err
 	}
-	r := keyedRequest{RightResolve, req.ID, req.Key, func() []string { return []string{string(req.Decision), req.Reason} }}
+	r := keyedRequest{RightResolve, req.ID, req.Key, func() []string { return []string{string(req.Decision), req.Reason, string(req.Output)} }}
 	return runOnce(ctx, e, p, r, e.replayResolve, func(ctx context.Context, key *record.Key) (ResolveResult, error) {
 		return e.resolve(ctx, p, req, key)
 	})
@@ -68,8 +72,8 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 	}
 	req.Reason = strings.TrimSpace(req.Reason)
 	switch {
-	case req.Decision != judge.Approve && req.Decision != judge.Reject && req.Decision != Reopen:
-		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, or by reopen where it was rejected, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
+	case !slices.Contains([]judge.Outcome{judge.Approve, judge.Reject, Reopen, GiveUp}, req.Decision):
+		return &Error{Code: CodeInvalidArgument, Path: "/decision", Message: fmt.Sprintf("A review is resolved by approve or reject, by reopen where it was rejected, or by give-up where it is of a step, not by %.40q.", req.Decision), Hint: "There is no default: say which."}
 	case req.Reason == "":
 		return MissingField("reason", "One sentence: it is recorded, and the caller that asked for the move reads it.")
 	case req.Channel == record.ChannelClient && !e.cfg.ClientReviews:
@@ -111,6 +115,12 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		return ResolveResult{}, e.reviewClosed(ctx, p, r)
 	}
 	r.by, r.req, r.key = p, req, key
+	switch hasOutput := len(req.Output) > 0; {
+	case !r.row.IsStep() && (req.Decision == GiveUp || hasOutput):
+		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is not of a chain's step: it is not given up, and takes no output.", Hint: "Approve or reject it."}
+	case hasOutput && req.Decision != judge.Approve:
+		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/output", Message: "Only an approval has an output.", Hint: "Approve with the output, or leave it out."}
+	}
 	if r.row.Call != "" {
 		return e.resolveCall(ctx, r)
 	}

@@ -97,7 +97,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 		if err != nil {
 			return ReviewsResult{}, StoreError("list the reviews", err)
 		}
-		wanted := p.inScope(row.Workflow)
+		wanted := p.InScope(row.Workflow)
 		switch {
 		case !wanted:
 		case rejected:

@@ -25,6 +25,9 @@ type ReviewSummary struct {
 	// call that a person has to say of whether it happened.
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"callId,omitempty"`
+	// Kind is step where the review is of what became of a chain's step, input where the server of one
+	// asks for it, "" for every other.
+	Kind string `json:"kind,omitempty"`
 	// EndedEarly says that the review is about no action: the agent ended where it may not, after
 	// as many refused stops as the operator allows.
 	EndedEarly bool   `json:"endedEarly,omitempty"`
@@ -47,6 +50,12 @@ type ReviewSummary struct {
 	// Next says in one sentence what that means for the caller that asked.
 	Next string `json:"next"`
 }
+
+// The kinds of reviews that AskStep opens.
+const (
+	reviewOfStep  = "step"
+	reviewOfInput = "input"
+)
 
 // recordedContent is how much of one piece of evidence an event keeps, in bytes.
 const recordedContent = 4 << 10
@@ -255,6 +264,12 @@ func (e *Engine) summarizeReview(row store.Review) *ReviewSummary {
 		ParkedAt: row.ParkedAt, ExpiresAt: row.ExpiresAt, Revision: row.Revision,
 		Decision: row.Resolution, By: row.By, Channel: row.Channel, Reason: row.Reason, ClosedAt: row.ClosedAt,
 	}
+	if row.IsStep() {
+		s.Kind = reviewOfStep
+	}
+	if row.IsInput() {
+		s.Kind = reviewOfInput
+	}
 	if e.isOverdue(row) {
 		if row.OnExpire == workflow.ExpireRaise {
 			s.Priority, s.ExpiresAt = record.PriorityUrgent, time.Time{} // as it will be recorded
@@ -270,6 +285,8 @@ func nextStepOfReview(s ReviewSummary) string {
 	switch {
 	case s.EndedEarly:
 		return nextStepOfStop(s)
+	case s.Kind != "":
+		return nextStepOfRun(s)
 	case s.CallID != "" && s.Status == record.ReviewOpen:
 		return "Nobody knows whether the call happened, and a person has to say so; until then the tool is not called again."
 	case s.CallID != "" && s.Status == record.ReviewResolved && s.Decision == judge.Approve:

@@ -9,7 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-func (p Principal) inScope(workflow string) bool {
+// InScope reports whether the principal may deal with the workflows of a name.
+func (p Principal) InScope(workflow string) bool {
 	if p.Workflows == "" {
 		return true
 	}
@@ -49,7 +50,7 @@ var wholeStore = map[Right]bool{RightImport: true, RightExport: true, RightAncho
 // loadNamed is definition for a name that a caller gave. What its scope leaves out, or belongs
 // to another agent, is to it as if it did not exist.
 func (e *Engine) loadNamed(ctx context.Context, p Principal, name string, version int) (definition, error) {
-	if !p.inScope(name) {
+	if !p.InScope(name) {
 		return definition{}, e.noWorkflow(ctx, p, name, version)
 	}
 	l, err := e.loadDefinition(ctx, name, version)
@@ -110,7 +111,7 @@ func outOfScope(p Principal, name string) error {
 // checkReplay reports whether an answer that a key was given may be given again: the
 // caller may have lost sight of the workflow since.
 func checkReplay(p Principal, ev record.Event) error {
-	if p.inScope(ev.Workflow) {
+	if p.InScope(ev.Workflow) {
 		return nil
 	}
 	return UnknownInstance(ev.Instance)
@@ -151,7 +152,7 @@ func (e *Engine) mayBeNamed(ctx context.Context, p Principal, name string, same 
 			continue
 		}
 		shown := "an operator's workflow"
-		if p.inScope(other) {
+		if p.InScope(other) {
 			shown = fmt.Sprintf("the operator's workflow %q", other)
 		}
 		return newError(CodeForbidden, "/name", "The name %q could be taken for %s.", name, shown).

@@ -148,7 +148,7 @@ func (e *Engine) searchScoped(ctx context.Context, p Principal, q store.Decision
 	q.Limit = 0 // what is out of scope is left out of what the store finds
 	return func(yield func(store.PlacedEvent, error) bool) {
 		for h, err := range e.cfg.Store.Decisions(ctx, q) {
-			if (err != nil || p.inScope(h.Event.Workflow)) && !yield(h, err) {
+			if (err != nil || p.InScope(h.Event.Workflow)) && !yield(h, err) {
 				return
 			}
 		}
@@ -295,7 +295,7 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 		if err != nil {
 			return StatisticsResult{}, StoreError("read the decisions", err)
 		}
-		if n := f.Decisions + f.Prechecks; p.inScope(f.Workflow) {
+		if n := f.Decisions + f.Prechecks; p.InScope(f.Workflow) {
 			out.Decisions += n
 			if !t.add(f) {
 				out.NotShown += n

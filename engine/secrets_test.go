@@ -295,7 +295,7 @@ func TestReadingsAreAllOperationsThatShow(t *testing.T) {
 	t.Parallel()
 	others := []string{
 		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", "BeginCall", "SettleCall", "Finish", "FindCall", "FindSubject", "ReleaseSubject", // answer the owner or an operator
-		"Migrate", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "ListKeys", "RotateKey", "RewrapKeys", "ShredInstance", // the operator's
+		"Migrate", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "BeginRun", "ListKeys", "RotateKey", "RewrapKeys", "ShredInstance", // the operator's
 		"ExamineDefinition",               // answers who brought it
 		"LoadDefinition", "BeginBulkRead", // give other packages what they show themselves
 	}

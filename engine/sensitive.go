@@ -58,7 +58,9 @@ func (e *Engine) appendEvent(ctx context.Context, inst record.Instance, ev recor
 		return ev, opened, nil
 	}
 	if merged != nil && workflow.MayHoldSealed(next.Context) {
-		return ev, next.Opened(merged, inst.IsDestroyed()), nil
+		next = next.Opened(merged, inst.IsDestroyed())
+		e.values.Remember(next)
+		return ev, next, nil
 	}
 	if next, err = e.values.OpenInstance(ctx, next); err != nil {
 		return record.Event{}, record.Instance{}, StoreError("read the key of the sensitive values", err)

@@ -45,6 +45,9 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, read 
 	if err != nil {
 		return StartResult{}, err
 	}
+	if err := refuseOfChain(l, "start an instance"); err != nil {
+		return StartResult{}, err
+	}
 	l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, p.ID, time.Time{})
 	if err != nil {
 		return StartResult{}, err

@@ -17,7 +17,7 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 	}
 	inst, err := store.First(e.cfg.Store.Instances(ctx, store.InstanceQuery{Workflow: workflow, Subject: subject, Limit: 1}), "an instance")
 	switch {
-	case subject == "" || errors.Is(err, store.ErrNotFound) || !p.inScope(workflow):
+	case subject == "" || errors.Is(err, store.ErrNotFound) || !p.InScope(workflow):
 		return Position{}, newError(CodeUnknownInstance, "/subject", "No instance of %.80q is about %.80q.", workflow, subject).hint("Start one.")
 	case err != nil:
 		return Position{}, StoreError("find the instance", err)

@@ -138,7 +138,7 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 }
 
 func (e *Engine) showsEvent(p Principal, req TailRequest, ev store.PlacedEvent) bool {
-	return (seesAll(p.Role) || ev.Owner == p.ID) && p.inScope(ev.Event.Workflow) &&
+	return (seesAll(p.Role) || ev.Owner == p.ID) && p.InScope(ev.Event.Workflow) &&
 		(req.Instance == "" || ev.Event.Instance == req.Instance) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
 }
 

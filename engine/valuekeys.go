@@ -148,11 +148,13 @@ type RewrapResult struct {
 	Kept      int `json:"kept"`
 	// Unreadable are of keys that are not here; they stay as they are.
 	Unreadable []store.DataKey `json:"unreadable"`
+	// Damaged do not unwrap with the key that they are wrapped with; they stay as they are.
+	Damaged []store.DataKey `json:"damaged"`
 }
 
 // RewrapKeys wraps all data keys with the present key, those that are wrapped with an old one, too.
 func (e *Engine) RewrapKeys(ctx context.Context, p Principal, old []byte) (RewrapResult, error) {
-	out := RewrapResult{Unreadable: []store.DataKey{}}
+	out := RewrapResult{Unreadable: []store.DataKey{}, Damaged: []store.DataKey{}}
 	if err := e.mayUseKeys(p); err != nil {
 		return out, err
 	}
@@ -170,6 +172,8 @@ func (e *Engine) RewrapKeys(ctx context.Context, p Principal, old []byte) (Rewra
 		for _, row := range rows { // not while the store is read
 			done, err := e.values.Rewrap(ctx, row, old)
 			switch {
+			case errors.Is(err, values.ErrDamagedKey):
+				out.Damaged = append(out.Damaged, row)
 			case errors.Is(err, values.ErrUnreadable):
 				out.Unreadable = append(out.Unreadable, row)
 			case err != nil && !errors.Is(err, store.ErrConflict): // which is somebody else's doing the same, or a shred

@@ -1,5 +1,3 @@
-//go:build chains
-
 package main
 
 import (
@@ -20,11 +18,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
-
-// chainCommands are the commands of a program that is built with chains.
-type chainCommands struct {
-	Chain chainCmd `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
-}
 
 type chainCmd struct {
 	Lint  chainLintCmd  `cmd:"" help:"Check definitions of chains."`
@@ -72,21 +65,7 @@ func (f chainFlags) openServers() (*upstream.Manager, map[string]chain.ServerIte
 	if err != nil {
 		return nil, nil, badConfig(err)
 	}
-	items := map[string]chain.ServerItems{}
-	for name := range declared.Servers {
-		var known chain.ServerItems
-		pinned, _ := opts.Pins.Of(name)
-		for _, item := range pinned {
-			switch item.Kind {
-			case upstream.KindTool:
-				known.Tools = append(known.Tools, item.Name)
-			case upstream.KindPrompt:
-				known.Prompts = append(known.Prompts, item.Name)
-			case upstream.KindResource, upstream.KindTemplate:
-			}
-		}
-		items[name] = known
-	}
+	items := listPinned(declared, opts.Pins)
 	hideSecrets()
 	return servers, items, nil
 }
@@ -254,7 +233,8 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	defer cancel(nil)
 	s := &chainShow{con: con, ask: cancel, answers: c.Answer}
 	runs, err := chain.Open(ctx, chain.Config{
-		Path: path, Effects: chain.Door{Upstreams: servers, Scripts: box.Pool}, Repeatable: c.isRepeatable, Progress: s.show, Asked: s.asked,
+		Path: path, Effects: chain.Door{Upstreams: servers, Scripts: box.Pool}, Progress: s.show, Asked: s.asked,
+		Repeatable: func(server, tool string) bool { return c.isRepeatable(server, tool) || servers.IsGated(server, tool) },
 	})
 	if err != nil {
 		return term.UnknownErrorf("", "%w", err)
@@ -288,8 +268,8 @@ func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]
 		}
 	}
 	for _, s := range d.ListSteps() {
-		if s.Kind == chain.KindWorkflow || s.Signal != "" {
-			wrong = append(wrong, fmt.Sprintf("%s: the step %q needs a server of gavel: it moves a workflow or waits for a signal", c.File, s.ID))
+		if s.Kind == chain.KindWorkflow || s.Signal != "" || s.Review != nil {
+			wrong = append(wrong, fmt.Sprintf("%s: the step %q needs a server of gavel: it moves a workflow, or waits for a signal or a review", c.File, s.ID))
 		}
 	}
 	if len(wrong) > 0 {

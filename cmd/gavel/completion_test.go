@@ -20,7 +20,7 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "hook", "lint", "graph", "schema", "instances", "script", "judge", "keys", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status", "store", "cursor", "webhook"}},
+		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "chain", "hook", "lint", "graph", "schema", "instances", "script", "judge", "keys", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status", "store", "cursor", "webhook"}},
 		{line: "in", want: []string{"init", "instances"}},
 		{line: "try ", files: true},
 		{line: "instances ", want: []string{"list", "show", "history", "timeline", "undo", "redo", "release"}},
@@ -44,7 +44,7 @@ func TestComplete(t *testing.T) {
 		{line: "graph --format m", want: []string{"mermaid"}},
 		{line: "graph ", files: true},
 		{line: "instances show "},
-		{line: "review ", want: []string{"list", "watch", "show", "approve", "reject", "reopen"}},
+		{line: "review ", want: []string{"list", "watch", "show", "approve", "reject", "reopen", "give-up"}},
 		{line: "review list --status s", want: []string{"stale", "superseded"}},
 		{line: "evidence list --config ", files: true},
 		{line: "nonsense "},

@@ -157,6 +157,9 @@ func (s *fileSettings) declared() ([]effective, error) {
 	for _, name := range s.file.Section(config.SectionWebhooks).Keys() {
 		add(config.SectionWebhooks, name, []string{})
 	}
+	for _, name := range s.file.Section(config.SectionChains).Keys() {
+		add(config.SectionChains, name, s.file.Section(config.SectionChains).Get(name).Text)
+	}
 	exposed, err := expose.ParseConfig(s.file.Section(config.SectionExpose))
 	if err != nil {
 		return nil, badConfig(err)
@@ -245,7 +248,7 @@ type configCheckCmd struct {
 }
 
 func (configCheckCmd) Help() string {
-	return `Checks keys, values, sources of evidence, upstreams, gates, exposed workflows, issuers and models, and that
+	return `Checks keys, values, sources of evidence, upstreams, gates, exposed workflows, chains, issuers and models, and that
 the files that it names can be read, without starting a server or fetching anything. It cannot see flags or
 environment variables: what only they could make whole is checked at startup. gavel lint
 checks definitions. Silent when all is well.
@@ -320,7 +323,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkExposure(path, f.Definitions, slog.New(slog.DiscardHandler)))
-	found = append(found, checkGates(path, f.Definitions), checkWebhooks(path))
+	found = append(found, checkGates(path, f.Definitions), checkWebhooks(path), checkChains(path))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
@@ -470,8 +473,8 @@ func thisProgram() string {
 
 // badConfig tells every mistake of a configuration file, with its line.
 func badConfig(err error) error {
-	if err == nil {
-		return nil
+	if _, told := errors.AsType[*term.ExitError](err); err == nil || told {
+		return err
 	}
 	issues, ok := errors.AsType[document.Errors](err)
 	if !ok {

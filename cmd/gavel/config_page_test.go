@@ -125,6 +125,15 @@ Workflows of the operator's that are MCP tools of their own: [workflows as tools
 `)
 	write("expose")
 	fmt.Fprint(b, `
+## chains
+
+Steps across MCP servers: [chains](../chains.md). A change applies at once, also of a definition; state and retention at the next start.
+
+| key | value | meaning |
+|---|---|---|
+`)
+	write("chains")
+	fmt.Fprint(b, `
 ## webhooks
 
 Receivers of every event, by name: [webhooks](../webhooks.md). A name is up to 32 lower-case letters and digits with single hyphens between them. A change applies at once, also of a

@@ -27,7 +27,7 @@ func TestWorkerStartsEarly(t *testing.T) {
 		return said.String()
 	}
 	if early := trace(script.WorkerName); !strings.Contains(early, "gavel/validators/script/worker ") || strings.Contains(early, library) ||
-		strings.Contains(early, "init github.com/prometheus/client_golang/prometheus ") || strings.Contains(early, "gavel/internal/operation ") {
+		strings.Contains(early, "init github.com/dbos-inc/dbos-transact-golang/dbos ") || strings.Contains(early, "gavel/internal/operation ") {
 		t.Errorf("a worker that runs scripts initialised more than it needs:\n%s", early)
 	}
 	if !strings.Contains(trace(script.CheckerName), library) {

@@ -174,8 +174,8 @@ Examples:
     gavel keys rewrap --old-key old/gavel.key
     gavel keys rewrap --store postgres://gavel@db/gavel --store-key store.key --new-store-key new.key
 
-Exit codes: 0 all are wrapped with the present key, 1 some are of keys that are not here,
-2 wrong usage, 3 could not do it.`
+Exit codes: 0 all are wrapped with the present key, 1 some are of keys that are not here or
+damaged, 2 wrong usage, 3 could not do it.`
 }
 
 func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
@@ -209,7 +209,10 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
 		for _, row := range r.Unreadable {
 			con.out.Printf("key %d of %s is wrapped with %s, which is not here\n", row.Number, row.Instance, row.Under)
 		}
-	}), badUnless(len(r.Unreadable) == 0))
+		for _, row := range r.Damaged {
+			con.out.Printf("key %d of %s is damaged: %s wrapped it and does not unwrap it; restore it from a backup\n", row.Number, row.Instance, row.Under)
+		}
+	}), badUnless(len(r.Unreadable)+len(r.Damaged) == 0))
 }
 
 type storeKeyResult struct {

@@ -56,27 +56,27 @@ type logFlags struct {
 type commands struct {
 	logFlags
 
-	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
-	Serve    serveCmd    `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
-	Health   healthCmd   `cmd:"" help:"Ask a server whether it is ready; for health checks."`
-	Config   configCmd   `cmd:"" help:"Look at the settings, and check the file that has them."`
-	Store    storeCmd    `cmd:"" help:"Make a store that several servers share."`
-	Token    tokenCmd    `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
-	Init     initCmd     `cmd:"" help:"Write a workflow with its tests, settings and the configuration of an MCP client."`
-	Demo     demoCmd     `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
-	Lint     lintCmd     `cmd:"" help:"Check workflow definitions."`
-	Try      tryCmd      `cmd:"" help:"Play a workflow by hand, in the terminal."`
-	Graph    graphCmd    `cmd:"" help:"Draw a workflow, or an instance with its path."`
-	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
-	Script   scriptCmd   `cmd:"" help:"Run and test validators in the sandbox."`
-	Test     testCmd     `cmd:"" help:"Run tests of workflows."`
-	Judge    judgeCmd    `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
-	Eval     evalCmd     `cmd:"" help:"Measure a judge on cases whose right outcome is known."`
-	Replay   replayCmd   `cmd:"" help:"Judge recorded decisions again, under another definition, threshold or model."`
-	Review   reviewCmd   `cmd:"" help:"Decide moves that wait for a person."`
-	Evidence evidenceCmd `cmd:"" help:"Try the sources that the gate fetches evidence from."`
-	Upstream upstreamCmd `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
-	chainCommands
+	MCP        mcpCmd        `cmd:"" name:"mcp" help:"Serve workflows to an MCP client over stdin and stdout."`
+	Serve      serveCmd      `cmd:"" help:"Serve workflows over HTTP: to MCP clients and to other programs."`
+	Health     healthCmd     `cmd:"" help:"Ask a server whether it is ready; for health checks."`
+	Config     configCmd     `cmd:"" help:"Look at the settings, and check the file that has them."`
+	Store      storeCmd      `cmd:"" help:"Make a store that several servers share."`
+	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
+	Init       initCmd       `cmd:"" help:"Write a workflow with its tests, settings and the configuration of an MCP client."`
+	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
+	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
+	Try        tryCmd        `cmd:"" help:"Play a workflow by hand, in the terminal."`
+	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
+	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of gavel's file formats."`
+	Script     scriptCmd     `cmd:"" help:"Run and test validators in the sandbox."`
+	Test       testCmd       `cmd:"" help:"Run tests of workflows."`
+	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
+	Eval       evalCmd       `cmd:"" help:"Measure a judge on cases whose right outcome is known."`
+	Replay     replayCmd     `cmd:"" help:"Judge recorded decisions again, under another definition, threshold or model."`
+	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
+	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
+	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
+	Chain      chainCmd      `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
 	Hook       hookCmd       `cmd:"" help:"Answer the hooks of coding agents, and install them."`
 	Start      startCmd      `cmd:"" help:"Start an instance of a workflow."`
 	Advance    advanceCmd    `cmd:"" help:"Ask for an action of an instance."`

@@ -34,9 +34,9 @@ var matrixCallers = []matrixCaller{
 	{name: "operator", principal: "eve", role: "operator"},
 	{name: "reviewer", principal: "rob", role: "reviewer"},
 	{name: "auditor", principal: "ann", role: "auditor"},
-	{name: "owner, in scope", principal: "ada", role: "agent", workflows: "w*"},
+	{name: "owner, in scope", principal: "ada", role: "agent", workflows: "w* chain.w*"},
 	{name: "owner, out of scope", principal: "ada", role: "agent", workflows: "else-*"},
-	{name: "operator, in scope", principal: "eve", role: "operator", workflows: "w*"},
+	{name: "operator, in scope", principal: "eve", role: "operator", workflows: "w* chain.w*"},
 	{name: "operator, out of scope", principal: "eve", role: "operator", workflows: "else-*"},
 	{name: "expired token", principal: "ada", role: "agent", ended: "expired"},
 	{name: "revoked token", principal: "ada", role: "agent", ended: "revoked"},
@@ -44,11 +44,11 @@ var matrixCallers = []matrixCaller{
 }
 
 // matrixScene is what one cell is about.
-type matrixScene struct{ workflow, id, checkpoint, review, reviewed string }
+type matrixScene struct{ workflow, id, checkpoint, review, reviewed, run string }
 
 // fill puts the scene into a path or a document.
 func (s matrixScene) fill(text string) string {
-	return strings.NewReplacer("$WF", s.workflow, "$ID", s.id, "$CP", s.checkpoint, "$REV", s.review).Replace(text)
+	return strings.NewReplacer("$WF", s.workflow, "$ID", s.id, "$CP", s.checkpoint, "$REV", s.review, "$RUN", s.run).Replace(text)
 }
 
 // matrixRow is an operation.
@@ -61,6 +61,24 @@ type matrixRow struct {
 	tool, arguments string
 	// ownName says that the names in it are the caller's to give.
 	ownName bool
+}
+
+// matrixChain is a chain whose runs wait.
+const matrixChain = `{"name":"w-chain","steps":[{"id":"wait","type":"wait","signal":"go"}]}`
+
+// writeChains writes definitions of chains, and the configuration file that has them.
+func writeChains(t *testing.T, definitions ...string) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "chains"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range definitions {
+		writeFile(t, filepath.Join(dir, "chains", fmt.Sprintf("%d.json", i)), text)
+	}
+	file = filepath.Join(dir, "gavel.yaml")
+	writeFile(t, file, "chains: {definitions: chains}\n")
+	return file
 }
 
 const matrixState = `{"name":%q,"initialState":"a","states":{
@@ -106,6 +124,10 @@ func matrixRows() []matrixRow {
 		{"list reviews", "listReviews", "", "", "workflow.review.list", `{}`, false},
 		{"review", "getReview", "", "", "workflow.review.list", `{"reviewId":"$REV"}`, false},
 		{"approve a review", "resolve", "", `{"decision":"approve","reason":"it is fine"}`, "workflow.review.resolve", `{"reviewId":"$REV","decision":"approve","reason":"it is fine"}`, false},
+		{"list chains", "listChains", "", "", "chain.list", `{}`, false},
+		{"run a chain", "startRun", "", `{"chain":"w-chain"}`, "chain.start", `{"chain":"w-chain"}`, true},
+		{"wait for the result of a run", "getRunResult", "?wait=0", "", "chain.result", `{"run":"$RUN","wait":0}`, false},
+		{"say what became of a call", "answerRun", "", `{"key":"wait","answer":"again"}`, "", "", false},
 		{"sources", "listSources", "", "", "", "", false},
 		{"who am I", "whoami", "", "", "", "", false},
 		{"figures", metricsOperation, "", "", "", "", false},
@@ -167,7 +189,7 @@ func plainRow(op *operation.Operation, r *operation.Route) matrixRow {
 
 // sampleOf is a value of a field: what the scene has of the name, or any.
 func sampleOf(f *operation.Field) any {
-	scene := map[string]string{"id": "$ID", "name": "$WF", "type": "$WF", "workflow": "$WF", "checkpointId": "$CP", "reviewId": "$REV"}
+	scene := map[string]string{"id": "$ID", "name": "$WF", "type": "$WF", "workflow": "$WF", "checkpointId": "$CP", "reviewId": "$REV", "run": "$RUN"}
 	if known := scene[f.Name]; known != "" {
 		return known
 	}
@@ -187,7 +209,7 @@ var rolesPage = filepath.Join("..", "..", "docs", "reference", "roles.md")
 // docs/reference/roles.md; what can never be allowed is said here.
 func TestAccessOverBothFaces(t *testing.T) {
 	t.Parallel()
-	s := serveGavel(t, "--quota-definitions", "0", "--quota-instances", "0", "--rate", "0")
+	s := serveGavel(t, "--quota-definitions", "0", "--quota-instances", "0", "--rate", "0", "--config", writeChains(t, matrixChain))
 	tokens := s.matrixTokens()
 	routes := s.restRoutes()
 	scenes, rows := 0, matrixRows()
@@ -218,6 +240,9 @@ func TestAccessOverBothFaces(t *testing.T) {
 					}
 					scene = s.scene(tokens[0], workflows[caller.operators])
 					kept[caller.operators] = scene
+				}
+				if strings.Contains(routes[row.operation].path, "{run}") {
+					scene.run, _ = s.must(tokens[0], http.MethodPost, "/v1/runs", `{"chain":"w-chain"}`)["run"].(string)
 				}
 				if face == "REST" {
 					answers[face] = s.rest(tokens[j], routes[row.operation], scene, row)
@@ -297,7 +322,7 @@ func (s *served) matrixTokens() []string {
 
 // neverAllows says why a caller must be refused whatever the page says, "" when it need not be.
 func (r matrixRow) neverAllows(c matrixCaller) string {
-	names := strings.Contains(r.query+r.body+r.tool+r.arguments, "$") || slices.Contains([]string{"timeline", "instanceEvents", "getJudge"}, r.operation)
+	names := strings.Contains(r.query+r.body+r.tool+r.arguments, "$") || strings.HasSuffix(r.operation, "Run") || slices.Contains([]string{"timeline", "instanceEvents", "getJudge"}, r.operation)
 	switch {
 	case c.role == "" || c.ended != "":
 		return "it has no valid credential"
@@ -332,7 +357,7 @@ func writeRoles(rows []matrixRow, cells [][]string) []byte {
 
 What a running server answers each caller, over REST and over MCP alike: *yes*, *forbidden* (403), *not found* (404: its
 existence is not shown), *401*. Unless a column says otherwise, the workflow was defined by the owner, an agent, who also started the
-instance and asked for the review. *In scope* and *out of scope* are tokens with ` + "`--workflows`" + `. Lists and
+instance and asked for the review. *In scope* and *out of scope* are tokens with ` + "`--workflows`" + `. A run is the owner's, of an operator's chain. Lists and
 searches hold what the caller may see.
 
 `)
@@ -441,7 +466,7 @@ func (s *served) rest(token string, route restRoute, scene matrixScene, row matr
 	if strings.HasPrefix(route.path, "/v1/reviews") {
 		id = scene.review
 	}
-	path := strings.NewReplacer("{id}", id, "{reviewId}", id, "{name}", scene.workflow).Replace(route.path) + scene.fill(row.query)
+	path := strings.NewReplacer("{id}", id, "{reviewId}", id, "{name}", scene.workflow, "{run}", scene.run).Replace(route.path) + scene.fill(row.query)
 	status, answer := s.ask(token, route.method, path, scene.fill(row.body))
 	code, _ := answer["code"].(string)
 	switch {

@@ -157,6 +157,11 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := sys.exposed.Check(ctx); err != nil {
 		return badConfig(err)
 	}
+	chains, err := c.openChains(ctx, con.log, sys, nil)
+	if err != nil {
+		return err
+	}
+	defer chains.Close()
 	defer c.watch(ctx, con.log, sys)()
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
@@ -169,7 +174,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	defer webhooks.Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
 	sections := []*sectionWatch{
-		newGatewayWatch(con.log, sys.gateway, c.Config), newExposureWatch(con.log, sys.exposed, c.Config), c.newWebhookWatch(con.log, webhooks),
+		newGatewayWatch(con.log, sys.gateway, c.Config), newExposureWatch(con.log, sys.exposed, c.Config), c.newWebhookWatch(con.log, webhooks), chains.watch(con.log),
 	}
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) {
 		for _, w := range sections {

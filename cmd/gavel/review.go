@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/user"
@@ -26,6 +27,7 @@ type reviewCmd struct {
 	Approve reviewApproveCmd `cmd:"" help:"Let a move happen."`
 	Reject  reviewRejectCmd  `cmd:"" help:"Refuse a move."`
 	Reopen  reviewReopenCmd  `cmd:"" help:"Take a rejection back, so that the same may be asked for again."`
+	GiveUp  reviewGiveUpCmd  `cmd:"" name:"give-up" help:"Give up a chain's step that waits for a person."`
 }
 
 func (reviewCmd) Help() string {
@@ -101,6 +103,9 @@ func howEnded(r engine.ReviewSummary) string {
 	if r.Status != record.ReviewResolved {
 		return string(r.Status)
 	}
+	if r.Decision == engine.GiveUp {
+		return "given up by " + r.By + ": " + r.Reason
+	}
 	if r.Decision != judge.Approve {
 		return "rejected by " + r.By + ": " + r.Reason
 	}
@@ -140,7 +145,10 @@ func (r resolving) reviewer() (engine.Principal, error) {
 	return engine.Principal{ID: "local:user:" + name, Role: engine.RoleOperator, Alias: localCLI.ID}, nil
 }
 
-type reviewApproveCmd struct{ resolving }
+type reviewApproveCmd struct {
+	resolving
+	Output string `name:"output" placeholder:"JSON" help:"What a chain's step gave that happened, where the review is of kind step, or the input, where it is of kind input."`
+}
 
 func (reviewApproveCmd) Help() string {
 	return `The rules of the workflow are asked again first: fields, schemas, scripts and evidence
@@ -158,7 +166,14 @@ Exit codes: 0 the move was made, 1 it could not be made, or the review is closed
 }
 
 func (c *reviewApproveCmd) Run(ctx context.Context, con *console) error {
-	return c.resolve(ctx, con, judge.Approve, c.configFlag)
+	if c.Output != "" && !json.Valid([]byte(c.Output)) {
+		return term.UsageErrorf("quote text: --output '\"paid\"'", "--output is not JSON")
+	}
+	req := engine.ResolveRequest{Decision: judge.Approve}
+	if c.Output != "" {
+		req.Output = json.RawMessage(c.Output)
+	}
+	return c.resolve(ctx, con, req, c.configFlag)
 }
 
 type reviewRejectCmd struct{ resolving }
@@ -174,7 +189,7 @@ Exit codes: 0 rejected, 1 the review is closed, 2 wrong usage, 3 could not find 
 }
 
 func (c *reviewRejectCmd) Run(ctx context.Context, con *console) error {
-	return c.resolve(ctx, con, judge.Reject, configFlag{})
+	return c.resolve(ctx, con, engine.ResolveRequest{Decision: judge.Reject}, configFlag{})
 }
 
 type reviewReopenCmd struct{ resolving }
@@ -192,31 +207,50 @@ Exit codes: 0 reopened, 1 the review was not rejected, 2 wrong usage, 3 could no
 }
 
 func (c *reviewReopenCmd) Run(ctx context.Context, con *console) error {
-	return c.resolve(ctx, con, engine.Reopen, configFlag{})
+	return c.resolve(ctx, con, engine.ResolveRequest{Decision: engine.Reopen}, configFlag{})
+}
+
+type reviewGiveUpCmd struct{ resolving }
+
+func (reviewGiveUpCmd) Help() string {
+	return `For a review of kind step, where nobody will find out whether the step happened, or of kind
+input, where nobody has the answer. The step fails, and with it the run, unless the chain
+handles that.
+
+Examples:
+
+    gavel review give-up rev-019bf900-4506-7b52-99fb-7e1e2e698315 --reason 'The bank does not answer.'
+
+Exit codes: 0 given up, 1 the review is closed, 2 wrong usage, 3 could not find out.`
+}
+
+func (c *reviewGiveUpCmd) Run(ctx context.Context, con *console) error {
+	return c.resolve(ctx, con, engine.ResolveRequest{Decision: engine.GiveUp}, configFlag{})
 }
 
 // resolve decides the review. A decision that could not be carried out is a bad end.
-func (r resolving) resolve(ctx context.Context, con *console, decision judge.Outcome, config configFlag) error {
+func (r resolving) resolve(ctx context.Context, con *console, req engine.ResolveRequest, config configFlag) error {
 	if strings.TrimSpace(r.Reason) == "" {
-		return term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(decision))
+		return term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(req.Decision))
 	}
 	who, err := r.reviewer()
 	if err != nil {
 		return err
 	}
-	at, done, err := r.open(ctx, con, who, decision, config)
+	at, done, err := r.open(ctx, con, who, req.Decision, config)
 	if err != nil {
 		return err
 	}
 	defer done()
-	result, err := operation.Resolve.Do(ctx, at, engine.ResolveRequest{ID: r.ID, Decision: decision, Reason: r.Reason, Key: r.Key})
+	req.ID, req.Reason, req.Key = r.ID, r.Reason, r.Key
+	result, err := operation.Resolve.Do(ctx, at, req)
 	if err != nil {
 		return reviewFailure(err)
 	}
 	err = con.print(r.JSON, result, func() {
 		con.out.Printf("%s is in state %s\n%s\n", result.ID, result.State, result.Message)
 	})
-	carriedOut := result.Review.Status == record.ReviewResolved && result.Review.Decision == decision || decision == engine.Reopen && result.Review.Status == record.ReviewReopened
+	carriedOut := result.Review.Status == record.ReviewResolved && result.Review.Decision == req.Decision || req.Decision == engine.Reopen && result.Review.Status == record.ReviewReopened
 	return cmp.Or(err, badUnless(carriedOut))
 }
 

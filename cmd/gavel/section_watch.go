@@ -16,6 +16,8 @@ type sectionWatch struct {
 	section string
 	with    []string // sections that are taken over together with it
 	files   []string // the configuration file, and what else the section depends on
+	// list lists them anew at each look; nil where they are the same until they are read again.
+	list func() []string
 	// load reads the files again; with an error nothing changes. nil: there is nothing to take over.
 	load func(context.Context) error
 
@@ -34,6 +36,9 @@ func (w *sectionWatch) start() *sectionWatch {
 }
 
 func (w *sectionWatch) stamps() (all []stamp) {
+	if w.list != nil {
+		w.files = w.list()
+	}
 	for _, file := range w.files {
 		all = append(all, stampOf(file))
 	}

@@ -112,7 +112,12 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err != nil {
 		return err
 	}
-	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble)}
+	chains, err := c.openChains(ctx, con.log, sys, c.authFlags.keptTokens(sys))
+	if err != nil {
+		return err
+	}
+	defer chains.Close()
+	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble, chains)}
 	cfg := c.listenFlags.config(con.log)
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited = sys.metered.metrics.Instrument(r), r.drain, healthPaths
 	server, err := listen.New(ctx, cfg)
@@ -152,7 +157,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	}
 	defer webhooks.Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, c.newWebhookWatch(con.log, webhooks)).run(ctx)()
+	defer newReloader(con, c, r, known, watch, c.newWebhookWatch(con.log, webhooks), chains.watch(con.log)).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

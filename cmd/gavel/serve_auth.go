@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -47,12 +48,8 @@ func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (au
 		return auth.Local(localAgent), nil
 	}
 	store := sys.place.path
-	path, shared := f.path(store), sys.place.isDatabase() && f.Tokens == ""
-	open := func() (*auth.Tokens, error) { return auth.OpenTokens(path) }
-	if shared {
-		open = sys.Tokens
-	}
-	tokens, err := open()
+	path, shared := f.path(store), f.areShared(sys)
+	tokens, err := f.keptTokens(sys)()
 	if err != nil {
 		return nil, term.UsageErrorf("", "%w", err)
 	}
@@ -71,6 +68,21 @@ func (f authFlags) open(con *console, sys *system, at net.Addr, others bool) (au
 		err = firstTokens(con, tokens, store)
 	}
 	return tokens, err
+}
+
+// areShared reports whether the tokens are in the database of the store.
+func (f authFlags) areShared(sys *system) bool { return sys.place.isDatabase() && f.Tokens == "" }
+
+// keptTokens opens the tokens of this gavel; nil where callers need none.
+func (f authFlags) keptTokens(sys *system) func() (*auth.Tokens, error) {
+	switch {
+	case f.Auth == authNone:
+		return nil
+	case f.areShared(sys):
+		return sys.Tokens
+	default:
+		return sync.OnceValues(func() (*auth.Tokens, error) { return auth.OpenTokens(f.path(sys.place.path)) })
+	}
 }
 
 // firstTokens makes an operator's and an agent's token and leaves them in files: what is printed

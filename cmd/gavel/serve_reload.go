@@ -48,9 +48,9 @@ func listReloadables() map[string]func(r *reloader, c *commands) {
 	}
 }
 
-func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch, webhooks *sectionWatch) *reloader {
+func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch, more ...*sectionWatch) *reloader {
 	return &reloader{
-		other: []*sectionWatch{newGatewayWatch(con.log, r.sys.gateway, c.Config), newExposureWatch(con.log, r.sys.exposed, c.Config), webhooks},
+		other: append([]*sectionWatch{newGatewayWatch(con.log, r.sys.gateway, c.Config), newExposureWatch(con.log, r.sys.exposed, c.Config)}, more...),
 		con:   con, routes: r, callers: known, watch: watch, path: c.Config,
 		inForce: slices.Clone(con.settings.list), notTaken: map[string]bool{},
 		issuers: con.settings.section(config.SectionAuth), evidence: con.settings.section(config.SectionEvidence),

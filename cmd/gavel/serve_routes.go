@@ -236,7 +236,7 @@ func watchersOnly(next http.Handler) http.Handler {
 
 // newHealth looks at all that is needed to decide and to record. definitions says why the
 // folders of definitions are not in force as they are.
-func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemetry.Health {
+func newHealth(log *slog.Logger, sys *system, definitions func() error, chains *chains) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {
 			if _, err := sys.Store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -251,6 +251,9 @@ func newHealth(log *slog.Logger, sys *system, definitions func() error) *telemet
 		}},
 		{Name: "sandbox", Check: (&sandboxProbe{pool: sys.Pool}).check},
 		{Name: "definitions", Optional: true, Check: func(context.Context) error { return definitions() }},
+	}
+	if chains != nil {
+		parts = append(parts, telemetry.Part{Name: "chains", Optional: true, Check: func(context.Context) error { return chains.trouble() }})
 	}
 	if sys.model != nil {
 		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return sys.model.trouble() }})

@@ -319,6 +319,7 @@ var databaseFailures = []struct {
 	code int
 	hint string
 }{
+	{pgstore.ErrBadURL, term.ExitUsage, "docs/postgres.md says what stands in a URL"},
 	{pgstore.ErrNoDatabase, term.ExitUsage, "name one that is there: postgres://USER@HOST/DATABASE; createdb makes one"},
 	{pgstore.ErrDenied, term.ExitUsage, "look at user and password (PGPASSWORD, PGPASSFILE), and at the user's rights; docs/postgres.md lists them"},
 	{pgstore.ErrOldServer, term.ExitUsage, "use a newer server"},

@@ -26,6 +26,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -114,7 +115,11 @@ type System struct {
 	cfg                    Config
 	reviews, clientReviews bool
 	states                 *clientstate.States // of the forms that MCP clients carry
+	chains                 operation.Chains    // nil: there are none
 }
+
+// UseChains has chains offered by the faces that are made from now on.
+func (s *System) UseChains(chains operation.Chains) { s.chains = chains }
 
 // Part is what of a System could not be opened.
 type Part string
@@ -296,7 +301,7 @@ func (s *System) wire(key []byte) error {
 	if s.cfg.Gateway != nil {
 		config.Gated = func(name, action string) string { return s.cfg.Gateway.Gates().PerformedBy(name, action) }
 		config.NextTools = func(p engine.Principal, at engine.Position) []string {
-			return s.cfg.Gateway.current().ListNextTools(p, at)
+			return s.cfg.Gateway.Door().ListNextTools(p, at)
 		}
 	}
 	if s.cfg.Configure != nil {

@@ -50,7 +50,7 @@ func OpenFetcher(file string, cfg FetcherConfig) (*Fetcher, error) {
 		if err := declared.CheckUpstreams(servers, pins, hasGate(gates)); err != nil {
 			return nil, err
 		}
-		opts.Upstreams = func() (*upstream.Manager, error) { return cfg.Gateway.current(), nil }
+		opts.Upstreams = func() (*upstream.Manager, error) { return cfg.Gateway.Door(), nil }
 		if cfg.Gateway == nil {
 			late := &lateGateway{file: file, cfg: GatewayConfig{Watcher: cfg.Watcher, Logger: cfg.Logger}}
 			opts.Upstreams, opts.OnClose = late.open, late.close
@@ -78,7 +78,7 @@ func (l *lateGateway) open() (*upstream.Manager, error) {
 		}
 		l.gateway = g
 	}
-	return l.gateway.current(), nil
+	return l.gateway.Door(), nil
 }
 
 func (l *lateGateway) close() { l.gateway.Close() }

@@ -228,8 +228,11 @@ func checkRules(ctx context.Context, e *engine.Engine, rules hook.Rules) error {
 	return nil
 }
 
-// current is the door in force.
-func (g *Gateway) current() *upstream.Manager {
+// Door is the door in force. A nil Gateway has one to nothing.
+func (g *Gateway) Door() *upstream.Manager {
+	if g == nil {
+		return nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.door
@@ -247,5 +250,5 @@ func (g *Gateway) Close() {
 	if stop != nil {
 		stop()
 	}
-	g.current().Close()
+	g.Door().Close()
 }

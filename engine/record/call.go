@@ -131,7 +131,7 @@ func closesCallReview(c workflow.OpenCall, e Event) bool {
 	if r == nil || r.ID != c.Review {
 		return false
 	}
-	resolved := r.Status == ReviewResolved && r.By != "" && (r.Resolution == judge.Approve || r.Resolution == judge.Reject)
+	resolved := r.Status == ReviewResolved && r.By != "" && (r.Resolution == judge.Approve || r.Resolution == judge.Reject || r.Resolution == GiveUp)
 	return resolved && e.Kind == Settled || r.Status == ReviewStale && r.Resolution == ""
 }
 

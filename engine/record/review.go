@@ -28,6 +28,9 @@ const (
 	ReviewReopened ReviewStatus = "reopened"
 )
 
+// GiveUp is how a person resolves the review of a step whose call may have happened: the step fails.
+const GiveUp judge.Outcome = "give-up"
+
 // Priority orders reviews for those who resolve them.
 type Priority string
 

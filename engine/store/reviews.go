@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -62,6 +63,19 @@ type Review struct {
 
 // IsStop reports whether the review says that an agent ended early, and is about no move and no call.
 func (r Review) IsStop() bool { return r.Action == "" && r.Call == "" }
+
+// StepCall and InputCall begin the ids of the calls that a chain's step made: of those of which nobody
+// knows whether they happened, and of those whose server asks for input.
+const (
+	StepCall  = "step-"
+	InputCall = StepCall + "input-"
+)
+
+// IsStep reports whether the review is of a call that a chain's step made.
+func (r Review) IsStep() bool { return strings.HasPrefix(r.Call, StepCall) }
+
+// IsInput reports whether the review is of the input that such a call's server asks for.
+func (r Review) IsInput() bool { return strings.HasPrefix(r.Call, InputCall) }
 
 // Encode is the review as it is kept: JSON without its data, which drivers keep next to it
 // so that it comes back byte for byte.

@@ -29,6 +29,7 @@ func (k *Keyring) list(ctx context.Context, instance string) (rows []store.DataK
 func (k *Keyring) forget(instance string, number int) {
 	k.opened.Remove(keyID{instance, 0})
 	k.opened.Remove(keyID{instance, number})
+	k.contexts.Remove(instance)
 }
 
 // Rotate gives an instance another data key for what follows, and returns its number; what is
@@ -75,7 +76,8 @@ func (k *Keyring) Shred(ctx context.Context, instance string) (n int, err error)
 }
 
 // Rewrap wraps a data key with the present secret, which was wrapped with this one or with an old
-// one. It reports whether it had to. ErrUnreadable where neither unwraps it.
+// one. It reports whether it had to. ErrUnreadable where it is of another one, ErrDamagedKey where the one
+// that it is of does not unwrap it.
 func (k *Keyring) Rewrap(ctx context.Context, was store.DataKey, old []byte) (bool, error) {
 	if len(was.Wrapped) == 0 {
 		return false, nil
@@ -84,7 +86,7 @@ func (k *Keyring) Rewrap(ctx context.Context, was store.DataKey, old []byte) (bo
 	if err == nil {
 		return false, nil
 	}
-	if old != nil {
+	if old != nil && !errors.Is(err, ErrDamagedKey) {
 		plain, err = newWrapper(old).open(was)
 	}
 	if err != nil {

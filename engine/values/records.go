@@ -1,9 +1,12 @@
 package values
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -79,11 +82,30 @@ func (k *Keyring) OpenInstance(ctx context.Context, inst record.Instance) (recor
 	if !workflow.MayHoldSealed(inst.Context) {
 		return inst, nil
 	}
+	if k != nil {
+		if last, ok := k.contexts.Get(inst.ID); ok && time.Now().Before(last.until) && bytes.Equal(last.kept, inst.Context) {
+			return inst.Opened(last.opened, false), nil
+		}
+	}
 	opened, destroyed, err := k.openDocument(ctx, place{instance: inst.ID, kind: inContext}, inst.Context)
 	if err != nil {
 		return record.Instance{}, err
 	}
-	return inst.Opened(opened, destroyed), nil
+	inst = inst.Opened(opened, destroyed)
+	k.Remember(inst)
+	return inst, nil
+}
+
+// Remember notes an instance that is about to be kept, so that it need not be opened at its next move. It
+// counts only for what is kept in the very same bytes, and not longer than the key that was looked up last.
+func (k *Keyring) Remember(inst record.Instance) {
+	kept := inst.Kept().Context
+	if k == nil || inst.IsDestroyed() || len(kept) > largestContext {
+		return
+	}
+	if key, ok := k.opened.Peek(keyID{inst.ID, 0}); ok && key.cipher != nil {
+		k.contexts.Add(inst.ID, openedContext{kept, inst.Context, key.at.Add(freshFor)})
+	}
 }
 
 // SealReview returns a review as it is kept; d says what is sensitive in its data.
@@ -108,4 +130,32 @@ func (k *Keyring) OpenReview(ctx context.Context, row store.Review) (opened stor
 func HoldsPlain(d *workflow.Definition, ev record.Event) (found bool) {
 	_, err := d.Mask(ev.Patch, func(string, json.RawMessage) string { found = true; return "" })
 	return err == nil && found
+}
+
+// inRun is the kind of what is kept of a chain's run outside of the store.
+const inRun = "run"
+
+// SealText seals a text that is kept outside of the store, for an instance that is there or will be.
+func (k *Keyring) SealText(ctx context.Context, instance, text string) (string, error) {
+	if k == nil {
+		return text, nil
+	}
+	key, err := k.newest(ctx, instance)
+	if err != nil {
+		return "", err
+	}
+	return key.seal(place{instance, inRun, 0}, "", []byte(text)), nil
+}
+
+// OpenText opens what SealText sealed; another text is as it was. ErrDestroyed, ErrUnreadable.
+func (k *Keyring) OpenText(ctx context.Context, instance, text string) (string, error) {
+	if !strings.HasPrefix(text, workflow.SealedForm) {
+		return text, nil
+	}
+	o := opener{k: k, at: place{instance, inRun, 0}}
+	plain, err := o.openValue(ctx, "", text)
+	if err == nil && o.destroyed {
+		err = ErrDestroyed
+	}
+	return string(plain), err
 }

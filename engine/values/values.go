@@ -35,6 +35,8 @@ import (
 var (
 	// ErrUnreadable: a sealed value that does not open: another key, another place, or not whole.
 	ErrUnreadable = errors.New("a sealed value does not open")
+	// ErrDamagedKey is an ErrUnreadable: a data key does not unwrap with the key that it is wrapped with.
+	ErrDamagedKey = fmt.Errorf("%w: its data key is damaged", ErrUnreadable)
 	// ErrDestroyed: the instance's key was destroyed, so nothing more is sealed for it.
 	ErrDestroyed = errors.New("the key of the instance was destroyed")
 	// ErrNoKey: there is no data key that could be rotated or destroyed.
@@ -51,15 +53,25 @@ const (
 	// another look at the store: so long another process goes on after a Rotate or a Shred.
 	mostKeys = 4096
 	freshFor = time.Second
+	// mostContexts bounds the opened contexts in memory, and largestContext each as it is kept.
+	mostContexts   = 512
+	largestContext = 16 << 10
 )
 
 // Keyring seals and opens values with the data keys of one store. A nil one seals nothing, and
 // opens nothing that is sealed. It is safe for concurrent use.
 type Keyring struct {
-	keys    store.DataKeys
-	wrap    wrapper
-	opened  *lru.Cache[keyID, lookedUp]
-	refused atomic.Int64
+	keys     store.DataKeys
+	wrap     wrapper
+	opened   *lru.Cache[keyID, lookedUp]
+	contexts *lru.Cache[string, openedContext] // by instance
+	refused  atomic.Int64
+}
+
+// openedContext is a context as it was opened last: most moves begin with what the one before left.
+type openedContext struct {
+	kept, opened json.RawMessage
+	until        time.Time
 }
 
 type keyID struct {
@@ -84,11 +96,14 @@ func NewKeyring(keys store.DataKeys, secret []byte) *Keyring {
 	if len(secret) == 0 {
 		return nil
 	}
-	opened, err := lru.New[keyID, lookedUp](mostKeys)
-	if err != nil {
-		panic(err) // only for a size below 1
+	k := &Keyring{keys: keys, wrap: newWrapper(secret)}
+	var err, also error
+	k.opened, err = lru.New[keyID, lookedUp](mostKeys)
+	k.contexts, also = lru.New[string, openedContext](mostContexts)
+	if err != nil || also != nil {
+		panic(errors.Join(err, also)) // only for a size below 1
 	}
-	return &Keyring{keys: keys, wrap: newWrapper(secret), opened: opened}
+	return k
 }
 
 // Refused is how many values did not open since the program began.
@@ -132,7 +147,7 @@ func (w wrapper) open(row store.DataKey) ([]byte, error) {
 	}
 	key, err := w.cipher.Open(nil, nil, row.Wrapped, bindKey(row))
 	if err != nil || len(key) != keySize {
-		return nil, fmt.Errorf("%w: data key %d of %s does not unwrap", ErrUnreadable, row.Number, row.Instance)
+		return nil, fmt.Errorf("%w: data key %d of %s does not unwrap", ErrDamagedKey, row.Number, row.Instance)
 	}
 	return key, nil
 }
@@ -234,8 +249,12 @@ const version = "1"
 var encoding = base64.RawURLEncoding
 
 func (k *dataKey) seal(at place, pointer string, value []byte) string {
-	sealed := k.cipher.Seal(nil, nil, value, at.bind(pointer)) //nolint:gosec // the cipher makes the nonce
-	return workflow.SealedForm + version + ":" + strconv.Itoa(k.row.Number) + ":" + strconv.FormatInt(at.seq, 10) + ":" + encoding.EncodeToString(sealed)
+	sealed := k.cipher.Seal(make([]byte, 0, len(value)+k.cipher.Overhead()), nil, value, at.bind(pointer)) //nolint:gosec // the cipher makes the nonce
+	text := make([]byte, 0, len(workflow.SealedForm)+32+encoding.EncodedLen(len(sealed)))
+	text = append(append(text, workflow.SealedForm...), version+":"...)
+	text = append(strconv.AppendInt(text, int64(k.row.Number), 10), ':')
+	text = append(strconv.AppendInt(text, at.seq, 10), ':')
+	return string(encoding.AppendEncode(text, sealed))
 }
 
 // splitSealed reads the text of a sealed value.

@@ -182,6 +182,16 @@ func TestRotateRewrapShred(t *testing.T) {
 	if _, _, err := both(values.NewKeyring(db, secret)); !errors.Is(err, values.ErrUnreadable) {
 		t.Errorf("the old secret still opens: %v", err)
 	}
+	// A damaged key is not taken for one of another secret.
+	for row, err := range db.DataKeys(t.Context(), "", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.Wrapped = row.Wrapped[:len(row.Wrapped)-1]
+		if _, err := next.Rewrap(t.Context(), row, secret); !errors.Is(err, values.ErrDamagedKey) {
+			t.Errorf("damaged: %v", err)
+		}
+	}
 	other := values.NewKeyring(db, []byte("the next secret")) // another process, which has looked just now
 	if _, _, err := both(other); err != nil {
 		t.Fatal(err)
@@ -227,5 +237,46 @@ func TestOneFirstKey(t *testing.T) {
 		if opened, _, err := k.OpenEvent(t.Context(), <-done); err != nil || string(opened.Patch) != `{"token":"canary"}` {
 			t.Errorf("%s, %v", opened.Patch, err)
 		}
+	}
+}
+
+// A context that is remembered opened opens no longer than its key, and stands for no other.
+func TestRememberedContext(t *testing.T) {
+	k, db := newKeyring(t)
+	context := sealPatch(t, k, "wf-1", 1, `{"token":"canary"}`).Patch
+	open := func(k *values.Keyring, context json.RawMessage) (string, bool) {
+		inst, err := k.OpenInstance(t.Context(), record.Instance{ID: "wf-1", Context: context})
+		if err != nil {
+			return err.Error(), false
+		}
+		return string(inst.Context), inst.IsDestroyed()
+	}
+	other := values.NewKeyring(db, secret)
+	sealPatch(t, other, "wf-1", 2, `{"token":"another"}`)
+	for range 2 {
+		for _, k := range []*values.Keyring{k, other} {
+			if text, _ := open(k, context); text != `{"token":"canary"}` {
+				t.Fatal(text)
+			}
+		}
+	}
+	changed := json.RawMessage(strings.Replace(string(context), "1:1:1:", "1:1:2:", 1))
+	if text, _ := open(k, changed); !strings.Contains(text, values.ErrUnreadable.Error()) {
+		t.Errorf("another context: %s", text)
+	}
+	if _, err := k.Shred(t.Context(), "wf-1"); err != nil {
+		t.Fatal(err)
+	}
+	if text, destroyed := open(k, context); !destroyed {
+		t.Errorf("after its key was destroyed: %s", text)
+	}
+	began := time.Now()
+	for destroyed := false; !destroyed; {
+		if _, destroyed = open(other, context); time.Since(began) > 5*time.Second {
+			t.Fatal("another process goes on with what it remembers")
+		}
+	}
+	if took := time.Since(began); took > 1500*time.Millisecond {
+		t.Errorf("another process went on for %v", took)
 	}
 }

@@ -136,6 +136,8 @@ const (
 	roleReviewer = "reviewer"
 	roleOperator = "operator"
 	roleAuditor  = "auditor"
+	// RoleInterpreter is gavel's own, in the workflows that it makes of chains: no credential has it.
+	RoleInterpreter = "interpreter"
 )
 
 // Roles are the roles that a transition's roles may name.

@@ -607,7 +607,7 @@ func (p *parser) parseRoles(o *document.ObjectReader) []string {
 		p.rejectValue(o.Value("roles"), "roles is empty: name a role, or leave the key out")
 	}
 	for i, role := range list {
-		if n := o.Value("roles"); !slices.Contains(Roles, role) && i < len(n.Items) {
+		if n := o.Value("roles"); !slices.Contains(Roles, role) && role != RoleInterpreter && i < len(n.Items) {
 			p.rejectValue(n.Items[i], "unknown role %s%s", quoteName(role), suggestName(role, Roles))
 		}
 	}

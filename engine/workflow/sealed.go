@@ -24,9 +24,12 @@ func IsSealed(v document.JSON) bool {
 	if v.Kind() != document.String || !bytes.HasPrefix(v.Raw(), quotedForm) {
 		return false
 	}
-	return !bytes.ContainsFunc(v.Raw()[len(quotedForm):len(v.Raw())-1], func(c rune) bool {
-		return (c < '0' || c > ':') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '-' && c != '_'
-	})
+	for _, c := range v.Raw()[len(quotedForm) : len(v.Raw())-1] {
+		if (c < '0' || c > ':') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
 }
 
 // MayHoldSealed reports whether a document is worth a look for sealed values.

@@ -39,6 +39,9 @@ type Definition struct {
 	// OnError is the run's callback, nil for none.
 	OnError  *Handler
 	Schedule *Schedule
+	// Sensitive are JSON pointers into {input, steps: {ID: {output}}, output}: what they name is
+	// masked and sealed as in workflows.
+	Sensitive []string
 	// Concurrency is how many runs may be under way at once; 0 is unbounded.
 	Concurrency int
 
@@ -95,7 +98,8 @@ type Step struct {
 
 	Wait     time.Duration // of wait
 	Signal   string
-	Workflow string // of workflow
+	Review   template // the id of a review
+	Workflow string   // of workflow
 	Instance template
 	Perform  string // the action of an advance
 	State    string // the state that is waited for
@@ -209,7 +213,7 @@ func (s *Step) templates() iter.Seq2[string, template] {
 	all := []struct {
 		key   string
 		value template
-	}{{"uri", s.URI}, {"prompt_name", s.PromptName}, {"arguments", s.Arguments}, {"items", s.Items}, {"instance", s.Instance}, {"data", s.Data}}
+	}{{"uri", s.URI}, {"prompt_name", s.PromptName}, {"arguments", s.Arguments}, {"items", s.Items}, {"instance", s.Instance}, {"data", s.Data}, {"review", s.Review}}
 	return func(yield func(string, template) bool) {
 		for _, t := range all {
 			if t.value != nil && !yield(t.key, t.value) {

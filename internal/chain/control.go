@@ -44,11 +44,15 @@ func (n Note) explain() string {
 
 // RunStatus is a run as it stands.
 type RunStatus struct {
-	Run     string
-	Chain   string
-	Status  Status
-	Started time.Time
-	Ended   time.Time
+	Run   string
+	Chain string
+	// Principal is for whom the run acts.
+	Principal string
+	Status    Status
+	Started   time.Time
+	Ended     time.Time
+	// Redrives is the run that this one runs again, "" for none.
+	Redrives string
 	// Recoveries is how often the run was taken up after its process ended.
 	Recoveries int
 	Note       Note
@@ -68,7 +72,7 @@ func (r *Runs) Get(_ context.Context, run string) (RunStatus, error) {
 	if len(list) == 0 {
 		return RunStatus{}, ErrUnknownRun
 	}
-	return describeRun(list[0]), nil
+	return r.describeRun(list[0]), nil
 }
 
 // List returns the latest runs, newest first.
@@ -79,20 +83,20 @@ func (r *Runs) List(_ context.Context, limit int) ([]RunStatus, error) {
 	}
 	out := make([]RunStatus, len(list))
 	for i, w := range list {
-		out[i] = describeRun(w)
+		out[i] = r.describeRun(w)
 	}
 	return out, nil
 }
 
-func describeRun(w dbos.WorkflowStatus) RunStatus {
-	chain, _, _ := strings.Cut(w.AuthenticatedUser, "\n")
-	s := RunStatus{Run: w.ID, Chain: chain, Started: w.CreatedAt, Ended: w.CompletedAt, Recoveries: max(w.Attempts-1, 0), Status: StatusRunning}
+func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
+	chain, principal, _ := strings.Cut(w.AuthenticatedUser, "\n")
+	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, Started: w.CreatedAt, Ended: w.CompletedAt, Recoveries: max(w.Attempts-1, 0), Redrives: w.ForkedFrom, Status: StatusRunning}
 	if raw, err := json.Marshal(w.Attributes["note"]); err == nil {
 		_ = json.Unmarshal(raw, &s.Note) // what is not a note is none
 	}
 	switch w.Status {
 	case dbos.WorkflowStatusSuccess:
-		s.Status, s.Result = StatusDone, readResult(w.Output)
+		s.Status, s.Result = StatusDone, r.readResult(w.Output)
 		if s.Result == nil || s.Result.Err != nil {
 			s.Status = StatusFailed
 		}
@@ -142,6 +146,13 @@ func (r *Runs) setPaused(ctx context.Context, run string, n Note) error {
 	if err := r.setNote(ctx, run, n); err != nil {
 		return err
 	}
+	did := map[string]any{"did": "resume"}
+	if n.Paused {
+		did["did"] = "pause"
+	}
+	if err := r.recordNote(ctx, run, "", actionNote, n, did); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	if c := r.control[run]; c != nil {
 		c.paused = n.Paused
@@ -154,6 +165,9 @@ func (r *Runs) setPaused(ctx context.Context, run string, n Note) error {
 // Cancel ends a run. A call that is under way may still be done.
 func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 	if err := r.setNote(ctx, run, Note{By: by, Why: why}); err != nil {
+		return err
+	}
+	if err := r.recordNote(ctx, run, "end", actionCancel, Note{By: by, Why: why}, map[string]any{"did": "cancel"}); err != nil {
 		return err
 	}
 	if err := dbos.CancelWorkflow(r.dbos, run); err != nil {
@@ -170,8 +184,11 @@ func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 
 // Signal gives a value to the next wait for a signal of that name, also where the run has not come
 // to it yet.
-func (r *Runs) Signal(ctx context.Context, run, name string, value any) error {
+func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) error {
 	if _, err := r.Get(ctx, run); err != nil {
+		return err
+	}
+	if err := r.recordNote(ctx, run, "", actionNote, Note{By: by}, map[string]any{"did": "signal", "name": name}); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -182,7 +199,7 @@ func (r *Runs) Signal(ctx context.Context, run, name string, value any) error {
 	if err != nil {
 		return fmt.Errorf("signal the run %s: %w", run, err)
 	}
-	return r.record(fmt.Sprintf("%s%d", prefix, len(sent)+1), value)
+	return r.record(ctx, run, fmt.Sprintf("%s%d", prefix, len(sent)+1), value)
 }
 
 // The answers to what became of a call that may have run.
@@ -193,21 +210,29 @@ const (
 )
 
 // Answer says what became of a call that may have run: key is the question's.
-func (r *Runs) Answer(_ context.Context, run, key, answer string, output any) error {
+func (r *Runs) Answer(ctx context.Context, run, key, answer string, output any) error {
 	defer r.wake()
-	return r.record(run+"/"+key, map[string]any{"answer": answer, "output": output})
+	return r.record(ctx, run, run+"/"+key, map[string]any{"answer": answer, "output": output})
 }
 
 // keepSignal is a workflow that ends at once: its record is the value, kept for who waits.
 func keepSignal(_ dbos.Context, value string) (string, error) { return value, nil }
 
 // record keeps a value for a run; the first of an id stays.
-func (r *Runs) record(id string, value any) error {
+func (r *Runs) record(ctx context.Context, run, id string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("signal: %w", err)
 	}
-	if _, err := dbos.RunWorkflow(r.dbos, keepSignal, string(raw), dbos.WithWorkflowID(id)); err != nil {
+	sensitive, err := r.isSealed(run)
+	if err != nil {
+		return err
+	}
+	text, err := r.seal(ctx, run, sensitive, false, string(raw))
+	if err != nil {
+		return err
+	}
+	if _, err := dbos.RunWorkflow(r.dbos, keepSignal, text, dbos.WithWorkflowID(id)); err != nil {
 		return fmt.Errorf("signal: %w", err)
 	}
 	return nil
@@ -215,19 +240,25 @@ func (r *Runs) record(id string, value any) error {
 
 // Await implements Waiter: it waits until a signal or an answer is there.
 func (r *Runs) Await(ctx context.Context, c Command) Outcome {
+	defer r.ask(c)()
 	for {
 		changed := r.listen()
 		list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDs(c.Run+"/"+c.Key), dbos.WithFilterLoadOutput(false), dbos.WithFilterLoadInput(true))
 		if err == nil && len(list) == 1 {
-			text, _ := list[0].Input.(string)
-			if unquoted := ""; json.Unmarshal([]byte(text), &unquoted) == nil {
-				text = unquoted
+			text, err := r.open(ctx, unquote(list[0].Input))
+			if err != nil {
+				return Outcome{Err: &StepError{Code: CodeSealed, Message: err.Error(), Final: true}}
 			}
 			return Outcome{Value: decodeJSON(json.RawMessage(text))}
 		}
 		if c.Op == OpAsk && r.config.Asked != nil {
 			if answer, known := r.config.Asked(c); known {
 				return Outcome{Value: map[string]any{"answer": answer}}
+			}
+		}
+		if c.Op == OpAsk && r.config.Ledger != nil {
+			if o, known := r.askLedger(ctx, c); known {
+				return o
 			}
 		}
 		if pause(ctx, changed) != nil {
@@ -263,10 +294,39 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if from < 0 {
 		return "", fmt.Errorf("the run %s failed before its first call; start a new run", run)
 	}
-	handle, err := dbos.ForkWorkflow[string](r.dbos, dbos.ForkWorkflowInput{OriginalWorkflowID: run, StartStep: uint(from)})
+	id, n := newRunID(), Note{By: by, Why: why, At: time.Now().UTC()}
+	// Before the new run, whose record says who did that.
+	err = dbos.SetWorkflowAttributes(r.dbos, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
+	if err == nil {
+		_, err = dbos.ForkWorkflow[string](r.dbos, dbos.ForkWorkflowInput{OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from)})
+	}
 	if err != nil {
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
-	id := handle.GetWorkflowID()
-	return id, r.setNote(ctx, id, Note{By: by, Why: why})
+	return id, dbos.SetWorkflowAttributes(r.dbos, id, map[string]any{"note": n})
+}
+
+// redriven is what the attributes of a run say of the one that runs it again.
+type redriven struct {
+	Run  string `json:"run"`
+	Note Note   `json:"note"`
+}
+
+// describeOrigin is what the record of a run says of the one that it runs again: which, who did that
+// and why.
+func (r *Runs) describeOrigin(run, original string) (map[string]any, error) {
+	list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDs(original), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return nil, fmt.Errorf("read the run %s: %w", original, err)
+	}
+	var again redriven
+	if len(list) == 1 {
+		if raw, err := json.Marshal(list[0].Attributes["redriven"]); err == nil {
+			_ = json.Unmarshal(raw, &again) // what is not a note is none
+		}
+	}
+	if again.Run != run {
+		return map[string]any{"run": original}, nil
+	}
+	return map[string]any{"run": original, "by": again.Note.By, "why": again.Note.Why}, nil
 }

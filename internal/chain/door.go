@@ -2,8 +2,14 @@ package chain
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -17,27 +23,100 @@ type Caller interface {
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
 }
 
-// Door does what runs ask for: calls through the upstreams, with the rights of whom the run acts
-// for, and scripts in the sandbox.
+// Completer has a configured model answer the messages of a prompt, within the budget of the
+// principal.
+type Completer interface {
+	CompletePrompt(ctx context.Context, p engine.Principal, model string, messages []Message) (string, error)
+}
+
+// Message is one message of a prompt; Role is user or assistant.
+type Message struct{ Role, Text string }
+
+// Door does what runs ask for, with the rights of whom the run acts for: calls through the upstreams,
+// moves of workflows, answers of models, and scripts in the sandbox. What is nil is not there, and
+// steps that need it fail.
 type Door struct {
 	Upstreams Caller
 	Scripts   script.Runner
+	Workflows Workflows
+	Models    Completer
+	// AsksPeople says that a person can be asked for the input that a server requires.
+	AsksPeople bool
+	// Rights returns a principal as it stands now; the error says that it may nothing any more. It is
+	// asked before every step. nil is what it was when the run began.
+	Rights func(ctx context.Context, p engine.Principal) (engine.Principal, error)
 }
-
-// metaStep is the member of _meta that tells a server which execution of a step calls: the same
-// key comes with the same call.
-const metaStep = "io.github.gavel-mcp/step"
 
 // Do implements Effects.
 func (d Door) Do(ctx context.Context, c Command) Outcome {
+	if d.Rights != nil {
+		now, err := d.Rights(ctx, c.Principal)
+		if err != nil {
+			return refuse(CodeNotAllowed, "%s, for whom the run acts, may not do that any more: %v", c.Principal.ID, err)
+		}
+		c.Principal = now
+	}
 	switch c.Op {
 	case OpCall:
 		return d.call(ctx, c)
 	case OpTest:
 		return d.test(ctx, c)
-	case OpComplete, OpMove, OpSleep, OpWait, OpAsk:
+	case OpMove:
+		return d.move(ctx, c)
+	case OpComplete:
+		return d.complete(ctx, c)
+	case OpSleep, OpWait, OpAsk:
 	}
-	return Outcome{Err: &StepError{Code: CodeNotAllowed, Message: "this run has nothing that could do that: " + string(c.Op), Final: true}}
+	return refuse(CodeNotAllowed, "this run has nothing that could do that: %s", c.Op)
+}
+
+// refuse is an outcome that trying again cannot change.
+func refuse(code, format string, args ...any) Outcome {
+	return Outcome{Err: &StepError{Code: code, Message: fmt.Sprintf(format, args...), Final: true}}
+}
+
+// The members of _meta of every call: which execution of a step calls, and a key by which the same
+// call is known when it comes again.
+const (
+	metaStep = "io.github.gavel-mcp/step"
+	metaKey  = "gavel/idempotencyKey"
+)
+
+// stepMeta is what a server is told of the execution that calls it.
+type stepMeta struct {
+	Run       string `json:"run"`
+	Step      string `json:"step"`
+	Iteration []int  `json:"iteration,omitempty"` // of each loop around it, from outside
+	Attempt   int    `json:"attempt"`
+}
+
+var (
+	iterationPart = regexp.MustCompile(`#([0-9]+)/`)
+	attemptPart   = regexp.MustCompile(`~([0-9]+)(?:\+[0-9]+)?$`)
+)
+
+func describeExecution(c Command) stepMeta {
+	m := stepMeta{Run: c.Run, Step: c.Step, Attempt: 1}
+	for _, part := range iterationPart.FindAllStringSubmatch(c.Key, -1) {
+		n, _ := strconv.Atoi(part[1])
+		m.Iteration = append(m.Iteration, n)
+	}
+	if part := attemptPart.FindStringSubmatch(c.Key); part != nil {
+		m.Attempt, _ = strconv.Atoi(part[1])
+	}
+	return m
+}
+
+// maxKey is how long an idempotency key may be; a longer one is its digest.
+const maxKey = 128
+
+func idempotencyKey(run, key string) string {
+	whole := run + "/" + key
+	if len(whole) > maxKey {
+		sum := sha256.Sum256([]byte(whole))
+		return hex.EncodeToString(sum[:])
+	}
+	return whole
 }
 
 // requests are the method and kind of what each kind of step calls.
@@ -47,24 +126,82 @@ var requests = map[Kind]upstream.Request{
 	KindPrompt:   {Method: "prompts/get", Kind: upstream.KindPrompt},
 }
 
+// call makes a call. One that waits for a person is made once that one approved it; one whose gate
+// has on record that it was made before is not made again.
 func (d Door) call(ctx context.Context, c Command) Outcome {
-	params := map[string]any{"_meta": map[string]any{metaStep: c.Run + "/" + c.Key}}
+	key := idempotencyKey(c.Run, c.Key)
+	for {
+		reply, err := d.send(ctx, c, key)
+		failure, known := errors.AsType[*upstream.Error](err)
+		switch {
+		case known && failure.Code == upstream.CodeCallParked && d.Workflows != nil && failure.Standing.ReviewID != "":
+			review := failure.Standing.ReviewID
+			if o := d.awaitApproval(ctx, c, review); o.Err != nil {
+				return o
+			}
+			key = idempotencyKey(c.Run, c.Key+"+"+review) // the one before is the parked call's
+		case known && failure.Code == upstream.CodeCallRepeated && d.Workflows != nil:
+			if o, settled := readRecord(failure); settled {
+				return o
+			}
+			if o := d.await(ctx, func() (bool, error) {
+				now, err := d.Workflows.Status(ctx, c.Principal, failure.Standing.ID)
+				return !slices.ContainsFunc(now.Calls, func(call engine.CallSummary) bool { return call.CallID == failure.Standing.CallID }), err
+			}); o.Err != nil {
+				return o
+			}
+		default:
+			return readAnswer(c.Kind, reply, err)
+		}
+	}
+}
+
+// readRecord is what came of a call that was made before gavel was stopped, as its gate has it on
+// record. The answer itself is lost.
+func readRecord(failure *upstream.Error) (o Outcome, settled bool) {
+	switch failure.Outcome {
+	case engine.CallOK:
+		return Outcome{}, true
+	case engine.CallError, engine.CallNotSent:
+		return Outcome{Err: &StepError{Code: CodeToolError, Message: strings.TrimSpace(failure.Message + " " + failure.Hint), MayHaveRun: failure.Outcome == engine.CallError}}, true
+	default:
+		return Outcome{}, false
+	}
+}
+
+func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, error) {
+	params := map[string]any{"_meta": map[string]any{metaStep: describeExecution(c), metaKey: key}}
 	if c.Kind != KindResource {
 		params["arguments"] = c.Arguments
 		if c.Arguments == nil {
 			params["arguments"] = map[string]any{}
 		}
 	}
+	if c.Input != nil {
+		params["inputResponses"] = c.Input.Responses
+		if c.Input.State != nil {
+			params["requestState"] = c.Input.State
+		}
+	}
 	raw, err := document.Marshal(params)
 	if err != nil {
-		return Outcome{Err: &StepError{Code: string(upstream.CodeInvalid), Message: "the arguments are not JSON: " + err.Error(), Final: true}}
+		return upstream.Reply{}, &upstream.Error{Code: upstream.CodeInvalid, Message: "The arguments are not JSON: " + err.Error() + "."}
 	}
 	req := requests[c.Kind]
 	req.Upstream, req.Name, req.Params = c.Server, c.Name, raw
-	reply, err := d.Upstreams.Call(ctx, c.Principal, req)
+	if d.AsksPeople {
+		req.Capabilities = json.RawMessage(`{"elicitation":{}}`)
+	}
+	return d.Upstreams.Call(ctx, c.Principal, req)
+}
+
+func readAnswer(kind Kind, reply upstream.Reply, err error) Outcome {
 	switch failure, known := errors.AsType[*upstream.Error](err); {
 	case known:
-		return Outcome{Err: &StepError{Code: string(failure.Code), Message: strings.TrimSpace(failure.Message + " " + failure.Hint), Final: !isTransient[failure.Code], MayHaveRun: failure.MayHaveRun}}
+		return Outcome{Err: &StepError{
+			Code: string(failure.Code), Message: strings.TrimSpace(failure.Message + " " + failure.Hint),
+			Final: !isTransient[failure.Code] && !failure.Retryable, MayHaveRun: failure.MayHaveRun,
+		}}
 	case err != nil:
 		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "the call was given up: " + err.Error(), MayHaveRun: true}}
 	case len(reply.Error) > 0:
@@ -72,7 +209,7 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 		text, _ := answer["message"].(string)
 		return Outcome{Err: &StepError{Code: "server_error", Message: "the server answered with an error: " + script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
-	return readReply(c.Kind, decodeJSON(reply.Result))
+	return readReply(kind, decodeJSON(reply.Result))
 }
 
 // isTransient are the failures after which the same call may succeed.
@@ -89,6 +226,9 @@ func readReply(kind Kind, result any) Outcome {
 	reply, ok := result.(map[string]any)
 	if !ok {
 		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with " + describeKind(result) + ", not with a result", MayHaveRun: true}}
+	}
+	if reply["resultType"] == "input_required" {
+		return requireInput(reply)
 	}
 	switch kind {
 	case KindResource:
@@ -145,4 +285,39 @@ func (d Door) test(ctx context.Context, c Command) Outcome {
 		return fail("the script of the condition failed: " + reply.RouteFault.Detail)
 	}
 	return Outcome{Value: reply.Route == 0}
+}
+
+// complete has a model answer a prompt's messages.
+func (d Door) complete(ctx context.Context, c Command) Outcome {
+	if d.Models == nil {
+		return refuse(CodeNotAllowed, "this run has no model to complete the prompt with")
+	}
+	messages, problem := readMessages(c.Arguments)
+	if problem != "" {
+		return refuse(CodeNotAllowed, "the prompt cannot be completed: %s", problem)
+	}
+	text, err := d.Models.CompletePrompt(ctx, c.Principal, c.Name, messages)
+	if err != nil {
+		return Outcome{Err: &StepError{Code: CodeModel, Message: err.Error()}}
+	}
+	return Outcome{Value: text}
+}
+
+// readMessages reads what prompts/get gave. A model is asked with text only.
+func readMessages(value any) (out []Message, problem string) {
+	list, _ := value.([]any)
+	for i, item := range list {
+		message, _ := item.(map[string]any)
+		content, _ := message["content"].(map[string]any)
+		role, _ := message["role"].(string)
+		text, isText := content["text"].(string)
+		if !isText || content["type"] != "text" || role != "user" && role != "assistant" {
+			return nil, fmt.Sprintf("message %d is not a text of the user or the assistant", i+1)
+		}
+		out = append(out, Message{role, text})
+	}
+	if len(out) == 0 {
+		return nil, "it has no messages"
+	}
+	return out, ""
 }

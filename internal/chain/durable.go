@@ -43,7 +43,9 @@ type Config struct {
 	Progress func(run string, p Progress)
 	// Asked says what became of a call whose answer was lost, where that is known; nil, or false,
 	// waits for Answer. It may be asked again.
-	Asked  func(c Command) (answer string, known bool)
+	Asked func(c Command) (answer string, known bool)
+	// Ledger keeps the record of runs in the store, and asks people; nil keeps none.
+	Ledger Ledger
 	Logger *slog.Logger // nil drops
 }
 
@@ -63,6 +65,7 @@ type Runs struct {
 type control struct {
 	cancelled context.CancelFunc
 	paused    bool
+	waiting   []Question
 }
 
 // ErrInUse reports that another process has the file of the runs.
@@ -182,8 +185,9 @@ type recordedRun struct {
 
 // Start starts a run and returns its id. What the last run of the same chain and principal saved
 // it finds.
-func (r *Runs) Start(_ context.Context, req StartRequest) (string, error) {
-	if _, err := req.Definition.CheckInput(req.Input); err != nil {
+func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
+	input, err := req.Definition.CheckInput(req.Input)
+	if err != nil {
 		return "", err
 	}
 	saved, err := r.loadSaved(req.Definition.Name, req.Principal.ID)
@@ -194,13 +198,19 @@ func (r *Runs) Start(_ context.Context, req StartRequest) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
 	}
-	id := cmp.Or(req.Run, "run-"+uuid.Must(uuid.NewV7()).String())
-	_, err = dbos.RunWorkflow(r.dbos, r.interpret, string(raw), dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(chainOwner(req.Definition.Name, req.Principal.ID)))
+	id := cmp.Or(req.Run, newRunID())
+	text, err := r.seal(ctx, id, len(req.Definition.Sensitive) > 0, false, string(raw))
+	if err != nil {
+		return "", err
+	}
+	_, err = dbos.RunWorkflow(r.dbos, r.interpret, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(chainOwner(req.Definition.Name, req.Principal.ID)))
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
 	}
-	return id, nil
+	return id, r.beginRecord(ctx, id, req, input)
 }
+
+func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }
 
 // chainOwner is the key that saved variables belong to.
 func chainOwner(chain, principal string) string { return chain + "\n" + principal }
@@ -215,7 +225,7 @@ func (r *Runs) loadSaved(chain, principal string) (map[string]any, error) {
 			return nil, fmt.Errorf("read the saved variables of %q: %w", chain, err)
 		}
 		for _, w := range list {
-			if result := readResult(w.Output); result != nil && result.Err == nil {
+			if result := r.readResult(w.Output); result != nil && result.Err == nil {
 				return result.Saved, nil
 			}
 		}
@@ -223,21 +233,6 @@ func (r *Runs) loadSaved(chain, principal string) (map[string]any, error) {
 			return nil, nil
 		}
 	}
-}
-
-// readResult decodes what DBOS has as a run's output, nil where there is none.
-func readResult(output any) *Result {
-	text, _ := output.(string)
-	if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil {
-		text = unquoted
-	}
-	var result Result
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	if d.Decode(&result) != nil {
-		return nil
-	}
-	return &result
 }
 
 // Wait waits for the end of a run. The error is ctx's, or that there is no such run, or that it
@@ -293,6 +288,10 @@ func (r *Runs) wake() {
 
 // interpret is the one workflow: it runs a machine whose outcomes DBOS records.
 func (r *Runs) interpret(ctx dbos.Context, raw string) (string, error) {
+	raw, err := r.open(ctx, raw)
+	if err != nil {
+		return "", err
+	}
 	var begun recordedRun
 	decoder := json.NewDecoder(strings.NewReader(raw))
 	decoder.UseNumber()
@@ -317,8 +316,11 @@ func (r *Runs) interpret(ctx dbos.Context, raw string) (string, error) {
 		}
 	}})
 	defer m.Close()
-	x := &execution{Runs: r, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, failed: make(chan error, 1), waits: map[string]int{}}
+	x := &execution{Runs: r, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, failed: make(chan error, 1), waits: map[string]int{}}
 	defer r.begin(x)()
+	if x.record, err = r.openRecord(x, d, input); err != nil {
+		return "", x.stopRefused(err)
+	}
 	for m.Result() == nil {
 		for _, c := range m.Commands() {
 			if err := x.start(c); err != nil {
@@ -333,10 +335,20 @@ func (r *Runs) interpret(ctx dbos.Context, raw string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if err := x.record.end(x.stopped, x.commands[id], o); err != nil {
+			return "", x.stopRefused(err)
+		}
+		delete(x.commands, id)
 		m.Resolve(id, o)
 	}
+	if err := x.record.finish(x.stopped, m.Result()); err != nil {
+		return "", x.stopRefused(err)
+	}
 	out, err := json.Marshal(m.Result())
-	return string(out), err
+	if err != nil {
+		return "", err
+	}
+	return r.seal(x.stopped, run, x.sensitive, m.Result().Err != nil, string(out))
 }
 
 // begin notes that an execution is under way; end forgets it.
@@ -345,6 +357,7 @@ func (r *Runs) begin(x *execution) (end func()) {
 	s, err := r.Get(x.ctx, x.run)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	x.redrives = s.Redrives
 	r.control[x.run] = &control{cancelled: x.stop, paused: err == nil && s.Note.Paused}
 	return func() {
 		x.stop()
@@ -361,14 +374,20 @@ type execution struct {
 	ctx       dbos.Context
 	run       string
 	principal engine.Principal
+	redrives  string // the run that this one runs again
 	// nonce tells this execution from those before it.
 	nonce   string
 	pending map[int]chan Outcome
 	order   []int
 	failed  chan error
-	waits   map[string]int  // signals waited for, by name
-	stopped context.Context //nolint:containedctx // an execution is one call, and ends with it
-	stop    context.CancelFunc
+	waits   map[string]int // signals waited for, by name
+	record  *runRecord
+	// sensitive says that the chain names sensitive values.
+	sensitive bool
+	// commands are those under way, by id.
+	commands map[int]Command
+	stopped  context.Context //nolint:containedctx // an execution is one call, and ends with it
+	stop     context.CancelFunc
 }
 
 // start begins a command. Its steps are numbered here, in the order of the commands, so that they
@@ -378,6 +397,10 @@ func (x *execution) start(c Command) error {
 		return err
 	}
 	c.Run, c.Principal = x.run, x.principal
+	x.commands[c.ID] = c
+	if err := x.record.begin(x.stopped, c); err != nil {
+		return x.stopRefused(err)
+	}
 	done := make(chan Outcome, 1)
 	x.pending[c.ID] = done
 	x.order = append(x.order, c.ID)
@@ -414,12 +437,12 @@ func (x *execution) start(c Command) error {
 	}
 	outcome, err := dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
 		if begun != x.nonce {
-			return encodeOutcome(Outcome{Err: &StepError{Code: CodeUnknown, Message: "gavel was stopped while the call was under way, so it is not known whether it was done", MayHaveRun: true}})
+			return x.encodeOutcome(ctx, Outcome{Err: &StepError{Code: CodeUnknown, Message: "gavel was stopped while the call was under way, so it is not known whether it was done", MayHaveRun: true}})
 		}
 		if !deadline.IsZero() {
 			c.Timeout = max(time.Until(deadline), time.Millisecond)
 		}
-		return encodeOutcome(perform(ctx, c, x.config.Effects, x.Runs))
+		return x.encodeOutcome(ctx, perform(ctx, c, x.config.Effects, x.Runs))
 	}, dbos.WithStepName(string(c.Op)+" "+c.Key))
 	if err != nil {
 		return err
@@ -434,9 +457,13 @@ func (x *execution) start(c Command) error {
 			return
 		}
 		var decoded Outcome
-		d := json.NewDecoder(strings.NewReader(o.Result))
-		d.UseNumber()
-		if err := d.Decode(&decoded); err != nil {
+		plain, err := x.open(x.ctx, o.Result)
+		if err == nil {
+			d := json.NewDecoder(strings.NewReader(plain))
+			d.UseNumber()
+			err = d.Decode(&decoded)
+		}
+		if err != nil {
 			decoded = Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
 		}
 		done <- decoded
@@ -444,9 +471,12 @@ func (x *execution) start(c Command) error {
 	return nil
 }
 
-func encodeOutcome(o Outcome) (string, error) {
+func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error) {
 	raw, err := json.Marshal(o)
-	return string(raw), err
+	if err != nil {
+		return "", err
+	}
+	return x.seal(ctx, x.run, x.sensitive, false, string(raw))
 }
 
 // choose decides which of the commands under way is answered next, and records it where there is

@@ -140,14 +140,14 @@ func TestSignals(t *testing.T) {
 	d := parse(t, steps(`{id: l, type: loop, max_iterations: 2, steps: [{id: w, type: wait, signal: go, save_output_to: variables.output.last}]}`, `{id: never, type: wait, signal: never, timeout: 20ms, on_error: late}`, `{id: late, type: tool, server: s, action: late, save_output_to: variables.output.late}`))
 	run := startRun(t, r, d, "")
 	for n := range 2 {
-		if err := r.Signal(context.Background(), run, "go", map[string]any{"n": n}); err != nil {
+		if err := r.Signal(context.Background(), run, "go", "ann", map[string]any{"n": n}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := marshal(waitRun(t, r, run).Output); got != `{"last":{"n":1},"late":"ok"}` {
 		t.Errorf("got %s", got)
 	}
-	if err := r.Signal(context.Background(), "run-x", "go", nil); !errors.Is(err, ErrUnknownRun) {
+	if err := r.Signal(context.Background(), "run-x", "go", "ann", nil); !errors.Is(err, ErrUnknownRun) {
 		t.Errorf("a signal to no run: %v", err)
 	}
 }

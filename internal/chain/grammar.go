@@ -40,7 +40,7 @@ const (
 var documentObject = objectGrammar{
 	doc: "A chain: steps across MCP servers, with what they give passed on.",
 	keys: []keyGrammar{
-		{"name", "The name of the chain: letters, digits, dot, underscore and hyphen, 1 to 64 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$"}`},
+		{"name", "The name of the chain: letters, digits, dot, underscore and hyphen, 1 to 58 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,58}$"}`},
 		{"description", "What the chain is for, for people and models that choose one.", anyString},
 		{"comment", "A note for maintainers; nothing reads it.", anyString},
 		{"variables", "The variables, with the values that they begin with.", `{"$ref":"#/$defs/variables"}`},
@@ -49,6 +49,7 @@ var documentObject = objectGrammar{
 		{"conditionals", "Steps that run by what others gave, by a name of your choice. Each is decided once, when the steps in its condition have ended.", `{"type":"object","additionalProperties":{"$ref":"#/$defs/conditional"}}`},
 		{"on_error", "The step that runs when the run has failed. The run fails all the same.", aHandler},
 		{"schedule", "When the chain runs without being started.", `{"$ref":"#/$defs/schedule"}`},
+		{"sensitive", "JSON pointers to values that are masked, and sealed where the store seals: /input/NAME, /steps/ID/output, /output/NAME and below; * matches every key or element.", `{"type":"array","items":{"type":"string"}}`},
 		{"concurrency", "How many runs may be under way at once. Absent: any number.", aCount},
 		{"$schema", "The schema that editors check this document against; nothing reads it.", anyString},
 	},
@@ -114,7 +115,12 @@ var stepKeys = map[Kind][]keyGrammar{
 		{"cases", "Tried in order; the steps of the first whose condition is true run.", `{"type":"array","minItems":1,"items":{"$ref":"#/$defs/case"}}`},
 		{"else", "The steps that run when no case is true.", aStepList},
 	},
-	KindWait: {{"seconds", "How long to wait.", seconds}, {"signal", "The signal that is waited for; its value is the output.", aName}, keyTimeout},
+	KindWait: {
+		{"seconds", "How long to wait.", seconds},
+		{"signal", "The signal that is waited for; its value is the output.", aName},
+		{"review", "The id of the review that is waited for; the output says what was decided.", anyString},
+		keyTimeout, keyDefaults,
+	},
 	KindWorkflow: {
 		{"action", "start an instance, advance it, or wait for a state.", `{"enum":["start","advance","wait"]}`},
 		{"workflow", "The name of the workflow that is started.", anyString},

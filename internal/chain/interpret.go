@@ -269,8 +269,10 @@ func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key s
 			o := t.perform(Command{Op: OpWait, Key: key, Step: s.ID, Name: s.Signal, Timeout: s.Timeout, Repeatable: true})
 			return o.Value, o.Err
 		}
-		o := t.perform(Command{Op: OpSleep, Key: key, Step: s.ID, Timeout: s.Wait, Repeatable: true})
-		return nil, o.Err
+		if s.Review == nil {
+			o := t.perform(Command{Op: OpSleep, Key: key, Step: s.ID, Timeout: s.Wait, Repeatable: true})
+			return nil, o.Err
+		}
 	case KindTool, KindResource, KindPrompt, KindWorkflow:
 	}
 	c, err := m.prepare(sc, s, arguments, key)
@@ -284,27 +286,42 @@ func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key s
 	return o.Value, o.Err
 }
 
-// performOnce performs a call, and asks a person where it is unknown whether it ran.
+// performOnce performs a call, and asks a person where it is unknown whether it ran, or where its
+// server asks for input.
 func (m *Machine) performOnce(t *task, c Command) Outcome {
 	key := c.Key
 	for again := 1; ; again++ {
 		o := t.perform(c)
-		if o.Err == nil || o.Err.Code != CodeUnknown {
+		if o.Err == nil || o.Err.Code != CodeUnknown && o.Err.Code != CodeInput {
 			return o
 		}
-		answer := t.perform(Command{Op: OpAsk, Key: c.Key + "!", Step: c.Step, Server: c.Server, Name: c.Name, Arguments: c.Arguments, Repeatable: true})
-		if answer.Err != nil {
-			return answer
+		ask := Command{Op: OpAsk, Key: c.Key + "!", Step: c.Step, Server: c.Server, Name: c.Name, Arguments: c.Arguments, Repeatable: true}
+		given := "it is not known whether the call was done"
+		if o.Err.Code == CodeInput {
+			if again > maxInputs {
+				o.Err.Message = fmt.Sprintf("the server asked for input %d times", again)
+				return Outcome{Err: o.Err}
+			}
+			ask.Input, given = readInput(o.Value), "nobody answered what the server asks for"
 		}
-		said, _ := answer.Value.(map[string]any)
-		switch said["answer"] {
-		case AnswerHappened:
+		said := map[string]any{}
+		if ask.Input == nil || len(ask.Input.Requests) > 0 {
+			answer := t.perform(ask)
+			if answer.Err != nil {
+				return answer
+			}
+			said, _ = answer.Value.(map[string]any)
+			if said["answer"] != AnswerHappened && said["answer"] != AnswerAgain {
+				return Outcome{Err: &StepError{Code: CodeGivenUp, Message: "given up: " + given, Final: true}}
+			}
+		}
+		if ask.Input == nil && said["answer"] == AnswerHappened {
 			return Outcome{Value: said["output"]}
-		case AnswerAgain:
-			c.Key = fmt.Sprintf("%s+%d", key, again)
-		default:
-			return Outcome{Err: &StepError{Code: CodeGivenUp, Message: "given up: it is not known whether the call was done", Final: true}}
 		}
+		if ask.Input != nil {
+			c.Input = ask.Input.answer(said["answer"] == AnswerHappened, said["output"])
+		}
+		c.Key = fmt.Sprintf("%s+%d", key, again)
 	}
 }
 
@@ -339,6 +356,9 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 		if c.Name, err = fillText(s.PromptName); err == nil {
 			c.Arguments, err = fill(arguments)
 		}
+	case KindWait:
+		c.Op, c.Action = OpMove, moveReview
+		c.Instance, err = fillText(s.Review)
 	case KindWorkflow:
 		c.Op, c.Action, c.Name, c.Target = OpMove, s.Action, s.Workflow, s.Perform+s.State
 		if c.Instance, err = fillText(s.Instance); err == nil {

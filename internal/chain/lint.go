@@ -21,7 +21,11 @@ type LintOptions struct {
 }
 
 // ServerItems are the names of what is pinned of a server.
-type ServerItems struct{ Tools, Prompts []string }
+type ServerItems struct {
+	Tools, Prompts []string
+	// Unknown says that they are pinned on first use, and nothing has used the server yet.
+	Unknown bool
+}
 
 // Rule documents one kind of Issue.
 type Rule struct {
@@ -442,7 +446,7 @@ func checkServers(l *linter) {
 func checkItems(l *linter) {
 	l.visitSteps(func(s *Step) {
 		items, ok := l.options.Servers[s.Server]
-		if !ok {
+		if !ok || items.Unknown {
 			return
 		}
 		name, fixed := s.PromptName.(literal)

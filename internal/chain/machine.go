@@ -22,7 +22,7 @@ const (
 	OpMove     Op = "move"     // a start or advance of a workflow, or waiting for its state
 	OpSleep    Op = "sleep"
 	OpWait     Op = "wait" // for a signal
-	OpAsk      Op = "ask"  // a person, what became of a call that may have run
+	OpAsk      Op = "ask"  // a person, what became of a call that may have run, or what its server asks for
 )
 
 // Command is one thing that a run wants done. What came of it goes back with Machine.Resolve.
@@ -43,6 +43,9 @@ type Command struct {
 	Name   string
 	// Arguments are those of a call or move, the messages of a completion, the data of a script.
 	Arguments any
+	// Input is what the server of a call asks for, which a person is asked; of the call that goes on
+	// it is what that one answered.
+	Input *Input
 	// Source is the script of a test.
 	Source string
 	// Action, Instance and Target say what a move does.
@@ -75,6 +78,10 @@ const (
 	CodeUnknown    = "unknown"  // the call may have run, and its answer is lost
 	CodeGivenUp    = "given_up" // a person ended the run
 	CodeNotAllowed = "not_allowed"
+	CodeRefused    = "refused" // a move was judged and refused, or a person rejected it
+	CodeModel      = "model_error"
+	CodeSealed     = "sealed" // what was recorded cannot be opened any more
+	CodeInput      = "input_required"
 )
 
 // StepError is why a step failed.

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,18 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
-
-func TestMain(m *testing.M) {
-	if folder := os.Getenv("CHAIN_TEST_CRASH"); folder != "" {
-		runUntilKilled(folder)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
 
 // fakeServers answer calls with functions, by server/name, and remember what they were asked.
 type fakeServers struct {
@@ -116,110 +105,6 @@ func runFake(t *testing.T, d *Definition, f *fakeServers, o MachineOptions) (res
 		}
 	})
 	return result
-}
-
-func readSeed(t *testing.T, name string) *Definition {
-	t.Helper()
-	doc, err := os.ReadFile(filepath.Join("testdata", "seed", name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse(t, string(doc))
-}
-
-// TestSeedRuns has every example of the seed do what its text promises.
-func TestSeedRuns(t *testing.T) {
-	const vision, code = "vision-agent-mcp/", "code-mcp/"
-	type answers = map[string]func(Command, int) Outcome
-	for _, row := range []struct {
-		seed, name string
-		answers    answers
-		calls      []string // in order; of a parallel step in any
-		output     string
-		err        string
-	}{
-		{
-			"simple", "saves what steps give",
-			answers{vision + "screenshot": says("/tmp/1.png"), vision + "screenshots/latest": says("PNG"), code + "execute": says(map[string]any{"status": "OK"})},
-			[]string{`vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`, `code-mcp/execute {"code":"import json; print(json.dumps({'status': 'OK', 'timestamp': '2026-02-04'}))"}`},
-			`{"analysis_result":{"status":"OK"},"screenshot_data":"PNG","screenshot_path":"/tmp/1.png"}`, "",
-		},
-		{
-			"conditional", "alerts when the text is there",
-			answers{vision + "verify": says("found Error")},
-			[]string{`vision-agent-mcp/verify {"text":"Error"}`, `vision-agent-mcp/send_alert {"message":"Error detected!"}`},
-			`{}`, "",
-		},
-		{"conditional", "does not alert when it is not", answers{vision + "verify": says("all is well")}, []string{`vision-agent-mcp/verify {"text":"Error"}`}, `{}`, ""},
-		{
-			"conditional", "alerts once when verifying fails",
-			answers{vision + "verify": fails("no page"), vision + "send_alert": says("Error sent")},
-			[]string{`vision-agent-mcp/verify {"text":"Error"}`, `vision-agent-mcp/send_alert {"message":"Error detected!"}`},
-			`{}`, "",
-		},
-		{
-			"parallel", "checks all, then adds up", nil,
-			[]string{
-				`vision-agent-mcp/verify {"url":"https://site1.com"}`, `vision-agent-mcp/verify {"url":"https://site2.com"}`, `vision-agent-mcp/verify {"url":"https://site3.com"}`,
-				`code-mcp/execute {"code":"import json; results = [check_site1.output, check_site2.output, check_site3.output]; print(json.dumps({'total': len(results), 'passed': sum(1 for r in results if 'OK' in r)}))"}`,
-			},
-			`{}`, "",
-		},
-		{"loop", "ends with the expected text", answers{vision + "screenshot": func(_ Command, call int) Outcome {
-			return Outcome{Value: map[int]string{1: "nothing", 2: "the Expected Text"}[call]}
-		}}, []string{`vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`, `vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`}, `{}`, ""},
-		{
-			"loop", "ends by its cap",
-			answers{vision + "screenshot": says("nothing")},
-			nil, `{}`,
-			`the loop "wait_loop" ended after 60 iterations, and its condition was never true: {{step_check.output}} contains 'Expected Text'`,
-		},
-		{"retry", "falls back after three attempts", answers{vision + "navigate": func(c Command, _ int) Outcome {
-			if c.Step == "step1" {
-				return fails("down")(c, 0)
-			}
-			return Outcome{Value: "ok"}
-		}}, []string{`vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://backup.example.com"}`}, `{}`, ""},
-		{"fallback", "is not used when all is well", nil, []string{`vision-agent-mcp/screenshot null`}, `{}`, ""},
-		{"fallback", "is used on an error", answers{vision + "screenshot": fails("no")}, []string{`vision-agent-mcp/screenshot null`, `vision-agent-mcp/navigate {"url":"https://backup.example.com"}`}, `{}`, ""},
-		{
-			"callback", "says which step failed, and why",
-			answers{vision + "navigate": fails("the site is down")},
-			[]string{`vision-agent-mcp/navigate {"url":"https://down.example.com"}`, `vision-agent-mcp/alert {"message":"Workflow failed at step broken: the site is down"}`},
-			`{}`, "the site is down",
-		},
-		{"daily_check", "passes Python on as it is", nil, []string{
-			`vision-agent-mcp/navigate {"url":"https://mysite.com"}`, `vision-agent-mcp/screenshot null`, `vision-agent-mcp/analyze_dashboard {"dashboard_url":"https://mysite.com"}`,
-			`code-mcp/execute {"code":"with open('/tmp/check_result.txt', 'w') as f: f.write(json.dumps({{'timestamp': '2026-02-04', 'status': 'OK'}}))"}`,
-		}, `{}`, ""},
-		{"form_test", "passes an object on as an object", nil, []string{
-			`vision-agent-mcp/navigate {"url":"https://example.com/form"}`, `vision-agent-mcp/fill_form {"fields":{"password":"test","username":"test"},"url":"https://example.com/form"}`,
-			`vision-agent-mcp/screenshot null`, `vision-agent-mcp/verify {"text":"Success"}`, `code-mcp/execute {"code":"print('Form test passed')"}`,
-		}, `{}`, ""},
-		{"compare_sites", "takes elements of a list, and the list", nil, []string{
-			`vision-agent-mcp/navigate {"url":"https://site1.com"}`, `vision-agent-mcp/navigate {"url":"https://site2.com"}`, `vision-agent-mcp/navigate {"url":"https://site3.com"}`,
-			`vision-agent-mcp/compare_multiple_sites {"sites":["https://site1.com","https://site2.com","https://site3.com"]}`,
-		}, `{}`, ""},
-	} {
-		t.Run(row.seed+" "+row.name, func(t *testing.T) {
-			f := &fakeServers{answers: row.answers}
-			r := runFake(t, readSeed(t, row.seed), f, MachineOptions{Repeatable: func(string, string) bool { return true }})
-			if message := errorText(r.Err); message != row.err {
-				t.Errorf("the run's error is %q, want %q", message, row.err)
-			}
-			if got := marshal(r.Output); got != row.output {
-				t.Errorf("the output is %s, want %s", got, row.output)
-			}
-			if row.seed == "parallel" || row.seed == "compare_sites" {
-				slices.Sort(f.calls[:3])
-			}
-			if row.calls != nil {
-				if diff := cmp.Diff(row.calls, f.calls); diff != "" {
-					t.Error(diff)
-				}
-			}
-		})
-	}
 }
 
 func errorText(err *StepError) string {

@@ -138,7 +138,7 @@ func suggestName(name string, known []string) string {
 }
 
 var (
-	chainNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) })
+	chainNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,58}$`) })
 	stepNamePattern  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`) })
 	targetPattern    = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(?:variables\.(output|global|saved)|(saved))\.([A-Za-z_][A-Za-z0-9_-]{0,63})$`)
@@ -154,7 +154,7 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 	_, _ = o.String("$schema"), o.String("comment")
 	d := &Definition{Name: o.String("name"), Description: o.String("description"), InputSchema: o.Raw("inputSchema")}
 	if n := o.Value("name"); n != nil && n.Kind == document.String && !chainNamePattern().MatchString(d.Name) {
-		p.rejectValue(n, "the name must be 1 to 64 letters, digits, dots, underscores or hyphens")
+		p.rejectValue(n, "the name must be 1 to 58 letters, digits, dots, underscores or hyphens")
 	}
 	d.inputSchema = p.parseSchema(o, "inputSchema")
 	v := o.Object("variables")
@@ -171,9 +171,22 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 	}
 	d.OnError = p.parseHandler(o, "on_error")
 	d.Schedule = p.parseSchedule(o)
+	d.Sensitive = p.parseSensitive(o)
 	d.Concurrency = p.parseCount(o, "concurrency", 0, MaxIterations)
 	markNamed(d)
 	return d
+}
+
+// parseSensitive reads pointers to what is recorded of runs.
+func (p *parser) parseSensitive(o *document.ObjectReader) []string {
+	pointers := o.Strings("sensitive")
+	for i, pointer := range pointers {
+		first, rest, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
+		if n := o.Value("sensitive"); i < len(n.Items) && (!strings.HasPrefix(pointer, "/") || rest == "" || !slices.Contains([]string{"input", "steps", "output"}, first)) {
+			p.rejectValue(n.Items[i], "%q points to nothing that a run has; write /input/NAME, /output/NAME or /steps/ID/output", pointer)
+		}
+	}
+	return pointers
 }
 
 // markNamed marks the steps that run only where they are named.
@@ -299,9 +312,10 @@ func (p *parser) parseStep(n *document.Node, parent *Step) *Step {
 		}
 		s.Else = p.parseSteps(o, "else", s)
 	case KindWait:
-		s.Wait, s.Signal = p.parseSeconds(o, "seconds", 0), o.String("signal")
-		if o.Has("seconds") == o.Has("signal") {
-			p.rejectValue(n, "a wait needs \"seconds\" or \"signal\", and one only")
+		s.Wait, s.Signal, s.Review = p.parseSeconds(o, "seconds", 0), o.String("signal"), p.parseText(o, "review")
+		named := slices.DeleteFunc([]string{"seconds", "signal", "review"}, func(key string) bool { return !o.Has(key) })
+		if len(named) != 1 {
+			p.rejectValue(n, "a wait needs \"seconds\", \"signal\" or \"review\", and one only")
 		}
 	case KindWorkflow:
 		p.parseWorkflowStep(o, s)

@@ -1,14 +1,15 @@
 package chain
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
-	"math/bits"
-	"strconv"
-	"strings"
 	"time"
 )
 
-// Schedule says when a chain runs.
+// Schedule says when a chain runs. A tick is a time at which it does, in whole seconds; it follows from the schedule
+// alone, so that every process finds the same ticks, whenever it looks.
 type Schedule struct {
 	Type       string // cron, interval or once
 	Expression string
@@ -22,115 +23,111 @@ type Schedule struct {
 	cron cronExpression
 }
 
-// cronExpression are the minutes, hours, days, months and weekdays of a cron expression, as bits.
-type cronExpression struct {
-	minutes, hours, days, months, weekdays uint64
-	// Where both days and weekdays are restricted, either is enough, as in every cron.
-	anyDay, anyWeekday bool
+// The words of missed and overlap.
+const (
+	missedSkip, missedLatest, missedAll                     = "skip", "latest", "all"
+	overlapSkip, overlapQueue, overlapReplace, overlapAllow = "skip", "queue", "replace", "allow"
+)
+
+// String is what the ticks follow from, as people write it.
+func (s *Schedule) String() string {
+	switch s.Type {
+	case "cron":
+		return s.Expression + " " + s.Timezone.String()
+	case "interval":
+		return "every " + s.Interval.String()
+	default:
+		return "once at " + s.At.UTC().Format(time.RFC3339)
+	}
 }
 
-type cronField struct {
-	name     string
-	min, max int
-	names    []string // of values from min
+// Next is the first tick behind a time; false where there is none.
+//
+// Those of an interval are its multiples since 1970, UTC, so that no change of a definition moves them by the time of
+// the change. Those of cron are times of a clock on the wall: one that this clock shows twice is a tick when it is
+// shown first, one that it leaves out is a tick at the end of what is left out.
+func (s *Schedule) Next(after time.Time) (time.Time, bool) {
+	switch s.Type {
+	case "interval":
+		seconds := int64(s.Interval / time.Second)
+		tick := (floorDivide(after.Unix(), seconds) + 1) * seconds
+		return time.Unix(tick, 0).UTC(), true
+	case "once":
+		return s.At.UTC(), s.At.After(after)
+	}
+	// Times on the wall and their ticks have the same order: what the clock showed at after, or
+	// before that, is no tick behind it.
+	wall := readWall(after.In(s.Timezone))
+	for {
+		next, ok := s.cron.next(wall)
+		if !ok {
+			return time.Time{}, false
+		}
+		if tick := findInstant(next, s.Timezone); tick.After(after) {
+			return tick.UTC(), true
+		}
+		wall = next
+	}
 }
 
-var cronFields = []cronField{
-	{"minute", 0, 59, nil},
-	{"hour", 0, 23, nil},
-	{"day of the month", 1, 31, nil},
-	{"month", 1, 12, []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
-	{"day of the week", 0, 7, []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}},
+func floorDivide(a, b int64) int64 {
+	if a < 0 && a%b != 0 {
+		return a/b - 1
+	}
+	return a / b
 }
 
-// parseCron reads an expression of five fields.
-func parseCron(text string) (cronExpression, error) {
-	if strings.HasPrefix(strings.TrimSpace(text), "@") {
-		return cronExpression{}, fmt.Errorf("%s is not a cron expression of five fields; write it as one, such as \"0 9 * * *\" for every day at nine", quoteName(text))
-	}
-	fields := strings.Fields(text)
-	if len(fields) != len(cronFields) {
-		hint := ""
-		if len(fields) == len(cronFields)+1 {
-			hint = "; remove the field of seconds"
-		}
-		return cronExpression{}, fmt.Errorf("a cron expression has five fields (minute, hour, day of the month, month, day of the week), and %s has %d%s", quoteName(text), len(fields), hint)
-	}
-	var set [5]uint64
-	for i, f := range cronFields {
-		var err error
-		if set[i], err = f.parse(fields[i]); err != nil {
-			return cronExpression{}, err
-		}
-	}
-	if set[4]&(1<<7) != 0 {
-		set[4] = set[4]&^(1<<7) | 1
-	}
-	c := cronExpression{set[0], set[1], set[2], set[3], set[4], strings.HasPrefix(fields[2], "*"), strings.HasPrefix(fields[4], "*")}
-	if c.anyWeekday && !c.reachesDay() {
-		return cronExpression{}, fmt.Errorf("no month of %s has such a day: %s never fires", quoteName(fields[3]), quoteName(text))
-	}
-	return c, nil
+// readWall is what a clock shows, as a time in UTC.
+func readWall(t time.Time) time.Time {
+	_, offset := t.Zone()
+	return time.Unix(t.Unix()+int64(offset), 0).UTC()
 }
 
-// reachesDay reports whether some month of the expression has some day of it.
-func (c cronExpression) reachesDay() bool {
-	first := bits.TrailingZeros64(c.days)
-	for month, days := range []int{1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31} {
-		if c.months&(1<<month) != 0 && first <= days {
-			return true
+// findInstant is when a clock on the wall of a zone shows wall first, or, where it never does, the moment at which it
+// is put beyond it.
+func findInstant(wall time.Time, zone *time.Location) time.Time {
+	near := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, zone)
+	from, to := near.ZoneBounds()
+	found := near
+	for _, change := range []time.Time{from, to} {
+		if change.IsZero() {
+			continue
+		}
+		before, after := readWall(change.Add(-time.Second)).Add(time.Second), readWall(change)
+		switch {
+		case !wall.Before(before) && wall.Before(after): // left out
+			return change
+		case !wall.Before(after) && wall.Before(before): // shown twice
+			found = change.Add(wall.Sub(before))
 		}
 	}
-	return false
+	return found
 }
 
-func (f cronField) parse(text string) (uint64, error) {
-	var set uint64
-	for part := range strings.SplitSeq(text, ",") {
-		span, step, stepped := strings.Cut(part, "/")
-		every := 1
-		if stepped {
-			n, err := strconv.Atoi(step)
-			if err != nil || n < 1 || n > f.max {
-				return 0, fmt.Errorf("%s is not a step of the %s: 1 to %d", quoteName(step), f.name, f.max)
-			}
-			every = n
-		}
-		from, to := f.min, f.max
-		if span != "*" {
-			low, high, ranged := strings.Cut(span, "-")
-			var err error
-			if from, err = f.parseValue(low); err != nil {
-				return 0, err
-			}
-			if !stepped {
-				to = from
-			}
-			if ranged {
-				if to, err = f.parseValue(high); err != nil {
-					return 0, err
-				}
-			}
-			if from > to {
-				return 0, fmt.Errorf("%s is not a range of the %s: it ends before it begins", quoteName(span), f.name)
-			}
-		}
-		for v := from; v <= to; v += every {
-			set |= 1 << v
-		}
+// startOf is when the run of a tick starts: the tick and its jitter, before the tick that follows.
+func (s *Schedule) startOf(chain string, tick time.Time) time.Time {
+	spread := s.Jitter
+	if next, ok := s.Next(tick); ok {
+		spread = min(spread, next.Sub(tick))
 	}
-	return set, nil
+	if spread <= 0 {
+		return tick
+	}
+	h := hashTick(chain, tick)
+	return tick.Add(time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(spread))) //nolint:gosec // positive
 }
 
-func (f cronField) parseValue(text string) (int, error) {
-	for i, name := range f.names {
-		if strings.EqualFold(text, name) {
-			return f.min + i, nil
-		}
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < f.min || n > f.max {
-		return 0, fmt.Errorf("%s is not a value of the %s: %d to %d", quoteName(text), f.name, f.min, f.max)
-	}
-	return n, nil
+// TickRun is the id of the run of a tick. It follows from both, so that a tick has one run, whichever process starts
+// it, and however often.
+func TickRun(chain string, tick time.Time) string {
+	h := hashTick(chain, tick)
+	id := binary.BigEndian.AppendUint64(nil, uint64(tick.UnixMilli())<<16) //nolint:gosec // any bits will do
+	id = append(id[:6], h[8:18]...)
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8, in the order of time
+	text := hex.EncodeToString(id)
+	return "run-" + text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
+}
+
+func hashTick(chain string, tick time.Time) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%s\n%d", chain, tick.Unix()))
 }

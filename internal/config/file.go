@@ -27,6 +27,7 @@ const MaxBytes = 1 << 20
 const (
 	SectionAnchors   = "anchors"   // signs what was recorded
 	SectionAuth      = "auth"      // whose callers are known
+	SectionChains    = "chains"    // steps across MCP servers
 	SectionEvidence  = "evidence"  // where evidence is fetched from
 	SectionExpose    = "expose"    // workflows that are MCP tools of their own
 	SectionGates     = "gates"     // which tools of other servers may be called in which states
@@ -54,7 +55,7 @@ const (
 func sectionNames() []string {
 	return []string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionNotify, SectionWebhooks, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionChains, SectionNotify, SectionWebhooks, SectionAnchors, KeySchema,
 	}
 }
 

@@ -212,6 +212,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Sources lists the sources of evidence; nil when there are none.
 	Sources func() []operation.Source
+	// Chains run chains; nil when there are none.
+	Chains operation.Chains
 	// MaxBody bounds a request's body in bytes; 0 is 1 MiB.
 	MaxBody int64
 	// Heartbeat is how often a quiet stream says that it still is there; 0 is 15 seconds.

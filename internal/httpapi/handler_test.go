@@ -60,6 +60,7 @@ func TestRefusedStart(t *testing.T) {
 func TestEveryOperation(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) {
 		c.Sources = func() []operation.Source { return []operation.Source{{Name: "ci", Kind: "http", ReadOnly: true}} }
+		c.Chains = &oneRun{}
 	})
 	a.ask(operator, "POST /v1/definitions", paper).is(http.StatusCreated)
 	a.ask(operator, "PUT /v1/definitions/paper", paper).is(http.StatusOK)
@@ -118,6 +119,11 @@ func TestEveryOperation(t *testing.T) {
 	a.ask(operator, "POST "+at+"/rollback", `{"checkpointId":"`+checkpoints.Checkpoints[0].CheckpointID+`"}`).is(http.StatusOK)
 	a.ask(agent, "POST "+at+"/cancel", `{"reason":"done"}`).is(http.StatusOK)
 
+	for _, s := range chainSteps {
+		if s.status < http.StatusMultipleChoices {
+			a.ask(operator, s.what, s.body).is(s.status)
+		}
+	}
 	a.askPlainly(operator, id)
 
 	d, err := document()

@@ -164,6 +164,7 @@ var tags = []object{
 	{"name": "instances", "description": "Workflows that run."},
 	{"name": "history", "description": "What was decided, and why."},
 	{"name": "reviews", "description": "Moves that wait for a person."},
+	{"name": "chains", "description": "Steps across MCP servers, run durably. A server has them where its configuration has a section chains."},
 	{"name": "decide", "description": "Judgement without an instance."},
 	{"name": "evidence", "description": "Facts that the gate fetches itself."},
 	{"name": "identity", "description": "Who calls."},

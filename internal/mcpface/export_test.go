@@ -3,13 +3,14 @@ package mcpface
 import (
 	"encoding/json"
 
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
 // OutputSchemas are the declared output schemas by canonical tool name.
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, op := range newCatalog(Config{Reviews: true, Toolset: AllTools}).tools {
+	for _, op := range newCatalog(Config{Reviews: true, Toolset: AllTools, Chains: struct{ operation.Chains }{}}).tools {
 		out[op.Tool.Name] = outputSchema(op.Shown()...)
 	}
 	return out

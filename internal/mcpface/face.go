@@ -46,6 +46,8 @@ type Config struct {
 	OutputSchemas bool
 	Version       string // of the program, for serverInfo
 	Logger        *slog.Logger
+	// Chains offers the tools of chains; nil: there are none.
+	Chains operation.Chains
 	// Exposed are workflows that are tools of their own; nil: there are none.
 	Exposed *expose.Tools
 	// Foreign, Limits and StillValid are as in mcpwire.Config.

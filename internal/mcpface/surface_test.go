@@ -23,7 +23,7 @@ import (
 // what clients see is a change that somebody read. What reviews add is shown apart.
 func TestSurface(t *testing.T) {
 	names := map[string]bool{}
-	for rest, options := range map[string][]option{"server.txt": {withSchemas}, "server.reviews.txt": {withReviewTools, as("operator"), withSchemas}} {
+	for rest, options := range map[string][]option{"server.txt": {withSchemas}, "server.reviews.txt": {withReviewTools, as("operator"), withSchemas, withChains(nil)}} {
 		w := serve(t, newEngine(t, withReviews), options...)
 		var all bytes.Buffer
 		for _, request := range []string{
@@ -83,11 +83,12 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// documented are the tools of the table of operations; each must be there, and no other.
+// documented are the tools of the table of operations, those of chains apart; each must be there, and no
+// other.
 func documented(except ...string) []string {
 	var names []string
 	for _, op := range operation.All() {
-		if name := op.Tool.Name; name != "" && !slices.Contains(except, name) {
+		if name := op.Tool.Name; name != "" && op.Group != "chains" && !slices.Contains(except, name) {
 			names = append(names, name)
 		}
 	}
@@ -100,6 +101,7 @@ func TestInventory(t *testing.T) {
 	inventory(t, documented("workflow.judge.clear"), asReviewer)
 	inventory(t, documented(), withReviewTools, as("operator"))
 	inventory(t, documented(), withReviewTools, as("operator"), withSchemas)
+	inventory(t, append(documented(), "chain.list", "chain.start", "chain.status", "chain.result", "chain.cancel"), withReviewTools, as("operator"), withSchemas, withChains(nil))
 	var eleven []string
 	for _, s := range seed {
 		eleven = append(eleven, s.tool)

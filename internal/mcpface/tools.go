@@ -29,7 +29,7 @@ func newCatalog(cfg Config) catalog {
 	c := catalog{set: cfg.Toolset, named: map[string]*operation.Operation{}, declared: map[string]mcp.Tool{}}
 	for _, op := range operation.All() {
 		name := op.Tool.Name
-		if name == "" || !cfg.Reviews && op.Group == "reviews" || !cfg.Toolset.has(op) {
+		if name == "" || !cfg.Reviews && op.Group == "reviews" || cfg.Chains == nil && op.Group == "chains" || !cfg.Toolset.has(op) {
 			continue
 		}
 		c.tools = append(c.tools, op)
@@ -158,6 +158,9 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call)
 	if op == operation.Advance.Operation {
 		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
+	if op == operation.RunResult.Operation {
+		return f.askRunResult(ctx, req.(*operation.RunResultRequest), document.Known(c.Meta).Get("progressToken")) //nolint:forcetypeassert // its request
+	}
 	out, _, err = f.ask(ctx, op, req)
 	return out, err
 }
@@ -165,7 +168,7 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call)
 // ask performs an operation, and returns its result with the answer.
 func (f *Face) ask(ctx context.Context, op *operation.Operation, req any) (out answer, res any, err error) {
 	res, err = operation.Call{
-		Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP,
+		Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP, Chains: f.cfg.Chains,
 	}.Ask(ctx, op, req)
 	if err != nil {
 		return answer{}, nil, err //nolint:wrapcheck // an *engine.Error

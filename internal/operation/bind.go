@@ -345,6 +345,8 @@ func (f *Field) parse(v document.JSON) (value any, ok bool) {
 		return at, err == nil && !at.IsZero()
 	case Object:
 		return v.Raw(), v.Kind() == document.Object
+	case Any:
+		return v.Raw(), true
 	case Boolean:
 		return v.Kind() == document.True, v.Kind() == document.True || v.Kind() == document.False
 	case Number:

@@ -65,6 +65,7 @@ const (
 	Number  Kind = "a number"
 	Boolean Kind = "true or false"
 	Strings Kind = "a list of strings"
+	Any     Kind = "any JSON"
 )
 
 // Place is where in an HTTP request a field is.
@@ -120,6 +121,7 @@ func (f *Field) Schema() map[string]any {
 		s["type"] = "number"
 	case Boolean:
 		s["type"] = "boolean"
+	case Any:
 	case Strings:
 		s["type"], s["items"] = "array", map[string]any{"type": "string"}
 	}

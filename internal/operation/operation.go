@@ -62,6 +62,8 @@ type Call struct {
 	Channel record.Channel
 	// Sources lists the sources of evidence; nil when there are none.
 	Sources func() []Source
+	// Chains run chains; nil when there are none.
+	Chains Chains
 }
 
 // Caller performs operations: with an engine (Call), or at a server (the REST client).

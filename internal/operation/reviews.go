@@ -78,7 +78,8 @@ var (
 		Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
 		Fields: []Field{
 			{Name: "reviewId", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
-			{Name: "decision", Required: true, Enum: []string{"approve", "reject", "reopen"}, Help: "approve or reject, there is no default; or reopen, which lets a rejected request be made again."},
+			{Name: "decision", Required: true, Enum: []string{"approve", "reject", "reopen", "give-up"}, Help: "approve or reject, there is no default; reopen lets a rejected request be made again, give-up fails a step of a chain, where the review is of one."},
+			{Name: "output", Help: "With approve: what a step of a chain gave that happened, where the review is of kind step, or the input, where it is of kind input."},
 			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded and shown to the caller that asked for the move."},
 			fieldKey,
 		},

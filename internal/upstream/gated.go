@@ -232,7 +232,7 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 		return e
 	case engine.CallKnown:
 		e := c.refuseAs(CodeCallRepeated, g.RefuseKnown(r.Outcome))
-		e.Standing.CallID = r.CallID
+		e.Standing.CallID, e.Outcome = r.CallID, r.Outcome
 		return e
 	default:
 		return s.refuseGated(ctx, c, r)

@@ -129,6 +129,14 @@ func (m *Manager) gateOf(item Item) *gate.Gate {
 	return m.opts.Gates.Of(item.Public)
 }
 
+// IsGated reports whether a tool of an upstream has a gate, which records its calls.
+func (m *Manager) IsGated(upstream, tool string) bool {
+	if m == nil || m.servers[upstream] == nil {
+		return false
+	}
+	return m.opts.Gates.Of(publicName(upstream, KindTool, tool)) != nil
+}
+
 // maxStarting is how many sessions begin at once.
 const maxStarting = 4
 

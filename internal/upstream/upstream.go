@@ -135,6 +135,8 @@ type Error struct {
 	Retryable bool
 	// Standing is where the workflow of a gated call stands; nil where that is not known.
 	Standing *Standing
+	// Outcome is how the call ended that was made before, "" while it is open.
+	Outcome engine.CallOutcome
 	// RetryAfter is when trying again can help; 0 when unknown.
 	RetryAfter time.Duration
 	// Err is the cause; its text is for logs.

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// chainSection is what the section chains of a configuration file comes to.
+type chainSection struct {
+	*chain.Settings
+	byName   map[string]*chain.Definition
+	warnings []string
+}
+
+// chainCatalogue has the operator's chains as their files are. A change with a mistake changes nothing.
+type chainCatalogue struct {
+	config  string   // the configuration file
+	models  []string // the configured ones; nil when unknown
+	section atomic.Pointer[chainSection]
+	refused atomic.Pointer[error]
+}
+
+// openCatalogue reads the chains of a configuration file; nil where it has no section of them.
+func openCatalogue(log *slog.Logger, path string, models []string) (*chainCatalogue, error) {
+	c := &chainCatalogue{config: path, models: models}
+	if err := c.load(); err != nil || c.section.Load() == nil {
+		return nil, err
+	}
+	for _, warning := range c.section.Load().warnings {
+		log.Warn("chain", "issue", warning)
+	}
+	return c, nil
+}
+
+func (c *chainCatalogue) load() error {
+	section, err := readChains(c.config, c.models)
+	if err != nil {
+		return err
+	}
+	if section == nil && c.section.Load() != nil {
+		section = &chainSection{Settings: &chain.Settings{}} // runs go on, and none is started
+	}
+	c.section.Store(section)
+	return nil
+}
+
+// list are the definitions in force.
+func (c *chainCatalogue) list() map[string]*chain.Definition { return c.section.Load().byName }
+
+func (c *chainCatalogue) isRepeatable(server, tool string) bool {
+	return c.section.Load().IsRepeatable(server, tool)
+}
+
+// trouble says why the files are not in force as they are; nil when they are.
+func (c *chainCatalogue) trouble() error {
+	if err := c.refused.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// watch takes over changed definitions, and a changed section.
+func (c *chainCatalogue) watch(log *slog.Logger) *sectionWatch {
+	if c == nil {
+		return (&sectionWatch{log: log}).start()
+	}
+	w := &sectionWatch{log: log, section: config.SectionChains, with: []string{config.SectionUpstreams}}
+	w.list = func() []string {
+		patterns := c.section.Load().Definitions
+		if file, err := config.Load(c.config); err == nil {
+			if s, err := chain.ParseSettings(file.Section(config.SectionChains)); err == nil && s != nil {
+				patterns = s.Definitions
+			}
+		}
+		files, _ := chainFiles(patterns) // one that is gone is missing among the others
+		return append([]string{c.config, upstream.PinsPath(c.config)}, files...)
+	}
+	w.load = func(context.Context) error {
+		err := c.load()
+		c.refused.Store(nil)
+		if err != nil {
+			c.refused.Store(&err)
+		}
+		return err
+	}
+	return w.start()
+}
+
+// chainFiles are the files of definitions; a folder may be empty.
+func chainFiles(patterns []string) ([]string, error) {
+	return definitionFiles(slices.DeleteFunc(slices.Clone(patterns), emptyFolder))
+}
+
+// readChains reads and checks the section chains of a configuration file and the definitions that it
+// names; nil without the section. Nothing is started.
+func readChains(path string, models []string) (*chainSection, error) {
+	file, err := config.Load(path)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	settings, err := chain.ParseSettings(file.Section(config.SectionChains))
+	if err != nil || settings == nil {
+		return nil, badConfig(err)
+	}
+	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	pins, err := upstream.LoadPins(upstream.PinsPath(path))
+	if err != nil {
+		return nil, term.UsageErrorf("", "%w", err)
+	}
+	files, err := chainFiles(settings.Definitions)
+	if err != nil {
+		return nil, err
+	}
+	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}}
+	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Models: models}
+	from := map[string]string{}
+	var wrong []string
+	for _, name := range files {
+		d, err := parseChain(name)
+		if bad, ok := errors.AsType[*workflow.ParseError](err); ok {
+			wrong = append(wrong, issueLines(name, bad.Issues)...)
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		if other := from[d.Name]; other != "" {
+			wrong = append(wrong, fmt.Sprintf("%s: error: %s defines the same chain; give one of them another name", name, other))
+		}
+		from[d.Name], section.byName[d.Name] = name, d
+		for _, issue := range d.Lint(options) {
+			if issue.Severity == workflow.SeverityError {
+				wrong = append(wrong, issueLine(name, issue))
+			} else {
+				section.warnings = append(section.warnings, issueLine(name, issue))
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, &term.ExitError{Code: term.ExitUsage, Err: errors.New("the chains have mistakes"), Hint: "check them with: gavel chain lint --config " + shellWord(path), Lines: wrong}
+	}
+	return section, nil
+}
+
+// checkChains finds what can be told of a file's section chains.
+func checkChains(path string) error {
+	_, err := readChains(path, nil)
+	return err
+}
+
+// listPinned are the names of what is pinned of each declared server.
+func listPinned(declared upstream.Config, pins *upstream.Pins) map[string]chain.ServerItems {
+	items := map[string]chain.ServerItems{}
+	for name, server := range declared.Servers {
+		known := chain.ServerItems{Unknown: server.Pinning == upstream.PinningFirstUse}
+		pinned, _ := pins.Of(name)
+		for _, item := range pinned {
+			switch item.Kind {
+			case upstream.KindTool:
+				known.Tools = append(known.Tools, item.Name)
+			case upstream.KindPrompt:
+				known.Prompts = append(known.Prompts, item.Name)
+			case upstream.KindResource, upstream.KindTemplate:
+			}
+		}
+		items[name] = known
+	}
+	return items
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// chainsFile is the usual name of the file of runs, beside the store.
+const chainsFile = "chains.db"
+
+// chains are the chains of a process that serves: what there is to run, and the runs. Where another
+// process has the file of the runs, this one takes it once that has ended. nil where none are configured.
+type chains struct {
+	catalogue *chainCatalogue
+	log       *slog.Logger
+	sys       *system
+	config    chain.Config
+	temporary string // the folder of the runs that end with the process, "" for none
+	tokens    func() (*auth.Tokens, error)
+
+	runs    atomic.Pointer[chain.Runs]
+	service atomic.Pointer[chain.Service]
+	stop    func()
+}
+
+// openChains opens the chains of a configuration file, and has the faces offer them. tokens are those
+// whose bearers runs act for; nil where none are asked for.
+func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *system, tokens func() (*auth.Tokens, error)) (*chains, error) {
+	if f.Config == "" {
+		return nil, nil //nolint:nilnil // no chains: a valid, common answer
+	}
+	catalogue, err := openCatalogue(log, f.Config, slices.Concat([]string{}, sys.model.names()))
+	if err != nil || catalogue == nil {
+		return nil, err
+	}
+	c := &chains{catalogue: catalogue, log: log, sys: sys, tokens: tokens, stop: func() {}}
+	if c.config, err = c.configure(); err != nil {
+		return nil, err
+	}
+	switch err := c.open(ctx); {
+	case errors.Is(err, chain.ErrInUse):
+		log.Warn("another process runs the chains of this store; this one takes over when that ends", "state", c.config.Path)
+		c.stop = runEvery(ctx, lookEvery, lookEvery, c.takeOver)
+	case err != nil:
+		c.Close()
+		return nil, term.UsageErrorf("", "cannot run chains: %w", err)
+	}
+	sys.UseChains(chainsFace{c})
+	return c, nil
+}
+
+// configure says where the runs are, and what does their steps.
+func (c *chains) configure() (chain.Config, error) {
+	config := chain.Config{Path: c.catalogue.section.Load().State, Repeatable: c.catalogue.isRepeatable, Logger: c.log}
+	switch place := c.sys.place; {
+	case config.Path != "":
+	case place.path == memoryStore:
+		folder, err := os.MkdirTemp("", "gavel-chains-")
+		if err != nil {
+			return config, term.UnknownErrorf("", "%w", err)
+		}
+		c.temporary, config.Path = folder, filepath.Join(folder, chainsFile)
+	case place.isDatabase():
+		return config, term.UsageErrorf("name a file in the section chains: state: chains.db", "chains over a database need a state of their own")
+	default:
+		config.Path = filepath.Join(filepath.Dir(place.path), chainsFile)
+	}
+	config.Ledger = c.sys.Engine
+	config.Effects = chain.Guard{Effects: chain.Door{Upstreams: gatewayDoor{c.sys}, Scripts: c.sys.Pool, AsksPeople: true}, MayAct: c.mayAct}
+	return config, nil
+}
+
+func (c *chains) open(ctx context.Context) error {
+	runs, err := chain.Open(ctx, c.config)
+	if err != nil {
+		return err
+	}
+	c.runs.Store(runs)
+	c.service.Store(chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list}))
+	return nil
+}
+
+// takeOver opens the runs once the process that has them has ended.
+func (c *chains) takeOver(ctx context.Context) {
+	if c.runs.Load() != nil {
+		return
+	}
+	switch err := c.open(ctx); {
+	case err == nil:
+		c.log.Info("the chains of this store run here now", "state", c.config.Path)
+	case !errors.Is(err, chain.ErrInUse):
+		c.log.Error("cannot run chains", "error", err)
+	}
+}
+
+// trouble says why chains do not run here, or not as their files are.
+func (c *chains) trouble() error {
+	if c.service.Load() == nil {
+		return chain.ErrInUse
+	}
+	return c.catalogue.trouble()
+}
+
+// Close stops before the next step of each run. It comes after what asks, and before the store's end.
+func (c *chains) Close() {
+	if c == nil {
+		return
+	}
+	c.stop()
+	if runs := c.runs.Load(); runs != nil {
+		runs.Close()
+	}
+	if c.temporary != "" {
+		if err := os.RemoveAll(c.temporary); err != nil {
+			c.log.Warn("cannot remove the runs of a store in memory", "error", err)
+		}
+	}
+}
+
+// watch takes over changed definitions.
+func (c *chains) watch(log *slog.Logger) *sectionWatch {
+	if c == nil {
+		return (&sectionWatch{log: log}).start()
+	}
+	return c.catalogue.watch(log)
+}
+
+// mayAct refuses whom tokens are kept of, and none of them is valid any more.
+func (c *chains) mayAct(do chain.Command) error {
+	if c.tokens == nil {
+		return nil
+	}
+	tokens, err := c.tokens()
+	if err != nil {
+		return fmt.Errorf("it is not known whether %s may still act: %w", do.Principal.ID, err)
+	}
+	all, err := tokens.List()
+	if err != nil {
+		return fmt.Errorf("it is not known whether %s may still act: %w", do.Principal.ID, err)
+	}
+	known := false
+	for _, t := range all {
+		if t.Principal != do.Principal.ID {
+			continue
+		}
+		if known = true; t.Role == do.Principal.Role && t.Workflows == do.Principal.Workflows && t.Valid(time.Now()) {
+			return nil
+		}
+	}
+	if known {
+		return fmt.Errorf("the run acts for %s, whose token has been revoked or has expired", do.Principal.ID)
+	}
+	return nil
+}
+
+// gatewayDoor is the door to other servers that is in force when it is asked.
+type gatewayDoor struct{ sys *system }
+
+func (d gatewayDoor) Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error) {
+	return d.sys.gateway.Door().Call(ctx, p, req)
+}
+
+// chainsFace is the chains as operations ask them.
+type chainsFace struct{ *chains }
+
+func (f chainsFace) ask() (*chain.Service, error) {
+	if s := f.service.Load(); s != nil {
+		return s, nil
+	}
+	return nil, &engine.Error{
+		Code: engine.CodeBusy, Message: "Another process runs the chains of this store.",
+		Hint: "Ask that one; this one takes over when it ends.", RetryAfter: lookEvery,
+	}
+}
+
+func (f chainsFace) ListChains(ctx context.Context, p engine.Principal) ([]operation.ChainView, error) {
+	s, err := f.ask()
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.ListChains(ctx, p)
+	views := make([]operation.ChainView, len(all))
+	for i, v := range all {
+		views[i] = operation.ChainView(v)
+	}
+	return views, err
+}
+
+func (f chainsFace) ListRuns(ctx context.Context, p engine.Principal, req operation.RunsRequest) (operation.RunList, error) {
+	s, err := f.ask()
+	if err != nil {
+		return operation.RunList{}, err
+	}
+	page, err := s.ListRuns(ctx, p, chain.ListRuns{Chain: req.Chain, Status: chain.Status(req.Status), Limit: req.Limit, Cursor: req.Cursor})
+	list := operation.RunList{Runs: make([]operation.RunView, len(page.Runs)), Count: page.Count, NextCursor: page.NextCursor}
+	for i := range page.Runs {
+		list.Runs[i] = viewRun(page.Runs[i])
+	}
+	return list, err
+}
+
+func (f chainsFace) one(do func(*chain.Service) (chain.RunView, error)) (operation.RunView, error) {
+	s, err := f.ask()
+	if err != nil {
+		return operation.RunView{}, err
+	}
+	v, err := do(s)
+	return viewRun(v), err
+}
+
+func (f chainsFace) StartRun(ctx context.Context, p engine.Principal, req operation.StartRunRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.StartRun(ctx, p, chain.StartRun(req)) })
+}
+
+func (f chainsFace) ReadRun(ctx context.Context, p engine.Principal, run string) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.ReadRun(ctx, p, run) })
+}
+
+func (f chainsFace) WaitRun(ctx context.Context, p engine.Principal, run string) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.WaitRun(ctx, p, run) })
+}
+
+func (f chainsFace) SignalRun(ctx context.Context, p engine.Principal, req operation.SignalRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) {
+		return s.SignalRun(ctx, p, req.Run, req.Name, req.Value)
+	})
+}
+
+func (f chainsFace) AnswerRun(ctx context.Context, p engine.Principal, req operation.AnswerRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) {
+		return s.AnswerRun(ctx, p, req.Run, req.Key, req.Answer, req.Output)
+	})
+}
+
+func (f chainsFace) CancelRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.CancelRun(ctx, p, req.Run, req.Reason) })
+}
+
+func (f chainsFace) PauseRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.PauseRun(ctx, p, req.Run, req.Reason) })
+}
+
+func (f chainsFace) ResumeRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.ResumeRun(ctx, p, req.Run, req.Reason) })
+}
+
+func (f chainsFace) RedriveRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.RedriveRun(ctx, p, req.Run, req.Reason) })
+}
+
+// viewRun is a run as operations answer with it.
+func viewRun(v chain.RunView) operation.RunView {
+	run := operation.RunView{
+		Run: v.Run, Chain: v.Chain, Status: operation.RunStatus(v.Status), Principal: v.Principal, Instance: v.Instance,
+		StartedAt: v.Started, EndedAt: v.Ended, Note: (*operation.RunNote)(v.Note), Error: viewError(v.Error),
+	}
+	for _, q := range v.Waiting {
+		run.Waiting = append(run.Waiting, operation.RunQuestion(q))
+	}
+	for _, s := range v.Steps {
+		run.Steps = append(run.Steps, operation.RunStep{
+			Key: s.Key, Op: string(s.Op), Status: operation.RunStatus(s.Status), StartedAt: s.Started, EndedAt: s.Ended, Error: viewError(s.Error),
+		})
+	}
+	if v.Output != nil {
+		run.Output, _ = json.Marshal(v.Output) // it was read from JSON
+	}
+	return run
+}
+
+func viewError(e *chain.StepError) *operation.RunError {
+	if e == nil {
+		return nil
+	}
+	return &operation.RunError{Code: e.Code, Message: e.Message, Step: e.Step, Key: e.Key, MayHaveRun: e.MayHaveRun}
+}

@@ -1,0 +1,367 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// interpreter is who records what became of the steps of a chain. No credential gives its role, and
+// what it defines is nobody else's to change.
+var interpreter = Principal{ID: "gavel:chains", Role: workflow.RoleInterpreter}
+
+// isOfChain reports whether gavel made the workflow of a chain.
+func (l definition) isOfChain() bool { return l.stored.Operator && l.stored.Owner == interpreter.ID }
+
+// refuseOfChain keeps everybody else from what only the interpreter may do.
+func refuseOfChain(l definition, verb string) error {
+	if !l.isOfChain() {
+		return nil
+	}
+	return newError(CodeForbidden, "", "The workflow %q is made of a chain: only a run of it may %s.", l.stored.Name, verb).
+		hint("Start, cancel or redrive the run itself.")
+}
+
+// RunRequest begins the record of a run.
+type RunRequest struct {
+	Run string // the run's id
+	// Definition is the workflow that the chain is recorded by, as JSON.
+	Definition []byte
+	Workflow   string // its name
+	Context    json.RawMessage
+}
+
+// RunInstance is the id of the instance that records a run.
+func RunInstance(run string) string { return "wf-" + run }
+
+// BeginRun starts the instance that records a run, once: p is for whom the run acts, and owns it.
+func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) error {
+	if err := Authorize(p, RightStart); err != nil {
+		return err
+	}
+	known, err := e.findRun(ctx, p, req)
+	if known || err != nil {
+		return err
+	}
+	read, err := e.readDocument("input", req.Context, e.cfg.Limits.Data)
+	if err != nil {
+		return err
+	}
+	by := Principal{ID: interpreter.ID, Role: RoleOperator}
+	defined, err := e.define(ctx, by, DefineRequest{Source: "chain", Name: req.Workflow, Document: req.Definition})
+	if err != nil {
+		return err
+	}
+	l, err := e.loadDefinition(ctx, defined.Name, defined.Version)
+	if err != nil {
+		return err
+	}
+	inst := record.Instance{ID: RunInstance(req.Run), Owner: p.ID, Workflow: l.stored.Name, Version: l.stored.Version, DefinitionHash: l.stored.Hash}
+	c, err := l.def.Case(workflow.CaseInput{
+		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Read: read,
+		Principal: p.ID, Role: string(p.Role), Now: e.Now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
+	})
+	if err != nil {
+		return InternalError("build the case", err)
+	}
+	v, err := e.decideByRules(ctx, &c, p)
+	if err != nil {
+		return err
+	}
+	ev := e.decisionEvent(p, judgement{inst: inst, definition: l, question: c, verdict: v}, record.Started, nil)
+	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), read.Raw()
+	if string(ev.Decision.Data) == string(ev.Patch) {
+		ev.Decision.Data = nil
+	}
+	finish, err := e.mayStart(ctx, p)
+	if err != nil {
+		return err
+	}
+	_, err = e.commit(ctx, inst, change{event: ev})
+	finish(err == nil)
+	if errors.Is(err, store.ErrConflict) { // another process was faster
+		_, err = e.findRun(ctx, p, req)
+	}
+	return err
+}
+
+// findRun reports whether a run is recorded already.
+func (e *Engine) findRun(ctx context.Context, p Principal, req RunRequest) (bool, error) {
+	inst, err := e.load(ctx, RunInstance(req.Run))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, StoreError("load the run", err)
+	case inst.Workflow != req.Workflow || inst.Owner != p.ID:
+		return false, newError(CodeKeyReused, "/run", "The id %q is another run's.", req.Run).hint("Use a new id for a new run.")
+	}
+	return true, nil
+}
+
+// decideByRules asks the layers that need no model: what a run did cannot be judged away.
+func (e *Engine) decideByRules(ctx context.Context, c *judge.Case, p Principal) (judge.Verdict, error) {
+	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
+	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", p.ID
+	v, err := e.cfg.Judge.Decide(ctx, *c)
+	switch {
+	case err != nil:
+		return v, judgeError(err)
+	case !v.Applied:
+		return v, newError(CodeConflict, "", "What the run did cannot be recorded: %s", v.Reasoning)
+	}
+	return v, nil
+}
+
+// StepRecord is what became of a step.
+type StepRecord struct {
+	Run string
+	// Key names it in the run, so that it is recorded once; "" records it each time.
+	Key    string
+	Action string
+	Data   json.RawMessage
+}
+
+// RecordStep records what became of a step. The error has CodeInstanceEnded where the record has
+// ended: then the run has to end as well.
+func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
+	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	if err != nil {
+		return err
+	}
+	r := keyedRequest{RightAdvance, RunInstance(req.Run), req.Key, func() []string { return []string{req.Action} }}
+	replay := func(context.Context, Principal, record.Event) (struct{}, error) { return struct{}{}, nil }
+	_, err = runOnce(ctx, e, interpreter, r, replay, func(ctx context.Context, key *record.Key) (struct{}, error) {
+		for {
+			err := e.recordStep(ctx, req, data, key)
+			if !errors.Is(err, store.ErrConflict) || ctx.Err() != nil {
+				return struct{}{}, err
+			}
+		}
+	})
+	return err
+}
+
+func (e *Engine) recordStep(ctx context.Context, req StepRecord, data document.JSON, key *record.Key) error {
+	inst, l, err := e.loadRun(ctx, req.Run)
+	if err != nil {
+		return err
+	}
+	if inst.Status != record.Running {
+		return instanceEnded(inst, l, interpreter, "moved")
+	}
+	ev, err := e.judgeStep(ctx, inst, l, req.Action, data, key)
+	if err != nil {
+		return err
+	}
+	_, err = e.commit(ctx, inst, change{event: ev, exempt: true})
+	return err
+}
+
+func (e *Engine) loadRun(ctx context.Context, run string) (record.Instance, definition, error) {
+	inst, err := e.load(ctx, RunInstance(run))
+	if err != nil {
+		if errors.Is(err, store.ErrNotFound) {
+			err = UnknownInstance(RunInstance(run))
+		}
+		return record.Instance{}, definition{}, StoreError("load the run", err)
+	}
+	l, err := e.loadPinned(ctx, inst)
+	if err == nil && inst.IsDestroyed() {
+		err = valuesDestroyed()
+	}
+	return inst, l, err
+}
+
+// judgeStep is the event of an action of the interpreter.
+func (e *Engine) judgeStep(ctx context.Context, inst record.Instance, l definition, action string, data document.JSON, key *record.Key) (record.Event, error) {
+	c, err := e.newCase(inst, l, interpreter, workflow.CaseInput{Action: action, Read: data})
+	if err != nil {
+		return record.Event{}, err
+	}
+	v, err := e.decideByRules(ctx, &c, interpreter)
+	if err != nil {
+		return record.Event{}, err
+	}
+	return e.decisionEvent(interpreter, judgement{inst: inst, definition: l, question: c, verdict: v}, record.Advanced, key), nil
+}
+
+// DigestStep is the keyed digest of an output that is too long to be recorded.
+func (e *Engine) DigestStep(owner, workflow string, output []byte) string {
+	return e.cfg.Digester.DigestIn(scopeOf(purposeCall, owner, workflow), output)
+}
+
+// StepQuestion asks a person what became of a step's call, or for the input that its server requires.
+type StepQuestion struct {
+	Run, Key, Step string
+	// Principal is for whom the run acts, who may not answer.
+	Principal Principal
+	// Server and Tool were called with Arguments, of which a keyed digest is recorded.
+	Server, Tool string
+	Arguments    []byte
+	Input        bool
+}
+
+// StepAnswer is what a person said.
+type StepAnswer struct {
+	// Decision is judge.Approve where the call happened, or the input was given, judge.Reject where it
+	// did not, or was declined, and GiveUp.
+	Decision judge.Outcome
+	Output   json.RawMessage // of what happened, or the input, nil for none
+}
+
+// GiveUp resolves the review of a step whose call may have happened: the step fails.
+const GiveUp = record.GiveUp
+
+// AskStep opens a review of what became of a step's call, once, and returns its id; or the answer,
+// once a person has given it.
+func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a *StepAnswer, err error) {
+	prefix := store.StepCall
+	if q.Input {
+		prefix = store.InputCall
+	}
+	id := prefix + digestParts(q.Run, q.Key)[:32]
+	if a, err := e.findStepAnswer(ctx, q.Run, id); a != nil || err != nil {
+		return "", a, err
+	}
+	for ctx.Err() == nil {
+		inst, l, err := e.loadRun(ctx, q.Run)
+		if err != nil {
+			return "", nil, err
+		}
+		if inst.Status != record.Running {
+			return "", nil, instanceEnded(inst, l, interpreter, "moved")
+		}
+		if inst, err = e.settleOverdueOf(ctx, inst); err != nil { // which opens the review
+			return "", nil, err
+		}
+		for _, c := range inst.Facts.Calls {
+			if c.ID == id {
+				return c.Review, nil, nil
+			}
+		}
+		ev := e.newEvent(q.Principal, record.Called)
+		ev.Action = q.Step
+		ev.Call = &record.Call{
+			ID: id, Gate: fmt.Sprintf("%s/%s (%s)", q.Server, q.Tool, q.Key), Upstream: q.Server, Tool: q.Tool,
+			Arguments: e.DigestStep(inst.Owner, inst.Workflow, q.Arguments), Deadline: ev.Time,
+		}
+		if _, err = e.commit(ctx, inst, change{event: ev, exempt: true}); err != nil && !errors.Is(err, store.ErrConflict) {
+			return "", nil, err
+		}
+	}
+	return "", nil, StoreError("ask what became of a step", ctx.Err())
+}
+
+func answerScope(run, call string) string {
+	return scopeKey(interpreter, RightResolve, RunInstance(run), call)
+}
+
+// findStepAnswer is what a person said of a call, nil where nobody has.
+func (e *Engine) findStepAnswer(ctx context.Context, run, call string) (*StepAnswer, error) {
+	ev, err := e.cfg.Store.ByKey(ctx, answerScope(run, call))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil //nolint:nilnil // nobody has answered
+	}
+	if err == nil {
+		ev, _, err = e.values.OpenEvent(ctx, ev)
+	}
+	if err != nil {
+		return nil, StoreError("read the answer", err)
+	}
+	var said struct {
+		Steps map[string]struct {
+			Answer judge.Outcome   `json:"answer"`
+			Output json.RawMessage `json:"output"`
+		} `json:"steps"`
+	}
+	if err := json.Unmarshal(ev.Patch, &said); err != nil {
+		return nil, InternalError("read the answer", err)
+	}
+	for _, step := range said.Steps {
+		return &StepAnswer{Decision: step.Answer, Output: step.Output}, nil
+	}
+	return nil, InternalError("read the answer", errors.New("it names no step"))
+}
+
+// actionAnswer records what a person said of a step.
+const actionAnswer = "answer"
+
+// resolveStep records what a person found out about a step's call; the run goes on with it.
+func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.OpenCall, called record.Event) (ResolveResult, error) {
+	said, message := map[string]any{"answer": r.req.Decision}, fmt.Sprintf("Recorded that the call of %s happened; the run goes on with its output.", open.Gate)
+	outcome := CallOK
+	if r.row.IsInput() {
+		message = fmt.Sprintf("Recorded the input for %s; the run goes on with it.", open.Gate)
+	}
+	switch r.req.Decision {
+	case judge.Reject:
+		outcome, message = CallNotSent, fmt.Sprintf("Recorded that the call of %s did not happen; the run makes it again.", open.Gate)
+		if r.row.IsInput() {
+			message = fmt.Sprintf("Recorded that the input for %s is declined; its server gets that answer.", open.Gate)
+		}
+	case GiveUp:
+		outcome, message = CallError, fmt.Sprintf("Given up: the step that called %s fails.", open.Gate)
+	default:
+		if len(r.req.Output) > 0 {
+			said["output"] = r.req.Output
+		}
+	}
+	raw, err := document.Marshal(map[string]any{"steps": map[string]any{called.Action: said}})
+	if err != nil {
+		return ResolveResult{}, &Error{Code: CodeInvalidData, Path: "/output", Message: "The output is not JSON.", Hint: "Send JSON; quote text.", Err: err}
+	}
+	data, err := e.readDocument("output", raw, e.cfg.Limits.Data)
+	if err != nil {
+		return ResolveResult{}, err
+	}
+	end := newReviewEnd(r, r.req.Decision)
+	end.Reason = maskWords(r.inst, r.definition, data.Raw()).scrubText(r.req.Reason)
+	ev := e.newEvent(r.by, record.Settled)
+	ev.Action, ev.Key, ev.Review = called.Action, r.key, &end
+	ev.Call = &record.Call{ID: open.ID, Gate: open.Gate, Outcome: outcome}
+	do := change{event: ev, exempt: true, rows: []store.Review{closeRow(r.row, end, ev)}}
+	if r.inst.Status == record.Running {
+		key := &record.Key{Scope: scopeKey(interpreter, RightResolve, r.inst.ID, open.ID), Request: e.cfg.Digester.Digest([]byte(open.ID))}
+		move, err := e.judgeStep(ctx, r.inst, r.definition, actionAnswer, data, key)
+		if err != nil {
+			return ResolveResult{}, err
+		}
+		do.with = []record.Event{move}
+	}
+	w, err := e.commit(ctx, r.inst, do)
+	if err != nil {
+		return ResolveResult{}, e.resolveError(ctx, r, err)
+	}
+	return ResolveResult{
+		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(r.row, end, w.event)),
+		Applied: len(do.with) > 0, Decision: decisionView(nil), Message: message,
+	}, nil
+}
+
+// nextStepOfRun is Next of the review of a step.
+func nextStepOfRun(s ReviewSummary) string {
+	switch isInput := s.Kind == reviewOfInput; {
+	case s.Status == record.ReviewOpen && isInput:
+		return "The server of a chain's step asks for input, and the run waits: approve with it as the output, reject to decline, or give up. What it asks for is in the context, under waiting."
+	case isInput && s.Decision == judge.Approve:
+		return "A person gave the input."
+	case isInput && s.Decision == judge.Reject:
+		return "A person declined to give the input."
+	case s.Status == record.ReviewOpen:
+		return "Nobody knows whether this step of a chain happened, and a person has to say so: approve where it did, with what it gave, reject where it did not, or give up. The run waits."
+	case s.Decision == judge.Approve:
+		return "A person found that the step happened."
+	case s.Decision == GiveUp:
+		return "A person gave the step up: it failed."
+	default:
+		return "A person found that the step did not happen, and the run made it again."
+	}
+}

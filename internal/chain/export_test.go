@@ -1,0 +1,36 @@
+package chain
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// What the tests over a whole engine, which may not be in this package, need of it.
+var (
+	RunUntilKilled = runUntilKilled
+	ListTicks      = listTicks
+	WithSchedule   = withSchedule
+	IsCode         = isCode
+)
+
+// ScheduleActions are all actions that are recorded of a schedule.
+var ScheduleActions = []string{actStart, actStarted, actPause, actTrigger, actResume, actChange, actRefused}
+
+// ListActions are the actions of what is kept of a schedule, at most the first 1000.
+func (s *Schedules) ListActions(t *testing.T, chain string) (out []string) {
+	t.Helper()
+	kept, err := s.find(context.Background(), chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.config.Engine.History(context.Background(), keeper, engine.HistoryRequest{ID: kept.id, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range page.Decisions {
+		out = append(out, entry.Action)
+	}
+	return out
+}

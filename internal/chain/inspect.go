@@ -1,0 +1,143 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+)
+
+// Question is something that a run waits for.
+type Question struct {
+	// Kind is signal, step of a call that may have run, or input of one whose server asks for it.
+	Kind string `json:"kind"`
+	// Key is that of the answer; of a signal it is its name.
+	Key  string `json:"key"`
+	Step string `json:"step"`
+	// Server and Name say what may have been called.
+	Server string    `json:"server,omitempty"`
+	Name   string    `json:"name,omitempty"`
+	Since  time.Time `json:"since"`
+	// Review is the review that waits for the answer.
+	Review string `json:"reviewId,omitempty"`
+}
+
+// The kinds of questions.
+const (
+	QuestionSignal = "signal"
+	QuestionStep   = "step"
+	QuestionInput  = "input"
+)
+
+// ask notes that a run waits for something; the result forgets it.
+func (r *Runs) ask(c Command) (answered func()) {
+	q := Question{Kind: QuestionStep, Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}
+	if c.Op == OpWait {
+		q.Kind, q.Key, q.Name = QuestionSignal, c.Name, ""
+	}
+	if c.Input != nil {
+		q.Kind = QuestionInput
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	under := r.control[c.Run]
+	if under == nil {
+		return func() {}
+	}
+	under.waiting = append(under.waiting, q)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		under.waiting = slices.DeleteFunc(under.waiting, func(other Question) bool { return other.Kind == q.Kind && other.Key == q.Key })
+	}
+}
+
+// noteReview notes the review that waits for a person's answer.
+func (r *Runs) noteReview(c Command, review string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if under := r.control[c.Run]; under != nil {
+		for i, q := range under.waiting {
+			if q.Kind != QuestionSignal && q.Key == c.Key {
+				under.waiting[i].Review = review
+			}
+		}
+	}
+}
+
+// questions are what a run waits for in this process.
+func (r *Runs) questions(run string) []Question {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.control[run]; c != nil {
+		return slices.Clone(c.waiting)
+	}
+	return nil
+}
+
+// StepView is one execution of a step: an attempt, in an iteration.
+type StepView struct {
+	// Key names it in the run: step, iteration and attempt.
+	Key     string     `json:"key"`
+	Op      Op         `json:"op"`
+	Status  string     `json:"status"` // done or failed
+	Started time.Time  `json:"startedAt"`
+	Ended   time.Time  `json:"endedAt"`
+	Error   *StepError `json:"error,omitempty"`
+}
+
+// steps are the executions of a run that have ended, in the order of their beginning.
+func (r *Runs) steps(run string) ([]StepView, error) {
+	recorded, err := dbos.GetWorkflowSteps(r.dbos, run, dbos.WithStepsLoadOutput(true))
+	if err != nil {
+		return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
+	}
+	var out []StepView
+	for _, step := range recorded {
+		op, key, _ := strings.Cut(step.StepName, " ")
+		if !slices.Contains([]Op{OpCall, OpComplete, OpTest, OpMove, OpWait, OpAsk}, Op(op)) {
+			continue // what is recorded for the interpreter's sake
+		}
+		v := StepView{Key: key, Op: Op(op), Status: "done", Started: step.StartedAt, Ended: step.CompletedAt}
+		text, err := r.open(context.Background(), unquote(step.Output))
+		if err != nil {
+			v.Status, v.Error = "unreadable", &StepError{Code: CodeSealed, Message: err.Error()}
+		}
+		var o Outcome
+		if json.Unmarshal([]byte(text), &o) == nil && o.Err != nil {
+			v.Status, v.Error = "failed", o.Err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// pageQuery asks for runs that began until a time, newest first, after some of them.
+type pageQuery struct {
+	owners        []string // chainOwner; none is all
+	until         time.Time
+	offset, limit int
+}
+
+func (r *Runs) page(_ context.Context, q pageQuery) ([]RunStatus, error) {
+	options := []dbos.ListWorkflowsOption{
+		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset),
+		dbos.WithFilterCreatedBefore(q.until), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true),
+	}
+	if len(q.owners) > 0 {
+		options = append(options, dbos.WithFilterUser(q.owners...))
+	}
+	list, err := dbos.ListWorkflows(r.dbos, options...)
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	out := make([]RunStatus, len(list))
+	for i, w := range list {
+		out[i] = r.describeRun(w)
+	}
+	return out, nil
+}

@@ -1,0 +1,393 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/values"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// Ledger keeps the record of runs, each as an instance; *engine.Engine implements it.
+type Ledger interface {
+	BeginRun(ctx context.Context, p engine.Principal, req engine.RunRequest) error
+	RecordStep(ctx context.Context, req engine.StepRecord) error
+	AskStep(ctx context.Context, q engine.StepQuestion) (review string, a *engine.StepAnswer, err error)
+	DigestStep(owner, workflow string, output []byte) string
+	Values() *values.Keyring
+}
+
+// maxRecorded is how many bytes of an output, or of an input, are recorded; of a longer one the
+// digest is.
+const maxRecorded = 4 << 10
+
+// The actions of a run's record.
+const (
+	actionStep     = "step"
+	actionWait     = "wait"     // it waits for a signal or a person
+	actionContinue = "continue" // what it waited for is there
+	actionNote     = "note"     // somebody paused, resumed or signalled it
+	actionAnswer   = "answer"   // somebody said what became of a call
+	actionFinish   = "finish"
+	actionFail     = "fail"
+	actionCancel   = "cancel"
+)
+
+// Workflow is the definition of the instances that record the runs of a chain.
+func (d *Definition) Workflow() (*workflow.Definition, error) {
+	moves := func(targets map[string]string) map[string]any {
+		out := map[string]any{}
+		for action, state := range targets {
+			out[action] = map[string]any{"target": state, "roles": []string{workflow.RoleInterpreter}}
+		}
+		return map[string]any{"transitions": out}
+	}
+	final := func(outcome string) map[string]any { return map[string]any{"final": true, "outcome": outcome} }
+	doc := map[string]any{
+		"name": WorkflowPrefix + d.Name, "description": d.Description, "tags": map[string]any{"chain": d.Hash}, "initialState": "running",
+		"states": map[string]any{
+			"running": moves(map[string]string{
+				actionStep: "running", actionNote: "running", actionAnswer: "running", actionWait: "waiting",
+				actionFinish: "done", actionFail: "failed", actionCancel: "cancelled",
+			}),
+			"waiting": moves(map[string]string{
+				actionStep: "waiting", actionNote: "waiting", actionAnswer: "waiting", actionWait: "waiting", actionContinue: "running",
+				actionFail: "failed", actionCancel: "cancelled",
+			}),
+			"done": final("success"), "failed": final("failure"), "cancelled": final("cancelled"),
+		},
+	}
+	if len(d.Sensitive) > 0 {
+		doc["sensitive"] = d.Sensitive
+	}
+	raw, err := document.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	return workflow.Parse("chain.json", raw)
+}
+
+// runRecord is the record of one run, as its execution keeps it.
+type runRecord struct {
+	ledger     Ledger
+	run        string
+	principal  engine.Principal
+	definition *workflow.Definition
+	logger     *slog.Logger
+	// origin says of which run it is the next try, and who asked for that; nil for none.
+	origin map[string]any
+	// waiting are what it waits for, by key.
+	waiting map[string]any
+	// secrets are the documents whose sensitive values no text repeats.
+	secrets []json.RawMessage
+	scrub   func(string) string
+}
+
+// beginRecord begins the record of a run that was started, so that who starts it is told when the
+// store refuses it. Where the store cannot be reached, the run waits for it.
+func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, input map[string]any) error {
+	l, err := r.newRecord(run, req.Principal, req.Definition)
+	if l == nil || err != nil {
+		return err
+	}
+	if err = l.open(ctx, req.Definition, input); err == nil || isPassing(err) {
+		return nil
+	}
+	return errors.Join(err, r.endRefused(run, err))
+}
+
+// openRecord begins the record of a run where it was not begun; nil without a ledger.
+func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*runRecord, error) {
+	l, err := r.newRecord(x.run, x.principal, d)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	if x.redrives != "" {
+		if l.origin, err = r.describeOrigin(x.run, x.redrives); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.persist(x.stopped, func() error { return l.open(x.stopped, d, input) })
+}
+
+func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRecord, error) {
+	if r.config.Ledger == nil {
+		return nil, nil //nolint:nilnil // a run without a store has no record
+	}
+	w, err := d.Workflow()
+	if err != nil {
+		return nil, fmt.Errorf("the workflow of the chain %q: %w", d.Name, err)
+	}
+	l := &runRecord{ledger: r.config.Ledger, run: run, principal: p, definition: w, waiting: map[string]any{}, scrub: func(text string) string { return text }}
+	l.logger = r.config.Logger.With("run", run)
+	return l, nil
+}
+
+func (l *runRecord) open(ctx context.Context, d *Definition, input map[string]any) error {
+	begun := map[string]any{"chain": d.Name, "run": l.run, "input": l.shorten(input)}
+	if l.origin != nil {
+		begun["redrives"] = l.origin
+	}
+	return l.ledger.BeginRun(ctx, l.principal, engine.RunRequest{
+		Run: l.run, Definition: l.definition.Document, Workflow: l.definition.Name, Context: l.prepare(begun),
+	})
+}
+
+// isPassing reports whether the store may take the same later.
+func isPassing(err error) bool {
+	return slices.Contains([]engine.Code{engine.CodeUnavailable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled, engine.CodeUntrustedRules}, engine.CodeOf(err))
+}
+
+// persist does something until the store takes it: a run does not go on without its record. The
+// error is one that trying again does not help.
+func (l *runRecord) persist(ctx context.Context, do func() error) error {
+	const longest = 5 * time.Second
+	for wait := 50 * time.Millisecond; ; wait = min(wait*2, longest) {
+		err := do()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !isPassing(err):
+			return fmt.Errorf("the store refuses the record of the run: %w", err)
+		}
+		l.logger.WarnContext(ctx, "a run waits, because its record cannot be written", "error", err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *runRecord) write(ctx context.Context, key, action string, data map[string]any) error {
+	raw := l.prepare(data)
+	return l.persist(ctx, func() error {
+		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: l.run, Key: key, Action: action, Data: raw})
+	})
+}
+
+// isRecorded reports whether what came of a command is part of the record.
+func isRecorded(c Command) bool {
+	return slices.Contains([]Op{OpCall, OpComplete, OpMove, OpWait, OpAsk}, c.Op)
+}
+
+// begin records that a run waits, where the command is a wait.
+func (l *runRecord) begin(ctx context.Context, c Command) error {
+	if l == nil || c.Op != OpWait && c.Op != OpAsk {
+		return nil
+	}
+	what := map[string]any{"step": c.Step, "for": "signal", "name": c.Name}
+	if c.Op == OpAsk {
+		what = map[string]any{"step": c.Step, "for": "person", "server": c.Server, "name": c.Name, "arguments": l.shorten(c.Arguments)}
+		if c.Input != nil {
+			what["requests"] = l.shorten(c.Input.Requests)
+		}
+	}
+	l.waiting[c.Key] = what
+	return l.write(ctx, "wait "+c.Key, actionWait, map[string]any{"waiting": maps.Clone(l.waiting)})
+}
+
+// end records what came of a command.
+func (l *runRecord) end(ctx context.Context, c Command, o Outcome) error {
+	if l == nil || !isRecorded(c) {
+		return nil
+	}
+	what := map[string]any{"key": c.Key, "op": string(c.Op), "status": "done"}
+	switch {
+	case o.Err != nil && o.Err.Code == CodeInput && o.Value != nil:
+		what["status"] = "asked"
+	case o.Err != nil:
+		what["status"], what["error"] = "failed", l.describeError(o.Err)
+	case c.Op != OpAsk: // the answer is recorded already
+		what["output"] = l.shorten(o.Value)
+		l.learn(map[string]any{"steps": map[string]any{c.Step: map[string]any{"output": o.Value}}})
+	}
+	data, action := map[string]any{"steps": map[string]any{c.Step: what}}, actionStep
+	if _, waited := l.waiting[c.Key]; waited {
+		delete(l.waiting, c.Key)
+		data["waiting"] = maps.Clone(l.waiting)
+		if len(l.waiting) == 0 {
+			action, data["waiting"] = actionContinue, nil
+		}
+	}
+	return l.write(ctx, "step "+c.Key, action, data)
+}
+
+// finish records how the run ended.
+func (l *runRecord) finish(ctx context.Context, result *Result) error {
+	if l == nil {
+		return nil
+	}
+	data, action := map[string]any{"output": l.shorten(result.Output)}, actionFinish
+	if result.Err != nil {
+		action, data["error"] = actionFail, l.describeError(result.Err)
+	}
+	return l.write(ctx, "end", action, data)
+}
+
+func (l *runRecord) describeError(e *StepError) map[string]any {
+	return map[string]any{"code": e.Code, "message": l.scrub(e.Message), "step": e.Step}
+}
+
+// shorten returns a value as it is recorded: of one that is long, its digest and size.
+func (l *runRecord) shorten(value any) any {
+	raw, err := document.Marshal(value)
+	if err != nil || len(raw) <= maxRecorded {
+		return value
+	}
+	return map[string]any{"digest": l.ledger.DigestStep(l.principal.ID, l.definition.Name, raw), "bytes": len(raw)}
+}
+
+// learn notes the sensitive values of a document.
+func (l *runRecord) learn(doc any) {
+	if len(l.definition.Sensitive) == 0 {
+		return
+	}
+	raw, err := document.Marshal(doc)
+	if err != nil {
+		return
+	}
+	if masked, err := l.definition.Mask(raw, nil); err == nil && string(masked) != string(raw) {
+		l.secrets = append(l.secrets, raw)
+		l.scrub = l.definition.Scrubber(l.secrets...)
+	}
+}
+
+// prepare is data as it is recorded: sensitive values stay where the definition says that they are,
+// for the store to seal, and are masked everywhere else.
+func (l *runRecord) prepare(data map[string]any) json.RawMessage {
+	l.learn(data)
+	raw, err := document.Marshal(data)
+	if err != nil || len(l.secrets) == 0 {
+		return raw
+	}
+	var kept []json.RawMessage
+	const placeholder = "\u0000gavel:"
+	masked, err := l.definition.Mask(raw, func(_ string, value json.RawMessage) string {
+		kept = append(kept, slices.Clone(value))
+		return placeholder + strconv.Itoa(len(kept)-1)
+	})
+	if err != nil {
+		return raw
+	}
+	var walk func(v any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case string:
+			if n, err := strconv.Atoi(strings.TrimPrefix(v, placeholder)); err == nil && strings.HasPrefix(v, placeholder) && n < len(kept) {
+				return kept[n]
+			}
+			return l.scrub(v)
+		case []any:
+			for i := range v {
+				v[i] = walk(v[i])
+			}
+		case map[string]any:
+			out := map[string]any{}
+			for name, member := range v {
+				out[l.scrub(name)] = walk(member)
+			}
+			return out
+		}
+		return v
+	}
+	scrubbed, err := document.Marshal(walk(decodeJSON(masked)))
+	if err != nil {
+		return masked
+	}
+	return scrubbed
+}
+
+// askLedger asks a person what became of a call, and returns the answer once it is there.
+func (r *Runs) askLedger(ctx context.Context, c Command) (Outcome, bool) {
+	arguments, err := document.Marshal(c.Arguments)
+	if err != nil {
+		arguments = nil
+	}
+	review, a, err := r.config.Ledger.AskStep(ctx, engine.StepQuestion{
+		Run: c.Run, Key: c.Key, Step: c.Step, Principal: c.Principal, Server: c.Server, Tool: c.Name, Arguments: arguments, Input: c.Input != nil,
+	})
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			r.config.Logger.WarnContext(ctx, "a run waits for a person who cannot be asked", "run", c.Run, "error", err)
+		}
+		return Outcome{}, false
+	case a == nil:
+		r.noteReview(c, review)
+		return Outcome{}, false
+	}
+	said := map[string]any{"answer": AnswerGiveUp}
+	for answer, decision := range decisions {
+		if decision == a.Decision {
+			said["answer"] = answer
+		}
+	}
+	if len(a.Output) > 0 {
+		said["output"] = decodeJSON(a.Output)
+	}
+	return Outcome{Value: said}, true
+}
+
+// recordNote records in the store who did what to a run, and why.
+func (r *Runs) recordNote(ctx context.Context, run, key, action string, n Note, what map[string]any) error {
+	if r.config.Ledger == nil {
+		return nil
+	}
+	what["by"] = n.By
+	if n.Why != "" {
+		what["why"] = n.Why
+	}
+	raw, err := document.Marshal(map[string]any{"note": what})
+	if err != nil {
+		return err
+	}
+	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw})
+	if engine.CodeOf(err) == engine.CodeInstanceEnded {
+		return nil // the run finds out
+	}
+	return err
+}
+
+// stopRefused ends a run whose record cannot go on.
+func (x *execution) stopRefused(err error) error {
+	if _, refused := errors.AsType[*engine.Error](err); refused && x.stopped.Err() == nil {
+		return errors.Join(err, x.endRefused(x.run, err))
+	}
+	return err
+}
+
+// endRefused cancels a run that the store does not record any more, and notes why.
+func (r *Runs) endRefused(run string, err error) error {
+	why := err.Error()
+	if e, ok := errors.AsType[*engine.Error](err); ok {
+		why = e.Message
+	}
+	r.config.Logger.Warn("a run is cancelled, because the store refuses its record", "run", run, "error", err)
+	n := Note{By: "gavel", Why: "the store refuses its record: " + why, At: time.Now().UTC()}
+	return errors.Join(dbos.SetWorkflowAttributes(r.dbos, run, map[string]any{"note": n}), dbos.CancelWorkflow(r.dbos, run))
+}
+
+// instance is the id of the instance that records a run, "" where none does.
+func (r *Runs) instance(run string) string {
+	if r.config.Ledger == nil {
+		return ""
+	}
+	return engine.RunInstance(run)
+}

@@ -1,0 +1,17 @@
+package chain_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/internal/chain"
+)
+
+func TestMain(m *testing.M) {
+	if folder := os.Getenv("CHAIN_TEST_CRASH"); folder != "" {
+		chain.RunUntilKilled(folder)
+		return
+	}
+	os.Exit(enginetest.Main(m))
+}

@@ -1,0 +1,236 @@
+package chain_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+const reviewed = `{"name":"paper","initialState":"draft","inputSchema":{"type":"object","properties":{"title":{"type":"string"}}},"states":{
+	"draft":{"transitions":{"submit":{"target":"submitted","requiredFields":["title"]},"ask":{"target":"submitted","requireAssurance":"human"}}},
+	"submitted":{"transitions":{"publish":"done"}},
+	"done":{"final":true,"outcome":"success"}}}`
+
+var (
+	ann  = engine.Principal{ID: "ann", Role: engine.RoleAgent}
+	rita = engine.Principal{ID: "rita", Role: engine.RoleReviewer}
+	olga = engine.Principal{ID: "olga", Role: engine.RoleOperator}
+)
+
+func newWorkflows(t *testing.T) *engine.Engine {
+	t.Helper()
+	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime}, func(c *engine.Config) { c.ReviewPath = true })
+	if _, err := e.Define(t.Context(), olga, engine.DefineRequest{Document: []byte(reviewed)}); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func said(t *testing.T, o chain.Outcome) string {
+	t.Helper()
+	if o.Err != nil {
+		return fmt.Sprintf("%s %s final=%v", o.Err.Code, o.Err.Message, o.Err.Final)
+	}
+	raw, err := document.Marshal(o.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// move is one move of a run of ann's.
+func move(key, action, instance, target string, data any) chain.Command {
+	return chain.Command{Op: chain.OpMove, Kind: chain.KindWorkflow, Run: "run-1", Principal: ann, Key: key, Action: action, Name: "paper", Instance: instance, Target: target, Arguments: data}
+}
+
+// TestMoves moves a workflow as a run does: once under a key, a refusal being final.
+func TestMoves(t *testing.T) {
+	t.Parallel()
+	e := newWorkflows(t)
+	d := chain.Door{Workflows: e}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	begun := d.Do(ctx, move("start", "start", "", "", nil))
+	id, _ := begun.Value.(map[string]any)["id"].(string)
+	if id == "" {
+		t.Fatal(said(t, begun))
+	}
+	title := map[string]any{"title": "On chains"}
+	for _, row := range []struct {
+		name string
+		c    chain.Command
+		want string
+	}{
+		{"the same start", move("start", "start", "", "", nil), `"id":"` + id + `"`},
+		{"a second attempt is the same start", move("start~2", "start", "", "", nil), `"id":"` + id + `"`},
+		{"a refused start", move("no", "start", "", "", map[string]any{"title": 1}), "refused refused by"},
+		{"a refusal", move("bad", "advance", id, "submit", nil), "final=true"},
+		{"an unknown instance", move("gone", "advance", "wf-gone", "submit", nil), "unknown_instance"},
+		{"a state that is there", move("w", "wait", id, "draft", nil), `"state":"draft"`},
+		{"a move", move("submit", "advance", id, "submit", title), `"state":"submitted"`},
+		{"the same move", move("submit", "advance", id, "submit", title), `"state":"submitted"`},
+		{"the end", move("publish", "advance", id, "publish", nil), `"complete":true`},
+		{"a state that will not come", move("w2", "wait", id, "draft", nil), `refused the instance ` + id + ` will not reach the state "draft": it is complete in the state "done" final=true`},
+	} {
+		if got := said(t, d.Do(ctx, row.c)); !strings.Contains(got, row.want) {
+			t.Errorf("%s: got %s, want %s", row.name, got, row.want)
+		}
+	}
+	all, err := e.Instances(ctx, olga, engine.InstancesRequest{})
+	if err != nil || len(all.Instances) != 1 {
+		t.Errorf("there are %d instances, %v; want the one", len(all.Instances), err)
+	}
+}
+
+// TestMoveWaitsForPerson: a parked move ends its step when a person has decided it.
+func TestMoveWaitsForPerson(t *testing.T) {
+	t.Parallel()
+	for decision, want := range map[judge.Outcome]string{judge.Approve: `"state":"submitted"`, judge.Reject: "refused rita rejected it: too soon final=true"} {
+		e := newWorkflows(t)
+		d := chain.Door{Workflows: e}
+		begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The run's key is used first here, so that the review is known; the step finds it.
+		parked, err := e.Advance(t.Context(), ann, engine.AdvanceRequest{ID: begun.ID, Action: "ask", Key: "run-1/ask"})
+		if err != nil || parked.Review == nil {
+			t.Fatalf("not parked: %+v, %v", parked, err)
+		}
+		done := make(chan chain.Outcome, 1)
+		go func() { done <- d.Do(t.Context(), move("ask", "advance", begun.ID, "ask", nil)) }()
+		if _, err := e.Resolve(t.Context(), rita, engine.ResolveRequest{ID: parked.Review.ID, Decision: decision, Reason: "too soon"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := said(t, <-done); !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", decision, got, want)
+		}
+		if got := said(t, d.Do(t.Context(), move("r", "review", parked.Review.ID, "", nil))); !strings.Contains(got, `"by":"rita"`) {
+			t.Errorf("a wait for the review gives %s", got)
+		}
+	}
+}
+
+// TestRightsAreAskedAtEveryStep: who lost its rights gets nothing done any more.
+func TestRightsAreAskedAtEveryStep(t *testing.T) {
+	t.Parallel()
+	e := newWorkflows(t)
+	var revoked error
+	d := chain.Door{Workflows: e, Rights: func(_ context.Context, p engine.Principal) (engine.Principal, error) { return p, revoked }}
+	if o := d.Do(t.Context(), move("a", "start", "", "", nil)); o.Err != nil {
+		t.Fatal(said(t, o))
+	}
+	revoked = errors.New("its token was revoked")
+	if got := said(t, d.Do(t.Context(), move("b", "start", "", "", nil))); got != "not_allowed ann, for whom the run acts, may not do that any more: its token was revoked final=true" {
+		t.Error(got)
+	}
+}
+
+// completer answers with what it was asked.
+type completer struct{}
+
+func (completer) CompletePrompt(_ context.Context, p engine.Principal, model string, messages []chain.Message) (string, error) {
+	if model == "down" {
+		return "", errors.New("the model does not answer")
+	}
+	return fmt.Sprint(p.ID, " ", model, " ", messages), nil
+}
+
+func TestCompletions(t *testing.T) {
+	t.Parallel()
+	text := []any{map[string]any{"role": "user", "content": map[string]any{"type": "text", "text": "hi"}}}
+	image := []any{map[string]any{"role": "user", "content": map[string]any{"type": "image", "data": "x"}}}
+	for _, row := range []struct {
+		name, model string
+		messages    any
+		models      chain.Completer
+		want        string
+	}{
+		{"a text", "m", text, completer{}, `"ann m [{user hi}]"`},
+		{"an image", "m", image, completer{}, "not_allowed the prompt cannot be completed: message 1 is not a text of the user or the assistant final=true"},
+		{"no messages", "m", nil, completer{}, "not_allowed the prompt cannot be completed: it has no messages final=true"},
+		{"a model that is down may be asked again", "down", text, completer{}, "model_error the model does not answer final=false"},
+		{"no model", "m", text, nil, "not_allowed this run has no model to complete the prompt with final=true"},
+	} {
+		o := chain.Door{Models: row.models}.Do(t.Context(), chain.Command{Op: chain.OpComplete, Name: row.model, Arguments: row.messages, Principal: ann})
+		if got := strings.TrimSpace(said(t, o)); got != row.want {
+			t.Errorf("%s: got %s, want %s", row.name, got, row.want)
+		}
+	}
+}
+
+// answers are what a gate says, one after the other; keys are what it was asked with.
+type answers struct {
+	say  []error
+	keys []string
+}
+
+func (a *answers) Call(_ context.Context, _ engine.Principal, req upstream.Request) (upstream.Reply, error) {
+	var params struct {
+		Meta map[string]any `json:"_meta"`
+	}
+	if err := json.Unmarshal(req.Params, &params); err != nil {
+		return upstream.Reply{}, err
+	}
+	a.keys = append(a.keys, fmt.Sprint(params.Meta["gavel/idempotencyKey"]))
+	said := a.say[0]
+	a.say = a.say[1:]
+	return upstream.Reply{Result: json.RawMessage(`{"content":[{"type":"text","text":"written"}]}`)}, said
+}
+
+// reviews are decided; no call is open.
+type reviews struct {
+	chain.Workflows
+	decision judge.Outcome
+}
+
+func (r reviews) Review(context.Context, engine.Principal, string) (engine.ReviewView, error) {
+	return engine.ReviewView{ReviewSummary: engine.ReviewSummary{ID: "rv-1", Status: "resolved", Decision: r.decision, By: "rita", Reason: "no"}}, nil
+}
+
+func (reviews) Status(context.Context, engine.Principal, string) (engine.StatusResult, error) {
+	return engine.StatusResult{}, nil
+}
+
+// TestGatedCalls: a parked call is made once it was approved; of one that the gate has on record the
+// gate is asked, and it is not made again.
+func TestGatedCalls(t *testing.T) {
+	t.Parallel()
+	at := &upstream.Standing{ID: "wf-1", CallID: "call-1", ReviewID: "rv-1"}
+	parked := &upstream.Error{Code: upstream.CodeCallParked, Message: "Parked.", Standing: at}
+	known := func(outcome engine.CallOutcome) error {
+		return &upstream.Error{Code: upstream.CodeCallRepeated, Message: "It was made before.", Standing: at, Outcome: outcome}
+	}
+	for _, row := range []struct {
+		name     string
+		say      []error
+		decision judge.Outcome
+		want     string
+		keys     string
+	}{
+		{"approved", []error{parked, nil}, judge.Approve, `"written"`, "[run-1/w run-1/w+rv-1]"},
+		{"rejected", []error{parked}, judge.Reject, "refused rita rejected it: no final=true", "[run-1/w]"},
+		{"refused", []error{&upstream.Error{Code: upstream.CodeCallRefused, Message: "Refused."}}, "", "call_refused Refused. final=true", "[run-1/w]"},
+		{"done before gavel was killed", []error{known(engine.CallOK)}, "", "null", "[run-1/w]"},
+		{"failed before gavel was killed", []error{known(engine.CallError)}, "", "tool_error It was made before. final=false", "[run-1/w]"},
+		{"unknown, until a person said that it happened", []error{known(engine.CallUnknown), known(engine.CallOK)}, "", "null", "[run-1/w run-1/w]"},
+	} {
+		gate := &answers{say: row.say}
+		d := chain.Door{Upstreams: gate, Workflows: reviews{decision: row.decision}}
+		o := d.Do(t.Context(), chain.Command{Op: chain.OpCall, Kind: chain.KindTool, Server: "s", Name: "write", Run: "run-1", Key: "w", Step: "w", Principal: ann})
+		if got := strings.TrimSpace(said(t, o)); got != row.want || fmt.Sprint(gate.keys) != row.keys {
+			t.Errorf("%s: got %s with %v, want %s with %s", row.name, got, gate.keys, row.want, row.keys)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package chain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Tick is a time at which a chain runs, with its run.
+type Tick struct {
+	At  time.Time `json:"at"`
+	Run string    `json:"run"`
+	// By and Why say who asked for it, "" for the schedule.
+	By  string `json:"by"`
+	Why string `json:"why"`
+}
+
+// What became of a tick.
+const (
+	TickStarted = "started"
+	TickRefused = "refused" // its run could not be started
+	TickSkipped = "skipped"
+	TickQueued  = "queued"
+)
+
+// TickOutcome is what became of a tick, or of several that were skipped together.
+type TickOutcome struct {
+	Tick
+	// Since is the first of several that were skipped together; At is the last.
+	Since   time.Time `json:"since"`
+	Outcome string    `json:"outcome"`
+	Reason  string    `json:"reason"`
+}
+
+// scheduleState is what is kept of a schedule, the context of its instance. The instance takes it in as a merge patch,
+// so every field is always written.
+type scheduleState struct {
+	Chain string `json:"chain"`
+	// Timing is that of the schedule as its ticks were last looked for; another one begins when it is seen.
+	Timing string `json:"timing"`
+	// Passed is up to when all ticks are decided.
+	Passed time.Time `json:"passed"`
+	// Starting are ticks whose run was decided on and is not known to have started.
+	Starting []starting `json:"starting"`
+	Asked    []Tick     `json:"asked"`  // by people, to be decided
+	Queued   []Tick     `json:"queued"` // they wait for the end of a run
+	// Running are the runs that may be under way.
+	Running []string    `json:"running"`
+	Last    TickOutcome `json:"last"`
+	// Paused says who paused or resumed it last.
+	Paused Note `json:"paused"`
+}
+
+// starting is a tick whose run starts when the runs that it replaces are cancelled.
+type starting struct {
+	Tick
+	Replaces []string `json:"replaces"`
+}
+
+const (
+	// onTime is how late a tick may be that is not missed: as long as another process needs to take the place of one
+	// that was killed.
+	onTime = time.Minute
+	// maxQueued is how many ticks wait for the end of a run.
+	maxQueued = 100
+)
+
+// The actions of a schedule's instance.
+const (
+	actChange  = "change"
+	actStart   = "start"
+	actStarted = "started"
+	actRefused = "refused"
+	actSkip    = "skip"
+	actQueue   = "queue"
+	actTrigger = "trigger"
+	actPause   = "pause"
+	actResume  = "resume"
+)
+
+// isPaused reports whether no tick of the schedule counts.
+func (st scheduleState) isPaused() bool { return st.Paused.Paused }
+
+// decide is the next decision about a schedule: an action with the state behind it, "" when there is nothing to
+// decide. Running is up to date, and nothing is starting.
+func (s *Schedule) decide(st scheduleState, now time.Time) (action string, next scheduleState) {
+	if st.Timing != s.String() {
+		st.Timing, st.Passed = s.String(), now
+		return actChange, st
+	}
+	if len(st.Asked) > 0 {
+		tick := st.Asked[0]
+		st.Asked = st.Asked[1:]
+		return s.admit(st, tick)
+	}
+	if len(st.Queued) > 0 && len(st.Running) == 0 {
+		tick := st.Queued[0]
+		st.Queued = st.Queued[1:]
+		return st.start(tick, nil)
+	}
+	if st.isPaused() {
+		return "", st
+	}
+	first, ok := s.Next(st.Passed)
+	if !s.isDue(st.Chain, first, ok, now) {
+		return "", st
+	}
+	if last := s.findLate(st.Chain, first, now); !last.IsZero() {
+		return st.skip(first, last, s.explainLate())
+	}
+	if s.Missed != missedAll {
+		last, before := first, time.Time{}
+		for tick, ok := s.Next(last); s.isDue(st.Chain, tick, ok, now); tick, ok = s.Next(last) {
+			last, before = tick, last
+		}
+		if !before.IsZero() {
+			return st.skip(first, before, "missed: only the last one runs")
+		}
+	}
+	st.Passed = first
+	return s.admit(st, Tick{At: first, Run: TickRun(st.Chain, first)})
+}
+
+func (s *Schedule) isDue(chain string, tick time.Time, ok bool, now time.Time) bool {
+	return ok && !s.startOf(chain, tick).After(now)
+}
+
+// patience is how late a tick may be that still runs.
+func (s *Schedule) patience() time.Duration {
+	if s.Missed == missedSkip {
+		return onTime
+	}
+	return s.MissedWithin
+}
+
+func (s *Schedule) explainLate() string {
+	if s.Missed == missedSkip {
+		return "missed"
+	}
+	return fmt.Sprintf("missed for more than %s", s.MissedWithin)
+}
+
+// findLate is up to when all ticks from the first one on are too late to run; zero where the first is not.
+func (s *Schedule) findLate(chain string, first, now time.Time) (last time.Time) {
+	bound := now.Add(-s.patience())
+	tick, ok := first, true
+	if sure := bound.Add(-s.Jitter - time.Second); sure.After(first) { // without going through all before it
+		last = sure.Truncate(time.Second)
+		tick, ok = s.Next(last)
+	}
+	for ok && s.startOf(chain, tick).Before(bound) {
+		last = tick
+		tick, ok = s.Next(tick)
+	}
+	return last
+}
+
+// admit decides about a tick whose time has come by the runs that are under way.
+func (s *Schedule) admit(st scheduleState, tick Tick) (action string, next scheduleState) {
+	if len(st.Running) == 0 && len(st.Queued) == 0 || s.Overlap == overlapAllow {
+		return st.start(tick, nil)
+	}
+	switch s.Overlap {
+	case overlapReplace:
+		return st.start(tick, st.Running)
+	case overlapQueue:
+		if len(st.Queued) < maxQueued {
+			st.Queued = append(slices.Clone(st.Queued), tick)
+			st.Last = TickOutcome{Tick: tick, Outcome: TickQueued, Reason: "a run is under way"}
+			return actQueue, st
+		}
+		st.Last = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: fmt.Sprintf("%d ticks wait already", maxQueued)}
+	default:
+		st.Last = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: "a run is under way"}
+	}
+	st.Last.Run = ""
+	return actSkip, st
+}
+
+func (st scheduleState) start(tick Tick, replaces []string) (string, scheduleState) {
+	st.Starting = []starting{{tick, replaces}}
+	return actStart, st
+}
+
+// skip passes the ticks from first to last.
+func (st scheduleState) skip(first, last time.Time, reason string) (string, scheduleState) {
+	st.Passed = last
+	st.Last = TickOutcome{Tick: Tick{At: last}, Outcome: TickSkipped, Reason: reason}
+	if first.Before(last) {
+		st.Last.Since = first
+	}
+	return actSkip, st
+}
+
+// confirm is the state after the run of the starting tick was started, or refused with a reason.
+func (st scheduleState) confirm(overlap, reason string) (string, scheduleState) {
+	begun := st.Starting[0]
+	st.Starting = []starting{}
+	st.Last = TickOutcome{Tick: begun.Tick, Outcome: TickStarted}
+	if reason != "" {
+		st.Last.Outcome, st.Last.Reason = TickRefused, reason
+		return actRefused, st
+	}
+	if len(begun.Replaces) > 0 {
+		st.Last.Reason = "it replaced a run"
+	}
+	st.Running = append(slices.Clone(st.Running), begun.Run)
+	if overlap == overlapAllow {
+		st.Running = []string{begun.Run}
+	}
+	return actStarted, st
+}
+
+// nextStart is when the next tick starts; false where there is none.
+func (s *Schedule) nextStart(st scheduleState) (time.Time, bool) {
+	tick, ok := s.Next(st.Passed)
+	if !ok || st.isPaused() {
+		return time.Time{}, false
+	}
+	return s.startOf(st.Chain, tick), true
+}

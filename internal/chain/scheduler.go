@@ -1,0 +1,144 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// Starter starts the runs of ticks; *Service implements it. The same id starts one run.
+type Starter interface {
+	StartRun(ctx context.Context, p engine.Principal, req StartRun) (RunView, error)
+	ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error)
+	CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
+}
+
+// jobSchedules is what one of the processes over a store does at a time.
+const jobSchedules = "chain schedules"
+
+const (
+	lookEvery = time.Second     // for what people ask, and runs that end
+	leadEvery = 2 * time.Second // whether another process still does it
+)
+
+// RunTicks starts the runs of ticks while this process is the one that does, until ctx ends. What is decided is
+// recorded before it is done, so that the process which comes next does it where this one is killed.
+func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger) {
+	for ctx.Err() == nil {
+		err := s.config.Engine.Lead(ctx, jobSchedules, 0, func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				if err := s.pass(ctx, runs, log); err != nil {
+					return err
+				}
+				pause := lookEvery - time.Duration(s.config.Engine.Now().UnixNano()%int64(lookEvery)) // ticks are whole seconds
+				select {
+				case <-ctx.Done():
+				case <-time.After(pause):
+				}
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
+			log.WarnContext(ctx, "cannot look after the schedules of chains; trying again", "cause", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(leadEvery):
+		}
+	}
+}
+
+// pass decides and does what is due of every schedule.
+func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger) error {
+	chains := s.config.Chains()
+	who, ok := s.config.RunAs()
+	if !ok {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		d := chains[name]
+		if d.Schedule == nil {
+			continue
+		}
+		kept, err := s.keep(ctx, d)
+		if err != nil {
+			return err
+		}
+		for more := true; more; {
+			if kept, more, err = s.step(ctx, runs, who, d, kept); err != nil {
+				break
+			}
+		}
+		switch {
+		case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost), isCode(err, engine.CodeInternal):
+			return err
+		case err != nil && !isCode(err, engine.CodeConflict): // who changed it was faster: next time
+			log.WarnContext(ctx, "a tick is not decided; trying again", "chain", name, "cause", err)
+		}
+	}
+	return nil
+}
+
+// step decides one thing about a schedule, or does what was decided, and records it.
+func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal, d *Definition, kept keptSchedule) (_ keptSchedule, more bool, err error) {
+	var action string
+	if len(kept.Starting) > 0 {
+		reason, err := s.startTick(ctx, runs, who, d, kept.Starting[0])
+		if err != nil {
+			return kept, false, err
+		}
+		action, kept.scheduleState = kept.confirm(d.Schedule.Overlap, reason)
+	} else {
+		if kept.Running, err = listUnderWay(ctx, runs, who, kept.Running); err != nil {
+			return kept, false, err
+		}
+		if action, kept.scheduleState = d.Schedule.decide(kept.scheduleState, s.config.Engine.Now()); action == "" {
+			return kept, false, nil
+		}
+	}
+	kept, err = s.record(ctx, keeper, kept, action)
+	return kept, err == nil, err
+}
+
+// startTick starts the run of a tick, or says why that is refused.
+func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Principal, d *Definition, tick starting) (refused string, err error) {
+	for _, run := range tick.Replaces {
+		if _, err := runs.CancelRun(ctx, who, run, "replaced by the tick of "+tick.At.Format(time.RFC3339)); err != nil && !isFinal(err) {
+			return "", err
+		}
+	}
+	_, err = runs.StartRun(ctx, who, StartRun{Chain: d.Name, Run: tick.Run})
+	switch {
+	case err == nil:
+		return "", nil
+	case isFinal(err), s.config.Engine.Now().Sub(tick.At) > d.Schedule.MissedWithin:
+		return err.Error(), nil
+	}
+	return "", err
+}
+
+// isFinal reports whether trying again cannot help.
+func isFinal(err error) bool {
+	e, ok := errors.AsType[*engine.Error](err)
+	return ok && !slices.Contains([]engine.Code{engine.CodeInternal, engine.CodeUnavailable, engine.CodeCancelled, engine.CodeBusy, engine.CodeRateLimited, engine.CodeConflict}, e.Code)
+}
+
+// listUnderWay are those of some runs that have not ended.
+func listUnderWay(ctx context.Context, runs Starter, who engine.Principal, all []string) ([]string, error) {
+	under := []string{}
+	for _, run := range all {
+		switch v, err := runs.ReadRun(ctx, who, run); {
+		case err == nil && !v.HasEnded():
+			under = append(under, run)
+		case err != nil && !isCode(err, engine.CodeUnknownInstance):
+			return nil, err
+		}
+	}
+	return under, nil
+}

@@ -1,0 +1,341 @@
+package chain_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+var operator = engine.Principal{ID: "ann", Role: engine.RoleOperator}
+
+// fakeStarter has runs that last for a time.
+type fakeStarter struct {
+	lasts time.Duration
+	mu    sync.Mutex
+	began map[string]time.Time
+	ended map[string]bool
+	asked []string // every start, also of what has started
+	fails error
+}
+
+func (f *fakeStarter) StartRun(_ context.Context, _ engine.Principal, req chain.StartRun) (chain.RunView, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, req.Run)
+	if f.fails != nil {
+		return chain.RunView{}, f.fails
+	}
+	if _, ok := f.began[req.Run]; !ok {
+		f.began[req.Run] = time.Now()
+	}
+	return chain.RunView{Run: req.Run, Status: chain.StatusRunning}, nil
+}
+
+func (f *fakeStarter) ReadRun(_ context.Context, _ engine.Principal, run string) (chain.RunView, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := chain.RunView{Run: run, Status: chain.StatusRunning}
+	if f.ended[run] || time.Since(f.began[run]) >= f.lasts {
+		v.Status = chain.StatusDone
+	}
+	return v, nil
+}
+
+func (f *fakeStarter) CancelRun(_ context.Context, _ engine.Principal, run, _ string) (chain.RunView, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended[run] = true
+	return chain.RunView{Run: run, Status: chain.StatusCancelled}, nil
+}
+
+func newStarter(lasts time.Duration) *fakeStarter {
+	return &fakeStarter{lasts: lasts, began: map[string]time.Time{}, ended: map[string]bool{}}
+}
+
+var errKilled = errors.New("the process is killed")
+
+// process is a replica that is killed at a moment of its own: then nothing that it does has an effect, and its leases
+// are not given back.
+type process struct {
+	store.Store
+	chain.Starter
+	mu    sync.Mutex
+	lives int // calls until the end; below 0 forever
+	dead  bool
+}
+
+// call does something, unless the process ends before it; it may also end before it learns what came of it.
+func call[T any](p *process, do func() (T, error)) (T, error) {
+	var zero T
+	p.mu.Lock()
+	if p.lives == 0 {
+		p.dead = true
+	}
+	dead := p.dead
+	p.lives--
+	last := p.lives == 0 && rand.N(2) == 0
+	p.mu.Unlock()
+	if dead {
+		return zero, errKilled
+	}
+	v, err := do()
+	if last {
+		p.mu.Lock()
+		p.dead = true
+		p.mu.Unlock()
+		return zero, errKilled
+	}
+	return v, err
+}
+
+func (p *process) Commit(ctx context.Context, c store.Commit) error {
+	_, err := call(p, func() (int, error) { return 0, p.Store.Commit(ctx, c) })
+	return err
+}
+
+func (p *process) TakeLease(ctx context.Context, name, owner string, d time.Duration) (store.Lease, error) {
+	return call(p, func() (store.Lease, error) { return p.Store.TakeLease(ctx, name, owner, d) })
+}
+
+func (p *process) EndLease(ctx context.Context, l store.Lease) error {
+	_, err := call(p, func() (int, error) { return 0, p.Store.EndLease(ctx, l) })
+	return err
+}
+
+func (p *process) StartRun(ctx context.Context, who engine.Principal, req chain.StartRun) (chain.RunView, error) {
+	return call(p, func() (chain.RunView, error) { return p.Starter.StartRun(ctx, who, req) })
+}
+
+func (p *process) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+var nightly = engine.Principal{ID: "nightly", Role: engine.RoleAgent}
+
+func newSchedules(t *testing.T, db store.Store, chains map[string]*chain.Definition) *chain.Schedules {
+	t.Helper()
+	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
+	return chain.NewSchedules(chain.SchedulesConfig{
+		Engine: e, Chains: func() map[string]*chain.Definition { return chains }, RunAs: func() (engine.Principal, bool) { return nightly, true },
+	})
+}
+
+// scheduled are the chains of a schedule.
+func scheduled(t *testing.T, schedule string) map[string]*chain.Definition {
+	t.Helper()
+	d, err := chain.Parse("chain.yaml", []byte(chain.WithSchedule(schedule)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]*chain.Definition{d.Name: d}
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// Two replicas over one store, killed again and again: each of 1000 ticks has one run.
+func TestTicksRunOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, runs := memstore.New(), newStarter(30*time.Second)
+		chains := scheduled(t, `{type: interval, seconds: 300, missed: all, overlap: queue}`)
+		ctx, cancel := context.WithCancel(t.Context())
+		var replicas sync.WaitGroup
+		kills := 0
+		for replica := range 2 {
+			replicas.Go(func() {
+				for ctx.Err() == nil {
+					p := &process{Store: db, Starter: runs, lives: 5 + rand.N(150)}
+					life, end := context.WithCancel(ctx)
+					s := newSchedules(t, p, chains)
+					var running sync.WaitGroup
+					running.Go(func() { s.RunTicks(life, p, quiet) })
+					for life.Err() == nil && !p.isDead() {
+						select {
+						case <-ctx.Done():
+						case <-time.After(time.Second):
+						}
+						if ctx.Err() != nil {
+							break
+						}
+					}
+					if p.isDead() && replica == 0 {
+						kills++
+					}
+					end()
+					running.Wait()
+				}
+			})
+		}
+		from := time.Now()
+		time.Sleep(1000*300*time.Second + 10*time.Minute) //nolint:forbidigo // by the clock of synctest
+		cancel()
+		replicas.Wait()
+		var d *chain.Definition
+		for _, d = range chains {
+		}
+		ticks := chain.ListTicks(d.Schedule, from.Add(time.Second), from.Add(1000*300*time.Second+time.Second))
+		if len(ticks) != 1000 || kills < 100 {
+			t.Fatalf("%d ticks, %d kills", len(ticks), kills)
+		}
+		for _, tick := range ticks {
+			if _, ok := runs.began[chain.TickRun(d.Name, time.Unix(tick, 0))]; !ok {
+				t.Errorf("no run of %s", time.Unix(tick, 0).UTC())
+			}
+		}
+		if len(runs.began) < 1000 || len(runs.began) > 1002 { // and those of the last ten minutes
+			t.Errorf("%d runs of 1000 ticks", len(runs.began))
+		}
+		again := len(runs.asked) - len(runs.began)
+		t.Logf("%d kills of the first replica, %d starts asked for once more", kills, again)
+		if again == 0 {
+			t.Error("no kill came between a start and its record: the test sees nothing")
+		}
+	})
+}
+
+// What becomes of ticks, by missed and overlap.
+func TestTicksMissedAndOverlapping(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		schedule string
+		lasts    time.Duration // of each run
+		down     time.Duration // no process looks, after five minutes
+		runs     int           // after an hour
+		outcome  string        // the last one's
+		reason   string
+	}{
+		"each of a minute":              {`{type: interval, seconds: 60}`, time.Second, 0, 60, chain.TickStarted, ""},
+		"each second of a minute":       {`{type: interval, seconds: 1}`, time.Minute, 0, 60, chain.TickSkipped, "a run is under way"},
+		"each second, replaced":         {`{type: interval, seconds: 60, overlap: replace}`, time.Hour, 0, 60, chain.TickStarted, "it replaced a run"},
+		"each minute, allowed":          {`{type: interval, seconds: 60, overlap: allow}`, time.Hour, 0, 60, chain.TickStarted, ""},
+		"each minute, queued":           {`{type: interval, seconds: 60, overlap: queue}`, 2 * time.Minute, 0, 30, chain.TickQueued, "a run is under way"},
+		"queued until no more wait":     {`{type: interval, seconds: 1, overlap: queue}`, time.Hour, 0, 1, chain.TickSkipped, "100 ticks wait already"},
+		"down, the latest":              {`{type: interval, seconds: 60}`, time.Second, 30 * time.Minute, 31, chain.TickStarted, ""},
+		"down, all":                     {`{type: interval, seconds: 60, missed: all, overlap: allow}`, time.Second, 30 * time.Minute, 60, chain.TickStarted, ""},
+		"down, all within five minutes": {`{type: interval, seconds: 60, missed: all, missedWithin: 5m30s, overlap: allow}`, time.Second, 30 * time.Minute, 36, chain.TickStarted, ""},
+		"down, none":                    {`{type: interval, seconds: 1800, missed: skip}`, time.Second, 50 * time.Minute, 1, chain.TickStarted, ""},
+		"down, too old":                 {`{type: interval, seconds: 1800, missedWithin: 5m}`, time.Second, 50 * time.Minute, 1, chain.TickStarted, ""},
+		"jitter":                        {`{type: interval, seconds: 600, jitter: 9m}`, time.Second, 0, 5, chain.TickStarted, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				runs, chains := newStarter(tt.lasts), scheduled(t, tt.schedule)
+				s := newSchedules(t, memstore.New(), chains)
+				look := func(d time.Duration) {
+					ctx, cancel := context.WithTimeout(t.Context(), d)
+					defer cancel()
+					s.RunTicks(ctx, runs, quiet)
+				}
+				if tt.down > 0 {
+					look(5*time.Minute + time.Second/2)
+					time.Sleep(tt.down) //nolint:forbidigo // by the clock of synctest
+				}
+				look(time.Hour + time.Second/2 - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
+				if len(runs.began) != tt.runs {
+					t.Errorf("%d runs and not %d", len(runs.began), tt.runs)
+				}
+				all, err := s.ListSchedules(t.Context(), operator)
+				if err != nil || len(all) != 1 || all[0].Last == nil || all[0].RunAs != "nightly" || all[0].Next.IsZero() {
+					t.Fatalf("%+v, %v", all, err)
+				}
+				if last := all[0].Last; last.Outcome != tt.outcome || last.Reason != tt.reason {
+					t.Errorf("the last tick: %+v", last)
+				}
+			})
+		})
+	}
+}
+
+func TestScheduleIsPausedAndTriggered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		runs, chains := newStarter(time.Second), scheduled(t, `{type: interval, seconds: 60}`)
+		var name string
+		for name = range chains {
+		}
+		s := newSchedules(t, memstore.New(), chains)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.RunTicks(ctx, runs, quiet) })
+		defer func() { cancel(); running.Wait() }()
+		wait := func(d time.Duration) { time.Sleep(d); synctest.Wait() } //nolint:forbidigo // by the clock of synctest
+		wait(2*time.Minute + time.Second/2)
+		v, err := s.PauseSchedule(ctx, operator, name, "the site moves")
+		if err != nil || !v.Paused || v.Note.By != "ann" || v.Note.Why != "the site moves" || !v.Next.IsZero() {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		if _, err := s.PauseSchedule(ctx, operator, name, ""); !chain.IsCode(err, engine.CodeConflict) {
+			t.Errorf("paused twice: %v", err)
+		}
+		wait(10 * time.Minute)
+		if len(runs.began) != 2 {
+			t.Errorf("%d runs before and in the pause", len(runs.began))
+		}
+		tick, err := s.TriggerSchedule(ctx, operator, name, "to see")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(2 * time.Second)
+		if _, ok := runs.began[tick.Run]; !ok || len(runs.began) != 3 {
+			t.Errorf("%d runs, none is the one asked for", len(runs.began))
+		}
+		if v, err = s.ResumeSchedule(ctx, operator, name, "moved"); err != nil || v.Paused || v.Note.Why != "moved" || v.Last.Reason != "paused by ann: the site moves" || v.Last.Since.IsZero() {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		wait(2 * time.Minute)
+		if len(runs.began) != 5 {
+			t.Errorf("%d runs after the pause", len(runs.began))
+		}
+		// A definition that changes begins with its next tick.
+		for changed, d := range scheduled(t, `{type: interval, seconds: 7}`) {
+			chains[changed] = d
+		}
+		wait(time.Second)
+		if len(runs.began) != 5 {
+			t.Errorf("%d runs: ticks of before the change are no missed ones", len(runs.began))
+		}
+		wait(7 * time.Second)
+		if len(runs.began) != 6 {
+			t.Errorf("%d runs after the change", len(runs.began))
+		}
+		// What cannot start is told.
+		runs.mu.Lock()
+		runs.fails = &engine.Error{Code: engine.CodeForbidden, Message: "It may not."}
+		runs.mu.Unlock()
+		wait(7 * time.Second)
+		all, err := s.ListSchedules(ctx, operator)
+		if err != nil || all[0].Last.Outcome != chain.TickRefused || all[0].Last.Reason != "It may not." {
+			t.Errorf("%+v, %v", all, err)
+		}
+		got := s.ListActions(t, name)
+		for _, action := range chain.ScheduleActions {
+			if !slices.Contains(got, action) {
+				t.Errorf("no %s among %v", action, got)
+			}
+		}
+		for _, p := range []engine.Principal{nightly, {ID: "r", Role: engine.RoleReviewer}, {ID: "o", Role: engine.RoleOperator, Workflows: "other"}} {
+			if _, err := s.PauseSchedule(ctx, p, name, ""); err == nil {
+				t.Errorf("%s paused it", p.ID)
+			}
+		}
+		if all, err := s.ListSchedules(ctx, nightly); err != nil || len(all) != 0 {
+			t.Errorf("an agent sees %v, %v", all, err)
+		}
+	})
+}

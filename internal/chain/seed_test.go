@@ -1,0 +1,274 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// mcpServers are the servers of testdata/servers.json. Each speaks MCP over HTTP, and answers as
+// the fakeServers of the moment do.
+type mcpServers struct {
+	answers atomic.Pointer[fakeServers]
+	door    *upstream.Manager
+	// meta is the _meta of the last call.
+	meta atomic.Pointer[map[string]any]
+}
+
+// openServers starts the servers, and opens a door to them with what they have pinned.
+func openServers(t testing.TB) *mcpServers {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "servers.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var has map[string]map[string][]string
+	if err := json.Unmarshal(raw, &has); err != nil {
+		t.Fatal(err)
+	}
+	s := &mcpServers{}
+	declared := map[string]any{}
+	for name, items := range has {
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, name, items) }))
+		t.Cleanup(h.Close)
+		everything := []string{"*"}
+		declared[name] = map[string]any{"url": h.URL, "privateNetwork": true, "allow": []any{map[string]any{"tools": everything, "resources": everything, "prompts": everything}}}
+	}
+	section, err := document.Parse("", []byte(marshal(declared)), document.Limits{Bytes: 1 << 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(pins *upstream.Pins) *upstream.Manager {
+		cfg, err := upstream.ParseConfig(section)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := upstream.Open(cfg, upstream.Options{Pins: pins})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	pins, err := upstream.LoadPins(filepath.Join(t.TempDir(), "pins.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := open(pins)
+	for name := range has {
+		report, err := look.Inspect(t.Context(), name)
+		if err == nil {
+			err = pins.Set(name, report.Items)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	look.Close()
+	s.door = open(pins)
+	t.Cleanup(s.door.Close)
+	return s
+}
+
+// serve answers one message of MCP.
+func (s *mcpServers) serve(w http.ResponseWriter, r *http.Request, server string, items map[string][]string) {
+	var m struct {
+		ID     json.RawMessage
+		Method string
+		Params struct {
+			Name, URI string
+			Arguments any
+			Meta      map[string]any `json:"_meta"`
+		}
+	}
+	if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&m) != nil {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	if len(m.ID) == 0 {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	var result any
+	switch m.Method {
+	case "initialize":
+		capabilities := map[string]any{}
+		for kind := range items {
+			capabilities[kind] = map[string]any{}
+		}
+		result = map[string]any{"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": map[string]any{"name": server, "version": "1"}}
+	case "tools/list":
+		result = map[string]any{"tools": describeItems(items["tools"], map[string]any{"inputSchema": map[string]any{"type": "object"}})}
+	case "prompts/list":
+		result = map[string]any{"prompts": describeItems(items["prompts"], nil)}
+	case "resources/list":
+		var list []any
+		for _, uri := range items["resources"] {
+			list = append(list, map[string]any{"uri": uri, "name": uri})
+		}
+		result = map[string]any{"resources": list}
+	case "resources/templates/list":
+		result = map[string]any{"resourceTemplates": []any{}}
+	default:
+		s.meta.Store(&m.Params.Meta)
+		result = answerAsMCP(m.Method, s.answers.Load().Do(r.Context(), Command{Server: server, Name: m.Params.Name + m.Params.URI, Arguments: m.Params.Arguments}))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(marshal(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": result})))
+}
+
+func describeItems(names []string, more map[string]any) []any {
+	list := []any{}
+	for _, name := range names {
+		item := map[string]any{"name": name}
+		for key, value := range more {
+			item[key] = value
+		}
+		list = append(list, item)
+	}
+	return list
+}
+
+// answerAsMCP is an outcome as a server tells it.
+func answerAsMCP(method string, o Outcome) any {
+	text, isText := o.Value.(string)
+	part := map[string]any{"type": "text", "text": text}
+	switch {
+	case o.Err != nil:
+		part["text"] = o.Err.Message
+		return map[string]any{"isError": true, "content": []any{part}}
+	case method == "resources/read":
+		return map[string]any{"contents": []any{map[string]any{"uri": "x", "text": text}}}
+	case method == "prompts/get":
+		return map[string]any{"messages": []any{map[string]any{"role": "user", "content": part}}}
+	case isText:
+		return map[string]any{"content": []any{part}}
+	}
+	return map[string]any{"content": []any{}, "structuredContent": o.Value}
+}
+
+var delays = regexp.MustCompile(`"delay_seconds": [0-9]+`)
+
+// readSeed reads an example of the seed, without its waits: TestDelays has those.
+func readSeed(t *testing.T, name string) *Definition {
+	t.Helper()
+	doc, err := os.ReadFile(filepath.Join("testdata", "seed", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, delays.ReplaceAllString(string(doc), `"delay_seconds": 0`))
+}
+
+// TestSeedRuns has every example of the seed do what its text promises: durably, through the door,
+// against servers that speak MCP.
+func TestSeedRuns(t *testing.T) {
+	const vision, code = "vision-agent-mcp/", "code-mcp/"
+	servers := openServers(t)
+	runs, err := Open(context.Background(), Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: Door{Upstreams: servers.door}, Repeatable: func(string, string) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	type answers = map[string]func(Command, int) Outcome
+	for _, row := range []struct {
+		seed, name string
+		answers    answers
+		calls      []string // in order; of a parallel step in any
+		output     string
+		err        string
+	}{
+		{
+			"simple", "saves what steps give",
+			answers{vision + "screenshot": says("/tmp/1.png"), vision + "screenshots/latest": says("PNG"), code + "execute": says(map[string]any{"status": "OK"})},
+			[]string{`vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`, `code-mcp/execute {"code":"import json; print(json.dumps({'status': 'OK', 'timestamp': '2026-02-04'}))"}`},
+			`{"analysis_result":{"status":"OK"},"screenshot_data":"PNG","screenshot_path":"/tmp/1.png"}`, "",
+		},
+		{
+			"conditional", "alerts when the text is there",
+			answers{vision + "verify": says("found Error")},
+			[]string{`vision-agent-mcp/verify {"text":"Error"}`, `vision-agent-mcp/send_alert {"message":"Error detected!"}`},
+			`{}`, "",
+		},
+		{"conditional", "does not alert when it is not", answers{vision + "verify": says("all is well")}, []string{`vision-agent-mcp/verify {"text":"Error"}`}, `{}`, ""},
+		{
+			"conditional", "alerts once when verifying fails",
+			answers{vision + "verify": fails("no page"), vision + "send_alert": says("Error sent")},
+			[]string{`vision-agent-mcp/verify {"text":"Error"}`, `vision-agent-mcp/send_alert {"message":"Error detected!"}`},
+			`{}`, "",
+		},
+		{
+			"parallel", "checks all, then adds up", nil,
+			[]string{
+				`vision-agent-mcp/verify {"url":"https://site1.com"}`, `vision-agent-mcp/verify {"url":"https://site2.com"}`, `vision-agent-mcp/verify {"url":"https://site3.com"}`,
+				`code-mcp/execute {"code":"import json; results = [check_site1.output, check_site2.output, check_site3.output]; print(json.dumps({'total': len(results), 'passed': sum(1 for r in results if 'OK' in r)}))"}`,
+			},
+			`{}`, "",
+		},
+		{"loop", "ends with the expected text", answers{vision + "screenshot": func(_ Command, call int) Outcome {
+			return Outcome{Value: map[int]string{1: "nothing", 2: "the Expected Text"}[call]}
+		}}, []string{`vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`, `vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`}, `{}`, ""},
+		{
+			"loop", "ends by its cap",
+			answers{vision + "screenshot": says("nothing")},
+			nil, `{}`,
+			`the loop "wait_loop" ended after 60 iterations, and its condition was never true: {{step_check.output}} contains 'Expected Text'`,
+		},
+		{"retry", "falls back after three attempts", answers{vision + "navigate": func(c Command, _ int) Outcome {
+			if marshal(c.Arguments) == `{"url":"https://example.com"}` {
+				return fails("down")(c, 0)
+			}
+			return Outcome{Value: "ok"}
+		}}, []string{`vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`, `vision-agent-mcp/navigate {"url":"https://backup.example.com"}`}, `{}`, ""},
+		{"fallback", "is not used when all is well", nil, []string{`vision-agent-mcp/screenshot {}`}, `{}`, ""},
+		{"fallback", "is used on an error", answers{vision + "screenshot": fails("no")}, []string{`vision-agent-mcp/screenshot {}`, `vision-agent-mcp/navigate {"url":"https://backup.example.com"}`}, `{}`, ""},
+		{
+			"callback", "says which step failed, and why",
+			answers{vision + "navigate": fails("the site is down")},
+			[]string{`vision-agent-mcp/navigate {"url":"https://down.example.com"}`, `vision-agent-mcp/alert {"message":"Workflow failed at step broken: the site is down"}`},
+			`{}`, "the site is down",
+		},
+		{"daily_check", "passes Python on as it is", nil, []string{
+			`vision-agent-mcp/navigate {"url":"https://mysite.com"}`, `vision-agent-mcp/screenshot {}`, `vision-agent-mcp/analyze_dashboard {"dashboard_url":"https://mysite.com"}`,
+			`code-mcp/execute {"code":"with open('/tmp/check_result.txt', 'w') as f: f.write(json.dumps({{'timestamp': '2026-02-04', 'status': 'OK'}}))"}`,
+		}, `{}`, ""},
+		{"form_test", "passes an object on as an object", nil, []string{
+			`vision-agent-mcp/navigate {"url":"https://example.com/form"}`, `vision-agent-mcp/fill_form {"fields":{"password":"test","username":"test"},"url":"https://example.com/form"}`,
+			`vision-agent-mcp/screenshot {}`, `vision-agent-mcp/verify {"text":"Success"}`, `code-mcp/execute {"code":"print('Form test passed')"}`,
+		}, `{}`, ""},
+		{"compare_sites", "takes elements of a list, and the list", nil, []string{
+			`vision-agent-mcp/navigate {"url":"https://site1.com"}`, `vision-agent-mcp/navigate {"url":"https://site2.com"}`, `vision-agent-mcp/navigate {"url":"https://site3.com"}`,
+			`vision-agent-mcp/compare_multiple_sites {"sites":["https://site1.com","https://site2.com","https://site3.com"]}`,
+		}, `{}`, ""},
+	} {
+		t.Run(row.seed+" "+row.name, func(t *testing.T) {
+			f := &fakeServers{answers: row.answers}
+			servers.answers.Store(f)
+			r := waitRun(t, runs, startRun(t, runs, readSeed(t, row.seed), ""))
+			if message := errorText(r.Err); message != row.err {
+				t.Errorf("the run's error is %q, want %q", message, row.err)
+			}
+			if got := marshal(r.Output); got != row.output {
+				t.Errorf("the output is %s, want %s", got, row.output)
+			}
+			if row.seed == "parallel" || row.seed == "compare_sites" {
+				slices.Sort(f.calls[:3])
+			}
+			if row.calls != nil {
+				if diff := cmp.Diff(row.calls, f.calls); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}

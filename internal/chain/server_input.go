@@ -1,0 +1,71 @@
+package chain
+
+import (
+	"fmt"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/script"
+)
+
+// maxInputs is how often one call may ask for input.
+const maxInputs = 16
+
+// Input is what a server asks for before it does a call, and what it gets.
+type Input struct {
+	// Requests are what it asks for, by names of its own; Responses are the answers.
+	Requests  map[string]any `json:"inputRequests,omitempty"`
+	Responses map[string]any `json:"inputResponses,omitempty"`
+	// State goes back to the server as it came.
+	State any `json:"requestState,omitempty"`
+}
+
+// requireInput is the outcome of a call whose server asks for input. A person can only fill in forms.
+func requireInput(result map[string]any) Outcome {
+	fail := func(format string, args ...any) Outcome {
+		return Outcome{Err: &StepError{Code: CodeInput, Message: fmt.Sprintf(format, args...), Final: true, MayHaveRun: true}}
+	}
+	in := Input{State: result["requestState"]}
+	in.Requests, _ = result["inputRequests"].(map[string]any)
+	for name, value := range in.Requests {
+		request, _ := value.(map[string]any)
+		if method, _ := request["method"].(string); method != "elicitation/create" {
+			return fail("the server asks for input %q by %q, which a run cannot answer", script.Clean(name, 40), script.Clean(method, 40))
+		}
+	}
+	if raw, err := document.Marshal(in); err != nil || len(raw) > MaxOutput {
+		return fail("the server asks for input with %d bytes; at most %d are read", len(raw), MaxOutput)
+	}
+	return Outcome{Value: in, Err: &StepError{Code: CodeInput, Message: "the server asks for input", Final: true}}
+}
+
+// readInput reads what was recorded of requireInput.
+func readInput(recorded any) *Input {
+	if in, ok := recorded.(Input); ok {
+		return &in
+	}
+	members, _ := recorded.(map[string]any)
+	in := &Input{State: members["requestState"]}
+	in.Requests, _ = members["inputRequests"].(map[string]any)
+	return in
+}
+
+// answer is the input that a person gave: the content of each form by the name of its request, or of
+// the only one. What has no content is declined, and so is everything where the person declined.
+func (in *Input) answer(accepted bool, output any) *Input {
+	out := &Input{State: in.State, Responses: map[string]any{}}
+	contents, _ := output.(map[string]any)
+	for name := range in.Requests {
+		content, named := contents[name]
+		if !named && len(in.Requests) == 1 {
+			content, named = output, true
+			if output == nil {
+				content = map[string]any{}
+			}
+		}
+		out.Responses[name] = map[string]any{"action": "decline"}
+		if accepted && named {
+			out.Responses[name] = map[string]any{"action": "accept", "content": content}
+		}
+	}
+	return out
+}

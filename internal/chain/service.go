@@ -1,0 +1,438 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// WorkflowPrefix begins the names of the workflows that gavel makes of chains. A principal may deal
+// with a chain as it may with the workflow of this prefix and the chain's name.
+const WorkflowPrefix = "chain."
+
+// ServiceConfig are the settings of a Service.
+type ServiceConfig struct {
+	Runs   *Runs
+	Engine *engine.Engine
+	// Chains are the operator's definitions by name.
+	Chains func() map[string]*Definition
+}
+
+// Service is chains as somebody with rights uses them: every call names the principal, and what that
+// one may not see is to it as if it did not exist. Errors are the engine's.
+type Service struct{ config ServiceConfig }
+
+// NewService returns the service of runs.
+func NewService(c ServiceConfig) *Service { return &Service{config: c} }
+
+// View is a chain that may be run.
+type View struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Hash        string          `json:"hash"`
+	Steps       int             `json:"steps"`
+	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
+}
+
+// RunView is a run as it stands.
+type RunView struct {
+	Run       string `json:"run"`
+	Chain     string `json:"chain"`
+	Status    Status `json:"status"`
+	Principal string `json:"principal"`
+	// Instance is the id of the run's instance in the store.
+	Instance string    `json:"id,omitempty"`
+	Started  time.Time `json:"startedAt"`
+	Ended    time.Time `json:"endedAt,omitzero"`
+	// Note is what a person last did to the run.
+	Note    *Note          `json:"note,omitempty"`
+	Waiting []Question     `json:"waiting,omitempty"`
+	Output  map[string]any `json:"output,omitempty"`
+	Error   *StepError     `json:"error,omitempty"`
+	// Steps are what has ended of the steps; lists leave them out.
+	Steps []StepView `json:"steps,omitempty"`
+}
+
+// HasEnded reports whether the run is done, failed or cancelled.
+func (v RunView) HasEnded() bool { return v.Status.hasEnded() }
+
+func (s Status) hasEnded() bool {
+	return s == StatusDone || s == StatusFailed || s == StatusCancelled
+}
+
+// StartRun asks for a run.
+type StartRun struct {
+	Chain string
+	// Run is the id of the run, "" for a new one. The same id starts it once.
+	Run   string
+	Input json.RawMessage
+}
+
+// ListRuns asks for runs, newest first.
+type ListRuns struct {
+	Chain  string
+	Status Status
+	Limit  int    // 0 is 50; at most 500
+	Cursor string // NextCursor of the page before
+}
+
+// RunPage is one page of runs.
+type RunPage struct {
+	Runs       []RunView `json:"runs"` // never nil
+	Count      int       `json:"count"`
+	NextCursor string    `json:"nextCursor,omitempty"`
+}
+
+// ListChains returns the chains that the principal may run, by name.
+func (s *Service) ListChains(_ context.Context, p engine.Principal) ([]View, error) {
+	if err := engine.Authorize(p, engine.RightRead); err != nil {
+		return nil, err
+	}
+	chains := s.config.Chains()
+	out := []View{}
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		if p.InScope(WorkflowPrefix + name) {
+			d := chains[name]
+			out = append(out, View{Name: name, Description: d.Description, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.InputSchema})
+		}
+	}
+	return out, nil
+}
+
+var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
+
+// StartRun starts a run that acts for the principal.
+func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
+	if err := engine.Authorize(p, engine.RightStart); err != nil {
+		return RunView{}, err
+	}
+	if req.Chain == "" {
+		return RunView{}, engine.MissingField("chain", "The name of a chain that the list names.")
+	}
+	d := s.config.Chains()[req.Chain]
+	if d == nil || !p.InScope(WorkflowPrefix+req.Chain) {
+		return RunView{}, &engine.Error{Code: engine.CodeUnknownWorkflow, Path: "/chain", Message: fmt.Sprintf("There is no chain %.80q.", req.Chain), Hint: "List the chains."}
+	}
+	if req.Run != "" {
+		if !runID.MatchString(req.Run) {
+			return RunView{}, &engine.Error{
+				Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("%.80q is no id of a run.", req.Run),
+				Hint: "Use up to 128 letters, digits and . _ : @ -, beginning with a letter or digit.",
+			}
+		}
+		switch known, err := s.config.Runs.Get(ctx, req.Run); {
+		case err == nil && (known.Chain != req.Chain || known.Principal != p.ID):
+			return RunView{}, &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: fmt.Sprintf("The id %q is another run's.", req.Run), Hint: "Use a new id for a new run."}
+		case err == nil:
+			return s.view(ctx, p, known, true)
+		case !errors.Is(err, ErrUnknownRun):
+			return RunView{}, engine.StoreError("read the run", err)
+		}
+	}
+	if _, err := d.CheckInput(req.Input); err != nil {
+		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: upperFirst(err.Error()) + ".", Hint: "Look at the chain's inputSchema and variables."}
+	}
+	run, err := s.config.Runs.Start(ctx, StartRequest{Run: req.Run, Definition: d, Input: req.Input, Principal: p})
+	if err != nil {
+		return RunView{}, engine.StoreError("start the run", err)
+	}
+	return s.ReadRun(ctx, p, run)
+}
+
+// ReadRun returns a run with its steps.
+func (s *Service) ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
+	known, err := s.find(ctx, p, engine.RightRead, run)
+	if err != nil {
+		return RunView{}, err
+	}
+	return s.view(ctx, p, known, true)
+}
+
+// WaitRun waits for the end of a run.
+func (s *Service) WaitRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
+	if _, err := s.find(ctx, p, engine.RightRead, run); err != nil {
+		return RunView{}, err
+	}
+	if _, err := s.config.Runs.Wait(ctx, run); err != nil && ctx.Err() != nil {
+		return RunView{}, engine.StoreError("see the end of the run", err)
+	}
+	return s.ReadRun(ctx, p, run)
+}
+
+// ListRuns returns the runs that the principal may see.
+func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns) (RunPage, error) {
+	if err := engine.Authorize(p, engine.RightRead); err != nil {
+		return RunPage{}, err
+	}
+	if req.Limit < 0 || req.Limit > 500 {
+		return RunPage{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is not between 1 and 500.", Hint: "Leave it out for 50."}
+	}
+	q := pageQuery{until: time.UnixMilli(time.Now().UnixMilli() + 1), limit: 100}
+	if req.Cursor != "" {
+		var err error
+		if q.until, q.offset, err = readCursor(req.Cursor); err != nil {
+			return RunPage{}, err
+		}
+	}
+	if p.Role == engine.RoleAgent {
+		for name := range s.config.Chains() {
+			q.owners = append(q.owners, chainOwner(name, p.ID))
+		}
+		if len(q.owners) == 0 {
+			return RunPage{Runs: []RunView{}}, nil
+		}
+	}
+	limit := req.Limit
+	if limit == 0 {
+		limit = 50
+	}
+	out := RunPage{Runs: []RunView{}}
+	for {
+		list, err := s.config.Runs.page(ctx, q)
+		if err != nil {
+			return RunPage{}, engine.StoreError("list the runs", err)
+		}
+		for _, known := range list {
+			if len(out.Runs) == limit {
+				out.NextCursor = fmt.Sprintf("%d.%d", q.until.UnixMilli(), q.offset)
+				return out, nil
+			}
+			q.offset++
+			if !canSee(p, known) || req.Chain != "" && known.Chain != req.Chain || req.Status != "" && known.Status != req.Status {
+				continue
+			}
+			v, err := s.view(ctx, p, known, false)
+			if err != nil {
+				return RunPage{}, err
+			}
+			out.Runs = append(out.Runs, v)
+			out.Count++
+		}
+		if len(list) < q.limit {
+			return out, nil
+		}
+	}
+}
+
+func readCursor(cursor string) (until time.Time, offset int, err error) {
+	at, after, _ := strings.Cut(cursor, ".")
+	milliseconds, wrong := strconv.ParseInt(at, 10, 64)
+	offset, wrong2 := strconv.Atoi(after)
+	if wrong != nil || wrong2 != nil || offset < 0 {
+		return time.Time{}, 0, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/cursor", Message: "The cursor is none that a list returned.", Hint: "Leave it out to begin with the newest run."}
+	}
+	return time.UnixMilli(milliseconds), offset, nil
+}
+
+// SignalRun gives a value to the next wait of a run for a signal of that name.
+func (s *Service) SignalRun(ctx context.Context, p engine.Principal, run, name string, value json.RawMessage) (RunView, error) {
+	if name == "" || strings.Contains(name, "/") {
+		return RunView{}, engine.MissingField("name", "The name of the signal that a step of the chain waits for.")
+	}
+	decoded, err := readValue("/value", value)
+	if err != nil {
+		return RunView{}, err
+	}
+	return s.change(ctx, p, engine.RightAdvance, run, func() error { return s.config.Runs.Signal(ctx, run, name, p.ID, decoded) })
+}
+
+// AnswerRun says what became of a call that may have run. Whoever the run acts for may not.
+func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, answer string, output json.RawMessage) (RunView, error) {
+	if !slices.Contains([]string{AnswerHappened, AnswerAgain, AnswerGiveUp}, answer) {
+		return RunView{}, &engine.Error{
+			Code: engine.CodeInvalidArgument, Path: "/answer", Message: fmt.Sprintf("%.80q is no answer.", answer),
+			Hint: fmt.Sprintf("Answer %s, %s or %s.", AnswerHappened, AnswerAgain, AnswerGiveUp),
+		}
+	}
+	decoded, err := readValue("/output", output)
+	if err != nil {
+		return RunView{}, err
+	}
+	known, err := s.find(ctx, p, engine.RightResolve, run)
+	if err != nil {
+		return RunView{}, err
+	}
+	if known.Principal == p.ID {
+		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you.", Hint: "Leave the answer to another reviewer."}
+	}
+	return s.change(ctx, p, engine.RightResolve, run, func() error {
+		asked := s.config.Runs.questions(run)
+		at := slices.IndexFunc(asked, func(q Question) bool { return q.Kind != QuestionSignal && q.Key == key })
+		switch {
+		case at < 0:
+			return &engine.Error{Code: engine.CodeReviewClosed, Path: "/key", Message: fmt.Sprintf("The run does not ask about %.80q.", key), Hint: "Look at what it waits for."}
+		case asked[at].Review == "":
+			return s.config.Runs.Answer(ctx, run, key, answer, decoded)
+		}
+		_, err := s.config.Engine.Resolve(ctx, p, engine.ResolveRequest{
+			ID: asked[at].Review, Decision: decisions[answer], Output: output, Reason: "Answered: " + answer + ".",
+		})
+		return err
+	})
+}
+
+// decisions are the answers as the review of a step is resolved.
+var decisions = map[string]judge.Outcome{AnswerHappened: judge.Approve, AnswerAgain: judge.Reject, AnswerGiveUp: engine.GiveUp}
+
+// CancelRun ends a run. A call that is under way may still be done.
+func (s *Service) CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
+	return s.change(ctx, p, engine.RightCancel, run, func() error { return s.config.Runs.Cancel(ctx, run, p.ID, why) })
+}
+
+// PauseRun stops a run before its next step.
+func (s *Service) PauseRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
+	return s.operate(ctx, p, "pause", run, func() error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
+}
+
+// ResumeRun lets a paused run go on.
+func (s *Service) ResumeRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
+	return s.operate(ctx, p, "resume", run, func() error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
+}
+
+// RedriveRun runs a failed run again from the step that failed, as a new run, and returns that one.
+func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
+	known, err := s.find(ctx, p, engine.RightRead, run)
+	if err == nil {
+		err = mayOperate(p, "redrive")
+	}
+	if err != nil {
+		return RunView{}, err
+	}
+	if known.Status != StatusFailed {
+		return RunView{}, &engine.Error{Code: engine.CodeConflict, Message: fmt.Sprintf("The run %s is %s.", run, known.Status), Hint: "Only a failed run can be run again."}
+	}
+	again, err := s.config.Runs.Redrive(ctx, run, p.ID, why)
+	if err != nil {
+		return RunView{}, &engine.Error{Code: engine.CodeConflict, Message: upperFirst(err.Error()) + ".", Err: err}
+	}
+	return s.ReadRun(ctx, p, again)
+}
+
+// operate is change for what only an operator may do.
+func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run string, do func() error) (RunView, error) {
+	if _, err := s.find(ctx, p, engine.RightRead, run); err != nil {
+		return RunView{}, err
+	}
+	if err := mayOperate(p, verb); err != nil {
+		return RunView{}, err
+	}
+	return s.change(ctx, p, engine.RightRead, run, do)
+}
+
+func mayOperate(p engine.Principal, verb string) error {
+	if p.Role == engine.RoleOperator {
+		return nil
+	}
+	return &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not %s a run.", p.Role, verb), Hint: "Ask an operator."}
+}
+
+// change does something to a run that has not ended, and returns it.
+func (s *Service) change(ctx context.Context, p engine.Principal, right engine.Right, run string, do func() error) (RunView, error) {
+	known, err := s.find(ctx, p, right, run)
+	if err != nil {
+		return RunView{}, err
+	}
+	if known.Status.hasEnded() {
+		return RunView{}, &engine.Error{Code: engine.CodeInstanceEnded, Message: fmt.Sprintf("The run %s has ended: it is %s.", run, known.Status), Hint: "Start a new run."}
+	}
+	if err := do(); err != nil {
+		return RunView{}, engine.StoreError("change the run", err)
+	}
+	return s.ReadRun(ctx, p, run)
+}
+
+// find returns a run that the principal may see.
+func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Right, run string) (RunStatus, error) {
+	if err := engine.Authorize(p, right); err != nil {
+		return RunStatus{}, err
+	}
+	known, err := s.config.Runs.Get(ctx, run)
+	switch {
+	case errors.Is(err, ErrUnknownRun), err == nil && !canSee(p, known):
+		return RunStatus{}, &engine.Error{Code: engine.CodeUnknownInstance, Path: "/run", Message: fmt.Sprintf("There is no run %.80q that you may see.", run), Hint: "List the runs."}
+	case err != nil:
+		return RunStatus{}, engine.StoreError("read the run", err)
+	}
+	return known, nil
+}
+
+func canSee(p engine.Principal, known RunStatus) bool {
+	return p.InScope(WorkflowPrefix+known.Chain) && (p.Role != engine.RoleAgent || known.Principal == p.ID)
+}
+
+func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus, whole bool) (RunView, error) {
+	v := RunView{
+		Run: known.Run, Chain: known.Chain, Status: known.Status, Principal: known.Principal,
+		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended, Waiting: s.config.Runs.questions(known.Run),
+	}
+	if known.Note.By != "" {
+		v.Note = &known.Note
+	}
+	if known.Result != nil {
+		v.Output, v.Error = known.Result.Output, known.Result.Err
+	}
+	if !whole {
+		v.Output = nil // one run at a time shows what it gave
+		if v.Error != nil {
+			v.Error = &StepError{Code: v.Error.Code, Step: v.Error.Step, Key: v.Error.Key}
+		}
+		return v, nil
+	}
+	var err error
+	if v.Steps, err = s.config.Runs.steps(known.Run); err != nil {
+		return RunView{}, engine.StoreError("read the steps of the run", err)
+	}
+	if v.Instance == "" || p.Role == engine.RoleOperator || p.ID == known.Principal {
+		return v, nil
+	}
+	for i, step := range v.Steps {
+		if step.Error != nil { // the history of the instance has the words, masked
+			v.Steps[i].Error = &StepError{Code: step.Error.Code, Step: step.Error.Step, Key: step.Error.Key}
+		}
+	}
+	return v, s.mask(ctx, p, &v)
+}
+
+// mask replaces what a run gave by what its record shows to the principal.
+func (s *Service) mask(ctx context.Context, p engine.Principal, v *RunView) error {
+	v.Output, v.Error = nil, nil
+	inst, err := s.config.Engine.Status(ctx, p, v.Instance)
+	if err != nil || !v.HasEnded() {
+		return err
+	}
+	var shown struct {
+		Output map[string]any
+		Error  *StepError
+	}
+	if err := json.Unmarshal(inst.Context, &shown); err != nil {
+		return engine.InternalError("read the record of the run", err)
+	}
+	v.Output, v.Error = shown.Output, shown.Error
+	return nil
+}
+
+// readValue reads a JSON value that a caller gave; nil is null.
+func readValue(path string, raw json.RawMessage) (any, error) {
+	if len(raw) == 0 {
+		return nil, nil //nolint:nilnil // null is a value
+	}
+	if len(raw) > MaxOutput {
+		return nil, &engine.Error{Code: engine.CodeTooLarge, Path: path, Message: fmt.Sprintf("The value has %d bytes; the limit is %d.", len(raw), MaxOutput)}
+	}
+	if !json.Valid(raw) {
+		return nil, &engine.Error{Code: engine.CodeInvalidData, Path: path, Message: "The value is not JSON.", Hint: "Send JSON; quote text."}
+	}
+	return decodeJSON(raw), nil
+}
+
+func upperFirst(sentence string) string { return strings.ToUpper(sentence[:1]) + sentence[1:] }

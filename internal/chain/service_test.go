@@ -1,0 +1,188 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// People of the tests.
+var (
+	agentA   = engine.Principal{ID: "a", Role: engine.RoleAgent, Workflows: "chain.ask chain.pay*"}
+	agentB   = engine.Principal{ID: "b", Role: engine.RoleAgent}
+	reviewer = engine.Principal{ID: "rita", Role: engine.RoleReviewer}
+)
+
+func openService(t *testing.T, e Effects) *Service {
+	t.Helper()
+	r := openRuns(t, t.TempDir(), e)
+	t.Cleanup(r.Close)
+	chains := map[string]*Definition{}
+	for _, name := range []string{"ask", "pay", "other"} {
+		d, err := Parse("chain.yaml", []byte("name: "+name+"\nvariables: {input: {who: x}}\nsteps:\n"+
+			"  - {id: w, type: wait, signal: go, save_output_to: variables.output.said}\n  - {id: s, type: tool, server: s, action: look, save_output_to: variables.output.seen}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		chains[name] = d
+	}
+	return NewService(ServiceConfig{Runs: r, Chains: func() map[string]*Definition { return chains }})
+}
+
+func TestService(t *testing.T) {
+	s := openService(t, &fakeServers{})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	list, err := s.ListChains(ctx, agentA)
+	if err != nil || len(list) != 2 || list[0].Name != "ask" || list[0].Steps != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	v, err := s.StartRun(ctx, agentA, StartRun{Chain: "ask", Run: "one"})
+	if err != nil || v.Run != "one" || v.Principal != "a" || v.Status != StatusRunning {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if again, err := s.StartRun(ctx, agentA, StartRun{Chain: "ask", Run: "one"}); err != nil || !again.Started.Equal(v.Started) {
+		t.Errorf("started again: %+v, %v", again, err)
+	}
+	for len(v.Waiting) == 0 {
+		if v, err = s.ReadRun(ctx, operator, "one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q := v.Waiting[0]; q.Kind != QuestionSignal || q.Key != "go" || q.Step != "w" {
+		t.Errorf("it waits for %+v", q)
+	}
+	if v, err = s.PauseRun(ctx, operator, "one", "lunch"); err != nil || v.Status != StatusPaused || v.Note == nil || v.Note.Why != "lunch" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if v, err = s.ResumeRun(ctx, operator, "one", ""); err != nil || v.Status != StatusRunning {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, err = s.SignalRun(ctx, agentA, "one", "go", json.RawMessage(`{"n":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	v, err = s.WaitRun(ctx, agentA, "one")
+	if err != nil || v.Status != StatusDone || marshal(v.Output) != `{"said":{"n":1},"seen":"ok"}` || len(v.Waiting) != 0 || len(v.Steps) != 2 || v.Steps[1].Key != "s" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if v, err = s.StartRun(ctx, agentB, StartRun{Chain: "pay"}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err = s.CancelRun(ctx, agentB, v.Run, "no"); err != nil || v.Status != StatusCancelled {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if v, err = s.WaitRun(ctx, agentB, v.Run); err != nil || v.Status != StatusCancelled {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// TestServiceRefuses holds every call to its rights and its arguments.
+func TestServiceRefuses(t *testing.T) {
+	s := openService(t, &fakeServers{})
+	ctx := context.Background()
+	for _, run := range []StartRun{{Chain: "ask", Run: "mine"}, {Chain: "pay", Run: "ended"}} {
+		if _, err := s.StartRun(ctx, agentA, run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.CancelRun(ctx, agentA, "ended", ""); err != nil {
+		t.Fatal(err)
+	}
+	auditor := engine.Principal{ID: "au", Role: engine.RoleAuditor}
+	start := func(p engine.Principal, req StartRun) func() error {
+		return func() error { _, err := s.StartRun(ctx, p, req); return err }
+	}
+	act := func(do func(context.Context, engine.Principal, string, string) (RunView, error), p engine.Principal, run string) func() error {
+		return func() error { _, err := do(ctx, p, run, "why"); return err }
+	}
+	answer := func(p engine.Principal, key, answer string) func() error {
+		return func() error { _, err := s.AnswerRun(ctx, p, "mine", key, answer, nil); return err }
+	}
+	for name, tc := range map[string]struct {
+		do   func() error
+		want engine.Code
+	}{
+		"out of scope":          {start(agentA, StartRun{Chain: "other"}), engine.CodeUnknownWorkflow},
+		"no such chain":         {start(operator, StartRun{Chain: "x"}), engine.CodeUnknownWorkflow},
+		"no chain":              {start(operator, StartRun{}), engine.CodeInvalidArgument},
+		"reviewer starts":       {start(reviewer, StartRun{Chain: "ask"}), engine.CodeForbidden},
+		"nobody":                {start(engine.Principal{}, StartRun{Chain: "ask"}), engine.CodeForbidden},
+		"id of another":         {start(agentB, StartRun{Chain: "ask", Run: "mine"}), engine.CodeKeyReused},
+		"id of another chain":   {start(agentA, StartRun{Chain: "pay", Run: "mine"}), engine.CodeKeyReused},
+		"id with a slash":       {start(agentA, StartRun{Chain: "ask", Run: "a/b"}), engine.CodeInvalidArgument},
+		"unknown input":         {start(agentA, StartRun{Chain: "ask", Input: json.RawMessage(`{"whom":1}`)}), engine.CodeInvalidData},
+		"another's run":         {act(s.CancelRun, agentB, "mine"), engine.CodeUnknownInstance},
+		"no such run":           {act(s.CancelRun, operator, "x"), engine.CodeUnknownInstance},
+		"auditor cancels":       {act(s.CancelRun, auditor, "mine"), engine.CodeForbidden},
+		"agent pauses":          {act(s.PauseRun, agentA, "mine"), engine.CodeForbidden},
+		"agent resumes":         {act(s.ResumeRun, agentA, "mine"), engine.CodeForbidden},
+		"agent redrives":        {act(s.RedriveRun, agentA, "mine"), engine.CodeForbidden},
+		"redrive of no failure": {act(s.RedriveRun, operator, "mine"), engine.CodeConflict},
+		"ended":                 {act(s.CancelRun, agentA, "ended"), engine.CodeInstanceEnded},
+		"own doubt":             {answer(engine.Principal{ID: "a", Role: engine.RoleReviewer}, "s!", AnswerHappened), engine.CodeForbidden},
+		"agent answers":         {answer(agentA, "s!", AnswerHappened), engine.CodeForbidden},
+		"no such answer":        {answer(reviewer, "s!", "yes"), engine.CodeInvalidArgument},
+		"no such question":      {answer(reviewer, "s!", AnswerHappened), engine.CodeReviewClosed},
+		"signal without name":   {func() error { _, err := s.SignalRun(ctx, agentA, "mine", "", nil); return err }, engine.CodeInvalidArgument},
+		"signal of no JSON":     {func() error { _, err := s.SignalRun(ctx, agentA, "mine", "go", json.RawMessage("x")); return err }, engine.CodeInvalidData},
+		"limit":                 {func() error { _, err := s.ListRuns(ctx, agentA, ListRuns{Limit: 501}); return err }, engine.CodeInvalidArgument},
+		"cursor":                {func() error { _, err := s.ListRuns(ctx, agentA, ListRuns{Cursor: "1.x"}); return err }, engine.CodeInvalidArgument},
+	} {
+		if err := tc.do(); engine.CodeOf(err) != tc.want {
+			t.Errorf("%s: %v, want %s", name, err, tc.want)
+		}
+	}
+	if list, err := s.ListRuns(ctx, agentB, ListRuns{}); err != nil || len(list.Runs) != 0 {
+		t.Errorf("another sees %+v, %v", list, err)
+	}
+}
+
+func TestListRuns(t *testing.T) {
+	s := openService(t, &fakeServers{})
+	ctx := context.Background()
+	for _, run := range []string{"r1", "r2", "r3"} {
+		if _, err := s.StartRun(ctx, agentA, StartRun{Chain: "ask", Run: run}); err != nil {
+			t.Fatal(err)
+		}
+		for at := time.Now().UnixMilli(); time.Now().UnixMilli() == at; { // the order is that of the clock, by the millisecond
+			runtime.Gosched()
+		}
+	}
+	if _, err := s.StartRun(ctx, agentB, StartRun{Chain: "pay", Run: "r4"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		by   engine.Principal
+		req  ListRuns
+		want []string
+	}{
+		"an agent's":  {agentA, ListRuns{Limit: 2}, []string{"r3", "r2", "|", "r1"}},
+		"everybody's": {operator, ListRuns{Limit: 3}, []string{"r4", "r3", "r2", "|", "r1"}},
+		"of a chain":  {reviewer, ListRuns{Chain: "ask"}, []string{"r3", "r2", "r1"}},
+		"of a status": {reviewer, ListRuns{Status: StatusDone}, nil},
+	} {
+		var got []string
+		for {
+			page, err := s.ListRuns(ctx, tc.by, tc.req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range page.Runs {
+				got = append(got, v.Run)
+			}
+			if page.NextCursor == "" {
+				break
+			}
+			got, tc.req.Cursor = append(got, "|"), page.NextCursor
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package chain
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// DefaultRetention is how long ended runs are kept unless the configuration says otherwise.
+const DefaultRetention = 30 * 24 * time.Hour
+
+// Settings are the section chains of a configuration file.
+type Settings struct {
+	// Definitions are files, folders and patterns of definitions.
+	Definitions []string
+	// Repeatable are the tools that may run twice, as SERVER/TOOL.
+	Repeatable []string
+	// State is the file or the database of the runs; "" is beside the store.
+	State string
+	// Retention is how long ended runs are kept.
+	Retention time.Duration
+}
+
+// ParseSettings reads the section "chains" of a configuration file, whose folder relative paths
+// begin in. The error is document.Errors, one issue for each mistake. Without the section there are
+// no chains, and the Settings are nil.
+func ParseSettings(section *document.Node) (*Settings, error) {
+	if section == nil {
+		return nil, nil //nolint:nilnil // no chains: a valid, common answer
+	}
+	o := document.NewObject(section)
+	o.Require("definitions")
+	s := &Settings{Definitions: o.OneOrMore("definitions"), State: o.String("state"), Retention: readRetention(o)}
+	dir := filepath.Dir(section.Source())
+	for i, path := range s.Definitions {
+		s.Definitions[i] = locate(dir, path)
+	}
+	if s.State != "" && !strings.Contains(s.State, "://") {
+		s.State = locate(dir, s.State)
+	}
+	for _, n := range o.Items("repeatable") {
+		server, tool, found := strings.Cut(n.Text, "/")
+		switch {
+		case n.Kind != document.String || !found || server == "" || tool == "":
+			o.Fail(n, `"repeatable" lists tools as SERVER/TOOL, such as "vision/navigate"`)
+		case slices.Contains(s.Repeatable, n.Text):
+			o.Fail(n, "the tool %q is listed twice; remove one of the two", n.Text)
+		default:
+			s.Repeatable = append(s.Repeatable, n.Text)
+		}
+	}
+	o.Unknown()
+	return s, o.Err()
+}
+
+func locate(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+func readRetention(o *document.ObjectReader) time.Duration {
+	text := o.StringPtr("retention")
+	if text == nil {
+		return DefaultRetention
+	}
+	d, err := time.ParseDuration(*text)
+	if err != nil || d < time.Hour {
+		o.Fail(o.Value("retention"), `"retention" is a duration of at least 1h, such as 720h`)
+	}
+	return d
+}
+
+// IsRepeatable reports whether the operator lets a tool run twice.
+func (s *Settings) IsRepeatable(server, tool string) bool {
+	return s != nil && slices.Contains(s.Repeatable, server+"/"+tool)
+}

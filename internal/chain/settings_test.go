@@ -1,0 +1,47 @@
+package chain
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+func TestParseSettings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gavel.yaml")
+	for _, c := range []struct{ text, wrong string }{
+		{`{"definitions": "chains"}`, ""},
+		{`{"definitions": ["chains", "/etc/gavel/more"], "repeatable": ["vision/navigate"], "state": "runs.db", "retention": "2h"}`, ""},
+		{`{}`, `gavel.yaml:1:1: missing key "definitions"`},
+		{`{"definitions": "chains", "retention": "10m"}`, `"retention" is a duration of at least 1h, such as 720h`},
+		{`{"definitions": "chains", "repeatable": ["navigate"]}`, `"repeatable" lists tools as SERVER/TOOL, such as "vision/navigate"`},
+		{`{"definitions": "chains", "repeatable": ["a/b", "a/b"]}`, `the tool "a/b" is listed twice; remove one of the two`},
+		{`{"definitions": "chains", "repeatble": ["a/b"]}`, `did you mean "repeatable"?`},
+	} {
+		section, err := document.Parse(file, []byte(c.text), document.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ParseSettings(section)
+		if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
+			t.Errorf("%s: %v, and not %q", c.text, err, c.wrong)
+		}
+		if c.wrong != "" {
+			continue
+		}
+		if s.Definitions[0] != filepath.Join(dir, "chains") {
+			t.Errorf("%s: %q", c.text, s.Definitions)
+		}
+		if s.State != "" && (s.State != filepath.Join(dir, "runs.db") || s.Retention != 2*time.Hour || !s.IsRepeatable("vision", "navigate") || s.IsRepeatable("vision", "click") || !slices.Contains(s.Definitions, "/etc/gavel/more")) {
+			t.Errorf("%s: %+v", c.text, s)
+		}
+	}
+	if s, err := ParseSettings(nil); s != nil || err != nil || s.IsRepeatable("a", "b") {
+		t.Errorf("without the section: %v, %v", s, err)
+	}
+}

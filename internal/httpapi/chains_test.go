@@ -1,0 +1,118 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/internal/operation"
+)
+
+// oneRun are chains with one run, which has all that a run can have and never ends. asked is what
+// was asked last.
+type oneRun struct{ asked any }
+
+var aRun = operation.RunView{
+	Run: "run-1", Chain: "tour", Status: operation.RunPaused, Principal: "ada", Instance: "wf-1", StartedAt: time.Unix(1, 0).UTC(), EndedAt: time.Unix(2, 0).UTC(),
+	Note:    &operation.RunNote{Paused: true, By: "eve", Why: "lunch", At: time.Unix(1, 0).UTC()},
+	Waiting: []operation.RunQuestion{{Kind: "step", Key: "pay", Step: "pay", Server: "bank", Name: "transfer", Since: time.Unix(1, 0).UTC(), Review: "rev-1"}},
+	Output:  json.RawMessage(`{"n":1.50}`), Error: &operation.RunError{Code: "tool_error", Message: "no", Step: "pay", Key: "pay", MayHaveRun: true},
+	Steps: []operation.RunStep{{Key: "list", Op: "call", Status: operation.RunDone, StartedAt: time.Unix(1, 0).UTC(), EndedAt: time.Unix(2, 0).UTC(), Error: &operation.RunError{Code: "x", Message: "y"}}},
+}
+
+func (o *oneRun) ListChains(context.Context, engine.Principal) ([]operation.ChainView, error) {
+	return []operation.ChainView{{Name: "tour", Description: "A tour.", Hash: "sha256:0", Steps: 2, InputSchema: json.RawMessage(`{"type":"object"}`)}}, nil
+}
+
+func (o *oneRun) ListRuns(_ context.Context, _ engine.Principal, req operation.RunsRequest) (operation.RunList, error) {
+	o.asked = req
+	return operation.RunList{Runs: []operation.RunView{aRun}, Count: 1, NextCursor: "next"}, nil
+}
+
+func (o *oneRun) answer(asked any) (operation.RunView, error) {
+	o.asked = asked
+	return aRun, nil
+}
+
+func (o *oneRun) StartRun(_ context.Context, _ engine.Principal, req operation.StartRunRequest) (operation.RunView, error) {
+	return o.answer(req)
+}
+
+func (o *oneRun) ReadRun(_ context.Context, _ engine.Principal, run string) (operation.RunView, error) {
+	return o.answer(run)
+}
+
+func (o *oneRun) WaitRun(ctx context.Context, _ engine.Principal, _ string) (operation.RunView, error) {
+	<-ctx.Done()
+	return operation.RunView{}, ctx.Err()
+}
+
+func (o *oneRun) SignalRun(_ context.Context, _ engine.Principal, req operation.SignalRequest) (operation.RunView, error) {
+	return o.answer(req)
+}
+
+func (o *oneRun) AnswerRun(_ context.Context, _ engine.Principal, req operation.AnswerRequest) (operation.RunView, error) {
+	return o.answer(req)
+}
+
+func (o *oneRun) CancelRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return o.answer(req)
+}
+
+func (o *oneRun) PauseRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return o.answer(req)
+}
+
+func (o *oneRun) ResumeRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return o.answer(req)
+}
+
+func (o *oneRun) RedriveRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
+	return o.answer(req)
+}
+
+// chainSteps ask every operation on chains.
+var chainSteps = []struct {
+	what, body string
+	status     int
+	asked      string // JSON of what the chains were asked, "" where that does not matter
+}{
+	{"GET /v1/chains", "", http.StatusOK, ""},
+	{"POST /v1/runs", `{"chain":"tour","input":{"n":1.50},"run":"mine"}`, http.StatusCreated, `{"Chain":"tour","Run":"mine","Input":{"n":1.50}}`},
+	{"GET /v1/runs?chain=tour&status=failed&limit=3&cursor=x", "", http.StatusOK, `{"Chain":"tour","Status":"failed","Limit":3,"Cursor":"x"}`},
+	{"GET /v1/runs/run-1", "", http.StatusOK, `"run-1"`},
+	{"GET /v1/runs/run-1/result?wait=0", "", http.StatusOK, `"run-1"`},
+	{"POST /v1/runs/run-1/signal", `{"name":"go","value":[1.50,"a"]}`, http.StatusOK, `{"Run":"run-1","Name":"go","Value":[1.50,"a"]}`},
+	{"POST /v1/runs/run-1/signal", `{"name":"go"}`, http.StatusOK, `{"Run":"run-1","Name":"go","Value":null}`},
+	{"POST /v1/runs/run-1/answer", `{"key":"pay","answer":"happened","output":"ok"}`, http.StatusOK, `{"Run":"run-1","Key":"pay","Answer":"happened","Output":"ok"}`},
+	{"POST /v1/runs/run-1/cancel", `{"reason":"late"}`, http.StatusOK, `{"Run":"run-1","Reason":"late"}`},
+	{"POST /v1/runs/run-1/pause", ``, http.StatusOK, `{"Run":"run-1","Reason":""}`},
+	{"POST /v1/runs/run-1/resume", ``, http.StatusOK, `{"Run":"run-1","Reason":""}`},
+	{"POST /v1/runs/run-1/redrive", ``, http.StatusOK, `{"Run":"run-1","Reason":""}`},
+	{"POST /v1/runs/run-1/answer", `{"key":"pay","answer":"perhaps"}`, http.StatusBadRequest, ""},
+	{"GET /v1/runs/run-1/result?wait=301", "", http.StatusBadRequest, ""},
+	{"GET /v1/runs?status=lost", "", http.StatusBadRequest, ""},
+	{"POST /v1/runs", `{"chain":"tour","n":1}`, http.StatusBadRequest, ""},
+}
+
+func TestChains(t *testing.T) {
+	chains := &oneRun{}
+	a, without := newAPI(t, func(c *httpapi.Config) { c.Chains = chains }), newAPI(t)
+	for _, s := range chainSteps {
+		got := a.ask(operator, s.what, s.body).is(s.status)
+		if at := got.header.Get("Location"); s.status == http.StatusCreated && at != "/v1/runs/run-1" {
+			t.Errorf("%s: Location %q", s.what, at)
+		}
+		raw, err := json.Marshal(chains.asked)
+		if err != nil || s.asked != "" && string(raw) != s.asked {
+			t.Errorf("%s %s asks %s, %v", s.what, s.body, raw, err)
+		}
+		if s.status < 300 {
+			without.ask(operator, s.what, s.body).is(http.StatusNotFound)
+		}
+	}
+}
