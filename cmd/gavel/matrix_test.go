@@ -63,8 +63,8 @@ type matrixRow struct {
 	ownName bool
 }
 
-// matrixChain is a chain whose runs wait.
-const matrixChain = `{"name":"w-chain","steps":[{"id":"wait","type":"wait","signal":"go"}]}`
+// matrixChain is a chain whose runs wait, with a schedule.
+const matrixChain = `{"name":"w-chain","schedule":{"type":"once","at":"2999-01-01T00:00:00Z"},"steps":[{"id":"wait","type":"wait","signal":"go"}]}`
 
 // writeChains writes definitions of chains, and the configuration file that has them.
 func writeChains(t *testing.T, definitions ...string) (file string) {
@@ -244,6 +244,12 @@ func TestAccessOverBothFaces(t *testing.T) {
 				if strings.Contains(routes[row.operation].path, "{run}") {
 					scene.run, _ = s.must(tokens[0], http.MethodPost, "/v1/runs", `{"chain":"w-chain"}`)["run"].(string)
 				}
+				switch row.operation {
+				case "pauseSchedule": // what is paused cannot be paused
+					s.ask(s.owner, http.MethodPost, "/v1/schedules/w-chain/resume", "")
+				case "resumeSchedule":
+					s.ask(s.owner, http.MethodPost, "/v1/schedules/w-chain/pause", "")
+				}
 				if face == "REST" {
 					answers[face] = s.rest(tokens[j], routes[row.operation], scene, row)
 				} else {
@@ -322,7 +328,7 @@ func (s *served) matrixTokens() []string {
 
 // neverAllows says why a caller must be refused whatever the page says, "" when it need not be.
 func (r matrixRow) neverAllows(c matrixCaller) string {
-	names := strings.Contains(r.query+r.body+r.tool+r.arguments, "$") || strings.HasSuffix(r.operation, "Run") || slices.Contains([]string{"timeline", "instanceEvents", "getJudge"}, r.operation)
+	names := strings.Contains(r.query+r.body+r.tool+r.arguments, "$") || strings.HasSuffix(r.operation, "Run") || strings.HasSuffix(r.operation, "Schedule") || slices.Contains([]string{"timeline", "instanceEvents", "getJudge"}, r.operation)
 	switch {
 	case c.role == "" || c.ended != "":
 		return "it has no valid credential"
@@ -466,7 +472,7 @@ func (s *served) rest(token string, route restRoute, scene matrixScene, row matr
 	if strings.HasPrefix(route.path, "/v1/reviews") {
 		id = scene.review
 	}
-	path := strings.NewReplacer("{id}", id, "{reviewId}", id, "{name}", scene.workflow, "{run}", scene.run).Replace(route.path) + scene.fill(row.query)
+	path := strings.NewReplacer("{id}", id, "{reviewId}", id, "{name}", scene.workflow, "{run}", scene.run, "{chain}", "w-chain").Replace(route.path) + scene.fill(row.query)
 	status, answer := s.ask(token, route.method, path, scene.fill(row.body))
 	code, _ := answer["code"].(string)
 	switch {

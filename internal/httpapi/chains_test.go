@@ -75,6 +75,33 @@ func (o *oneRun) RedriveRun(_ context.Context, _ engine.Principal, req operation
 	return o.answer(req)
 }
 
+var aSchedule = operation.ScheduleView{
+	Chain: "tour", Timing: "0 9 * * 1-5 Europe/Berlin", Paused: true, Note: aRun.Note, Next: time.Unix(3, 0).UTC(), Instance: "wf-2",
+	Last:    &operation.TickOutcome{Tick: aTick, Since: time.Unix(1, 0).UTC(), Outcome: "skipped", Reason: "missed"},
+	Waiting: 1, Running: []string{"run-1"}, RunAs: "night",
+}
+
+var aTick = operation.Tick{At: time.Unix(2, 0).UTC(), Run: "run-2", By: "eve", Why: "lunch"}
+
+func (o *oneRun) ListSchedules(context.Context, engine.Principal) ([]operation.ScheduleView, error) {
+	return []operation.ScheduleView{aSchedule}, nil
+}
+
+func (o *oneRun) PauseSchedule(_ context.Context, _ engine.Principal, req operation.ChangeScheduleRequest) (operation.ScheduleView, error) {
+	o.asked = req
+	return aSchedule, nil
+}
+
+func (o *oneRun) ResumeSchedule(_ context.Context, _ engine.Principal, req operation.ChangeScheduleRequest) (operation.ScheduleView, error) {
+	o.asked = req
+	return aSchedule, nil
+}
+
+func (o *oneRun) TriggerSchedule(_ context.Context, _ engine.Principal, req operation.ChangeScheduleRequest) (operation.Tick, error) {
+	o.asked = req
+	return aTick, nil
+}
+
 // chainSteps ask every operation on chains.
 var chainSteps = []struct {
 	what, body string
@@ -93,6 +120,11 @@ var chainSteps = []struct {
 	{"POST /v1/runs/run-1/pause", ``, http.StatusOK, `{"Run":"run-1","Reason":""}`},
 	{"POST /v1/runs/run-1/resume", ``, http.StatusOK, `{"Run":"run-1","Reason":""}`},
 	{"POST /v1/runs/run-1/redrive", ``, http.StatusOK, `{"Run":"run-1","Reason":""}`},
+	{"GET /v1/schedules", "", http.StatusOK, ""},
+	{"POST /v1/schedules/tour/pause", `{"reason":"lunch"}`, http.StatusOK, `{"Chain":"tour","Reason":"lunch"}`},
+	{"POST /v1/schedules/tour/resume", ``, http.StatusOK, `{"Chain":"tour","Reason":""}`},
+	{"POST /v1/schedules/tour/trigger", `{"reason":"late"}`, http.StatusOK, `{"Chain":"tour","Reason":"late"}`},
+	{"POST /v1/schedules/tour/trigger", `{"chain":"other"}`, http.StatusBadRequest, ""},
 	{"POST /v1/runs/run-1/answer", `{"key":"pay","answer":"perhaps"}`, http.StatusBadRequest, ""},
 	{"GET /v1/runs/run-1/result?wait=301", "", http.StatusBadRequest, ""},
 	{"GET /v1/runs?status=lost", "", http.StatusBadRequest, ""},

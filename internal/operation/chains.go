@@ -25,6 +25,7 @@ type Chains interface {
 	PauseRun(context.Context, engine.Principal, ChangeRunRequest) (RunView, error)
 	ResumeRun(context.Context, engine.Principal, ChangeRunRequest) (RunView, error)
 	RedriveRun(context.Context, engine.Principal, ChangeRunRequest) (RunView, error)
+	Schedules
 }
 
 // ChainView is a chain that may be run.
