@@ -10,10 +10,7 @@ import (
 
 // schedules are the schedules of the chains, which are in the store: any process over it may change them.
 func (c *chains) schedules() *chain.Schedules {
-	return chain.NewSchedules(chain.SchedulesConfig{
-		Engine: c.sys.Engine, Chains: c.catalogue.list,
-		RunAs: func() (engine.Principal, bool) { return engine.Principal{}, false },
-	})
+	return chain.NewSchedules(chain.SchedulesConfig{Engine: c.sys.Engine, Chains: c.catalogue.list, RunAs: c.runAs})
 }
 
 func (f chainsFace) ListSchedules(ctx context.Context, p engine.Principal) ([]operation.ScheduleView, error) {

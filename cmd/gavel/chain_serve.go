@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +35,8 @@ type chains struct {
 
 	runs    atomic.Pointer[chain.Runs]
 	service atomic.Pointer[chain.Service]
-	stop    func()
+	stop    func()         // ends what works beside the runs
+	working sync.WaitGroup // and this waits for it
 }
 
 // openChains opens the chains of a configuration file, and has the faces offer them. tokens are those
@@ -48,14 +49,17 @@ func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *syste
 	if err != nil || catalogue == nil {
 		return nil, err
 	}
-	c := &chains{catalogue: catalogue, log: log, sys: sys, tokens: tokens, stop: func() {}}
+	c := &chains{catalogue: catalogue, log: log, sys: sys, tokens: tokens}
 	if c.config, err = c.configure(); err != nil {
 		return nil, err
 	}
+	ctx, end := context.WithCancel(ctx)
+	c.stop = end
 	switch err := c.open(ctx); {
 	case errors.Is(err, chain.ErrInUse):
 		log.Warn("another process runs the chains of this store; this one takes over when that ends", "state", c.config.Path)
-		c.stop = runEvery(ctx, lookEvery, lookEvery, c.takeOver)
+		endLooking := runEvery(ctx, lookEvery, lookEvery, c.takeOver)
+		c.stop = func() { end(); endLooking() }
 	case err != nil:
 		c.Close()
 		return nil, term.UsageErrorf("", "cannot run chains: %w", err)
@@ -81,7 +85,7 @@ func (c *chains) configure() (chain.Config, error) {
 		config.Path = filepath.Join(filepath.Dir(place.path), chainsFile)
 	}
 	config.Ledger = c.sys.Engine
-	config.Effects = chain.Guard{Effects: chain.Door{Upstreams: gatewayDoor{c.sys}, Scripts: c.sys.Pool, AsksPeople: true}, MayAct: c.mayAct}
+	config.Effects = chain.Door{Upstreams: gatewayDoor{c.sys}, Scripts: c.sys.Pool, Workflows: c.sys.Engine, AsksPeople: true, Rights: c.rights}
 	return config, nil
 }
 
@@ -90,8 +94,10 @@ func (c *chains) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list})
 	c.runs.Store(runs)
-	c.service.Store(chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list}))
+	c.service.Store(service)
+	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
 	return nil
 }
 
@@ -122,6 +128,7 @@ func (c *chains) Close() {
 		return
 	}
 	c.stop()
+	c.working.Wait()
 	if runs := c.runs.Load(); runs != nil {
 		runs.Close()
 	}
@@ -140,18 +147,25 @@ func (c *chains) watch(log *slog.Logger) *sectionWatch {
 	return c.catalogue.watch(log)
 }
 
-// mayAct refuses whom tokens are kept of, and none of them is valid any more.
-func (c *chains) mayAct(do chain.Command) error {
+// rights are those that whom a command is done for has now. Whom tokens are kept of needs a valid one
+// as when the run began; the run of a schedule needs the principal of the configuration.
+func (c *chains) rights(_ context.Context, do chain.Command) (engine.Principal, error) {
+	if chain.IsTickRun(do.Run) {
+		if who, ok := c.runAs(); ok && who.ID == do.Principal.ID {
+			return who, nil
+		}
+		return engine.Principal{}, errors.New("the configuration does not name it in chains.runAs any more")
+	}
 	if c.tokens == nil {
-		return nil
+		return do.Principal, nil
 	}
 	tokens, err := c.tokens()
 	if err != nil {
-		return fmt.Errorf("it is not known whether %s may still act: %w", do.Principal.ID, err)
+		return engine.Principal{}, err
 	}
 	all, err := tokens.List()
 	if err != nil {
-		return fmt.Errorf("it is not known whether %s may still act: %w", do.Principal.ID, err)
+		return engine.Principal{}, err
 	}
 	known := false
 	for _, t := range all {
@@ -159,13 +173,21 @@ func (c *chains) mayAct(do chain.Command) error {
 			continue
 		}
 		if known = true; t.Role == do.Principal.Role && t.Workflows == do.Principal.Workflows && t.Valid(time.Now()) {
-			return nil
+			return do.Principal, nil
 		}
 	}
 	if known {
-		return fmt.Errorf("the run acts for %s, whose token has been revoked or has expired", do.Principal.ID)
+		return engine.Principal{}, errors.New("its token has been revoked or has expired")
 	}
-	return nil
+	return do.Principal, nil
+}
+
+// runAs is for whom the runs of schedules act; false while nobody is named.
+func (c *chains) runAs() (engine.Principal, bool) {
+	if who := c.catalogue.section.Load().RunAs; who != nil {
+		return *who, true
+	}
+	return engine.Principal{}, false
 }
 
 // gatewayDoor is the door to other servers that is in force when it is asked.

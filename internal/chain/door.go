@@ -42,15 +42,15 @@ type Door struct {
 	Models    Completer
 	// AsksPeople says that a person can be asked for the input that a server requires.
 	AsksPeople bool
-	// Rights returns a principal as it stands now; the error says that it may nothing any more. It is
-	// asked before every step. nil is what it was when the run began.
-	Rights func(ctx context.Context, p engine.Principal) (engine.Principal, error)
+	// Rights returns for whom a command is done, with the rights of now; the error says that there
+	// are none any more. It is asked before every step. nil is what they were when the run began.
+	Rights func(ctx context.Context, c Command) (engine.Principal, error)
 }
 
 // Do implements Effects.
 func (d Door) Do(ctx context.Context, c Command) Outcome {
 	if d.Rights != nil {
-		now, err := d.Rights(ctx, c.Principal)
+		now, err := d.Rights(ctx, c)
 		if err != nil {
 			return refuse(CodeNotAllowed, "%s, for whom the run acts, may not do that any more: %v", c.Principal.ID, err)
 		}

@@ -127,7 +127,7 @@ func TestRightsAreAskedAtEveryStep(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
 	var revoked error
-	d := chain.Door{Workflows: e, Rights: func(_ context.Context, p engine.Principal) (engine.Principal, error) { return p, revoked }}
+	d := chain.Door{Workflows: e, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) { return c.Principal, revoked }}
 	if o := d.Do(t.Context(), move("a", "start", "", "", nil)); o.Err != nil {
 		t.Fatal(said(t, o))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"time"
 )
 
@@ -127,6 +128,11 @@ func TickRun(chain string, tick time.Time) string {
 	text := hex.EncodeToString(id)
 	return "run-" + text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
+
+var tickRun = regexp.MustCompile(`^run-[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
+// IsTickRun reports whether an id has the form of those of TickRun, which no other run is given.
+func IsTickRun(run string) bool { return tickRun.MatchString(run) }
 
 func hashTick(chain string, tick time.Time) [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%s\n%d", chain, tick.Unix()))

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // DefaultRetention is how long ended runs are kept unless the configuration says otherwise.
@@ -22,6 +24,8 @@ type Settings struct {
 	State string
 	// Retention is how long ended runs are kept.
 	Retention time.Duration
+	// RunAs is for whom the runs of schedules act, nil while the operator names nobody.
+	RunAs *engine.Principal
 }
 
 // ParseSettings reads the section "chains" of a configuration file, whose folder relative paths
@@ -52,8 +56,39 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 			s.Repeatable = append(s.Repeatable, n.Text)
 		}
 	}
+	s.RunAs = readRunAs(o)
 	o.Unknown()
 	return s, o.Err()
+}
+
+// maxPrincipal is how many bytes the name of a principal may have, as in a token.
+const maxPrincipal = 200
+
+// readRunAs reads for whom the runs of schedules act: an agent, that may deal with some workflows.
+func readRunAs(o *document.ObjectReader) *engine.Principal {
+	if o.Value("runAs") == nil {
+		return nil
+	}
+	as := o.Object("runAs")
+	as.Require("principal")
+	p := &engine.Principal{ID: as.String("principal"), Role: engine.RoleAgent}
+	switch {
+	case as.Value("principal") == nil: // missing, or no text: it is reported
+	case p.ID == "" || len(p.ID) > maxPrincipal || script.Clean(p.ID, maxPrincipal) != p.ID:
+		as.Fail(as.Value("principal"), `"principal" is a name of at most %d bytes without control characters`, maxPrincipal)
+	case strings.HasPrefix(strings.ToLower(p.ID), "local:"), strings.HasPrefix(p.ID, "gavel:"):
+		as.Fail(as.Value("principal"), "the name %q is of a program on this machine; give the schedules a name of their own", p.ID)
+	}
+	patterns := as.OneOrMore("workflows")
+	if n := as.Value("workflows"); n != nil && len(patterns) == 0 {
+		as.Fail(n, `"workflows" names nothing; leave it out for all workflows and chains`)
+	}
+	if slices.ContainsFunc(patterns, func(pattern string) bool { return len(strings.Fields(pattern)) != 1 }) {
+		as.Fail(as.Value("workflows"), `"workflows" lists names, with * for any run of characters, such as "chain.nightly-*"`)
+	}
+	p.Workflows = strings.Join(patterns, " ")
+	as.Unknown()
+	return p
 }
 
 func locate(dir, path string) string {

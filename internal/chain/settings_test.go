@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -22,6 +23,15 @@ func TestParseSettings(t *testing.T) {
 		{`{"definitions": "chains", "repeatable": ["navigate"]}`, `"repeatable" lists tools as SERVER/TOOL, such as "vision/navigate"`},
 		{`{"definitions": "chains", "repeatable": ["a/b", "a/b"]}`, `the tool "a/b" is listed twice; remove one of the two`},
 		{`{"definitions": "chains", "repeatble": ["a/b"]}`, `did you mean "repeatable"?`},
+		{`{"definitions": "chains", "runAs": {"principal": "nightly", "workflows": ["chain.nightly-*", "deploy"]}}`, ""},
+		{`{"definitions": "chains", "runAs": {"principal": "nightly"}}`, ""},
+		{`{"definitions": "chains", "runAs": {}}`, `missing key "principal"`},
+		{`{"definitions": "chains", "runAs": "nightly"}`, `/runAs: expected an object, got a string`},
+		{`{"definitions": "chains", "runAs": {"principal": ""}}`, `"principal" is a name of at most 200 bytes without control characters`},
+		{`{"definitions": "chains", "runAs": {"principal": "local:agent"}}`, `the name "local:agent" is of a program on this machine; give the schedules a name of their own`},
+		{`{"definitions": "chains", "runAs": {"principal": "n", "workflows": []}}`, `"workflows" names nothing; leave it out for all workflows and chains`},
+		{`{"definitions": "chains", "runAs": {"principal": "n", "workflows": ["a b"]}}`, `"workflows" lists names, with * for any run of characters, such as "chain.nightly-*"`},
+		{`{"definitions": "chains", "runAs": {"principal": "n", "role": "operator"}}`, `unknown key "role"`},
 	} {
 		section, err := document.Parse(file, []byte(c.text), document.Limits{})
 		if err != nil {
@@ -36,6 +46,9 @@ func TestParseSettings(t *testing.T) {
 		}
 		if s.Definitions[0] != filepath.Join(dir, "chains") {
 			t.Errorf("%s: %q", c.text, s.Definitions)
+		}
+		if p := s.RunAs; p != nil && (p.ID != "nightly" || p.Role != engine.RoleAgent || p.Workflows != "" && p.Workflows != "chain.nightly-* deploy") {
+			t.Errorf("%s: %+v", c.text, *p)
 		}
 		if s.State != "" && (s.State != filepath.Join(dir, "runs.db") || s.Retention != 2*time.Hour || !s.IsRepeatable("vision", "navigate") || s.IsRepeatable("vision", "click") || !slices.Contains(s.Definitions, "/etc/gavel/more")) {
 			t.Errorf("%s: %+v", c.text, s)

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/chain"
+)
+
+// moving is a chain that moves a workflow, once each second.
+const moving = `{"name":"moving","schedule":{"type":"interval","seconds":1},"steps":[
+	{"id":"open","type":"workflow","workflow":"ticket","action":"start"},
+	{"id":"close","type":"workflow","workflow":"ticket","action":"advance","instance":"{{open.output.id}}","perform":"close","save_output_to":"variables.output.ticket"}]}`
+
+const ticket = `{"name":"ticket","initialState":"open","states":{"open":{"transitions":{"close":"closed"}},"closed":{"final":true,"outcome":"success"}}}`
+
+// TestServerRunsSchedules: the runs of a schedule act for whom the configuration names, and only while
+// it does.
+func TestServerRunsSchedules(t *testing.T) {
+	t.Parallel()
+	config := writeChains(t, moving)
+	definitions := filepath.Join(filepath.Dir(config), "flows")
+	put(t, filepath.Join(definitions, "ticket.json"), ticket)
+	const named = "chains: {definitions: chains, runAs: {principal: nightly, workflows: [%s]}}\n"
+	put(t, config, fmt.Sprintf(named, "chain.moving, ticket"))
+	s := serveGavel(t, "--config", config, "--definitions", definitions, "--rate", "0")
+	operator, nightly := s.token("o", "--role", "operator"), s.token("n", "--role", "agent", "--principal", "nightly")
+	runs := func(status string) (all []object) {
+		t.Helper()
+		list, _ := s.must(operator, http.MethodGet, "/v1/runs?limit=500&status="+status, "")["runs"].([]any)
+		for _, one := range list {
+			run, _ := one.(object)
+			all = append(all, run)
+		}
+		return all
+	}
+	s.until("a run that is done", func() bool { return len(runs("done")) > 1 })
+	for _, run := range runs("done") {
+		if id, _ := run["run"].(string); run["principal"] != "nightly" || !chain.IsTickRun(id) {
+			t.Errorf("%v", run)
+		}
+	}
+	list, _ := s.must(nightly, http.MethodGet, "/v1/instances?workflow=ticket", "")["instances"].([]any)
+	if len(list) == 0 {
+		t.Fatal("nightly has no ticket of its own")
+	}
+	if one, _ := list[0].(object); one["owner"] != "nightly" || one["state"] != "closed" {
+		t.Errorf("%v", one)
+	}
+	// What it may not deal with any more its runs cannot do.
+	put(t, config, fmt.Sprintf(named, "chain.moving"))
+	s.until("a run that may not", func() bool { return len(runs("failed")) > 0 })
+}
+
+// TestRightsOfRuns: what a run may do follows from the tokens and the configuration of now.
+func TestRightsOfRuns(t *testing.T) {
+	t.Parallel()
+	tokens, err := auth.OpenTokens(filepath.Join(t.TempDir(), "tokens"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, made, err := tokens.Create(
+		auth.NewToken{Name: "ann", Principal: "ann", Role: engine.RoleAgent, Workflows: "a"}, auth.NewToken{Name: "ben", Principal: "ben", Role: engine.RoleAgent},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Revoke(made[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	catalogue := &chainCatalogue{}
+	c := &chains{catalogue: catalogue, tokens: func() (*auth.Tokens, error) { return tokens, nil }}
+	agent := func(id, workflows string) engine.Principal {
+		return engine.Principal{ID: id, Role: engine.RoleAgent, Workflows: workflows}
+	}
+	nightly := agent("nightly", "b")
+	tick := chain.TickRun("c", time.Unix(1_800_000_000, 0))
+	for _, row := range []struct {
+		name, run string
+		acts      engine.Principal
+		named     *engine.Principal
+		want      string // "" refuses nothing
+	}{
+		{"a token", "run-1", agent("ann", "a"), nil, ""},
+		{"a token for something else", "run-1", agent("ann", ""), nil, "its token has been revoked or has expired"},
+		{"a revoked token", "run-1", agent("ben", ""), nil, "its token has been revoked or has expired"},
+		{"somebody without tokens here", "run-1", agent("cy", ""), nil, ""},
+		{"a schedule", tick, agent("nightly", "everything"), &nightly, ""},
+		{"a schedule of nobody", tick, nightly, nil, "the configuration does not name it in chains.runAs any more"},
+		{"a schedule of another", tick, agent("ann", "a"), &nightly, "the configuration does not name it in chains.runAs any more"},
+	} {
+		catalogue.section.Store(&chainSection{Settings: &chain.Settings{RunAs: row.named}})
+		now, err := c.rights(t.Context(), chain.Command{Run: row.run, Principal: row.acts})
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%s: %v, and not %q", row.name, err, row.want)
+		}
+		if row.named != nil && err == nil && now != nightly {
+			t.Errorf("%s: acts as %+v", row.name, now)
+		}
+	}
+}
