@@ -175,3 +175,9 @@ func (s *shellSession) steady(printed string) string {
 	printed = strings.ReplaceAll(printed, s.dir+string(filepath.Separator), "")
 	return s.ids.steady(anyTokenID.ReplaceAllString(printed, "${1}0123456789abcdef"))
 }
+
+// The first chain of the page on chains does what it shows.
+func TestChainsPage(t *testing.T) {
+	t.Parallel()
+	showsConsole(t, "../../docs/chains.md", 2)
+}
