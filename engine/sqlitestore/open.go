@@ -92,7 +92,7 @@ func dataSourceName(path string, pragmas ...string) string {
 }
 
 // writerDSN leaves busy_timeout at 0: the writer itself waits for the lock, so
-// that callers and Close need not. secure_delete leaves no copy of a data key where a page was split.
+// that callers and Close need not. What secure_delete leaves of data keys eraseKeyRemnants removes.
 func writerDSN(cfg Config) string {
 	return dataSourceName(cfg.Path, "synchronous(FULL)", "wal_autocheckpoint("+strconv.Itoa(cfg.autocheckpoint)+")", "cache_size(-32000)",
 		"journal_size_limit(67108864)", "temp_store(memory)", "foreign_keys(ON)", "secure_delete(FAST)")

@@ -235,6 +235,7 @@ func scanOne[T any](r row) (v T, err error) {
 type handle interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
 func queryAll[T any](ctx context.Context, on handle, scan func(row) (T, error), query string, args ...any) (out []T, err error) {

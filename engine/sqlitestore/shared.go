@@ -135,7 +135,11 @@ func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.Data
 		if was == nil {
 			return st.execOne(refused, st.addDataKey, values...)
 		}
-		return st.execOne(refused, st.setDataKey, append(values, rows.NanosOf(time.Time{}), rows.OrEmpty(was.Wrapped), was.Under, was.MadeAt.UnixNano(), rows.NanosOf(was.DestroyedAt))...)
+		err := s.replaceDataKey(st, refused, append(values, rows.NanosOf(time.Time{}), rows.OrEmpty(was.Wrapped), was.Under, was.MadeAt.UnixNano(), rows.NanosOf(was.DestroyedAt)))
+		if err != nil || k.DestroyedAt.IsZero() {
+			return err
+		}
+		return eraseKeyRemnants(context.Background(), s.writer.conn)
 	})
 	if err != nil || k.DestroyedAt.IsZero() {
 		return err
@@ -148,6 +152,19 @@ func (s *Store) PutDataKey(ctx context.Context, k store.DataKey, was *store.Data
 		return fmt.Errorf("data key %d of %s is destroyed, and copies of it are left in the log: %w", k.Number, k.Instance, err)
 	}
 	return nil
+}
+
+// replaceDataKey writes a data key in the place of another one, of which the pages that it frees keep nothing.
+func (s *Store) replaceDataKey(st *statements, refused error, values []any) (err error) {
+	if err := setSecureDelete(context.Background(), s.writer.conn, "ON"); err != nil {
+		return err
+	}
+	defer func() {
+		if fast := setSecureDelete(context.Background(), s.writer.conn, "FAST"); err == nil {
+			err = fast
+		}
+	}()
+	return st.execOne(refused, st.setDataKey, values...)
 }
 
 // cutLog folds the whole log into the file and cuts it, so that nothing of before is left in it. It

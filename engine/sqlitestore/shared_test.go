@@ -8,58 +8,72 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	storerows "github.com/gavel-mcp/gavel/engine/store/rows"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
 // A data key that was destroyed leaves no byte in the file and its log, whatever was sealed again,
-// destroyed and written before, and however pages were split.
+// destroyed and written before, and however pages were divided and joined.
 func TestDestroyedDataKeys(t *testing.T) {
 	t.Parallel()
+	for name, c := range map[string]struct{ size, later int }{ // at most, in hashes: when a key is made and when it is sealed again
+		"longer keys":  {10, 100}, // a page of which rows move away keeps bytes of them
+		"shorter keys": {100, 50}, // a page that becomes free keeps all of its bytes
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testDestroyedDataKeys(t, c.size, c.later)
+		})
+	}
+}
+
+func testDestroyedDataKeys(t *testing.T, size, later int) {
 	path := newPath(t)
 	s := openAt(t, path)
 	defer s.Close()
-	random := rand.New(rand.NewPCG(1, 2))
-	all := map[string]store.DataKey{}
+	random := rand.New(rand.NewPCG(2, 2))
+	var all []store.DataKey
 	var copies [][]byte // of what is to be gone
-	sealed := func(k *store.DataKey, round int) {
-		sum := sha256.Sum256(fmt.Append(nil, k.Instance, round))
-		k.Wrapped = bytes.Repeat(sum[:], 1+random.IntN(4))
-	}
 	put := func(k store.DataKey, was *store.DataKey) {
 		t.Helper()
 		if err := s.PutDataKey(t.Context(), k, was); err != nil {
 			t.Fatal(err)
 		}
-		all[k.Instance] = k
 	}
-	for i := range 400 {
-		k := store.DataKey{Instance: storetest.ID(random.IntN(1 << 30)), Number: 1, Under: "kek", MadeAt: storetest.Epoch}
-		sealed(&k, 0)
+	sealed := func(k store.DataKey, size int) store.DataKey {
+		sum := sha256.Sum256(fmt.Append(nil, k.Instance, len(k.Wrapped)))
+		k.Wrapped = bytes.Repeat(sum[:], 1+random.IntN(size))
+		return k
+	}
+	for i := range 200 {
+		k := sealed(store.DataKey{Instance: storetest.ID(random.IntN(1 << 30)), Number: 1, Under: "kek", MadeAt: storetest.Epoch}, size)
 		put(k, nil)
+		all = append(all, k)
 		if i%4 == 0 {
 			if err := s.Commit(t.Context(), storetest.Start(t, k.Instance, `{}`)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for _, was := range all {
-		if k := was; random.IntN(3) == 0 {
+	for i, was := range all {
+		if random.IntN(3) > 0 {
 			copies = append(copies, was.Wrapped[:sha256.Size]) // as it was before it was sealed again
-			sealed(&k, 1)
-			put(k, &was)
+			all[i] = sealed(was, later)
+			put(all[i], &was)
 		}
 	}
 	destroyed := 0
-	for _, was := range all {
-		if k := was; random.IntN(5) == 0 {
+	for i, was := range all {
+		if k := &all[i]; random.IntN(5) == 0 {
 			copies = append(copies, was.Wrapped[:sha256.Size])
 			k.Wrapped, k.DestroyedAt = nil, storetest.Epoch
-			put(k, &was)
+			put(*k, &was)
 			destroyed++
 		}
 	}
@@ -89,6 +103,47 @@ func TestDestroyedDataKeys(t *testing.T) {
 	}
 	if want := len(all) - destroyed; found != want {
 		t.Errorf("the file holds %d of %d keys that were not destroyed", found, want)
+	}
+	var said string
+	if err := s.ReaderDB().QueryRow(`PRAGMA integrity_check`).Scan(&said); err != nil || said != "ok" {
+		t.Errorf("the file is not whole: %s, %v", said, err)
+	}
+}
+
+// The same of a store that is being copied: a key that was taken from it again is gone.
+func TestTakenDataKeys(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	s, err := sqlitestore.Create(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	table := storerows.Tables[slices.IndexFunc(storerows.Tables, func(t storerows.Table) bool { return t.Name == "data_keys" })]
+	random := rand.New(rand.NewPCG(1, 2))
+	var first, taken, again []storerows.Row
+	row := func(i, round int) storerows.Row {
+		sum := sha256.Sum256(fmt.Append(nil, i, round))
+		return storerows.Row{storetest.ID(i), int64(1), bytes.Repeat(sum[:], 1+random.IntN(40)), "kek", int64(1), int64(2)}
+	}
+	for i := range 400 {
+		first = append(first, row(i, 0))
+		if random.IntN(2) == 0 {
+			taken, again = append(taken, first[i][:table.Key]), append(again, row(i, 1))
+		}
+	}
+	if err := errors.Join(s.Replace(t.Context(), table, nil, first), s.Replace(t.Context(), table, taken, again), s.Finish(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range first {
+		isTaken := slices.ContainsFunc(taken, func(key storerows.Row) bool { return key[0] == r[0] })
+		if bytes.Contains(held, r[2].([]byte)[:sha256.Size]) == isTaken {
+			t.Errorf("the key of %s was taken: %t; the file holds the opposite", r[0], isTaken)
+		}
 	}
 }
 

@@ -127,6 +127,11 @@ func (n *NewStore) Replace(ctx context.Context, t rows.Table, remove, add []rows
 			return err
 		}
 	}
+	if t.Name == "data_keys" && len(remove) > 0 {
+		if err := eraseKeyRemnants(ctx, tx); err != nil {
+			return err
+		}
+	}
 	return tx.Commit()
 }
 

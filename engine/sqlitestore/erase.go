@@ -1,0 +1,80 @@
+package sqlitestore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+)
+
+// SQLite's file format: the header of a leaf page, and where its fields are.
+const (
+	leafHeader   = 8
+	countAt      = 3 // how many cells the page has
+	contentAt    = 5 // where they begin
+	tableLeaf    = 13
+	largestStart = 65536 // is written as 0
+)
+
+// zeroGap writes zeros between the pointers to the cells of a leaf of a table and the cells, and reports
+// whether something else was there. Where SQLite divides rows among pages anew it writes them without
+// clearing what was there before, whatever secure_delete says.
+func zeroGap(page []byte) (changed bool, err error) {
+	if len(page) < leafHeader || page[0] != tableLeaf {
+		return false, fmt.Errorf("%w: a page of the data keys is not a leaf of a table", ErrCorrupt)
+	}
+	begin := leafHeader + 2*int(binary.BigEndian.Uint16(page[countAt:]))
+	end := int(binary.BigEndian.Uint16(page[contentAt:]))
+	if end == 0 {
+		end = largestStart
+	}
+	if begin > end || end > len(page) {
+		return false, fmt.Errorf("%w: a page of the data keys has its cells in the wrong place", ErrCorrupt)
+	}
+	for i := begin; i < end; i++ {
+		changed = changed || page[i] != 0
+		page[i] = 0
+	}
+	return changed, nil
+}
+
+type keyPage struct {
+	number int
+	data   []byte // nil where nothing is to be cleared
+}
+
+func scanKeyPage(r row) (p keyPage, err error) {
+	if err = r.Scan(&p.number, &p.data); err != nil {
+		return p, err
+	}
+	changed, err := zeroGap(p.data)
+	if !changed {
+		p.data = nil // not every page is kept until the last one was read
+	}
+	return p, err
+}
+
+// eraseKeyRemnants clears, within the transaction that is open, what is left of data keys in pages that
+// their rows have left. It reads the whole table.
+func eraseKeyRemnants(ctx context.Context, on handle) error {
+	pages, err := queryAll(ctx, on, scanKeyPage, `SELECT pgno, data FROM dbstat JOIN sqlite_dbpage ON pgno = pageno
+		WHERE name = 'data_keys' AND pagetype = 'leaf'`)
+	if err != nil {
+		return err
+	}
+	for _, p := range pages {
+		if p.data == nil {
+			continue
+		}
+		if _, err := on.ExecContext(ctx, `UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?`, p.data, p.number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setSecureDelete says how a connection clears what is deleted: FAST within the pages that are written
+// anyway, ON also in pages that become free.
+func setSecureDelete(ctx context.Context, on handle, mode string) error {
+	_, err := on.ExecContext(ctx, `PRAGMA secure_delete = `+mode)
+	return err
+}
