@@ -66,6 +66,8 @@ var badDefinitions = []struct{ name, doc string }{
 	{"complete without a model", steps(`{id: a, type: prompt, server: s, prompt_name: p, complete: {}}`)},
 	{"empty parallel", steps(`{id: a, type: parallel, tasks: []}`)},
 	{"parallel of 900", steps(`{id: p, type: parallel, tasks: [` + numberedSteps(900) + `]}`)},
+	{"parallel of 1,000", steps(`{id: p, type: parallel, tasks: [` + numberedSteps(1000) + `]}`)},
+	{"10,000 steps", steps(strings.ReplaceAll(numberedSteps(10_000), "},{", "}\n- {"))},
 	{"5000 steps", steps(strings.ReplaceAll(numberedSteps(5000), "},{", "}\n- {"))},
 	{"nested too deep", nestedLoops(9)},
 	{"mode", steps(`{id: p, type: parallel, mode: any, tasks: [` + first + `]}`)},
@@ -168,19 +170,7 @@ func TestBadDefinitions(t *testing.T) {
 			fmt.Fprintf(&got, "%s\n", i)
 		}
 	}
-	path := filepath.Join("testdata", "bad.golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("what is said differs from %s; read the diff and run with -update:\n%s", path, got.String())
-	}
+	compareGolden(t, "bad.golden", got.String())
 }
 
 func TestSeedDefinitions(t *testing.T) {

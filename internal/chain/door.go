@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -151,7 +152,7 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 				return o
 			}
 		default:
-			return readAnswer(c.Kind, reply, err)
+			return readAnswer(c, reply, err)
 		}
 	}
 }
@@ -195,8 +196,10 @@ func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, 
 	return d.Upstreams.Call(ctx, c.Principal, req)
 }
 
-func readAnswer(kind Kind, reply upstream.Reply, err error) Outcome {
+func readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 	switch failure, known := errors.AsType[*upstream.Error](err); {
+	case known && failure.Code == upstream.CodeUnknown: // the door's words do not name it
+		return refuse(string(failure.Code), "%s has no %s %s of the server %s: it is not configured, not pinned or not allowed; an operator looks with gavel upstream test %s", c.Principal.ID, c.Kind, quoteName(c.Name), quoteName(c.Server), c.Server)
 	case known:
 		return Outcome{Err: &StepError{
 			Code: string(failure.Code), Message: strings.TrimSpace(failure.Message + " " + failure.Hint),
@@ -209,7 +212,7 @@ func readAnswer(kind Kind, reply upstream.Reply, err error) Outcome {
 		text, _ := answer["message"].(string)
 		return Outcome{Err: &StepError{Code: "server_error", Message: "the server answered with an error: " + script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
-	return readReply(kind, decodeJSON(reply.Result))
+	return readReply(c.Kind, decodeJSON(reply.Result))
 }
 
 // isTransient are the failures after which the same call may succeed.
@@ -230,6 +233,9 @@ func readReply(kind Kind, result any) Outcome {
 	if reply["resultType"] == "input_required" {
 		return requireInput(reply)
 	}
+	if other, _ := reply["resultType"].(string); other != "" && other != "complete" {
+		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with a result of the type " + quoteName(other) + ", which a run cannot read", MayHaveRun: true}}
+	}
 	switch kind {
 	case KindResource:
 		return Outcome{Value: joinParts(reply["contents"])}
@@ -238,16 +244,26 @@ func readReply(kind Kind, result any) Outcome {
 	case KindTool, KindParallel, KindLoop, KindForEach, KindSwitch, KindWait, KindWorkflow:
 	}
 	if failed, _ := reply["isError"].(bool); failed {
-		text, ok := joinParts(reply["content"]).(string)
-		if !ok || text == "" {
-			text = "the tool failed without saying why"
-		}
+		text := cmp.Or(joinTexts(reply["content"]), "the tool failed without saying why")
 		return Outcome{Err: &StepError{Code: CodeToolError, Message: script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
 	if structured, ok := reply["structuredContent"]; ok {
 		return Outcome{Value: structured}
 	}
 	return Outcome{Value: joinParts(reply["content"])}
+}
+
+// joinTexts are the texts of all parts that have one.
+func joinTexts(parts any) string {
+	list, _ := parts.([]any)
+	var texts []string
+	for _, item := range list {
+		part, _ := item.(map[string]any)
+		if text, _ := part["text"].(string); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, " ")
 }
 
 // joinParts is the text of one part, or all parts.

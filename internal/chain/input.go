@@ -16,7 +16,7 @@ func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 	if len(raw) > 0 {
 		v, err := document.ReadJSON(raw, document.Limits{Bytes: MaxOutput})
 		if err != nil {
-			return nil, fmt.Errorf("the input is not JSON: %w", err)
+			return nil, fmt.Errorf("the input cannot be read: %w", err)
 		}
 		given, ok := decodeJSON(v.Raw()).(map[string]any)
 		if !ok {
@@ -24,7 +24,11 @@ func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(given)) {
 			if _, known := out[key]; !known && d.inputSchema == nil {
-				return nil, fmt.Errorf("the chain %q has no input %s%s", d.Name, quoteName(key), suggestName(key, slices.Sorted(maps.Keys(out))))
+				hint := suggestName(key, slices.Sorted(maps.Keys(d.Input)))
+				if len(d.Input) == 0 {
+					hint = "; it takes none"
+				}
+				return nil, fmt.Errorf("the chain %q has no input %s%s", d.Name, quoteName(key), hint)
 			}
 		}
 		maps.Copy(out, given)

@@ -22,7 +22,9 @@ import (
 // the fakeServers of the moment do.
 type mcpServers struct {
 	answers atomic.Pointer[fakeServers]
-	door    *upstream.Manager
+	// raw, where it is set, answers every call itself.
+	raw  atomic.Pointer[func(w http.ResponseWriter, id string)]
+	door *upstream.Manager
 	// meta is the _meta of the last call.
 	meta atomic.Pointer[map[string]any]
 }
@@ -122,6 +124,10 @@ func (s *mcpServers) serve(w http.ResponseWriter, r *http.Request, server string
 		result = map[string]any{"resourceTemplates": []any{}}
 	default:
 		s.meta.Store(&m.Params.Meta)
+		if raw := s.raw.Load(); raw != nil {
+			(*raw)(w, string(m.ID))
+			return
+		}
 		result = answerAsMCP(m.Method, s.answers.Load().Do(r.Context(), Command{Server: server, Name: m.Params.Name + m.Params.URI, Arguments: m.Params.Arguments}))
 	}
 	w.Header().Set("Content-Type", "application/json")
