@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/google/uuid"
 )
 
 // Status is where a run stands.
@@ -17,6 +18,7 @@ type Status string
 // The statuses.
 const (
 	StatusRunning   Status = "running"
+	StatusQueued    Status = "queued" // for its chain's concurrency, or a process that executes it
 	StatusPaused    Status = "paused"
 	StatusDone      Status = "done"
 	StatusFailed    Status = "failed"
@@ -58,14 +60,17 @@ type RunStatus struct {
 	Note       Note
 	// Result is set once the run is done or failed.
 	Result *Result
+	place  place
 }
 
 // ErrUnknownRun reports that there is no such run.
 var ErrUnknownRun = errors.New("no such run; list them")
 
 // Get returns a run.
-func (r *Runs) Get(_ context.Context, run string) (RunStatus, error) {
-	list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+func (r *Runs) Get(ctx context.Context, run string) (RunStatus, error) {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
 	if err != nil {
 		return RunStatus{}, fmt.Errorf("read the run %s: %w", run, err)
 	}
@@ -76,8 +81,10 @@ func (r *Runs) Get(_ context.Context, run string) (RunStatus, error) {
 }
 
 // List returns the latest runs, newest first.
-func (r *Runs) List(_ context.Context, limit int) ([]RunStatus, error) {
-	list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+func (r *Runs) List(ctx context.Context, limit int) ([]RunStatus, error) {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
@@ -90,9 +97,9 @@ func (r *Runs) List(_ context.Context, limit int) ([]RunStatus, error) {
 
 func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 	chain, principal, _ := strings.Cut(w.AuthenticatedUser, "\n")
-	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, Started: w.CreatedAt, Ended: w.CompletedAt, Recoveries: max(w.Attempts-1, 0), Redrives: w.ForkedFrom, Status: StatusRunning}
-	if raw, err := json.Marshal(w.Attributes["note"]); err == nil {
-		_ = json.Unmarshal(raw, &s.Note) // what is not a note is none
+	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, Started: w.CreatedAt, Ended: w.CompletedAt, Recoveries: max(w.Attempts-1, 0), Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
+	if w.QueuePartitionKey != "" {
+		s.place = place{w.QueueName, w.QueuePartitionKey}
 	}
 	switch w.Status {
 	case dbos.WorkflowStatusSuccess:
@@ -109,11 +116,21 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 	case dbos.WorkflowStatusCancelled:
 		s.Status = StatusCancelled
 	default:
-		if s.Note.Paused {
+		switch {
+		case s.Note.Paused:
 			s.Status = StatusPaused
+		case w.Status == dbos.WorkflowStatusEnqueued:
+			s.Status = StatusQueued
 		}
 	}
 	return s
+}
+
+func readNote(w dbos.WorkflowStatus) (n Note) {
+	if raw, err := json.Marshal(w.Attributes["note"]); err == nil {
+		_ = json.Unmarshal(raw, &n) // what is not a note is none
+	}
+	return n
 }
 
 // setNote records who did what to a run that has not ended.
@@ -125,8 +142,10 @@ func (r *Runs) setNote(ctx context.Context, run string, n Note) error {
 	if s.Status == StatusDone || s.Status == StatusFailed || s.Status == StatusCancelled {
 		return fmt.Errorf("the run %s has ended: it is %s", run, s.Status)
 	}
+	c, done := r.within(ctx)
+	defer done()
 	n.At = time.Now().UTC()
-	if err := dbos.SetWorkflowAttributes(r.dbos, run, map[string]any{"note": n}); err != nil {
+	if err := dbos.SetWorkflowAttributes(c, run, map[string]any{"note": n}); err != nil {
 		return fmt.Errorf("note who did that to the run %s: %w", run, err)
 	}
 	return nil
@@ -153,13 +172,7 @@ func (r *Runs) setPaused(ctx context.Context, run string, n Note) error {
 	if err := r.recordNote(ctx, run, "", actionNote, n, did); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	if c := r.control[run]; c != nil {
-		c.paused = n.Paused
-	}
-	r.mu.Unlock()
-	r.wake()
-	return nil
+	return r.refresh(ctx, run)
 }
 
 // Cancel ends a run. A call that is under way may still be done.
@@ -170,16 +183,12 @@ func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 	if err := r.recordNote(ctx, run, "end", actionCancel, Note{By: by, Why: why}, map[string]any{"did": "cancel"}); err != nil {
 		return err
 	}
-	if err := dbos.CancelWorkflow(r.dbos, run); err != nil {
+	c, done := r.within(ctx)
+	defer done()
+	if err := dbos.CancelWorkflow(c, run); err != nil {
 		return fmt.Errorf("cancel the run %s: %w", run, err)
 	}
-	r.mu.Lock()
-	if c := r.control[run]; c != nil {
-		c.cancelled()
-	}
-	r.mu.Unlock()
-	r.wake()
-	return nil
+	return r.refresh(ctx, run)
 }
 
 // Signal gives a value to the next wait for a signal of that name, also where the run has not come
@@ -191,15 +200,18 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 	if err := r.recordNote(ctx, run, "", actionNote, Note{By: by}, map[string]any{"did": "signal", "name": name}); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.wake()
-	defer r.mu.Unlock()
+	c, done := r.within(ctx)
+	defer done()
 	prefix := fmt.Sprintf("%s/signal/%s/", run, name)
-	sent, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDPrefix(prefix), dbos.WithFilterName(signalName), dbos.WithFilterLoadInput(false))
+	sent, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDPrefix(prefix), dbos.WithFilterName(signalName), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
 	if err != nil {
 		return fmt.Errorf("signal the run %s: %w", run, err)
 	}
-	return r.record(ctx, run, fmt.Sprintf("%s%d", prefix, len(sent)+1), value)
+	for n := len(sent) + 1; ; n++ {
+		if ours, err := r.record(ctx, run, fmt.Sprintf("%s%d", prefix, n), value); err != nil || ours {
+			return err
+		}
+	}
 }
 
 // The answers to what became of a call that may have run.
@@ -211,60 +223,92 @@ const (
 
 // Answer says what became of a call that may have run: key is the question's.
 func (r *Runs) Answer(ctx context.Context, run, key, answer string, output any) error {
-	defer r.wake()
-	return r.record(ctx, run, run+"/"+key, map[string]any{"answer": answer, "output": output})
+	_, err := r.record(ctx, run, run+"/"+key, map[string]any{"answer": answer, "output": output})
+	return err
 }
 
 // keepSignal is a workflow that ends at once: its record is the value, kept for who waits.
 func keepSignal(_ dbos.Context, value string) (string, error) { return value, nil }
 
-// record keeps a value for a run; the first of an id stays.
-func (r *Runs) record(ctx context.Context, run, id string, value any) error {
+// record keeps a value for a run. The first of an id stays, and ours says whether that is this one.
+func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool, err error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("signal: %w", err)
+		return false, fmt.Errorf("signal: %w", err)
 	}
-	sensitive, err := r.isSealed(run)
+	sensitive, err := r.isSealed(ctx, run)
 	if err != nil {
-		return err
+		return false, err
 	}
 	text, err := r.seal(ctx, run, sensitive, false, string(raw))
 	if err != nil {
-		return err
+		return false, err
 	}
-	if _, err := dbos.RunWorkflow(r.dbos, keepSignal, text, dbos.WithWorkflowID(id)); err != nil {
-		return fmt.Errorf("signal: %w", err)
+	nonce := uuid.NewString()
+	if err := r.enqueue(ctx, place{queue: queueName}, signalName, id, text, dbos.WithEnqueueAttributes(map[string]any{"nonce": nonce})); err != nil {
+		return false, fmt.Errorf("signal: %w", err)
 	}
-	return nil
+	r.ring(run)
+	c, done := r.within(ctx)
+	defer done()
+	kept, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return false, fmt.Errorf("signal: %w", err)
+	}
+	return len(kept) == 1 && kept[0].Attributes["nonce"] == nonce, nil
 }
+
+// askEvery is how often is looked for what a person said of a call.
+const askEvery = 500 * time.Millisecond
 
 // Await implements Waiter: it waits until a signal or an answer is there.
 func (r *Runs) Await(ctx context.Context, c Command) Outcome {
 	defer r.ask(c)()
+	rung, forget := r.listen(c.Run)
+	defer forget()
 	for {
-		changed := r.listen()
-		list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDs(c.Run+"/"+c.Key), dbos.WithFilterLoadOutput(false), dbos.WithFilterLoadInput(true))
-		if err == nil && len(list) == 1 {
-			text, err := r.open(ctx, unquote(list[0].Input))
-			if err != nil {
-				return Outcome{Err: &StepError{Code: CodeSealed, Message: err.Error(), Final: true}}
-			}
-			return Outcome{Value: decodeJSON(json.RawMessage(text))}
+		if o, known := r.readSignal(ctx, c.Run+"/"+c.Key); known {
+			return o
 		}
-		if c.Op == OpAsk && r.config.Asked != nil {
-			if answer, known := r.config.Asked(c); known {
-				return Outcome{Value: map[string]any{"answer": answer}}
-			}
-		}
-		if c.Op == OpAsk && r.config.Ledger != nil {
-			if o, known := r.askLedger(ctx, c); known {
+		every := 10 * longestLook // it is rung when it is there
+		if c.Op == OpAsk {
+			every = askEvery
+			if o, known := r.askOthers(ctx, c); known {
 				return o
 			}
 		}
-		if pause(ctx, changed) != nil {
+		if _, err := pause(ctx, rung, every); err != nil {
 			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "nothing was said"}}
 		}
 	}
+}
+
+// readSignal returns a signal or an answer, where it is there.
+func (r *Runs) readSignal(ctx context.Context, id string) (Outcome, bool) {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadOutput(false), dbos.WithFilterLoadInput(true))
+	if err != nil || len(list) != 1 {
+		return Outcome{}, false
+	}
+	text, err := r.open(ctx, unquote(list[0].Input))
+	if err != nil {
+		return Outcome{Err: &StepError{Code: CodeSealed, Message: err.Error(), Final: true}}, true
+	}
+	return Outcome{Value: decodeJSON(json.RawMessage(text))}, true
+}
+
+// askOthers returns what became of a call where Asked or the store knows it.
+func (r *Runs) askOthers(ctx context.Context, c Command) (Outcome, bool) {
+	if r.config.Asked != nil {
+		if answer, known := r.config.Asked(c); known {
+			return Outcome{Value: map[string]any{"answer": answer}}, true
+		}
+	}
+	if r.config.Ledger == nil {
+		return Outcome{}, false
+	}
+	return r.askLedger(ctx, c)
 }
 
 // Redrive runs a failed run again from the step that failed, as a new run, and returns its id.
@@ -277,7 +321,9 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if s.Status != StatusFailed || s.Result == nil || s.Result.Err == nil || s.Result.Err.Key == "" {
 		return "", fmt.Errorf("the run %s has no failed step to go on from: it is %s", run, s.Status)
 	}
-	recorded, err := dbos.GetWorkflowSteps(r.dbos, run, dbos.WithStepsLoadOutput(true))
+	c, done := r.within(ctx)
+	defer done()
+	recorded, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true))
 	if err != nil {
 		return "", fmt.Errorf("read the steps of the run %s: %w", run, err)
 	}
@@ -296,14 +342,16 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	}
 	id, n := newRunID(), Note{By: by, Why: why, At: time.Now().UTC()}
 	// Before the new run, whose record says who did that.
-	err = dbos.SetWorkflowAttributes(r.dbos, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
+	err = dbos.SetWorkflowAttributes(c, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
 	if err == nil {
-		_, err = dbos.ForkWorkflow[string](r.dbos, dbos.ForkWorkflowInput{OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from)})
+		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
+			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: s.place.queue, QueuePartitionKey: s.place.partition,
+		})
 	}
 	if err != nil {
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
-	return id, dbos.SetWorkflowAttributes(r.dbos, id, map[string]any{"note": n})
+	return id, dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n})
 }
 
 // redriven is what the attributes of a run say of the one that runs it again.
@@ -314,8 +362,10 @@ type redriven struct {
 
 // describeOrigin is what the record of a run says of the one that it runs again: which, who did that
 // and why.
-func (r *Runs) describeOrigin(run, original string) (map[string]any, error) {
-	list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterWorkflowIDs(original), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+func (r *Runs) describeOrigin(ctx context.Context, run, original string) (map[string]any, error) {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(original), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
 	if err != nil {
 		return nil, fmt.Errorf("read the run %s: %w", original, err)
 	}

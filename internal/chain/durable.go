@@ -3,167 +3,17 @@ package chain
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math"
-	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
-	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // the driver of chains.db
 	"github.com/google/uuid"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
-
-// version is what runs are recorded under. It is ours and not the binary's hash, which would strand
-// every run at an upgrade. An interpreter that gives other commands for the same outcomes needs a
-// patch (dbos.Patch), not another version.
-const version = "chain-1"
-
-// Names of what DBOS runs.
-const (
-	runName    = "chain"
-	signalName = "signal"
-)
-
-// Config are the settings of Runs.
-type Config struct {
-	// Path is the file of the runs, chains.db next to the store.
-	Path    string
-	Effects Effects
-	// Repeatable says whether the operator declared a tool repeatable; nil is none.
-	Repeatable func(server, tool string) bool
-	// Progress gets what happens to steps, also what had happened before a run was taken up again.
-	Progress func(run string, p Progress)
-	// Asked says what became of a call whose answer was lost, where that is known; nil, or false,
-	// waits for Answer. It may be asked again.
-	Asked func(c Command) (answer string, known bool)
-	// Ledger keeps the record of runs in the store, and asks people; nil keeps none.
-	Ledger Ledger
-	Logger *slog.Logger // nil drops
-}
-
-// Runs runs chains durably: a process that is killed goes on in the step that it was in. One
-// process at a time has the file.
-type Runs struct {
-	config Config
-	dbos   dbos.Context
-	owner  *sql.DB
-
-	mu      sync.Mutex
-	control map[string]*control // by run
-	changed chan struct{}       // closed and replaced when something is signalled
-}
-
-// control is what others tell a run that is under way.
-type control struct {
-	cancelled context.CancelFunc
-	paused    bool
-	waiting   []Question
-}
-
-// ErrInUse reports that another process has the file of the runs.
-var ErrInUse = errors.New("another process runs the chains of this file; stop it first")
-
-// Open opens the file, makes it where there is none, and takes up the runs that a process left.
-func Open(ctx context.Context, c Config) (*Runs, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	for _, name := range []string{"DBOS__APPVERSION", "DBOS__VMID"} {
-		if os.Getenv(name) != "" {
-			return nil, fmt.Errorf("the variable %s is set, which would give runs another version or owner; unset it", name)
-		}
-	}
-	if err := checkFile(ctx, c.Path); err != nil {
-		return nil, err
-	}
-	owner, err := takeOwnership(ctx, c.Path+"-owner")
-	if err != nil {
-		return nil, err
-	}
-	r := &Runs{config: c, owner: owner, control: map[string]*control{}, changed: make(chan struct{})}
-	// A context that ends cancels its runs for good in DBOS. They end with Close, and go on later.
-	r.dbos, err = dbos.NewContext(context.WithoutCancel(ctx), dbos.Config{
-		AppName: "gavel", DatabaseURL: "sqlite:" + c.Path + "?_pragma=synchronous(FULL)", ApplicationVersion: version, ExecutorID: "gavel",
-		EnablePatching: true, Logger: c.Logger,
-	})
-	if err != nil {
-		_ = owner.Close()
-		return nil, fmt.Errorf("open the runs in %s: %w", c.Path, err)
-	}
-	dbos.RegisterWorkflow(r.dbos, r.interpret, dbos.WithWorkflowName(runName), dbos.WithMaxRecoveryAttempts(math.MaxInt32))
-	dbos.RegisterWorkflow(r.dbos, keepSignal, dbos.WithWorkflowName(signalName))
-	if err := dbos.Launch(r.dbos); err != nil {
-		r.Close()
-		return nil, fmt.Errorf("open the runs in %s: %w", c.Path, err)
-	}
-	return r, nil
-}
-
-// checkFile refuses a file that holds something else: DBOS would add its tables to any database.
-func checkFile(ctx context.Context, path string) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		return nil
-	}
-	if err == nil && info.IsDir() {
-		return fmt.Errorf("%s is a folder; name a file in it", path)
-	}
-	db, err := sql.Open("sqlite", path+"?_pragma=query_only(1)&_pragma=busy_timeout(2000)")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	var tables, ours int
-	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name = 'workflow_status' THEN 1 END) FROM sqlite_master WHERE type = 'table'").Scan(&tables, &ours)
-	switch {
-	case err != nil && strings.Contains(err.Error(), "not a database"):
-		return fmt.Errorf("%s does not hold runs of chains: it is no database; name another file", path)
-	case err != nil:
-		return fmt.Errorf("open the runs in %s: %w", path, err)
-	case tables > 0 && ours == 0:
-		return fmt.Errorf("%s does not hold runs of chains: it is another database; name another file", path)
-	}
-	return nil
-}
-
-// takeOwnership takes a lock that ends with the process.
-func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", path+"?_pragma=locking_mode(EXCLUSIVE)&_pragma=busy_timeout(2000)&_txlock=exclusive")
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(1)
-	tx, err := db.BeginTx(ctx, nil)
-	if err == nil {
-		_, err = tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS owner (process INTEGER)")
-		err = errors.Join(err, tx.Commit()) // locking_mode keeps the lock
-	}
-	if err == nil {
-		return db, nil
-	}
-	_ = db.Close()
-	if strings.Contains(err.Error(), "locked") {
-		return nil, ErrInUse
-	}
-	return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
-}
-
-// closeTimeout is how long Close waits for steps under way.
-const closeTimeout = 5 * time.Second
-
-// Close stops before the next step of each run. They go on when the file is opened again.
-func (r *Runs) Close() {
-	_ = dbos.Shutdown(r.dbos, closeTimeout)
-	_ = r.owner.Close()
-}
 
 // StartRequest asks for a run.
 type StartRequest struct {
@@ -190,7 +40,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	saved, err := r.loadSaved(req.Definition.Name, req.Principal.ID)
+	saved, err := r.loadSaved(ctx, req.Definition.Name, req.Principal.ID)
 	if err != nil {
 		return "", err
 	}
@@ -203,11 +53,29 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = dbos.RunWorkflow(r.dbos, r.interpret, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(chainOwner(req.Definition.Name, req.Principal.ID)))
-	if err != nil {
+	if err := r.launch(ctx, id, text, req); err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
 	}
 	return id, r.beginRecord(ctx, id, req, input)
+}
+
+// launch begins a run: here, or in the process that takes it from the queue.
+func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) error {
+	owner := chainOwner(req.Definition.Name, req.Principal.ID)
+	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
+		_, err := dbos.RunWorkflow(s.dbos, r.interpret, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner))
+		return err
+	}
+	if req.Run != "" {
+		if _, err := r.Get(ctx, id); !errors.Is(err, ErrUnknownRun) {
+			return err
+		}
+	}
+	p, err := r.placeOf(req.Definition)
+	if err != nil {
+		return err
+	}
+	return r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueueAuthenticatedUser(owner))
 }
 
 func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }
@@ -216,10 +84,12 @@ func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }
 func chainOwner(chain, principal string) string { return chain + "\n" + principal }
 
 // loadSaved returns what the last successful run saved.
-func (r *Runs) loadSaved(chain, principal string) (map[string]any, error) {
+func (r *Runs) loadSaved(ctx context.Context, chain, principal string) (map[string]any, error) {
+	c, done := r.within(ctx)
+	defer done()
 	const page = 20
 	for offset := 0; ; offset += page {
-		list, err := dbos.ListWorkflows(r.dbos, dbos.WithFilterUser(chainOwner(chain, principal)), dbos.WithFilterName(runName),
+		list, err := dbos.ListWorkflows(c, dbos.WithFilterUser(chainOwner(chain, principal)), dbos.WithFilterName(runName),
 			dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadOutput(true), dbos.WithFilterLoadInput(false))
 		if err != nil {
 			return nil, fmt.Errorf("read the saved variables of %q: %w", chain, err)
@@ -233,57 +103,6 @@ func (r *Runs) loadSaved(chain, principal string) (map[string]any, error) {
 			return nil, nil
 		}
 	}
-}
-
-// Wait waits for the end of a run. The error is ctx's, or that there is no such run, or that it
-// was cancelled.
-func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
-	for {
-		changed := r.listen()
-		s, err := r.Get(ctx, run)
-		if err != nil {
-			return nil, err
-		}
-		switch s.Status {
-		case StatusDone, StatusFailed:
-			return s.Result, nil
-		case StatusCancelled:
-			return nil, fmt.Errorf("the run %s was cancelled%s", run, s.Note.explain())
-		case StatusRunning, StatusPaused:
-		}
-		if err := pause(ctx, changed); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// pollInterval is how often what other goroutines change is looked for.
-const pollInterval = 100 * time.Millisecond
-
-// pause waits until something changed, at most for pollInterval.
-func pause(ctx context.Context, changed <-chan struct{}) error {
-	timer := time.NewTimer(pollInterval)
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
-}
-
-func (r *Runs) listen() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.changed
-}
-
-func (r *Runs) wake() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.changed)
-	r.changed = make(chan struct{})
 }
 
 // interpret is the one workflow: it runs a machine whose outcomes DBOS records.
@@ -364,7 +183,7 @@ func (r *Runs) begin(x *execution) (end func()) {
 		r.mu.Lock()
 		delete(r.control, x.run)
 		r.mu.Unlock()
-		r.wake()
+		r.ring(x.run)
 	}
 }
 
@@ -535,15 +354,16 @@ func (x *execution) await(id int) (Outcome, error) {
 
 // holdWhilePaused waits before the next step of a run that is paused.
 func (x *execution) holdWhilePaused() error {
+	rung, forget := x.listen(x.run)
+	defer forget()
 	for {
-		changed := x.listen()
 		x.mu.Lock()
 		paused := x.control[x.run].paused
 		x.mu.Unlock()
 		if !paused {
 			return x.stopped.Err()
 		}
-		if err := pause(x.stopped, changed); err != nil {
+		if _, err := pause(x.stopped, rung, longestLook); err != nil {
 			return err
 		}
 	}

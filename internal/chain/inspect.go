@@ -42,17 +42,22 @@ func (r *Runs) ask(c Command) (answered func()) {
 	if c.Input != nil {
 		q.Kind = QuestionInput
 	}
+	signal := c.Run + "/" + c.Key
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	under := r.control[c.Run]
 	if under == nil {
 		return func() {}
 	}
-	under.waiting = append(under.waiting, q)
+	r.awaited[signal] = c.Run
+	under.board.Waiting = append(under.board.Waiting, q)
+	r.touchBoard(under)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		under.waiting = slices.DeleteFunc(under.waiting, func(other Question) bool { return other.Kind == q.Kind && other.Key == q.Key })
+		delete(r.awaited, signal)
+		under.board.Waiting = slices.DeleteFunc(under.board.Waiting, func(other Question) bool { return other.Kind == q.Kind && other.Key == q.Key })
+		r.touchBoard(under)
 	}
 }
 
@@ -60,23 +65,43 @@ func (r *Runs) ask(c Command) (answered func()) {
 func (r *Runs) noteReview(c Command, review string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if under := r.control[c.Run]; under != nil {
-		for i, q := range under.waiting {
-			if q.Kind != QuestionSignal && q.Key == c.Key {
-				under.waiting[i].Review = review
-			}
+	under := r.control[c.Run]
+	if under == nil {
+		return
+	}
+	for i, q := range under.board.Waiting {
+		if q.Kind != QuestionSignal && q.Key == c.Key && q.Review != review {
+			under.board.Waiting[i].Review = review
+			r.touchBoard(under)
 		}
 	}
 }
 
-// questions are what a run waits for in this process.
-func (r *Runs) questions(run string) []Question {
+// questions are what some runs wait for, by run: those that execute here, and elsewhere.
+func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]Question, error) {
+	out, boards := map[string][]Question{}, []string{}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.control[run]; c != nil {
-		return slices.Clone(c.waiting)
+	for _, run := range runs {
+		if c := r.control[run]; c != nil {
+			out[run] = slices.Clone(c.board.Waiting)
+		} else {
+			boards = append(boards, boardID(run))
+		}
 	}
-	return nil
+	r.mu.Unlock()
+	if len(boards) == 0 {
+		return out, nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(boards...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return nil, fmt.Errorf("read what runs wait for: %w", err)
+	}
+	for _, w := range list {
+		out[strings.TrimSuffix(w.ID, boardID(""))] = readBoard(w).Waiting
+	}
+	return out, nil
 }
 
 // StepView is one execution of a step: an attempt, in an iteration.
@@ -91,8 +116,10 @@ type StepView struct {
 }
 
 // steps are the executions of a run that have ended, in the order of their beginning.
-func (r *Runs) steps(run string) ([]StepView, error) {
-	recorded, err := dbos.GetWorkflowSteps(r.dbos, run, dbos.WithStepsLoadOutput(true))
+func (r *Runs) steps(ctx context.Context, run string) ([]StepView, error) {
+	c, done := r.within(ctx)
+	defer done()
+	recorded, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true))
 	if err != nil {
 		return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
 	}
@@ -103,7 +130,7 @@ func (r *Runs) steps(run string) ([]StepView, error) {
 			continue // what is recorded for the interpreter's sake
 		}
 		v := StepView{Key: key, Op: Op(op), Status: "done", Started: step.StartedAt, Ended: step.CompletedAt}
-		text, err := r.open(context.Background(), unquote(step.Output))
+		text, err := r.open(ctx, unquote(step.Output))
 		if err != nil {
 			v.Status, v.Error = "unreadable", &StepError{Code: CodeSealed, Message: err.Error()}
 		}
@@ -123,7 +150,9 @@ type pageQuery struct {
 	offset, limit int
 }
 
-func (r *Runs) page(_ context.Context, q pageQuery) ([]RunStatus, error) {
+func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
+	c, done := r.within(ctx)
+	defer done()
 	options := []dbos.ListWorkflowsOption{
 		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset),
 		dbos.WithFilterCreatedBefore(q.until), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true),
@@ -131,7 +160,7 @@ func (r *Runs) page(_ context.Context, q pageQuery) ([]RunStatus, error) {
 	if len(q.owners) > 0 {
 		options = append(options, dbos.WithFilterUser(q.owners...))
 	}
-	list, err := dbos.ListWorkflows(r.dbos, options...)
+	list, err := dbos.ListWorkflows(c, options...)
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}

@@ -115,7 +115,7 @@ func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*r
 		return nil, err
 	}
 	if x.redrives != "" {
-		if l.origin, err = r.describeOrigin(x.run, x.redrives); err != nil {
+		if l.origin, err = r.describeOrigin(x.stopped, x.run, x.redrives); err != nil {
 			return nil, err
 		}
 	}
@@ -381,7 +381,9 @@ func (r *Runs) endRefused(run string, err error) error {
 	}
 	r.config.Logger.Warn("a run is cancelled, because the store refuses its record", "run", run, "error", err)
 	n := Note{By: "gavel", Why: "the store refuses its record: " + why, At: time.Now().UTC()}
-	return errors.Join(dbos.SetWorkflowAttributes(r.dbos, run, map[string]any{"note": n}), dbos.CancelWorkflow(r.dbos, run))
+	c, done := r.within(context.Background())
+	defer done()
+	return errors.Join(dbos.SetWorkflowAttributes(c, run, map[string]any{"note": n}), dbos.CancelWorkflow(c, run))
 }
 
 // instance is the id of the instance that records a run, "" where none does.

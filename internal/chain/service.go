@@ -134,7 +134,7 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 		case err == nil && (known.Chain != req.Chain || known.Principal != p.ID):
 			return RunView{}, &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: fmt.Sprintf("The id %q is another run's.", req.Run), Hint: "Use a new id for a new run."}
 		case err == nil:
-			return s.view(ctx, p, known, true)
+			return s.view(ctx, p, known)
 		case !errors.Is(err, ErrUnknownRun):
 			return RunView{}, engine.StoreError("read the run", err)
 		}
@@ -155,7 +155,7 @@ func (s *Service) ReadRun(ctx context.Context, p engine.Principal, run string) (
 	if err != nil {
 		return RunView{}, err
 	}
-	return s.view(ctx, p, known, true)
+	return s.view(ctx, p, known)
 }
 
 // WaitRun waits for the end of a run.
@@ -202,6 +202,10 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 		if err != nil {
 			return RunPage{}, engine.StoreError("list the runs", err)
 		}
+		waiting, err := s.listQuestions(ctx, list)
+		if err != nil {
+			return RunPage{}, err
+		}
 		for _, known := range list {
 			if len(out.Runs) == limit {
 				out.NextCursor = fmt.Sprintf("%d.%d", q.until.UnixMilli(), q.offset)
@@ -211,10 +215,8 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 			if !canSee(p, known) || req.Chain != "" && known.Chain != req.Chain || req.Status != "" && known.Status != req.Status {
 				continue
 			}
-			v, err := s.view(ctx, p, known, false)
-			if err != nil {
-				return RunPage{}, err
-			}
+			v := s.summarize(known)
+			v.Waiting = waiting[known.Run]
 			out.Runs = append(out.Runs, v)
 			out.Count++
 		}
@@ -266,7 +268,11 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you.", Hint: "Leave the answer to another reviewer."}
 	}
 	return s.change(ctx, p, engine.RightResolve, run, func() error {
-		asked := s.config.Runs.questions(run)
+		all, err := s.config.Runs.questions(ctx, run)
+		if err != nil {
+			return err
+		}
+		asked := all[run]
 		at := slices.IndexFunc(asked, func(q Question) bool { return q.Kind != QuestionSignal && q.Key == key })
 		switch {
 		case at < 0:
@@ -274,7 +280,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 		case asked[at].Review == "":
 			return s.config.Runs.Answer(ctx, run, key, answer, decoded)
 		}
-		_, err := s.config.Engine.Resolve(ctx, p, engine.ResolveRequest{
+		_, err = s.config.Engine.Resolve(ctx, p, engine.ResolveRequest{
 			ID: asked[at].Review, Decision: decisions[answer], Output: output, Reason: "Answered: " + answer + ".",
 		})
 		return err
@@ -370,26 +376,47 @@ func canSee(p engine.Principal, known RunStatus) bool {
 	return p.InScope(WorkflowPrefix+known.Chain) && (p.Role != engine.RoleAgent || known.Principal == p.ID)
 }
 
-func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus, whole bool) (RunView, error) {
+// summarize is a run as lists show it.
+func (s *Service) summarize(known RunStatus) RunView {
 	v := RunView{
 		Run: known.Run, Chain: known.Chain, Status: known.Status, Principal: known.Principal,
-		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended, Waiting: s.config.Runs.questions(known.Run),
+		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended,
 	}
 	if known.Note.By != "" {
 		v.Note = &known.Note
 	}
+	if known.Result != nil && known.Result.Err != nil {
+		v.Error = &StepError{Code: known.Result.Err.Code, Step: known.Result.Err.Step, Key: known.Result.Err.Key}
+	}
+	return v
+}
+
+// listQuestions are what those of some runs wait for that have not ended.
+func (s *Service) listQuestions(ctx context.Context, list []RunStatus) (map[string][]Question, error) {
+	var under []string
+	for _, known := range list {
+		if !known.Status.hasEnded() {
+			under = append(under, known.Run)
+		}
+	}
+	waiting, err := s.config.Runs.questions(ctx, under...)
+	if err != nil {
+		return nil, engine.StoreError("read what runs wait for", err)
+	}
+	return waiting, nil
+}
+
+func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus) (RunView, error) {
+	v := s.summarize(known)
 	if known.Result != nil {
 		v.Output, v.Error = known.Result.Output, known.Result.Err
 	}
-	if !whole {
-		v.Output = nil // one run at a time shows what it gave
-		if v.Error != nil {
-			v.Error = &StepError{Code: v.Error.Code, Step: v.Error.Step, Key: v.Error.Key}
-		}
-		return v, nil
+	waiting, err := s.listQuestions(ctx, []RunStatus{known})
+	if err != nil {
+		return RunView{}, err
 	}
-	var err error
-	if v.Steps, err = s.config.Runs.steps(known.Run); err != nil {
+	v.Waiting = waiting[known.Run]
+	if v.Steps, err = s.config.Runs.steps(ctx, known.Run); err != nil {
 		return RunView{}, engine.StoreError("read the steps of the run", err)
 	}
 	if v.Instance == "" || p.Role == engine.RoleOperator || p.ID == known.Principal {

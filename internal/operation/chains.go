@@ -49,6 +49,7 @@ type RunStatus string
 
 // The statuses.
 const (
+	RunQueued    RunStatus = "queued" // waits for its turn, or for a server that runs chains
 	RunRunning   RunStatus = "running"
 	RunPaused    RunStatus = "paused"
 	RunDone      RunStatus = "done"
@@ -231,7 +232,7 @@ var (
 		Description: "List your runs, newest first.",
 		Fields: []Field{
 			{Name: "chain", Help: "Only of this chain."},
-			{Name: "status", Enum: []string{string(RunRunning), string(RunPaused), string(RunDone), string(RunFailed), string(RunCancelled)}, Help: "Only of this status."},
+			{Name: "status", Enum: []string{string(RunQueued), string(RunRunning), string(RunPaused), string(RunDone), string(RunFailed), string(RunCancelled)}, Help: "Only of this status."},
 			fieldCursor, pageLimit("runs", 500),
 		},
 		Routes: []Route{{At: "GET /v1/runs", Note: "Reviewers, operators and auditors see those of all callers."}},

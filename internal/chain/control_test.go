@@ -1,0 +1,257 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// openControl is a second process over the file of some runs, which executes nothing.
+func openControl(t testing.TB, r *Runs) *Runs {
+	t.Helper()
+	c, err := OpenControl(context.Background(), Config{Path: r.config.Path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// awaitStatus waits until a run is as wanted.
+func awaitStatus(t testing.TB, r *Runs, run string, want Status) RunStatus {
+	t.Helper()
+	s, _ := await(t, "the run "+run+" to be "+string(want), func() (RunStatus, bool) {
+		s, err := r.Get(context.Background(), run)
+		return s, err == nil && s.Status == want
+	})
+	return s
+}
+
+// await waits until something is there.
+func await[T any](t testing.TB, what string, look func() (T, bool)) (T, time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		value, there := look()
+		if there {
+			return value, time.Since(begun)
+		}
+		if time.Since(begun) > 30*time.Second {
+			t.Fatalf("waited in vain for %s; it is %+v", what, value)
+		}
+	}
+	panic("unreachable")
+}
+
+// TestControl starts and controls a run through a handle that executes nothing.
+func TestControl(t *testing.T) {
+	ctx := context.Background()
+	var calls atomic.Int32
+	r := openRuns(t, t.TempDir(), effectsFunc(func(context.Context, Command) Outcome {
+		calls.Add(1)
+		return Outcome{Value: "ok"}
+	}))
+	defer r.Close()
+	c := openControl(t, r)
+	d := parse(t, steps(`{id: w, type: wait, signal: go, save_output_to: variables.output.w}`, `{id: x, type: tool, server: s, action: x}`, `{id: v, type: wait, signal: more}`))
+	run := startRun(t, c, d, "")
+	if s, err := c.Get(ctx, run); err != nil || s.Status != StatusQueued && s.Status != StatusRunning {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+	waiting := func(key string) func() ([]Question, bool) {
+		return func() ([]Question, bool) {
+			q, err := c.questions(ctx, run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q[run], len(q[run]) == 1 && q[run][0].Key == key && q[run][0].Kind == QuestionSignal
+		}
+	}
+	await(t, "the question", waiting("go"))
+	if err := c.Pause(ctx, run, "ann", "lunch"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the pause to be known", func() (bool, bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return false, r.control[run].paused
+	})
+	if err := c.Signal(ctx, run, "go", "ann", "now"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the signal to be there", func() (any, bool) {
+		steps, err := c.steps(ctx, run)
+		return steps, err == nil && len(steps) == 1
+	})
+	if calls.Load() != 0 {
+		t.Error("a step began while the run was paused")
+	}
+	if err := c.Resume(ctx, run, "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	_, took := await(t, "the next question", waiting("more"))
+	t.Logf("it went on after %v", took)
+	if err := c.Cancel(ctx, run, "ann", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the run to stop", func() (bool, bool) { return false, !r.isHere(run) })
+	if _, err := c.Wait(ctx, run); err == nil || err.Error() != "the run "+run+" was cancelled by ann: enough" {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// TestControlAnswers answers a doubt, and runs a failed run again, through a handle that executes nothing.
+func TestControlAnswers(t *testing.T) {
+	ctx := context.Background()
+	folder := t.TempDir()
+	begun := make(chan struct{}, 1)
+	r := openRuns(t, folder, effectsFunc(func(ctx context.Context, _ Command) Outcome {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return Outcome{}
+	}))
+	d := parse(t, steps(`{id: pay, type: tool, server: s, action: pay, save_output_to: variables.output.pay}`))
+	run := startRun(t, r, d, "")
+	<-begun
+	r.Close()
+	r = openRuns(t, folder, &fakeServers{})
+	defer r.Close()
+	c := openControl(t, r)
+	q, _ := await(t, "the doubt", func() ([]Question, bool) {
+		q, err := c.questions(ctx, run)
+		return q[run], err == nil && len(q[run]) == 1 && q[run][0].Kind == QuestionStep
+	})
+	if err := c.Answer(ctx, run, q[0].Key, AnswerGiveUp, nil); err != nil {
+		t.Fatal(err)
+	}
+	if result := waitRun(t, c, run); result.Err == nil {
+		t.Errorf("given up, it ended with %s", marshal(result.Output))
+	}
+	again, err := c.Redrive(ctx, run, "ann", "now it works")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result := waitRun(t, c, again); result.Err != nil || marshal(result.Output) != `{"pay":"ok"}` {
+		t.Errorf("redriven it ends with %s, %v", marshal(result.Output), result.Err)
+	}
+}
+
+// TestSignalsAtOnce sends signals from two processes at the same time: none is lost.
+func TestSignalsAtOnce(t *testing.T) {
+	r := openRuns(t, t.TempDir(), &fakeServers{})
+	defer r.Close()
+	d := parse(t, steps(`{id: l, type: forEach, items: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20], steps: [{id: w, type: wait, signal: go}]}`))
+	run := startRun(t, r, d, "")
+	failed := make(chan error, 20)
+	for _, from := range []*Runs{r, openControl(t, r)} {
+		go func() {
+			for n := range 10 {
+				failed <- from.Signal(context.Background(), run, "go", "ann", n)
+			}
+		}()
+	}
+	for range 20 {
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitRun(t, r, run)
+	steps, err := r.steps(context.Background(), run)
+	waits := slices.DeleteFunc(steps, func(s StepView) bool { return s.Op != OpWait })
+	if err != nil || len(waits) != 20 {
+		t.Errorf("%d of 20 signals came, %v", len(waits), err)
+	}
+}
+
+// TestConcurrency holds the runs of a chain to its bound, and those of another chain to their own.
+func TestConcurrency(t *testing.T) {
+	var under, most atomic.Int32
+	release := make(chan struct{})
+	r := openRuns(t, t.TempDir(), effectsFunc(func(_ context.Context, c Command) Outcome {
+		if c.Name == "free" {
+			return Outcome{}
+		}
+		if n := under.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		<-release
+		under.Add(-1)
+		return Outcome{}
+	}))
+	defer r.Close()
+	d := parse(t, "concurrency: 2\n"+steps(`{id: x, type: tool, server: s, action: bound}`))
+	other, err := Parse("chain.yaml", []byte("name: other\nconcurrency: 2\nsteps: [{id: x, type: tool, server: s, action: free}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []string
+	for range 5 {
+		runs = append(runs, startRun(t, r, d, ""))
+	}
+	count := func(want Status) (n int) {
+		list, err := r.List(context.Background(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if s.Status == want {
+				n++
+			}
+		}
+		return n
+	}
+	await(t, "two to be under way", func() (int32, bool) { n := under.Load(); return n, n == 2 })
+	if result := waitRun(t, r, startRun(t, r, other, "")); result.Err != nil { // which looks into the queue several times
+		t.Error(result.Err)
+	}
+	if n := count(StatusQueued); n != 3 || most.Load() != 2 {
+		t.Errorf("%d are queued and at most %d were under way, want 3 and 2", n, most.Load())
+	}
+	close(release)
+	for _, run := range runs {
+		if result := waitRun(t, r, run); result.Err != nil {
+			t.Error(result.Err)
+		}
+	}
+	if most.Load() != 2 {
+		t.Errorf("at most %d were under way", most.Load())
+	}
+}
+
+// TestControlWithoutExecutor starts a run where nothing executes; it begins once something does.
+func TestControlWithoutExecutor(t *testing.T) {
+	folder := t.TempDir()
+	c, err := OpenControl(context.Background(), Config{Path: filepath.Join(folder, "chains.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	run := startRun(t, c, parse(t, steps(`{id: x, type: tool, server: s, action: x}`)), "")
+	if s, err := c.Get(context.Background(), run); err != nil || s.Status != StatusQueued {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+	if err := c.Pause(context.Background(), run, "ann", ""); err != nil {
+		t.Error(err)
+	}
+	if s, err := c.Get(context.Background(), run); err != nil || s.Status != StatusPaused {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+	if err := c.Resume(context.Background(), run, "ann", ""); err != nil {
+		t.Error(err)
+	}
+	r := openRuns(t, folder, &fakeServers{})
+	defer r.Close()
+	if result := waitRun(t, c, run); result.Err != nil {
+		t.Error(result.Err)
+	}
+	if err := c.Signal(context.Background(), "none", "go", "ann", nil); !errors.Is(err, ErrUnknownRun) {
+		t.Errorf("a signal to no run: %v", err)
+	}
+	awaitStatus(t, c, run, StatusDone)
+}

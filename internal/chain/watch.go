@@ -1,0 +1,247 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+)
+
+// board is what other processes are shown of a run that executes. It has a row of its own: in the
+// run's is the note of a person, who may write it at any moment.
+type board struct {
+	Waiting []Question `json:"waiting,omitempty"`
+}
+
+// boardID is the id of a board. Those of answers end in "!", those of signals begin with signal.
+func boardID(run string) string { return run + "/board" }
+
+// boardDelay is how long changes of boards are collected.
+const boardDelay = 50 * time.Millisecond
+
+// watchEvery is how often is looked for what others say.
+const watchEvery = 500 * time.Millisecond
+
+// watch takes over what others say of the runs that execute here, and shows others what they wait for.
+func (r *Runs) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			err = errors.Join(r.refresh(ctx), r.publish(ctx))
+		case <-r.boards:
+			timer := time.NewTimer(boardDelay)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			err = r.publish(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.config.Logger.WarnContext(ctx, "cannot read or write what others say of the runs; trying again", "error", err)
+		}
+	}
+}
+
+// refresh takes over what the tables say of some runs that execute here, or of all and of what they
+// wait for: who paused or resumed them, which were cancelled, and which signals there are.
+func (r *Runs) refresh(ctx context.Context, runs ...string) error {
+	r.refreshing.Lock()
+	defer r.refreshing.Unlock()
+	r.mu.Lock()
+	awaited := map[string]string{}
+	if len(runs) == 0 {
+		runs, awaited = slices.Collect(maps.Keys(r.control)), maps.Clone(r.awaited)
+	}
+	r.mu.Unlock()
+	ids := slices.AppendSeq(runs, maps.Keys(awaited))
+	if len(ids) == 0 {
+		return nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return fmt.Errorf("read the runs: %w", err)
+	}
+	for _, w := range list {
+		if run, waits := awaited[w.ID]; waits {
+			r.ring(run)
+		} else {
+			r.apply(w)
+		}
+	}
+	return nil
+}
+
+// apply takes over what the tables say of a run that executes here.
+func (r *Runs) apply(w dbos.WorkflowStatus) {
+	r.mu.Lock()
+	under := r.control[w.ID]
+	changed := under != nil && under.paused != readNote(w).Paused
+	if changed {
+		under.paused = !under.paused
+	}
+	r.mu.Unlock()
+	if under != nil && w.Status == dbos.WorkflowStatusCancelled {
+		under.cancelled()
+		changed = true
+	}
+	if changed {
+		r.ring(w.ID)
+	}
+}
+
+// publish writes the boards that have changed.
+func (r *Runs) publish(ctx context.Context) error {
+	changed := map[string]board{}
+	r.mu.Lock()
+	for run, c := range r.control {
+		if c.changed {
+			changed[run] = board{Waiting: slices.Clone(c.board.Waiting)}
+			c.changed = false
+		}
+	}
+	r.mu.Unlock()
+	var failed error
+	for run, b := range changed {
+		if err := r.writeBoard(ctx, run, b); err != nil {
+			failed = err
+			r.mu.Lock()
+			if c := r.control[run]; c != nil {
+				c.changed = true
+			}
+			r.mu.Unlock()
+		}
+	}
+	return failed
+}
+
+func (r *Runs) writeBoard(ctx context.Context, run string, b board) error {
+	c, done := r.within(ctx)
+	defer done()
+	shown := map[string]any{"board": b}
+	err := dbos.SetWorkflowAttributes(c, boardID(run), shown)
+	if errors.Is(err, dbos.ErrNonExistentWorkflow) {
+		err = r.enqueue(ctx, place{queue: queueName}, signalName, boardID(run), "", dbos.WithEnqueueAttributes(shown))
+	}
+	if err != nil {
+		return fmt.Errorf("show what the run %s waits for: %w", run, err)
+	}
+	return nil
+}
+
+func readBoard(w dbos.WorkflowStatus) (b board) {
+	if raw, err := json.Marshal(w.Attributes["board"]); err == nil {
+		_ = json.Unmarshal(raw, &b) // what is not a board is an empty one
+	}
+	return b
+}
+
+// touchBoard notes that the board of a run is to be written. The caller holds mu.
+func (r *Runs) touchBoard(c *control) {
+	c.changed = true
+	select {
+	case r.boards <- struct{}{}:
+	default:
+	}
+}
+
+// listen returns what is rung when something became of a run; forget ends it.
+func (r *Runs) listen(run string) (rung <-chan struct{}, forget func()) {
+	bell := make(chan struct{}, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiters[run] == nil {
+		r.waiters[run] = map[chan struct{}]struct{}{}
+	}
+	r.waiters[run][bell] = struct{}{}
+	return bell, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.waiters[run], bell)
+		if len(r.waiters[run]) == 0 {
+			delete(r.waiters, run)
+		}
+	}
+}
+
+func (r *Runs) ring(run string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for bell := range r.waiters[run] {
+		select {
+		case bell <- struct{}{}:
+		default: // it is rung already
+		}
+	}
+}
+
+// pause waits until a bell rings, or for d.
+func pause(ctx context.Context, rung <-chan struct{}, d time.Duration) (rang bool, err error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-rung:
+		return true, nil
+	case <-timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// The first and the longest pause between two looks at a run that is waited for.
+const (
+	shortestLook = 5 * time.Millisecond
+	longestLook  = time.Second
+)
+
+// Wait waits for the end of a run. The error is ctx's, or that there is no such run, or that it
+// was cancelled.
+func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
+	rung, forget := r.listen(run)
+	defer forget()
+	for look := shortestLook; ; look = min(2*look, longestLook) {
+		s, err := r.Get(ctx, run)
+		if err != nil {
+			return nil, err
+		}
+		switch s.Status {
+		case StatusDone, StatusFailed:
+			return s.Result, nil
+		case StatusCancelled:
+			return nil, fmt.Errorf("the run %s was cancelled%s", run, s.Note.explain())
+		case StatusRunning, StatusPaused, StatusQueued:
+		}
+		longer := look
+		if r.isHere(run) {
+			longer = 10 * longestLook // its end rings
+		}
+		rang, err := pause(ctx, rung, longer)
+		switch {
+		case err != nil:
+			return nil, err
+		case rang:
+			look = shortestLook
+		}
+	}
+}
+
+// isHere reports whether a run executes in this process.
+func (r *Runs) isHere(run string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.control[run] != nil
+}
