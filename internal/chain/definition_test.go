@@ -20,6 +20,7 @@ var update = flag.Bool("update", false, "write golden files")
 var knownServers = map[string]ServerItems{
 	"vision-agent-mcp": {Tools: []string{"navigate", "screenshot", "verify", "fill_form", "alert"}, Prompts: []string{"analyze_dashboard", "compare_multiple_sites", "send_alert"}},
 	"code-mcp":         {Tools: []string{"execute"}},
+	"prompts-engine":   {Prompts: []string{"summarize"}},
 }
 
 func parse(t testing.TB, doc string) *Definition {

@@ -10,6 +10,7 @@ import (
 // What the tests over a whole engine, which may not be in this package, need of it.
 var (
 	RunUntilKilled = runUntilKilled
+	ServePipe      = servePipe
 	ListTicks      = listTicks
 	WithSchedule   = withSchedule
 	IsCode         = isCode

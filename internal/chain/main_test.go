@@ -13,5 +13,9 @@ func TestMain(m *testing.M) {
 		chain.RunUntilKilled(folder)
 		return
 	}
+	if os.Getenv("CHAIN_TEST_PIPE") != "" {
+		chain.ServePipe(os.Stdin, os.Stdout)
+		return
+	}
 	os.Exit(enginetest.Main(m))
 }

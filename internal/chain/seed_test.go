@@ -11,11 +11,11 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/internal/upstream"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // mcpServers are the servers of testdata/servers.json. Each speaks MCP over HTTP, and answers as
@@ -25,11 +25,15 @@ type mcpServers struct {
 	// raw, where it is set, answers every call itself.
 	raw  atomic.Pointer[func(w http.ResponseWriter, id string)]
 	door *upstream.Manager
-	// meta is the _meta of the last call.
-	meta atomic.Pointer[map[string]any]
+	// meta is the _meta of the last call, called its method and name.
+	meta   atomic.Pointer[map[string]any]
+	called atomic.Pointer[string]
 }
 
-// openServers starts the servers, and opens a door to them with what they have pinned.
+// last is the method and name of the last call.
+func (s *mcpServers) last() string { return *s.called.Load() }
+
+// openServers starts the servers, and opens a door to them.
 func openServers(t testing.TB) *mcpServers {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "servers.json"))
@@ -48,38 +52,7 @@ func openServers(t testing.TB) *mcpServers {
 		everything := []string{"*"}
 		declared[name] = map[string]any{"url": h.URL, "privateNetwork": true, "allow": []any{map[string]any{"tools": everything, "resources": everything, "prompts": everything}}}
 	}
-	section, err := document.Parse("", []byte(marshal(declared)), document.Limits{Bytes: 1 << 16})
-	if err != nil {
-		t.Fatal(err)
-	}
-	open := func(pins *upstream.Pins) *upstream.Manager {
-		cfg, err := upstream.ParseConfig(section)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := upstream.Open(cfg, upstream.Options{Pins: pins})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	pins, err := upstream.LoadPins(filepath.Join(t.TempDir(), "pins.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	look := open(pins)
-	for name := range has {
-		report, err := look.Inspect(t.Context(), name)
-		if err == nil {
-			err = pins.Set(name, report.Items)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	look.Close()
-	s.door = open(pins)
-	t.Cleanup(s.door.Close)
+	s.door = openUpstreams(t, declared)
 	return s
 }
 
@@ -123,7 +96,9 @@ func (s *mcpServers) serve(w http.ResponseWriter, r *http.Request, server string
 	case "resources/templates/list":
 		result = map[string]any{"resourceTemplates": []any{}}
 	default:
+		called := m.Method + " " + m.Params.Name + m.Params.URI
 		s.meta.Store(&m.Params.Meta)
+		s.called.Store(&called)
 		if raw := s.raw.Load(); raw != nil {
 			(*raw)(w, string(m.ID))
 			return
@@ -187,6 +162,7 @@ func TestSeedRuns(t *testing.T) {
 	}
 	defer runs.Close()
 	type answers = map[string]func(Command, int) Outcome
+	ran := map[string]bool{}
 	for _, row := range []struct {
 		seed, name string
 		answers    answers
@@ -256,7 +232,47 @@ func TestSeedRuns(t *testing.T) {
 			`vision-agent-mcp/navigate {"url":"https://site1.com"}`, `vision-agent-mcp/navigate {"url":"https://site2.com"}`, `vision-agent-mcp/navigate {"url":"https://site3.com"}`,
 			`vision-agent-mcp/compare_multiple_sites {"sites":["https://site1.com","https://site2.com","https://site3.com"]}`,
 		}, `{}`, ""},
+		{
+			"communication", "calls a tool, hands a resource to another server, and gets prompts of two",
+			answers{vision + "screenshots/latest": says("PNG"), vision + "analyze_dashboard": says("Look at ..."), "prompts-engine/summarize": says("In short")},
+			[]string{
+				`vision-agent-mcp/screenshot {}`, `vision-agent-mcp/screenshots/latest null`, `code-mcp/execute {"data":"PNG","uri":"input/screenshot"}`,
+				`vision-agent-mcp/analyze_dashboard {"dashboard_url":"..."}`, `prompts-engine/summarize {"text":"Look at ..."}`,
+			},
+			`{"messages":[{"content":{"text":"In short","type":"text"},"role":"user"}]}`, "",
+		},
+		{
+			"variables", "has no saved value the first time",
+			answers{code + "execute": says(map[string]any{"now": 1770163200}), vision + "navigate": says("the page"), vision + "screenshot": says("/tmp/1.png")},
+			[]string{
+				`code-mcp/execute {"code":"import time; print(time.time())"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`,
+				`vision-agent-mcp/verify {"at":{"now":1770163200},"before":null,"page":"the page"}`, `vision-agent-mcp/screenshot {}`,
+			},
+			`{}`, "",
+		},
+		{
+			"variables", "has what the first run saved, and fails",
+			answers{code + "execute": says("noon"), vision + "screenshot": fails("the disk is full")},
+			[]string{
+				`code-mcp/execute {"code":"import time; print(time.time())"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`,
+				`vision-agent-mcp/verify {"at":"noon","before":"/tmp/1.png","page":"ok"}`, `vision-agent-mcp/screenshot {}`,
+			},
+			`{}`, "the disk is full",
+		},
+		{
+			"variables", "has it still after a run that failed",
+			answers{code + "execute": says("one")},
+			[]string{
+				`code-mcp/execute {"code":"import time; print(time.time())"}`, `vision-agent-mcp/navigate {"url":"https://example.com"}`,
+				`vision-agent-mcp/verify {"at":"one","before":"/tmp/1.png","page":"ok"}`, `vision-agent-mcp/screenshot {}`,
+			},
+			`{}`, "",
+		},
+		{"schedule_cron", "runs", nil, []string{`vision-agent-mcp/navigate {"url":"https://example.com"}`}, `{}`, ""},
+		{"schedule_interval", "runs", nil, []string{`vision-agent-mcp/navigate {"url":"https://example.com"}`}, `{}`, ""},
+		{"schedule_once", "runs", nil, []string{`vision-agent-mcp/navigate {"url":"https://example.com"}`}, `{}`, ""},
 	} {
+		ran[row.seed] = true
 		t.Run(row.seed+" "+row.name, func(t *testing.T) {
 			f := &fakeServers{answers: row.answers}
 			servers.answers.Store(f)
@@ -276,5 +292,40 @@ func TestSeedRuns(t *testing.T) {
 				}
 			}
 		})
+	}
+	files, err := filepath.Glob("testdata/seed/*.json")
+	if err != nil || len(files) != len(ran) {
+		t.Errorf("%d examples of the seed ran, and there are %d: %v", len(ran), len(files), err)
+	}
+}
+
+// TestSeedSchedules has the schedules of the seed fire when its text says.
+func TestSeedSchedules(t *testing.T) {
+	at := func(text string) time.Time {
+		moment, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return moment
+	}
+	for name, want := range map[string][]string{
+		"simple":            {"2026-02-04T09:00:00Z", "2026-02-05T09:00:00Z", "2026-02-06T09:00:00Z"},
+		"daily_check":       {"2026-02-04T09:00:00Z", "2026-02-05T09:00:00Z", "2026-02-06T09:00:00Z"},
+		"schedule_cron":     {"2026-02-04T09:00:00Z", "2026-02-05T09:00:00Z", "2026-02-06T09:00:00Z"},
+		"schedule_interval": {"2026-02-04T08:05:00Z", "2026-02-04T08:10:00Z", "2026-02-04T08:15:00Z"},
+		"schedule_once":     {"2026-02-04T14:30:00Z"},
+	} {
+		schedule := readSeed(t, name).Schedule
+		var got []string
+		for now := at("2026-02-04T08:00:01Z"); len(got) < 3; {
+			tick, ok := schedule.Next(now)
+			if !ok {
+				break
+			}
+			got, now = append(got, tick.Format(time.RFC3339)), tick
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is due at %q, want %q", name, got, want)
+		}
 	}
 }
