@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -20,14 +19,27 @@ import (
 )
 
 type chainCmd struct {
-	Lint  chainLintCmd  `cmd:"" help:"Check definitions of chains."`
-	Graph chainGraphCmd `cmd:"" help:"Draw a chain."`
-	Run   chainRunCmd   `cmd:"" help:"Run a chain to its end, and show its steps."`
+	Lint    chainLintCmd    `cmd:"" help:"Check definitions of chains."`
+	Graph   chainGraphCmd   `cmd:"" help:"Draw a chain."`
+	Run     chainRunCmd     `cmd:"" help:"Run a chain to its end here, and show its steps."`
+	Start   chainStartCmd   `cmd:"" help:"Start a run of a chain in a server."`
+	List    chainListCmd    `cmd:"" help:"List runs, newest first; or the chains."`
+	Show    chainShowCmd    `cmd:"" help:"Show a run: its steps, what it waits for, what it gave."`
+	Signal  chainSignalCmd  `cmd:"" help:"Give a value to a run that waits for a signal."`
+	Cancel  chainCancelCmd  `cmd:"" help:"End a run for good."`
+	Pause   chainPauseCmd   `cmd:"" help:"Stop a run before its next step."`
+	Resume  chainResumeCmd  `cmd:"" help:"Let a paused run go on."`
+	Redrive chainRedriveCmd `cmd:"" help:"Run a failed run again from the step that failed."`
 }
 
 func (chainCmd) Help() string {
 	return `A chain is steps across MCP servers: tools, resources and prompts, in sequence, in parallel
-or in loops, with what one step gave passed on to the next.`
+or in loops, with what one step gave passed on to the next.
+
+gavel chain run needs no server. The other commands are about the runs of a server: with
+--server it is asked, and you see what your token lets you see; on the store's machine you are
+its operator (local:cli). A call of which it is not known whether it happened is a review: see
+gavel review.`
 }
 
 // chainFlags say what a chain may call.
@@ -231,7 +243,8 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &chainShow{con: con, ask: cancel, answers: c.Answer}
+	s := &chainShow{lines: newStepLines(con.err), ask: cancel, answers: c.Answer}
+	defer s.lines.close()
 	runs, err := chain.Open(ctx, chain.Config{
 		Path: path, Effects: chain.Door{Upstreams: servers, Scripts: box.Pool}, Progress: s.show, Asked: s.asked,
 		Repeatable: func(server, tool string) bool { return c.isRepeatable(server, tool) || servers.IsGated(server, tool) },
@@ -245,6 +258,7 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	result, err := runs.Wait(ctx, run)
+	s.lines.close()
 	if question, ok := errors.AsType[*lostAnswerError](context.Cause(ctx)); ok {
 		return term.UnknownErrorf(question.hint(), "%w", question)
 	}
@@ -295,22 +309,19 @@ func (c *chainRunCmd) print(con *console, run string, r *chain.Result) error {
 
 // chainShow shows what happens to the steps of a run, and stops at a call that may have been done.
 type chainShow struct {
-	con     *console
+	lines   *stepLines
 	ask     context.CancelCauseFunc
 	answers []string
-	mu      sync.Mutex
 }
 
 func (s *chainShow) show(_ string, p chain.Progress) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch p.Event {
-	case "failed", "handled":
-		s.con.err.Printf("%-9s %s: %s\n", p.Event, p.Key, p.Err.Message)
+	case "started":
+		s.lines.started(p.Key)
 	case "retrying":
-		s.con.err.Printf("%-9s %s, attempt %d: %s\n", p.Event, p.Key, p.Attempt, p.Err.Message)
+		s.lines.say(p.Event, fmt.Sprintf("%s, attempt %d", p.Key, p.Attempt), p.Err.Message)
 	default:
-		s.con.err.Printf("%-9s %s\n", p.Event, p.Key)
+		s.lines.ended(p.Event, p.Key, viewError(p.Err))
 	}
 }
 

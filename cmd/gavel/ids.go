@@ -24,7 +24,7 @@ func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (
 	for i := range op.Fields {
 		f := &op.Fields[i]
 		find, ok := idFields[f.Name]
-		if !ok {
+		if !ok || op == operation.StartRun.Operation { // it names a new run
 			continue
 		}
 		v := f.In(req)
@@ -42,12 +42,13 @@ func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (
 
 // idFields are the fields of operations that hold an id, and what finds it.
 var idFields = map[string]func(context.Context, operation.Caller, string) (string, error){
-	"id": findInstance, "reviewId": findReview,
+	"id": findInstance, "reviewId": findReview, "run": findRun,
 }
 
 const (
 	instancePrefix = "wf-"
 	reviewPrefix   = "rev-"
+	runPrefix      = "run-"
 	uuidLength     = 36
 	mostMatches    = 10 // of an id that is not complete
 )
@@ -109,6 +110,32 @@ func findReview(ctx context.Context, at operation.Caller, typed string) (string,
 		}
 		if page.Cursor = r.NextCursor; page.Cursor == "" {
 			return chooseID("review", typed, found)
+		}
+	}
+}
+
+// findRun returns the id of the run that begins with typed, or typed where none does.
+func findRun(ctx context.Context, at operation.Caller, typed string) (string, error) {
+	if isWhole(typed, runPrefix) {
+		return typed, nil
+	}
+	if _, err := operation.Run.Do(ctx, at, operation.RunRequest{Run: typed}); engine.CodeOf(err) != engine.CodeUnknownInstance {
+		return typed, nil // one that somebody named, or nothing can be asked
+	}
+	var found []idMatch
+	starts := startsOf(typed, runPrefix)
+	for page := (operation.RunsRequest{Limit: 500}); ; {
+		r, err := operation.Runs.Do(ctx, at, page)
+		if err != nil {
+			return "", err //nolint:wrapcheck // an *engine.Error
+		}
+		for _, run := range r.Runs {
+			if slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(run.Run, start) }) {
+				found = append(found, idMatch{run.Run, fmt.Sprintf("%s, %s", run.Chain, run.Status)})
+			}
+		}
+		if page.Cursor = r.NextCursor; page.Cursor == "" || len(found) > mostMatches {
+			return chooseID("run", typed, found)
 		}
 	}
 }
@@ -191,5 +218,5 @@ func (s *system) completeInstance(ctx context.Context, id *string) error {
 
 // asOperator performs operations as the operator of the store.
 func (s *system) asOperator() operation.Call {
-	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}}
+	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}, Chains: s.chains}
 }

@@ -77,6 +77,7 @@ type commands struct {
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
 	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`
 	Chain      chainCmd      `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
+	Schedule   scheduleCmd   `cmd:"" help:"Look at the schedules of chains, pause and trigger them."`
 	Hook       hookCmd       `cmd:"" help:"Answer the hooks of coding agents, and install them."`
 	Start      startCmd      `cmd:"" help:"Start an instance of a workflow."`
 	Advance    advanceCmd    `cmd:"" help:"Ask for an action of an instance."`

@@ -19,8 +19,8 @@ func forPerson(out *term.Terminal, rows [][]string) [][]string {
 
 // The columns that hold ids, and those of times of which it matters how far away they are.
 var (
-	idColumns   = []string{"ID", "INSTANCE"}
-	timeColumns = []string{"WHEN", "WAITS SINCE", "EXPIRES", "UPDATED", "LAST USED"}
+	idColumns   = []string{"ID", "INSTANCE", "RUN"}
+	timeColumns = []string{"WHEN", "WAITS SINCE", "EXPIRES", "UPDATED", "LAST USED", "STARTED", "NEXT", "LAST"}
 )
 
 func shortenForPerson(rows [][]string, now time.Time) [][]string {
@@ -65,7 +65,7 @@ func areDistinct(rows [][]string, column int) bool {
 // shortenID leaves of an id what begins it up to the millisecond in it. That is taken wherever
 // an id is.
 func shortenID(id string) string {
-	for _, prefix := range []string{instancePrefix, reviewPrefix} {
+	for _, prefix := range []string{instancePrefix, reviewPrefix, runPrefix} {
 		if isWhole(id, prefix) {
 			return id[:len(prefix)+len("019cd711-e480")]
 		}

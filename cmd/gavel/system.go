@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/notify"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -36,6 +37,8 @@ type system struct {
 	equipment
 	place storePlace
 	key   []byte // the secret of a store that was opened to be read; nil where it is not there
+	// chains are what commands of the store's machine ask; nil where they ask none.
+	chains operation.Chains
 }
 
 // equipment is what a command configures beside the store. The zero value judges

@@ -106,7 +106,7 @@ func (t *Terminal) Dim(text string) Styled { return t.applyStyle("2", text) }
 func (t *Terminal) Outcome(text string) Styled {
 	word, _, _ := strings.Cut(text, " ")
 	switch strings.TrimRight(word, ",:") {
-	case "approve", "approved", "complete", "valid":
+	case "approve", "approved", "complete", "valid", "done":
 		return t.Green(text)
 	case "reject", "rejected", "refused", "invalid", "failed", "revoked":
 		return t.Red(text)
@@ -237,6 +237,25 @@ func (p *Progress) Update(format string, args ...any) {
 	p.print(fmt.Sprintf(format, args...))
 }
 
+// Set replaces the line at once; "" clears it.
+func (p *Progress) Set(line string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.print(line)
+}
+
+// Printf puts a line of its own in place of the line, which Set brings back below it.
+func (p *Progress) Printf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.print("")
+	_, _ = fmt.Fprint(p.t.w, "\r")
+	p.t.Printf(format, args...)
+}
+
 // Finish clears the line, and leaves a last one if there is something to say.
 func (p *Progress) Finish(last string) {
 	if p == nil {
@@ -254,6 +273,9 @@ func (p *Progress) Finish(last string) {
 
 func (p *Progress) print(line string) {
 	line = Clean(line)
+	if width := p.t.width(); width > 0 {
+		line = Fit(line, width-1) // a line that wraps cannot be replaced
+	}
 	_, _ = fmt.Fprintf(p.t.w, "\r%s%s", line, strings.Repeat(" ", max(p.width-len(line), 0)))
 	p.width = len(line)
 }
