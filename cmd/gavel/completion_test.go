@@ -20,7 +20,7 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "chain", "hook", "lint", "graph", "schema", "instances", "script", "judge", "keys", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status", "store", "cursor", "webhook"}},
+		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "chain", "schedule", "hook", "lint", "graph", "schema", "instances", "script", "judge", "keys", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status", "store", "cursor", "webhook"}},
 		{line: "in", want: []string{"init", "instances"}},
 		{line: "try ", files: true},
 		{line: "instances ", want: []string{"list", "show", "history", "timeline", "undo", "redo", "release"}},
@@ -47,6 +47,11 @@ func TestComplete(t *testing.T) {
 		{line: "review ", want: []string{"list", "watch", "show", "approve", "reject", "reopen", "give-up"}},
 		{line: "review list --status s", want: []string{"stale", "superseded"}},
 		{line: "evidence list --config ", files: true},
+		{line: "chain ", want: []string{"lint", "graph", "run", "start", "list", "show", "signal", "cancel", "pause", "resume", "redrive"}},
+		{line: "chain list --status ", want: []string{"running", "paused", "done", "failed", "cancelled"}},
+		{line: "chain show "},
+		{line: "chain run ", files: true},
+		{line: "schedule ", want: []string{"list", "pause", "resume", "trigger"}},
 		{line: "nonsense "},
 		{line: "lint --nope="},
 		{line: "version --", want: []string{"--help", "--log-format", "--log-level", "--json"}},

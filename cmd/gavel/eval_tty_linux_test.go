@@ -38,6 +38,23 @@ func openTerminal(t *testing.T) (tty, other *os.File) {
 	return tty, other
 }
 
+// readTerminal returns what a terminal got, with END at its end.
+func readTerminal(t *testing.T, tty, other *os.File) string {
+	t.Helper()
+	if _, err := io.WriteString(tty, "END"); err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	for part := make([]byte, 4096); !strings.HasSuffix(shown.String(), "END"); {
+		n, err := other.Read(part)
+		if err != nil {
+			t.Fatalf("%v after %q", err, shown.String())
+		}
+		shown.Write(part[:n])
+	}
+	return shown.String()
+}
+
 // Progress is for a terminal: nothing of it is in a file.
 func TestEvalProgress(t *testing.T) {
 	t.Parallel()
@@ -50,18 +67,7 @@ func TestEvalProgress(t *testing.T) {
 	if code := run(t.Context(), args, strings.NewReader(""), &out, tty); code != term.ExitOK {
 		t.Fatalf("exit code %d\n%s", code, out.String())
 	}
-	if _, err := io.WriteString(tty, "END"); err != nil {
-		t.Fatal(err)
-	}
-	var shown strings.Builder
-	for part := make([]byte, 4096); !strings.HasSuffix(shown.String(), "END"); {
-		n, err := other.Read(part)
-		if err != nil {
-			t.Fatalf("%v after %q", err, shown.String())
-		}
-		shown.Write(part[:n])
-	}
-	if got := shown.String(); !strings.HasSuffix(got, "\r40 of 40 cases\r\nEND") {
+	if got := readTerminal(t, tty, other); !strings.HasSuffix(got, "\r40 of 40 cases\r\nEND") {
 		t.Errorf("the terminal shows %q", got)
 	}
 	if strings.Contains(out.String(), "of 40 cases\n") {

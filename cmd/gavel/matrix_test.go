@@ -77,7 +77,7 @@ func writeChains(t *testing.T, definitions ...string) (file string) {
 		writeFile(t, filepath.Join(dir, "chains", fmt.Sprintf("%d.json", i)), text)
 	}
 	file = filepath.Join(dir, "gavel.yaml")
-	writeFile(t, file, "chains: {definitions: chains}\n")
+	writeFile(t, file, "chains: {definitions: chains, runAs: {principal: night, workflows: [\"*\"]}}\n")
 	return file
 }
 

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+)
+
+// On a terminal each step is one line, once it has ended, with how long it took; what is under way is
+// a line that is replaced and leaves nothing.
+func TestChainRunOnTerminal(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "naps.yaml")
+	put(t, file, `
+name: naps
+steps:
+  - {id: both, type: parallel, tasks: [{id: long, type: wait, seconds: 0.2}, {id: short, type: wait, seconds: 0.05}]}
+`)
+	tty, other := openTerminal(t)
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"chain", "run", file}, strings.NewReader(""), &out, tty); code != term.ExitOK {
+		t.Fatalf("exit code %d", code)
+	}
+	raw := readTerminal(t, tty, other)
+	if !strings.Contains(raw, "\runder way both/long, both/short") {
+		t.Errorf("it does not say what is under way: %q", raw)
+	}
+	var lines []string // as they are in the end: what follows the last carriage return
+	for line := range strings.Lines(strings.ReplaceAll(raw, "\r\n", "\n")) {
+		line = strings.TrimRight(line, "\n")
+		lines = append(lines, line[strings.LastIndex(line, "\r")+1:])
+	}
+	shown := strings.Join(lines, "\n")
+	if !regexp.MustCompile(`^\S*done     \S* both/short  \d+ms\n\S*done     \S* both/long  \d+ms\n\S*done     \S* both  \d+ms\nEND$`).MatchString(shown) {
+		t.Errorf("the terminal shows\n%s\n%q", shown, raw)
+	}
+}
