@@ -218,6 +218,17 @@ func (e *Engine) askJudge(ctx context.Context, p Principal, c judge.Case, grante
 	return v, nil
 }
 
+// AskModel has a model asked for a principal, within Quotas.ModelTokens; ask returns how many tokens the
+// model read and wrote. The error is CodeModelTokensSpent, or that of ask.
+func (e *Engine) AskModel(ctx context.Context, p Principal, ask func(context.Context) (tokens int64, err error)) error {
+	if err := e.ledger.checkBudget(ctx, p, budgetTokens); err != nil {
+		return err
+	}
+	took, err := ask(ctx)
+	e.ledger.charge(p, budgetTokens, took)
+	return err
+}
+
 // askedModel reports whether a model answered for an opinion, and not what it said before.
 func askedModel(o judge.Opinion) bool { return o.Model != nil && !o.Model.CacheHit && !o.Model.Reused }
 

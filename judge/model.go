@@ -106,6 +106,26 @@ func NewModel(cfg ModelConfig) (Layer, error) {
 	return &modelLayer{cfg, newBudget(cfg.Budget, cfg.BudgetWindow, cfg.Now)}, nil
 }
 
+// Asker has the model of a layer asked for something else than a judgement, within the same budget;
+// what NewModel returns is one.
+type Asker interface {
+	// Ask counts as one question of req.Caller. The error is a *BusyError where that one has none left, else
+	// that of llm.Completer.
+	Ask(ctx context.Context, req llm.Request) (llm.Reply, error)
+}
+
+// Ask implements Asker.
+func (m *modelLayer) Ask(ctx context.Context, req llm.Request) (llm.Reply, error) {
+	if ok, frees := m.budget.Spend(req.Caller, 1); !ok {
+		return llm.Reply{}, &BusyError{Message: budgetSpent(req.Caller, frees), RetryAfter: frees}
+	}
+	reply, err := m.Completer.Complete(ctx, req)
+	if fail, ok := errors.AsType[*llm.Error](err); ok && fail.Calls == 0 {
+		m.budget.giveBack(req.Caller, 1) // no model was asked
+	}
+	return reply, err //nolint:wrapcheck // an error of the interface
+}
+
 func (*modelLayer) Name() LayerName { return LayerModel }
 
 // Weigh hears what the memory holds of the case before it asks anybody.

@@ -181,13 +181,15 @@ type chainRunCmd struct {
 	Answer []string `name:"answer" placeholder:"STEP=ANSWER" sep:"none" help:"What became of a call whose answer was lost: STEP=happened, STEP=again or STEP=give-up."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 	chainFlags
+	modelFlags
 }
 
 func (chainRunCmd) Help() string {
 	return `No server of gavel is needed. The steps are shown on standard error as they happen, the
 result is printed at the end. Tools, resources and prompts are called through the upstreams of
 --config, as far as they are pinned and allowed there; a tool behind a gate is refused, because
-its workflow is in a store.
+its workflow is in a store. A step with complete asks the model that LLM_JUDGE_MODEL names, or one
+of --llm-also.
 
 With --state a run survives a kill: the same command goes on in the step that it was in, with the
 definition that it was started with. A call that may have been done is made again only if
@@ -218,7 +220,16 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	if items == nil {
 		items = map[string]chain.ServerItems{}
 	}
-	if err := c.check(con, d, items); err != nil {
+	models, err := c.modelFlags.open(con.log)
+	if err != nil {
+		return err
+	}
+	defer models.Close()
+	completer, err := models.completer()
+	if err != nil {
+		return err
+	}
+	if err := c.check(con, d, items, models.names()); err != nil {
 		return err
 	}
 	if _, err := d.CheckInput(json.RawMessage(c.Input)); err != nil {
@@ -246,7 +257,7 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	s := &chainShow{lines: newStepLines(con.err), ask: cancel, answers: c.Answer}
 	defer s.lines.close()
 	runs, err := chain.Open(ctx, chain.Config{
-		Path: path, Effects: chain.Door{Upstreams: servers, Scripts: box.Pool}, Progress: s.show, Asked: s.asked,
+		Path: path, Effects: chain.Door{Upstreams: servers, Scripts: box.Pool, Models: completer}, Progress: s.show, Asked: s.asked,
 		Repeatable: func(server, tool string) bool { return c.isRepeatable(server, tool) || servers.IsGated(server, tool) },
 	})
 	if err != nil {
@@ -272,9 +283,9 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 }
 
 // check refuses what cannot work, and what this command has nothing for.
-func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]chain.ServerItems) error {
+func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]chain.ServerItems, models []string) error {
 	var wrong []string
-	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: []string{}, Repeatable: c.isRepeatable}) {
+	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Repeatable: c.isRepeatable}) {
 		if issue.Severity == workflow.SeverityError {
 			wrong = append(wrong, issueLine(c.File, issue))
 		} else {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +44,7 @@ func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *syste
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no chains: a valid, common answer
 	}
-	catalogue, err := openCatalogue(log, f.Config, slices.Concat([]string{}, sys.model.names()))
+	catalogue, err := openCatalogue(log, f.Config, append([]string{}, sys.model.names()...))
 	if err != nil || catalogue == nil {
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func (c *chains) configure() (chain.Config, error) {
 		config.Path = filepath.Join(filepath.Dir(place.path), chainsFile)
 	}
 	config.Ledger = c.sys.Engine
-	config.Effects = chain.Door{Upstreams: gatewayDoor{c.sys}, Scripts: c.sys.Pool, Workflows: c.sys.Engine, AsksPeople: true, Rights: c.rights}
+	config.Effects = chain.Door{Upstreams: gatewayDoor{c.sys}, Scripts: c.sys.Pool, Workflows: c.sys.Engine, Models: c.sys.completer(), AsksPeople: true, Rights: c.rights}
 	return config, nil
 }
 

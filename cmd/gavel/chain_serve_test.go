@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
 // moving is a chain that moves a workflow, once each second.
@@ -103,5 +105,34 @@ func TestRightsOfRuns(t *testing.T) {
 		if row.named != nil && err == nil && now != nightly {
 			t.Errorf("%s: acts as %+v", row.name, now)
 		}
+	}
+}
+
+// TestPromptsAreCompleted: a configured model answers the messages of a prompt, within the budget of
+// whom the run acts for.
+func TestPromptsAreCompleted(t *testing.T) {
+	t.Parallel()
+	needsProgram(t)
+	endpoint := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Says("Begin with the list.")))
+	t.Cleanup(endpoint.Close)
+	config := writeChains(t, `{"name":"advice","steps":[{"id":"ask","type":"prompt","server":"self","prompt_name":"follow-workflow","complete":{"model":"small"},"save_output_to":"variables.output.advice"}]}`)
+	put(t, config, "chains: {definitions: chains}\nupstreams: {self: {command: [gavel, mcp, --store, memory], allow: [{prompts: [follow-workflow]}]}}\n")
+	runGavel(t, "upstream", "pin", "--all", "--config", config)
+	file := filepath.Join(filepath.Dir(config), "chains", "0.json")
+	model := []string{"--config", config, "--llm-base-url", endpoint.URL, "--llm-model", "small"}
+	if out := runGavel(t, append([]string{"chain", "run", file}, model...)...); !strings.Contains(string(out), `"advice": "Begin with the list."`) {
+		t.Errorf("chain run prints %s", out)
+	}
+	s := serveGavel(t, append([]string{"--llm-budget", "1"}, model...)...)
+	agent := s.token("a", "--role", "agent")
+	var results []string
+	for range 2 {
+		run, _ := s.must(agent, http.MethodPost, "/v1/runs", `{"chain":"advice"}`)["run"].(string)
+		s.until("the end of "+run, func() bool { return s.must(agent, http.MethodGet, "/v1/runs/"+run, "")["endedAt"] != nil })
+		v := s.must(agent, http.MethodGet, "/v1/runs/"+run, "")
+		results = append(results, fmt.Sprint(v["output"], v["error"]))
+	}
+	if !strings.Contains(results[0], "advice:Begin with the list.") || !strings.Contains(results[1], "used up its questions to the model") {
+		t.Errorf("%q", results)
 	}
 }

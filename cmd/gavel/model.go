@@ -67,6 +67,8 @@ type model struct {
 	log          *slog.Logger
 	// without counts the decisions since the model's last judgement that had to do without one.
 	without atomic.Int64
+	// asker is the layer, for what is asked beside judgements; nil before layer.
+	asker judge.Asker
 	// canaries is nil where there are none.
 	canaries atomic.Pointer[eval.Canaries]
 }
@@ -349,6 +351,7 @@ func (m *model) layer(memory judge.Memory) (judge.Layer, error) {
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
+	m.asker, _ = layer.(judge.Asker)
 	return layer, nil
 }
 

@@ -216,6 +216,9 @@ func (x *execution) start(c Command) error {
 		return err
 	}
 	c.Run, c.Principal = x.run, x.principal
+	if c.Op == OpComplete { // what is sensitive no model reads
+		c.Arguments = x.record.maskAll(c.Arguments)
+	}
 	x.commands[c.ID] = c
 	if err := x.record.begin(x.stopped, c); err != nil {
 		return x.stopRefused(err)

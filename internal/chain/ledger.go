@@ -79,9 +79,10 @@ func (d *Definition) Workflow() (*workflow.Definition, error) {
 	return workflow.Parse("chain.json", raw)
 }
 
-// runRecord is the record of one run, as its execution keeps it.
+// runRecord is the record of one run, as its execution keeps it. Without a ledger nothing is written, and
+// it still knows what is sensitive.
 type runRecord struct {
-	ledger     Ledger
+	ledger     Ledger // nil for none
 	run        string
 	principal  engine.Principal
 	definition *workflow.Definition
@@ -99,7 +100,7 @@ type runRecord struct {
 // store refuses it. Where the store cannot be reached, the run waits for it.
 func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, input map[string]any) error {
 	l, err := r.newRecord(run, req.Principal, req.Definition)
-	if l == nil || err != nil {
+	if err != nil {
 		return err
 	}
 	if err = l.open(ctx, req.Definition, input); err == nil || isPassing(err) {
@@ -108,10 +109,10 @@ func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, in
 	return errors.Join(err, r.endRefused(run, err))
 }
 
-// openRecord begins the record of a run where it was not begun; nil without a ledger.
+// openRecord begins the record of a run where it was not begun.
 func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*runRecord, error) {
 	l, err := r.newRecord(x.run, x.principal, d)
-	if l == nil || err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if x.redrives != "" {
@@ -123,9 +124,6 @@ func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*r
 }
 
 func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRecord, error) {
-	if r.config.Ledger == nil {
-		return nil, nil //nolint:nilnil // a run without a store has no record
-	}
 	w, err := d.Workflow()
 	if err != nil {
 		return nil, fmt.Errorf("the workflow of the chain %q: %w", d.Name, err)
@@ -139,6 +137,10 @@ func (l *runRecord) open(ctx context.Context, d *Definition, input map[string]an
 	begun := map[string]any{"chain": d.Name, "run": l.run, "input": l.shorten(input)}
 	if l.origin != nil {
 		begun["redrives"] = l.origin
+	}
+	if l.ledger == nil {
+		l.learn(begun)
+		return nil
 	}
 	return l.ledger.BeginRun(ctx, l.principal, engine.RunRequest{
 		Run: l.run, Definition: l.definition.Document, Workflow: l.definition.Name, Context: l.prepare(begun),
@@ -176,6 +178,10 @@ func (l *runRecord) persist(ctx context.Context, do func() error) error {
 }
 
 func (l *runRecord) write(ctx context.Context, key, action string, data map[string]any) error {
+	if l.ledger == nil {
+		l.learn(data)
+		return nil
+	}
 	raw := l.prepare(data)
 	return l.persist(ctx, func() error {
 		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: l.run, Key: key, Action: action, Data: raw})
@@ -189,7 +195,7 @@ func isRecorded(c Command) bool {
 
 // begin records that a run waits, where the command is a wait.
 func (l *runRecord) begin(ctx context.Context, c Command) error {
-	if l == nil || c.Op != OpWait && c.Op != OpAsk {
+	if c.Op != OpWait && c.Op != OpAsk {
 		return nil
 	}
 	what := map[string]any{"step": c.Step, "for": "signal", "name": c.Name}
@@ -205,7 +211,7 @@ func (l *runRecord) begin(ctx context.Context, c Command) error {
 
 // end records what came of a command.
 func (l *runRecord) end(ctx context.Context, c Command, o Outcome) error {
-	if l == nil || !isRecorded(c) {
+	if !isRecorded(c) {
 		return nil
 	}
 	what := map[string]any{"key": c.Key, "op": string(c.Op), "status": "done"}
@@ -231,9 +237,6 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome) error {
 
 // finish records how the run ended.
 func (l *runRecord) finish(ctx context.Context, result *Result) error {
-	if l == nil {
-		return nil
-	}
 	data, action := map[string]any{"output": l.shorten(result.Output)}, actionFinish
 	if result.Err != nil {
 		action, data["error"] = actionFail, l.describeError(result.Err)
@@ -247,6 +250,9 @@ func (l *runRecord) describeError(e *StepError) map[string]any {
 
 // shorten returns a value as it is recorded: of one that is long, its digest and size.
 func (l *runRecord) shorten(value any) any {
+	if l.ledger == nil {
+		return value
+	}
 	raw, err := document.Marshal(value)
 	if err != nil || len(raw) <= maxRecorded {
 		return value
@@ -312,6 +318,30 @@ func (l *runRecord) prepare(data map[string]any) json.RawMessage {
 		return masked
 	}
 	return scrubbed
+}
+
+// maskAll is a value in which no text repeats a sensitive value.
+func (l *runRecord) maskAll(value any) any {
+	if len(l.secrets) == 0 {
+		return value
+	}
+	switch v := value.(type) {
+	case string:
+		return l.scrub(v)
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = l.maskAll(v[i])
+		}
+		return out
+	case map[string]any:
+		out := map[string]any{}
+		for name, member := range v {
+			out[name] = l.maskAll(member)
+		}
+		return out
+	}
+	return value
 }
 
 // askLedger asks a person what became of a call, and returns the answer once it is there.

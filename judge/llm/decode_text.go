@@ -259,7 +259,9 @@ type reading struct {
 	Lenient bool
 	// Picked: the verdict was picked out of a longer text. Where no nonce ties it to
 	// the question it may be one that the model only quotes.
-	Picked             bool
+	Picked bool
+	// Text answers a dialogue; then there is no Answer.
+	Text               string
 	Model, Fingerprint string
 	Usage              *Usage
 }
@@ -306,6 +308,37 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 		read.Answer, read.Lenient, read.Picked = answer, read.Lenient || how.lenient || i > 0, read.Picked || how.picked
 	}
 	return read, nil
+}
+
+// readDialogue reads a plain text out of an answer: of the first choice, without what the model thought.
+func readDialogue(status int, header http.Header, body []byte, now time.Time) (reading, error) {
+	if status < 200 || status > 299 {
+		return reading{}, classifyResponse(status, header, body, now)
+	}
+	env, fail := openEnvelope(status, header, body, now)
+	if fail != nil {
+		return reading{}, fail
+	}
+	c := env.choices[0]
+	text := answerText(c.content)
+	switch {
+	case c.fail != nil:
+		fail = c.fail
+	case c.finish == "content_filter":
+		fail = &Error{Class: ClassFilter, Message: "the endpoint's content filter stopped the answer"}
+	case strings.TrimSpace(c.refusal) != "":
+		fail = &Error{Class: ClassRefusal, Message: "the model refuses to answer this"}
+	case c.finish == "error":
+		fail = &Error{Class: ClassUpstream, Message: "the endpoint ended the answer with an error"}
+	case c.finish == "length" || c.finish == "max_tokens":
+		fail = truncatedError()
+	case text == "":
+		fail = &Error{Class: ClassEmpty, Message: "the model answered nothing"}
+	default:
+		return reading{Text: text, Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}, nil
+	}
+	fail.Usage = env.usage
+	return reading{}, fail
 }
 
 const maxDepth = 64

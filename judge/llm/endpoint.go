@@ -193,6 +193,9 @@ func (e *endpoint) otherBases() []string {
 // Complete makes one HTTP request in the present manner and reads its answer.
 func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
 	at, _ := e.ladder.current()
+	if len(req.Dialogue) > 0 {
+		at.rung = RungPrompt
+	}
 	body, err := e.encodeRequest(req, at)
 	if err != nil {
 		return Reply{}, e.signError(&Error{Class: ClassConfig, Message: err.Error()}, 0)
@@ -203,7 +206,7 @@ func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
 		return Reply{}, e.signAny(err, 1)
 	}
 	return Reply{
-		Answer: read.Answer, Lenient: read.Lenient,
+		Answer: read.Answer, Text: read.Text, Lenient: read.Lenient,
 		Model: e.model.Name, Reported: read.Model, Fingerprint: read.Fingerprint,
 		Endpoint: e.base.Host, Rung: at.rung,
 		Usage: read.Usage, CostUSD: e.model.costOf(read.Usage),
@@ -217,6 +220,13 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 		return reading{}, err
 	}
 	noteAnswer(ctx, status, header, raw)
+	if len(req.Dialogue) > 0 {
+		read, err := readDialogue(status, header, raw, time.Now())
+		if ClassOf(err) == ClassNotFound {
+			return reading{}, e.explainNotFound(err)
+		}
+		return read, err
+	}
 	nonce := req.Nonce
 	if at.enforcesSchema() {
 		nonce = "" // nobody was told it

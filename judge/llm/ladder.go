@@ -189,7 +189,9 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 			}
 			_, version := e.ladder.current()
 			reply, err := next.Complete(ctx, req)
-			e.ladder.noteAnswer(version, err)
+			if len(req.Dialogue) == 0 { // else no form was asked for
+				e.ladder.noteAnswer(version, err)
+			}
 			var fail *Error
 			if !errors.As(err, &fail) {
 				reply.Calls += calls
@@ -204,7 +206,12 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 			}
 			ok := again < maxNegotiation
 			if ok {
-				leading, ok = e.ladder.noteRefusal(version, leading, func(at manner) (manner, bool) { return e.lowerManner(at, fail.Param) })
+				leading, ok = e.ladder.noteRefusal(version, leading, func(at manner) (manner, bool) {
+					if len(req.Dialogue) > 0 && e.sentParameter(at, fail.Param) == "" {
+						return at, false // the rung was not asked for
+					}
+					return e.lowerManner(at, fail.Param)
+				})
 			}
 			if !ok {
 				return Reply{}, e.finalRefusal(fail, again).afterCalls(calls)

@@ -107,7 +107,7 @@ func withAllowance(next Completer, a *allowances) Completer {
 		if req.Caller == "" {
 			return next.Complete(ctx, req)
 		}
-		expected := (len(req.System) + len(req.User) + len(req.Shape)) / bytesPerToken
+		expected := req.size() / bytesPerToken
 		c := a.allowanceOf(req.Caller)
 		for wait := c.spendRequest(time.Now(), expected); wait > 0; wait = c.spendRequest(time.Now(), expected) {
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
@@ -127,6 +127,15 @@ func withAllowance(next Completer, a *allowances) Completer {
 		}
 		return reply, err
 	})
+}
+
+// size is how many bytes the endpoint gets to read.
+func (r Request) size() int {
+	n := len(r.System) + len(r.User) + len(r.Shape)
+	for _, m := range r.Dialogue {
+		n += len(m.Text)
+	}
+	return n
 }
 
 // How long a caller that an endpoint has worked for counts as one that took part in a

@@ -49,6 +49,9 @@ type Request struct {
 	// System and User are the two messages. System is the same for every case of a
 	// transition, so that providers can cache it.
 	System, User string
+	// Dialogue, when not empty, is answered in plain text, which is Reply.Text: nothing is judged, and
+	// System, User, Shape, Schema, Nonce and Check are not read.
+	Dialogue []Message
 	// Shape describes the answer in words, with the schema and an example. It is
 	// appended to System where the endpoint does not enforce Schema, and only there.
 	Shape string
@@ -76,6 +79,12 @@ type Request struct {
 	// Caller is on whose behalf the model is asked (a principal). The quality latch
 	// is his alone: garbage that one caller provokes must not lock out another.
 	Caller string
+}
+
+// Message is one of a Request.Dialogue.
+type Message struct {
+	Role string // user or assistant
+	Text string
 }
 
 // Answer is what a model answered, read but not believed. Code decides what it
@@ -121,6 +130,8 @@ const (
 // Reply is an Answer with how it came about.
 type Reply struct {
 	Answer Answer `json:"answer"`
+	// Text is the answer to a Request.Dialogue.
+	Text string `json:"text,omitempty"`
 	// Lenient is true when the answer was unmistakable but not in the form asked
 	// for: fenced, wrapped in prose, numbers as strings.
 	Lenient bool `json:"lenient,omitempty"`

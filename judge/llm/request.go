@@ -93,8 +93,14 @@ func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound in
 	return w
 }
 
+// dialogueTokens is how long the answer to a dialogue may be, where a verdict may not be longer.
+const dialogueTokens = 4096
+
 func (e *endpoint) answerTokens(req Request) int {
 	n := e.maxTokens
+	if len(req.Dialogue) > 0 {
+		n = max(n, dialogueTokens)
+	}
 	if req.MaxTokens > 0 {
 		n = req.MaxTokens
 	}
@@ -120,6 +126,12 @@ func buildMessages(req Request, at manner) []openai.ChatCompletionMessage {
 		if text != "" {
 			out = append(out, openai.ChatCompletionMessage{Role: role, Content: text})
 		}
+	}
+	for _, m := range req.Dialogue {
+		add(m.Role, m.Text)
+	}
+	if len(req.Dialogue) > 0 {
+		return out
 	}
 	add(openai.ChatMessageRoleSystem, system)
 	user := req.User

@@ -147,6 +147,9 @@ func (b *retryBudget) take() bool {
 func withReask(next Completer, cfg Config, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		budget := spendCall(ctx)
+		if len(req.Dialogue) > 0 { // no form was asked for
+			return next.Complete(ctx, req)
+		}
 		reply, err := checkReply(next.Complete(ctx, req))(req)
 		fail := asError(err)
 		if fail == nil || !fail.Class.Traits().Reask || budget.left <= 0 || budget.reasked || req.Complaint != "" {
