@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -18,7 +19,7 @@ import (
 type chainPlace struct{ placeFlags }
 
 func (p chainPlace) open(ctx context.Context, con *console) (operation.Caller, func(), error) {
-	return p.placeFlags.open(ctx, con, openWithChains)
+	return p.placeFlags.open(ctx, con, openWithRuns)
 }
 
 type chainStartCmd struct {
@@ -32,8 +33,9 @@ type chainStartCmd struct {
 
 func (chainStartCmd) Help() string {
 	return `The chains are those of the section chains of the server's configuration file, or of --config;
-gavel chain list --chains lists them. The run goes on in the server and acts for whoever your
-token is, on the store's machine for local:cli.
+gavel chain list --chains lists them. The server performs the steps; a run that is started over
+its store waits until a server with the chain is there. It acts for whoever your token is, on the
+store's machine for local:cli.
 
 Examples:
 
@@ -68,7 +70,7 @@ func (c *chainStartCmd) Run(ctx context.Context, con *console) error {
 type chainListCmd struct {
 	Chains bool   `name:"chains" help:"List the chains that can be started, instead of their runs."`
 	Chain  string `name:"chain" placeholder:"NAME" help:"Only runs of this chain."`
-	Status string `name:"status" enum:",running,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only running, paused, done, failed or cancelled ones."`
+	Status string `name:"status" enum:",queued,running,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only queued, running, paused, done, failed or cancelled ones."`
 	Limit  int    `name:"limit" default:"50" placeholder:"N" help:"At most this many, 1 to 500."`
 	After  string `name:"after" placeholder:"CURSOR" help:"Continue where a list ended."`
 	JSON   bool   `name:"json" help:"Print JSON."`
@@ -283,8 +285,7 @@ func (c *chainRedriveCmd) Run(ctx context.Context, con *console) error {
 // lookAtRunEvery is how often a run is looked at whose steps are shown.
 const lookAtRunEvery = time.Second
 
-// openWithChains opens a store with the chains of the configuration file, for its operator. None of
-// their steps are performed here.
+// openWithChains opens a store with the chains of the configuration file, for its operator.
 func openWithChains(ctx context.Context, con *console, flag storeFlag) (*system, error) {
 	sys, err := openForWriting(ctx, con, flag)
 	if err != nil || flag.Config == "" {
@@ -295,7 +296,25 @@ func openWithChains(ctx context.Context, con *console, flag storeFlag) (*system,
 		return nil, errors.Join(err, sys.Close())
 	}
 	if catalogue != nil {
-		sys.chains = chainsFace{&chains{catalogue: catalogue, log: con.log, sys: sys}}
+		sys.chains = &chains{catalogue: catalogue, log: con.log, sys: sys, stop: func() {}}
+	}
+	return sys, nil
+}
+
+// openWithRuns is openWithChains with the runs. None of their steps are performed here: the server
+// that has the chains does what is asked for.
+func openWithRuns(ctx context.Context, con *console, flag storeFlag) (*system, error) {
+	sys, err := openWithChains(ctx, con, flag)
+	if err != nil {
+		return nil, err
+	}
+	if sys.chains == nil { // what runs is known without the definitions
+		catalogue := &chainCatalogue{}
+		catalogue.section.Store(&chainSection{Settings: &chain.Settings{}})
+		sys.chains = &chains{catalogue: catalogue, log: con.log, sys: sys, stop: func() {}}
+	}
+	if err := sys.chains.openControl(ctx); err != nil {
+		return nil, errors.Join(err, sys.Close())
 	}
 	return sys, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,11 +17,41 @@ const (
 	failsChain = `{"name":"fails","steps":[{"id":"open","type":"workflow","workflow":"nope","action":"start"}]}`
 )
 
-// TestRunCommands: what the commands on runs say, over a server.
+// TestRunCommands: what the commands on runs say, over a server and over its store.
 func TestRunCommands(t *testing.T) {
 	t.Parallel()
-	s := serveGavel(t, "--config", writeChains(t, asksChain, failsChain))
-	there := []string{"--server", s.url, "--token-file", tokenFile(t, s.owner)}
+	config := writeChains(t, asksChain, failsChain)
+	s := serveGavel(t, "--config", config)
+	for who, there := range map[string][]string{
+		"local:operator": {"--server", s.url, "--token-file", tokenFile(t, s.owner)},
+		"local:cli":      {"--store", s.store, "--config", config},
+	} {
+		t.Run(who, func(t *testing.T) { checkRunCommands(t, s, who, there) })
+	}
+	// An agent sees its own.
+	if out := runGavel(t, "chain", "list", "--server", s.url, "--token-file", tokenFile(t, s.agent)); len(out) != 0 {
+		t.Errorf("an agent sees others' runs:\n%s", out)
+	}
+	// What needs no definition needs no configuration.
+	if out := string(runGavel(t, "chain", "list", "--store", s.store, "--chain", "fails")); !strings.Contains(out, "local:operator-bad") {
+		t.Errorf("without a configuration:\n%s", out)
+	}
+	empty := storeIn(t)
+	runGavel(t, "start", "x", "--store", empty, "--definitions", putDefinition(t))
+	if out, code := gavelFails(t, nil, "chain", "list", "--store", empty); code != term.ExitUsage || !strings.Contains(out, "no server has run chains over this store") {
+		t.Errorf("without a server: %d %s", code, out)
+	}
+}
+
+func putDefinition(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "x.json")
+	writeFile(t, file, `{"name":"x","initialState":"a","states":{"a":{"final":true}}}`)
+	return file
+}
+
+// checkRunCommands asks for runs as somebody, with the flags that say where.
+func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	gavel := func(args ...string) string { return string(runGavel(t, append(args, there...)...)) }
 	fails := func(code int, says string, args ...string) {
 		t.Helper()
@@ -36,48 +67,48 @@ func TestRunCommands(t *testing.T) {
 			}
 		}
 	}
+	mine, bad := who+"-mine", who+"-bad"
 	holds(gavel("chain", "list", "--chains"), "asks", "Waits for a word.", "fails")
 	run := strings.TrimSpace(gavel("chain", "start", "asks"))
 	if !isWhole(run, runPrefix) {
 		t.Fatalf("a start prints %q", run)
 	}
-	if again := strings.TrimSpace(gavel("chain", "start", "asks", "--run", "mine")); again != "mine" {
+	if again := strings.TrimSpace(gavel("chain", "start", "asks", "--run", mine)); again != mine {
 		t.Errorf("a run with an id of its own is %q", again)
 	}
 	if again := strings.TrimSpace(gavel("chain", "start", "asks", "--run", run[:len(run)-1])); again != run[:len(run)-1] {
 		t.Errorf("a new id that begins another's is completed: %q", again)
 	}
-	// The id may be cut, and behind its prefix, too.
-	s.until("a question", func() bool { return strings.Contains(gavel("chain", "show", "mine"), "the signal go") })
-	holds(gavel("chain", "show", run), run, "local:operator", "wf-"+run, "running")
+	s.until("questions", func() bool {
+		return strings.Contains(gavel("chain", "show", mine), "the signal go") && strings.Contains(gavel("chain", "show", run), "the signal go")
+	})
+	holds(gavel("chain", "show", run), run, who, "wf-"+run, "running")
+	// The id may be cut, and be without its prefix, too.
 	fails(term.ExitUsage, "is the beginning of more than one run", "chain", "show", run[len(runPrefix):len(run)-2])
-	holds(gavel("chain", "pause", "mine", "--reason", "Lunch."), "mine is paused")
-	holds(gavel("chain", "list", "--status", "paused"), "mine", "by local:operator: Lunch.")
+	holds(gavel("chain", "pause", mine, "--reason", "Lunch."), mine+" is paused")
+	holds(gavel("chain", "list", "--status", "paused"), mine, "by "+who+": Lunch.")
 	if out := gavel("chain", "list", "--status", "paused", "--json"); strings.Count(out, `"run": `) != 1 {
 		t.Errorf("more than one is paused:\n%s", out)
 	}
-	holds(gavel("chain", "resume", "mine"), "mine is running")
-	holds(gavel("chain", "signal", "mine", "go", "--value", `{"n": 1.50}`), "mine is ")
-	if out := gavel("chain", "show", "mine", "--watch"); !strings.HasPrefix(out, "{") || !strings.Contains(out, "1.50") {
+	holds(gavel("chain", "resume", mine), mine+" is running")
+	holds(gavel("chain", "signal", mine, "go", "--value", `{"n": 1.50}`), mine+" is ")
+	if out := gavel("chain", "show", mine, "--watch"); !strings.HasPrefix(out, "{") || !strings.Contains(out, "1.50") {
 		t.Errorf("what it gave: %s", out)
 	}
-	fails(term.ExitBad, "has ended", "chain", "signal", "mine", "go")
+	fails(term.ExitBad, "has ended", "chain", "signal", mine, "go")
 	fails(term.ExitUsage, "not JSON", "chain", "signal", run, "go", "--value", "yes")
 	holds(gavel("chain", "cancel", run, "--reason", "Late."), run+" is cancelled")
-	fails(term.ExitBad, "by local:operator: Late.", "chain", "show", run, "--watch")
-	fails(term.ExitBad, `the step "open" failed`, "chain", "start", "fails", "--run", "bad", "--watch")
-	holds(gavel("chain", "list", "--chain", "fails"), "bad", "failed", "open: ")
-	redriven := strings.Fields(gavel("chain", "redrive", "bad", "--reason", "Again."))
-	if len(redriven) != 3 || !isWhole(redriven[0], runPrefix) {
-		t.Errorf("a redrive prints %q", redriven)
+	fails(term.ExitBad, "by "+who+": Late.", "chain", "show", run, "--watch")
+	fails(term.ExitBad, `the step "open" failed`, "chain", "start", "fails", "--run", bad, "--watch")
+	holds(gavel("chain", "list", "--chain", "fails"), bad, "failed", "open: ")
+	again := strings.Fields(gavel("chain", "redrive", bad, "--reason", "Again."))
+	if len(again) != 3 || !isWhole(again[0], runPrefix) {
+		t.Fatalf("a redrive prints %q", again)
 	}
+	fails(term.ExitBad, `the step "open" failed`, "chain", "show", again[0], "--watch")
 	fails(term.ExitBad, "Only a failed run can be run again", "chain", "redrive", run)
 	fails(term.ExitUsage, "There is no chain", "chain", "start", "other")
 	fails(term.ExitUsage, "There is no run", "chain", "show", "other")
-	// An agent sees its own.
-	if out := runGavel(t, "chain", "list", "--server", s.url, "--token-file", tokenFile(t, s.agent)); len(out) != 0 {
-		t.Errorf("an agent sees others' runs:\n%s", out)
-	}
 }
 
 // TestScheduleCommands: what the commands on schedules say, over a server and over its store.

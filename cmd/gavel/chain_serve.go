@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -97,6 +98,26 @@ func (c *chains) open(ctx context.Context) error {
 	c.runs.Store(runs)
 	c.service.Store(service)
 	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
+	return nil
+}
+
+// openControl opens the runs to be asked for here, and performed by the process that serves them.
+func (c *chains) openControl(ctx context.Context) (err error) {
+	if c.sys.place.path == memoryStore {
+		return term.UsageErrorf("give --server URL", "the runs over a store in memory are known to their server only")
+	}
+	if c.config, err = c.configure(); err != nil {
+		return err
+	}
+	if !embed.IsDatabase(c.config.Path) && !isFile(c.config.Path) {
+		return term.UsageErrorf("start one that has them: gavel serve --config FILE", "no server has run chains over this store: there is no %s", c.config.Path)
+	}
+	runs, err := chain.OpenControl(ctx, c.config)
+	if err != nil {
+		return term.UnknownErrorf("", "%w", err)
+	}
+	c.runs.Store(runs)
+	c.service.Store(chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list}))
 	return nil
 }
 

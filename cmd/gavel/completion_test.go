@@ -48,7 +48,7 @@ func TestComplete(t *testing.T) {
 		{line: "review list --status s", want: []string{"stale", "superseded"}},
 		{line: "evidence list --config ", files: true},
 		{line: "chain ", want: []string{"lint", "graph", "run", "start", "list", "show", "signal", "cancel", "pause", "resume", "redrive"}},
-		{line: "chain list --status ", want: []string{"running", "paused", "done", "failed", "cancelled"}},
+		{line: "chain list --status ", want: []string{"queued", "running", "paused", "done", "failed", "cancelled"}},
 		{line: "chain show "},
 		{line: "chain run ", files: true},
 		{line: "schedule ", want: []string{"list", "pause", "resume", "trigger"}},

@@ -218,5 +218,9 @@ func (s *system) completeInstance(ctx context.Context, id *string) error {
 
 // asOperator performs operations as the operator of the store.
 func (s *system) asOperator() operation.Call {
-	return operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}, Chains: s.chains}
+	call := operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}}
+	if s.chains != nil {
+		call.Chains = chainsFace{s.chains}
+	}
+	return call
 }

@@ -23,9 +23,16 @@ With --server it is asked, and you see what your token lets you see. On the stor
 you are its operator (local:cli); the chains are those of the section chains of --config.`
 }
 
+// schedulePlace says where schedules are: at a server, or in a store of this machine.
+type schedulePlace struct{ placeFlags }
+
+func (p schedulePlace) open(ctx context.Context, con *console) (operation.Caller, func(), error) {
+	return p.placeFlags.open(ctx, con, openWithChains)
+}
+
 type scheduleListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
-	chainPlace
+	schedulePlace
 }
 
 func (scheduleListCmd) Help() string {
@@ -78,7 +85,7 @@ type scheduleChange struct {
 	Chain  string `arg:"" name:"chain" help:"The chain's name."`
 	Reason string `name:"reason" placeholder:"TEXT" help:"Why, for the record."`
 	JSON   bool   `name:"json" help:"Print JSON."`
-	chainPlace
+	schedulePlace
 }
 
 // change asks for a change of a schedule, and prints it as a line of text says.

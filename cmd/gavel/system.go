@@ -17,7 +17,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/notify"
-	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -38,7 +37,7 @@ type system struct {
 	place storePlace
 	key   []byte // the secret of a store that was opened to be read; nil where it is not there
 	// chains are what commands of the store's machine ask; nil where they ask none.
-	chains operation.Chains
+	chains *chains
 }
 
 // equipment is what a command configures beside the store. The zero value judges
@@ -67,7 +66,10 @@ func (e equipment) Close() error {
 }
 
 // Close ends what is asked elsewhere, then the workers, and then the store.
-func (s *system) Close() error { return errors.Join(s.equipment.Close(), s.System.Close()) }
+func (s *system) Close() error {
+	s.chains.Close()
+	return errors.Join(s.equipment.Close(), s.System.Close())
+}
 
 // configure puts the equipment into the configuration of a system.
 func (e equipment) configure(cfg embed.Config) embed.Config {
