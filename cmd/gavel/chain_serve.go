@@ -98,6 +98,9 @@ func (c *chains) open(ctx context.Context) error {
 	c.runs.Store(runs)
 	c.service.Store(service)
 	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
+	c.working.Go(func() {
+		service.RunSweeps(ctx, func() time.Duration { return c.catalogue.section.Load().Retention }, c.log)
+	})
 	return nil
 }
 
@@ -309,7 +312,7 @@ func (f chainsFace) RedriveRun(ctx context.Context, p engine.Principal, req oper
 func viewRun(v chain.RunView) operation.RunView {
 	run := operation.RunView{
 		Run: v.Run, Chain: v.Chain, Status: operation.RunStatus(v.Status), Principal: v.Principal, Instance: v.Instance,
-		StartedAt: v.Started, EndedAt: v.Ended, Note: (*operation.RunNote)(v.Note), Error: viewError(v.Error),
+		StartedAt: v.Started, EndedAt: v.Ended, Note: (*operation.RunNote)(v.Note), Error: viewError(v.Error), Swept: v.Swept,
 	}
 	for _, q := range v.Waiting {
 		run.Waiting = append(run.Waiting, operation.RunQuestion(q))

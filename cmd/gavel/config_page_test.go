@@ -127,7 +127,7 @@ Workflows of the operator's that are MCP tools of their own: [workflows as tools
 	fmt.Fprint(b, `
 ## chains
 
-Steps across MCP servers: [chains](../chains.md). A change applies at once, also of a definition; state and retention at the next start.
+Steps across MCP servers: [chains](../chains.md). A change applies at once, also of a definition, and of the retention within an hour; state at the next start.
 
 | key | value | meaning |
 |---|---|---|

@@ -61,6 +61,7 @@ type RunStatus struct {
 	// Result is set once the run is done or failed.
 	Result *Result
 	place  place
+	swept  *RunView // the record of one whose tables are gone
 }
 
 // ErrUnknownRun reports that there is no such run.

@@ -40,7 +40,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	saved, err := r.loadSaved(ctx, req.Definition.Name, req.Principal.ID)
+	_, saved, err := r.findSaved(ctx, chainOwner(req.Definition.Name, req.Principal.ID))
 	if err != nil {
 		return "", err
 	}
@@ -83,25 +83,28 @@ func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }
 // chainOwner is the key that saved variables belong to.
 func chainOwner(chain, principal string) string { return chain + "\n" + principal }
 
-// loadSaved returns what the last successful run saved.
-func (r *Runs) loadSaved(ctx context.Context, chain, principal string) (map[string]any, error) {
+// findSaved returns the last run of a chain and principal that succeeded, and what it saved; "" for none.
+func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved map[string]any, err error) {
 	c, done := r.within(ctx)
 	defer done()
-	const page = 20
-	for offset := 0; ; offset += page {
-		list, err := dbos.ListWorkflows(c, dbos.WithFilterUser(chainOwner(chain, principal)), dbos.WithFilterName(runName),
+	page := 1 // mostly it is the last one that ended
+	for offset := 0; ; {
+		list, err := dbos.ListWorkflows(c, dbos.WithFilterUser(owner), dbos.WithFilterName(runName),
 			dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadOutput(true), dbos.WithFilterLoadInput(false))
 		if err != nil {
-			return nil, fmt.Errorf("read the saved variables of %q: %w", chain, err)
+			chain, _, _ := strings.Cut(owner, "\n")
+			return "", nil, fmt.Errorf("read the saved variables of %q: %w", chain, err)
 		}
 		for _, w := range list {
 			if result := r.readResult(w.Output); result != nil && result.Err == nil {
-				return result.Saved, nil
+				return w.ID, result.Saved, nil
 			}
 		}
 		if len(list) < page {
-			return nil, nil
+			return "", nil, nil
 		}
+		offset += page
+		page = 20
 	}
 }
 

@@ -35,3 +35,19 @@ func (s *Schedules) ListActions(t *testing.T, chain string) (out []string) {
 	}
 	return out
 }
+
+// CountRows is how many rows the tables have of some runs, and of their steps and signals.
+func (r *Runs) CountRows(t *testing.T, runs ...string) (rows int) {
+	t.Helper()
+	db := openSQLite(t, r.config.Path)
+	for _, run := range runs {
+		for _, table := range []string{"workflow_status", "operation_outputs"} {
+			var n int
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table+" WHERE workflow_uuid = ? OR workflow_uuid GLOB ?", run, run+"/*").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			rows += n
+		}
+	}
+	return rows
+}

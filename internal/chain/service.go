@@ -61,6 +61,8 @@ type RunView struct {
 	Error   *StepError     `json:"error,omitempty"`
 	// Steps are what has ended of the steps; lists leave them out.
 	Steps []StepView `json:"steps,omitempty"`
+	// Swept says that the retention of the run is over: its steps are in the history of its instance only.
+	Swept bool `json:"swept,omitempty"`
 }
 
 // HasEnded reports whether the run is done, failed or cancelled.
@@ -132,11 +134,18 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 		}
 		switch known, err := s.config.Runs.Get(ctx, req.Run); {
 		case err == nil && (known.Chain != req.Chain || known.Principal != p.ID):
-			return RunView{}, &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: fmt.Sprintf("The id %q is another run's.", req.Run), Hint: "Use a new id for a new run."}
+			return RunView{}, reusedRun(req.Run)
 		case err == nil:
 			return s.view(ctx, p, known)
 		case !errors.Is(err, ErrUnknownRun):
 			return RunView{}, engine.StoreError("read the run", err)
+		}
+		switch _, err := s.readRecord(ctx, keeper, req.Run); {
+		case isCode(err, engine.CodeUnknownInstance): // a new one
+		case err != nil:
+			return RunView{}, err
+		default:
+			return s.readOwnRecord(ctx, p, req)
 		}
 	}
 	if _, err := d.CheckInput(req.Input); err != nil {
@@ -149,7 +158,11 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 	return s.ReadRun(ctx, p, run)
 }
 
-// ReadRun returns a run with its steps.
+func reusedRun(run string) *engine.Error {
+	return &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: fmt.Sprintf("The id %q is another run's.", run), Hint: "Use a new id for a new run."}
+}
+
+// ReadRun returns a run with its steps. Of one that was swept it returns what the store has on record.
 func (s *Service) ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	if err != nil {
@@ -364,12 +377,19 @@ func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Rig
 	}
 	known, err := s.config.Runs.Get(ctx, run)
 	switch {
-	case errors.Is(err, ErrUnknownRun), err == nil && !canSee(p, known):
-		return RunStatus{}, &engine.Error{Code: engine.CodeUnknownInstance, Path: "/run", Message: fmt.Sprintf("There is no run %.80q that you may see.", run), Hint: "List the runs."}
+	case errors.Is(err, ErrUnknownRun):
+		v, err := s.readRecord(ctx, p, run)
+		return RunStatus{Run: run, Chain: v.Chain, Principal: v.Principal, Status: v.Status, swept: &v}, err
+	case err == nil && !canSee(p, known):
+		return RunStatus{}, unknownRun(run)
 	case err != nil:
 		return RunStatus{}, engine.StoreError("read the run", err)
 	}
 	return known, nil
+}
+
+func unknownRun(run string) *engine.Error {
+	return &engine.Error{Code: engine.CodeUnknownInstance, Path: "/run", Message: fmt.Sprintf("There is no run %.80q that you may see.", run), Hint: "List the runs."}
 }
 
 func canSee(p engine.Principal, known RunStatus) bool {
@@ -407,6 +427,9 @@ func (s *Service) listQuestions(ctx context.Context, list []RunStatus) (map[stri
 }
 
 func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus) (RunView, error) {
+	if known.swept != nil {
+		return *known.swept, nil
+	}
 	v := s.summarize(known)
 	if known.Result != nil {
 		v.Output, v.Error = known.Result.Output, known.Result.Err

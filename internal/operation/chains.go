@@ -78,6 +78,8 @@ type RunView struct {
 	Error  *RunError       `json:"error,omitempty"`
 	// Steps are what has ended of the steps; lists leave them out.
 	Steps []RunStep `json:"steps,omitempty"`
+	// Swept says that its retention is over: the history of its instance has the steps.
+	Swept bool `json:"swept,omitempty"`
 }
 
 // RunNote is what a person last did to a run.

@@ -1,0 +1,198 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// What one transaction of a sweep deletes: runs with all their steps, and signals, which have none.
+const (
+	sweptRuns    = 20
+	sweptSignals = 200
+)
+
+// hasEndedInTables are the statuses of runs that execute no more.
+var hasEndedInTables = []dbos.WorkflowStatusType{
+	dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusCancelled, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded,
+}
+
+// Sweep deletes the runs that ended before a time, with their steps and signals, and returns how many
+// there were. The last one of a chain and principal that succeeded stays: the next finds in it what it
+// saved. What the store recorded of runs stays as well.
+func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err error) {
+	savers := map[string]string{} // the run that is kept, by chainOwner
+	for kept := 0; ; {
+		c, done := r.within(ctx)
+		ended, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(hasEndedInTables...), dbos.WithFilterCompletedBefore(before),
+			dbos.WithFilterLimit(sweptRuns), dbos.WithFilterOffset(kept), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+		done()
+		if err != nil {
+			return swept, fmt.Errorf("list the runs that ended before %s: %w", before.Format(time.RFC3339), err)
+		}
+		var over []string
+		for _, w := range ended {
+			saver, known := savers[w.AuthenticatedUser]
+			if !known {
+				if saver, _, err = r.findSaved(ctx, w.AuthenticatedUser); err != nil {
+					return swept, err
+				}
+				savers[w.AuthenticatedUser] = saver
+			}
+			if w.ID == saver {
+				kept++
+			} else {
+				over = append(over, w.ID)
+			}
+		}
+		if err := r.delete(ctx, over); err != nil {
+			return swept, err
+		}
+		swept += len(over)
+		if len(ended) < sweptRuns {
+			return swept, r.sweepSignals(ctx, before)
+		}
+	}
+}
+
+// sweepSignals deletes what was kept before a time for runs that are not there any more.
+func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
+	for kept := 0; ; {
+		c, done := r.within(ctx)
+		signals, err := dbos.ListWorkflows(c, dbos.WithFilterName(signalName), dbos.WithFilterCreatedBefore(before),
+			dbos.WithFilterLimit(sweptSignals), dbos.WithFilterOffset(kept), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+		done()
+		if err != nil {
+			return fmt.Errorf("list the signals of before %s: %w", before.Format(time.RFC3339), err)
+		}
+		runs := map[string]bool{}
+		for _, w := range signals {
+			runs[runOfSignal(w.ID)] = false
+		}
+		if err := r.markPresent(ctx, runs); err != nil {
+			return err
+		}
+		var over []string
+		for _, w := range signals {
+			if runs[runOfSignal(w.ID)] {
+				kept++
+			} else {
+				over = append(over, w.ID)
+			}
+		}
+		if err := r.delete(ctx, over); err != nil || len(signals) < sweptSignals {
+			return err
+		}
+	}
+}
+
+// runOfSignal is the run that a signal, an answer or a board is of.
+func runOfSignal(id string) string {
+	run, _, _ := strings.Cut(id, "/")
+	return run
+}
+
+// markPresent marks those of some runs that are there.
+func (r *Runs) markPresent(ctx context.Context, runs map[string]bool) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(slices.Collect(maps.Keys(runs))...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return fmt.Errorf("read the runs of signals: %w", err)
+	}
+	for _, w := range list {
+		runs[w.ID] = true
+	}
+	return nil
+}
+
+func (r *Runs) delete(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	if err := dbos.DeleteWorkflows(c, ids); err != nil {
+		return fmt.Errorf("delete runs that have ended: %w", err)
+	}
+	return nil
+}
+
+// jobSweep is what one of the processes over a store does at a time.
+const jobSweep = "sweep chains"
+
+// sweepEvery is how often is looked for runs whose retention is over.
+const sweepEvery = time.Hour
+
+// RunSweeps sweeps what ended longer ago than the retention, now and once an hour, until ctx ends.
+func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration, log *slog.Logger) {
+	for ctx.Err() == nil {
+		err := s.config.Engine.Lead(ctx, jobSweep, 0, func(ctx context.Context) error {
+			swept, err := s.config.Runs.Sweep(ctx, s.config.Engine.Now().Add(-retention()))
+			if swept > 0 {
+				log.InfoContext(ctx, "deleted the steps of runs whose retention is over; their record stays", "runs", swept)
+			}
+			return err
+		})
+		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) {
+			log.WarnContext(ctx, "cannot delete the steps of runs whose retention is over; trying again in an hour", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(sweepEvery):
+		}
+	}
+}
+
+// readRecord returns a run of which the store's record is left. CodeUnknownInstance where it has none
+// that the principal may see.
+func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string) (RunView, error) {
+	if s.config.Runs.config.Ledger == nil {
+		return RunView{}, unknownRun(run)
+	}
+	kept, err := s.config.Engine.Status(ctx, p, engine.RunInstance(run))
+	var shown struct {
+		Chain  string
+		Output map[string]any
+		Error  *StepError
+	}
+	switch {
+	case isCode(err, engine.CodeUnknownInstance), isCode(err, engine.CodeInvalidArgument):
+		return RunView{}, unknownRun(run)
+	case err != nil:
+		return RunView{}, err
+	case json.Unmarshal(kept.Context, &shown) != nil || kept.Workflow != WorkflowPrefix+shown.Chain:
+		return RunView{}, unknownRun(run)
+	}
+	v := RunView{
+		Run: run, Chain: shown.Chain, Status: Status(kept.State), Principal: kept.Owner, Instance: kept.ID,
+		Started: kept.CreatedAt, Output: shown.Output, Error: shown.Error, Swept: true,
+	}
+	if v.HasEnded() {
+		v.Ended = kept.UpdatedAt
+	}
+	return v, nil
+}
+
+// readOwnRecord is readRecord for a principal that asks to start that run. CodeKeyReused where it is another's.
+func (s *Service) readOwnRecord(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
+	v, err := s.readRecord(ctx, p, req.Run)
+	if isCode(err, engine.CodeUnknownInstance) || err == nil && (v.Chain != req.Chain || v.Principal != p.ID) {
+		return RunView{}, reusedRun(req.Run)
+	}
+	return v, err
+}

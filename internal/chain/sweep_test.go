@@ -1,0 +1,162 @@
+package chain_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// effects answers every call with a function.
+type effects func(c chain.Command) chain.Outcome
+
+func (f effects) Do(_ context.Context, c chain.Command) chain.Outcome { return f(c) }
+
+// openRecorded opens runs with a record, and the service of some chains.
+func openRecorded(t *testing.T, do effects, docs ...string) (*chain.Runs, *chain.Service, *engine.Engine) {
+	t.Helper()
+	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: do, Ledger: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(runs.Close)
+	chains := map[string]*chain.Definition{}
+	for _, doc := range docs {
+		d, err := chain.Parse("chain.yaml", []byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		chains[d.Name] = d
+	}
+	return runs, chain.NewService(chain.ServiceConfig{Runs: runs, Engine: e, Chains: func() map[string]*chain.Definition { return chains }}), e
+}
+
+const (
+	countingChain = `
+name: counting
+variables: {input: {n: 0}, saved: {last: none}}
+steps:
+- {id: look, type: tool, server: s, action: look, arguments: {last: "{{saved.last}}"}, save_output_to: variables.output.before}
+- {id: keep, type: tool, server: s, action: keep, arguments: {last: "{{variables.input.n}}"}, save_output_to: saved.last}
+`
+	waitingChain = `
+name: waiting
+steps:
+- {id: first, type: wait, signal: first}
+- {id: second, type: wait, signal: second, save_output_to: variables.output.said}
+`
+)
+
+// TestSweep deletes runs that ended before a time, and nothing that is needed: what the next run finds
+// saved, what has not ended, and the record in the store.
+func TestSweep(t *testing.T) {
+	calls := 0
+	runs, service, _ := openRecorded(t, func(c chain.Command) chain.Outcome {
+		calls++
+		last := c.Arguments.(map[string]any)["last"]
+		if last == "fail" {
+			return chain.Outcome{Err: &chain.StepError{Code: chain.CodeToolError, Message: "no"}}
+		}
+		return chain.Outcome{Value: last}
+	}, countingChain, waitingChain)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	start := func(chainName, run, input string) {
+		t.Helper()
+		_, err := service.StartRun(ctx, ann, chain.StartRun{Chain: chainName, Run: run, Input: json.RawMessage(input)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(run, input string) chain.RunView {
+		t.Helper()
+		start("counting", run, input)
+		v, err := service.WaitRun(ctx, ann, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	const many = 45 // more than one batch
+	for n := range many {
+		count(fmt.Sprintf("count-%d", n), fmt.Sprintf(`{"n":%d}`, n))
+	}
+	if v := count("failed", `{"n":"fail"}`); v.Status != chain.StatusFailed {
+		t.Fatalf("it is %+v", v)
+	}
+	for _, run := range []string{"cancelled", "open"} {
+		start("waiting", run, "")
+		if err := runs.Signal(ctx, run, "first", "ann", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := service.CancelRun(ctx, ann, "cancelled", ""); err != nil {
+		t.Fatal(err)
+	}
+	if swept, err := runs.Sweep(ctx, time.Now().Add(-time.Hour)); swept != 0 || err != nil {
+		t.Fatalf("%d runs of the last hour were swept, %v", swept, err)
+	}
+	if swept, err := runs.Sweep(ctx, time.Now().Add(time.Second)); swept != many+1 || err != nil {
+		t.Fatalf("%d runs were swept, %v; want %d", swept, err, many+1)
+	}
+	if rows := runs.CountRows(t, "cancelled", "failed", "count-0"); rows != 0 {
+		t.Errorf("%d rows are left of runs that were swept", rows)
+	}
+
+	if err := runs.Signal(ctx, "open", "second", "ann", "on"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := service.WaitRun(ctx, ann, "open"); err != nil || v.Status != chain.StatusDone || string(marshalled(t, v.Output)) != `{"said":"on"}` {
+		t.Errorf("the run that had not ended: %+v, %v", v, err)
+	}
+	if v := count("next", `{"n":7}`); string(marshalled(t, v.Output)) != fmt.Sprintf(`{"before":%d}`, many-1) {
+		t.Errorf("the next run finds %v", v.Output)
+	}
+
+	before := calls
+	for name, read := range map[string]func() (chain.RunView, error){
+		"read": func() (chain.RunView, error) { return service.ReadRun(ctx, ann, "count-3") },
+		"started again": func() (chain.RunView, error) {
+			return service.StartRun(ctx, ann, chain.StartRun{Chain: "counting", Run: "count-3"})
+		},
+		"waited for": func() (chain.RunView, error) { return service.WaitRun(ctx, ann, "count-3") },
+	} {
+		v, err := read()
+		if err != nil || !v.Swept || v.Status != chain.StatusDone || v.Instance != "wf-count-3" || v.Chain != "counting" || v.Principal != "ann" || string(marshalled(t, v.Output)) != `{"before":2}` || v.Ended.IsZero() {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
+	if calls != before {
+		t.Errorf("a run that was swept called %d times again", calls-before)
+	}
+	if _, err := service.StartRun(ctx, olga, chain.StartRun{Chain: "counting", Run: "count-3"}); engine.CodeOf(err) != engine.CodeKeyReused {
+		t.Errorf("the id of another's run that was swept: %v", err)
+	}
+	if _, err := service.CancelRun(ctx, ann, "count-3", ""); engine.CodeOf(err) != engine.CodeInstanceEnded {
+		t.Errorf("cancelling a run that was swept: %v", err)
+	}
+	other := engine.Principal{ID: "bob", Role: engine.RoleAgent}
+	if _, err := service.ReadRun(ctx, other, "count-3"); engine.CodeOf(err) != engine.CodeUnknownInstance {
+		t.Errorf("another's run that was swept: %v", err)
+	}
+	if _, err := service.ReadRun(ctx, ann, "never"); engine.CodeOf(err) != engine.CodeUnknownInstance {
+		t.Errorf("a run that never was: %v", err)
+	}
+}
+
+func marshalled(t *testing.T, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
