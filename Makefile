@@ -114,8 +114,8 @@ crash-postgres: ## Two servers over a PostgreSQL: ten minutes of load, then kill
 	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run 'TestReplicas' ./cmd/gavel -replicas.time 10m -replicas.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
 .PHONY: crash-chains
-crash-chains: ## Kill a process that runs a chain, more than a hundred times
-	GAVEL_LONG=1 $(GO) test -count 1 -timeout 60m -v -run 'TestKilled$$' ./internal/chain | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+crash-chains: ## Kill a process that runs a chain, and one of two over a PostgreSQL, a hundred times each; or stop one
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run '^(TestKilled|TestReplicasKilled|TestStopped|TestAdoption)$$' ./internal/chain | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
 .PHONY: power
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)

@@ -28,13 +28,16 @@ import (
 var Digester = record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))
 
 // Main runs the tests of a TestMain and returns the exit code: the test binary is its own script
-// worker, and goroutines that are left are a failure.
-func Main(m *testing.M) int {
+// worker, and goroutines that are left are a failure, once stop has ended what the tests share.
+func Main(m *testing.M, stop ...func()) int {
 	worker.Main(workflow.AnswerLintRequest)
 	flag.Parse()
 	pool := Pool() // outside of the bubbles of tests
 	code := m.Run()
 	err := pool.Close()
+	for _, end := range stop {
+		end()
+	}
 	if err == nil && code == 0 {
 		err = goleak.Find()
 	}

@@ -55,9 +55,7 @@ type RunStatus struct {
 	Ended     time.Time
 	// Redrives is the run that this one runs again, "" for none.
 	Redrives string
-	// Recoveries is how often the run was taken up after its process ended.
-	Recoveries int
-	Note       Note
+	Note     Note
 	// Result is set once the run is done or failed.
 	Result *Result
 	place  place
@@ -98,7 +96,7 @@ func (r *Runs) List(ctx context.Context, limit int) ([]RunStatus, error) {
 
 func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 	chain, principal, _ := strings.Cut(w.AuthenticatedUser, "\n")
-	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, Started: w.CreatedAt, Ended: w.CompletedAt, Recoveries: max(w.Attempts-1, 0), Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
+	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
 	if w.QueuePartitionKey != "" {
 		s.place = place{w.QueueName, w.QueuePartitionKey}
 	}

@@ -63,7 +63,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) error {
 	owner := chainOwner(req.Definition.Name, req.Principal.ID)
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
-		_, err := dbos.RunWorkflow(s.dbos, r.interpret, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner))
+		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner))
 		return err
 	}
 	if req.Run != "" {
@@ -109,9 +109,8 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 }
 
 // interpret is the one workflow: it runs a machine whose outcomes DBOS records.
-func (r *Runs) interpret(ctx dbos.Context, raw string) (string, error) {
-	raw, err := r.open(ctx, raw)
-	if err != nil {
+func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (_ string, err error) {
+	if raw, err = r.open(ctx, raw); err != nil {
 		return "", err
 	}
 	var begun recordedRun
@@ -138,8 +137,13 @@ func (r *Runs) interpret(ctx dbos.Context, raw string) (string, error) {
 		}
 	}})
 	defer m.Close()
-	x := &execution{Runs: r, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, failed: make(chan error, 1), waits: map[string]int{}}
+	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, failed: make(chan error, 1), waits: map[string]int{}}
 	defer r.begin(x)()
+	defer func() {
+		if errors.Is(err, dbos.ErrConflictingWorkflowID) {
+			r.noteConflict(run)
+		}
+	}()
 	if x.record, err = r.openRecord(x, d, input); err != nil {
 		return "", x.stopRefused(err)
 	}
@@ -170,21 +174,39 @@ func (r *Runs) interpret(ctx dbos.Context, raw string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := x.confirm(x.stopped); err != nil {
+		return "", err
+	}
 	return r.seal(x.stopped, run, x.sensitive, m.Result().Err != nil, string(out))
 }
 
 // begin notes that an execution is under way; end forgets it.
 func (r *Runs) begin(x *execution) (end func()) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
-	s, err := r.Get(x.ctx, x.run)
+	under := &control{cancelled: x.stop}
+	c, done := r.within(x.ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(x.run, boardID(x.run)), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	for _, w := range list {
+		if w.ID == x.run {
+			x.redrives, under.paused = w.ForkedFrom, readNote(w).Paused
+			continue
+		}
+		under.board = readBoard(w)
+		under.changed, under.board.Waiting = len(under.board.Waiting) > 0, nil
+	}
+	if err != nil { // refresh finds out
+		r.config.Logger.WarnContext(x.ctx, "cannot read what others say of a run", "run", x.run, "error", err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x.redrives = s.Redrives
-	r.control[x.run] = &control{cancelled: x.stop, paused: err == nil && s.Note.Paused}
+	r.control[x.run] = under
 	return func() {
 		x.stop()
 		r.mu.Lock()
-		delete(r.control, x.run)
+		if r.control[x.run] == under {
+			delete(r.control, x.run)
+		}
 		r.mu.Unlock()
 		r.ring(x.run)
 	}
@@ -193,6 +215,7 @@ func (r *Runs) begin(x *execution) (end func()) {
 // execution is a run in this process, since it was started or taken up.
 type execution struct {
 	*Runs
+	session   *session
 	ctx       dbos.Context
 	run       string
 	principal engine.Principal
@@ -215,9 +238,19 @@ type execution struct {
 // start begins a command. Its steps are numbered here, in the order of the commands, so that they
 // are the same when the run is taken up.
 func (x *execution) start(c Command) error {
-	if err := x.holdWhilePaused(); err != nil {
+	if err := x.hold(c); err != nil {
 		return err
 	}
+	leave := func() {}
+	if !c.Repeatable {
+		leave = x.session.leave
+	}
+	under := false
+	defer func() {
+		if !under {
+			leave()
+		}
+	}()
 	c.Run, c.Principal = x.run, x.principal
 	if c.Op == OpComplete { // what is sensitive no model reads
 		c.Arguments = x.record.maskAll(c.Arguments)
@@ -231,7 +264,9 @@ func (x *execution) start(c Command) error {
 	x.order = append(x.order, c.ID)
 	var deadline time.Time
 	if c.Op == OpSleep || c.Op == OpWait && c.Timeout > 0 {
-		at, err := dbos.RunAsStep(x.ctx, func(context.Context) (int64, error) { return time.Now().Add(c.Timeout).UnixMilli(), nil }, dbos.WithStepName("until "+c.Key))
+		at, err := dbos.RunAsStep(x.ctx, func(ctx context.Context) (int64, error) {
+			return time.Now().Add(c.Timeout).UnixMilli(), x.confirm(ctx)
+		}, dbos.WithStepName("until "+c.Key))
 		if err != nil {
 			return err
 		}
@@ -252,7 +287,7 @@ func (x *execution) start(c Command) error {
 	begun := x.nonce
 	if !c.Repeatable {
 		var err error
-		if begun, err = dbos.RunAsStep(x.ctx, func(context.Context) (string, error) { return x.nonce, nil }, dbos.WithStepName("begin "+c.Key)); err != nil {
+		if begun, err = dbos.RunAsStep(x.ctx, func(ctx context.Context) (string, error) { return x.nonce, x.confirm(ctx) }, dbos.WithStepName("begin "+c.Key)); err != nil {
 			return err
 		}
 	}
@@ -267,13 +302,18 @@ func (x *execution) start(c Command) error {
 		if !deadline.IsZero() {
 			c.Timeout = max(time.Until(deadline), time.Millisecond)
 		}
+		if err := x.confirm(ctx); err != nil {
+			return "", err
+		}
 		return x.encodeOutcome(ctx, perform(ctx, c, x.config.Effects, x.Runs))
 	}, dbos.WithStepName(string(c.Op)+" "+c.Key))
 	if err != nil {
 		return err
 	}
+	under = true
 	go func() {
 		o := <-outcome
+		leave()
 		if o.Err != nil {
 			select {
 			case x.failed <- o.Err:
@@ -296,8 +336,12 @@ func (x *execution) start(c Command) error {
 	return nil
 }
 
+// encodeOutcome returns an outcome as it is recorded, which this execution may do now.
 func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error) {
 	raw, err := json.Marshal(o)
+	if err == nil {
+		err = x.confirm(ctx)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -310,7 +354,7 @@ func (x *execution) choose() (int, error) {
 	if len(x.order) == 1 {
 		return x.order[0], nil
 	}
-	return dbos.RunAsStep(x.ctx, func(context.Context) (int, error) {
+	return dbos.RunAsStep(x.ctx, func(step context.Context) (int, error) {
 		ready := make(chan int)
 		ctx, cancel := context.WithCancel(x.stopped)
 		defer cancel()
@@ -330,7 +374,7 @@ func (x *execution) choose() (int, error) {
 		}
 		select {
 		case id := <-ready:
-			return id, nil
+			return id, x.confirm(step)
 		case err := <-x.failed:
 			return 0, err
 		case <-ctx.Done():
@@ -358,16 +402,20 @@ func (x *execution) await(id int) (Outcome, error) {
 	}
 }
 
-// holdWhilePaused waits before the next step of a run that is paused.
-func (x *execution) holdWhilePaused() error {
+// hold waits before a step of a run that is paused, or of a process that ends.
+func (x *execution) hold(c Command) error {
 	rung, forget := x.listen(x.run)
 	defer forget()
 	for {
+		if err := x.confirm(x.stopped); err != nil {
+			return err
+		}
 		x.mu.Lock()
-		paused := x.control[x.run].paused
+		under := x.control[x.run]
+		paused := under != nil && under.paused
 		x.mu.Unlock()
-		if !paused {
-			return x.stopped.Err()
+		if !paused && !x.session.isDraining() && (c.Repeatable || x.session.enter()) {
+			return nil
 		}
 		if _, err := pause(x.stopped, rung, longestLook); err != nil {
 			return err

@@ -94,6 +94,8 @@ type runRecord struct {
 	// secrets are the documents whose sensitive values no text repeats.
 	secrets []json.RawMessage
 	scrub   func(string) string
+	// fence returns the context in which the execution may write now.
+	fence func(context.Context) (context.Context, error)
 }
 
 // beginRecord begins the record of a run that was started, so that who starts it is told when the
@@ -120,7 +122,8 @@ func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*r
 			return nil, err
 		}
 	}
-	return l, l.persist(x.stopped, func() error { return l.open(x.stopped, d, input) })
+	l.fence = x.fence
+	return l, l.persist(x.stopped, func(ctx context.Context) error { return l.open(ctx, d, input) })
 }
 
 func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRecord, error) {
@@ -129,6 +132,7 @@ func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRec
 		return nil, fmt.Errorf("the workflow of the chain %q: %w", d.Name, err)
 	}
 	l := &runRecord{ledger: r.config.Ledger, run: run, principal: p, definition: w, waiting: map[string]any{}, scrub: func(text string) string { return text }}
+	l.fence = func(ctx context.Context) (context.Context, error) { return ctx, nil }
 	l.logger = r.config.Logger.With("run", run)
 	return l, nil
 }
@@ -154,10 +158,13 @@ func isPassing(err error) bool {
 
 // persist does something until the store takes it: a run does not go on without its record. The
 // error is one that trying again does not help.
-func (l *runRecord) persist(ctx context.Context, do func() error) error {
+func (l *runRecord) persist(ctx context.Context, do func(context.Context) error) error {
 	const longest = 5 * time.Second
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, longest) {
-		err := do()
+		fenced, err := l.fence(ctx)
+		if err == nil {
+			err = do(fenced)
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -183,7 +190,7 @@ func (l *runRecord) write(ctx context.Context, key, action string, data map[stri
 		return nil
 	}
 	raw := l.prepare(data)
-	return l.persist(ctx, func() error {
+	return l.persist(ctx, func(ctx context.Context) error {
 		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: l.run, Key: key, Action: action, Data: raw})
 	})
 }

@@ -5,10 +5,14 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func TestMain(m *testing.M) {
+	worker.Main(workflow.AnswerLintRequest)
 	if folder := os.Getenv("CHAIN_TEST_CRASH"); folder != "" {
 		chain.RunUntilKilled(folder)
 		return
@@ -17,5 +21,9 @@ func TestMain(m *testing.M) {
 		chain.ServePipe(os.Stdin, os.Stdout)
 		return
 	}
-	os.Exit(enginetest.Main(m))
+	if folder := os.Getenv("CHAIN_TEST_REPLICA"); folder != "" {
+		runReplica(folder, os.Getenv("CHAIN_TEST_URL"), os.Getenv("CHAIN_TEST_NAME"))
+		return
+	}
+	os.Exit(enginetest.Main(m, pgtest.StopShared))
 }

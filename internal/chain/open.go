@@ -1,12 +1,12 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,6 +17,8 @@ import (
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // the driver of chains.db
+
+	"github.com/gavel-mcp/gavel/engine/store"
 )
 
 // version is what runs are recorded under. It is ours and not the binary's hash, which would strand
@@ -32,8 +34,16 @@ const (
 
 // Config are the settings of Runs.
 type Config struct {
-	// Path is the file of the runs, chains.db next to the store.
-	Path    string
+	// Path is the file of the runs, chains.db next to the store; Database has the runs of many processes
+	// instead.
+	Path     string
+	Database *Database
+	// Leases tell the processes over a database which of them still executes runs: those of the store.
+	Leases store.Leases
+	// Lease is how long a process may be silent before others take up its runs; 0 is DefaultLease.
+	Lease time.Duration
+	// Grace is how long Close waits for calls that may not run twice; 0 is DefaultGrace.
+	Grace   time.Duration
 	Effects Effects
 	// Repeatable says whether the operator declared a tool repeatable; nil is none.
 	Repeatable func(server, tool string) bool
@@ -47,8 +57,37 @@ type Config struct {
 	Logger *slog.Logger // nil drops
 }
 
+// Database is a PostgreSQL database in which DBOS keeps runs.
+type Database struct {
+	// URL may have a password in it, and is not shown.
+	URL string
+	// Schema is that of the tables of DBOS; "" is DefaultSchema.
+	Schema string
+}
+
+// DefaultSchema is where the runs are in a database.
+const DefaultSchema = "gavel_chains"
+
+func (d Database) schema() string { return cmp.Or(d.Schema, DefaultSchema) }
+
+// address is the URL for DBOS: it has at most 10 connections unless the URL says otherwise, and goes to
+// the server that takes writes.
+func (d Database) address() string {
+	at := d.URL
+	for _, setting := range []string{"pool_max_conns=10", "target_session_attrs=read-write"} {
+		name, _, _ := strings.Cut(setting, "=")
+		if _, settings, has := strings.Cut(at, "?"); !has {
+			at += "?" + setting
+		} else if !strings.Contains("&"+settings, "&"+name+"=") {
+			at += "&" + setting
+		}
+	}
+	return at
+}
+
 // Runs runs chains durably: a process that is killed goes on in the step that it was in. One
-// process at a time executes the runs of a file; others control them (OpenControl).
+// process at a time executes the runs of a file, any number those of a database; further ones control
+// them (OpenControl).
 type Runs struct {
 	config  Config
 	session atomic.Pointer[session]
@@ -61,15 +100,9 @@ type Runs struct {
 	awaited    map[string]string                     // the runs that wait for a signal or an answer, by its id
 	waiters    map[string]map[chan struct{}]struct{} // by run, rung when something became of it
 	queues     map[string]bool                       // that are registered
+	conflicts  map[string]bool                       // runs that another execution has taken over
+	strays     []string                              // see reclaim
 	boards     chan struct{}                         // has one when boards changed
-}
-
-// session is a connection to the tables of DBOS, under the id of one executor.
-type session struct {
-	dbos dbos.Context
-	// executor is its id; "" executes nothing.
-	executor string
-	close    func()
 }
 
 // control is a run that executes here, and what others say of it.
@@ -83,13 +116,14 @@ type control struct {
 // ErrInUse reports that another process has the file of the runs.
 var ErrInUse = errors.New("another process runs the chains of this file; stop it first")
 
-// Open opens the file, makes it where there is none, and takes up the runs that a process left.
+// Open opens the file, or the tables in the database, makes them where there are none, and takes up the
+// runs that a process left.
 func Open(ctx context.Context, c Config) (*Runs, error) {
 	return open(ctx, c, true)
 }
 
 // OpenControl is Open for a process that executes nothing: what it starts, signals or pauses is done
-// by the process that executes the runs of the file, within about a second. The Effects are not used.
+// by a process that executes the runs, within about a second. The Effects are not used.
 func OpenControl(ctx context.Context, c Config) (*Runs, error) {
 	return open(ctx, c, false)
 }
@@ -98,76 +132,25 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.Lease, c.Grace = cmp.Or(c.Lease, DefaultLease), cmp.Or(c.Grace, DefaultGrace)
 	for _, name := range []string{"DBOS__APPVERSION", "DBOS__VMID"} {
 		if os.Getenv(name) != "" {
 			return nil, fmt.Errorf("the variable %s is set, which would give runs another version or owner; unset it", name)
 		}
 	}
-	r := &Runs{config: c, control: map[string]*control{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{}, queues: map[string]bool{}, boards: make(chan struct{}, 1), stop: func() {}}
-	s, err := r.connect(ctx, executes)
-	if err != nil {
+	r := &Runs{
+		config: c, stop: func() {}, control: map[string]*control{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
+		queues: map[string]bool{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{},
+	}
+	if err := r.connect(ctx, executes); err != nil {
 		return nil, err
 	}
-	r.session.Store(s)
 	if executes {
 		watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 		r.stop = stop
 		r.stopped.Go(func() { r.watch(watching) })
 	}
 	return r, nil
-}
-
-// connect opens the file; the session executes runs as soon as it is returned.
-func (r *Runs) connect(ctx context.Context, executes bool) (_ *session, err error) {
-	if err := checkFile(ctx, r.config.Path); err != nil {
-		return nil, err
-	}
-	var opened []func()
-	undo := func() {
-		for i := range opened {
-			opened[len(opened)-1-i]()
-		}
-	}
-	defer func() {
-		if err != nil {
-			undo()
-		}
-	}()
-	s := &session{}
-	if executes {
-		owner, err := takeOwnership(ctx, r.config.Path+"-owner")
-		if err != nil {
-			return nil, err
-		}
-		s.executor, opened = "gavel", append(opened, func() { _ = owner.Close() })
-	}
-	file, err := openFile(r.config.Path)
-	if err != nil {
-		return nil, err
-	}
-	opened = append(opened, func() { _ = file.Close() })
-	// A context that ends cancels its runs for good in DBOS. They end with Close, and go on later.
-	s.dbos, err = dbos.NewContext(context.WithoutCancel(ctx), dbos.Config{
-		AppName: "gavel", SQLiteSystemDB: file, ApplicationVersion: version, ExecutorID: s.executor, EnablePatching: true, Logger: r.config.Logger,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", r.config.Path, err)
-	}
-	opened = append(opened, func() { _ = dbos.Shutdown(s.dbos, closeTimeout) })
-	s.close = undo
-	if !executes {
-		return s, nil
-	}
-	dbos.RegisterWorkflow(s.dbos, r.interpret, dbos.WithWorkflowName(runName), dbos.WithMaxRecoveryAttempts(math.MaxInt32))
-	dbos.RegisterWorkflow(s.dbos, keepSignal, dbos.WithWorkflowName(signalName))
-	r.session.Store(s) // what is taken up begins at once
-	if err := dbos.Launch(s.dbos); err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", r.config.Path, err)
-	}
-	if err := r.registerQueue(queueName); err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", r.config.Path, err)
-	}
-	return s, nil
 }
 
 // openFile opens the file for DBOS. Its own way sets synchronous to NORMAL on one of the connections,
@@ -241,14 +224,22 @@ func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
 	return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
 }
 
-// closeTimeout is how long Close waits for steps under way.
-const closeTimeout = 5 * time.Second
+// DefaultGrace is how long Close waits for calls that may not run twice.
+const DefaultGrace = 5 * time.Second
 
-// Close stops before the next step of each run. They go on when the file is opened again.
+// Close stops before the next step of each run. They go on in another process, or when the runs are
+// opened again.
 func (r *Runs) Close() {
 	r.stop()
 	r.stopped.Wait()
-	r.session.Load().close()
+	s := r.session.Load()
+	s.drain(r.config.Grace)
+	under := r.countUnderWay() > 0
+	s.shut()
+	if under {
+		r.handOver(s)
+	}
+	s.release()
 }
 
 // callTimeout bounds what is asked of the tables: DBOS would try again until they answer.

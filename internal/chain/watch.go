@@ -16,6 +16,9 @@ import (
 // run's is the note of a person, who may write it at any moment.
 type board struct {
 	Waiting []Question `json:"waiting,omitempty"`
+	// TakenUp is how often the run was taken up, after its process was killed, since it had so many steps.
+	TakenUp int `json:"takenUp,omitempty"`
+	Steps   int `json:"steps,omitempty"`
 }
 
 // boardID is the id of a board. Those of answers end in "!", those of signals begin with signal.
@@ -27,29 +30,38 @@ const boardDelay = 50 * time.Millisecond
 // watchEvery is how often is looked for what others say.
 const watchEvery = 500 * time.Millisecond
 
-// watch takes over what others say of the runs that execute here, and shows others what they wait for.
+// watch takes over what others say of the runs that execute here, shows others what they wait for, and takes
+// up runs whose process has ended.
 func (r *Runs) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for {
+	for n := 0; ; {
+		s := r.session.Load()
+		var lost chan struct{}
+		if s.lease != nil {
+			lost = s.lease.lost
+		}
 		var err error
 		select {
 		case <-ctx.Done():
 			return
+		case <-lost:
+			r.config.Logger.WarnContext(ctx, "this process was silent for longer than its lease: others have taken up its runs of chains, and it goes on as a new one")
+			r.replace(ctx, s, true)
 		case <-tick.C:
 			err = errors.Join(r.refresh(ctx), r.publish(ctx))
-		case <-r.boards:
-			timer := time.NewTimer(boardDelay)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
+			if n++; n%2 == 0 {
+				err = errors.Join(err, r.adopt(ctx, s))
 			}
+			if n%10 == 0 {
+				err = errors.Join(err, r.reclaim(ctx, s))
+			}
+		case <-r.boards:
+			_, _ = pause(ctx, nil, boardDelay)
 			err = r.publish(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.config.Logger.WarnContext(ctx, "cannot read or write what others say of the runs; trying again", "error", err)
+			r.config.Logger.WarnContext(ctx, "cannot look after the runs of chains; trying again", "error", err)
 		}
 	}
 }
@@ -109,14 +121,16 @@ func (r *Runs) publish(ctx context.Context) error {
 	r.mu.Lock()
 	for run, c := range r.control {
 		if c.changed {
-			changed[run] = board{Waiting: slices.Clone(c.board.Waiting)}
+			changed[run] = board{Waiting: slices.Clone(c.board.Waiting), TakenUp: c.board.TakenUp, Steps: c.board.Steps}
 			c.changed = false
 		}
 	}
 	r.mu.Unlock()
 	var failed error
+	c, done := r.within(ctx)
+	defer done()
 	for run, b := range changed {
-		if err := r.writeBoard(ctx, run, b); err != nil {
+		if err := r.writeBoard(ctx, c, run, b); err != nil {
 			failed = err
 			r.mu.Lock()
 			if c := r.control[run]; c != nil {
@@ -128,9 +142,7 @@ func (r *Runs) publish(ctx context.Context) error {
 	return failed
 }
 
-func (r *Runs) writeBoard(ctx context.Context, run string, b board) error {
-	c, done := r.within(ctx)
-	defer done()
+func (r *Runs) writeBoard(ctx context.Context, c dbos.Context, run string, b board) error {
 	shown := map[string]any{"board": b}
 	err := dbos.SetWorkflowAttributes(c, boardID(run), shown)
 	if errors.Is(err, dbos.ErrNonExistentWorkflow) {

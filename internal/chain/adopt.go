@@ -1,0 +1,209 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// maxTakenUp is how often a run is taken up after its process ended without a step of it ending. Then it
+// is paused: it may be what ends the process.
+const maxTakenUp = 20
+
+// adoptPage is how many runs are taken up at a time.
+const adoptPage = 200
+
+// adopt takes up the runs of executors whose lease has ended.
+func (r *Runs) adopt(ctx context.Context, s *session) error {
+	if s.lease == nil {
+		return nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	rows, err := dbos.GetWorkflowAggregates(c, dbos.GetWorkflowAggregatesInput{GroupByExecutorID: true, SelectCount: true, Status: []dbos.WorkflowStatusType{dbos.WorkflowStatusPending}})
+	if err != nil {
+		return fmt.Errorf("look for runs whose process has ended: %w", err)
+	}
+	for _, row := range rows {
+		for _, executor := range row.Group {
+			if executor == nil || *executor == s.executor {
+				continue
+			}
+			if err := r.adoptFrom(ctx, s, *executor); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// adoptFrom takes up the runs of an executor where its lease has ended.
+func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error {
+	var taken store.Lease
+	defer func() {
+		if taken.Number > 0 {
+			_ = r.config.Leases.EndLease(context.WithoutCancel(ctx), taken) // else it ends by itself
+		}
+	}()
+	for {
+		lease, err := r.config.Leases.TakeLease(ctx, leaseName(executor), s.executor, r.config.Lease)
+		switch {
+		case errors.Is(err, store.ErrLeaseTaken):
+			return nil
+		case err != nil:
+			return fmt.Errorf("take up the runs of another process: %w", err)
+		}
+		taken = lease
+		if _, err := s.lease.confirm(ctx); err != nil {
+			return err
+		}
+		n, err := r.takeUp(ctx, s, executor, true)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			r.config.Logger.InfoContext(ctx, "took up runs of chains whose process has ended", "runs", n)
+		}
+		if n < adoptPage {
+			return nil
+		}
+	}
+}
+
+// takeUp puts runs of an executor that has ended into the queue, at most adoptPage, and says how many they
+// were. Those that its end surprised are counted.
+func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprised bool) (int, error) {
+	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
+	defer cancel()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(executor),
+		dbos.WithFilterLimit(adoptPage), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return 0, fmt.Errorf("take up runs: %w", err)
+	}
+	if surprised {
+		if err := r.countAll(ctx, c, list); err != nil {
+			return 0, err
+		}
+	}
+	places := map[string][]string{}
+	for _, w := range list {
+		p := r.describeRun(w).place
+		places[p.queue] = append(places[p.queue], w.ID)
+	}
+	for queue, ids := range places {
+		if _, err := dbos.ResumeWorkflows[string](c, ids, dbos.WithResumeQueue(queue)); err != nil {
+			return 0, fmt.Errorf("take up runs: %w", err)
+		}
+	}
+	return len(list), nil
+}
+
+// countAll counts that runs are taken up, and pauses those for which that has been too often.
+func (r *Runs) countAll(ctx context.Context, c dbos.Context, list []dbos.WorkflowStatus) error {
+	var ids []string
+	for _, w := range list {
+		if w.Name == runName {
+			ids = append(ids, boardID(w.ID))
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return fmt.Errorf("count how often runs are taken up: %w", err)
+	}
+	for _, w := range list {
+		if w.Name != runName {
+			continue
+		}
+		var b board
+		if at := slices.IndexFunc(rows, func(row dbos.WorkflowStatus) bool { return row.ID == boardID(w.ID) }); at >= 0 {
+			b = readBoard(rows[at])
+		}
+		if err := r.count(ctx, c, w.ID, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runs) count(ctx context.Context, c dbos.Context, run string, b board) error {
+	steps, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(false))
+	if err != nil {
+		return fmt.Errorf("count the steps of the run %s: %w", run, err)
+	}
+	if len(steps) > b.Steps {
+		b.TakenUp = 0
+	}
+	b.Steps, b.TakenUp = len(steps), b.TakenUp+1
+	if b.TakenUp > maxTakenUp {
+		b.TakenUp = 0
+		n := Note{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
+		r.config.Logger.WarnContext(ctx, "a run is paused", "run", run, "why", n.Why)
+		if err := dbos.SetWorkflowAttributes(c, run, map[string]any{"note": n}); err != nil {
+			return fmt.Errorf("pause the run %s: %w", run, err)
+		}
+		if err := r.recordNote(ctx, run, "", actionNote, n, map[string]any{"did": "pause"}); err != nil {
+			r.config.Logger.WarnContext(ctx, "a pause is not in the record of its run", "run", run, "error", err)
+		}
+	}
+	return r.writeBoard(ctx, c, run, b)
+}
+
+// noteConflict notes that another execution of a run has recorded a step before this one, which has ended for
+// that.
+func (r *Runs) noteConflict(run string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conflicts[run] = true
+}
+
+// reclaim puts the runs back into the queue that are this process's by the tables, and did not execute here at
+// two looks: they were taken from the queue while the tables could not be reached, or while an execution
+// that has lost a conflict was ending. DBOS keeps that one until the run ends, so that only another session can have it.
+func (r *Runs) reclaim(ctx context.Context, s *session) error {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(s.executor),
+		dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return fmt.Errorf("look for runs that execute nowhere: %w", err)
+	}
+	strays, before, parked := []string{}, r.strays, false
+	places := map[string][]string{}
+	r.mu.Lock()
+	for _, w := range list {
+		if r.control[w.ID] != nil {
+			continue
+		}
+		strays = append(strays, w.ID)
+		if slices.Contains(before, w.ID) {
+			parked = parked || r.conflicts[w.ID]
+			p := r.describeRun(w).place
+			places[p.queue] = append(places[p.queue], w.ID)
+		}
+	}
+	r.mu.Unlock()
+	r.strays = strays
+	switch {
+	case len(places) == 0:
+		return nil
+	case parked:
+		r.config.Logger.WarnContext(ctx, "another execution of a run of this process ended before the run did; this one goes on as a new process")
+		r.replace(ctx, s, false)
+		return nil
+	}
+	for queue, ids := range places {
+		if _, err := dbos.ResumeWorkflows[string](c, ids, dbos.WithResumeQueue(queue)); err != nil {
+			return fmt.Errorf("take up runs: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package chain
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+)
+
+// TestTakenUpTooOften: a run whose process ends again and again is paused, and a person lets it go on.
+func TestTakenUpTooOften(t *testing.T) {
+	ctx := context.Background()
+	release := make(chan struct{})
+	r := openRuns(t, t.TempDir(), effectsFunc(func(_ context.Context, c Command) Outcome {
+		if c.Name == "deadly" {
+			<-release
+		}
+		return Outcome{Value: c.Name}
+	}))
+	defer r.Close()
+	run := startRun(t, r, parse(t, steps(`{id: a, type: tool, server: s, action: a}`, `{id: d, type: wait, signal: go}`, `{id: x, type: tool, server: s, action: deadly, save_output_to: variables.output.x}`)), "")
+	waits := func() ([]Question, bool) {
+		q, err := r.questions(ctx, run)
+		return q[run], err == nil && len(q[run]) == 1
+	}
+	await(t, "the question", waits)
+	takeUp := func(times int) RunStatus {
+		t.Helper()
+		c, done := r.within(ctx)
+		defer done()
+		list := []dbos.WorkflowStatus{{ID: run, Name: runName}}
+		for range times {
+			if err := r.countAll(ctx, c, list); err != nil {
+				t.Fatal(err)
+			}
+		}
+		status, err := r.Get(ctx, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	if s := takeUp(maxTakenUp); s.Status != StatusRunning {
+		t.Fatalf("taken up %d times it is %+v", maxTakenUp, s)
+	}
+	if err := r.Signal(ctx, run, "go", "ann", nil); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the step", func() (any, bool) { q, _ := waits(); return q, len(q) == 0 })
+	if s := takeUp(maxTakenUp); s.Status != StatusRunning { // a step has ended: the count begins anew
+		t.Fatalf("taken up %d times since the last step it is %+v", maxTakenUp, s)
+	}
+	s := takeUp(1)
+	if s.Status != StatusPaused || s.Note.By != "gavel" || !strings.Contains(s.Note.Why, "20 times without a step of it ending") {
+		t.Errorf("taken up once more it is %+v", s)
+	}
+	if err := r.Resume(ctx, run, "ann", "the server has more memory"); err != nil {
+		t.Fatal(err)
+	}
+	if s := takeUp(maxTakenUp); s.Status != StatusRunning {
+		t.Errorf("resumed and taken up it is %+v", s)
+	}
+	close(release)
+	if result := waitRun(t, r, run); marshal(result.Output) != `{"x":"deadly"}` {
+		t.Errorf("it ends with %s", marshal(result.Output))
+	}
+}

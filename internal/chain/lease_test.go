@@ -1,0 +1,109 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// fakeLeases is the one lease of a test, with the rules of a store.
+type fakeLeases struct {
+	mu    sync.Mutex
+	lease store.Lease
+	away  error
+}
+
+func (f *fakeLeases) TakeLease(_ context.Context, name, owner string, d time.Duration) (store.Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ended := !time.Now().Before(f.lease.Ends)
+	switch {
+	case f.away != nil && owner == "a":
+		return store.Lease{}, f.away
+	case !ended && f.lease.Owner != owner:
+		return f.lease, store.ErrLeaseTaken
+	case ended:
+		f.lease.Number++
+	}
+	f.lease = store.Lease{Name: name, Owner: owner, Number: f.lease.Number, Ends: time.Now().Add(d)}
+	return f.lease, nil
+}
+
+func (f *fakeLeases) EndLease(_ context.Context, l store.Lease) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l.Number == f.lease.Number {
+		f.lease.Ends = time.Time{}
+	}
+	return nil
+}
+
+func (f *fakeLeases) setAway(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = err
+}
+
+// TestExecutorLease: where the lease may have ended nothing goes on until it is known whether another process has
+// had it.
+func TestExecutorLease(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(f *fakeLeases)
+		want      error
+	}{
+		"nobody took it":     {func(*fakeLeases) {}, nil},
+		"another one has it": {func(f *fakeLeases) { _, _ = f.TakeLease(t.Context(), "x", "b", time.Hour) }, errLeaseLost},
+		"another one had it": {func(f *fakeLeases) {
+			l, _ := f.TakeLease(t.Context(), "x", "b", time.Hour)
+			_ = f.EndLease(t.Context(), l)
+		}, errLeaseLost},
+		"another one let it run out": {func(f *fakeLeases) { _, _ = f.TakeLease(t.Context(), "x", "b", time.Millisecond) }, errLeaseLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeLeases{}
+				l, err := takeExecutorLease(t.Context(), f, "a", 10*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				go l.keep(ctx)
+				f.setAway(errors.New("away"))
+				time.Sleep(8 * time.Second) //nolint:forbidigo // the clock of the bubble
+				if lease, err := l.confirm(ctx); err != nil || lease.Number != 1 {
+					t.Errorf("within its time: %+v, %v", lease, err)
+				}
+				time.Sleep(3 * time.Second) //nolint:forbidigo // the clock of the bubble
+				tc.meanwhile(f)
+				done := make(chan error, 1)
+				go func() { _, err := l.confirm(ctx); done <- err }()
+				synctest.Wait()
+				select {
+				case err := <-done:
+					t.Fatalf("it is not known who has it, and it said %v", err)
+				default:
+				}
+				time.Sleep(time.Second) //nolint:forbidigo // the clock of the bubble
+				f.setAway(nil)
+				if err := <-done; !errors.Is(err, tc.want) {
+					t.Errorf("got %v, want %v", err, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestNoLease: the owner of a file always goes on.
+func TestNoLease(t *testing.T) {
+	var l *executorLease
+	if _, err := l.confirm(t.Context()); err != nil {
+		t.Error(err)
+	}
+	l.end()
+}

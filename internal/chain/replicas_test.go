@@ -1,0 +1,239 @@
+package chain_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
+)
+
+// testLease is how long a replica of the tests may be silent.
+const testLease = time.Second
+
+// replicaStore is the engine over a database, and what tells replicas apart.
+type replicaStore struct {
+	*engine.Engine
+	db *pgstore.Store
+}
+
+func openReplicaStore(url string) (replicaStore, error) {
+	db, err := pgstore.Open(context.Background(), pgstore.Config{URL: url})
+	if err != nil {
+		return replicaStore{}, err
+	}
+	compiler := validators.NewCompiler(enginetest.Pool(), validators.Options{})
+	pipeline, err := judge.New(judge.Config{Compiler: compiler})
+	if err != nil {
+		return replicaStore{}, err
+	}
+	e, err := engine.New(engine.Config{
+		Store: db, Judge: pipeline, Compiler: compiler, Digester: enginetest.Digester, ValueKey: []byte("the key that wraps all data keys"), ReviewPath: true,
+	})
+	return replicaStore{e, db}, err
+}
+
+// config is that of runs in the same database.
+func (s replicaStore) config(url string) chain.Config {
+	return chain.Config{Database: &chain.Database{URL: url}, Leases: s.db, Lease: testLease, Ledger: s.Engine, Grace: 10 * time.Millisecond}
+}
+
+// notes is a file of what the servers of a test did, each line with the replica that asked and the time.
+type notes struct{ path string }
+
+func (n notes) add(what, by string) {
+	f, err := os.OpenFile(n.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, what, by, time.Now().UnixMilli())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+type note struct {
+	what, by string
+	at       time.Time
+}
+
+func (n notes) read() (out []note) {
+	raw, _ := os.ReadFile(n.path) //nolint:errcheck // none yet is empty
+	for line := range strings.Lines(string(raw)) {
+		var next note
+		var at int64
+		if k, _ := fmt.Sscan(line, &next.what, &next.by, &at); k == 3 {
+			next.at = time.UnixMilli(at)
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+func (n notes) count(what string) int {
+	return len(slices.DeleteFunc(n.read(), func(one note) bool { return one.what != what }))
+}
+
+func openNotes(folder string) notes { return notes{filepath.Join(folder, "notes")} }
+
+// replicaEffects are the servers of the tests, asked by one replica. pay* may not run twice.
+type replicaEffects struct {
+	folder, by string
+	engine     *engine.Engine
+}
+
+func (e replicaEffects) Do(ctx context.Context, c chain.Command) chain.Outcome {
+	if c.Op != chain.OpCall {
+		return chain.Door{Workflows: e.engine}.Do(ctx, c)
+	}
+	log := openNotes(e.folder)
+	log.add("begin:"+c.Name, e.by)
+	if strings.HasPrefix(c.Name, "hang") && !waitForFile(ctx, filepath.Join(e.folder, c.Name)) {
+		return chain.Outcome{Err: &chain.StepError{Code: chain.CodeTimeout, Message: "stopped"}}
+	}
+	<-time.After(20 * time.Millisecond) // a server takes time, in which it may be killed
+	if c.Name == "flaky" && log.count("begin:flaky") < 3 {
+		return chain.Outcome{Err: &chain.StepError{Code: chain.CodeToolError, Message: "flaky"}}
+	}
+	log.add("effect:"+c.Name, e.by)
+	<-time.After(10 * time.Millisecond)
+	if c.Name == "z" {
+		return chain.Outcome{Value: c.Arguments}
+	}
+	return chain.Outcome{Value: c.Name}
+}
+
+// waitForFile waits until a file is there; false where ctx ends before.
+func waitForFile(ctx context.Context, path string) bool {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// runReplica is one process of several over a database. It runs chains until it is killed, or its input ends.
+func runReplica(folder, url, name string) {
+	fail := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	s, err := openReplicaStore(url)
+	fail(err)
+	c := s.config(url)
+	c.Effects = replicaEffects{folder, name, s.Engine}
+	c.Repeatable = func(_, tool string) bool { return !strings.HasPrefix(strings.TrimPrefix(tool, "hang-"), "pay") }
+	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	runs, err := chain.Open(context.Background(), c)
+	fail(err)
+	_, err = os.Stdout.WriteString("running\n")
+	fail(err)
+	_, _ = os.Stdin.Read(make([]byte, 1)) //nolint:errcheck // its end is what is waited for
+	runs.Close()
+	fail(s.db.Close())
+}
+
+// cutOff are leases that can be out of reach.
+type cutOff struct {
+	store.Leases
+	cut atomic.Bool
+}
+
+func (c *cutOff) TakeLease(ctx context.Context, name, owner string, d time.Duration) (store.Lease, error) {
+	if c.cut.Load() {
+		return store.Lease{}, errors.New("cut off")
+	}
+	return c.Leases.TakeLease(ctx, name, owner, d)
+}
+
+// TestSilentReplicaRecordsNothing: an outcome that comes to a replica whose lease has ended is not recorded, for another
+// one has taken up the run.
+func TestSilentReplicaRecordsNothing(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Shared(t).NewDatabase(t)
+	s, err := openReplicaStore(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.db.Close() }()
+	leases := &cutOff{Leases: s.db}
+	open := func(name string, leases store.Leases) (runs *chain.Runs, begun chan string, answer chan struct{}) {
+		begun, answer = make(chan string, 10), make(chan struct{})
+		c := s.config(url)
+		c.Leases, c.Repeatable = leases, func(string, string) bool { return true }
+		c.Effects = effectsFunc(func(ctx context.Context, c chain.Command) chain.Outcome {
+			begun <- c.Name
+			select {
+			case <-answer:
+			case <-ctx.Done():
+			}
+			return chain.Outcome{Value: name}
+		})
+		if runs, err = chain.Open(context.Background(), c); err != nil {
+			t.Fatal(err)
+		}
+		return runs, begun, answer
+	}
+	d, err := chain.Parse("chain.yaml", []byte(`{name: c, steps: [{id: x, type: tool, server: s, action: x, save_output_to: variables.output.x}, {id: y, type: tool, server: s, action: y}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent, begun, answer := open("silent", leases)
+	defer silent.Close()
+	run, err := silent.Start(t.Context(), chain.StartRequest{Definition: d, Principal: olga})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	leases.cut.Store(true)
+	other, taken, answerOther := open("other", s.db)
+	defer other.Close()
+	<-taken
+	close(answer)
+	select {
+	case name := <-begun:
+		t.Errorf("%s began in the replica that was silent", name)
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(answerOther)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	result, err := other.Wait(ctx, run)
+	if err != nil || result.Err != nil || result.Output["x"] != "other" {
+		t.Errorf("it ends with %+v, %v", result, err)
+	}
+	leases.cut.Store(false)
+	select {
+	case name := <-begun:
+		t.Errorf("%s began in the replica that was silent", name)
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
+// effectsFunc answers commands with a function.
+type effectsFunc func(ctx context.Context, c chain.Command) chain.Outcome
+
+func (f effectsFunc) Do(ctx context.Context, c chain.Command) chain.Outcome { return f(ctx, c) }
