@@ -39,17 +39,17 @@ type chains struct {
 	working sync.WaitGroup // and this waits for it
 }
 
-// openChains opens the chains of a configuration file, and has the faces offer them. tokens are those
-// whose bearers runs act for; nil where none are asked for.
+// openChains opens the chains of a configuration file, and has the faces offer them; what the section
+// expose offers of them is checked before they run. tokens are those whose bearers runs act for; nil
+// where none are asked for.
 func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *system, tokens func() (*auth.Tokens, error)) (*chains, error) {
-	if f.Config == "" {
-		return nil, nil //nolint:nilnil // no chains: a valid, common answer
-	}
-	catalogue, err := openCatalogue(log, f.Config, append([]string{}, sys.model.names()...))
-	if err != nil || catalogue == nil {
+	c, err := f.findChains(log, sys, tokens)
+	if err != nil {
 		return nil, err
 	}
-	c := &chains{catalogue: catalogue, log: log, sys: sys, tokens: tokens}
+	if err := badConfig(sys.exposed.Check(ctx)); err != nil || c == nil {
+		return nil, err
+	}
 	if c.config, err = c.configure(); err != nil {
 		return nil, err
 	}
@@ -64,6 +64,19 @@ func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *syste
 		c.Close()
 		return nil, term.UsageErrorf("", "cannot run chains: %w", err)
 	}
+	return c, nil
+}
+
+// findChains reads the chains of a configuration file; nil where there are none.
+func (f configFlag) findChains(log *slog.Logger, sys *system, tokens func() (*auth.Tokens, error)) (*chains, error) {
+	if f.Config == "" {
+		return nil, nil //nolint:nilnil // no chains: a valid, common answer
+	}
+	catalogue, err := openCatalogue(log, f.Config, append([]string{}, sys.model.names()...))
+	if err != nil || catalogue == nil {
+		return nil, err
+	}
+	c := &chains{catalogue: catalogue, log: log, sys: sys, tokens: tokens}
 	sys.UseChains(chainsFace{c})
 	return c, nil
 }
@@ -233,12 +246,9 @@ func (f chainsFace) ask() (*chain.Service, error) {
 	}
 }
 
+// ListChains needs no runs, which another process may have.
 func (f chainsFace) ListChains(ctx context.Context, p engine.Principal) ([]operation.ChainView, error) {
-	s, err := f.ask()
-	if err != nil {
-		return nil, err
-	}
-	all, err := s.ListChains(ctx, p)
+	all, err := chain.NewService(chain.ServiceConfig{Chains: f.catalogue.list}).ListChains(ctx, p)
 	views := make([]operation.ChainView, len(all))
 	for i, v := range all {
 		views[i] = operation.ChainView(v)

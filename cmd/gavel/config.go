@@ -164,12 +164,16 @@ func (s *fileSettings) declared() ([]effective, error) {
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	workflows := []string{}
-	for _, w := range exposed.Workflows {
-		workflows = append(workflows, w.Name)
+	nameListed := func(list []expose.Listed) []string {
+		names := []string{}
+		for _, one := range list {
+			names = append(names, one.Name)
+		}
+		return names
 	}
 	add(config.SectionExpose, "prefix", exposed.Prefix)
-	add(config.SectionExpose, "workflows", workflows)
+	add(config.SectionExpose, "workflows", nameListed(exposed.Workflows))
+	add(config.SectionExpose, "chains", nameListed(exposed.Chains))
 	add(config.SectionExpose, "tagKey", exposed.TagKey)
 	add(config.SectionExpose, "tagValue", exposed.TagValue)
 	add(config.SectionExpose, "mode", string(exposed.Mode))

@@ -118,7 +118,7 @@ What the hooks of coding agents are answered with, beside the gates on builtin t
 	fmt.Fprint(b, `
 ## expose
 
-Workflows of the operator's that are MCP tools of their own: [workflows as tools](../expose.md). A change applies at once.
+Workflows and chains of the operator's that are MCP tools of their own: [workflows as tools](../expose.md). A change applies at once.
 
 | key | value | meaning |
 |---|---|---|

@@ -8,6 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/expose"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // openExposure reads which workflows a configuration file exposes; those that it exposes later are
@@ -46,13 +47,19 @@ func checkExposure(path string, definitions []string, log *slog.Logger) error {
 			all = append(all, d)
 		}
 	}
-	_, bad, missing := cfg.Select(all)
+	var chains []operation.ChainView
+	if section, err := readChains(path, nil); err == nil && section != nil { // checkChains reports what is wrong with it
+		for _, d := range section.byName {
+			chains = append(chains, operation.ChainView{Name: d.Name, Description: d.Description, InputSchema: d.DescribeInput()})
+		}
+	}
+	_, bad, missing := cfg.Select(all, chains)
 	if len(bad) > 0 {
 		return badConfig(bad)
 	}
 	for _, issue := range missing {
-		if len(all) > 0 {
-			log.Warn("exposed workflows", "issue", issue.Error())
+		if len(all)+len(chains) > 0 {
+			log.Warn("exposed workflows and chains", "issue", issue.Error())
 		}
 	}
 	return nil

@@ -154,9 +154,6 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
-	if err := sys.exposed.Check(ctx); err != nil {
-		return badConfig(err)
-	}
 	chains, err := c.openChains(ctx, con.log, sys, nil)
 	if err != nil {
 		return err

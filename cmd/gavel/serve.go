@@ -105,9 +105,6 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
-	if err := sys.exposed.Check(ctx); err != nil {
-		return badConfig(err)
-	}
 	issuers, err := c.issuersFor(c.Auth)
 	if err != nil {
 		return err

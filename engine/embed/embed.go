@@ -69,7 +69,7 @@ type Config struct {
 	// Gateway offers MCP clients what other MCP servers have; nil: nothing. Its gates are compared with
 	// Definitions when those are loaded, and otherwise by CheckGates.
 	Gateway *Gateway
-	// Exposure offers them workflows as tools of their own; nil: none.
+	// Exposure offers them workflows and chains as tools of their own; nil: none.
 	Exposure *Exposure
 	// NoReviews refuses the moves that would otherwise wait for a person.
 	NoReviews bool
@@ -118,8 +118,12 @@ type System struct {
 	chains                 operation.Chains    // nil: there are none
 }
 
-// UseChains has chains offered by the faces that are made from now on.
-func (s *System) UseChains(chains operation.Chains) { s.chains = chains }
+// UseChains has chains offered by the faces that are made from now on, and by Exposure from its next
+// Check on.
+func (s *System) UseChains(chains operation.Chains) {
+	s.chains = chains
+	s.cfg.Exposure.useChains(chains)
+}
 
 // Part is what of a System could not be opened.
 type Part string

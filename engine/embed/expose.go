@@ -6,9 +6,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/expose"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-// Exposure offers MCP clients workflows of the operator's as tools of their own. It belongs to
+// Exposure offers MCP clients workflows and chains of the operator's as tools of their own. It belongs to
 // one System, which closes it.
 type Exposure struct {
 	mu    sync.Mutex
@@ -63,6 +64,16 @@ func (x *Exposure) serve(s *System) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.tools = expose.New(s.Engine, x.cfg, s.cfg.Logger)
+}
+
+// useChains has chains exposed, from the next Check or Load on.
+func (x *Exposure) useChains(chains operation.Chains) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tools.UseChains(chains)
 }
 
 func (x *Exposure) close() {

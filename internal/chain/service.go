@@ -105,7 +105,7 @@ func (s *Service) ListChains(_ context.Context, p engine.Principal) ([]View, err
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if p.InScope(WorkflowPrefix + name) {
 			d := chains[name]
-			out = append(out, View{Name: name, Description: d.Description, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.InputSchema})
+			out = append(out, View{Name: name, Description: d.Description, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.DescribeInput()})
 		}
 	}
 	return out, nil
@@ -149,7 +149,7 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 		}
 	}
 	if _, err := d.CheckInput(req.Input); err != nil {
-		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: upperFirst(err.Error()) + ".", Hint: "Look at the chain's inputSchema and variables."}
+		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: sentence(err), Hint: "Look at the chain's inputSchema and variables."}
 	}
 	run, err := s.config.Runs.Start(ctx, StartRequest{Run: req.Run, Definition: d, Input: req.Input, Principal: p})
 	if err != nil {
@@ -332,7 +332,7 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 	}
 	again, err := s.config.Runs.Redrive(ctx, run, p.ID, why)
 	if err != nil {
-		return RunView{}, &engine.Error{Code: engine.CodeConflict, Message: upperFirst(err.Error()) + ".", Err: err}
+		return RunView{}, &engine.Error{Code: engine.CodeConflict, Message: sentence(err), Err: err}
 	}
 	return s.ReadRun(ctx, p, again)
 }
@@ -483,6 +483,15 @@ func readValue(path string, raw json.RawMessage) (any, error) {
 		return nil, &engine.Error{Code: engine.CodeInvalidData, Path: path, Message: "The value is not JSON.", Hint: "Send JSON; quote text."}
 	}
 	return decodeJSON(raw), nil
+}
+
+// sentence is an error as a whole sentence.
+func sentence(err error) string {
+	text := upperFirst(err.Error())
+	if strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
 }
 
 func upperFirst(sentence string) string { return strings.ToUpper(sentence[:1]) + sentence[1:] }

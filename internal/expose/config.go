@@ -26,10 +26,11 @@ const (
 )
 
 // Config selects workflows of the operator's: those whose name has the prefix or is listed, all
-// without either; of these, those that have the tag. The zero Config selects none.
+// where nothing is named; of these, those that have the tag. Chains are selected by name alone. The
+// zero Config selects none.
 type Config struct {
-	Prefix    string
-	Workflows []Workflow
+	Prefix            string
+	Workflows, Chains []Listed
 	// TagKey and TagValue are a filter where TagKey is not "".
 	TagKey, TagValue string
 	Mode             Mode
@@ -38,8 +39,8 @@ type Config struct {
 	section *document.Node // where it was read from, for messages
 }
 
-// Workflow is one that is listed.
-type Workflow struct {
+// Listed is a workflow or a chain that is listed.
+type Listed struct {
 	Name string
 	Mode Mode // "" for that of the Config
 
@@ -54,7 +55,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 	}
 	o := document.NewObject(section)
 	cfg := Config{
-		Prefix: readText(o, "prefix"), Workflows: readWorkflows(o), TagKey: readText(o, "tagKey"), TagValue: o.String("tagValue"),
+		Prefix: readText(o, "prefix"), Workflows: readListed(o, "workflows", nounWorkflow), Chains: readListed(o, "chains", nounChain), TagKey: readText(o, "tagKey"), TagValue: o.String("tagValue"),
 		Mode: cmp.Or(readMode(o), Standard), Wait: readWait(o), section: section,
 	}
 	o.Unknown()
@@ -91,32 +92,40 @@ func readWait(o *document.ObjectReader) time.Duration {
 	return wait
 }
 
-// readWorkflows reads the list of names, and of objects with a name and a mode.
-func readWorkflows(o *document.ObjectReader) (list []Workflow) {
-	items := o.Items("workflows")
-	if n := o.Value("workflows"); n != nil && n.Kind == document.Array && len(items) == 0 {
-		o.Fail(n, `"workflows" is empty; to expose none, remove the section "expose"`)
+// What is exposed, in messages.
+const nounWorkflow, nounChain = "workflow", "chain"
+
+// readListed reads the list of names, and of objects with a name and a mode.
+func readListed(o *document.ObjectReader, key, noun string) (list []Listed) {
+	items := o.Items(key)
+	if n := o.Value(key); n != nil && n.Kind == document.Array && len(items) == 0 {
+		o.Fail(n, `%q is empty; to expose none, remove the section "expose"`, key)
 	}
 	for _, n := range items {
-		w := Workflow{Name: n.Text, node: n}
+		one := Listed{Name: n.Text, node: n}
 		if n.Kind != document.String {
 			of := o.Sub(n)
 			of.Require("name")
-			w.Name, w.Mode = of.String("name"), readMode(of)
+			one.Name, one.Mode = of.String("name"), readMode(of)
 			of.Unknown()
 		}
-		if slices.ContainsFunc(list, func(other Workflow) bool { return other.Name == w.Name }) {
-			o.Fail(n, "the workflow %q is listed twice; remove one of the two", w.Name)
+		if findListed(list, one.Name) >= 0 {
+			o.Fail(n, "the %s %q is listed twice; remove one of the two", noun, one.Name)
 		}
-		list = append(list, w)
+		list = append(list, one)
 	}
 	return list
 }
 
-// selectMode returns the mode of a workflow; false if it is not selected.
-func (c Config) selectMode(d *workflow.Definition) (Mode, bool) {
-	listed := slices.IndexFunc(c.Workflows, func(w Workflow) bool { return w.Name == d.Name })
-	if c.Mode == "" || listed < 0 && (c.Prefix != "" || c.Workflows != nil) && (c.Prefix == "" || !strings.HasPrefix(d.Name, c.Prefix)) {
+func findListed(list []Listed, name string) int {
+	return slices.IndexFunc(list, func(one Listed) bool { return one.Name == name })
+}
+
+// selectWorkflow returns the mode of a workflow; false if it is not selected.
+func (c Config) selectWorkflow(d *workflow.Definition) (Mode, bool) {
+	listed := findListed(c.Workflows, d.Name)
+	all := c.Prefix == "" && c.Workflows == nil && c.Chains == nil
+	if c.Mode == "" || listed < 0 && !all && (c.Prefix == "" || !strings.HasPrefix(d.Name, c.Prefix)) {
 		return "", false
 	}
 	if value, tagged := d.Tags[c.TagKey]; c.TagKey != "" && (!tagged || value != c.TagValue) {

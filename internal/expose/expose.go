@@ -1,42 +1,57 @@
-// Package expose makes workflows of the operator's tools of their own: it chooses them, names
-// them, and describes them from their definitions.
+// Package expose makes workflows and chains of the operator's tools of their own: it chooses them,
+// names them, and describes them from their definitions.
 //
-// It promises that a workflow is listed only for principals who may start it, that no two tools
+// It promises that one is listed only for principals who may start it, that no two tools
 // have one name and none that of a tool of gavel's own or of another server's, and that a change
 // is announced to those principals only whose list it changes.
 //
-// It must never start an instance, decide who may do what, or expose what an agent defined. The
+// It must never start an instance or a run, decide who may do what, or expose what an agent defined. The
 // MCP face and programs import it.
 package expose
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // reader reads the definitions. Nothing is done on its behalf.
 var reader = engine.Principal{ID: "local:expose", Role: engine.RoleOperator}
 
+// ownPrincipal begins the names of gavel itself, whose workflows are records and not to be started.
+const ownPrincipal = "gavel:"
+
 // lookEvery is how often definitions are compared while a client waits for changes.
 const lookEvery = time.Second
 
-// Tools are the exposed workflows of one engine. They are safe for concurrent use.
+// Chains lists the chains that a principal may see; operation.Chains does.
+type Chains interface {
+	ListChains(context.Context, engine.Principal) ([]operation.ChainView, error)
+}
+
+// Tools are the exposed workflows of one engine, and the exposed chains. They are safe for concurrent
+// use.
 type Tools struct {
 	engine *engine.Engine
 	log    *slog.Logger
+	chains atomic.Pointer[Chains] // nil: there are none
 
-	reading sync.Mutex  // held while definitions are read
-	rules   record.Head // those that the tools are from
-	warned  []string    // what was said of them
+	reading sync.Mutex            // held while definitions are read
+	rules   record.Head           // those that the tools are from
+	known   []operation.ChainView // and the chains
+	warned  []string              // what was said of them
 
 	mu      sync.Mutex
 	cfg     Config
@@ -51,6 +66,9 @@ func New(e *engine.Engine, cfg Config, log *slog.Logger) *Tools {
 	return &Tools{engine: e, cfg: cfg, log: log, waiting: map[engine.Principal]chan struct{}{}}
 }
 
+// UseChains has chains exposed, too, from the next Use on.
+func (t *Tools) UseChains(chains Chains) { t.chains.Store(&chains) }
+
 // Use takes a Config. With an error the one before stays: document.Errors where names collide.
 func (t *Tools) Use(ctx context.Context, cfg Config) error {
 	t.reading.Lock()
@@ -59,7 +77,11 @@ func (t *Tools) Use(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	tools, bad, missing, err := t.selectTools(ctx, cfg)
+	chains, err := t.listChains(ctx, reader)
+	if err != nil {
+		return err
+	}
+	tools, bad, missing, err := t.selectTools(ctx, cfg, chains)
 	if len(bad) > 0 {
 		err = bad
 	}
@@ -67,19 +89,27 @@ func (t *Tools) Use(ctx context.Context, cfg Config) error {
 		return err
 	}
 	t.warn(missing)
-	t.rules = head
+	t.rules, t.known = head, chains
 	t.replace(ctx, cfg, tools)
 	return nil
 }
 
-func (t *Tools) selectTools(ctx context.Context, cfg Config) (tools []Tool, bad, missing document.Errors, err error) {
+func (t *Tools) listChains(ctx context.Context, p engine.Principal) ([]operation.ChainView, error) {
+	chains := t.chains.Load()
+	if chains == nil {
+		return nil, nil
+	}
+	return (*chains).ListChains(ctx, p)
+}
+
+func (t *Tools) selectTools(ctx context.Context, cfg Config, chains []operation.ChainView) (tools []Tool, bad, missing document.Errors, err error) {
 	all, err := t.engine.List(ctx, reader)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	var definitions []*workflow.Definition
 	for _, s := range all {
-		if !s.Operator {
+		if !s.Operator || strings.HasPrefix(s.Owner, ownPrincipal) {
 			continue
 		}
 		_, d, err := t.engine.LoadDefinition(ctx, reader, engine.RightRead, s.Name, s.Version)
@@ -88,7 +118,7 @@ func (t *Tools) selectTools(ctx context.Context, cfg Config) (tools []Tool, bad,
 		}
 		definitions = append(definitions, d)
 	}
-	tools, bad, missing = cfg.Select(definitions)
+	tools, bad, missing = cfg.Select(definitions, chains)
 	return tools, bad, missing, nil
 }
 
@@ -99,7 +129,7 @@ func (t *Tools) warn(issues document.Errors) {
 	for _, i := range issues {
 		t.warned = append(t.warned, i.Error())
 		if !slices.Contains(before, i.Error()) {
-			t.log.Warn("exposed workflows", "issue", i.Error())
+			t.log.Warn("exposed workflows and chains", "issue", i.Error())
 		}
 	}
 }
@@ -114,13 +144,15 @@ func (t *Tools) refresh(ctx context.Context) {
 		return
 	}
 	head, err := t.engine.RuleHead(ctx)
-	if err == nil && head == t.rules {
+	chains, err2 := t.listChains(ctx, reader)
+	err = cmp.Or(err, err2)
+	if err == nil && head == t.rules && slices.EqualFunc(chains, t.known, func(a, b operation.ChainView) bool { return a.Name == b.Name && a.Hash == b.Hash }) {
 		return
 	}
 	var tools []Tool
 	var bad, missing document.Errors
 	if err == nil {
-		tools, bad, missing, err = t.selectTools(ctx, cfg)
+		tools, bad, missing, err = t.selectTools(ctx, cfg, chains)
 	}
 	if ctx.Err() != nil {
 		return
@@ -128,11 +160,11 @@ func (t *Tools) refresh(ctx context.Context) {
 	if err != nil {
 		head = record.Head{}
 		if head != t.rules {
-			t.log.Error("the definitions cannot be read, so no workflow is exposed", "cause", err)
+			t.log.Error("the definitions cannot be read, so nothing is exposed", "cause", err)
 		}
 	}
 	t.warn(slices.Concat(bad, missing))
-	t.rules = head
+	t.rules, t.known = head, chains
 	t.replace(ctx, cfg, tools)
 }
 
@@ -163,9 +195,16 @@ func subtractTools(tools, others []Tool) []Tool {
 	})
 }
 
-// keepVisible returns the tools of workflows that a principal may start.
+// keepVisible returns the tools of what a principal may start.
 func (t *Tools) keepVisible(ctx context.Context, p engine.Principal, tools []Tool) []Tool {
+	var chains []operation.ChainView
+	if engine.Authorize(p, engine.RightStart) == nil && slices.ContainsFunc(tools, func(tool Tool) bool { return tool.Chain != "" }) {
+		chains, _ = t.listChains(ctx, p) // those that cannot be read are not seen
+	}
 	return slices.DeleteFunc(slices.Clone(tools), func(tool Tool) bool {
+		if tool.Chain != "" {
+			return !slices.ContainsFunc(chains, func(v operation.ChainView) bool { return v.Name == tool.Chain })
+		}
 		_, _, err := t.engine.LoadDefinition(ctx, p, engine.RightStart, tool.Workflow, 0)
 		return err != nil
 	})

@@ -2,6 +2,8 @@ package expose_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/expose"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -57,6 +60,8 @@ func TestMistakesOfTheSection(t *testing.T) {
 		`{workflows: [{name: a, mode: sync}]}`:     `gavel.yaml:1:38: /expose/workflows/0/mode: "mode" must be one of "standard", "express"`,
 		`{workflows: [{name: a, moed: standard}]}`: `gavel.yaml:1:32: /expose/workflows/0/moed: unknown key "moed"; did you mean "mode"?`,
 		`{workflows: [4]}`:                         `gavel.yaml:1:22: /expose/workflows/0: expected an object, got a number`,
+		`{chains: []}`:                             `gavel.yaml:1:18: /expose/chains: "chains" is empty; to expose none, remove the section "expose"`,
+		`{chains: [a, a]}`:                         `gavel.yaml:1:22: /expose/chains/1: the chain "a" is listed twice; remove one of the two`,
 		`{mode: expres}`:                           `gavel.yaml:1:16: /expose/mode: "mode" must be one of "standard", "express"; did you mean "express"?`,
 		`{wait: 6m}`:                               `gavel.yaml:1:16: /expose/wait: "wait" is a duration from 1s to 5m, such as 30s`,
 		`{wait: 30}`:                               `gavel.yaml:1:16: /expose/wait: expected a string, got a number`,
@@ -127,7 +132,7 @@ func TestSelect(t *testing.T) {
 		`{prefix: release, workflows: [{name: release.v2, mode: express}]}`:         "release-notes release_v2!",
 		`{workflows: [onboard, {name: release.v2, mode: standard}], mode: express}`: "onboard! release_v2",
 	} {
-		tools, bad, missing := mustParse(t, section).Select(all)
+		tools, bad, missing := mustParse(t, section).Select(all, nil)
 		if got := namesOf(tools); got != want || bad != nil || (missing != nil) != (want == "") {
 			t.Errorf("%s: %q, want %q (%v, %v)", section, got, want, bad, missing)
 		}
@@ -137,7 +142,7 @@ func TestSelect(t *testing.T) {
 			}
 		}
 	}
-	if tools, _, _ := (expose.Config{}).Select(all); tools != nil {
+	if tools, _, _ := (expose.Config{}).Select(all, nil); tools != nil {
 		t.Errorf("no section selects %s", namesOf(tools))
 	}
 }
@@ -152,7 +157,7 @@ func TestCollisions(t *testing.T) {
 		`{prefix: c}`:                  `gavel.yaml:1:9: /expose: no workflow of an operator has what the section asks for, so nothing is exposed`,
 		`{workflows: [a.b, ab]}`:       `gavel.yaml:1:27: /expose/workflows/1: no workflow of an operator has the name "ab"; did you mean "a_b"?`,
 	} {
-		tools, bad, missing := mustParse(t, section).Select(all)
+		tools, bad, missing := mustParse(t, section).Select(all, nil)
 		if got := linesOf(slices.Concat(bad, missing)); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", section, got, want)
 		}
@@ -162,6 +167,89 @@ func TestCollisions(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Chains are selected by name, and named as workflows are.
+func TestSelectChains(t *testing.T) {
+	t.Parallel()
+	all := parseAll(t, define("a.b", ""), define("c", `,"tags":{"mcp":"yes"}`))
+	chains := []operation.ChainView{
+		{Name: "pay", Description: " Pays. ", InputSchema: json.RawMessage(`{"properties":{"to":{"type":"string"}},"required":["to","sum"],"additionalProperties":false}`)},
+		{Name: "a_b"}, {Name: "chain.start"},
+	}
+	for section, want := range map[string]string{
+		`{chains: [pay]}`:                                "pay",
+		`{chains: [{name: pay, mode: express}]}`:         "pay!",
+		`{chains: [pay], workflows: [c], mode: express}`: "c! pay!",
+		`{chains: [pay], prefix: a}`:                     "a_b pay",
+		`{chains: [pay], tagKey: mcp, tagValue: "yes"}`:  "pay",
+		`{}`:                                     "a_b c",
+		`{chains: [a_b, pay], workflows: [a.b]}`: "pay\ngavel.yaml:1:42: /expose/workflows/0: the chain a_b and the workflow a.b would all be the tool \"a_b\"; rename or expose only one of them",
+		`{chains: [chain.start]}`:                "\ngavel.yaml:1:19: /expose/chains/0: the chain \"chain.start\" would be the tool \"chain_start\", which is gavel's own; rename the chain, or do not expose it",
+		`{chains: [pai]}`:                        "\ngavel.yaml:1:19: /expose/chains/0: no chain of the section chains has the name \"pai\"; did you mean \"pay\"?",
+	} {
+		tools, bad, missing := mustParse(t, section).Select(all, chains)
+		got := namesOf(tools)
+		if wrong := linesOf(slices.Concat(bad, missing)); wrong != "" {
+			got += "\n" + wrong
+		}
+		if got != want {
+			t.Errorf("%s:\n got %s\nwant %s", section, got, want)
+		}
+	}
+	tools, _, _ := mustParse(t, `{chains: [pay]}`).Select(nil, chains)
+	if got, want := string(tools[0].InputSchema), `{"type":"object","properties":{"to":{"type":"string"},"sum":{"description":"Required by the chain."}},"additionalProperties":false,"required":["to","sum"]}`; got != want || tools[0].Description != "Pays." {
+		t.Errorf("%q\n got %s\nwant %s", tools[0].Description, got, want)
+	}
+}
+
+// chainList is chains that those see whose scope has them; they can be replaced.
+type chainList struct{ all []operation.ChainView }
+
+func (c *chainList) ListChains(_ context.Context, p engine.Principal) ([]operation.ChainView, error) {
+	return slices.DeleteFunc(slices.Clone(c.all), func(v operation.ChainView) bool { return !p.InScope("chain." + v.Name) }), nil
+}
+
+// Each principal sees the chains that it may run, and hears of changes. What gavel keeps for itself is
+// no tool.
+func TestListChains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := enginetest.New(t, judge.Config{})
+		defineAs(t, e, engine.Principal{ID: "gavel:schedules", Role: engine.RoleOperator}, define("gavel.schedule", ""))
+		chains := &chainList{all: []operation.ChainView{{Name: "pay", Hash: "1"}}}
+		tools := expose.New(e, expose.Config{}, slog.New(slog.DiscardHandler))
+		defer tools.Close()
+		tools.UseChains(chains)
+		list := func(want ...string) {
+			t.Helper()
+			for i, p := range []engine.Principal{operator, agent, limited, reviewer} {
+				if got := namesOf(tools.List(t.Context(), p)); got != want[i] {
+					t.Errorf("%v sees %q, want %q", p, got, want[i])
+				}
+			}
+		}
+		if err := tools.Use(t.Context(), mustParse(t, "{}")); err != nil {
+			t.Fatal(err)
+		}
+		list("", "", "", "")
+		if err := tools.Use(t.Context(), mustParse(t, "{chains: [pay]}")); err != nil {
+			t.Fatal(err)
+		}
+		list("pay", "pay", "", "")
+		changed, not := tools.Changed(agent), tools.Changed(limited)
+		chains.all = []operation.ChainView{{Name: "pay", Hash: "2", Description: "Pays."}}
+		<-time.After(2 * time.Second) // of the bubble
+		select {
+		case <-changed:
+		default:
+			t.Error("a changed chain is not announced")
+		}
+		select {
+		case <-not:
+			t.Error("a change is announced to somebody who does not see it")
+		default:
+		}
+	})
 }
 
 func TestDescriptionAndSchema(t *testing.T) {
@@ -186,7 +274,7 @@ func TestDescriptionAndSchema(t *testing.T) {
 			"", `{"type":"object","properties":{"a.b":{},"q":{"description":"Required by the workflow."}},"required":["a.b","q"]}`,
 		},
 	} {
-		tools, _, _ := mustParse(t, "{}").Select(parseAll(t, define("w", c.more)))
+		tools, _, _ := mustParse(t, "{}").Select(parseAll(t, define("w", c.more)), nil)
 		if got := string(tools[0].InputSchema); got != c.schema {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.schema)
 		}
@@ -198,7 +286,7 @@ func TestDescriptionAndSchema(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf(`"s%d":{"final":true}`, i)
 	}
-	tools, _, _ := mustParse(t, "{}").Select(parseAll(t, `{"name":"w","initialState":"s0","description":"`+strings.Repeat("é", 2000)+`","states":{`+strings.Join(many, ",")+`}}`))
+	tools, _, _ := mustParse(t, "{}").Select(parseAll(t, `{"name":"w","initialState":"s0","description":"`+strings.Repeat("é", 2000)+`","states":{`+strings.Join(many, ",")+`}}`), nil)
 	if d := tools[0].Description; !strings.Contains(d, "é...\n") || !strings.HasSuffix(d, "s29 (final), and 10 more.") || len(d) > 3000 {
 		t.Errorf("a long description: %q", d)
 	}

@@ -16,41 +16,55 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Tool is a workflow as a tool of its own.
+// Tool is a workflow or a chain as a tool of its own.
 type Tool struct {
-	Name     string
-	Workflow string
-	// Description is the workflow's, with its comment and its states.
+	Name string
+	// Workflow and Chain name what it is; one of them is "".
+	Workflow, Chain string
+	// Description is that of the workflow, with its comment and its states, or of the chain.
 	Description string
-	// InputSchema is that of the start context, always of type "object".
+	// InputSchema is that of the start context or the input, always of type "object".
 	InputSchema json.RawMessage
 	Mode        Mode
 	Wait        time.Duration // of an express call
 }
 
-// Select returns the tools of the definitions that the Config selects, by name. bad names those
-// that are left out, because two have one name or one has the name of a tool of gavel's own;
-// missing are the listed workflows that are not among the definitions, or that none is selected.
-func (c Config) Select(definitions []*workflow.Definition) (tools []Tool, bad, missing document.Errors) {
+// of is the name of what it is, and whether that is a workflow or a chain.
+func (t Tool) of() (name, noun string) {
+	if t.Chain != "" {
+		return t.Chain, nounChain
+	}
+	return t.Workflow, nounWorkflow
+}
+
+// Select returns the tools of the definitions and chains that the Config selects, by name. bad names
+// those that are left out, because two have one name or one has the name of a tool of gavel's own;
+// missing are what is listed and not there, or that nothing is selected.
+func (c Config) Select(definitions []*workflow.Definition, chains []operation.ChainView) (tools []Tool, bad, missing document.Errors) {
 	named := map[string][]Tool{}
-	var names []string
+	var workflowNames, chainNames []string
 	for _, d := range definitions {
-		names = append(names, d.Name)
-		mode, ok := c.selectMode(d)
-		if !ok {
-			continue
+		workflowNames = append(workflowNames, d.Name)
+		if mode, ok := c.selectWorkflow(d); ok {
+			name := toolName(d.Name)
+			named[name] = append(named[name], Tool{Name: name, Workflow: d.Name, Description: describeWorkflow(d), InputSchema: inputSchema(d), Mode: mode, Wait: c.Wait})
 		}
-		t := Tool{Name: toolName(d.Name), Workflow: d.Name, Description: describeWorkflow(d), InputSchema: inputSchema(d), Mode: mode, Wait: c.Wait}
-		named[t.Name] = append(named[t.Name], t)
+	}
+	for _, v := range chains {
+		chainNames = append(chainNames, v.Name)
+		if i := findListed(c.Chains, v.Name); i >= 0 {
+			name := toolName(v.Name)
+			named[name] = append(named[name], Tool{Name: name, Chain: v.Name, Description: truncateDescription(strings.TrimSpace(v.Description)), InputSchema: chainSchema(v.InputSchema), Mode: cmp.Or(c.Chains[i].Mode, c.Mode), Wait: c.Wait})
+		}
 	}
 	own := ownNames()
 	for name, same := range named {
-		switch of := same[0].Workflow; {
+		switch of, noun := same[0].of(); {
 		case own[name]:
-			bad = append(bad, c.issue(of, "the workflow %q would be the tool %q, which is gavel's own; rename the workflow, or do not expose it", of, name))
+			bad = append(bad, c.issue(same[0], "the %s %q would be the tool %q, which is gavel's own; rename the %s, or do not expose it", noun, of, name, noun))
 		case len(same) > 1:
-			all := workflowsOf(same)
-			bad = append(bad, c.issue(all[1], "the workflows %s would all be the tool %q; rename or expose only one of them", strings.Join(all, " and "), name))
+			last, all := nameTools(same)
+			bad = append(bad, c.issue(last, "%s would all be the tool %q; rename or expose only one of them", all, name))
 		default:
 			tools = append(tools, same[0])
 		}
@@ -58,26 +72,39 @@ func (c Config) Select(definitions []*workflow.Definition) (tools []Tool, bad, m
 	slices.SortFunc(tools, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(bad, func(a, b *document.Issue) int { return cmp.Compare(a.Message, b.Message) })
 	for _, w := range c.Workflows {
-		if slices.Contains(names, w.Name) {
-			continue
+		if !slices.Contains(workflowNames, w.Name) {
+			missing = append(missing, c.missing(Tool{Workflow: w.Name}, "no workflow of an operator has the name", workflowNames))
 		}
-		i := c.issue(w.Name, "no workflow of an operator has the name %q", w.Name)
-		if i.Suggestion = document.Suggest(w.Name, names); i.Suggestion != "" {
-			i.Message += fmt.Sprintf("; did you mean %q?", i.Suggestion)
+	}
+	for _, l := range c.Chains {
+		if !slices.Contains(chainNames, l.Name) {
+			missing = append(missing, c.missing(Tool{Chain: l.Name}, "no chain of the section chains has the name", chainNames))
 		}
-		missing = append(missing, i)
 	}
 	if c.section != nil && len(named) == 0 && missing == nil {
-		missing = append(missing, c.issue("", "no workflow of an operator has what the section asks for, so nothing is exposed"))
+		missing = append(missing, c.issue(Tool{}, "no workflow of an operator has what the section asks for, so nothing is exposed"))
 	}
 	return tools, bad, missing
 }
 
-// issue is at the place where a workflow is listed, or at the section.
-func (c Config) issue(workflow, format string, args ...any) *document.Issue {
-	at := c.section
-	if i := slices.IndexFunc(c.Workflows, func(w Workflow) bool { return w.Name == workflow && w.node != nil }); i >= 0 {
-		at = c.Workflows[i].node
+func (c Config) missing(t Tool, what string, names []string) *document.Issue {
+	name, _ := t.of()
+	i := c.issue(t, "%s %q", what, name)
+	if i.Suggestion = document.Suggest(name, names); i.Suggestion != "" {
+		i.Message += fmt.Sprintf("; did you mean %q?", i.Suggestion)
+	}
+	return i
+}
+
+// issue is at the place where a workflow or a chain is listed, or at the section.
+func (c Config) issue(t Tool, format string, args ...any) *document.Issue {
+	at, list := c.section, c.Workflows
+	name, noun := t.of()
+	if noun == nounChain {
+		list = c.Chains
+	}
+	if i := findListed(list, name); i >= 0 && list[i].node != nil {
+		at = list[i].node
 	}
 	i := &document.Issue{Rule: document.RuleValue, Source: at.Source(), Path: at.Path(), Message: fmt.Sprintf(format, args...)}
 	if at != nil {
@@ -86,12 +113,22 @@ func (c Config) issue(workflow, format string, args ...any) *document.Issue {
 	return i
 }
 
-func workflowsOf(tools []Tool) (names []string) {
-	for _, t := range tools {
-		names = append(names, t.Workflow)
+// nameTools names what would be one tool, by name, and returns the second, at which that is wrong.
+func nameTools(same []Tool) (second Tool, all string) {
+	same = slices.Clone(same)
+	slices.SortFunc(same, func(a, b Tool) int { return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Chain, b.Chain)) })
+	var names, nouns []string
+	for _, t := range same {
+		name, noun := t.of()
+		names, nouns = append(names, name), append(nouns, noun)
 	}
-	slices.Sort(names)
-	return names
+	if first := nouns[0]; !slices.ContainsFunc(nouns, func(noun string) bool { return noun != first }) {
+		return same[1], fmt.Sprintf("the %ss %s", first, strings.Join(names, " and "))
+	}
+	for i := range names {
+		names[i] = fmt.Sprintf("the %s %s", nouns[i], names[i])
+	}
+	return same[1], strings.Join(names, " and ")
 }
 
 var underscores = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`_{2,}`) })

@@ -2,11 +2,15 @@ package mcpface
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -58,4 +62,53 @@ func (f *Face) reportRun(ctx context.Context, run string, token document.JSON) {
 		case <-look.C:
 		}
 	}
+}
+
+// runEndAnswer answers an express call of an exposed chain.
+type runEndAnswer struct {
+	operation.RunAnswer
+	Note string `json:"note,omitempty"`
+}
+
+// declareChain is an exposed chain as it is listed.
+func (f *Face) declareChain(ctx context.Context, x expose.Tool) mcp.Tool {
+	t := declareTool(operation.StartRun.Operation, false)
+	t.Name, t.Title, t.RawInputSchema, t.Annotations = x.Name, "Run "+x.Chain, x.InputSchema, mcp.ToolAnnotation{} // its steps may do anything
+	then := "and returns the run's id. Wait for its output with chain.result; chain.status shows its steps."
+	if x.Mode == expose.Express {
+		then = fmt.Sprintf("waits up to %s for its end, and returns its output. If it takes longer, wait on with chain.result.", x.Wait)
+	}
+	t.Description = strings.TrimSpace(x.Description + "\n\nA call runs the chain " + x.Chain + " with the arguments as its input, " + f.styleNames(ctx, then))
+	if f.cfg.OutputSchemas {
+		t.RawOutputSchema = outputSchema(runEndAnswer{})
+	}
+	return t
+}
+
+// runChain starts a run of an exposed chain, the same one for the same key, and waits for the end of an
+// express one.
+func (f *Face) runChain(ctx context.Context, tool expose.Tool, input json.RawMessage, key string, token document.JSON) (answer, error) {
+	req := operation.StartRunRequest{Chain: tool.Chain, Input: input}
+	if key != "" { // those of others are other keys
+		req.Run = fmt.Sprintf("call-%x", sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", callerOf(ctx).ID, tool.Chain, key)))[:len("call-")+32]
+	}
+	started, res, err := f.ask(ctx, operation.StartRun.Operation, &req)
+	if err != nil || tool.Mode != expose.Express {
+		return started, err
+	}
+	run, wait := res.(operation.RunView).Run, int64(tool.Wait/time.Second) //nolint:forcetypeassert // its result
+	out, err := f.askRunResult(ctx, &operation.RunResultRequest{Run: run, Wait: &wait}, token)
+	if err != nil { // it has started, which the client must hear
+		_ = f.explain(ctx, operation.RunResult.Tool.Name, err)
+		return started, nil
+	}
+	content := runEndAnswer{RunAnswer: out.content.(operation.RunAnswer)} //nolint:forcetypeassert // what it shows
+	if !content.Status.HasEnded() {
+		content.Note = f.styleNames(ctx, fmt.Sprintf("It has not ended within %s and goes on; wait on with chain.result.", tool.Wait))
+		if f.short() {
+			out.line += " " + content.Note
+		}
+	}
+	out.content = content
+	return out, nil
 }

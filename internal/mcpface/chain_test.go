@@ -1,15 +1,19 @@
 package mcpface_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // fakeChains have the run "r" of "tour", which is what now says it is.
@@ -29,7 +33,7 @@ func withChains(c operation.Chains) option {
 }
 
 func (f *fakeChains) ListChains(_ context.Context, p engine.Principal) ([]operation.ChainView, error) {
-	if p.Role != engine.RoleAgent {
+	if !p.InScope("chain.tour") {
 		return nil, nil
 	}
 	return []operation.ChainView{{Name: "tour", Description: "A tour.", Hash: "sha256:0", Steps: 2, InputSchema: json.RawMessage(`{"type":"object","properties":{"who":{"type":"string"}}}`)}}, nil
@@ -124,5 +128,82 @@ func TestRunResultReports(t *testing.T) {
 	close(chains.ended)
 	if line := string(w.nextLine()); !strings.Contains(line, `\"status\":\"done\",\"output\":{\"n\":1.50}`) || strings.Contains(line, `"isError":true`) {
 		t.Errorf("the result: %s", line)
+	}
+}
+
+// exposeChain exposes tour as a tool, in a mode.
+func exposeChain(t *testing.T, e *engine.Engine, chains operation.Chains, mode string) option {
+	t.Helper()
+	file, err := document.Parse("gavel.yaml", []byte(`{chains: [{name: tour, mode: `+mode+`}], wait: 1s}`), document.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := expose.ParseConfig(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := expose.New(e, expose.Config{}, slog.New(slog.DiscardHandler))
+	t.Cleanup(tools.Close)
+	tools.UseChains(chains)
+	if err := tools.Use(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *mcpface.Config) { c.Exposed, c.Chains = tools, chains }
+}
+
+// A chain is one tool: a call answers with the run, or waits for what it gives.
+func TestExposedChain(t *testing.T) {
+	running := operation.RunView{Run: "r", Chain: "tour", Status: operation.RunRunning, Steps: make([]operation.RunStep, 3)}
+	call := func(w *wire, meta string) string {
+		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tour","arguments":{"who":"ada","n":1.50},"_meta":` + meta + `}}`)
+		return string(w.nextLine())
+	}
+	e, chains := newEngine(t), &fakeChains{now: running, ended: make(chan struct{})}
+	w := serve(t, e, withSchemas, exposeChain(t, e, chains, "standard"))
+	w.hello("claude-ai")
+	var listed bytes.Buffer
+	for _, raw := range w.listRaw() {
+		if bytes.Contains(raw, []byte(`"name":"tour"`)) {
+			if err := json.Indent(&listed, raw, "", "  "); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	golden(t, "../exposed/chain.json", append(listed.Bytes(), '\n'))
+	first, again, other := call(w, `{"gavel/idempotencyKey":"k"}`), call(w, `{"gavel/idempotencyKey":"k"}`), call(w, `{}`)
+	for _, line := range []string{first, again, other} {
+		if !strings.Contains(line, `\"run\":\"r\",\"chain\":\"tour\",\"status\":\"running\"`) || strings.Contains(line, `"isError":true`) {
+			t.Errorf("a start: %s", line)
+		}
+	}
+	if a := chains.asked; len(a) != 3 || a[0] != a[1] || !strings.HasPrefix(a[0], `start tour "call-`) || a[2] != `start tour "" {"who":"ada","n":1.50}` {
+		t.Errorf("the chains were asked %q", a)
+	}
+	w.end()
+
+	w = serve(t, e, exposeChain(t, e, chains, "express"))
+	w.hello("test")
+	if line := call(w, `{}`); !strings.Contains(line, `\"note\":\"It has not ended within 1s and goes on; wait on with chain.result.\"`) {
+		t.Errorf("a run that takes longer: %s", line)
+	}
+	if line := call(w, `{"progressToken":"p"}`); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "steps that have ended: 3.") {
+		t.Errorf("progress: %s", line)
+	}
+	close(chains.ended)
+	for line := string(w.nextLine()); ; line = string(w.nextLine()) {
+		if strings.Contains(line, `"progressToken"`) {
+			continue
+		}
+		if !strings.Contains(line, `\"status\":\"done\",\"output\":{\"n\":1.50}`) || strings.Contains(line, `"isError":true`) {
+			t.Errorf("the result: %s", line)
+		}
+		break
+	}
+	w.end()
+
+	w = serve(t, e, scopedTo("other"), exposeChain(t, e, chains, "standard"))
+	w.hello("test")
+	if line := call(w, `{}`); !strings.Contains(line, "There is no tool") {
+		t.Errorf("a chain out of scope: %s", line)
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // metaKey is the member of a call's _meta with an idempotency key: the arguments of an exposed
-// workflow are its start context, in which no name is reserved.
+// workflow or chain are its start context or input, in which no name is reserved.
 const metaKey = "gavel/idempotencyKey"
 
 // reportEvery is how often an express call reports progress where nothing happens: a client may
@@ -32,12 +32,16 @@ type endAnswer struct {
 	Note    string          `json:"note,omitempty"`
 }
 
-// listExposed are the exposed workflows as tools.
+// listExposed are the exposed workflows and chains as tools.
 func (f *Face) listExposed(ctx context.Context, p engine.Principal) (tools []mcp.Tool) {
 	if f.cfg.Exposed == nil {
 		return nil
 	}
 	for _, x := range f.cfg.Exposed.List(ctx, p) {
+		if x.Chain != "" {
+			tools = append(tools, f.declareChain(ctx, x))
+			continue
+		}
 		t := declareTool(operation.Start.Operation, false)
 		t.Name, t.Title, t.RawInputSchema = x.Name, "Start "+x.Workflow, x.InputSchema
 		then := "and returns its id, state and nextActions. Go on with workflow.advance; look again with workflow.status."
@@ -53,8 +57,8 @@ func (f *Face) listExposed(ctx context.Context, p engine.Principal) (tools []mcp
 	return tools
 }
 
-// callExposed starts an instance of an exposed workflow as workflow.start does; false for a tool
-// that is none, or not the caller's to use.
+// callExposed starts an instance of an exposed workflow as workflow.start does, or a run of an exposed
+// chain as chain.start does; false for a tool that is none, or not the caller's to use.
 func (f *Face) callExposed(ctx context.Context, p engine.Principal, c mcpwire.Call) (answer, bool) {
 	if f.cfg.Exposed == nil {
 		return answer{}, false
@@ -63,9 +67,13 @@ func (f *Face) callExposed(ctx context.Context, p engine.Principal, c mcpwire.Ca
 	if !ok {
 		return answer{}, false
 	}
+	op := operation.Start.Operation
+	if tool.Chain != "" {
+		op = operation.StartRun.Operation
+	}
 	out, err := f.runExposed(ctx, tool, c)
 	if err != nil {
-		out = f.answerError(ctx, operation.Start.Operation, err)
+		out = f.answerError(ctx, op, err)
 	}
 	return out, true
 }
@@ -81,6 +89,9 @@ func (f *Face) runExposed(ctx context.Context, tool expose.Tool, c mcpwire.Call)
 		return answer{}, &engine.Error{
 			Code: engine.CodeInvalidArgument, Path: "/_meta/gavel~1idempotencyKey", Message: "The idempotency key is " + key.Kind().String() + ".", Hint: "Give a string.",
 		}
+	}
+	if tool.Chain != "" {
+		return f.runChain(ctx, tool, c.Arguments, key.Text(), meta.Get("progressToken"))
 	}
 	started, res, err := f.ask(ctx, operation.Start.Operation, &engine.StartRequest{Type: tool.Workflow, Context: c.Arguments, Key: key.Text()})
 	if err != nil || started.refused || tool.Mode != expose.Express {
