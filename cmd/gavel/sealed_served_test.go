@@ -31,8 +31,10 @@ const sealedFlow = `{"name":"sealed","initialState":"a","sensitive":["/token","/
 
 // sealedData is the data of a move, with n in the clear.
 func sealedData(n int) string {
-	return fmt.Sprintf(`{"token":"%s-token-%d","customer":{"ssn":"%[1]s-ssn"},"n":%d}`, canaryValue, n, n)
+	return fmt.Sprintf(`{"token":%q,"customer":{"ssn":"%s-ssn"},"n":%d}`, sealedToken(n), canaryValue, n)
 }
+
+func sealedToken(n int) string { return fmt.Sprintf("%s-token-%d", canaryValue, n) }
 
 // bodies is a receiver of webhooks that keeps what it gets.
 type bodies struct {
