@@ -156,6 +156,9 @@ const (
 	MaxTasks = 100
 	// MaxIterations is how often a loop may run, and how many items forEach may have.
 	MaxIterations = 10_000
+	// MaxCommands is how many calls, tests and waits a run may have: after a kill the outcome of each is
+	// read again.
+	MaxCommands = 100_000
 	// MaxNesting is how deep steps may be nested.
 	MaxNesting = 8
 	// MaxAttempts is how often a step may be tried.

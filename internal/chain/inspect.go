@@ -143,30 +143,75 @@ func (r *Runs) steps(ctx context.Context, run string) ([]StepView, error) {
 	return out, nil
 }
 
-// pageQuery asks for runs that began until a time, newest first, after some of them.
+// pageQuery asks for runs that began until a time, newest first, after some of those that began then.
 type pageQuery struct {
 	owners        []string // chainOwner; none is all
+	statuses      []dbos.WorkflowStatusType
 	until         time.Time
 	offset, limit int
+	// mayMatch says of a run, before its result is read, whether it is asked for.
+	mayMatch func(RunStatus) bool
 }
 
+// resultsAtOnce is how many results are read at once: each may have MaxOutput bytes and more.
+const resultsAtOnce = 100
+
+// pass continues the query behind a run.
+func (q *pageQuery) pass(known RunStatus) {
+	if !known.Started.Equal(q.until) {
+		q.until, q.offset = known.Started, 0
+	}
+	q.offset++
+}
+
+// statusesOf are those of the tables that runs of a status may have; none are all.
+func statusesOf(s Status) []dbos.WorkflowStatusType {
+	switch s {
+	case StatusDone:
+		return []dbos.WorkflowStatusType{dbos.WorkflowStatusSuccess}
+	case StatusFailed:
+		return []dbos.WorkflowStatusType{dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError}
+	case StatusCancelled:
+		return []dbos.WorkflowStatusType{dbos.WorkflowStatusCancelled}
+	case StatusRunning, StatusPaused, StatusQueued:
+		return []dbos.WorkflowStatusType{dbos.WorkflowStatusPending, dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusDelayed, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded}
+	}
+	return nil
+}
+
+// page lists runs. The result of what is not asked for is not read, so that it counts as failed.
 func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 	c, done := r.within(ctx)
 	defer done()
 	options := []dbos.ListWorkflowsOption{
 		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset),
-		dbos.WithFilterCreatedBefore(q.until), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true),
+		dbos.WithFilterCreatedBefore(q.until), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false),
 	}
 	if len(q.owners) > 0 {
 		options = append(options, dbos.WithFilterUser(q.owners...))
+	}
+	if len(q.statuses) > 0 {
+		options = append(options, dbos.WithFilterStatus(q.statuses...))
 	}
 	list, err := dbos.ListWorkflows(c, options...)
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
-	out := make([]RunStatus, len(list))
+	out, places, ended := make([]RunStatus, len(list)), map[string]int{}, []string{}
 	for i, w := range list {
 		out[i] = r.describeRun(w)
+		if out[i].Status == StatusFailed && q.mayMatch(out[i]) {
+			places[w.ID], ended = i, append(ended, w.ID)
+		}
+	}
+	for ids := range slices.Chunk(ended, resultsAtOnce) {
+		list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+		if err != nil {
+			return nil, fmt.Errorf("read the results of runs: %w", err)
+		}
+		for _, w := range list {
+			out[places[w.ID]] = r.describeRun(w)
+		}
 	}
 	return out, nil
 }

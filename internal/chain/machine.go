@@ -254,6 +254,9 @@ func (t *task) suspend() {
 // perform asks for a command and waits for its outcome.
 func (t *task) perform(c Command) Outcome {
 	m := t.machine
+	if m.lastID >= MaxCommands {
+		return Outcome{Err: &StepError{Code: CodeExhausted, Step: c.Step, Key: c.Key, Final: true, Message: fmt.Sprintf("the run has had %d calls, tests and waits, and may have no more: split the chain, or its input", MaxCommands)}}
+	}
 	m.lastID++
 	c.ID = m.lastID
 	m.commands = append(m.commands, c)

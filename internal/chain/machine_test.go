@@ -166,6 +166,28 @@ func TestBadServers(t *testing.T) {
 	}
 }
 
+// TestMaxCommands ends a run that would go on for too long, with the step named; its handlers cannot
+// make it longer.
+func TestMaxCommands(t *testing.T) {
+	d := parse(t, steps(`{id: outer, type: loop, max_iterations: 10000, steps: [{id: inner, type: loop, max_iterations: 10000, steps: [{id: a, type: tool, server: s, action: x, on_error: b}]}]}`, `{id: b, type: tool, server: s, action: y}`))
+	m := NewMachine(d, MachineOptions{})
+	defer m.Close()
+	calls := 0
+	for m.Result() == nil {
+		for _, c := range m.Commands() {
+			calls++
+			m.Resolve(c.ID, Outcome{Value: "ok"})
+		}
+	}
+	err := m.Result().Err
+	if err == nil || err.Code != CodeExhausted || err.Step != "a" || err.Key != "outer#11/inner#1/a" || !strings.HasPrefix(err.Message, "the run has had 100000 calls, tests and waits, and may have no more: split the chain, or its input") {
+		t.Errorf("it ends with %+v", err)
+	}
+	if calls != MaxCommands {
+		t.Errorf("%d calls, want %d", calls, MaxCommands)
+	}
+}
+
 func TestInput(t *testing.T) {
 	d := parse(t, "variables: {input: {site_url: x, deep: {a: 1}}}\n"+steps(first))
 	schemed := parse(t, "inputSchema: {type: object, required: [site], properties: {site: {type: string}}}\n"+steps(first))

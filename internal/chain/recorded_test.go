@@ -173,7 +173,7 @@ func loadSQL(t *testing.T, file, path string) {
 	}
 }
 
-func openSQLite(t *testing.T, path string) *sql.DB {
+func openSQLite(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -183,7 +183,7 @@ func openSQLite(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-func readRows(t *testing.T, db *sql.DB, query string) (out [][]string) {
+func readRows(t testing.TB, db *sql.DB, query string) (out [][]string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), query)
 	if err != nil {

@@ -190,7 +190,9 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 	if req.Limit < 0 || req.Limit > 500 {
 		return RunPage{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is not between 1 and 500.", Hint: "Leave it out for 50."}
 	}
-	q := pageQuery{until: time.UnixMilli(time.Now().UnixMilli() + 1), limit: 100}
+	q := pageQuery{until: time.UnixMilli(time.Now().UnixMilli() + 1), limit: 100, statuses: statusesOf(req.Status), mayMatch: func(known RunStatus) bool {
+		return canSee(p, known) && (req.Chain == "" || known.Chain == req.Chain) && (req.Status == "" || req.Status == StatusDone || req.Status == known.Status)
+	}}
 	if req.Cursor != "" {
 		var err error
 		if q.until, q.offset, err = readCursor(req.Cursor); err != nil {
@@ -224,8 +226,8 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 				out.NextCursor = fmt.Sprintf("%d.%d", q.until.UnixMilli(), q.offset)
 				return out, nil
 			}
-			q.offset++
-			if !canSee(p, known) || req.Chain != "" && known.Chain != req.Chain || req.Status != "" && known.Status != req.Status {
+			q.pass(known)
+			if !q.mayMatch(known) || req.Status != "" && known.Status != req.Status {
 				continue
 			}
 			v := s.summarize(known)
@@ -236,6 +238,7 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 		if len(list) < q.limit {
 			return out, nil
 		}
+		q.limit = 1000 // most are not asked for
 	}
 }
 
