@@ -283,7 +283,7 @@ func (c *chainRedriveCmd) Run(ctx context.Context, con *console) error {
 }
 
 // lookAtRunEvery is how often a run is looked at whose steps are shown.
-const lookAtRunEvery = time.Second
+const lookAtRunEvery = 500 * time.Millisecond
 
 // openWithChains opens a store with the chains of the configuration file, for its operator.
 func openWithChains(ctx context.Context, con *console, flag storeFlag) (*system, error) {

@@ -2,13 +2,18 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // The chains of the tests: one waits for a word, the other fails without another server.
@@ -182,4 +187,45 @@ func TestRunEvents(t *testing.T) {
 	if got := strings.Join(actions, " "); got != " wait note continue finish" {
 		t.Errorf("the stream tells of %q", got)
 	}
+}
+
+// runAnswers answers what a run is, one after the other: an operation.RunView or an error.
+type runAnswers struct{ left []any }
+
+func (r *runAnswers) Ask(context.Context, *operation.Operation, any) (any, error) {
+	next := r.left[0]
+	r.left = r.left[1:]
+	if err, failed := next.(error); failed {
+		return nil, err
+	}
+	return next, nil
+}
+
+// TestWatchRun: each step and question is told once, and a server that starts anew is waited for.
+func TestWatchRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := &engine.Error{Code: engine.CodeUnavailable, Message: "The server is away."}
+		view := func(status operation.RunStatus, steps ...string) operation.RunView {
+			v := operation.RunView{Run: "r", Status: status, Waiting: []operation.RunQuestion{{Kind: "signal", Key: "go", Step: "word"}}}
+			for _, key := range steps {
+				v.Steps = append(v.Steps, operation.RunStep{Key: key, Op: "call", Status: operation.RunDone})
+			}
+			return v
+		}
+		ended := view(operation.RunDone, "a", "b")
+		ended.Output = json.RawMessage(`{"n":1.50}`)
+		var out, told bytes.Buffer
+		con := &console{out: term.New(&out), err: term.New(&told)}
+		if err := watchRun(t.Context(), con, &runAnswers{[]any{view(operation.RunRunning, "a"), away, away, view(operation.RunRunning, "a"), ended}}, "r", false); err != nil {
+			t.Error(err)
+		}
+		const want = "done      a\nwaiting   word: the signal go\nunknown   r: cannot look now, trying again: The server is away.\ndone      b\n"
+		if got := told.String(); got != want || !strings.Contains(out.String(), "1.50") {
+			t.Errorf("it says\n%s\nand prints %s", got, out.String())
+		}
+		// What was never seen is not waited for.
+		if err := watchRun(t.Context(), con, &runAnswers{[]any{away}}, "r", false); err == nil {
+			t.Error("a server that cannot be reached is waited for")
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,6 +69,9 @@ func printRun(out *term.Terminal, r operation.RunView) {
 	if r.Error != nil {
 		add("failed", fmt.Sprintf("%s: %s", r.Error.Step, cmp.Or(r.Error.Message, r.Error.Code)))
 	}
+	if r.Swept {
+		add("steps", "deleted after the retention; see gavel instances history "+r.Instance)
+	}
 	out.Table(rows)
 	if len(r.Steps) > 0 {
 		out.Printf("\nsteps\n")
@@ -97,44 +101,73 @@ func printOutput(out *term.Terminal, output json.RawMessage) {
 }
 
 // watchRun shows the steps of a run as they end, on standard error, until it has ended; then what it
-// gave. A run that is not done is a bad end.
+// gave. A run that is not done is a bad end. What cannot be asked once it was seen is asked again.
 func watchRun(ctx context.Context, con *console, at operation.Caller, id string, asJSON bool) error {
-	lines := newStepLines(con.err)
-	defer lines.close()
-	shown := map[string]bool{} // keys of steps, and of questions
+	w := runWatch{at: at, id: id, lines: newStepLines(con.err), shown: map[string]bool{}}
+	defer w.lines.close()
 	tick := time.NewTicker(lookAtRunEvery)
 	defer tick.Stop()
-	for {
-		run, err := operation.Run.Do(ctx, at, operation.RunRequest{Run: id})
+	for failing := false; ; {
+		run, err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return term.UnknownErrorf("", "interrupted; the run goes on")
-		case err != nil:
+			return term.UnknownErrorf("see it again with: gavel chain show "+shellWord(w.id)+" --watch", "interrupted; the run goes on")
+		case err != nil && !w.mayPass(err):
 			return engineFailure(err)
-		}
-		id = run.Run
-		for _, s := range run.Steps {
-			if key := s.Key + " " + s.Op; !shown[key] {
-				shown[key] = true
-				lines.took(string(s.Status), s.Key, s.EndedAt.Sub(s.StartedAt), s.Error)
-			}
-		}
-		for _, q := range run.Waiting {
-			if key := q.Kind + " " + q.Key; !shown[key] {
-				shown[key] = true
-				lines.say("waiting", q.Step, nameQuestion(q))
-			}
-		}
-		if run.Status.HasEnded() {
-			lines.close()
+		case err != nil && !failing:
+			w.lines.say("unknown", w.id, "cannot look now, trying again: "+engineFailure(err).Error())
+		case err == nil && run.Status.HasEnded():
+			w.lines.close()
 			return endWatch(con, run, asJSON)
 		}
-		lines.setRest(fmt.Sprintf("%s for %s", run.Status, formatRoughly(time.Since(run.StartedAt))))
+		failing = err != nil
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 	}
+}
+
+// runWatch shows what becomes of a run.
+type runWatch struct {
+	at    operation.Caller
+	id    string // as it was typed, until the run was seen
+	seen  bool
+	lines *stepLines
+	shown map[string]bool // keys of steps, and of questions
+}
+
+// look shows what has become of the run since the last time.
+func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
+	run, err := operation.Run.Do(ctx, w.at, operation.RunRequest{Run: w.id})
+	if err != nil {
+		return run, err //nolint:wrapcheck // an *engine.Error
+	}
+	w.id, w.seen = run.Run, true
+	isNew := func(key string) bool {
+		known := w.shown[key]
+		w.shown[key] = true
+		return !known
+	}
+	for _, s := range run.Steps {
+		if isNew(s.Op + " " + s.Key) {
+			w.lines.took(string(s.Status), s.Key, s.EndedAt.Sub(s.StartedAt), s.Error)
+		}
+	}
+	for _, q := range run.Waiting {
+		if isNew(q.Kind + " " + q.Key) {
+			w.lines.say("waiting", q.Step, nameQuestion(q))
+		}
+	}
+	w.lines.setRest(fmt.Sprintf("%s for %s", run.Status, formatRoughly(time.Since(run.StartedAt))))
+	return run, nil
+}
+
+// mayPass reports whether a run that was seen can perhaps be asked for again later: a server that starts
+// anew is away for a moment.
+func (w *runWatch) mayPass(err error) bool {
+	failed, ok := errors.AsType[*term.ExitError](engineFailure(err))
+	return ok && w.seen && failed.Code == term.ExitUnknown
 }
 
 func endWatch(con *console, run operation.RunView, asJSON bool) error {
