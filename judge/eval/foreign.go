@@ -133,7 +133,7 @@ func ReadForeign(from io.Reader, split Split) (Foreign, error) {
 	for _, j := range byName {
 		f.Judges = append(f.Judges, *j)
 	}
-	slices.SortFunc(f.Judges, func(a, b ForeignJudge) int { return cmp.Compare(a.Name, b.Name) })
+	sortStable(f.Judges, func(a, b ForeignJudge) int { return cmp.Compare(a.Name, b.Name) })
 	return f, nil
 }
 

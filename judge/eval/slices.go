@@ -54,7 +54,7 @@ func slicesOf(rows []row, confidence float64) (all []Slice, leftOut int) {
 	})
 	leftOut = max(len(keys)-maxSlices, 0)
 	keys = keys[:len(keys)-leftOut]
-	slices.SortStableFunc(keys, func(a, b sliceKey) int {
+	sortStable(keys, func(a, b sliceKey) int {
 		return cmp.Compare(slices.Index(sliceKinds, a.kind), slices.Index(sliceKinds, b.kind))
 	})
 	all = []Slice{}
@@ -137,7 +137,7 @@ func scoreCriteria(rows []row, confidence float64) []CriterionScore {
 			Accuracy: t.accuracy.rate(confidence), Kappa: t.outcomeKappa(), Unanswered: unanswered[at],
 		})
 	}
-	slices.SortFunc(all, func(a, b CriterionScore) int {
+	sortStable(all, func(a, b CriterionScore) int {
 		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Name, b.Name))
 	})
 	return all
