@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
+	"sort"
 	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -323,7 +323,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 				found = append(found, i)
 			}
 		}
-		slices.SortFunc(found, func(a, b record.Instance) int { return strings.Compare(b.ID, a.ID) })
+		sort.Slice(found, func(i, j int) bool { return found[i].ID > found[j].ID })
 		return firstOf(found, q.Limit)
 	}, func(i record.Instance) (record.Instance, error) {
 		if q.Heads {

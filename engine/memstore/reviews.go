@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 				found = append(found, r)
 			}
 		}
-		slices.SortFunc(found, func(a, b review) int { return compareCursors(a.place, b.place) })
+		sort.Slice(found, func(i, j int) bool { return compareCursors(found[i].place, found[j].place) < 0 })
 		return firstOf(found, q.Limit)
 	}, review.decode)
 }

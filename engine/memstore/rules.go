@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
+	"sort"
 
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -73,7 +73,7 @@ func (s *Store) Definitions(ctx context.Context) (out []store.Definition, err er
 		}
 		return nil
 	})
-	slices.SortFunc(out, func(a, b store.Definition) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out, err
 }
 
@@ -126,7 +126,7 @@ func (s *Store) listRules() (all []store.Rule, err error) {
 			all = append(all, store.Rule{Config: &revisions[i]})
 		}
 	}
-	slices.SortFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Seal().Place < all[j].Seal().Place })
 	return all, nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -96,7 +96,8 @@ func (s *Store) MoveCursor(ctx context.Context, c store.Cursor, from int64, leas
 // Cursors implements store.Store.
 func (s *Store) Cursors(ctx context.Context) (all []store.Cursor, err error) {
 	err = s.read(ctx, func() error {
-		all = slices.SortedFunc(maps.Values(s.cursors), func(a, b store.Cursor) int { return strings.Compare(a.Name, b.Name) })
+		all = slices.Collect(maps.Values(s.cursors))
+		sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 		return nil
 	})
 	return all, err

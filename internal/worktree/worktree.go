@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 			}
 		}
 	}
-	slices.SortFunc(s.files, func(a, b file) int { return strings.Compare(a.path, b.path) })
+	sort.Slice(s.files, func(i, j int) bool { return s.files[i].path < s.files[j].path })
 	s.files = slices.CompactFunc(s.files, func(a, b file) bool { return a.path == b.path }) // a conflict is listed thrice
 	s.Digest = s.digest()
 	known.learn(s.files, began)
