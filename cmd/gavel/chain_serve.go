@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -33,10 +36,11 @@ type chains struct {
 	temporary string // the folder of the runs that end with the process, "" for none
 	tokens    func() (*auth.Tokens, error)
 
-	runs    atomic.Pointer[chain.Runs]
-	service atomic.Pointer[chain.Service]
-	stop    func()         // ends what works beside the runs
-	working sync.WaitGroup // and this waits for it
+	runs     atomic.Pointer[chain.Runs]
+	service  atomic.Pointer[chain.Service]
+	executes atomic.Bool    // and not only asks the process that does
+	stop     func()         // ends what works beside the runs
+	working  sync.WaitGroup // and this waits for it
 }
 
 // openChains opens the chains of a configuration file, and has the faces offer them; what the section
@@ -50,14 +54,18 @@ func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *syste
 	if err := badConfig(sys.exposed.Check(ctx)); err != nil || c == nil {
 		return nil, err
 	}
-	if c.config, err = c.configure(); err != nil {
+	if c.config, err = c.configure(ctx); err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(ctx)
 	c.stop = end
 	switch err := c.open(ctx); {
 	case errors.Is(err, chain.ErrInUse):
-		log.Warn("another process runs the chains of this store; this one takes over when that ends", "state", c.config.Path)
+		if err := c.askOthers(ctx); err != nil {
+			c.Close()
+			return nil, term.UsageErrorf("", "cannot ask for runs of chains: %w", err)
+		}
+		log.Info("another process runs the chains of this store; this one takes over when that ends", "state", c.config.Path)
 		endLooking := runEvery(ctx, lookEvery, lookEvery, c.takeOver)
 		c.stop = func() { end(); endLooking() }
 	case err != nil:
@@ -82,9 +90,18 @@ func (f configFlag) findChains(log *slog.Logger, sys *system, tokens func() (*au
 }
 
 // configure says where the runs are, and what does their steps.
-func (c *chains) configure() (chain.Config, error) {
-	config := chain.Config{Path: c.catalogue.section.Load().State, Repeatable: c.catalogue.isRepeatable, Logger: c.log}
-	switch place := c.sys.place; {
+func (c *chains) configure(ctx context.Context) (config chain.Config, err error) {
+	section, place := c.catalogue.section.Load(), c.sys.place
+	config = chain.Config{Path: section.State, Lease: section.Lease, Repeatable: c.catalogue.isRepeatable, Logger: c.log}
+	switch {
+	case embed.IsDatabase(config.Path) && !place.isDatabase():
+		return config, term.UsageErrorf("leave out state, or name a file", "runs in a database need a store in a database, whose leases tell the servers apart")
+	case embed.IsDatabase(config.Path), config.Path == "" && place.isDatabase():
+		url := cmp.Or(config.Path, place.path)
+		config.Path, config.Leases = "", c.sys.Store
+		if config.Database, err = findChainTables(ctx, url); err != nil {
+			return config, err
+		}
 	case config.Path != "":
 	case place.path == memoryStore:
 		folder, err := os.MkdirTemp("", "gavel-chains-")
@@ -92,8 +109,6 @@ func (c *chains) configure() (chain.Config, error) {
 			return config, term.UnknownErrorf("", "%w", err)
 		}
 		c.temporary, config.Path = folder, filepath.Join(folder, chainsFile)
-	case place.isDatabase():
-		return config, term.UsageErrorf("name a file in the section chains: state: chains.db", "chains over a database need a state of their own")
 	default:
 		config.Path = filepath.Join(filepath.Dir(place.path), chainsFile)
 	}
@@ -102,14 +117,31 @@ func (c *chains) configure() (chain.Config, error) {
 	return config, nil
 }
 
+// findChainTables looks at the tables of runs in a database, before their library does: that tries again for long,
+// and says more than a sentence.
+func findChainTables(ctx context.Context, url string) (*chain.Database, error) {
+	guest, err := pgstore.InspectGuest(ctx, url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
+	if err != nil {
+		failed, what := storeFailure(err, ""), fmt.Errorf("cannot run chains over %s: %w", nameStore(url), err)
+		if known, ok := errors.AsType[*term.ExitError](failed); ok {
+			known.Err = what
+			return nil, known
+		}
+		return nil, what
+	}
+	if err := chain.CheckVersion(guest.Version); err != nil {
+		return nil, term.UsageErrorf("use a newer gavel", "cannot run chains over %s: %w", nameStore(url), err)
+	}
+	return &chain.Database{URL: url, Proxied: guest.Proxied}, nil
+}
+
 func (c *chains) open(ctx context.Context) error {
 	runs, err := chain.Open(ctx, c.config)
 	if err != nil {
 		return err
 	}
-	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list})
-	c.runs.Store(runs)
-	c.service.Store(service)
+	c.executes.Store(true)
+	service := c.use(runs)
 	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
 	c.working.Go(func() {
 		service.RunSweeps(ctx, func() time.Duration { return c.catalogue.section.Load().Retention }, c.log)
@@ -122,24 +154,41 @@ func (c *chains) openControl(ctx context.Context) (err error) {
 	if c.sys.place.path == memoryStore {
 		return term.UsageErrorf("give --server URL", "the runs over a store in memory are known to their server only")
 	}
-	if c.config, err = c.configure(); err != nil {
+	if c.config, err = c.configure(ctx); err != nil {
 		return err
 	}
-	if !embed.IsDatabase(c.config.Path) && !isFile(c.config.Path) {
+	if c.config.Database == nil && !isFile(c.config.Path) {
 		return term.UsageErrorf("start one that has them: gavel serve --config FILE", "no server has run chains over this store: there is no %s", c.config.Path)
 	}
-	runs, err := chain.OpenControl(ctx, c.config)
-	if err != nil {
+	if err := c.askOthers(ctx); err != nil {
 		return term.UnknownErrorf("", "%w", err)
 	}
-	c.runs.Store(runs)
-	c.service.Store(chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list}))
 	return nil
+}
+
+// askOthers has the process that executes the runs do what is asked for here.
+func (c *chains) askOthers(ctx context.Context) error {
+	runs, err := chain.OpenControl(ctx, c.config)
+	if err != nil {
+		return err
+	}
+	c.use(runs)
+	return nil
+}
+
+// use has the faces ask some runs.
+func (c *chains) use(runs *chain.Runs) *chain.Service {
+	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list})
+	c.service.Store(service)
+	if before := c.runs.Swap(runs); before != nil {
+		before.Close()
+	}
+	return service
 }
 
 // takeOver opens the runs once the process that has them has ended.
 func (c *chains) takeOver(ctx context.Context) {
-	if c.runs.Load() != nil {
+	if c.executes.Load() {
 		return
 	}
 	switch err := c.open(ctx); {

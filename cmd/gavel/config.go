@@ -158,7 +158,7 @@ func (s *fileSettings) declared() ([]effective, error) {
 		add(config.SectionWebhooks, name, []string{})
 	}
 	for _, name := range s.file.Section(config.SectionChains).Keys() {
-		add(config.SectionChains, name, s.file.Section(config.SectionChains).Get(name).Text)
+		add(config.SectionChains, name, nameStore(s.file.Section(config.SectionChains).Get(name).Text))
 	}
 	exposed, err := expose.ParseConfig(s.file.Section(config.SectionExpose))
 	if err != nil {

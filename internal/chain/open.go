@@ -63,18 +63,42 @@ type Database struct {
 	URL string
 	// Schema is that of the tables of DBOS; "" is DefaultSchema.
 	Schema string
+	// Proxied says that a proxy is between, which hands a session to others.
+	Proxied bool
 }
 
-// DefaultSchema is where the runs are in a database.
-const DefaultSchema = "gavel_chains"
+// What DBOS has in a database.
+const (
+	// DefaultSchema is that of the tables of runs.
+	DefaultSchema = "gavel_chains"
+	// VersionTable says of what version the others are.
+	VersionTable = "dbos_migrations"
+	// OtherDatabase is where DBOS looks which databases there are.
+	OtherDatabase = "postgres"
+)
+
+// knownVersion is the version of the tables that this DBOS makes.
+const knownVersion = 107
+
+// CheckVersion refuses tables of a later version than this program knows; those of an earlier one are brought
+// up to date, and 0 is none.
+func CheckVersion(version int64) error {
+	if version > knownVersion {
+		return fmt.Errorf("the tables of runs have the version %d, and this program knows %d", version, knownVersion)
+	}
+	return nil
+}
 
 func (d Database) schema() string { return cmp.Or(d.Schema, DefaultSchema) }
 
 // address is the URL for DBOS: it has at most 10 connections unless the URL says otherwise, and goes to
 // the server that takes writes.
 func (d Database) address() string {
-	at := d.URL
-	for _, setting := range []string{"pool_max_conns=10", "target_session_attrs=read-write"} {
+	at, settings := d.URL, []string{"pool_max_conns=10", "target_session_attrs=read-write"}
+	if d.Proxied { // it prepares no statements
+		settings = append(settings, "default_query_exec_mode=exec")
+	}
+	for _, setting := range settings {
 		name, _, _ := strings.Cut(setting, "=")
 		if _, settings, has := strings.Cut(at, "?"); !has {
 			at += "?" + setting
@@ -188,7 +212,7 @@ func checkFile(ctx context.Context, path string) error {
 	}
 	defer func() { _ = db.Close() }()
 	var tables, ours int
-	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name = 'workflow_status' THEN 1 END) FROM sqlite_master WHERE type = 'table'").Scan(&tables, &ours)
+	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name = ? THEN 1 END) FROM sqlite_master WHERE type = 'table'", VersionTable).Scan(&tables, &ours)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "not a database"):
 		return fmt.Errorf("%s does not hold runs of chains: it is no database; name another file", path)
@@ -196,6 +220,16 @@ func checkFile(ctx context.Context, path string) error {
 		return fmt.Errorf("open the runs in %s: %w", path, err)
 	case tables > 0 && ours == 0:
 		return fmt.Errorf("%s does not hold runs of chains: it is another database; name another file", path)
+	case ours == 0:
+		return nil
+	}
+	var version int64
+	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM "+VersionTable).Scan(&version)
+	if err == nil {
+		err = CheckVersion(version)
+	}
+	if err != nil {
+		return fmt.Errorf("open the runs in %s: %w; use a newer gavel, or another file", path, err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,6 +137,20 @@ type quietHandler struct{ slog.Handler }
 
 func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+
+// Handle also drops that something was not done because the session ends.
+func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
+	ends := false
+	record.Attrs(func(a slog.Attr) bool {
+		err, isError := a.Value.Any().(error)
+		ends = ends || isError && (errors.Is(err, context.Canceled) || strings.Contains(err.Error(), context.Canceled.Error()))
+		return !ends
+	})
+	if ends {
+		return nil
+	}
+	return h.Handler.Handle(ctx, record)
 }
 
 func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -24,6 +24,8 @@ type Settings struct {
 	State string
 	// Retention is how long ended runs are kept.
 	Retention time.Duration
+	// Lease is how long a server over a database may be silent before others take up its runs.
+	Lease time.Duration
 	// RunAs is for whom the runs of schedules act, nil while the operator names nobody.
 	RunAs *engine.Principal
 }
@@ -37,7 +39,7 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 	}
 	o := document.NewObject(section)
 	o.Require("definitions")
-	s := &Settings{Definitions: o.OneOrMore("definitions"), State: o.String("state"), Retention: readRetention(o)}
+	s := &Settings{Definitions: o.OneOrMore("definitions"), State: o.String("state"), Retention: readRetention(o), Lease: readLease(o)}
 	dir := filepath.Dir(section.Source())
 	for i, path := range s.Definitions {
 		s.Definitions[i] = locate(dir, path)
@@ -113,4 +115,16 @@ func readRetention(o *document.ObjectReader) time.Duration {
 // IsRepeatable reports whether the operator lets a tool run twice.
 func (s *Settings) IsRepeatable(server, tool string) bool {
 	return s != nil && slices.Contains(s.Repeatable, server+"/"+tool)
+}
+
+func readLease(o *document.ObjectReader) time.Duration {
+	text := o.StringPtr("lease")
+	if text == nil {
+		return DefaultLease
+	}
+	d, err := time.ParseDuration(*text)
+	if err != nil || d < time.Second || d > 10*time.Minute {
+		o.Fail(o.Value("lease"), `"lease" is a duration from 1s to 10m, such as 15s`)
+	}
+	return d
 }

@@ -19,6 +19,8 @@ func TestParseSettings(t *testing.T) {
 		{`{"definitions": "chains"}`, ""},
 		{`{"definitions": ["chains", "/etc/gavel/more"], "repeatable": ["vision/navigate"], "state": "runs.db", "retention": "2h"}`, ""},
 		{`{}`, `gavel.yaml:1:1: missing key "definitions"`},
+		{`{"definitions": "chains", "lease": "30s"}`, ""},
+		{`{"definitions": "chains", "lease": "1h"}`, `"lease" is a duration from 1s to 10m, such as 15s`},
 		{`{"definitions": "chains", "retention": "10m"}`, `"retention" is a duration of at least 1h, such as 720h`},
 		{`{"definitions": "chains", "repeatable": ["navigate"]}`, `"repeatable" lists tools as SERVER/TOOL, such as "vision/navigate"`},
 		{`{"definitions": "chains", "repeatable": ["a/b", "a/b"]}`, `the tool "a/b" is listed twice; remove one of the two`},
