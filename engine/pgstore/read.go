@@ -200,11 +200,12 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 		size = math.MaxInt32 // to find them again for each page would cost what is saved
 	}
 	return rows.Pages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
+		below := q
 		if after != nil {
-			q.BeforeID = after.ID
+			below.BeforeID = after.ID
 		}
 		err = s.read(ctx, "instances", func(ctx context.Context, on handle) (err error) {
-			query, args := instancesBelow(q, n)
+			query, args := instancesBelow(below, n)
 			page, err = queryAll(ctx, on, scan, s.sql(query), args...)
 			return err
 		})

@@ -41,11 +41,12 @@ func (s *Store) Anchors(ctx context.Context, after int64) iter.Seq2[store.Anchor
 		query, limit = `SELECT `+anchorColumns+` FROM anchors WHERE number > ? ORDER BY number DESC LIMIT ?`, 1
 	}
 	return rows.Pages(ctx, limit, 1, func(ctx context.Context, last *store.Anchor, n int) (page []store.Anchor, err error) { // heads can be large
+		from := after
 		if last != nil {
-			after = last.Number
+			from = last.Number
 		}
 		err = s.read(ctx, "anchors", func(ctx context.Context) (err error) {
-			page, err = queryAll(ctx, s.poolFor(ctx), scanAnchor, query, after, n)
+			page, err = queryAll(ctx, s.poolFor(ctx), scanAnchor, query, from, n)
 			return err
 		})
 		return page, err

@@ -169,11 +169,12 @@ func alongHistory(q store.DecisionQuery, within span, after placed, n int) (stri
 // EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
 	pages := rows.Pages(ctx, q.Limit, pageSize, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
+		behind := q
 		if after != nil {
-			q.After = after.Position
+			behind.After = after.Position
 		}
 		err = s.read(ctx, "events in the order of commits", func(ctx context.Context) (err error) {
-			query, args := tailPage(q, n)
+			query, args := tailPage(behind, n)
 			page, err = queryAll(ctx, s.poolFor(ctx), scanPlaced, query, args...)
 			return err
 		})

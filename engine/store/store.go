@@ -44,7 +44,8 @@ var (
 // Hashing, patches, rollback and authorisation live above it: a driver stores
 // and returns bytes. Every method is safe for concurrent use, also by several
 // processes where the driver allows that. A nil error of a write means that it
-// is durable as far as the driver promises durability.
+// is durable as far as the driver promises durability. An iterator reads anew each time that it is ranged
+// over.
 type Store interface {
 	// AddRule appends a definition with its document, or a judge configuration. Its number
 	// must be the highest of its workflow plus 1, the place of its seal the highest of all

@@ -109,6 +109,7 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"events under writes", eventsUnderWrites, always},
 		{"instances query", instancesQuery, always},
 		{"instances under writes", instancesUnderWrites, always},
+		{"iterators begin anew each time", iteratorsBeginAnew, always},
 
 		{"instances with open calls", testCalls, always},
 		{"instances with open calls outlive the process", outlives(callsReopened), reopen},
