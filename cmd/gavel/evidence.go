@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -96,7 +97,8 @@ func (evidenceFetchCmd) Help() string {
 	return `The source is really asked: a command runs, a tool is called. Nothing is recorded. The digest
 is the one that a decision would record. Values of --arg are texts; := in place of = takes JSON
 (--arg 'limit:=5'), for tools. A command in the background is shown as a decision sees it: its
-result for the files as they are, or that it is running; without a store it is run here.
+result for the files as they are, or that it is running; without a store it is run here. Over a
+database that takes the store's key (--store-key), and shows what servers on this machine see.
 
 Examples:
 
@@ -134,7 +136,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	if known := declared.Names(); !slices.Contains(known, c.Source) {
 		return term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}
-	if err := c.keepResults(con, declared); err != nil {
+	if err := c.keepResults(ctx, con, declared); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -164,10 +166,17 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 }
 
 // keepResults lets a command in the background be one with what decisions over the store ask.
-func (c *evidenceFetchCmd) keepResults(con *console, declared *evidence.Manager) error {
+func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *console, declared *evidence.Manager) error {
 	path, err := c.storePath(con.log, false)
-	if err != nil || embed.IsDatabase(path) {
+	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
 		return nil //nolint:nilerr // without a store it is run here
+	}
+	at, err := c.placeAt(path)
+	if err != nil {
+		return err
+	}
+	if at.isDatabase() {
+		return keepSharedResults(ctx, con, at, declared)
 	}
 	key, err := existingKey(path)
 	if err != nil {
@@ -177,6 +186,21 @@ func (c *evidenceFetchCmd) keepResults(con *console, declared *evidence.Manager)
 		return nil
 	}
 	return declared.KeepResults(path, key)
+}
+
+// keepSharedResults is keepResults for a database, whose key is needed for it.
+func keepSharedResults(ctx context.Context, con *console, at storePlace, declared *evidence.Manager) error {
+	if at.key == nil {
+		return storeFailure(embed.ErrNoStoreKey, "")
+	}
+	db, key, err := openArchive(ctx, at)
+	if err != nil {
+		return err
+	}
+	if folder := at.makeFolder(con.log); folder != "" {
+		err = declared.KeepResults(filepath.Join(folder, embed.StoreFile), key)
+	}
+	return errors.Join(err, db.Close())
 }
 
 // arguments are those of the command line: texts, as in a command's argv, or JSON.
