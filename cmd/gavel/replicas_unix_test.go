@@ -27,7 +27,7 @@ var (
 	replicasTime   = flag.Duration("replicas.time", 2*time.Second, "load two servers over one database for so long")
 )
 
-// replicas are two servers over one database, and 64 writers that move the same instances.
+// replicas are two servers over one database, and writers that move the same instances.
 type replicas struct {
 	t        *testing.T
 	database *pgtest.Server
@@ -45,12 +45,9 @@ type replicas struct {
 	unserved int
 }
 
-func startReplicas(t *testing.T) *replicas {
+func startReplicas(t *testing.T, args ...string) *replicas {
 	t.Helper()
 	needsProgram(t)
-	if !storetest.Long() {
-		t.Skip("minutes; GAVEL_LONG=1 has the time")
-	}
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	if err := os.WriteFile(file("flow.json"), []byte(pingPong), 0o600); err != nil {
@@ -59,10 +56,10 @@ func startReplicas(t *testing.T) *replicas {
 	r := &replicas{t: t, database: pgtest.New(t), stop: make(chan struct{}), moved: make(chan struct{}), won: map[string]map[int64]string{}}
 	runGavel(t, "store", "init", "--store", r.database.URL, "--store-key", file("store.key"))
 	runGavel(t, "anchor", "keygen", "--key", file("anchor.key"))
-	r.args = []string{
+	r.args = append([]string{
 		"--store-key", file("store.key"), "--auth", "none", "--definitions", file("flow.json"), "--quota-bytes", "0",
 		"--anchor-key", file("anchor.key"), "--anchor-every", "1s",
-	}
+	}, args...)
 	r.serve(0)
 	r.serve(1)
 	r.known = make([]atomic.Int64, 16)
@@ -82,11 +79,19 @@ func (r *replicas) kill(n int) {
 	<-s.ended
 }
 
-// write begins the writers. Each moves one instance after the other, tells each server what it
+// needsMinutes skips a test that is not for every run.
+func needsMinutes(t *testing.T) {
+	t.Helper()
+	if !storetest.Long() {
+		t.Skip("minutes; GAVEL_LONG=1 has the time")
+	}
+}
+
+// write begins so many writers. Each moves one instance after the other, tells each server what it
 // believes its revision to be, and asks again with the same key, at the other server, until it
 // knows.
-func (r *replicas) write(mayFail bool) {
-	for w := range 64 {
+func (r *replicas) write(writers int, mayFail bool) {
+	for w := range writers {
 		r.writers.Go(func() {
 			for n := w; ; n++ {
 				select {
@@ -178,11 +183,15 @@ func (r *replicas) await(moves int) {
 	}
 }
 
-// finish ends the load, and checks that the store has what was acknowledged and nothing else.
-func (r *replicas) finish() {
-	r.t.Helper()
+// settle ends the load; the servers go on.
+func (r *replicas) settle() {
 	close(r.stop)
 	r.writers.Wait()
+}
+
+// finish ends the servers, and checks that the store has what was acknowledged and nothing else.
+func (r *replicas) finish() {
+	r.t.Helper()
 	for n := range r.servers {
 		r.servers[n].Load().stop()
 	}
@@ -234,11 +243,13 @@ func (r *replicas) finish() {
 // TestReplicas loads two servers over one database: each revision has one winner, and nobody is
 // told of anything but a win or another's.
 func TestReplicas(t *testing.T) {
+	needsMinutes(t)
 	r := startReplicas(t)
-	r.write(false)
+	r.write(64, false)
 	for end := time.Now().Add(*replicasTime); time.Now().Before(end) && !t.Failed(); {
 		r.await(20)
 	}
+	r.settle()
 	r.finish()
 }
 
@@ -246,8 +257,9 @@ func TestReplicas(t *testing.T) {
 // again and again. What was acknowledged is there, once, and what was not answered can be
 // asked again.
 func TestReplicasKilled(t *testing.T) {
+	needsMinutes(t)
 	r := startReplicas(t)
-	r.write(true)
+	r.write(64, true)
 	kinds := []func(){
 		func() { r.kill(0); r.serve(0) },
 		func() { r.kill(1); r.kill(0); r.serve(1); r.serve(0) },
@@ -263,6 +275,7 @@ func TestReplicasKilled(t *testing.T) {
 		}
 	}
 	r.await(30)
+	r.settle()
 	r.finish()
 	t.Logf("%d kills", *replicasRounds)
 }

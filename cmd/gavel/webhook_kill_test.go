@@ -22,6 +22,7 @@ import (
 // flakyReceiver takes some messages only at the second try: at the first it answers 500, hangs, dies, says
 // that it is busy, or wants to lead elsewhere.
 type flakyReceiver struct {
+	oneOf    uint32 // messages, for each of the five ways
 	mu       sync.Mutex
 	tries    map[string]int
 	accepted map[string]string // body by id
@@ -41,7 +42,7 @@ func (f *flakyReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	first := f.tries[id] == 1
 	f.mu.Unlock()
 	if first {
-		switch crc32.ChecksumIEEE([]byte(id)) % 40 {
+		switch crc32.ChecksumIEEE([]byte(id)) % f.oneOf {
 		case 0:
 			w.WriteHeader(http.StatusInternalServerError)
 			return
@@ -96,13 +97,8 @@ func (f *flakyReceiver) waitFor(t *testing.T, n int) {
 // arrives, those of one instance in their order, and what arrives twice is the same message.
 func TestKilledWebhooksMissNothing(t *testing.T) {
 	t.Parallel()
-	receiver := &flakyReceiver{tries: map[string]int{}, accepted: map[string]string{}, changed: make(chan struct{}, 1)}
-	at := httptest.NewServer(receiver)
-	defer at.Close()
-	dir := t.TempDir()
-	file, config := filepath.Join(dir, storeFile), filepath.Join(dir, "gavel.yaml")
-	put(t, filepath.Join(dir, "secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	put(t, config, fmt.Sprintf("webhooks: {audit: {url: %q, privateNetwork: true, secretFiles: secret, from: start, timeout: 1s, tries: 100}}\n", at.URL))
+	receiver, config := startReceiver(t, 40)
+	file := storeIn(t)
 	start := func() *server { return launch(t, "--store", file, "--tool-names", "dotted", "--config", config) }
 	for round := range *killRounds {
 		s := start()
@@ -113,38 +109,59 @@ func TestKilledWebhooksMissNothing(t *testing.T) {
 		}
 		receiver.waitFor(t, receiver.count()+1)
 		loadThenKill(t, s, acked, 15*(round%3+1))
-		endLease(t, file, "webhook:audit")
+		endLease(t, openBeside(t, file), "webhook:audit")
 	}
 	last := start()
-	want := committedIDs(t, file)
+	want := committedIDs(t, openBeside(t, file))
 	receiver.waitFor(t, len(want))
 	if _, err := last.finish(); err != nil {
 		t.Error(err)
 	}
-	receiver.mu.Lock()
-	defer receiver.mu.Unlock()
-	for _, wrong := range receiver.wrong {
+	arrived, tries := receiver.check(t, want)
+	t.Logf("%d kills, %d events arrived with %d tries, none lost", *killRounds, arrived, tries)
+}
+
+// check wants each message of an event, those of one instance in their order, and what arrived twice to be
+// the same.
+func (f *flakyReceiver) check(t *testing.T, want map[string]bool) (arrived, tries int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, wrong := range f.wrong {
 		t.Error(wrong)
 	}
-	seqs, tries := map[string]int{}, 0
-	for _, id := range receiver.order {
+	seqs := map[string]int{}
+	for _, id := range f.order {
 		instance, text, _ := strings.Cut(id, "_")
 		seqs[instance]++
 		if fmt.Sprint(seqs[instance]) != text {
 			t.Errorf("%s arrived as number %d of its instance", id, seqs[instance])
 		}
-		tries += receiver.tries[id]
-		if !want[id] || !json.Valid([]byte(receiver.accepted[id])) {
-			t.Errorf("the message %s is of no event: %s", id, receiver.accepted[id])
+		tries += f.tries[id]
+		if !want[id] || !json.Valid([]byte(f.accepted[id])) {
+			t.Errorf("the message %s is of no event: %s", id, f.accepted[id])
 		}
 	}
-	t.Logf("%d kills, %d events arrived with %d tries, none lost", *killRounds, len(receiver.order), tries)
+	return len(f.order), tries
 }
 
-// committedIDs are the ids of the messages of all events.
-func committedIDs(t *testing.T, file string) map[string]bool {
+// startReceiver starts a receiver that takes one of so many messages not at once, for each bad way of it, and
+// returns the configuration of a webhook that leads to it.
+func startReceiver(t *testing.T, oneOf uint32) (receiver *flakyReceiver, config string) {
 	t.Helper()
-	db := openBeside(t, file)
+	receiver = &flakyReceiver{oneOf: oneOf, tries: map[string]int{}, accepted: map[string]string{}, changed: make(chan struct{}, 1)}
+	at := httptest.NewServer(receiver)
+	t.Cleanup(at.Close)
+	dir := t.TempDir()
+	config = filepath.Join(dir, "gavel.yaml")
+	put(t, filepath.Join(dir, "secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	put(t, config, fmt.Sprintf("webhooks: {audit: {url: %q, privateNetwork: true, secretFiles: secret, from: start, timeout: 1s, tries: 100}}\n", at.URL))
+	return receiver, config
+}
+
+// committedIDs are the ids of the messages of all events. It closes the store.
+func committedIDs(t *testing.T, db store.Store) map[string]bool {
+	t.Helper()
 	defer db.Close()
 	ids := map[string]bool{}
 	for ev, err := range db.EventsAfter(t.Context(), store.TailQuery{}) {
@@ -156,10 +173,9 @@ func committedIDs(t *testing.T, file string) map[string]bool {
 	return ids
 }
 
-// endLease ends the lease of a process that was killed, so that nobody waits for its end.
-func endLease(t *testing.T, file, name string) {
+// endLease ends the lease of a process that was killed, so that nobody waits for its end. It closes the store.
+func endLease(t *testing.T, db store.Store, name string) {
 	t.Helper()
-	db := openBeside(t, file)
 	defer db.Close()
 	held, err := db.TakeLease(t.Context(), name, "test", time.Nanosecond)
 	if err != nil && !errors.Is(err, store.ErrLeaseTaken) {

@@ -71,6 +71,7 @@ type Store struct {
 	waker               *waker                                 // nil where nothing can be written
 	direct              *pgx.ConnConfig                        // of a session that no proxy hands to others; nil elsewhere
 	failures            [len(failureClasses) + 1]atomic.Uint64 // the last of others
+	full                atomic.Bool                            // a write found the disk full, and none has shown since that it is not
 
 	mu     sync.RWMutex // held while entering, and by Close while it shuts the door
 	closed bool
