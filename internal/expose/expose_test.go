@@ -175,7 +175,8 @@ func TestSelectChains(t *testing.T) {
 	all := parseAll(t, define("a.b", ""), define("c", `,"tags":{"mcp":"yes"}`))
 	chains := []operation.ChainView{
 		{Name: "pay", Description: " Pays. ", InputSchema: json.RawMessage(`{"properties":{"to":{"type":"string"}},"required":["to","sum"],"additionalProperties":false}`)},
-		{Name: "a_b"}, {Name: "chain.start"},
+		{Name: "a_b"},
+		{Name: "chain.start"},
 	}
 	for section, want := range map[string]string{
 		`{chains: [pay]}`:                                "pay",
