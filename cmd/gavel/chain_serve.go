@@ -151,9 +151,6 @@ func (c *chains) open(ctx context.Context) error {
 
 // openControl opens the runs to be asked for here, and performed by the process that serves them.
 func (c *chains) openControl(ctx context.Context) (err error) {
-	if c.sys.place.path == memoryStore {
-		return term.UsageErrorf("give --server URL", "the runs over a store in memory are known to their server only")
-	}
 	if c.config, err = c.configure(ctx); err != nil {
 		return err
 	}
