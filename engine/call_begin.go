@@ -172,8 +172,10 @@ func newRefusedCall(r AdvanceResult, err error) (CallResult, error) {
 
 // recordCall begins a call that no action stands for, or records why not.
 func (e *Engine) recordCall(ctx context.Context, p Principal, g *gatedCall, key *record.Key) (CallResult, error) {
-	if err := e.checkEventQuota(ctx, p, g.inst, g.definition); err != nil {
-		return CallResult{}, err
+	if !g.exempt {
+		if err := e.checkEventQuota(ctx, p, g.inst, g.definition); err != nil {
+			return CallResult{}, err
+		}
 	}
 	if obstacles := g.findObstacles(); len(obstacles) > 0 {
 		l := g.definition
@@ -302,7 +304,7 @@ func (e *Engine) findGrant(ctx context.Context, p Principal, inst record.Instanc
 	return nil, nil //nolint:nilnil // nothing was granted
 }
 
-// mayMoveNow refuses an action that belongs to a gate ("" for none), and everything while a call is
+// mayMoveNow refuses an action ("" for none) that belongs to a gate or waits for a chain, and everything while a call is
 // open. It returns the instance as it is then: a call that nobody settled in time ends here.
 func (e *Engine) mayMoveNow(ctx context.Context, p Principal, inst record.Instance, l definition, action string) (record.Instance, error) {
 	if tool := e.findGate(inst.Workflow, action); tool != "" {
@@ -316,6 +318,11 @@ func (e *Engine) mayMoveNow(ctx context.Context, p Principal, inst record.Instan
 		if c.IsOpen() {
 			return inst, callOpen(inst, l, p, c, e.Now())
 		}
+	}
+	if o := awaitedChain(inst, l); o != nil && action != "" { // a cancel or rollback is the way out where no chain runs
+		out := newError(CodeCallOpen, "", "%s", workflow.AwaitedMessage(o, inst.State)).hint("Wait until it has, then look at the status.").at(newPosition(inst, l, p))
+		out.RetryAfter = time.Second
+		return inst, out
 	}
 	return inst, nil
 }

@@ -158,6 +158,9 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 			c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeCallUnsettled, Message: fmt.Sprintf("The call %s of %s is open.", other.ID, other.Gate), Hint: "Wait for its answer."})
 		}
 	}
+	if o := awaitedChain(s.inst, s.definition); o != nil && o.Gate(s.inst.State) != s.open.Gate {
+		c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeChainAwaited, Message: workflow.AwaitedMessage(o, s.inst.State), Hint: "Wait until it has."})
+	}
 	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
 	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", caller.ID
 	v, err := e.cfg.Judge.Decide(ctx, c)

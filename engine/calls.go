@@ -37,6 +37,8 @@ type CallRequest struct {
 	// Timeout is how long the call may stay open: after that any process settles it as unknown.
 	Timeout time.Duration
 	Key     string // idempotency key, "" for none
+
+	exempt bool // from quotas: the operator has it done
 }
 
 // Binding says which argument must equal which field of the context; both are JSON pointers.

@@ -294,7 +294,7 @@ func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
 func TestReadingsAreAllOperationsThatShow(t *testing.T) {
 	t.Parallel()
 	others := []string{
-		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", "BeginCall", "SettleCall", "Finish", "FindCall", "FindSubject", "ReleaseSubject", // answer the owner or an operator
+		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", "BeginCall", "SettleCall", "BeginChain", "SettleChain", "AskModel", "Finish", "FindCall", "FindSubject", "ReleaseSubject", // answer the owner or an operator
 		"Migrate", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "BeginRun", "ListKeys", "RotateKey", "RewrapKeys", "ShredInstance", // the operator's
 		"ExamineDefinition",               // answers who brought it
 		"LoadDefinition", "BeginBulkRead", // give other packages what they show themselves

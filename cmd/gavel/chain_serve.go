@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,9 @@ type chains struct {
 // where none are asked for.
 func (f configFlag) openChains(ctx context.Context, log *slog.Logger, sys *system, tokens func() (*auth.Tokens, error)) (*chains, error) {
 	c, err := f.findChains(log, sys, tokens)
+	if err == nil {
+		err = warnEntries(ctx, log, sys, c)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +147,9 @@ func (c *chains) open(ctx context.Context) error {
 	c.executes.Store(true)
 	service := c.use(runs)
 	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
+	c.working.Go(func() {
+		chain.NewEntries(chain.EntriesConfig{Engine: c.sys.Engine, Store: c.sys.Store, ActsFor: c.actsFor, Log: c.log}).RunEntries(ctx, service)
+	})
 	c.working.Go(func() {
 		service.RunSweeps(ctx, func() time.Duration { return c.catalogue.section.Load().Retention }, c.log)
 	})
@@ -270,6 +277,40 @@ func (c *chains) runAs() (engine.Principal, bool) {
 		return *who, true
 	}
 	return engine.Principal{}, false
+}
+
+// actsFor is for whom the chain of a state acts: the owner of the instance. Where tokens are kept of that one,
+// it has the rights of one that is valid; who came with a token of an issuer may deal with the workflow and its
+// chain, for more is not known of it here.
+func (c *chains) actsFor(_ context.Context, e engine.Entry) (engine.Principal, error) {
+	owner := engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
+	if c.tokens != nil {
+		tokens, err := c.tokens()
+		if err != nil {
+			return owner, err
+		}
+		all, err := tokens.List()
+		if err != nil {
+			return owner, err
+		}
+		known := false
+		for _, t := range all {
+			if t.Principal != e.Owner || t.Role != engine.RoleAgent && t.Role != engine.RoleOperator {
+				continue
+			}
+			known = true
+			if p := (engine.Principal{ID: e.Owner, Role: t.Role, Workflows: t.Workflows}); t.Valid(time.Now()) && p.InScope(e.Workflow) {
+				return p, nil
+			}
+		}
+		if known {
+			return owner, fmt.Errorf("%s owns the instance, and has no valid token for the workflow %s any more", e.Owner, e.Workflow)
+		}
+	}
+	if c.tokens != nil && !strings.HasPrefix(e.Owner, "local:") {
+		owner.Workflows = e.Workflow + " " + chain.WorkflowPrefix + e.OnEnter.Chain
+	}
+	return owner, nil
 }
 
 // gatewayDoor is the door to other servers that is in force when it is asked.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
@@ -134,5 +135,69 @@ func TestPromptsAreCompleted(t *testing.T) {
 	}
 	if !strings.Contains(results[0], "advice:Begin with the list.") || !strings.Contains(results[1], "used up its questions to the model") {
 		t.Errorf("%q", results)
+	}
+}
+
+// TestServerStartsChainsOfStates: an instance that enters a state has its chain run, for its owner, and the end
+// of the run moves it on.
+func TestServerStartsChainsOfStates(t *testing.T) {
+	t.Parallel()
+	config := writeChains(t, `{"name":"clean","variables":{"input":{"job":"none"}},"steps":[{"id":"nap","type":"wait","seconds":0.01},{"id":"open","type":"workflow","workflow":"ticket","action":"start"}]}`)
+	definitions := filepath.Join(filepath.Dir(config), "flows")
+	put(t, filepath.Join(definitions, "ticket.json"), ticket)
+	put(t, filepath.Join(definitions, "job.json"), `{"name":"job","initialState":"work","states":{"work":{"transitions":{"fail":"error"}},
+		"error":{"onEnter":{"chain":"clean","input":{"job":"{{instance.id}}"},"wait":true,"onSuccess":"cleaned"},"transitions":{"cleaned":"over","skip":"over"}},"over":{"final":true,"outcome":"failure"}}}`)
+	s := serveGavel(t, "--config", config, "--definitions", definitions, "--rate", "0")
+	agent := s.token("a", "--role", "agent", "--principal", "ann")
+	id := s.begin(agent, "job")
+	s.must(agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"fail"}`)
+	if status, answer := s.ask(agent, http.MethodPost, "/v1/instances/"+id+"/advance", `{"action":"skip"}`); status/100 == 2 {
+		if now := s.must(agent, http.MethodGet, "/v1/instances/"+id, ""); now["state"] != "over" { // it was cleaned by then
+			t.Errorf("%v, %v", answer, now)
+		}
+	} else if answer["code"] != "call_open" && answer["code"] != "instance_ended" {
+		t.Errorf("%v", answer)
+	}
+	s.until("the end", func() bool { return s.must(agent, http.MethodGet, "/v1/instances/"+id, "")["state"] == "over" })
+	run := s.must(agent, http.MethodGet, "/v1/runs/enter-"+id+"-2", "")
+	if run["status"] != "done" || run["principal"] != "ann" || run["chain"] != "clean" {
+		t.Errorf("%v", run)
+	}
+	list, _ := s.must(agent, http.MethodGet, "/v1/instances?workflow=ticket", "")["instances"].([]any)
+	if len(list) != 1 {
+		t.Errorf("%d tickets", len(list))
+	}
+}
+
+// TestChainsOfStatesActForOwners: with the rights of a token of the owner.
+func TestChainsOfStatesActForOwners(t *testing.T) {
+	t.Parallel()
+	tokens, err := auth.OpenTokens(filepath.Join(t.TempDir(), "tokens"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, made, err := tokens.Create(
+		auth.NewToken{Name: "ann", Principal: "ann", Role: engine.RoleAgent, Workflows: "job chain.*"}, auth.NewToken{Name: "ben", Principal: "ben", Role: engine.RoleAgent},
+		auth.NewToken{Name: "olga", Principal: "olga", Role: engine.RoleOperator}, auth.NewToken{Name: "cy", Principal: "cy", Role: engine.RoleAgent, Workflows: "other"},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Revoke(made[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ owner, want string }{
+		{"ann", "{ann agent job chain.* }"}, {"olga", "{olga operator  }"}, {"local:agent", "{local:agent agent  }"}, {"https://issuer dan", "{https://issuer dan agent job chain.clean }"},
+		{"ben", "ben owns the instance, and has no valid token for the workflow job any more"}, {"cy", "cy owns the instance, and has no valid token for the workflow job any more"},
+	} {
+		c := &chains{tokens: func() (*auth.Tokens, error) { return tokens, nil }}
+		p, err := c.actsFor(t.Context(), engine.Entry{Owner: row.owner, Workflow: "job", OnEnter: &workflow.OnEnter{Chain: "clean"}})
+		if got := fmt.Sprint(p); err == nil && got != row.want || err != nil && err.Error() != row.want {
+			t.Errorf("%s: %s, %v", row.owner, got, err)
+		}
+	}
+	c := &chains{}
+	if p, err := c.actsFor(t.Context(), engine.Entry{Owner: "bob", Workflow: "job"}); err != nil || p.Workflows != "" {
+		t.Errorf("without tokens: %+v, %v", p, err)
 	}
 }

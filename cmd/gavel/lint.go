@@ -27,7 +27,7 @@ func (lintCmd) Help() string {
 	return `Nothing is printed when all is well. An error keeps a definition from being
 loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
 they are when a definition is loaded. With --config, evidence from undeclared sources is
-reported too, and gates and hooks that do not fit their definition. The model is the one that a server would have with the same variables, flags
+reported too, and gates, hooks and chains of states that do not fit their definition. The model is the one that a server would have with the same variables, flags
 and --config; nothing is sent to it. Files of tests (*.test.yaml) are skipped. A schema that an operator loads runs in gavel's own process, or in
 the sandbox at ten to a hundred times the cost; --schemas says which, and --json always.
 
@@ -100,8 +100,15 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		}
 		result.addMisfits("gate", gates.CheckDefinition)
 		result.addMisfits("hooks", hooks.CheckDefinition)
-		report.count(result.Issues)
 		report.Files = append(report.Files, result)
+	}
+	if c.Config != "" {
+		if err := checkEntries(c.Config, report.Files); err != nil {
+			return err
+		}
+	}
+	for _, f := range report.Files {
+		report.count(f.Issues)
 	}
 	report.OK = report.Errors == 0 && (!c.Strict || report.Warnings == 0)
 	err = con.print(c.JSON, report, func() {

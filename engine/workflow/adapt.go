@@ -181,7 +181,7 @@ func Relocate(issues []Issue, source string, doc []byte) {
 	}
 	d := Definition{lines: root.Lines()}
 	for i := range issues {
-		issues[i].Line = d.findLine(issues[i].Path)
+		issues[i].Line = d.FindLine(issues[i].Path)
 	}
 	sortIssues(issues)
 }

@@ -57,6 +57,9 @@ func (d *Definition) FindCallObstacles(r CallRule, state, ended string, f Facts,
 			add(CodeCallUnsettled, "", "Wait for its answer.", "The call %s of %s is open.", c.ID, c.Gate)
 		}
 	}
+	if o := d.AwaitedChain(state, f); o != nil && r.Moves && o.Gate(state) != r.Gate {
+		out = append(out, describeAwaited(o, state))
+	}
 	if made := f.CallsMade(r.Gate); r.MaxCalls > 0 && made >= r.MaxCalls {
 		add(CodeCallLimit, "", "Leave the state and come back through its rules to call it again.",
 			"%s may be called %d times while the instance is in %s, and was.", r.Gate, r.MaxCalls, quoteName(state))

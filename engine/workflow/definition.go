@@ -76,6 +76,8 @@ type State struct {
 	// Transitions by action; Actions keeps the order of the document.
 	Transitions map[string]*Transition
 	Actions     []string
+	// OnEnter is the chain that starts here, nil for none.
+	OnEnter *OnEnter
 }
 
 // Transition is what an action does in a state.

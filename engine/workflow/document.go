@@ -148,7 +148,7 @@ func (d *Definition) CheckBounds(b Bounds) []Issue {
 	refuse := func(most, n int, path, what string) {
 		if most > 0 && n > most {
 			out = append(out, Issue{
-				Rule: "size", Severity: SeverityError, Path: path, Line: d.findLine(path),
+				Rule: "size", Severity: SeverityError, Path: path, Line: d.FindLine(path),
 				Message: fmt.Sprintf("the definition has %d %s; at most %d are allowed", n, what, most),
 			})
 		}

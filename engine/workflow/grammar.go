@@ -81,7 +81,21 @@ var stateObject = objectGrammar{
 		{"transitions", "What can be done here, by action: the target state, a list of routes, or an object.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":{"anyOf":[` + aLabel + `,` + routeList + `,{"$ref":"#/$defs/transition"}]}}`},
 		{"final", "true when an instance that enters this state is complete.", aBoolean},
 		{"outcome", "How a final state ends the instance, such as success or failure.", aLabel},
+		{"onEnter", "The chain that starts when an instance enters this state. Only in definitions owned by an operator.", `{"$ref":"#/$defs/onEnter"}`},
 	},
+}
+
+var onEnterObject = objectGrammar{
+	name: "onEnter",
+	doc:  "A chain that starts when an instance enters the state, and acts for the instance's owner.",
+	keys: []keyGrammar{
+		{"chain", "The chain's name.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,58}$"}`},
+		{"input", "Its input. {{instance.id}}, {{instance.workflow}}, {{instance.state}}, {{instance.revision}}, {{instance.owner}} and {{context.KEY}} stand for what the instance has as it enters; a key whose value is a reference to nothing is left out.", `{"type":"object"}`},
+		{"wait", "true refuses every other action of the state until the run has ended.", aBoolean},
+		{"onSuccess", "The action of this state that is performed when the run is done. Fields, schemas and scripts judge it, no model.", aLabel},
+		{"onFailure", "The action of this state that is performed when the run has failed, was cancelled or could not start.", aLabel},
+	},
+	required: []string{"chain"},
 }
 
 var transitionObject = objectGrammar{
@@ -257,7 +271,7 @@ var retentionObject = objectGrammar{
 }
 
 // objects are all of them, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject, &stageObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &onEnterObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject, &stageObject}
 
 // notSupported are keys that people know from other judges and may expect.
 var notSupported = map[string]string{

@@ -136,13 +136,13 @@ func (s *linter) addIssue(path, format string, args ...any) {
 	if id := path + "\n" + message; !s.found[id] {
 		s.found[id] = true
 		s.issues = append(s.issues, Issue{
-			Rule: s.rule.ID, Severity: s.rule.Severity, Path: path, Line: s.findLine(path), Message: message,
+			Rule: s.rule.ID, Severity: s.rule.Severity, Path: path, Line: s.FindLine(path), Message: message,
 		})
 	}
 }
 
-// findLine is that of a path, or of the nearest thing around it.
-func (d *Definition) findLine(path string) int {
+// FindLine is the line of a path in the document, or of the nearest thing around it.
+func (d *Definition) FindLine(path string) int {
 	for {
 		if n, ok := d.lines[path]; ok {
 			return n
@@ -398,7 +398,7 @@ func (d *Definition) ListSchemas(owner validators.Owner) []SchemaPlace {
 		if len(part.checks.Schema) == 0 {
 			continue
 		}
-		place := SchemaPlace{Path: part.schema, Line: d.findLine(part.schema), Why: validators.FindSandboxing(owner, part.checks.Schema)}
+		place := SchemaPlace{Path: part.schema, Line: d.FindLine(part.schema), Why: validators.FindSandboxing(owner, part.checks.Schema)}
 		if place.Sandbox = place.Why != ""; !place.Sandbox {
 			place.Why = "it takes time in proportion to the data"
 		}

@@ -182,6 +182,9 @@ func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 	if err := r.recordNote(ctx, run, "end", actionCancel, Note{By: by, Why: why}, map[string]any{"did": "cancel"}); err != nil {
 		return err
 	}
+	if err := r.cancelEntry(ctx, run); err != nil {
+		return err
+	}
 	c, done := r.within(ctx)
 	defer done()
 	if err := dbos.CancelWorkflow(c, run); err != nil {

@@ -23,6 +23,8 @@ type StartRequest struct {
 	Input      json.RawMessage
 	// Principal is for whom the run acts.
 	Principal engine.Principal
+	// Entry is the entered state that starts it, nil for none.
+	Entry *engine.Entry
 }
 
 // recordedRun is what a run begins with. It never changes.
@@ -31,6 +33,7 @@ type recordedRun struct {
 	Input      json.RawMessage  `json:"input,omitempty"`
 	Saved      map[string]any   `json:"saved,omitempty"`
 	Principal  engine.Principal `json:"principal"`
+	Entry      *engine.Entry    `json:"entry,omitempty"`
 }
 
 // Start starts a run and returns its id. What the last run of the same chain and principal saved
@@ -44,7 +47,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := json.Marshal(recordedRun{Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal})
+	raw, err := json.Marshal(recordedRun{Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, Entry: withoutContext(req.Entry)})
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
 	}
@@ -169,6 +172,9 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (_ string, er
 	}
 	if err := x.record.finish(x.stopped, m.Result()); err != nil {
 		return "", x.stopRefused(err)
+	}
+	if err := x.endEntry(begun, m.Result()); err != nil {
+		return "", err
 	}
 	out, err := json.Marshal(m.Result())
 	if err != nil {

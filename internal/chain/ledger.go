@@ -25,6 +25,7 @@ type Ledger interface {
 	BeginRun(ctx context.Context, p engine.Principal, req engine.RunRequest) error
 	RecordStep(ctx context.Context, req engine.StepRecord) error
 	AskStep(ctx context.Context, q engine.StepQuestion) (review string, a *engine.StepAnswer, err error)
+	SettleChain(ctx context.Context, p engine.Principal, run string, entry engine.Entry, done bool) error
 	DigestStep(owner, workflow string, output []byte) string
 	Values() *values.Keyring
 }
@@ -417,6 +418,9 @@ func (r *Runs) endRefused(run string, err error) error {
 		why = e.Message
 	}
 	r.config.Logger.Warn("a run is cancelled, because the store refuses its record", "run", run, "error", err)
+	if err := r.cancelEntry(context.Background(), run); err != nil {
+		r.config.Logger.Warn("the state that started a run does not take its end", "run", run, "error", err)
+	}
 	n := Note{By: "gavel", Why: "the store refuses its record: " + why, At: time.Now().UTC()}
 	c, done := r.within(context.Background())
 	defer done()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -62,5 +63,33 @@ func TestPageShowsTheSeed(t *testing.T) {
 	}
 	if want := []string{"daily_site_check", "form_test_workflow", "compare_sites"}; !slices.Equal(whole, want) {
 		t.Errorf("the page shows %q, want %q", whole, want)
+	}
+}
+
+var yamlBlock = regexp.MustCompile("(?s)```yaml\n# (\\S+)\n(.*?)```")
+
+// TestPageShowsAState holds the example of a state that starts a chain to what both readers take.
+func TestPageShowsAState(t *testing.T) {
+	page, err := os.ReadFile("../../docs/chains.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := map[string]string{}
+	for _, block := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
+		blocks[block[1]] = block[2]
+	}
+	w, err := workflow.Parse("build.yaml", []byte(blocks["flows/build.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Parse("clean-up.yaml", []byte(blocks["chains/clean-up.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if issues := CheckEntries([]*workflow.Definition{w}, map[string]*Definition{d.Name: d}); len(issues) > 0 {
+		t.Errorf("%v", issues)
+	}
+	if o := w.States["ERROR"].OnEnter; o == nil || w.States["ERROR"].Transitions[o.OnSuccess] == nil || w.States["ERROR"].Transitions[o.OnFailure] == nil {
+		t.Errorf("%+v", o)
 	}
 }

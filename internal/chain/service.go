@@ -123,9 +123,12 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 	}
 	d := s.config.Chains()[req.Chain]
 	if d == nil || !p.InScope(WorkflowPrefix+req.Chain) {
-		return RunView{}, &engine.Error{Code: engine.CodeUnknownWorkflow, Path: "/chain", Message: fmt.Sprintf("There is no chain %.80q.", req.Chain), Hint: "List the chains."}
+		return RunView{}, unknownChain(req.Chain)
 	}
 	if req.Run != "" {
+		if strings.HasPrefix(req.Run, entryPrefix) {
+			return RunView{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("Ids that begin with %s are those of runs that a state of a workflow starts.", entryPrefix), Hint: "Use another id."}
+		}
 		if !runID.MatchString(req.Run) {
 			return RunView{}, &engine.Error{
 				Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("%.80q is no id of a run.", req.Run),
@@ -156,6 +159,10 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 		return RunView{}, engine.StoreError("start the run", err)
 	}
 	return s.ReadRun(ctx, p, run)
+}
+
+func unknownChain(name string) *engine.Error {
+	return &engine.Error{Code: engine.CodeUnknownWorkflow, Path: "/chain", Message: fmt.Sprintf("There is no chain %.80q.", name), Hint: "List the chains."}
 }
 
 func reusedRun(run string) *engine.Error {

@@ -1,0 +1,272 @@
+package chain
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// EntryCursor is the place in the log up to which every entered state has started its chain.
+const EntryCursor = "chains:entries"
+
+// jobEntries is what one of the processes over a store does at a time.
+const jobEntries = "chain entries"
+
+const (
+	// maxEntries is how many entries are started, or wait for it, before more are read.
+	maxEntries = 1000
+	// entryPatience is how long it is tried to start the run of an entry.
+	entryPatience = 10 * time.Minute
+)
+
+// EntryRun is the id of the run of an entry. It follows from instance and revision, so that an entry has one run,
+// whichever process starts it, and however often.
+func EntryRun(instance string, revision int64) string {
+	id := entryPrefix + instance + "-" + strconv.FormatInt(revision, 10)
+	if runID.MatchString(id) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return entryPrefix + hex.EncodeToString(sum[:])
+}
+
+// entryPrefix begins the ids of the runs of entries, which no other run is given.
+const entryPrefix = "enter-"
+
+// fillEntry is the input of the run of an entry. A key whose value is one reference to nothing is left out, so
+// that what the chain declares counts.
+func fillEntry(e engine.Entry) (json.RawMessage, error) {
+	t, err := parseEntryInput(e.OnEnter.Input, nil)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]any{
+		"context": decodeJSON(e.Context),
+		"instance": map[string]any{
+			"id": e.Instance, "workflow": e.Workflow, "state": e.State, "revision": json.Number(strconv.FormatInt(e.Revision, 10)),
+			"owner": e.Owner, "subject": e.Subject,
+		},
+	}
+	find := func(r reference) (any, error) { return walkPath(values, r, 0) }
+	out := map[string]any{}
+	for i, key := range t.keys {
+		v, err := t.values[i].fill(find)
+		if _, missing := errors.AsType[*missingError](err); missing {
+			if _, one := t.values[i].(whole); one {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the input %s of the chain %q: %w", quoteName(key), e.OnEnter.Chain, err)
+		}
+		out[key] = v
+	}
+	return document.Marshal(out)
+}
+
+// entryNames are what the references of an entry's input may begin with.
+var entryNames = map[string][]string{"context": nil, "instance": {"id", "workflow", "state", "revision", "owner", "subject"}}
+
+// parseEntryInput reads the input of an entry; report, when given, gets each reference to what is never there.
+func parseEntryInput(raw json.RawMessage, report func(error)) (objectOf, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return objectOf{}, nil
+	}
+	n, err := document.Parse("input.json", raw, document.Limits{Bytes: workflow.MaxDefinition})
+	if err != nil {
+		return objectOf{}, fmt.Errorf("the input of a chain is not JSON: %w", err)
+	}
+	var wrong error
+	t, ok := parseTemplate(n, func(_ *document.Node, err error) { wrong = err }).(objectOf)
+	switch {
+	case wrong != nil:
+		return objectOf{}, wrong
+	case !ok:
+		return objectOf{}, errors.New("the input of a chain is an object")
+	}
+	t.visit(func(r reference) {
+		names, known := entryNames[r.segments[0]]
+		if report != nil && (!known || names != nil && (len(r.segments) != 2 || !slices.Contains(names, r.segments[1]))) {
+			report(fmt.Errorf("{{%s}} is not known here: use {{instance.id}}, workflow, state, revision, owner or subject, and {{context.KEY}}", r.text))
+		}
+	})
+	return t, nil
+}
+
+// EntryStarter starts the runs of entries; *Service implements it. The same entry starts one run.
+type EntryStarter interface {
+	StartEntry(ctx context.Context, p engine.Principal, e engine.Entry) error
+}
+
+// EntriesConfig are the settings of Entries.
+type EntriesConfig struct {
+	Engine *engine.Engine
+	Store  interface {
+		store.Cursors
+		LastPosition(ctx context.Context) (int64, error)
+	}
+	// ActsFor is for whom the run of an entry acts: the owner of the instance, with the rights of now. The
+	// error says that there are none.
+	ActsFor func(ctx context.Context, e engine.Entry) (engine.Principal, error)
+	Log     *slog.Logger
+}
+
+// Entries start the chains of states that instances enter, from the log.
+type Entries struct{ config EntriesConfig }
+
+// NewEntries returns what starts the chains of states.
+func NewEntries(c EntriesConfig) *Entries { return &Entries{config: c} }
+
+// pendingEntry is an entry whose run is not known to have started.
+type pendingEntry struct {
+	engine.Entry
+	since time.Time
+}
+
+// entryPass is one passage of a process as the one that starts runs.
+type entryPass struct {
+	*Entries
+	runs    EntryStarter
+	moved   int64 // where the cursor is
+	read    int64 // up to where the log was read
+	pending []pendingEntry
+}
+
+// RunEntries starts the runs of entries while this process is the one that does, until ctx ends. The process that
+// comes next begins at the cursor again, and the same entry starts one run.
+func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
+	for ctx.Err() == nil {
+		err := s.config.Engine.Lead(ctx, jobEntries, 0, func(ctx context.Context) error {
+			at, err := s.findPlace(ctx)
+			if err != nil {
+				return err
+			}
+			p := &entryPass{Entries: s, runs: runs, moved: at, read: at}
+			for ctx.Err() == nil {
+				if err := p.look(ctx); err != nil {
+					return err
+				}
+				waitFor(ctx, lookInterval)
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
+			s.config.Log.WarnContext(ctx, "cannot start the chains of states; trying again", "cause", err)
+		}
+		waitFor(ctx, leadEvery)
+	}
+}
+
+func waitFor(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// findPlace is where the cursor is. One that is missing begins at the end: what was entered before starts nothing.
+func (s *Entries) findPlace(ctx context.Context) (int64, error) {
+	all, err := s.config.Store.Cursors(ctx)
+	if err != nil {
+		return 0, engine.StoreError("find the cursor", err)
+	}
+	if at := slices.IndexFunc(all, func(c store.Cursor) bool { return c.Name == EntryCursor }); at >= 0 {
+		return all[at].Position, nil
+	}
+	last, err := s.config.Store.LastPosition(ctx)
+	if err == nil {
+		err = s.config.Store.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: last}, store.NoCursor, store.LeaseOf(ctx))
+	}
+	if err != nil {
+		return 0, engine.StoreError("make the cursor", err)
+	}
+	return last, nil
+}
+
+// look reads what was entered, starts what it can, and moves the cursor.
+func (p *entryPass) look(ctx context.Context) error {
+	if room := maxEntries - len(p.pending); room > 0 {
+		found, upTo, err := p.config.Engine.ListEntries(ctx, p.read, room)
+		if err != nil {
+			return err
+		}
+		for _, e := range found {
+			p.pending = append(p.pending, pendingEntry{e, p.config.Engine.Now()})
+		}
+		p.read = upTo
+	}
+	var left []pendingEntry
+	for _, e := range p.pending {
+		started, err := p.start(ctx, e)
+		switch {
+		case err != nil:
+			return err
+		case !started:
+			left = append(left, e)
+		case len(left) == 0: // at once: a process that is killed soon gets on all the same
+			if err := p.moveCursor(ctx, e.Position); err != nil {
+				return err
+			}
+		}
+	}
+	p.pending = left
+	if len(left) > 0 {
+		return p.moveCursor(ctx, left[0].Position-1)
+	}
+	return p.moveCursor(ctx, p.read)
+}
+
+func (p *entryPass) moveCursor(ctx context.Context, to int64) error {
+	if to <= p.moved {
+		return nil
+	}
+	if err := p.config.Store.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: to}, p.moved, store.LeaseOf(ctx)); err != nil {
+		return engine.StoreError("move the cursor", err)
+	}
+	p.moved = to
+	return nil
+}
+
+// start starts the run of an entry; false where it is to be tried again. What cannot start counts as failed.
+func (p *entryPass) start(ctx context.Context, e pendingEntry) (started bool, err error) {
+	who, err := p.config.ActsFor(ctx, e.Entry)
+	if err == nil {
+		if err = p.runs.StartEntry(ctx, who, e.Entry); err == nil {
+			return true, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, store.ErrLeaseLost) {
+			return false, err
+		}
+		if !isFinal(err) && p.config.Engine.Now().Sub(e.since) < entryPatience {
+			return false, nil
+		}
+	} else {
+		who = engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
+	}
+	p.config.Log.WarnContext(ctx, "the chain of a state does not start", "chain", e.OnEnter.Chain, "instance", e.Instance, "revision", e.Revision, "cause", err)
+	err = p.config.Engine.SettleChain(ctx, who, EntryRun(e.Instance, e.Revision), e.Entry, false)
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost):
+		return false, err
+	case isPassing(err):
+		return false, nil
+	}
+	p.config.Log.WarnContext(ctx, "the state whose chain did not start stays as it is", "instance", e.Instance, "cause", err)
+	return true, nil
+}

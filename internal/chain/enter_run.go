@@ -1,0 +1,122 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// StartEntry implements EntryStarter. The run acts for p, who owns the instance.
+func (s *Service) StartEntry(ctx context.Context, p engine.Principal, e engine.Entry) error {
+	run := EntryRun(e.Instance, e.Revision)
+	known, err := s.hasRun(ctx, run)
+	if err != nil {
+		return err
+	}
+	if !known {
+		d := s.config.Chains()[e.OnEnter.Chain]
+		if d == nil {
+			return unknownChain(e.OnEnter.Chain)
+		}
+		input, err := fillEntry(e)
+		if err == nil {
+			_, err = d.CheckInput(input)
+		}
+		if err != nil {
+			return &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: upperFirst(err.Error()) + ".", Hint: "Change the onEnter of the state, or the chain."}
+		}
+		if _, err := s.config.Runs.Start(ctx, StartRequest{Run: run, Definition: d, Input: input, Principal: p, Entry: &e}); err != nil {
+			return engine.StoreError("start the run", err)
+		}
+	}
+	if !e.OnEnter.Wait {
+		return nil
+	}
+	if _, err = s.config.Engine.BeginChain(ctx, p, run, e); err != nil && !isFinal(err) {
+		return err
+	}
+	return nil // an instance that is cancelled by now has no state that waits
+}
+
+// withoutContext is an entry as its run keeps it.
+func withoutContext(e *engine.Entry) *engine.Entry {
+	if e == nil {
+		return nil
+	}
+	kept, on := *e, *e.OnEnter
+	on.Input = nil
+	kept.Context, kept.OnEnter = nil, &on
+	return &kept
+}
+
+// hasRun reports whether a run was started, also one whose tables are gone.
+func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
+	_, err := s.config.Runs.Get(ctx, run)
+	if err == nil {
+		return true, nil
+	}
+	if !errors.Is(err, ErrUnknownRun) {
+		return false, engine.StoreError("read the run", err)
+	}
+	switch _, err = s.readRecord(ctx, keeper, run); {
+	case isCode(err, engine.CodeUnknownInstance):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil
+}
+
+// endEntry performs what follows the run of an entry, until the store takes it. What is refused for good is
+// logged: the run has ended all the same.
+func (x *execution) endEntry(begun recordedRun, result *Result) error {
+	if begun.Entry == nil || x.record.ledger == nil {
+		return nil
+	}
+	err := x.record.persist(x.stopped, func(ctx context.Context) error { return x.settleEntry(ctx, begun, result.Err == nil) })
+	if _, refused := errors.AsType[*engine.Error](err); err != nil && (!refused || x.stopped.Err() != nil) {
+		return err // another process goes on
+	}
+	if err != nil {
+		x.config.Logger.Warn("the state that started a run does not take its end", "run", x.run, "instance", begun.Entry.Instance, "error", err)
+	}
+	return nil
+}
+
+func (r *Runs) settleEntry(ctx context.Context, begun recordedRun, done bool) error {
+	return r.config.Ledger.SettleChain(ctx, begun.Principal, EntryRun(begun.Entry.Instance, begun.Entry.Revision), *begun.Entry, done)
+}
+
+// cancelEntry performs what follows the run of an entry that is cancelled. It comes before the run's end, so
+// that who cancels tries again where it fails.
+func (r *Runs) cancelEntry(ctx context.Context, run string) error {
+	if !strings.HasPrefix(run, entryPrefix) || r.config.Ledger == nil {
+		return nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true), dbos.WithFilterLoadOutput(false))
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	text, err := r.open(ctx, unquote(list[0].Input))
+	if err != nil {
+		return nil //nolint:nilerr // its values were destroyed: nothing is known of the entry
+	}
+	var begun recordedRun
+	if err := json.Unmarshal([]byte(text), &begun); err != nil || begun.Entry == nil {
+		return nil //nolint:nilerr // a damaged record names no entry
+	}
+	if err := r.settleEntry(ctx, begun, false); isPassing(err) {
+		return fmt.Errorf("tell the instance %s: %w", begun.Entry.Instance, err)
+	} else if err != nil {
+		r.config.Logger.Warn("the state that started a run does not take its end", "run", run, "instance", begun.Entry.Instance, "error", err)
+	}
+	return nil
+}
