@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,8 +23,9 @@ import (
 // process is a server of the tests' own.
 type process struct {
 	data    string
-	command func() *exec.Cmd
-	end     func(with syscall.Signal) // and waits for it
+	run     func(name string, args ...string) *exec.Cmd // a program of PostgreSQL, as its user
+	command func() *exec.Cmd                            // the server itself
+	end     func(with syscall.Signal)                   // and waits for it
 }
 
 // Folder is where the server keeps its files.
@@ -95,15 +97,8 @@ func start(bin string) (_ *Server, err error) {
 	if err := askForPassword(data); err != nil {
 		return nil, err
 	}
-	port, err := FreePort()
+	s, err := serve(data, command)
 	if err != nil {
-		return nil, err
-	}
-	at := fmt.Sprintf("postgres://gavel@127.0.0.1:%d/", port)
-	s := &Server{URL: at + "postgres", Fast: at + "fast", process: &process{data: data, command: func() *exec.Cmd {
-		return command("postgres", "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "fsync=on", "-c", "max_connections=300")
-	}}}
-	if err := s.Start(); err != nil {
 		return nil, err
 	}
 	if err := Execute(s.URL, `CREATE DATABASE fast`, `ALTER DATABASE fast SET synchronous_commit = off`); err != nil {
@@ -111,6 +106,45 @@ func start(bin string) (_ *Server, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// serve starts a server over a folder of data.
+func serve(data string, command func(name string, args ...string) *exec.Cmd) (*Server, error) {
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	at := fmt.Sprintf("postgres://gavel@127.0.0.1:%d/", port)
+	s := &Server{URL: at + "postgres", Fast: at + "fast", process: &process{data: data, run: command, command: func() *exec.Cmd {
+		return command("postgres", "-D", data, "-k", filepath.Dir(data), "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "fsync=on", "-c", "max_connections=300")
+	}}}
+	return s, s.Start()
+}
+
+// Standby starts a server that follows this one and has each commit before it is acknowledged. It ends
+// with the test; `SELECT pg_promote()` has it take over.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	data := filepath.Join(filepath.Dir(s.data), "standby", "data")
+	as, err := User()
+	if err = errors.Join(err, os.Mkdir(filepath.Dir(data), 0o700)); err == nil && as != nil {
+		err = os.Chown(filepath.Dir(data), int(as.Uid), int(as.Gid))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.run("pg_basebackup", "-D", data, "-d", s.URL, "--write-recovery-conf", "--checkpoint=fast", "--no-sync").CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v: %s", err, out)
+	}
+	standby, err := serve(data, s.run)
+	if err != nil {
+		t.Fatal("a standby: ", err)
+	}
+	t.Cleanup(standby.Stop)
+	if err := Execute(s.URL, `ALTER SYSTEM SET synchronous_standby_names = '*'`, `SELECT pg_reload_conf()`); err != nil {
+		t.Fatal(err)
+	}
+	return standby
 }
 
 // askForPassword has the server ask the user locked for a password, and nobody else.
