@@ -333,9 +333,9 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	for _, step := range recorded {
 		_, key, _ := strings.Cut(step.StepName, " ")
 		switch {
-		case from < 0 && (key == s.Result.Err.Key || strings.HasPrefix(key, s.Result.Err.Key+"/") || strings.HasPrefix(key, s.Result.Err.Key+"#")):
+		case from < 0 && isWithin(key, s.Result.Err.Key):
 			from = step.StepID
-		case from >= 0 && strings.HasPrefix(step.StepName, "begin ") && !strings.HasPrefix(key, s.Result.Err.Key):
+		case from >= 0 && strings.HasPrefix(step.StepName, "begin ") && !isWithin(key, s.Result.Err.Key):
 			return "", fmt.Errorf("the run %s cannot go on from %q: %q began after it and may not run twice; start a new run", run, s.Result.Err.Step, key)
 		}
 	}
@@ -354,6 +354,13 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
 	return id, dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n})
+}
+
+// isWithin reports whether a key is a step's, or that of something that the step does: an attempt, a
+// branch, an iteration, a test, a handler.
+func isWithin(key, step string) bool {
+	rest, ok := strings.CutPrefix(key, step)
+	return ok && (rest == "" || strings.Contains("/#:~+>?!", rest[:1]))
 }
 
 // redriven is what the attributes of a run say of the one that runs it again.

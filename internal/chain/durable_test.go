@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,6 +150,48 @@ func TestSignals(t *testing.T) {
 	}
 	if err := r.Signal(context.Background(), "run-x", "go", "ann", nil); !errors.Is(err, ErrUnknownRun) {
 		t.Errorf("a signal to no run: %v", err)
+	}
+}
+
+// TestRedriveFrom: a run goes on from a test that failed, and not from a step beside which another
+// began that may not run twice, whatever that is called.
+func TestRedriveFrom(t *testing.T) {
+	ctx := context.Background()
+	var works atomic.Bool
+	paid := make(chan struct{})
+	r := openRuns(t, t.TempDir(), effectsFunc(func(ctx context.Context, c Command) Outcome {
+		switch {
+		case c.Name == "pay":
+			close(paid)
+			return Outcome{Value: "paid"}
+		case works.Load():
+			return Outcome{Value: true}
+		case c.Name == "look":
+			<-paid
+		}
+		return Outcome{Err: &StepError{Code: CodeToolError, Message: "no", Final: true}}
+	}))
+	defer r.Close()
+	run := startRun(t, r, parse(t, steps(`{id: s, type: switch, cases: [{when: {script: "data"}, steps: [{id: nap, type: wait, seconds: 0}]}]}`)), "")
+	if result := waitRun(t, r, run); result.Err == nil {
+		t.Fatal("the test does not fail")
+	}
+	works.Store(true)
+	again, err := r.Redrive(ctx, run, "ann", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result := waitRun(t, r, again); result.Err != nil {
+		t.Errorf("redriven it ends with %v", result.Err)
+	}
+	works.Store(false)
+	both := `{id: both, type: parallel, mode: all, tasks: [{id: a, type: tool, server: s, action: look}, {id: ab, type: tool, server: s, action: pay}]}`
+	run = startRun(t, r, parse(t, steps(both)), "")
+	if result := waitRun(t, r, run); result.Err == nil || result.Err.Key != "both/a" {
+		t.Fatalf("it ends with %+v", result.Err)
+	}
+	if _, err := r.Redrive(ctx, run, "ann", ""); err == nil || !strings.Contains(err.Error(), `"both/ab" began after it and may not run twice`) {
+		t.Errorf("a step that may not run twice would: %v", err)
 	}
 }
 
