@@ -13,7 +13,7 @@ import (
 )
 
 type demoCmd struct {
-	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway" default:"workflow" help:"What to watch: workflow (the default), evidence or gateway."`
+	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway,chain" default:"workflow" help:"What to watch: workflow (the default), evidence, gateway or chain."`
 	Keep  bool   `name:"keep" help:"Keep the store and say how to look at it."`
 	JSON  bool   `name:"json" help:"Print the exchange as JSON."`
 	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Make the store here, and keep it. It must not exist yet."`
@@ -36,6 +36,9 @@ In gavel demo gateway another MCP server stands behind gavel, and its tools are 
 workflow stands: a step that is skipped is refused, an error blocks, tests that fail keep the agent from
 deploying whatever it says, and a tool that changes is gone.
 
+In gavel demo chain an agent starts steps across three servers. gavel is killed while one of them takes
+a payment, and goes on in that step; a person says what became of the payment, and it is made once.
+
 The demo checks every answer, and fails when one is not as it should be.
 
 Examples:
@@ -43,6 +46,7 @@ Examples:
     gavel demo
     gavel demo evidence
     gavel demo gateway
+    gavel demo chain
     gavel demo --keep         # then look at what was recorded
     gavel demo --json | jq '.decisions[] | {action, outcome, decidedBy}'
 

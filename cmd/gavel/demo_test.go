@@ -84,11 +84,21 @@ func TestDemoChecksItself(t *testing.T) {
 			"a short history":   judging["a short history"],
 			"a silent operator": {set("output", ""), func(a demoAnswer) bool { return a.has("output") }},
 		},
+		"chain": {
+			"another text":      {set("text", "fine"), func(a demoAnswer) bool { return a.has("text") }},
+			"another error":     {set("error", map[string]any{"code": "internal"}), func(a demoAnswer) bool { return a.has("error") }},
+			"another status":    {set("status", "paused"), func(a demoAnswer) bool { return strings.HasPrefix(a.Tool, "chain.") && a.has("status") }},
+			"a step twice":      {repeatStep, func(a demoAnswer) bool { return a.has("steps") }},
+			"no steps":          {set("steps", []any{}), func(a demoAnswer) bool { return a.has("steps") }},
+			"no question":       {set("waiting", []any{}), func(a demoAnswer) bool { return a.has("waiting") }},
+			"a silent operator": {set("output", ""), func(a demoAnswer) bool { return a.has("output") }},
+			"another layer":     judging["another layer"],
+		},
 	} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			lies := maps.Clone(everywhere)
-			if part != "gateway" {
+			if part != "gateway" && part != "chain" {
 				maps.Copy(lies, judging)
 			}
 			maps.Copy(lies, more)
@@ -107,6 +117,12 @@ type lie struct {
 func setHint(a *demoAnswer) {
 	refusal := a.fields["error"].(map[string]any)
 	refusal["hint"], refusal["message"] = "Try again.", "It was refused."
+}
+
+// repeatStep has the first step of a run that came to its end once more.
+func repeatStep(a *demoAnswer) {
+	steps := a.fields["steps"].([]any)
+	a.fields["steps"] = append(steps, steps[0])
 }
 
 // dropEvidence takes what was fetched out of a history.
@@ -200,6 +216,12 @@ func TestGatewayDemo(t *testing.T) {
 	}
 	command, _, _ := strings.Cut(printed, "\n")
 	shows(t, "../../README.md", command+"\n"+steps(" 6. ", " 7. ")+steps("13. ", "14. ")+steps("15. ", "16. "))
+}
+
+// TestChainDemo compares what the demo of chains prints with its page.
+func TestChainDemo(t *testing.T) {
+	t.Parallel()
+	shows(t, "../../docs/chains.md", runDemo(t, "demo", "chain"))
 }
 
 // The server of the gateway's demo, driven by the TypeScript SDK, where .ci/run clients has installed it.

@@ -146,6 +146,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) == 1 && args[0] == demo.InfraCommand {
 		return demo.ServeInfra(ctx, stdin, stdout)
 	}
+	if len(args) == 2 && args[0] == demo.ShopCommand {
+		return demo.ServeShop(ctx, args[1], stdin, stdout)
+	}
 	if asksForJSONLines(args) {
 		con.logErrors(stderr)
 	}

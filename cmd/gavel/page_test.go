@@ -112,7 +112,7 @@ func (e *exampleIDs) example(id string) string {
 }
 
 var (
-	anyID       = regexp.MustCompile(`\b(wf|cp|dec|rev)-[0-9a-f]{8}-[0-9a-f-]{27}`)
+	anyID       = regexp.MustCompile(`\b(wf|cp|dec|rev|run)-[0-9a-f]{8}-[0-9a-f-]{27}`)
 	anyTime     = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	anyDuration = regexp.MustCompile(`^[0-9.]+[nµm]?s$`)
 	columns     = regexp.MustCompile(` {2,}`)

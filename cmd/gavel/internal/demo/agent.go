@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,8 +25,12 @@ type agent struct {
 	client *client.Client
 	server serverInfo
 	log    *lockedBuffer // what the server wrote to stderr
+	store  string        // which the operator's commands are about
 	// run makes a command of this program, as the operator runs it.
 	run func(ctx context.Context, args []string) *exec.Cmd
+	// connect starts the server, whose process is the last one started.
+	connect func(ctx context.Context) error
+	process *exec.Cmd
 }
 
 type serverInfo struct {
@@ -41,23 +46,41 @@ func startServer(ctx context.Context, o Options, set stage) (*agent, error) {
 		return nil, term.UnknownErrorf("", "cannot find this program's file: %w", err)
 	}
 	a := &agent{log: &lockedBuffer{}}
+	if a.store, err = filepath.Abs(o.Store); err != nil {
+		return nil, term.UnknownErrorf("", "cannot tell where %s is: %w", o.Store, err)
+	}
 	arguments, environment := set.settings()
-	arguments = append([]string{"mcp", "--store", o.Store, "--tool-names", "dotted", "--no-reviews"}, arguments...)
+	arguments = append([]string{"mcp", "--store", o.Store, "--tool-names", "dotted"}, arguments...)
 	a.run = func(ctx context.Context, args []string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this very program
 		cmd.Args[0] = os.Args[0]
 		cmd.Env, cmd.Dir = slices.Clone(o.Env), set.folder()
 		return cmd
 	}
+	if line := plays[o.Part].before; line != "" {
+		if out, err := a.run(ctx, splitWords(line)).CombinedOutput(); err != nil {
+			return nil, term.UnknownErrorf("", "gavel %s: %w\n%s", line, err, out)
+		}
+	}
+	a.connect = func(ctx context.Context) error { return a.startProcess(ctx, o, program, arguments, environment) }
+	if err := a.connect(ctx); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// startProcess starts a server and initializes it.
+func (a *agent) startProcess(ctx context.Context, o Options, program string, arguments, environment []string) error {
 	stdio := transport.NewStdioWithOptions(program, nil, arguments,
 		transport.WithCommandFunc(func(ctx context.Context, _ string, _, args []string) (*exec.Cmd, error) {
 			cmd := a.run(ctx, args)
 			cmd.Env, cmd.Dir, cmd.Stderr = append(cmd.Env, environment...), "", a.log
+			a.process = cmd
 			return cmd, nil
 		}))
 	a.client = client.NewClient(stdio)
 	if err := a.client.Start(ctx); err != nil {
-		return nil, term.UnknownErrorf("", "cannot start the server: %w", err)
+		return term.UnknownErrorf("", "cannot start the server: %w", err)
 	}
 	var hello mcp.InitializeRequest
 	hello.Params.ClientInfo = mcp.Implementation{Name: "gavel-demo", Version: o.Version}
@@ -65,10 +88,22 @@ func startServer(ctx context.Context, o Options, set stage) (*agent, error) {
 	result, err := a.client.Initialize(ctx, hello)
 	if err != nil {
 		err = errors.Join(err, a.close())
-		return nil, term.UnknownErrorf("", "the server does not answer: %w\n%s", err, a.log.String())
+		return term.UnknownErrorf("", "the server does not answer: %w\n%s", err, a.log.String())
 	}
 	a.server = serverInfo{result.ServerInfo.Name, result.ServerInfo.Version, result.ProtocolVersion}
-	return a, nil
+	return nil
+}
+
+// kill ends the server as kill -9 does, and starts it again.
+func (a *agent) kill(ctx context.Context, e Exchange) (answer, error) {
+	if err := a.process.Process.Kill(); err != nil {
+		return answer{}, fmt.Errorf("kill the server: %w", err)
+	}
+	_ = a.close() // it says that the server was killed
+	if err := a.connect(ctx); err != nil {
+		return answer{}, err
+	}
+	return e.answerWith(map[string]any{"started": true})
 }
 
 // close ends the server by closing its stdin and reports how it ended.
@@ -91,6 +126,8 @@ func (a *agent) call(ctx context.Context, tool string, arguments map[string]any)
 		return a.list(ctx, e)
 	case commandTool:
 		return a.command(ctx, e, fmt.Sprint(arguments["line"]))
+	case killTool:
+		return a.kill(ctx, e)
 	}
 	var req mcp.CallToolRequest
 	req.Params.Name, req.Params.Arguments = tool, json.RawMessage(raw)
@@ -130,13 +167,27 @@ func (a *agent) list(ctx context.Context, e Exchange) (answer, error) {
 
 // command runs this program. That it found something, which is exit code 1, is an answer.
 func (a *agent) command(ctx context.Context, e Exchange, line string) (answer, error) {
-	cmd := a.run(ctx, strings.Fields(line))
+	cmd := a.run(ctx, splitWords(line))
+	cmd.Env = append(cmd.Env, "GAVEL_STORE="+a.store)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		return answer{}, fmt.Errorf("run gavel %s: %w", line, err)
 	}
 	e.IsError = cmd.ProcessState.ExitCode() > term.ExitBad
 	return e.answerWith(map[string]any{"line": line, "output": string(out), "exit": cmd.ProcessState.ExitCode()})
+}
+
+// splitWords splits a line at its spaces, but for those between single quotes.
+func splitWords(line string) []string {
+	var words []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+		} else {
+			words = append(words, strings.Fields(part)...)
+		}
+	}
+	return words
 }
 
 // answerWith is the exchange with an answer of the demo's own making.

@@ -20,7 +20,7 @@ import (
 
 // Options say what is played, with what, and where it is shown.
 type Options struct {
-	Part  string // "workflow", "evidence" or "gateway"
+	Part  string // "workflow", "evidence", "gateway" or "chain"
 	Store string // path of the server's store
 	// Kept says that the store outlives the demo; the end then says how to look at it.
 	Kept    bool
@@ -66,6 +66,8 @@ func openStage(ctx context.Context, part string) (stage, error) {
 		return OpenWorkshop()
 	case "gateway":
 		return OpenInfra()
+	case "chain":
+		return OpenShop()
 	default:
 		return StartModel(ctx)
 	}
@@ -152,6 +154,10 @@ func (t *transcript) printAnswer(a answer) {
 	switch {
 	case a.Tool == listTools:
 		out.Printf("    %s %v of gavel's own, and of other servers: %s\n", out.Dim("<"), a.at("own"), cmp.Or(strings.Join(a.list("tools"), ", "), "none"))
+	case a.Tool == killTool:
+		out.Printf("    %s %s the server runs again\n", out.Dim("<"), out.Green("ok"))
+	case strings.HasPrefix(a.Tool, "chain.") && !a.IsError:
+		t.printRun(a)
 	case a.Tool == "workflow.judge.history":
 		out.Printf("\n")
 		t.printDecisions(a)
@@ -230,7 +236,7 @@ func shortArguments(e Exchange) string {
 }
 
 // longID is an id; the transcript shows each where it comes up first.
-var longID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b(wf|cp)-[0-9a-f-]{36}`) })
+var longID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b(wf|cp|run|rev)-[0-9a-f-]{36}`) })
 
 func (t *transcript) printDecisions(a answer) {
 	var history engine.HistoryResult

@@ -148,7 +148,7 @@ func OpenWorkshop() (*Workshop, error) {
 }
 
 func (w *Workshop) settings() (arguments, environment []string) {
-	return []string{"--config", w.path("gavel.yaml"), "--definitions", w.path("flows")}, nil
+	return []string{"--no-reviews", "--config", w.path("gavel.yaml"), "--definitions", w.path("flows")}, nil
 }
 
 // Close removes the workshop's folder.

@@ -202,5 +202,5 @@ func (i *Infra) Become(to Mood) error {
 }
 
 func (i *Infra) settings() (arguments, environment []string) {
-	return []string{"--config", i.path("gavel.yaml")}, nil
+	return []string{"--no-reviews", "--config", i.path("gavel.yaml")}, nil
 }

@@ -65,7 +65,7 @@ func (m *Model) folder() string { return "" }
 // settings make the server ask the script. A second is enough for it, and short
 // enough to watch it being slow.
 func (m *Model) settings() (arguments, environment []string) {
-	return nil, []string{"LLM_BASE_URL=" + m.URL, "LLM_JUDGE_MODEL=scripted", "GAVEL_LLM_DEADLINE=1s"}
+	return []string{"--no-reviews"}, []string{"LLM_BASE_URL=" + m.URL, "LLM_JUDGE_MODEL=scripted", "GAVEL_LLM_DEADLINE=1s"}
 }
 
 // ServeHTTP answers one chat completion.

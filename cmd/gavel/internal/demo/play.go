@@ -53,10 +53,12 @@ type act struct {
 
 type play struct {
 	headline string
-	acts     []act
+	// before is what the operator runs before the server is started, "" for nothing.
+	before string
+	acts   []act
 }
 
-var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay, "gateway": gatewayPlay}
+var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay, "gateway": gatewayPlay, "chain": chainPlay}
 
 var workflowPlay = play{
 	headline: "An agent drives a workflow, and gavel judges every move before it happens.",
@@ -66,8 +68,9 @@ var workflowPlay = play{
 	},
 }
 
-// memory is what the agent learnt: the instance that it started last, and its checkpoint.
-type memory struct{ instance, checkpoint string }
+// memory is what the agent learnt: the instance that it started last, its checkpoint, the run of a
+// chain, and the review that this waits for.
+type memory struct{ instance, checkpoint, run, review string }
 
 // learn keeps the ids that later calls need.
 func (m *memory) learn(a answer) error {
@@ -78,6 +81,14 @@ func (m *memory) learn(a answer) error {
 	case "workflow.checkpoint":
 		m.checkpoint = a.text("checkpointId")
 		return begins("checkpointId", "cp-")(a)
+	case "chain.start":
+		m.run = a.text("run")
+		m.instance = "wf-" + m.run // which records the run
+		return begins("run", "run-")(a)
+	case "chain.status":
+		if q := a.question(); q != nil {
+			m.review = q.text("reviewId")
+		}
 	}
 	return nil
 }

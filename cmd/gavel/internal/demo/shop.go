@@ -1,0 +1,99 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+)
+
+// ShopCommand makes this program one of the servers that the demo of chains puts behind gavel: shop,
+// bank or post, as its argument says. It has no page in the reference: nobody else has a use for it.
+const ShopCommand = "__demo-shop"
+
+// busyFor is how long an answer takes that comes after all others, so that every play is the same.
+const busyFor = 200 * time.Millisecond
+
+// receiptsFile holds the payments, one line each, as a bank's books outlive its processes.
+const receiptsFile = "receipts.txt"
+
+// ServeShop is an MCP server. It ends with its input.
+func ServeShop(ctx context.Context, name string, in io.Reader, out io.Writer) (code int) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := server.NewMCPServer(name, "1.0.0", server.WithToolCapabilities(false))
+	s.SetTools(shopTools(name)...)
+	stdio := server.NewStdioServer(s)
+	stdio.SetErrorLogger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug))
+	if err := stdio.Listen(ctx, in, out); err != nil && ctx.Err() == nil {
+		return term.ExitUnknown
+	}
+	return term.ExitOK
+}
+
+func shopTools(name string) []server.ServerTool {
+	tool := func(name, description string, answer server.ToolHandlerFunc, arguments ...mcp.ToolOption) server.ServerTool {
+		return server.ServerTool{Tool: mcp.NewTool(name, append([]mcp.ToolOption{mcp.WithDescription(description)}, arguments...)...), Handler: answer}
+	}
+	order, amount, to := mcp.WithString("order", mcp.Required()), mcp.WithNumber("amount", mcp.Required()), mcp.WithString("to", mcp.Required())
+	give := func(values map[string]any) (*mcp.CallToolResult, error) {
+		return mcp.NewToolResultStructuredOnly(values), nil
+	}
+	asked := false
+	return map[string][]server.ServerTool{
+		"shop": {
+			tool("price", "Say what an order costs.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return give(map[string]any{"amount": 120})
+			}, order),
+			tool("address", "Say where an order goes.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				if !asked {
+					asked = true
+					time.Sleep(busyFor)
+					return mcp.NewToolResultError("the address book is busy"), nil
+				}
+				return give(map[string]any{"address": "12 Main Street"})
+			}, order),
+		},
+		"bank": {
+			tool("pay", "Pay for an order.", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				receipt := fmt.Sprintf("R-%d", strings.Count(readReceipts(), "\n")+1)
+				if err := addReceipt(fmt.Sprintf("%s %s %g\n", receipt, r.GetString("order", ""), r.GetFloat("amount", 0))); err != nil {
+					return nil, err
+				}
+				if readMood(Sound) == Slow {
+					<-ctx.Done() // paid, and nobody is told
+				}
+				return give(map[string]any{"receipt": receipt})
+			}, order, amount),
+			tool("receipts", "List all payments.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return mcp.NewToolResultText("payments: " + strings.ReplaceAll(strings.TrimSpace(readReceipts()), "\n", "; ")), nil
+			}),
+		},
+		"post": {tool("send", "Send a parcel.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return give(map[string]any{"parcel": "P-1"})
+		}, to)},
+	}[name]
+}
+
+func readReceipts() string {
+	text, _ := os.ReadFile(receiptsFile) //nolint:errcheck // without payments there is none
+	return string(text)
+}
+
+func addReceipt(line string) error {
+	f, err := os.OpenFile(receiptsFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was written
+	_, err = f.WriteString(line)
+	return err
+}
