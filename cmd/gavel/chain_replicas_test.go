@@ -41,6 +41,35 @@ func TestServersShareRuns(t *testing.T) {
 	}
 }
 
+// TestSecondProcess: next to the process that executes the runs of a file another one starts and controls them, and takes
+// over when that one is killed.
+func TestSecondProcess(t *testing.T) {
+	t.Parallel()
+	config := writeChains(t, `{"name":"ask","steps":[{"id":"w","type":"wait","signal":"go","save_output_to":"variables.output.said"}]}`)
+	store := storeIn(t)
+	serve := func() *served { return serveStore(t, store, "--auth", "none", "--config", config) }
+	first := serve()
+	second := serve()
+	start := func() string {
+		t.Helper()
+		run, _ := second.must("", http.MethodPost, "/v1/runs", `{"chain":"ask"}`)["run"].(string)
+		return run
+	}
+	read := func(run string) object { return second.must("", http.MethodGet, "/v1/runs/"+run, "") }
+	runs := []string{start(), start()}
+	second.until("the question", func() bool { return read(runs[0])["waiting"] != nil && read(runs[1])["waiting"] != nil })
+	end := func(run string) {
+		t.Helper()
+		second.must("", http.MethodPost, "/v1/runs/"+run+"/signal", `{"name":"go","value":7}`)
+		second.until("the end", func() bool { return read(run)["status"] == "done" })
+	}
+	end(runs[0])
+	_ = first.cmd.Process.Kill()
+	<-first.ended
+	end(runs[1])
+	end(start())
+}
+
 // TestChainsThatCannotRun: what is wrong with the database of the runs is said in one sentence, without the password,
 // and no server starts.
 func TestChainsThatCannotRun(t *testing.T) {

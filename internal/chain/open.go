@@ -96,7 +96,7 @@ func (d Database) schema() string { return cmp.Or(d.Schema, DefaultSchema) }
 func (d Database) address() string {
 	at, settings := d.URL, []string{"pool_max_conns=10", "target_session_attrs=read-write"}
 	if d.Proxied { // it prepares no statements
-		settings = append(settings, "default_query_exec_mode=exec")
+		settings = append(settings, "default_query_exec_mode=cache_describe")
 	}
 	for _, setting := range settings {
 		name, _, _ := strings.Cut(setting, "=")

@@ -106,12 +106,16 @@ func (e replicaEffects) Do(ctx context.Context, c chain.Command) chain.Outcome {
 	if strings.HasPrefix(c.Name, "hang") && !waitForFile(ctx, filepath.Join(e.folder, c.Name)) {
 		return chain.Outcome{Err: &chain.StepError{Code: chain.CodeTimeout, Message: "stopped"}}
 	}
-	<-time.After(20 * time.Millisecond) // a server takes time, in which it may be killed
+	takes := 20 * time.Millisecond // in which gavel may be killed
+	if strings.HasPrefix(c.Name, "pay") {
+		takes *= 8
+	}
+	<-time.After(takes)
 	if c.Name == "flaky" && log.count("begin:flaky") < 3 {
 		return chain.Outcome{Err: &chain.StepError{Code: chain.CodeToolError, Message: "flaky"}}
 	}
 	log.add("effect:"+c.Name, e.by)
-	<-time.After(10 * time.Millisecond)
+	<-time.After(takes)
 	if c.Name == "z" {
 		return chain.Outcome{Value: c.Arguments}
 	}

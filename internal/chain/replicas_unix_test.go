@@ -289,6 +289,33 @@ func TestStopped(t *testing.T) {
 	}
 }
 
+// TestBehindProxy: DBOS works where statements are not prepared, as behind a proxy.
+func TestBehindProxy(t *testing.T) {
+	t.Parallel()
+	b := newReplicaBench(t)
+	c := b.store.config(b.url)
+	c.Database.Proxied, c.Effects = true, replicaEffects{b.folder, "r", b.store.Engine}
+	runs, err := chain.Open(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	d, err := chain.Parse("chain.yaml", []byte(replicaCrashChain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Concurrency = 1
+	for range 2 {
+		run, err := runs.Start(t.Context(), chain.StartRequest{Definition: d, Principal: olga})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result, err := runs.Wait(t.Context(), run); err != nil || result.Err != nil {
+			t.Errorf("it ends with %+v, %v", result, err)
+		}
+	}
+}
+
 // TestHandedOver ends a replica as a server ends: the other goes on without waiting for the lease.
 func TestHandedOver(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,65 @@
+package chain
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// otherLedger is that of a store which is known by its digests.
+type otherLedger struct {
+	Ledger
+	key string
+}
+
+func (l otherLedger) DigestStep(string, string, []byte) string { return l.key }
+
+// TestRunsOfAnotherStore: a store does not go on with the runs of another one.
+func TestRunsOfAnotherStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "chains.db")
+	open := func(key string, open func(context.Context, Config) (*Runs, error)) error {
+		r, err := open(context.Background(), Config{Path: path, Ledger: otherLedger{key: key}})
+		if err == nil {
+			r.Close()
+		}
+		return err
+	}
+	for range 2 {
+		if err := open("a", Open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "open the runs in " + path + ": they are of another store; name another place in state of the section chains"
+	for name, how := range map[string]func(context.Context, Config) (*Runs, error){"execute": Open, "control": OpenControl} {
+		if err := open("b", how); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+		if err := open("a", how); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNewerTables: tables of a later DBOS are refused, and those of this one have the version that is known.
+func TestNewerTables(t *testing.T) {
+	folder := t.TempDir()
+	openRuns(t, folder, nil).Close()
+	path := filepath.Join(folder, "chains.db")
+	db, err := sql.Open("sqlite", fileAddress(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	var version int64
+	if err := db.QueryRowContext(t.Context(), "SELECT version FROM "+VersionTable).Scan(&version); err != nil || version != knownVersion {
+		t.Errorf("the tables have the version %d, and %d is known: %v", version, knownVersion, err)
+	}
+	if _, err := db.ExecContext(t.Context(), "UPDATE "+VersionTable+" SET version = version + 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), Config{Path: path}); err == nil || !strings.Contains(err.Error(), "the tables of runs have the version 108, and this program knows 107; use a newer gavel, or another file") {
+		t.Errorf("newer tables: %v", err)
+	}
+}
