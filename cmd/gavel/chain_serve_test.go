@@ -187,8 +187,12 @@ func TestChainsOfStatesActForOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []struct{ owner, want string }{
-		{"ann", "{ann agent job chain.* }"}, {"olga", "{olga operator  }"}, {"local:agent", "{local:agent agent  }"}, {"https://issuer dan", "{https://issuer dan agent job chain.clean }"},
-		{"ben", "ben owns the instance, and has no valid token for the workflow job any more"}, {"cy", "cy owns the instance, and has no valid token for the workflow job any more"},
+		{"ann", "{ann agent job chain.* }"},
+		{"olga", "{olga operator  }"},
+		{"local:agent", "{local:agent agent  }"},
+		{"https://issuer dan", "{https://issuer dan agent job chain.clean }"},
+		{"ben", "ben owns the instance, and has no valid token for the workflow job any more"},
+		{"cy", "cy owns the instance, and has no valid token for the workflow job any more"},
 	} {
 		c := &chains{tokens: func() (*auth.Tokens, error) { return tokens, nil }}
 		p, err := c.actsFor(t.Context(), engine.Entry{Owner: row.owner, Workflow: "job", OnEnter: &workflow.OnEnter{Chain: "clean"}})

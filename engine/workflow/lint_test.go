@@ -75,8 +75,10 @@ var lintCases = []struct {
 	{name: "a chain whose end does nothing known", doc: machine("", `"onEnter":{"chain":"c","onSuccess":"gone"}`, "", "", ""), operator: true, issues: "unknown-chain-action /states/a/onEnter/onSuccess 3", says: `has no action "gone"`},
 	{name: "an action after a final state", doc: `{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"final":true,"onEnter":{"chain":"c","onFailure":"x"}}}}`, operator: true, issues: "unknown-chain-action /states/b/onEnter/onFailure 1", says: "no action follows the chain"},
 	{name: "a final state that waits", doc: `{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"final":true,"onEnter":{"chain":"c","wait":true}}}}`, operator: true, issues: "unknown-chain-action /states/b/onEnter/wait 1"},
-	{name: "chains without end", doc: `{"name":"w","initialState":"a","states":{"a":{"onEnter":{"chain":"c","onFailure":"x"},"transitions":{"x":"b","end":"z"}},"b":{"onEnter":{"chain":"c","onSuccess":"y"},"transitions":{"y":"a"}},"z":{"final":true}}}`, operator: true,
-		issues: "chain-cycle /states/a/onEnter 1, chain-cycle /states/b/onEnter 1", says: `lead from "a" to "b" to "a"`},
+	{
+		name: "chains without end", doc: `{"name":"w","initialState":"a","states":{"a":{"onEnter":{"chain":"c","onFailure":"x"},"transitions":{"x":"b","end":"z"}},"b":{"onEnter":{"chain":"c","onSuccess":"y"},"transitions":{"y":"a"}},"z":{"final":true}}}`, operator: true,
+		issues: "chain-cycle /states/a/onEnter 1, chain-cycle /states/b/onEnter 1", says: `lead from "a" to "b" to "a"`,
+	},
 	{name: "a chain that is tried again by somebody", doc: `{"name":"w","initialState":"a","states":{"a":{"onEnter":{"chain":"c","onFailure":"x","onSuccess":"end"},"transitions":{"x":"b","end":"z","stay":"a"}},"b":{"transitions":{"y":"a"}},"z":{"final":true}}}`, operator: true},
 	{name: "retention of an operator", doc: machine(`"retention":{"events":"90d"}`, "", "", "", ""), operator: true},
 	{name: "no way to an end", doc: strings.Replace(machine("", "", "", "", `"c":{"transitions":{"x":"d"}},"d":{"transitions":{"y":"c"}}`), `"go":{"target":"b"}`, `"go":{"target":"b"},"get":"c"`, 1), issues: "no-path-to-final /states/c 6, no-path-to-final /states/d 6"},
