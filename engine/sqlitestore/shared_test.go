@@ -33,7 +33,7 @@ func TestDestroyedDataKeys(t *testing.T) {
 	}
 }
 
-func testDestroyedDataKeys(t *testing.T, size, later int) {
+func testDestroyedDataKeys(t *testing.T, size, later int) { //nolint:thelper // part of the test
 	path := newPath(t)
 	s := openAt(t, path)
 	defer s.Close()
