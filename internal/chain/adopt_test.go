@@ -70,3 +70,37 @@ func TestTakenUpTooOften(t *testing.T) {
 		t.Errorf("it ends with %s", marshal(result.Output))
 	}
 }
+
+// TestReclaim: a run that lost a conflict here, and that by the tables is this process's all the same, goes on under
+// another session.
+func TestReclaim(t *testing.T) {
+	ctx := context.Background()
+	r := openRuns(t, t.TempDir(), &fakeServers{})
+	defer r.Close()
+	run := startRun(t, r, parse(t, steps(`{id: a, type: tool, server: s, action: a}`, `{id: w, type: wait, signal: go, save_output_to: variables.output.w}`)), "")
+	await(t, "the question", func() ([]Question, bool) {
+		q, err := r.questions(ctx, run)
+		return q[run], err == nil && len(q[run]) == 1
+	})
+	r.stop()
+	r.stopped.Wait()
+	r.mu.Lock()
+	delete(r.control, run) // as an execution that has ended
+	r.mu.Unlock()
+	r.noteConflict(run)
+	s := r.session.Load()
+	for range 2 {
+		if err := r.reclaim(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.session.Load() == s {
+		t.Error("it is the same session")
+	}
+	if err := r.Signal(ctx, run, "go", "ann", "said"); err != nil {
+		t.Fatal(err)
+	}
+	if result := waitRun(t, r, run); marshal(result.Output) != `{"w":"said"}` {
+		t.Errorf("it ends with %s, %v", marshal(result.Output), result.Err)
+	}
+}
