@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -163,6 +164,31 @@ func (e *Engine) recordStep(ctx context.Context, req StepRecord, data document.J
 	}
 	_, err = e.commit(ctx, inst, change{event: ev, exempt: true})
 	return err
+}
+
+// ListOpenRuns returns the ids of the runs whose records have not ended, newest first.
+func (e *Engine) ListOpenRuns(ctx context.Context) ([]string, error) {
+	var runs []string
+	made := map[definitionKey]bool{} // workflows, whether of chains
+	for inst, err := range e.cfg.Store.Instances(ctx, store.InstanceQuery{Status: record.Running}) {
+		if err != nil {
+			return nil, StoreError("list the runs", err)
+		}
+		key := definitionKey{inst.Workflow, inst.Version}
+		ofChain, known := made[key]
+		if !known {
+			l, err := e.loadPinned(ctx, inst)
+			if err != nil {
+				return nil, err
+			}
+			ofChain = l.isOfChain()
+			made[key] = ofChain
+		}
+		if ofChain {
+			runs = append(runs, strings.TrimPrefix(inst.ID, RunInstance("")))
+		}
+	}
+	return runs, nil
 }
 
 func (e *Engine) loadRun(ctx context.Context, run string) (record.Instance, definition, error) {

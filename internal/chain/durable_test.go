@@ -440,26 +440,3 @@ func lastOf(lines []string, line string) int {
 	}
 	return -1
 }
-
-// TestOtherFiles: what holds no runs is refused with a sentence, and left as it is.
-func TestOtherFiles(t *testing.T) {
-	folder := t.TempDir()
-	openRuns(t, folder, nil).Close()
-	garbage, other := filepath.Join(folder, "garbage"), filepath.Join(folder, "chains.db-owner")
-	if err := os.WriteFile(garbage, []byte(strings.Repeat("no database ", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{
-		folder:  folder + " is a folder; name a file in it",
-		garbage: garbage + " does not hold runs of chains: it is no database; name another file",
-		other:   other + " does not hold runs of chains: it is another database; name another file",
-	} {
-		before, _ := os.ReadFile(path) //nolint:errcheck // a folder has none
-		if _, err := Open(context.Background(), Config{Path: path}); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-		if after, _ := os.ReadFile(path); string(after) != string(before) { //nolint:errcheck // a folder has none
-			t.Errorf("%s was changed", path)
-		}
-	}
-}

@@ -27,6 +27,7 @@ type Ledger interface {
 	AskStep(ctx context.Context, q engine.StepQuestion) (review string, a *engine.StepAnswer, err error)
 	SettleChain(ctx context.Context, p engine.Principal, run string, entry engine.Entry, done bool) error
 	DigestStep(owner, workflow string, output []byte) string
+	ListOpenRuns(ctx context.Context) ([]string, error)
 	Values() *values.Keyring
 }
 

@@ -197,41 +197,8 @@ func fileAddress(path string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + url.Values{"_pragma": pragmas}.Encode()
 }
 
-// checkFile refuses a file that holds something else: DBOS would add its tables to any database.
-func checkFile(ctx context.Context, path string) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		return nil
-	}
-	if err == nil && info.IsDir() {
-		return fmt.Errorf("%s is a folder; name a file in it", path)
-	}
-	db, err := sql.Open("sqlite", fileAddress(path, "query_only(1)", "busy_timeout(2000)"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	var tables, ours int
-	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name = ? THEN 1 END) FROM sqlite_master WHERE type = 'table'", VersionTable).Scan(&tables, &ours)
-	switch {
-	case err != nil && strings.Contains(err.Error(), "not a database"):
-		return fmt.Errorf("%s does not hold runs of chains: it is no database; name another file", path)
-	case err != nil:
-		return fmt.Errorf("open the runs in %s: %w", path, err)
-	case tables > 0 && ours == 0:
-		return fmt.Errorf("%s does not hold runs of chains: it is another database; name another file", path)
-	case ours == 0:
-		return nil
-	}
-	var version int64
-	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM "+VersionTable).Scan(&version)
-	if err == nil {
-		err = CheckVersion(version)
-	}
-	if err != nil {
-		return fmt.Errorf("open the runs in %s: %w; use a newer gavel, or another file", path, err)
-	}
-	return nil
+func openReadOnly(path string) (*sql.DB, error) {
+	return sql.Open("sqlite", fileAddress(path, "query_only(1)", "busy_timeout(2000)"))
 }
 
 // takeOwnership takes a lock that ends with the process.

@@ -14,7 +14,8 @@ type otherLedger struct {
 	key string
 }
 
-func (l otherLedger) DigestStep(string, string, []byte) string { return l.key }
+func (l otherLedger) DigestStep(string, string, []byte) string       { return l.key }
+func (l otherLedger) ListOpenRuns(context.Context) ([]string, error) { return nil, nil }
 
 // TestRunsOfAnotherStore: a store does not go on with the runs of another one.
 func TestRunsOfAnotherStore(t *testing.T) {

@@ -68,7 +68,11 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 			return err
 		}
 	}
+	blank := r.isBlank()
 	if err := r.openTables(ctx, s); err != nil {
+		return err
+	}
+	if err := r.claim(ctx, s, blank); err != nil {
 		return err
 	}
 	previous := r.session.Swap(s)
@@ -78,13 +82,13 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 		}
 	}()
 	if !executes {
-		return r.failOpen(r.checkStore(ctx))
+		return nil
 	}
 	s.workflow = func(ctx dbos.Context, raw string) (string, error) { return r.interpret(ctx, s, raw) }
 	dbos.RegisterWorkflow(s.dbos, s.workflow, dbos.WithWorkflowName(runName), dbos.WithMaxRecoveryAttempts(math.MaxInt32))
 	dbos.RegisterWorkflow(s.dbos, keepSignal, dbos.WithWorkflowName(signalName))
 	dbos.RegisterWorkflow(s.dbos, keepStore, dbos.WithWorkflowName(storeName))
-	if err := errors.Join(r.checkStore(ctx), r.registerQueue(queueName)); err != nil {
+	if err := r.registerQueue(queueName); err != nil {
 		return r.failOpen(err)
 	}
 	if s.owner != nil { // what the last owner of the file left; of a database adopt takes up the runs
@@ -119,42 +123,6 @@ func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 	// A context that ends cancels its runs for good in DBOS. They end with Close, and go on later.
 	s.dbos, err = dbos.NewContext(context.WithoutCancel(ctx), c)
 	return r.failOpen(err)
-}
-
-// storeName is the workflow whose one execution says of which store the runs are.
-const storeName = "store"
-
-// keepStore is a workflow that ends at once: its record says of which store the runs are.
-func keepStore(_ dbos.Context, text string) (string, error) { return text, nil }
-
-// errOtherStore refuses runs whose records are in another store, which this one would refuse to go on with.
-var errOtherStore = errors.New("they are of another store; name another place in state of the section chains")
-
-// checkStore refuses the runs of another store, and marks new ones as of this. Without a ledger they are of
-// none.
-func (r *Runs) checkStore(ctx context.Context) error {
-	if r.config.Ledger == nil {
-		return nil
-	}
-	const id = "/" + storeName // is of no run
-	digest := r.config.Ledger.DigestStep("", storeName, []byte(storeName))
-	for range 2 {
-		c, done := r.within(ctx)
-		list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
-		done()
-		switch {
-		case err != nil:
-			return err
-		case len(list) == 1 && list[0].Attributes[storeName] != digest:
-			return errOtherStore
-		case len(list) == 1:
-			return nil
-		}
-		if err := r.enqueue(ctx, place{queue: queueName}, storeName, id, "", dbos.WithEnqueueAttributes(map[string]any{storeName: digest})); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *Runs) failOpen(err error) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -134,6 +136,17 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}
 	}
+	sweeping, stop := context.WithCancel(ctx)
+	swept := make(chan struct{})
+	go func() {
+		defer close(swept)
+		service.RunSweeps(sweeping, func() time.Duration { return -time.Second }, slog.New(slog.DiscardHandler))
+	}()
+	for runs.CountRows(t, fmt.Sprintf("count-%d", many-1)) > 0 { // it is not the last any more
+		<-time.After(10 * time.Millisecond)
+	}
+	stop()
+	<-swept
 	if calls != before {
 		t.Errorf("a run that was swept called %d times again", calls-before)
 	}
@@ -149,6 +162,44 @@ func TestSweep(t *testing.T) {
 	}
 	if _, err := service.ReadRun(ctx, ann, "never"); engine.CodeOf(err) != engine.CodeUnknownInstance {
 		t.Errorf("a run that never was: %v", err)
+	}
+}
+
+// TestLostFile: where the file of the runs is gone, nothing runs before somebody says that the runs in it
+// are given up; then their records fail.
+func TestLostFile(t *testing.T) {
+	runs, service, e := openRecorded(t, func(chain.Command) chain.Outcome { return chain.Outcome{} }, waitingChain, countingChain)
+	ctx := context.Background()
+	if _, err := service.StartRun(ctx, ann, chain.StartRun{Chain: "counting", Run: "done"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.WaitRun(ctx, ann, "done"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.StartRun(ctx, ann, chain.StartRun{Chain: "waiting", Run: "open"}); err != nil {
+		t.Fatal(err)
+	}
+	runs.Close()
+	path := filepath.Join(t.TempDir(), "chains.db")
+	_, err := chain.Open(ctx, chain.Config{Path: path, Ledger: e})
+	if want := path + " does not have a run of the store that has not ended: open; put it back, or make an empty file there to give up what it held"; err == nil || err.Error() != want {
+		t.Fatalf("without the file: %v, want %s", err, want)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs, err = chain.Open(ctx, chain.Config{Path: path, Ledger: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	service = chain.NewService(chain.ServiceConfig{Runs: runs, Engine: e, Chains: func() map[string]*chain.Definition { return nil }})
+	v, err := service.ReadRun(ctx, ann, "open")
+	if err != nil || v.Status != chain.StatusFailed || v.Error == nil || v.Error.Code != "lost" {
+		t.Errorf("the run is %+v, %v", v, err)
+	}
+	if v, err = service.ReadRun(ctx, ann, "done"); err != nil || v.Status != chain.StatusDone {
+		t.Errorf("the run that had ended is %+v, %v", v, err)
 	}
 }
 

@@ -1,0 +1,206 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// storeName is the workflow whose one execution says of which store the runs are; no run has its id.
+const (
+	storeName = "store"
+	storeID   = "/" + storeName
+)
+
+// keepStore is a workflow that ends at once: its record says of which store the runs are.
+func keepStore(_ dbos.Context, text string) (string, error) { return text, nil }
+
+// describeStore names a store to nobody who does not have its secrets; "" without a store.
+func (r *Runs) describeStore() string {
+	if r.config.Ledger == nil {
+		return ""
+	}
+	return r.config.Ledger.DigestStep("", storeName, []byte(storeName))
+}
+
+// where names what has the runs, in messages.
+func (r *Runs) where() string {
+	if r.config.Database != nil {
+		return fmt.Sprintf("the schema %q of the database", r.config.Database.schema())
+	}
+	return r.config.Path
+}
+
+// isBlank reports whether somebody made the file of the runs as an empty one.
+func (r *Runs) isBlank() bool {
+	if r.config.Database != nil {
+		return false
+	}
+	info, err := os.Stat(r.config.Path)
+	return err == nil && info.Size() == 0
+}
+
+// claim refuses tables of another store, of a later version of gavel, or that lost the runs of the store,
+// before anything runs; new ones it has belong to the store. blank says that the runs which they do not
+// have may be given up.
+func (r *Runs) claim(ctx context.Context, s *session, blank bool) error {
+	ours := r.describeStore()
+	theirs, err := readStore(ctx, s)
+	if err != nil {
+		return r.failOpen(err)
+	}
+	switch {
+	case theirs == ours:
+	case ours == "":
+		return r.failOpen(errors.New("they are of a store, and gavel serve and gavel mcp run them; name another file"))
+	case theirs != "":
+		return r.failOpen(errors.New("they are of another store; name another place in state of the section chains"))
+	}
+	has, later, err := lookForRuns(ctx, s)
+	switch {
+	case err != nil:
+		return r.failOpen(err)
+	case later != "":
+		return fmt.Errorf("%s holds runs of the version %q, which this gavel cannot go on with; start the one that began them", r.where(), later)
+	case theirs != "" || ours == "" || s.executor == "":
+		return nil
+	case !has:
+		if err := r.missRuns(ctx, blank); err != nil {
+			return err
+		}
+	}
+	c, done := callWithin(ctx, s)
+	defer done()
+	if _, err := dbos.Enqueue[string](c, queueName, storeName, "", dbos.WithEnqueueWorkflowID(storeID), dbos.WithEnqueueApplicationVersion(version), dbos.WithEnqueueAttributes(map[string]any{storeName: ours})); err != nil {
+		return r.failOpen(err)
+	}
+	switch theirs, err = readStore(ctx, s); {
+	case err != nil:
+		return r.failOpen(err)
+	case theirs != ours: // which was faster
+		return r.claim(ctx, s, blank)
+	}
+	return nil
+}
+
+func callWithin(ctx context.Context, s *session) (dbos.Context, context.CancelFunc) {
+	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
+	stop := context.AfterFunc(ctx, cancel)
+	return c, func() { stop(); cancel() }
+}
+
+// readStore returns which store the tables belong to, "" for none.
+func readStore(ctx context.Context, s *session) (string, error) {
+	c, done := callWithin(ctx, s)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(storeID), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	theirs, _ := list[0].Attributes[storeName].(string)
+	return theirs, nil
+}
+
+// lookForRuns reports whether the tables have any run, and of which version one is that has not ended
+// and that this gavel does not know.
+func lookForRuns(ctx context.Context, s *session) (has bool, later string, err error) {
+	c, done := callWithin(ctx, s)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterLimit(1), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil || len(list) == 0 {
+		return false, "", err
+	}
+	const most = 1000
+	list, err = dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending, dbos.WorkflowStatusEnqueued),
+		dbos.WithFilterSortDesc(), dbos.WithFilterLimit(most), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	for _, w := range list {
+		if w.ApplicationVersion != version && w.ApplicationVersion != "" {
+			later = w.ApplicationVersion
+		}
+	}
+	return true, later, err
+}
+
+// missRuns looks in the store for runs that have not ended and that tables without any run have lost.
+// They are given up where the tables were emptied for that.
+func (r *Runs) missRuns(ctx context.Context, blank bool) error {
+	lost, err := r.config.Ledger.ListOpenRuns(ctx)
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	if !blank {
+		hint := "put it back, or make an empty file there to give up what it held"
+		if r.config.Database != nil {
+			hint = `restore it, or start once with an empty file as "state" to give up what it held`
+		}
+		runs := "a run of the store that has not ended: " + lost[0]
+		if len(lost) > 1 {
+			runs = fmt.Sprintf("%d runs of the store that have not ended, such as %s", len(lost), lost[0])
+		}
+		return fmt.Errorf("%s does not have %s; %s", r.where(), runs, hint)
+	}
+	raw, err := document.Marshal(map[string]any{"error": map[string]any{"code": "lost", "message": "the file that the run was in is gone, and an operator gave it up"}})
+	if err != nil {
+		return err
+	}
+	for _, run := range lost {
+		err := r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: "end", Action: actionFail, Data: raw})
+		if err != nil && engine.CodeOf(err) != engine.CodeInstanceEnded {
+			return fmt.Errorf("give up the run %s: %w", run, err)
+		}
+		r.config.Logger.WarnContext(ctx, "a run was given up: the file that it was in is gone", "run", run)
+	}
+	return nil
+}
+
+// checkFile refuses a file that holds something else, or tables of a later version: DBOS would add its
+// own to any database, and use any that it does not know.
+func checkFile(ctx context.Context, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil
+	}
+	if err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder; name a file in it", path)
+	}
+	tables, err := readTables(ctx, path)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "not a database"):
+		return fmt.Errorf("%s does not hold runs of chains: it is no database; name another file", path)
+	case err != nil && strings.Contains(err.Error(), "malformed"):
+		return fmt.Errorf("%s is damaged; put a copy of it back", path)
+	case err != nil:
+		return fmt.Errorf("open the runs in %s: %w", path, err)
+	case tables.count > 0 && tables.version < 0:
+		return fmt.Errorf("%s does not hold runs of chains: it is another database; name another file", path)
+	}
+	if err := CheckVersion(tables.version); err != nil {
+		return fmt.Errorf("open the runs in %s: %w; use a newer gavel, or another file", path, err)
+	}
+	return nil
+}
+
+// fileTables are the tables of a file; their version is -1 where they are not those of DBOS.
+type fileTables struct{ count, version int64 }
+
+func readTables(ctx context.Context, path string) (fileTables, error) {
+	db, err := openReadOnly(path)
+	if err != nil {
+		return fileTables{}, err
+	}
+	defer func() { _ = db.Close() }()
+	t, ours := fileTables{version: -1}, 0
+	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name IN ('workflow_status', ?) THEN 1 END) FROM sqlite_master WHERE type = 'table'", VersionTable).Scan(&t.count, &ours)
+	if err != nil || ours < 2 {
+		return t, err
+	}
+	return t, db.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM "+VersionTable).Scan(&t.version)
+}
