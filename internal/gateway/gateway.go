@@ -18,6 +18,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -115,7 +116,7 @@ func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.I
 	for _, item := range listOf(g.current(), list{p, kind}) {
 		items = append(items, publishItem(item))
 	}
-	slices.SortFunc(items, func(a, b mcpwire.Item) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(items, func(i, j int) bool { return cmp.Compare(items[i].Name, items[j].Name) < 0 })
 	return items
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -234,7 +235,8 @@ func checkItems(server string, items []Item) error {
 }
 
 func sortItems(items []Item) {
-	slices.SortFunc(items, func(a, b Item) int {
-		return cmp.Or(cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(a.Upstream, b.Upstream), cmp.Compare(a.Name, b.Name))
+	sort.Slice(items, func(i, j int) bool {
+		a, b := &items[i], &items[j]
+		return cmp.Or(cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(a.Upstream, b.Upstream), cmp.Compare(a.Name, b.Name)) < 0
 	})
 }
