@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -245,5 +246,32 @@ func FuzzParse(f *testing.F) {
 		if err != nil || again.Hash != d.Hash || !json.Valid(d.Document) {
 			t.Fatalf("parsed again: %v", err)
 		}
+		answerSome(d, doc)
 	})
+}
+
+// answerSome runs a definition for some commands, whose outcomes follow from seed: no definition that
+// parses, and no answer, makes the interpreter panic or wait for nothing.
+func answerSome(d *Definition, seed []byte) {
+	m := NewMachine(d, MachineOptions{Input: cloneValues(d.Input)})
+	defer m.Close()
+	var open []Command
+	for n := 0; m.Result() == nil && n < 300; n++ {
+		if open = append(open, m.Commands()...); len(open) == 0 {
+			panic("the machine waits for nothing")
+		}
+		by := int(seed[n%len(seed)])
+		c := open[by%len(open)]
+		open = slices.Delete(open, by%len(open), by%len(open)+1)
+		o := Outcome{Value: map[string]any{"a": json.Number("1"), "list": []any{"x", nil}}}
+		switch {
+		case c.Op == OpTest:
+			o.Value = by%2 == 0
+		case c.Op == OpAsk:
+			o.Value = map[string]any{"answer": []string{AnswerHappened, AnswerAgain, AnswerGiveUp}[by%3]}
+		case by%5 == 0:
+			o = Outcome{Err: &StepError{Code: []string{CodeToolError, CodeUnknown, CodeTimeout}[by%3], Message: "no", MayHaveRun: by%2 == 0, Final: by%7 == 0}}
+		}
+		m.Resolve(c.ID, o)
+	}
 }

@@ -164,6 +164,8 @@ func answerOf(step string, arguments any) any {
 type chainMaker struct {
 	t     *rapid.T
 	count int
+	// handler is a step that handles failures, which there are none of; "" for none.
+	handler string
 }
 
 func (g *chainMaker) id() string {
@@ -202,6 +204,10 @@ func (g *chainMaker) condition(known []string) string {
 func (g *chainMaker) tool(known *[]string, inItem bool) map[string]any {
 	id := g.id()
 	s := map[string]any{"id": id, "type": "tool", "server": "s", "action": "x", "arguments": map[string]any{"a": g.reference(*known, inItem), "b": []any{g.reference(*known, inItem)}}}
+	if g.handler != "" && rapid.Bool().Draw(g.t, "handled") {
+		s["on_error"] = g.handler
+		s["retry"] = map[string]any{"max_attempts": 3, "on_fail": g.handler}
+	}
 	*known = append(*known, id)
 	return s
 }
@@ -255,9 +261,18 @@ func (g *chainMaker) step(known *[]string, depth int, inItem bool) map[string]an
 func TestMachineAgreesWithPlain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &chainMaker{t: t}
+		handles := rapid.Bool().Draw(t, "handler")
+		if handles {
+			g.handler = "handler"
+		}
 		var known []string
 		list := g.steps(&known, 3, false)
-		doc := map[string]any{"name": "random", "steps": list}
+		doc := map[string]any{"name": "random"}
+		if handles {
+			list = append(list, map[string]any{"id": "handler", "type": "tool", "server": "s", "action": "x", "arguments": map[string]any{"a": "{{error.message}}"}})
+			doc["on_error"] = map[string]any{"step": "handler"}
+		}
+		doc["steps"] = list
 		if len(known) > 0 && rapid.Bool().Draw(t, "conditional") {
 			id := rapid.SampledFrom(known).Draw(t, "of")
 			if top := slices.ContainsFunc(list, func(s any) bool { return s.(map[string]any)["id"] == id }); top {
