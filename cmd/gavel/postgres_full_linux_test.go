@@ -19,7 +19,7 @@ import (
 // smallDisk mounts a file system of a few megabytes with a folder of the database server's user in it.
 func smallDisk(t *testing.T) (disk, folder string) {
 	t.Helper()
-	disk, err := os.MkdirTemp("", "gavel-disk") // T.TempDir lets no other user in
+	disk, err := os.MkdirTemp("", "gavel-disk") //nolint:usetesting // T.TempDir lets no other user in
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -279,15 +279,7 @@ func (x *execution) start(c Command) error {
 		deadline = time.UnixMilli(at)
 	}
 	if c.Op == OpSleep {
-		go func() {
-			timer := time.NewTimer(time.Until(deadline))
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-				done <- Outcome{}
-			case <-x.stopped.Done():
-			}
-		}()
+		go x.sleep(deadline, done)
 		return nil
 	}
 	begun := x.nonce
@@ -320,26 +312,41 @@ func (x *execution) start(c Command) error {
 	go func() {
 		o := <-outcome
 		leave()
-		if o.Err != nil {
-			select {
-			case x.failed <- o.Err:
-			default:
-			}
-			return
-		}
-		var decoded Outcome
-		plain, err := x.open(x.ctx, o.Result)
-		if err == nil {
-			d := json.NewDecoder(strings.NewReader(plain))
-			d.UseNumber()
-			err = d.Decode(&decoded)
-		}
-		if err != nil {
-			decoded = Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
-		}
-		done <- decoded
+		x.receive(o, done)
 	}()
 	return nil
+}
+
+func (x *execution) sleep(until time.Time, done chan<- Outcome) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		done <- Outcome{}
+	case <-x.stopped.Done():
+	}
+}
+
+// receive reads the recorded outcome of a command.
+func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
+	if o.Err != nil {
+		select {
+		case x.failed <- o.Err:
+		default:
+		}
+		return
+	}
+	var decoded Outcome
+	plain, err := x.open(x.ctx, o.Result)
+	if err == nil {
+		d := json.NewDecoder(strings.NewReader(plain))
+		d.UseNumber()
+		err = d.Decode(&decoded)
+	}
+	if err != nil {
+		decoded = Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
+	}
+	done <- decoded
 }
 
 // encodeOutcome returns an outcome as it is recorded, which this execution may do now.

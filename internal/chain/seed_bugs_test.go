@@ -36,7 +36,8 @@ func TestSeedBugs(t *testing.T) {
 			"variables: {input: {n: 9007199254740991, f: 1.50, yes: true, no: null, list: [1, {a: b}]}}\n" +
 				steps(use+`{n: "{{variables.input.n}}", f: "{{variables.input.f}}", yes: "{{variables.input.yes}}", "no": "{{variables.input.no}}", list: "{{variables.input.list}}", text: "{{variables.input.n}} {{variables.input.list}}"}}`),
 			nil,
-			[]string{`s/use {"f":1.50,"list":[1,{"a":"b"}],"n":9007199254740991,"no":null,"text":"9007199254740991 [1,{\"a\":\"b\"}]","yes":true}`}, "",
+			[]string{`s/use {"f":1.50,"list":[1,{"a":"b"}],"n":9007199254740991,"no":null,"text":"9007199254740991 [1,{\"a\":\"b\"}]","yes":true}`},
+			"",
 		},
 		{
 			"a missing path is None",

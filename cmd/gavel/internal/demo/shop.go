@@ -56,7 +56,7 @@ func shopTools(name string) []server.ServerTool {
 			tool("address", "Say where an order goes.", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				if !asked {
 					asked = true
-					time.Sleep(busyFor)
+					<-time.After(busyFor)
 					return mcp.NewToolResultError("the address book is busy"), nil
 				}
 				return give(map[string]any{"address": "12 Main Street"})
