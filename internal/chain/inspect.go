@@ -115,32 +115,50 @@ type StepView struct {
 	Error   *StepError `json:"error,omitempty"`
 }
 
-// steps are the executions of a run that have ended, in the order of their beginning.
+// steps are the executions of a run that have ended, in the order of their beginning. Of what they gave only
+// the errors are kept: all of it may be gigabytes.
 func (r *Runs) steps(ctx context.Context, run string) ([]StepView, error) {
 	c, done := r.within(ctx)
 	defer done()
-	recorded, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true))
-	if err != nil {
-		return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
-	}
 	var out []StepView
-	for _, step := range recorded {
-		op, key, _ := strings.Cut(step.StepName, " ")
-		if !slices.Contains([]Op{OpCall, OpComplete, OpTest, OpMove, OpWait, OpAsk}, Op(op)) {
-			continue // what is recorded for the interpreter's sake
-		}
-		v := StepView{Key: key, Op: Op(op), Status: "done", Started: step.StartedAt, Ended: step.CompletedAt}
-		text, err := r.open(ctx, unquote(step.Output))
+	for offset, last := 0, -1; ; offset += resultsAtOnce {
+		page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(resultsAtOnce))
 		if err != nil {
-			v.Status, v.Error = "unreadable", &StepError{Code: CodeSealed, Message: err.Error()}
+			return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
 		}
-		var o Outcome
-		if json.Unmarshal([]byte(text), &o) == nil && o.Err != nil {
-			v.Status, v.Error = "failed", o.Err
+		for _, step := range page {
+			if step.StepID <= last {
+				continue // one that began earlier has ended since the page before
+			}
+			last = step.StepID
+			if v, ok := r.viewStep(ctx, step); ok {
+				out = append(out, v)
+			}
 		}
-		out = append(out, v)
+		if len(page) < resultsAtOnce {
+			return out, nil
+		}
 	}
-	return out, nil
+}
+
+// viewStep is an execution of a step; false for what is recorded for the interpreter's sake.
+func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (StepView, bool) {
+	op, key, _ := strings.Cut(step.StepName, " ")
+	if !slices.Contains([]Op{OpCall, OpComplete, OpTest, OpMove, OpWait, OpAsk}, Op(op)) {
+		return StepView{}, false
+	}
+	v := StepView{Key: key, Op: Op(op), Status: "done", Started: step.StartedAt, Ended: step.CompletedAt}
+	text, err := r.open(ctx, unquote(step.Output))
+	if err != nil {
+		v.Status, v.Error = "unreadable", &StepError{Code: CodeSealed, Message: err.Error()}
+	}
+	var o struct { // an Outcome without its value
+		Err *StepError `json:"err"`
+	}
+	if json.Unmarshal([]byte(text), &o) == nil && o.Err != nil {
+		v.Status, v.Error = "failed", o.Err
+	}
+	return v, true
 }
 
 // pageQuery asks for runs that began until a time, newest first, after some of those that began then.
@@ -153,7 +171,7 @@ type pageQuery struct {
 	mayMatch func(RunStatus) bool
 }
 
-// resultsAtOnce is how many results are read at once: each may have MaxOutput bytes and more.
+// resultsAtOnce is how many results, of runs or of steps, are read at once: each may have MaxOutput bytes and more.
 const resultsAtOnce = 100
 
 // pass continues the query behind a run.

@@ -15,7 +15,7 @@ import (
 // Starter starts the runs of ticks; *Service implements it. The same id starts one run.
 type Starter interface {
 	StartRun(ctx context.Context, p engine.Principal, req StartRun) (RunView, error)
-	ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error)
+	ReadStatus(ctx context.Context, p engine.Principal, run string) (RunView, error)
 	CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
 }
 
@@ -133,7 +133,7 @@ func isFinal(err error) bool {
 func listUnderWay(ctx context.Context, runs Starter, who engine.Principal, all []string) ([]string, error) {
 	under := []string{}
 	for _, run := range all {
-		switch v, err := runs.ReadRun(ctx, who, run); {
+		switch v, err := runs.ReadStatus(ctx, who, run); {
 		case err == nil && !v.HasEnded():
 			under = append(under, run)
 		case err != nil && !isCode(err, engine.CodeUnknownInstance):

@@ -45,7 +45,7 @@ func (f *fakeStarter) StartRun(_ context.Context, _ engine.Principal, req chain.
 	return chain.RunView{Run: req.Run, Status: chain.StatusRunning}, nil
 }
 
-func (f *fakeStarter) ReadRun(_ context.Context, _ engine.Principal, run string) (chain.RunView, error) {
+func (f *fakeStarter) ReadStatus(_ context.Context, _ engine.Principal, run string) (chain.RunView, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, ok := f.began[run]; !ok {
@@ -309,7 +309,7 @@ func TestScheduleIsPausedAndTriggered(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(2 * time.Second)
-		if v, err := runs.ReadRun(ctx, nightly, tick.Run); err != nil || !v.HasEnded() || runs.countRuns() != 3 {
+		if v, err := runs.ReadStatus(ctx, nightly, tick.Run); err != nil || !v.HasEnded() || runs.countRuns() != 3 {
 			t.Errorf("%d runs, none is the one asked for", runs.countRuns())
 		}
 		if v, err = s.ResumeSchedule(ctx, operator, name, "moved"); err != nil || v.Paused || v.Note.Why != "moved" || v.Last.Reason != "paused by ann: the site moves" || v.Last.Since.IsZero() {

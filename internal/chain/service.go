@@ -59,7 +59,7 @@ type RunView struct {
 	Waiting []Question     `json:"waiting,omitempty"`
 	Output  map[string]any `json:"output,omitempty"`
 	Error   *StepError     `json:"error,omitempty"`
-	// Steps are what has ended of the steps; lists leave them out.
+	// Steps are what has ended of the steps; lists, starts and changes leave them out.
 	Steps []StepView `json:"steps,omitempty"`
 	// Swept says that the retention of the run is over: its steps are in the history of its instance only.
 	Swept bool `json:"swept,omitempty"`
@@ -139,7 +139,7 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 		case err == nil && (known.Chain != req.Chain || known.Principal != p.ID):
 			return RunView{}, reusedRun(req.Run)
 		case err == nil:
-			return s.view(ctx, p, known)
+			return s.outline(ctx, p, known)
 		case !errors.Is(err, ErrUnknownRun):
 			return RunView{}, engine.StoreError("read the run", err)
 		}
@@ -158,7 +158,7 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 	if err != nil {
 		return RunView{}, engine.StoreError("start the run", err)
 	}
-	return s.ReadRun(ctx, p, run)
+	return s.ReadStatus(ctx, p, run)
 }
 
 func unknownChain(name string) *engine.Error {
@@ -176,6 +176,15 @@ func (s *Service) ReadRun(ctx context.Context, p engine.Principal, run string) (
 		return RunView{}, err
 	}
 	return s.view(ctx, p, known)
+}
+
+// ReadStatus is ReadRun without the steps, of which a run may have very many.
+func (s *Service) ReadStatus(ctx context.Context, p engine.Principal, run string) (RunView, error) {
+	known, err := s.find(ctx, p, engine.RightRead, run)
+	if err != nil {
+		return RunView{}, err
+	}
+	return s.outline(ctx, p, known)
 }
 
 // WaitRun waits for the end of a run.
@@ -344,7 +353,7 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 	if err != nil {
 		return RunView{}, &engine.Error{Code: engine.CodeConflict, Message: sentence(err), Err: err}
 	}
-	return s.ReadRun(ctx, p, again)
+	return s.ReadStatus(ctx, p, again)
 }
 
 // operate is change for what only an operator may do.
@@ -377,7 +386,7 @@ func (s *Service) change(ctx context.Context, p engine.Principal, right engine.R
 	if err := do(); err != nil {
 		return RunView{}, engine.StoreError("change the run", err)
 	}
-	return s.ReadRun(ctx, p, run)
+	return s.ReadStatus(ctx, p, run)
 }
 
 // find returns a run that the principal may see.
@@ -436,7 +445,28 @@ func (s *Service) listQuestions(ctx context.Context, list []RunStatus) (map[stri
 	return waiting, nil
 }
 
+// view is a run with its steps.
 func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus) (RunView, error) {
+	v, err := s.outline(ctx, p, known)
+	if err != nil || known.swept != nil {
+		return v, err
+	}
+	if v.Steps, err = s.config.Runs.steps(ctx, known.Run); err != nil {
+		return RunView{}, engine.StoreError("read the steps of the run", err)
+	}
+	if !isMaskedFor(p, v) {
+		return v, nil
+	}
+	for i, step := range v.Steps {
+		if step.Error != nil { // the history of the instance has the words, masked
+			v.Steps[i].Error = &StepError{Code: step.Error.Code, Step: step.Error.Step, Key: step.Error.Key}
+		}
+	}
+	return v, nil
+}
+
+// outline is a run without its steps.
+func (s *Service) outline(ctx context.Context, p engine.Principal, known RunStatus) (RunView, error) {
 	if known.swept != nil {
 		return *known.swept, nil
 	}
@@ -449,18 +479,15 @@ func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus)
 		return RunView{}, err
 	}
 	v.Waiting = waiting[known.Run]
-	if v.Steps, err = s.config.Runs.steps(ctx, known.Run); err != nil {
-		return RunView{}, engine.StoreError("read the steps of the run", err)
-	}
-	if v.Instance == "" || p.Role == engine.RoleOperator || p.ID == known.Principal {
+	if !isMaskedFor(p, v) {
 		return v, nil
 	}
-	for i, step := range v.Steps {
-		if step.Error != nil { // the history of the instance has the words, masked
-			v.Steps[i].Error = &StepError{Code: step.Error.Code, Step: step.Error.Step, Key: step.Error.Key}
-		}
-	}
 	return v, s.mask(ctx, p, &v)
+}
+
+// isMaskedFor reports whether a principal sees what the record of a run shows, and not the values themselves.
+func isMaskedFor(p engine.Principal, v RunView) bool {
+	return v.Instance != "" && p.Role != engine.RoleOperator && p.ID != v.Principal
 }
 
 // mask replaces what a run gave by what its record shows to the principal.
