@@ -158,23 +158,14 @@ func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 				if err := p.look(ctx); err != nil {
 					return err
 				}
-				waitFor(ctx, lookInterval)
+				_, _ = pause(ctx, nil, lookInterval)
 			}
 			return nil
 		})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
 			s.config.Log.WarnContext(ctx, "cannot start the chains of states; trying again", "cause", err)
 		}
-		waitFor(ctx, leadEvery)
-	}
-}
-
-func waitFor(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+		_, _ = pause(ctx, nil, leadEvery)
 	}
 }
 

@@ -36,21 +36,14 @@ func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger
 				if err := s.pass(ctx, runs, log); err != nil {
 					return err
 				}
-				pause := lookEvery - time.Duration(s.config.Engine.Now().UnixNano()%int64(lookEvery)) // ticks are whole seconds
-				select {
-				case <-ctx.Done():
-				case <-time.After(pause):
-				}
+				_, _ = pause(ctx, nil, lookEvery-time.Duration(s.config.Engine.Now().UnixNano()%int64(lookEvery))) // ticks are whole seconds
 			}
 			return nil
 		})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
 			log.WarnContext(ctx, "cannot look after the schedules of chains; trying again", "cause", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(leadEvery):
-		}
+		_, _ = pause(ctx, nil, leadEvery)
 	}
 }
 

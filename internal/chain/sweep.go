@@ -151,10 +151,7 @@ func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration,
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) {
 			log.WarnContext(ctx, "cannot delete the steps of runs whose retention is over; trying again in an hour", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(sweepEvery):
-		}
+		_, _ = pause(ctx, nil, sweepEvery)
 	}
 }
 
