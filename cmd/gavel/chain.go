@@ -44,22 +44,26 @@ gavel review.`
 
 // chainFlags say what a chain may call.
 type chainFlags struct {
-	Repeatable []string `name:"repeatable" placeholder:"SERVER/TOOL" sep:"none" help:"A tool that may run twice, so that a call whose answer was lost is made again. Repeat for several."`
+	Repeatable []string `name:"repeatable" placeholder:"SERVER/TOOL" sep:"none" help:"A tool that may run twice, in addition to those of the configuration: a call whose answer was lost is made again. Repeat for several."`
 	configFlag
+	settings *chain.Settings // the section chains of the configuration, nil for none
 }
 
 func (f chainFlags) isRepeatable(server, tool string) bool {
-	return slices.Contains(f.Repeatable, server+"/"+tool)
+	return f.settings.IsRepeatable(server, tool) || slices.Contains(f.Repeatable, server+"/"+tool)
 }
 
 // openServers opens the upstreams of the configuration file; without one there are none, and what
 // is pinned is unknown.
-func (f chainFlags) openServers() (*upstream.Manager, map[string]chain.ServerItems, error) {
+func (f *chainFlags) openServers() (*upstream.Manager, map[string]chain.ServerItems, error) {
 	if f.Config == "" {
 		return nil, nil, nil
 	}
 	file, err := config.Load(f.Config)
 	if err != nil {
+		return nil, nil, badConfig(err)
+	}
+	if f.settings, err = chain.ParseSettings(file.Section(config.SectionChains)); err != nil {
 		return nil, nil, badConfig(err)
 	}
 	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
@@ -127,7 +131,7 @@ func (c *chainLintCmd) Run(con *console) error {
 			return err
 		} else {
 			f.Name, f.Hash = d.Name, d.Hash
-			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Repeatable: c.isRepeatable})...)
+			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Repeatable: c.isRepeatable, Writer: c.settings.Writer})...)
 		}
 		report.count(f.Issues)
 		report.Files = append(report.Files, f)
@@ -258,6 +262,7 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	defer s.lines.close()
 	runs, err := chain.Open(ctx, chain.Config{
 		Path: path, Effects: chain.Door{Upstreams: servers, Scripts: box.Pool, Models: completer}, Progress: s.show, Asked: s.asked,
+		Writer:     c.settings.Writer,
 		Repeatable: func(server, tool string) bool { return c.isRepeatable(server, tool) || servers.IsGated(server, tool) },
 	})
 	if err != nil {
@@ -285,7 +290,7 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 // check refuses what cannot work, and what this command has nothing for.
 func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]chain.ServerItems, models []string) error {
 	var wrong []string
-	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Repeatable: c.isRepeatable}) {
+	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Repeatable: c.isRepeatable, Writer: c.settings.Writer}) {
 		if issue.Severity == workflow.SeverityError {
 			wrong = append(wrong, issueLine(c.File, issue))
 		} else {

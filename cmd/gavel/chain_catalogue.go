@@ -61,6 +61,10 @@ func (c *chainCatalogue) isRepeatable(server, tool string) bool {
 	return c.section.Load().IsRepeatable(server, tool)
 }
 
+func (c *chainCatalogue) findWriter(server string) (chain.Writer, bool) {
+	return c.section.Load().Writer(server)
+}
+
 // trouble says why the files are not in force as they are; nil when they are.
 func (c *chainCatalogue) trouble() error {
 	if err := c.refused.Load(); err != nil {
@@ -125,7 +129,7 @@ func readChains(path string, models []string) (*chainSection, error) {
 		return nil, err
 	}
 	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}}
-	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Models: models}
+	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Writer: settings.Writer, Models: models}
 	from := map[string]string{}
 	var wrong []string
 	for _, name := range files {

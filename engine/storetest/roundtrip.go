@@ -5,9 +5,12 @@ package storetest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -88,11 +91,32 @@ func largeValues(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{"a":"`+big+`"}`))
 	inst = mustCommit(t, s, Advance(t, inst, "reviewing", `{"b":"`+big+`"}`))
 	c := CheckpointOf(t, inst)
-	mustCommit(t, s, c)
+	inst = mustCommit(t, s, c)
 	requireSame(t, "190 KiB of context", requireVerified(t, s, ID(1)), c.Next)
 	snap, err := s.Snapshot(t.Context(), ID(1), c.Next.Revision)
 	wantNone(t, err)
 	requireSame(t, "190 KiB of snapshot", snap, c.Next)
+	for key := 'c'; len(inst.Context) < record.MaxContext; key++ {
+		piece := min(record.MaxContext-len(inst.Context)-len(`,"c":""`), 60<<10)
+		inst = mustCommit(t, s, Advance(t, inst, "reviewing", fmt.Sprintf(`{"%c":"%s"}`, key, strings.Repeat("x", piece))))
+	}
+	requireSame(t, "the largest context", requireVerified(t, s, ID(1)), inst)
+}
+
+// clocksDiffer has events of processes whose clocks are an hour apart: the order is that of the commits.
+func clocksDiffer(t *testing.T, _ Driver, s store.Store) {
+	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
+	for i, off := range []time.Duration{time.Hour, -time.Hour, 0} {
+		inst = mustCommit(t, s, Advance(t, inst, "reviewing", `{}`, func(e *record.Event) { e.Time = Epoch.Add(off + time.Duration(i)*time.Second) }))
+	}
+	requireSame(t, "afterwards", requireVerified(t, s, ID(1)), inst)
+	var got []int64
+	for _, e := range listTail(t, s, store.TailQuery{}) {
+		got = append(got, e.Event.Seq)
+	}
+	if !slices.Equal(got, []int64{1, 2, 3, 4}) {
+		t.Errorf("the events in the order of the log are %v", got)
+	}
 }
 
 func tooLarge(t *testing.T, _ Driver, s store.Store) {

@@ -83,6 +83,7 @@ func listPromises() []promise { //nolint:funlen // a list
 		{"round trip", roundTrip, always},
 		{"documents come back as they were", testDocuments, always},
 		{"large values", largeValues, always},
+		{"clocks an hour apart", clocksDiffer, always},
 		{"what is over a limit is refused", tooLarge, always},
 		{"a history that does not fit is refused", testMisfits, always},
 		{"nothing is shared with callers", notShared, always},

@@ -26,9 +26,11 @@ func TestTakenUpTooOften(t *testing.T) {
 		return q[run], err == nil && len(q[run]) == 1
 	}
 	await(t, "the question", waits)
+	r.stop() // a process that has ended writes nothing meanwhile
+	r.stopped.Wait()
 	takeUp := func(times int) RunStatus {
 		t.Helper()
-		if err := r.publish(ctx); err != nil { // so that the living process writes nothing meanwhile
+		if err := r.publish(ctx); err != nil {
 			t.Fatal(err)
 		}
 		c, done := r.within(ctx)

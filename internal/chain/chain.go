@@ -75,6 +75,7 @@ type Step struct {
 
 	Server, Action  string
 	URI, PromptName template
+	Writes          bool // of a resource: Data goes to URI
 	Arguments       template
 	Model           string // completes a prompt's messages; "" returns them
 	Timeout         time.Duration

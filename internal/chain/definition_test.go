@@ -17,6 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "write golden files")
 
+// writers are the tools that write resources.
+var writers = &Settings{Writers: map[string]Writer{"code-mcp": {Tool: "execute", URI: "uri", Data: "data"}, "prompts-engine": {Tool: "put", URI: "uri", Data: "data"}}}
+
 // knownServers are the servers of the seed, as they would be pinned.
 var knownServers = map[string]ServerItems{
 	"vision-agent-mcp": {Tools: []string{"navigate", "screenshot", "verify", "fill_form", "alert"}, Prompts: []string{"analyze_dashboard", "compare_multiple_sites", "send_alert"}},
@@ -63,7 +66,12 @@ var badDefinitions = []struct{ name, doc string }{
 	{"key of another type", steps(`{id: a, type: tool, server: s, action: x, uri: "file:///x"}`)},
 	{"misspelt key of a step", steps(`{id: a, type: tool, server: s, action: x, argument: {}}`)},
 	{"arguments as a list", steps(`{id: a, type: tool, server: s, action: x, arguments: [1]}`)},
-	{"resource that writes", steps(`{id: a, type: resource, server: s, action: write, uri: "input/screenshot"}`)},
+	{"resource that writes nothing", steps(`{id: a, type: resource, server: s, action: write, uri: "input/screenshot"}`)},
+	{"resource that is read with data", steps(`{id: a, type: resource, server: s, uri: "input/screenshot", data: 1}`)},
+	{"resource that is deleted", steps(`{id: a, type: resource, server: s, action: delete, uri: "input/screenshot"}`)},
+	{"resource that no tool writes", steps(`{id: a, type: resource, server: vision-agent-mcp, action: write, uri: "input/screenshot", data: 1}`)},
+	{"resource that an unpinned tool writes", steps(`{id: a, type: resource, server: prompts-engine, action: write, uri: "input/screenshot", data: 1}`)},
+	{"retry of a write", steps(`{id: a, type: resource, server: code-mcp, action: write, uri: "input/screenshot", data: 1, retry: {max_attempts: 3}}`)},
 	{"prompt without a name", steps(`{id: a, type: prompt, server: s, action: execute}`)},
 	{"complete without a model", steps(`{id: a, type: prompt, server: s, prompt_name: p, complete: {}}`)},
 	{"empty parallel", steps(`{id: a, type: parallel, tasks: []}`)},
@@ -162,7 +170,7 @@ func TestBadDefinitions(t *testing.T) {
 		if wrong, ok := errors.AsType[*ParseError](err); ok {
 			issues = wrong.Issues
 		} else {
-			issues = d.Lint(LintOptions{Servers: knownServers, Models: []string{"small"}})
+			issues = d.Lint(LintOptions{Servers: knownServers, Models: []string{"small"}, Writer: writers.Writer})
 		}
 		if len(issues) == 0 {
 			t.Errorf("%s: nothing is wrong with it", bad.name)
@@ -191,7 +199,7 @@ func TestSeedDefinitions(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := parse(t, string(doc))
-			for _, i := range d.Lint(LintOptions{Servers: knownServers}) {
+			for _, i := range d.Lint(LintOptions{Servers: knownServers, Writer: writers.Writer}) {
 				if i.Severity == "error" {
 					t.Error(i)
 				}

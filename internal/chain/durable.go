@@ -134,7 +134,7 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (_ string, er
 	if err != nil {
 		return "", err
 	}
-	m := NewMachine(d, MachineOptions{Run: run, Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, Progress: func(p Progress) {
+	m := NewMachine(d, MachineOptions{Run: run, Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, Writer: r.config.Writer, Progress: func(p Progress) {
 		if r.config.Progress != nil {
 			r.config.Progress(run, p)
 		}

@@ -91,8 +91,9 @@ var stepKeys = map[Kind][]keyGrammar{
 	KindTool: {keyServer, {"action", "The name of the tool.", anyString}, keyArguments, keyTimeout, keyRetry, keyDefaults, keyKeep},
 	KindResource: {
 		keyServer,
-		{"action", "read, the default and the only one. What writes is a tool.", `{"enum":["read"]}`},
+		{"action", "read, the default, or write: by the tool that the operator names in chains.writers.", `{"enum":["read","write"]}`},
 		{"uri", "The URI of the resource.", anyString},
+		{"data", "What is written.", aValue},
 		keyTimeout, keyRetry, keyDefaults, keyKeep,
 	},
 	KindPrompt: {

@@ -231,7 +231,15 @@ func (r *Retry) delayBefore(attempt int, seed string) time.Duration {
 // isRepeatable reports whether a step may run twice. Resources and prompts are read; what a
 // workflow step does is recorded by the engine under its key.
 func (m *Machine) isRepeatable(s *Step) bool {
-	return s.Kind != KindTool || m.options.Repeatable != nil && m.options.Repeatable(s.Server, s.Action)
+	tool := s.Action
+	switch {
+	case s.Writes:
+		w, _ := m.options.writerOf(s)
+		tool = w.Tool
+	case s.Kind != KindTool:
+		return true
+	}
+	return m.options.Repeatable != nil && m.options.Repeatable(s.Server, tool)
 }
 
 // checkOutput holds an output to the step's schema.
@@ -351,7 +359,15 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 	var err error
 	switch s.Kind {
 	case KindResource:
-		c.Name, err = fillText(s.URI)
+		if c.Name, err = fillText(s.URI); err == nil && s.Writes {
+			w, ok := m.options.writerOf(s)
+			if !ok {
+				return c, fmt.Errorf("the configuration names no tool that writes resources of the server %q", s.Server)
+			}
+			var data any
+			data, err = fill(s.Data)
+			c.Kind, c.Name, c.Arguments = KindTool, w.Tool, map[string]any{w.URI: c.Name, w.Data: data}
+		}
 	case KindPrompt:
 		if c.Name, err = fillText(s.PromptName); err == nil {
 			c.Arguments, err = fill(arguments)

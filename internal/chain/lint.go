@@ -16,6 +16,8 @@ type LintOptions struct {
 	Servers map[string]ServerItems
 	// Repeatable says whether the operator declared a tool repeatable; nil is no tool.
 	Repeatable func(server, tool string) bool
+	// Writer is the tool that writes the resources of a server; nil is none.
+	Writer func(server string) (Writer, bool)
 	// Models are the configured models; nil when unknown.
 	Models []string
 }
@@ -49,6 +51,7 @@ func Rules() []Rule {
 		{"unwritten-variable", e, "A reference names a variable that begins without a value and that no step writes.", checkVariables},
 		{"unknown-server", e, "A step names a server that is not configured.", checkServers},
 		{"unpinned-item", e, "A step names a tool or prompt that is not pinned.", checkItems},
+		{"unmapped-write", e, "A step writes a resource of a server for which the operator names no tool that does.", checkWrites},
 		{"unknown-model", e, "A prompt is completed by a model that is not configured.", checkModels},
 		{"retry-not-repeatable", w, "A tool that is not declared repeatable is retried: a call that may have run is not.", checkRetries},
 		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
@@ -449,11 +452,12 @@ func checkItems(l *linter) {
 		if !ok || items.Unknown {
 			return
 		}
+		tool, isCall := l.toolOf(s)
 		name, fixed := s.PromptName.(literal)
 		text, _ := name.value.(string)
 		switch {
-		case s.Kind == KindTool && !slices.Contains(items.Tools, s.Action):
-			l.addIssue(s.path+"/action", "no tool %s of the server %q is pinned%s", quoteName(s.Action), s.Server, suggestPinned(s.Action, s.Server, items.Tools))
+		case isCall && !slices.Contains(items.Tools, tool):
+			l.addIssue(s.path+"/action", "no tool %s of the server %q is pinned%s", quoteName(tool), s.Server, suggestPinned(tool, s.Server, items.Tools))
 		case s.Kind == KindPrompt && fixed && !slices.Contains(items.Prompts, text):
 			l.addIssue(s.path+"/prompt_name", "no prompt %s of the server %q is pinned%s", quoteName(text), s.Server, suggestPinned(text, s.Server, items.Prompts))
 		}
@@ -465,6 +469,28 @@ func suggestPinned(name, server string, known []string) string {
 		return fmt.Sprintf("; accept what it has with gavel upstream pin %s", server)
 	}
 	return suggestName(name, known)
+}
+
+// toolOf is the tool that a step calls; false where it calls none that is known.
+func (l *linter) toolOf(s *Step) (tool string, isCall bool) {
+	w, writes := MachineOptions{Writer: l.options.Writer}.writerOf(s)
+	switch {
+	case writes:
+		return w.Tool, true
+	default:
+		return s.Action, s.Kind == KindTool
+	}
+}
+
+func checkWrites(l *linter) {
+	if l.options.Servers == nil {
+		return
+	}
+	l.visitSteps(func(s *Step) {
+		if _, isCall := l.toolOf(s); s.Writes && !isCall {
+			l.addIssue(s.path+"/action", "no tool writes resources of the server %q; name one in chains.writers, or call it in a step of the type \"tool\"", s.Server)
+		}
+	})
 }
 
 func checkModels(l *linter) {
@@ -480,10 +506,11 @@ func checkModels(l *linter) {
 
 func checkRetries(l *linter) {
 	l.visitSteps(func(s *Step) {
-		if s.Kind != KindTool || s.Retry == nil || s.Retry.MaxAttempts < 2 || l.options.Repeatable != nil && l.options.Repeatable(s.Server, s.Action) {
+		tool, isCall := l.toolOf(s)
+		if !isCall || s.Retry == nil || s.Retry.MaxAttempts < 2 || l.options.Repeatable != nil && l.options.Repeatable(s.Server, tool) {
 			return
 		}
-		l.addIssue(s.path+"/retry", "%s/%s is not declared repeatable, so an attempt that may have run is not tried again; where the tool may run twice, say so with --repeatable %s/%s", s.Server, s.Action, s.Server, s.Action)
+		l.addIssue(s.path+"/retry", "%s/%s is not declared repeatable, so an attempt that may have run is not tried again; where the tool may run twice, list it in chains.repeatable", s.Server, tool)
 	})
 }
 

@@ -126,8 +126,25 @@ type MachineOptions struct {
 	Input, Saved map[string]any
 	// Repeatable says whether a tool may be called twice; nil is none.
 	Repeatable func(server, tool string) bool
+	// Writer is the tool that writes the resources of a server; nil is none.
+	Writer func(server string) (Writer, bool)
 	// Progress gets what happens to steps; nil drops it. It must not block.
 	Progress func(Progress)
+}
+
+// Writer is a tool that writes resources: MCP itself can only read them.
+type Writer struct {
+	Tool string
+	// URI and Data are its arguments for the uri and the data of a step.
+	URI, Data string
+}
+
+// writerOf is the tool of a step that writes a resource.
+func (o MachineOptions) writerOf(s *Step) (w Writer, ok bool) {
+	if o.Writer != nil && s.Writes {
+		w, ok = o.Writer(s.Server)
+	}
+	return w, ok
 }
 
 // Machine interprets a definition. It is a state machine without effects: given the same outcomes

@@ -47,6 +47,8 @@ type Config struct {
 	Effects Effects
 	// Repeatable says whether the operator declared a tool repeatable; nil is none.
 	Repeatable func(server, tool string) bool
+	// Writer is the tool that writes the resources of a server; nil is none.
+	Writer func(server string) (Writer, bool)
 	// Progress gets what happens to steps, also what had happened before a run was taken up again.
 	Progress func(run string, p Progress)
 	// Asked says what became of a call whose answer was lost, where that is known; nil, or false,

@@ -281,10 +281,15 @@ func (p *parser) parseStep(n *document.Node, parent *Step) *Step {
 	case KindTool:
 		s.Arguments = p.parseArguments(o, "arguments")
 	case KindResource:
-		if s.Action != "" && s.Action != "read" {
-			p.rejectValue(o.Value("action"), "a resource can only be read; what writes is a tool of the server: use \"type\": \"tool\"")
-		}
+		s.Writes = o.Enum("action", "read", "write") == "write"
 		s.URI = p.parseText(o, "uri")
+		data := o.Value("data")
+		if data != nil {
+			s.Data = parseTemplate(data, p.reportReference)
+		}
+		if s.Writes != (data != nil) {
+			p.rejectValue(n, "a resource step has \"data\" where its action is \"write\", and only there")
+		}
 	case KindPrompt:
 		_ = o.Enum("action", "execute")
 		s.PromptName, s.Arguments = p.parseText(o, "prompt_name"), p.parseArguments(o, "arguments")

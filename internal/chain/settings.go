@@ -20,6 +20,8 @@ type Settings struct {
 	Definitions []string
 	// Repeatable are the tools that may run twice, as SERVER/TOOL.
 	Repeatable []string
+	// Writers are the tools that write resources, by server.
+	Writers map[string]Writer
 	// State is the file or the database of the runs; "" is beside the store.
 	State string
 	// Retention is how long ended runs are kept.
@@ -58,6 +60,7 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 			s.Repeatable = append(s.Repeatable, n.Text)
 		}
 	}
+	s.Writers = readWriters(o)
 	s.RunAs = readRunAs(o)
 	o.Unknown()
 	return s, o.Err()
@@ -110,6 +113,36 @@ func readRetention(o *document.ObjectReader) time.Duration {
 		o.Fail(o.Value("retention"), `"retention" is a duration of at least 1h, such as 720h`)
 	}
 	return d
+}
+
+// readWriters reads the tools that write resources.
+func readWriters(o *document.ObjectReader) map[string]Writer {
+	out := map[string]Writer{}
+	all := o.Object("writers")
+	if all.Node() == nil {
+		return out
+	}
+	for _, server := range all.Node().Keys() {
+		w := all.Object(server)
+		if w.Node() == nil {
+			continue // it is no object, which is reported
+		}
+		w.Require("tool", "uri", "data")
+		out[server] = Writer{Tool: w.String("tool"), URI: w.String("uri"), Data: w.String("data")}
+		if w.Has("data") && out[server].URI == out[server].Data {
+			w.Fail(w.Node(), `"uri" and "data" name two different arguments of the tool`)
+		}
+		w.Unknown()
+	}
+	return out
+}
+
+// Writer is the tool that writes the resources of a server.
+func (s *Settings) Writer(server string) (w Writer, ok bool) {
+	if s != nil {
+		w, ok = s.Writers[server]
+	}
+	return w, ok
 }
 
 // IsRepeatable reports whether the operator lets a tool run twice.

@@ -18,6 +18,10 @@ func TestParseSettings(t *testing.T) {
 	for _, c := range []struct{ text, wrong string }{
 		{`{"definitions": "chains"}`, ""},
 		{`{"definitions": ["chains", "/etc/gavel/more"], "repeatable": ["vision/navigate"], "state": "runs.db", "retention": "2h"}`, ""},
+		{`{"definitions": "chains", "writers": {"code-mcp": {"tool": "put", "uri": "path", "data": "content"}}}`, ""},
+		{`{"definitions": "chains", "writers": {"code-mcp": {"tool": "put", "uri": "path"}}}`, `missing key "data"`},
+		{`{"definitions": "chains", "writers": {"code-mcp": {"tool": "put", "uri": "path", "data": "path"}}}`, `"uri" and "data" name two different arguments of the tool`},
+		{`{"definitions": "chains", "writers": {"code-mcp": "put"}}`, `/writers/code-mcp: expected an object, got a string`},
 		{`{}`, `gavel.yaml:1:1: missing key "definitions"`},
 		{`{"definitions": "chains", "lease": "30s"}`, ""},
 		{`{"definitions": "chains", "lease": "1h"}`, `"lease" is a duration from 1s to 10m, such as 15s`},
@@ -48,6 +52,9 @@ func TestParseSettings(t *testing.T) {
 		}
 		if s.Definitions[0] != filepath.Join(dir, "chains") {
 			t.Errorf("%s: %q", c.text, s.Definitions)
+		}
+		if w, ok := s.Writer("code-mcp"); ok && w != (Writer{"put", "path", "content"}) || ok != (len(s.Writers) > 0) {
+			t.Errorf("%s: %+v", c.text, w)
 		}
 		if p := s.RunAs; p != nil && (p.ID != "nightly" || p.Role != engine.RoleAgent || p.Workflows != "" && p.Workflows != "chain.nightly-* deploy") {
 			t.Errorf("%s: %+v", c.text, *p)
