@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,10 +206,12 @@ func TestSelectChains(t *testing.T) {
 }
 
 // chainList is chains that those see whose scope has them; they can be replaced.
-type chainList struct{ all []operation.ChainView }
+type chainList struct {
+	all atomic.Pointer[[]operation.ChainView]
+}
 
 func (c *chainList) ListChains(_ context.Context, p engine.Principal) ([]operation.ChainView, error) {
-	return slices.DeleteFunc(slices.Clone(c.all), func(v operation.ChainView) bool { return !p.InScope("chain." + v.Name) }), nil
+	return slices.DeleteFunc(slices.Clone(*c.all.Load()), func(v operation.ChainView) bool { return !p.InScope("chain." + v.Name) }), nil
 }
 
 // Each principal sees the chains that it may run, and hears of changes. What gavel keeps for itself is
@@ -217,7 +220,8 @@ func TestListChains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := enginetest.New(t, judge.Config{})
 		defineAs(t, e, engine.Principal{ID: "gavel:schedules", Role: engine.RoleOperator}, define("gavel.schedule", ""))
-		chains := &chainList{all: []operation.ChainView{{Name: "pay", Hash: "1"}}}
+		chains := &chainList{}
+		chains.all.Store(&[]operation.ChainView{{Name: "pay", Hash: "1"}})
 		tools := expose.New(e, expose.Config{}, slog.New(slog.DiscardHandler))
 		defer tools.Close()
 		tools.UseChains(chains)
@@ -238,7 +242,7 @@ func TestListChains(t *testing.T) {
 		}
 		list("pay", "pay", "", "")
 		changed, not := tools.Changed(agent), tools.Changed(limited)
-		chains.all = []operation.ChainView{{Name: "pay", Hash: "2", Description: "Pays."}}
+		chains.all.Store(&[]operation.ChainView{{Name: "pay", Hash: "2", Description: "Pays."}})
 		<-time.After(2 * time.Second) // of the bubble
 		select {
 		case <-changed:
