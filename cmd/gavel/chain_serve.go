@@ -96,7 +96,7 @@ func (f configFlag) findChains(log *slog.Logger, sys *system, tokens func() (*au
 // configure says where the runs are, and what does their steps.
 func (c *chains) configure(ctx context.Context) (config chain.Config, err error) {
 	section, place := c.catalogue.section.Load(), c.sys.place
-	config = chain.Config{Path: section.State, Lease: section.Lease, Repeatable: c.catalogue.isRepeatable, Writer: c.catalogue.findWriter, Logger: c.log}
+	config = chain.Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Writer: c.catalogue.findWriter, Logger: c.log}
 	switch {
 	case embed.IsDatabase(config.Path) && !place.isDatabase():
 		return config, term.UsageErrorf("leave out state, or name a file", "runs in a database need a store in a database, whose leases tell the servers apart")
@@ -234,6 +234,12 @@ func (c *chains) watch(log *slog.Logger) *sectionWatch {
 		return (&sectionWatch{log: log}).start()
 	}
 	return c.catalogue.watch(log)
+}
+
+// isRepeatable reports whether a tool may run twice: the operator says so, or its gate keeps it from being
+// called twice.
+func (c *chains) isRepeatable(server, tool string) bool {
+	return c.catalogue.isRepeatable(server, tool) || c.sys.gateway.Door().IsGated(server, tool)
 }
 
 // rights are those that whom a command is done for has now. Whom tokens are kept of needs a valid one

@@ -83,11 +83,13 @@ func (f *flakyReceiver) count() int {
 // waitFor waits until so many messages were accepted.
 func (f *flakyReceiver) waitFor(t *testing.T, n int) {
 	t.Helper()
-	end := time.After(2 * patience)
+	idle := time.NewTimer(2 * patience)
+	defer idle.Stop()
 	for f.count() < n {
 		select {
 		case <-f.changed:
-		case <-end:
+			idle.Reset(2 * patience) // however many are left, they arrive one after the other
+		case <-idle.C:
 			t.Fatalf("%d messages arrived, want %d", f.count(), n)
 		}
 	}

@@ -279,7 +279,7 @@ func (r *Runs) Await(ctx context.Context, c Command) Outcome {
 				return o
 			}
 		}
-		if _, err := pause(ctx, rung, every); err != nil {
+		if _, err := pause(ctx, rung, every); err != nil || isStopped(ctx) {
 			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "nothing was said"}}
 		}
 	}

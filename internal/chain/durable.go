@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/google/uuid"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/values"
 )
 
 // StartRequest asks for a run.
@@ -34,6 +36,8 @@ type recordedRun struct {
 	Saved      map[string]any   `json:"saved,omitempty"`
 	Principal  engine.Principal `json:"principal"`
 	Entry      *engine.Entry    `json:"entry,omitempty"`
+	// Repeatable are the ids of the steps that may run twice; nil in runs of before it was recorded.
+	Repeatable []string `json:"repeatable"`
 }
 
 // Start starts a run and returns its id. What the last run of the same chain and principal saved
@@ -47,7 +51,10 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := json.Marshal(recordedRun{Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, Entry: withoutContext(req.Entry)})
+	raw, err := json.Marshal(recordedRun{
+		Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, Entry: withoutContext(req.Entry),
+		Repeatable: r.listRepeatable(req.Definition),
+	})
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
 	}
@@ -60,6 +67,19 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
 	}
 	return id, r.beginRecord(ctx, id, req, input)
+}
+
+// listRepeatable are the ids of the steps that may run twice, never nil. A run keeps them: what is recorded
+// of a step follows from it.
+func (r *Runs) listRepeatable(d *Definition) []string {
+	m := Machine{options: MachineOptions{Repeatable: r.config.Repeatable, Writer: r.config.Writer}}
+	out := []string{}
+	for _, s := range d.ListSteps() {
+		if m.isRepeatable(s) {
+			out = append(out, s.ID)
+		}
+	}
+	return out
 }
 
 // launch begins a run: here, or in the process that takes it from the queue.
@@ -111,8 +131,58 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 	}
 }
 
-// interpret is the one workflow: it runs a machine whose outcomes DBOS records.
-func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (_ string, err error) {
+// maxTroubled is how often a process gives a run another try whose records could not be read or written.
+const maxTroubled = 5
+
+// interpret is the one workflow. An error that it returned to DBOS would end the run for good, so after one
+// that may pass it waits for the end of the session, and reclaim has the run go on in the next one.
+func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, error) {
+	run, err := dbos.GetWorkflowID(ctx)
+	if err != nil {
+		return "", err
+	}
+	out, err := r.interpretRun(ctx, s, run, raw)
+	if !mayPass(ctx, err) || r.countTrouble(run) > maxTroubled {
+		return out, err
+	}
+	r.config.Logger.WarnContext(ctx, "a run cannot go on here for now; it is taken up again", "run", run, "error", err)
+	r.noteConflict(run)
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+// countTrouble counts that a run could not go on in this process.
+func (r *Runs) countTrouble(run string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.troubled[run]++
+	return r.troubled[run]
+}
+
+// errDamaged is what no other try changes: a run that cannot be read.
+var errDamaged = errors.New("the record of the run is damaged")
+
+// mayPass reports whether an error that ended an execution may be gone at another try.
+func mayPass(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	for _, final := range []error{context.Canceled, errDamaged, values.ErrDestroyed, values.ErrUnreadable} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	for _, code := range []dbos.ErrorCode{dbos.ErrorCodeConflictingID, dbos.ErrorCodeWorkflowCancelled, dbos.ErrorCodeUnexpectedStep, dbos.ErrorCodeUnexpectedWorkflow} {
+		if errors.Is(err, &dbos.Error{Code: code}) {
+			return false
+		}
+	}
+	_, refused := errors.AsType[*engine.Error](err)
+	return !refused
+}
+
+// interpretRun runs a machine whose outcomes DBOS records.
+func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ string, err error) {
 	if raw, err = r.open(ctx, raw); err != nil {
 		return "", err
 	}
@@ -120,25 +190,23 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (_ string, er
 	decoder := json.NewDecoder(strings.NewReader(raw))
 	decoder.UseNumber()
 	if err := decoder.Decode(&begun); err != nil {
-		return "", fmt.Errorf("the record of the run is damaged: %w", err)
+		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	d, err := Parse("chain.json", begun.Definition)
 	if err != nil {
-		return "", fmt.Errorf("this version of gavel cannot read the definition of the run: %w", err)
+		return "", fmt.Errorf("%w, or of another version of gavel: %w", errDamaged, err)
 	}
 	input, err := d.CheckInput(begun.Input)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	run, err := dbos.GetWorkflowID(ctx)
-	if err != nil {
-		return "", err
-	}
-	m := NewMachine(d, MachineOptions{Run: run, Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, Writer: r.config.Writer, Progress: func(p Progress) {
+	options := MachineOptions{Run: run, Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, RepeatableSteps: begun.Repeatable, Writer: r.config.Writer}
+	options.Progress = func(p Progress) {
 		if r.config.Progress != nil {
 			r.config.Progress(run, p)
 		}
-	}})
+	}
+	m := NewMachine(d, options)
 	defer m.Close()
 	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, failed: make(chan error, 1), waits: map[string]int{}}
 	defer r.begin(x)()
@@ -189,7 +257,8 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (_ string, er
 // begin notes that an execution is under way; end forgets it.
 func (r *Runs) begin(x *execution) (end func()) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
-	under := &control{cancelled: x.stop}
+	x.cancelled = make(chan struct{})
+	under := &control{cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
 	c, done := r.within(x.ctx)
 	defer done()
 	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(x.run, boardID(x.run)), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
@@ -239,6 +308,8 @@ type execution struct {
 	commands map[int]Command
 	stopped  context.Context //nolint:containedctx // an execution is one call, and ends with it
 	stop     context.CancelFunc
+	// cancelled is closed when somebody cancels the run.
+	cancelled chan struct{}
 }
 
 // start begins a command. Its steps are numbered here, in the order of the commands, so that they
@@ -303,7 +374,7 @@ func (x *execution) start(c Command) error {
 		if err := x.confirm(ctx); err != nil {
 			return "", err
 		}
-		return x.encodeOutcome(ctx, perform(ctx, c, x.config.Effects, x.Runs))
+		return x.encodeOutcome(ctx, perform(withStop(ctx, x.cancelled), c, x.config.Effects, x.Runs))
 	}, dbos.WithStepName(string(c.Op)+" "+c.Key))
 	if err != nil {
 		return err
@@ -349,6 +420,31 @@ func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
 	done <- decoded
 }
 
+// stopKey is the key of what a context says of the end of the execution.
+type stopKey struct{}
+
+// withStop says in a context when the run is cancelled. A call that was sent then is waited for; what only
+// waits ends, and nothing more is sent. An execution that ends for another reason records nothing: the next
+// one waits again.
+func withStop(ctx context.Context, cancelled chan struct{}) context.Context {
+	return context.WithValue(ctx, stopKey{}, cancelled)
+}
+
+// stopOf is closed when the run is cancelled that a context is of; nil where it is of none.
+func stopOf(ctx context.Context) <-chan struct{} {
+	cancelled, _ := ctx.Value(stopKey{}).(chan struct{})
+	return cancelled
+}
+
+func isStopped(ctx context.Context) bool {
+	select {
+	case <-stopOf(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
 // encodeOutcome returns an outcome as it is recorded, which this execution may do now.
 func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error) {
 	raw, err := json.Marshal(o)
@@ -358,7 +454,17 @@ func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error
 	if err != nil {
 		return "", err
 	}
-	return x.seal(ctx, x.run, x.sensitive, false, string(raw))
+	for {
+		text, err := x.seal(ctx, x.run, x.sensitive, false, string(raw))
+		if !mayPass(ctx, err) {
+			return text, err
+		}
+		// An error would be recorded in the place of the outcome.
+		x.config.Logger.WarnContext(ctx, "an outcome cannot be sealed; trying again", "run", x.run, "error", err)
+		if _, err := pause(ctx, nil, longestLook); err != nil {
+			return "", err
+		}
+	}
 }
 
 // choose decides which of the commands under way is answered next, and records it where there is

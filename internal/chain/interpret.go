@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -231,6 +232,9 @@ func (r *Retry) delayBefore(attempt int, seed string) time.Duration {
 // isRepeatable reports whether a step may run twice. Resources and prompts are read; what a
 // workflow step does is recorded by the engine under its key.
 func (m *Machine) isRepeatable(s *Step) bool {
+	if m.options.RepeatableSteps != nil {
+		return slices.Contains(m.options.RepeatableSteps, s.ID)
+	}
 	tool := s.Action
 	switch {
 	case s.Writes:

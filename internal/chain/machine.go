@@ -126,6 +126,8 @@ type MachineOptions struct {
 	Input, Saved map[string]any
 	// Repeatable says whether a tool may be called twice; nil is none.
 	Repeatable func(server, tool string) bool
+	// RepeatableSteps are the ids of the steps that may run twice, instead of Repeatable; nil asks that.
+	RepeatableSteps []string
 	// Writer is the tool that writes the resources of a server; nil is none.
 	Writer func(server string) (Writer, bool)
 	// Progress gets what happens to steps; nil drops it. It must not block.

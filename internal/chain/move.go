@@ -171,9 +171,11 @@ func (d Door) await(ctx context.Context, look func() (bool, error)) Outcome {
 		}
 		select {
 		case <-tick.C:
+			continue
+		case <-stopOf(ctx):
 		case <-ctx.Done():
-			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "it was not waited for any longer"}}
 		}
+		return Outcome{Err: &StepError{Code: CodeTimeout, Message: "it was not waited for any longer"}}
 	}
 }
 

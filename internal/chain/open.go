@@ -126,7 +126,8 @@ type Runs struct {
 	awaited    map[string]string                     // the runs that wait for a signal or an answer, by its id
 	waiters    map[string]map[chan struct{}]struct{} // by run, rung when something became of it
 	queues     map[string]bool                       // that are registered
-	conflicts  map[string]bool                       // runs that another execution has taken over
+	conflicts  map[string]bool                       // runs that go on only in another session
+	troubled   map[string]int                        // by run: how often it could not go on here
 	strays     []string                              // see reclaim
 	boards     chan struct{}                         // has one when boards changed
 }
@@ -166,7 +167,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 	}
 	r := &Runs{
 		config: c, stop: func() {}, control: map[string]*control{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
-		queues: map[string]bool{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{},
+		queues: map[string]bool{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{}, troubled: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {
 		return nil, err

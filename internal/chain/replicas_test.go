@@ -50,7 +50,10 @@ func openReplicaStore(url string) (replicaStore, error) {
 
 // config is that of runs in the same database.
 func (s replicaStore) config(url string) chain.Config {
-	return chain.Config{Database: &chain.Database{URL: url}, Leases: s.db, Lease: testLease, Ledger: s.Engine, Grace: 10 * time.Millisecond}
+	return chain.Config{
+		Database: &chain.Database{URL: url}, Leases: s.db, Lease: testLease, Ledger: s.Engine, Grace: 10 * time.Millisecond,
+		Repeatable: func(_, tool string) bool { return !strings.HasPrefix(strings.TrimPrefix(tool, "hang-"), "pay") },
+	}
 }
 
 // notes is a file of what the servers of a test did, each line with the replica that asked and the time.
@@ -149,7 +152,6 @@ func runReplica(folder, url, name string) {
 	fail(err)
 	c := s.config(url)
 	c.Effects = replicaEffects{folder, name, s.Engine}
-	c.Repeatable = func(_, tool string) bool { return !strings.HasPrefix(strings.TrimPrefix(tool, "hang-"), "pay") }
 	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	runs, err := chain.Open(context.Background(), c)
 	fail(err)

@@ -1,0 +1,108 @@
+package chain
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+)
+
+// What may run twice is decided when a run begins: the steps that are recorded of it depend on that.
+func TestRepeatableIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "chains.db")
+	var calls atomic.Int32
+	effects := effectsFunc(func(context.Context, Command) Outcome {
+		calls.Add(1)
+		return Outcome{Value: "done"}
+	})
+	for _, repeatable := range []bool{false, true} {
+		r, err := Open(t.Context(), Config{Path: path, Effects: effects, Grace: shortGrace, Repeatable: func(string, string) bool { return repeatable }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !repeatable {
+			_, err = r.Start(t.Context(), StartRequest{Run: "run-1", Principal: operator, Definition: parse(t, steps(
+				`{id: a, type: tool, server: s, action: a}`, `{id: w, type: wait, signal: go}`, `{id: b, type: tool, server: s, action: b, save_output_to: variables.output.b}`))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the wait", func() ([]Question, bool) {
+				q, err := r.questions(t.Context(), "run-1")
+				return q["run-1"], err == nil && len(q["run-1"]) == 1
+			})
+			r.Close()
+			continue
+		}
+		defer r.Close()
+		if err := r.Signal(t.Context(), "run-1", "go", "ann", nil); err != nil {
+			t.Fatal(err)
+		}
+		if result := waitRun(t, r, "run-1"); result.Err != nil || marshal(result.Output) != `{"b":"done"}` || calls.Load() != 2 {
+			t.Errorf("it ends with %s, %v after %d calls", marshal(result.Output), result.Err, calls.Load())
+		}
+	}
+}
+
+// A database that refuses a record does not end a run: it goes on once the database takes records again.
+func TestTroubleIsNotTheEnd(t *testing.T) {
+	ctx := context.Background()
+	var calls atomic.Int32
+	r := openRuns(t, t.TempDir(), effectsFunc(func(context.Context, Command) Outcome {
+		calls.Add(1)
+		return Outcome{Value: "done"}
+	}))
+	defer r.Close()
+	r.stop() // reclaim is called here
+	r.stopped.Wait()
+	s := r.session.Load()
+	if _, err := s.file.ExecContext(ctx, `CREATE TRIGGER full BEFORE INSERT ON operation_outputs BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`); err != nil {
+		t.Fatal(err)
+	}
+	run := startRun(t, r, parse(t, steps(`{id: a, type: resource, server: s, uri: "file:///a", save_output_to: variables.output.a}`)), "")
+	await(t, "the trouble", func() (bool, bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return false, r.conflicts[run]
+	})
+	if got, err := r.Get(ctx, run); err != nil || got.Status != StatusRunning {
+		t.Fatalf("the run is %+v, %v", got, err)
+	}
+	if _, err := s.file.ExecContext(ctx, `DROP TRIGGER full`); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.reclaim(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if result := waitRun(t, r, run); result.Err != nil || marshal(result.Output) != `{"a":"done"}` || calls.Load() != 2 {
+		t.Errorf("it ends with %s, %v after %d calls", marshal(result.Output), result.Err, calls.Load())
+	}
+}
+
+// A run that is cancelled waits for nothing any more, and what waited sends nothing.
+func TestCancelledWaits(t *testing.T) {
+	ended := make(chan Outcome, 1)
+	r := openRuns(t, t.TempDir(), effectsFunc(func(ctx context.Context, _ Command) Outcome {
+		o := Door{}.await(ctx, func() (bool, error) { return false, nil }) // as for a call that is parked
+		ended <- o
+		return o
+	}))
+	defer r.Close()
+	run := startRun(t, r, parse(t, steps(`{id: p, type: parallel, tasks: [{id: a, type: tool, server: s, action: a}, {id: w, type: wait, signal: go}]}`)), "")
+	await(t, "the wait", func() ([]Question, bool) {
+		q, err := r.questions(t.Context(), run)
+		return q[run], err == nil && len(q[run]) == 1
+	})
+	if err := r.Cancel(t.Context(), run, "ann", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-ended; o.Err == nil {
+		t.Error("the parked call went on")
+	}
+	await(t, "the end of the wait", func() (int, bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.awaited), len(r.awaited) == 0
+	})
+}
