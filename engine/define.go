@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -23,6 +24,11 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	return e.define(ctx, p, req)
 }
 
+// isReserved reports whether gavel makes workflows of such names: an agent's would look like its records.
+func isReserved(name string) bool {
+	return strings.HasPrefix(name, "chain.") || strings.HasPrefix(name, "gavel.")
+}
+
 func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (DefineResult, error) {
 	d, warnings, err := e.examineDefinition(ctx, p, req, true)
 	if err != nil {
@@ -30,6 +36,9 @@ func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (De
 	}
 	if !p.InScope(d.Name) {
 		return DefineResult{}, outOfScope(p, d.Name)
+	}
+	if p.Role != RoleOperator && p.ID != interpreter.ID && isReserved(d.Name) {
+		return DefineResult{}, newError(CodeForbidden, "/name", "Names that begin with chain. or gavel. are kept for the records of chains and schedules.").hint("Choose another name.")
 	}
 	if p.Role != RoleOperator { // no quota binds operators
 		release, err := e.lockCounts(ctx, p, "definitions")

@@ -350,6 +350,9 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 	}
 	end := newReviewEnd(r, r.req.Decision)
 	end.Reason = maskWords(r.inst, r.definition, data.Raw()).scrubText(r.req.Reason)
+	if r.inst.Status != record.Running {
+		message = fmt.Sprintf("Recorded for %s; the run is %s and does not go on.", open.Gate, r.inst.State)
+	}
 	ev := e.newEvent(r.by, record.Settled)
 	ev.Action, ev.Key, ev.Review = called.Action, r.key, &end
 	ev.Call = &record.Call{ID: open.ID, Gate: open.Gate, Outcome: outcome}

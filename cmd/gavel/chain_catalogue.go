@@ -36,8 +36,14 @@ func openCatalogue(log *slog.Logger, path string, models []string) (*chainCatalo
 	if err := c.load(); err != nil || c.section.Load() == nil {
 		return nil, err
 	}
-	for _, warning := range c.section.Load().warnings {
+	section := c.section.Load()
+	for _, warning := range section.warnings {
 		log.Warn("chain", "issue", warning)
+	}
+	for name, d := range section.byName {
+		if d.Schedule != nil && section.RunAs == nil {
+			log.Warn("a schedule starts nothing: name the principal of its runs in chains.runAs", "chain", name)
+		}
 	}
 	return c, nil
 }

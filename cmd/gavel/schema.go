@@ -7,6 +7,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
 )
 
@@ -48,6 +49,7 @@ func listSchemas() []schemaInfo {
 	}
 	return []schemaInfo{
 		{"definition", "a workflow definition (JSON Schema 2020-12)", func() (any, error) { return workflow.FormatSchema(), nil }},
+		{"chain", "a chain (JSON Schema 2020-12)", func() (any, error) { return chain.FormatSchema(), nil }},
 		{"config", "the configuration file of --config", configSchema},
 		{"tests", "tests of a workflow, for gavel test", file("tests")},
 		{"golden", "one line of a file of golden cases, for gavel eval", file("golden")},

@@ -140,6 +140,7 @@ var badDefinitions = []struct{ name, doc string }{
 	{"undeclared input", "variables: {input: {site_url: x}}\n" + steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{variables.input.siteurl}}"}}`)},
 	{"unwritten global", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{variables.global.x}}"}}`)},
 	{"saved in the first run", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{saved.x}}"}, save_output_to: saved.x}`)},
+	{"sensitive output of no step", "sensitive: [/steps/aa/output, /input/x]\n" + steps(first)},
 	{"retry of what is not repeatable", steps(`{id: a, type: tool, server: code-mcp, action: execute, retry: {max_attempts: 3}}`)},
 	{"conditional over a named step", steps(`{id: a, type: tool, server: code-mcp, action: execute, on_error: b}`, `{id: b, type: tool, server: code-mcp, action: execute}`, `{id: d, type: tool, server: code-mcp, action: execute}`) + "conditionals: {c: {condition: \"{{b.output}} == 1\", if_true: [d]}}\n"},
 }

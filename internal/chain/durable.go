@@ -218,6 +218,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	if x.record, err = r.openRecord(x, d, input); err != nil {
 		return "", x.stopRefused(err)
 	}
+	x.record.learnSaved(d, begun.Saved)
 	for m.Result() == nil {
 		for _, c := range m.Commands() {
 			if err := x.start(c); err != nil {

@@ -54,6 +54,7 @@ func Rules() []Rule {
 		{"unmapped-write", e, "A step writes a resource of a server for which the operator names no tool that does.", checkWrites},
 		{"unknown-model", e, "A prompt is completed by a model that is not configured.", checkModels},
 		{"retry-not-repeatable", w, "A tool that is not declared repeatable is retried: a call that may have run is not.", checkRetries},
+		{"unknown-sensitive", w, "A sensitive pointer names an input or step that does not exist.", checkSensitive},
 		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
 		{"saved-first-run", w, "A saved variable has no value in the first run.", checkSaved},
 	}
@@ -512,6 +513,27 @@ func checkRetries(l *linter) {
 		}
 		l.addIssue(s.path+"/retry", "%s/%s is not declared repeatable, so an attempt that may have run is not tried again; where the tool may run twice, list it in chains.repeatable", s.Server, tool)
 	})
+}
+
+func checkSensitive(l *linter) {
+	for i, pointer := range l.Sensitive {
+		parts := strings.Split(pointer, "/") // "", input, output or steps, and a name
+		if len(parts) < 3 || parts[2] == "*" {
+			continue
+		}
+		known := []string{}
+		switch {
+		case parts[1] == "steps":
+			known = l.listIDs()
+		case parts[1] == "input" && l.inputSchema == nil:
+			known = slices.Sorted(maps.Keys(l.Input))
+		default:
+			continue
+		}
+		if !slices.Contains(known, parts[2]) {
+			l.addIssue(fmt.Sprintf("/sensitive/%d", i), "%q names nothing that the chain has%s", pointer, suggestName(parts[2], known))
+		}
+	}
 }
 
 // checkDecided finds conditionals over steps that run through others only.

@@ -186,6 +186,9 @@ func openFile(path string) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
 	}
+	if err := makeFile(path); err != nil {
+		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
+	}
 	db, err := sql.Open("sqlite", fileAddress(path, "busy_timeout(5000)", "journal_mode(WAL)", "foreign_keys(ON)", "synchronous(FULL)")+"&_txlock=immediate")
 	if err != nil {
 		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
@@ -194,6 +197,21 @@ func openFile(path string) (*sql.DB, error) {
 	// each other in its busy loop: BenchmarkChainRestart took twice as long with 8.
 	db.SetMaxOpenConns(1)
 	return db, nil
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// makeFile makes a file that nobody else on the machine can read: inputs and outputs are in it. SQLite gives
+// the files beside it the same mode.
+func makeFile(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func fileAddress(path string, pragmas ...string) string {
@@ -207,6 +225,9 @@ func openReadOnly(path string) (*sql.DB, error) {
 // takeOwnership takes a lock that ends with the process.
 func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
+	}
+	if err := makeFile(path); err != nil {
 		return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
 	}
 	db, err := sql.Open("sqlite", fileAddress(path, "locking_mode(EXCLUSIVE)", "busy_timeout(2000)")+"&_txlock=exclusive")

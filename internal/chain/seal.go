@@ -98,3 +98,15 @@ func (r *Runs) readResult(output any) *Result {
 	}
 	return &result
 }
+
+// learnSaved notes which of the values that the last run saved are sensitive: what a step gave whose output is.
+func (l *runRecord) learnSaved(d *Definition, saved map[string]any) {
+	if l == nil {
+		return
+	}
+	d.visitSteps(func(s *Step) {
+		if t := s.SaveOutputTo; t != nil && t.scope == "saved" && saved[t.name] != nil {
+			l.learn(map[string]any{"steps": map[string]any{s.ID: map[string]any{"output": saved[t.name]}}})
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -44,10 +45,16 @@ const (
 // connect opens the runs. A session that executes does so from then on.
 func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	s := &session{unlease: func() {}}
+	isNew := r.config.Database == nil && !fileExists(r.config.Path)
 	defer func() {
 		if err != nil {
 			s.shut()
 			s.release()
+			if isNew { // what was missing is missing at the next start, too
+				for _, end := range []string{"", "-wal", "-shm"} {
+					_ = os.Remove(r.config.Path + end)
+				}
+			}
 		}
 	}()
 	if r.config.Database == nil {

@@ -185,6 +185,9 @@ func TestLostFile(t *testing.T) {
 	if want := path + " does not have a run of the store that has not ended: open; put it back, or make an empty file there to give up what it held"; err == nil || err.Error() != want {
 		t.Fatalf("without the file: %v, want %s", err, want)
 	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the refused start left a file: %v", err)
+	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

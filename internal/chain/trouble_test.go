@@ -2,7 +2,9 @@ package chain
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -105,4 +107,33 @@ func TestCancelledWaits(t *testing.T) {
 		defer r.mu.Unlock()
 		return len(r.awaited), len(r.awaited) == 0
 	})
+}
+
+// What a sensitive step saved stays sensitive in the next run.
+func TestSavedSecretsAreMasked(t *testing.T) {
+	d := parse(t, "sensitive: [/steps/b/output]\n"+steps(`{id: b, type: tool, server: s, action: b, save_output_to: saved.last}`, `{id: c, type: tool, server: s, action: c, save_output_to: saved.open}`))
+	w, err := d.Workflow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &runRecord{definition: w, scrub: func(text string) string { return text }}
+	l.learnSaved(d, map[string]any{"last": "first-secret-1", "open": "anybody may see it"})
+	if got := l.scrub("it says first-secret-1, and anybody may see it"); strings.Contains(got, "first-secret-1") || !strings.Contains(got, "anybody may see it") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// The file of the runs is for nobody else on the machine; one that was refused is not left behind.
+func TestFileOfRunsIsPrivate(t *testing.T) {
+	folder := t.TempDir()
+	openRuns(t, folder, &fakeServers{}).Close()
+	files, err := filepath.Glob(filepath.Join(folder, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v, %v", file, info.Mode(), err)
+		}
+	}
 }
