@@ -112,12 +112,16 @@ func describeExecution(c Command) stepMeta {
 const maxKey = 128
 
 func idempotencyKey(run, key string) string {
-	whole := run + "/" + key
-	if len(whole) > maxKey {
-		sum := sha256.Sum256([]byte(whole))
+	return digestLong(run+"/"+key, maxKey)
+}
+
+// digestLong is a key, or its digest where it has more than most bytes.
+func digestLong(key string, most int) string {
+	if len(key) > most {
+		sum := sha256.Sum256([]byte(key))
 		return hex.EncodeToString(sum[:])
 	}
-	return whole
+	return key
 }
 
 // requests are the method and kind of what each kind of step calls.

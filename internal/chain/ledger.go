@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/values"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // Ledger keeps the record of runs, each as an instance; *engine.Engine implements it.
@@ -31,9 +32,15 @@ type Ledger interface {
 	Values() *values.Keyring
 }
 
-// maxRecorded is how many bytes of an output, or of an input, are recorded; of a longer one the
-// digest is.
-const maxRecorded = 4 << 10
+const (
+	// maxRecorded is how many bytes of an output, or of an input, are recorded; of a longer one the
+	// digest is.
+	maxRecorded = 4 << 10
+	// maxWaiting is how many bytes are recorded of all that a run waits for.
+	maxWaiting = 32 << 10
+	// maxRecordKey is the longest key of a record.
+	maxRecordKey = 200
+)
 
 // The actions of a run's record.
 const (
@@ -107,8 +114,11 @@ func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, in
 	if err != nil {
 		return err
 	}
-	if err = l.open(ctx, req.Definition, input); err == nil || isPassing(err) {
+	switch err = l.open(ctx, req.Definition, input); {
+	case err == nil || isPassing(err):
 		return nil
+	case isCode(err, engine.CodeKeyReused): // the id was taken by a run that somebody else started
+		return err
 	}
 	return errors.Join(err, r.endRefused(run, err))
 }
@@ -140,9 +150,10 @@ func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRec
 }
 
 func (l *runRecord) open(ctx context.Context, d *Definition, input map[string]any) error {
+	l.learn(map[string]any{"input": input})
 	begun := map[string]any{"chain": d.Name, "run": l.run, "input": l.shorten(input)}
 	if l.origin != nil {
-		begun["redrives"] = l.origin
+		begun["redrives"] = l.shorten(l.origin)
 	}
 	if l.ledger == nil {
 		l.learn(begun)
@@ -191,7 +202,7 @@ func (l *runRecord) write(ctx context.Context, key, action string, data map[stri
 		l.learn(data)
 		return nil
 	}
-	raw := l.prepare(data)
+	raw, key := l.prepare(data), digestLong(key, maxRecordKey)
 	return l.persist(ctx, func(ctx context.Context) error {
 		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: l.run, Key: key, Action: action, Data: raw})
 	})
@@ -215,7 +226,7 @@ func (l *runRecord) begin(ctx context.Context, c Command) error {
 		}
 	}
 	l.waiting[c.Key] = what
-	return l.write(ctx, "wait "+c.Key, actionWait, map[string]any{"waiting": maps.Clone(l.waiting)})
+	return l.write(ctx, "wait "+c.Key, actionWait, map[string]any{"waiting": l.describeWaiting()})
 }
 
 // end records what came of a command.
@@ -236,7 +247,7 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome) error {
 	data, action := map[string]any{"steps": map[string]any{c.Step: what}}, actionStep
 	if _, waited := l.waiting[c.Key]; waited {
 		delete(l.waiting, c.Key)
-		data["waiting"] = maps.Clone(l.waiting)
+		data["waiting"] = l.describeWaiting()
 		if len(l.waiting) == 0 {
 			action, data["waiting"] = actionContinue, nil
 		}
@@ -246,6 +257,7 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome) error {
 
 // finish records how the run ended.
 func (l *runRecord) finish(ctx context.Context, result *Result) error {
+	l.learn(map[string]any{"output": result.Output})
 	data, action := map[string]any{"output": l.shorten(result.Output)}, actionFinish
 	if result.Err != nil {
 		action, data["error"] = actionFail, l.describeError(result.Err)
@@ -254,19 +266,68 @@ func (l *runRecord) finish(ctx context.Context, result *Result) error {
 }
 
 func (l *runRecord) describeError(e *StepError) map[string]any {
-	return map[string]any{"code": e.Code, "message": l.scrub(e.Message), "step": e.Step}
+	message := script.Clean(l.scrub(e.Message), maxRecorded)
+	if !isRecordable(message) {
+		message = strconv.Quote(message)
+	}
+	return map[string]any{"code": e.Code, "message": message, "step": e.Step}
 }
 
-// shorten returns a value as it is recorded: of one that is long, its digest and size.
+// shorten returns a value as it is recorded: of one that is long, or that no instance may hold, its
+// digest and size.
 func (l *runRecord) shorten(value any) any {
 	if l.ledger == nil {
 		return value
 	}
 	raw, err := document.Marshal(value)
-	if err != nil || len(raw) <= maxRecorded {
+	if err != nil || len(raw) <= maxRecorded && isRecordable(value) {
+		return value
+	}
+	return l.digest(value)
+}
+
+// digest is a value by its digest and size.
+func (l *runRecord) digest(value any) any {
+	raw, err := document.Marshal(value)
+	if err != nil || l.ledger == nil {
 		return value
 	}
 	return map[string]any{"digest": l.ledger.DigestStep(l.principal.ID, l.definition.Name, raw), "bytes": len(raw)}
+}
+
+// isRecordable reports whether an instance may hold a value, as deep in its context as a record has one.
+func isRecordable(value any) bool {
+	raw, err := document.Marshal(map[string]any{"steps": map[string]any{"id": map[string]any{"output": value}}})
+	if err == nil {
+		_, err = workflow.ReadDocument(raw)
+	}
+	return err == nil
+}
+
+// describeWaiting is what the run waits for as it is recorded: where that is long, with digests of what
+// is asked, and where that is long as well, its digest.
+func (l *runRecord) describeWaiting() any {
+	isLong := func(waiting map[string]any) bool {
+		raw, err := document.Marshal(waiting)
+		return err == nil && len(raw) > maxWaiting
+	}
+	all := maps.Clone(l.waiting)
+	if !isLong(all) {
+		return all
+	}
+	for key, what := range all {
+		short := maps.Clone(what.(map[string]any))
+		for _, name := range []string{"arguments", "requests"} {
+			if value, ok := short[name]; ok {
+				short[name] = l.digest(value)
+			}
+		}
+		all[key] = short
+	}
+	if isLong(all) {
+		return l.digest(all)
+	}
+	return all
 }
 
 // learn notes the sensitive values of a document.
@@ -418,11 +479,16 @@ func (r *Runs) endRefused(run string, err error) error {
 	if e, ok := errors.AsType[*engine.Error](err); ok {
 		why = e.Message
 	}
+	n := Note{By: "gavel", Why: script.Clean("the store refuses its record: "+why+" Its last call may have been made: check that, then start a new run.", maxRecorded), At: time.Now().UTC()}
 	r.config.Logger.Warn("a run is cancelled, because the store refuses its record", "run", run, "error", err)
 	if err := r.cancelEntry(context.Background(), run); err != nil {
 		r.config.Logger.Warn("the state that started a run does not take its end", "run", run, "error", err)
 	}
-	n := Note{By: "gavel", Why: "the store refuses its record: " + why, At: time.Now().UTC()}
+	if !isCode(err, engine.CodeKeyReused) { // then the record is another run's
+		if err := r.recordNote(context.Background(), run, "end", actionCancel, n, map[string]any{"did": "cancel"}); err != nil && !isCode(err, engine.CodeUnknownInstance) {
+			r.config.Logger.Warn("the record of a run that is cancelled does not end", "run", run, "error", err)
+		}
+	}
 	c, done := r.within(context.Background())
 	defer done()
 	return errors.Join(dbos.SetWorkflowAttributes(c, run, map[string]any{"note": n}), dbos.CancelWorkflow(c, run))
