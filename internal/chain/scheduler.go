@@ -14,7 +14,7 @@ import (
 
 // Starter starts the runs of ticks; *Service implements it. The same id starts one run.
 type Starter interface {
-	StartRun(ctx context.Context, p engine.Principal, req StartRun) (RunView, error)
+	StartTick(ctx context.Context, p engine.Principal, req StartRun) (RunView, error)
 	ReadStatus(ctx context.Context, p engine.Principal, run string) (RunView, error)
 	CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
 }
@@ -106,7 +106,7 @@ func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Prin
 			return "", err
 		}
 	}
-	_, err = runs.StartRun(ctx, who, StartRun{Chain: d.Name, Run: tick.Run})
+	_, err = runs.StartTick(ctx, who, StartRun{Chain: d.Name, Run: tick.Run})
 	switch {
 	case err == nil:
 		return "", nil

@@ -32,7 +32,7 @@ type fakeStarter struct {
 	fails error
 }
 
-func (f *fakeStarter) StartRun(_ context.Context, _ engine.Principal, req chain.StartRun) (chain.RunView, error) {
+func (f *fakeStarter) StartTick(_ context.Context, _ engine.Principal, req chain.StartRun) (chain.RunView, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, req.Run)
@@ -126,8 +126,8 @@ func (p *process) EndLease(ctx context.Context, l store.Lease) error {
 	return err
 }
 
-func (p *process) StartRun(ctx context.Context, who engine.Principal, req chain.StartRun) (chain.RunView, error) {
-	return call(p, func() (chain.RunView, error) { return p.Starter.StartRun(ctx, who, req) })
+func (p *process) StartTick(ctx context.Context, who engine.Principal, req chain.StartRun) (chain.RunView, error) {
+	return call(p, func() (chain.RunView, error) { return p.Starter.StartTick(ctx, who, req) })
 }
 
 func (p *process) isDead() bool {

@@ -113,8 +113,20 @@ func (s *Service) ListChains(_ context.Context, p engine.Principal) ([]View, err
 
 var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 
-// StartRun starts a run that acts for the principal.
+// StartRun starts a run that acts for the principal, under an id that is no schedule's and no entry's.
 func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
+	if IsTickRun(req.Run) {
+		return RunView{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("The id %q has the form of those that schedules give to their runs.", req.Run), Hint: "Use another id."}
+	}
+	return s.start(ctx, p, req)
+}
+
+// StartTick implements Starter: it is StartRun for the id of a tick.
+func (s *Service) StartTick(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
+	return s.start(ctx, p, req)
+}
+
+func (s *Service) start(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
 	if err := engine.Authorize(p, engine.RightStart); err != nil {
 		return RunView{}, err
 	}

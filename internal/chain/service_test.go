@@ -115,6 +115,8 @@ func TestServiceRefuses(t *testing.T) {
 		"nobody":                {start(engine.Principal{}, StartRun{Chain: "ask"}), engine.CodeForbidden},
 		"id of another":         {start(agentB, StartRun{Chain: "ask", Run: "mine"}), engine.CodeKeyReused},
 		"id of another chain":   {start(agentA, StartRun{Chain: "pay", Run: "mine"}), engine.CodeKeyReused},
+		"id of a tick":          {start(operator, StartRun{Chain: "ask", Run: TickRun("ask", time.Unix(1_800_000_000, 0))}), engine.CodeInvalidArgument},
+		"id of an entry":        {start(operator, StartRun{Chain: "ask", Run: EntryRun("wf-1", 2)}), engine.CodeInvalidArgument},
 		"id with a slash":       {start(agentA, StartRun{Chain: "ask", Run: "a/b"}), engine.CodeInvalidArgument},
 		"unknown input":         {start(agentA, StartRun{Chain: "ask", Input: json.RawMessage(`{"whom":1}`)}), engine.CodeInvalidData},
 		"another's run":         {act(s.CancelRun, agentB, "mine"), engine.CodeUnknownInstance},
