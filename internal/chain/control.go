@@ -132,15 +132,18 @@ func readNote(w dbos.WorkflowStatus) (n Note) {
 	return n
 }
 
-// setNote records who did what to a run that has not ended.
-func (r *Runs) setNote(ctx context.Context, run string, n Note) error {
+// findOpen returns a run that has not ended.
+func (r *Runs) findOpen(ctx context.Context, run string) (RunStatus, error) {
 	s, err := r.Get(ctx, run)
-	if err != nil {
-		return err
+	if err == nil && s.Status.hasEnded() {
+		err = fmt.Errorf("the run %s has ended: it is %s", run, s.Status)
 	}
-	if s.Status == StatusDone || s.Status == StatusFailed || s.Status == StatusCancelled {
-		return fmt.Errorf("the run %s has ended: it is %s", run, s.Status)
-	}
+	return s, err
+}
+
+// setNote notes who did what to a run. It comes after the record of that: a note alone would lift a pause
+// that nobody lifted.
+func (r *Runs) setNote(ctx context.Context, run string, n Note) error {
 	c, done := r.within(ctx)
 	defer done()
 	n.At = time.Now().UTC()
@@ -161,7 +164,7 @@ func (r *Runs) Resume(ctx context.Context, run, by, why string) error {
 }
 
 func (r *Runs) setPaused(ctx context.Context, run string, n Note) error {
-	if err := r.setNote(ctx, run, n); err != nil {
+	if _, err := r.findOpen(ctx, run); err != nil {
 		return err
 	}
 	did := map[string]any{"did": "resume"}
@@ -171,18 +174,26 @@ func (r *Runs) setPaused(ctx context.Context, run string, n Note) error {
 	if err := r.recordNote(ctx, run, "", actionNote, n, did); err != nil {
 		return err
 	}
+	if err := r.setNote(ctx, run, n); err != nil {
+		return err
+	}
 	return r.refresh(ctx, run)
 }
 
 // Cancel ends a run. A call that is under way may still be done.
 func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
-	if err := r.setNote(ctx, run, Note{By: by, Why: why}); err != nil {
+	s, err := r.findOpen(ctx, run)
+	if err != nil {
 		return err
 	}
-	if err := r.recordNote(ctx, run, "end", actionCancel, Note{By: by, Why: why}, map[string]any{"did": "cancel"}); err != nil {
+	n := Note{Paused: s.Note.Paused, By: by, Why: why}
+	if err := r.recordNote(ctx, run, "end", actionCancel, n, map[string]any{"did": "cancel"}); err != nil {
 		return err
 	}
 	if err := r.cancelEntry(ctx, run); err != nil {
+		return err
+	}
+	if err := r.setNote(ctx, run, n); err != nil {
 		return err
 	}
 	c, done := r.within(ctx)

@@ -16,6 +16,9 @@ var (
 	IsCode         = isCode
 )
 
+// NewTestEngine is a whole engine, which only tests outside of this package may make.
+var NewTestEngine func(t testing.TB) *engine.Engine
+
 // ScheduleActions are all actions that are recorded of a schedule.
 var ScheduleActions = []string{actStart, actStarted, actPause, actTrigger, actResume, actChange, actRefused}
 

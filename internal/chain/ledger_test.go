@@ -157,3 +157,55 @@ func TestStartLosesRace(t *testing.T) {
 		t.Errorf("the first one's run is %s, %+v, %v", v.Status, v.Note, err)
 	}
 }
+
+// brokenLedger does not take what people do to runs.
+type brokenLedger struct{ *engine.Engine }
+
+func (l brokenLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
+	if strings.Contains(string(req.Data), `"note"`) {
+		return &engine.Error{Code: engine.CodeUnavailable, Message: "The store is away."}
+	}
+	return l.Engine.RecordStep(ctx, req)
+}
+
+// TestNotesFollowTheRecord: where it cannot be recorded that a run is cancelled, paused or resumed, it is not.
+func TestNotesFollowTheRecord(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "chains.db")
+	e := enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	runs, err := chain.Open(t.Context(), chain.Config{Path: path, Ledger: e, Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{} })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(runs.Close)
+	broken, err := chain.OpenControl(t.Context(), chain.Config{Path: path, Ledger: brokenLedger{e}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broken.Close)
+	d, err := chain.Parse("chain.yaml", []byte(waitingChain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := runs.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runs.Pause(t.Context(), run, "olga", "look first"); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range map[string]func(context.Context, string, string, string) error{"cancel": broken.Cancel, "resume": broken.Resume, "pause": broken.Pause} {
+		if err := do(t.Context(), run, "ben", "other"); err == nil {
+			t.Errorf("%s succeeds", name)
+		}
+		if s, err := runs.Get(t.Context(), run); err != nil || s.Status != chain.StatusPaused || s.Note.Why != "look first" {
+			t.Errorf("after %s it is %s, %+v, %v", name, s.Status, s.Note, err)
+		}
+	}
+	if err := runs.Cancel(t.Context(), run, "olga", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := runs.Get(t.Context(), run); err != nil || s.Status != chain.StatusCancelled || !s.Note.Paused || s.Note.Why != "enough" {
+		t.Errorf("cancelled it is %s, %+v, %v", s.Status, s.Note, err)
+	}
+}

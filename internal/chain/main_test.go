@@ -4,10 +4,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
@@ -25,5 +27,6 @@ func TestMain(m *testing.M) {
 		runReplica(folder, os.Getenv("CHAIN_TEST_URL"), os.Getenv("CHAIN_TEST_NAME"))
 		return
 	}
+	chain.NewTestEngine = func(t testing.TB) *engine.Engine { return enginetest.New(t, judge.Config{Clock: enginetest.NoTime}) }
 	os.Exit(enginetest.Main(m, pgtest.StopShared))
 }

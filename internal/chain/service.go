@@ -336,17 +336,20 @@ var decisions = map[string]judge.Outcome{AnswerHappened: judge.Approve, AnswerAg
 
 // CancelRun ends a run. A call that is under way may still be done.
 func (s *Service) CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
+	if err := s.config.Engine.CheckText("why", why); err != nil {
+		return RunView{}, err
+	}
 	return s.change(ctx, p, engine.RightCancel, run, func() error { return s.config.Runs.Cancel(ctx, run, p.ID, why) })
 }
 
 // PauseRun stops a run before its next step.
 func (s *Service) PauseRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	return s.operate(ctx, p, "pause", run, func() error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
+	return s.operate(ctx, p, "pause", run, why, func() error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
 }
 
 // ResumeRun lets a paused run go on.
 func (s *Service) ResumeRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	return s.operate(ctx, p, "resume", run, func() error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
+	return s.operate(ctx, p, "resume", run, why, func() error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
 }
 
 // RedriveRun runs a failed run again from the step that failed, as a new run, and returns that one.
@@ -354,6 +357,9 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	if err == nil {
 		err = mayOperate(p, "redrive")
+	}
+	if err == nil {
+		err = s.config.Engine.CheckText("why", why)
 	}
 	if err != nil {
 		return RunView{}, err
@@ -369,11 +375,14 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 }
 
 // operate is change for what only an operator may do.
-func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run string, do func() error) (RunView, error) {
+func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, why string, do func() error) (RunView, error) {
 	if _, err := s.find(ctx, p, engine.RightRead, run); err != nil {
 		return RunView{}, err
 	}
 	if err := mayOperate(p, verb); err != nil {
+		return RunView{}, err
+	}
+	if err := s.config.Engine.CheckText("why", why); err != nil {
 		return RunView{}, err
 	}
 	return s.change(ctx, p, engine.RightRead, run, do)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func openService(t *testing.T, e Effects) *Service {
 		}
 		chains[name] = d
 	}
-	return NewService(ServiceConfig{Runs: r, Chains: func() map[string]*Definition { return chains }})
+	return NewService(ServiceConfig{Runs: r, Engine: NewTestEngine(t), Chains: func() map[string]*Definition { return chains }})
 }
 
 func TestService(t *testing.T) {
@@ -101,6 +102,9 @@ func TestServiceRefuses(t *testing.T) {
 	act := func(do func(context.Context, engine.Principal, string, string) (RunView, error), p engine.Principal, run string) func() error {
 		return func() error { _, err := do(ctx, p, run, "why"); return err }
 	}
+	explain := func(do func(context.Context, engine.Principal, string, string) (RunView, error)) func() error {
+		return func() error { _, err := do(ctx, operator, "mine", strings.Repeat("x", 5000)); return err }
+	}
 	answer := func(p engine.Principal, key, answer string) func() error {
 		return func() error { _, err := s.AnswerRun(ctx, p, "mine", key, answer, nil); return err }
 	}
@@ -126,6 +130,10 @@ func TestServiceRefuses(t *testing.T) {
 		"agent resumes":         {act(s.ResumeRun, agentA, "mine"), engine.CodeForbidden},
 		"agent redrives":        {act(s.RedriveRun, agentA, "mine"), engine.CodeForbidden},
 		"redrive of no failure": {act(s.RedriveRun, operator, "mine"), engine.CodeConflict},
+		"long reason, cancel":   {explain(s.CancelRun), engine.CodeTooLarge},
+		"long reason, pause":    {explain(s.PauseRun), engine.CodeTooLarge},
+		"long reason, resume":   {explain(s.ResumeRun), engine.CodeTooLarge},
+		"long reason, redrive":  {explain(s.RedriveRun), engine.CodeTooLarge},
 		"ended":                 {act(s.CancelRun, agentA, "ended"), engine.CodeInstanceEnded},
 		"own doubt":             {answer(engine.Principal{ID: "a", Role: engine.RoleReviewer}, "s!", AnswerHappened), engine.CodeForbidden},
 		"agent answers":         {answer(agentA, "s!", AnswerHappened), engine.CodeForbidden},
@@ -139,6 +147,9 @@ func TestServiceRefuses(t *testing.T) {
 		if err := tc.do(); engine.CodeOf(err) != tc.want {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
+	}
+	if v, err := s.StartTick(ctx, agentA, StartRun{Chain: "ask", Run: TickRun("ask", time.Unix(1_800_000_000, 0))}); err != nil || v.HasEnded() {
+		t.Errorf("the scheduler starts %+v, %v", v, err)
 	}
 	if list, err := s.ListRuns(ctx, agentB, ListRuns{}); err != nil || len(list.Runs) != 0 {
 		t.Errorf("another sees %+v, %v", list, err)
