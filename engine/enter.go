@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,31 +38,42 @@ var entersState = []record.Kind{record.Started, record.Advanced, record.RolledBa
 
 // ListEntries returns the entries behind a position of the log, at most so many, and the position up to
 // which it has looked. A state is entered by a start, or by a move from another state. What goes back to
-// the past enters nothing, unless the state that it goes back to waits for a chain that never ran.
-func (e *Engine) ListEntries(ctx context.Context, after int64, limit int) (found []Entry, upTo int64, err error) {
+// the past enters nothing, unless the state that it goes back to waits for a chain that never ran. damaged
+// are the entries of instances whose records cannot be read any more, which it passes: each error names one.
+func (e *Engine) ListEntries(ctx context.Context, after int64, limit int) (found []Entry, damaged []error, upTo int64, err error) {
 	last, err := e.cfg.Store.LastPosition(ctx)
 	if err != nil {
-		return nil, after, StoreError("find the last event", err)
+		return nil, nil, after, StoreError("find the last event", err)
 	}
 	if last <= after {
-		return nil, after, nil
+		return nil, nil, after, nil
 	}
 	for at, err := range e.cfg.Store.EventsAfter(store.BulkRead(ctx), store.TailQuery{After: after, UpTo: last}) {
 		if err != nil {
-			return nil, after, StoreError("read the events", err)
+			return nil, nil, after, StoreError("read the events", err)
 		}
 		entry, err := e.findEntry(ctx, at)
-		if err != nil {
-			return nil, after, err
-		}
-		if entry == nil {
+		switch {
+		case isDamage(err):
+			damaged = append(damaged, fmt.Errorf("the records of the instance %s cannot be read at revision %d, in which it entered %q: %w", at.Event.Instance, at.Event.Revision, at.Event.To, err))
+		case err != nil:
+			return nil, nil, after, err
+		case entry == nil:
 			continue
+		default:
+			found = append(found, *entry)
 		}
-		if found = append(found, *entry); len(found) == limit {
-			return found, at.Position, nil
+		if len(found)+len(damaged) == limit {
+			return found, damaged, at.Position, nil
 		}
 	}
-	return found, last, nil
+	return found, damaged, last, nil
+}
+
+// isDamage reports whether an error says that what is recorded cannot be read, however often it is tried.
+func isDamage(err error) bool {
+	return slices.Contains([]Code{CodeInternal, CodeValuesUnreadable, CodeValuesDestroyed}, CodeOf(err)) ||
+		errors.Is(err, store.ErrDamaged) || errors.Is(err, record.ErrMalformed)
 }
 
 // findEntry is the entry that an event is; nil for none.

@@ -191,9 +191,12 @@ func (s *Entries) findPlace(ctx context.Context) (int64, error) {
 // look reads what was entered, starts what it can, and moves the cursor.
 func (p *entryPass) look(ctx context.Context) error {
 	if room := maxEntries - len(p.pending); room > 0 {
-		found, upTo, err := p.config.Engine.ListEntries(ctx, p.read, room)
+		found, damaged, upTo, err := p.config.Engine.ListEntries(ctx, p.read, room)
 		if err != nil {
 			return err
+		}
+		for _, err := range damaged {
+			p.config.Log.WarnContext(ctx, "a state that starts a chain is passed, whose chain will not run", "cause", err)
 		}
 		for _, e := range found {
 			p.pending = append(p.pending, pendingEntry{e, p.config.Engine.Now()})

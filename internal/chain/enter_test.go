@@ -3,9 +3,12 @@ package chain_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/judge"
@@ -399,7 +403,7 @@ func TestWhatEntersStates(t *testing.T) {
 	if _, err := e.Redo(t.Context(), operator, engine.UndoRequest{ID: began.ID}); err != nil {
 		t.Fatal(err)
 	}
-	all, upTo, err := e.ListEntries(t.Context(), 0, 100)
+	all, _, upTo, err := e.ListEntries(t.Context(), 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,13 +414,64 @@ func TestWhatEntersStates(t *testing.T) {
 	if want := []string{`1a{"n":1}`, `3b{"n":1}`, `5b{"n":1}`}; !slices.Equal(got, want) {
 		t.Errorf("%q and not %q", got, want)
 	}
-	if one, at, err := e.ListEntries(t.Context(), 0, 1); err != nil || len(one) != 1 || at != one[0].Position {
+	if one, _, at, err := e.ListEntries(t.Context(), 0, 1); err != nil || len(one) != 1 || at != one[0].Position {
 		t.Errorf("%+v, %d, %v", one, at, err)
 	}
-	if none, at, err := e.ListEntries(t.Context(), upTo, 100); err != nil || len(none) != 0 || at != upTo {
+	if none, _, at, err := e.ListEntries(t.Context(), upTo, 100); err != nil || len(none) != 0 || at != upTo {
 		t.Errorf("%+v, %d, %v", none, at, err)
 	}
 	if _, err := e.Define(t.Context(), ann, engine.DefineRequest{Document: []byte(`{"name":"mine","initialState":"a","states":{"a":{"onEnter":{"chain":"c"},"transitions":{"stay":"a"}}}}`)}); !chain.IsCode(err, engine.CodeInvalidDefinition) {
 		t.Errorf("an agent's: %v", err)
+	}
+}
+
+// unfoldable is a store in which the history of an instance cannot be read.
+type unfoldable struct {
+	store.Store
+	instance string
+	cause    error
+}
+
+func (u *unfoldable) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
+	if q.Instance != u.instance {
+		return u.Store.Events(ctx, q)
+	}
+	return func(yield func(record.Event, error) bool) { yield(record.Event{}, u.cause) }
+}
+
+// TestDamagedHistoryIsPassed: the entry of an instance that nobody can read any more keeps no other one waiting, and
+// is named; one that the store cannot read just now is waited for.
+func TestDamagedHistoryIsPassed(t *testing.T) {
+	t.Parallel()
+	db := &unfoldable{Store: memstore.New()}
+	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
+	if _, err := e.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(job)}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for range 3 {
+		began, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "job"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Advance(t.Context(), ann, engine.AdvanceRequest{ID: began.ID, Action: "fail"}); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, began.ID)
+	}
+	db.instance = ids[1]
+	for _, cause := range []error{store.ErrDamaged, record.ErrMalformed} {
+		db.cause = fmt.Errorf("read a row: %w", cause)
+		found, damaged, upTo, err := e.ListEntries(t.Context(), 0, 100)
+		if err != nil || len(found) != 2 || found[0].Instance != ids[0] || found[1].Instance != ids[2] || len(damaged) != 1 || !strings.Contains(damaged[0].Error(), ids[1]) || !errors.Is(damaged[0], cause) {
+			t.Errorf("%+v, %v, %d, %v", found, damaged, upTo, err)
+		}
+		if found, damaged, at, err := e.ListEntries(t.Context(), 0, 2); err != nil || len(found) != 1 || len(damaged) != 1 || at >= upTo {
+			t.Errorf("at most two: %+v, %v, %d, %v", found, damaged, at, err)
+		}
+	}
+	db.cause = errors.New("the connection was reset")
+	if _, _, at, err := e.ListEntries(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
+		t.Errorf("just now: %d, %v", at, err)
 	}
 }

@@ -60,16 +60,17 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger) er
 			continue
 		}
 		kept, err := s.keep(ctx, d)
-		if err != nil {
-			return err
+		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseLost) {
+			log.WarnContext(ctx, "the record of a schedule cannot be read or begun; trying again", "chain", name, "cause", err)
+			continue
 		}
-		for more := true; more; {
+		for more := err == nil; more; {
 			if kept, more, err = s.step(ctx, runs, who, d, kept); err != nil {
 				break
 			}
 		}
 		switch {
-		case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost), isCode(err, engine.CodeInternal):
+		case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost):
 			return err
 		case err != nil && !isCode(err, engine.CodeConflict): // who changed it was faster: next time
 			log.WarnContext(ctx, "a tick is not decided; trying again", "chain", name, "cause", err)

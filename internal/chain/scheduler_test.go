@@ -3,6 +3,7 @@ package chain_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/judge"
@@ -352,6 +354,42 @@ func TestScheduleIsPausedAndTriggered(t *testing.T) {
 		}
 		if all, err := s.ListSchedules(ctx, nightly); err != nil || len(all) != 0 {
 			t.Errorf("an agent sees %v, %v", all, err)
+		}
+	})
+}
+
+// unreadableSchedule is a store in which what is kept of the schedule of a chain is damaged.
+type unreadableSchedule struct {
+	store.Store
+	chain string
+}
+
+func (u unreadableSchedule) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[record.Instance, error] {
+	if q.Subject != u.chain {
+		return u.Store.Instances(ctx, q)
+	}
+	return func(yield func(record.Instance, error) bool) { yield(record.Instance{}, store.ErrDamaged) }
+}
+
+// TestDamagedScheduleStopsNoOther: the ticks of the chains that come after it run.
+func TestDamagedScheduleStopsNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		chains := map[string]*chain.Definition{}
+		for _, d := range scheduled(t, `{type: interval, seconds: 60}`) {
+			for _, name := range []string{"a", "b"} {
+				of := *d
+				of.Name = name
+				chains[name] = &of
+			}
+		}
+		runs := newStarter(time.Second)
+		s := newSchedules(t, unreadableSchedule{memstore.New(), "a"}, chains)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Second/2)
+		defer cancel()
+		s.RunTicks(ctx, runs, quiet)
+		if n := runs.countRuns(); n != 5 {
+			t.Errorf("%d runs and not 5", n)
 		}
 	})
 }
