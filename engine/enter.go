@@ -55,6 +55,9 @@ func (e *Engine) ListEntries(ctx context.Context, after int64, limit int) (found
 		entry, err := e.findEntry(ctx, at)
 		switch {
 		case isDamage(err):
+			if known, ok := errors.AsType[*Error](err); ok && known.Err != nil {
+				err = known.Err // what only the log says
+			}
 			damaged = append(damaged, fmt.Errorf("the records of the instance %s cannot be read at revision %d, in which it entered %q: %w", at.Event.Instance, at.Event.Revision, at.Event.To, err))
 		case err != nil:
 			return nil, nil, after, err

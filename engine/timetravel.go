@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sort"
 	"time"
 
@@ -179,7 +180,7 @@ func FoldTo(ctx context.Context, from Histories, id string, revision, seq int64)
 		}
 		inst, err = record.Fold(inst, ev, func(r int64) (record.Instance, error) { return FoldTo(ctx, from, id, r, 0) })
 		if err != nil {
-			if CodeOf(err) == CodeUnknownRevision {
+			if slices.Contains([]Code{CodeUnknownRevision, CodeUnavailable, CodeCancelled}, CodeOf(err)) { // of the past that it goes back to
 				return record.Instance{}, err
 			}
 			return record.Instance{}, InternalError("fold the history", err)

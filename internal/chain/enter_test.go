@@ -429,14 +429,19 @@ func TestWhatEntersStates(t *testing.T) {
 type unfoldable struct {
 	store.Store
 	instance string
+	most     int64 // 0, or only what is read up to this revision
 	cause    error
 }
 
 func (u *unfoldable) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record.Event, error] {
-	if q.Instance != u.instance {
+	if q.Instance != u.instance || u.most > 0 && q.MaxRevision > u.most {
 		return u.Store.Events(ctx, q)
 	}
 	return func(yield func(record.Event, error) bool) { yield(record.Event{}, u.cause) }
+}
+
+func (u *unfoldable) Snapshot(context.Context, string, int64) (record.Instance, error) {
+	return record.Instance{}, store.ErrNotFound
 }
 
 // TestDamagedHistoryIsPassed: the entry of an instance that nobody can read any more keeps no other one waiting, and
@@ -473,5 +478,15 @@ func TestDamagedHistoryIsPassed(t *testing.T) {
 	db.cause = errors.New("the connection was reset")
 	if _, _, at, err := e.ListEntries(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
 		t.Errorf("just now: %d, %v", at, err)
+	}
+	if _, err := e.Undo(t.Context(), operator, engine.UndoRequest{ID: ids[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Redo(t.Context(), operator, engine.UndoRequest{ID: ids[0]}); err != nil {
+		t.Fatal(err)
+	}
+	db.instance, db.most = ids[0], 1 // which the undo goes back to
+	if _, damaged, at, err := e.ListEntries(t.Context(), 0, 100); !chain.IsCode(err, engine.CodeUnavailable) || at != 0 {
+		t.Errorf("just now, in the past of a redo: %v, %d, %v", damaged, at, err)
 	}
 }
