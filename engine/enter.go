@@ -31,6 +31,8 @@ type Entry struct {
 	Revision                                  int64
 	Context                                   json.RawMessage
 	OnEnter                                   *workflow.OnEnter
+	// Sensitive are the pointers into Context that the definition calls sensitive. A run does not keep them.
+	Sensitive []string `json:"-"`
 }
 
 // entersState are the kinds of events after which an instance may be in a state that it was not in.
@@ -108,7 +110,7 @@ func (e *Engine) findEntry(ctx context.Context, at store.PlacedEvent) (*Entry, e
 	}
 	return &Entry{
 		Position: at.Position, Instance: ev.Instance, Workflow: ev.Workflow, State: ev.To, Owner: at.Owner, Subject: inst.Subject,
-		Revision: ev.Revision, Context: inst.Context, OnEnter: state.OnEnter,
+		Revision: ev.Revision, Context: inst.Context, OnEnter: state.OnEnter, Sensitive: l.def.Sensitive,
 	}, nil
 }
 

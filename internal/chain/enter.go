@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -47,8 +48,11 @@ const entryPrefix = "enter-"
 
 // fillEntry is the input of the run of an entry. A key whose value is one reference to nothing is left out, so
 // that what the chain declares counts.
-func fillEntry(e engine.Entry) (json.RawMessage, error) {
+func fillEntry(e engine.Entry, d *Definition) (json.RawMessage, error) {
 	t, err := parseEntryInput(e.OnEnter.Input, nil)
+	if err == nil {
+		err = checkExposed(t, e.Sensitive, d)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +107,42 @@ func parseEntryInput(raw json.RawMessage, report func(error)) (objectOf, error) 
 		}
 	})
 	return t, nil
+}
+
+// checkExposed refuses an input of an entry that takes what the workflow calls sensitive, and the chain does not:
+// there the value would be recorded and shown as it is.
+func checkExposed(input objectOf, sensitive []string, d *Definition) error {
+	for i, key := range input.keys {
+		pointer := document.PointerOf("input", key)
+		if slices.ContainsFunc(d.Sensitive, func(p string) bool { return p == string(pointer) || p == "/input/*" }) {
+			continue
+		}
+		var exposed error
+		input.values[i].visit(func(r reference) {
+			at := slices.IndexFunc(sensitive, func(p string) bool { return r.segments[0] == "context" && meets(r.segments[1:], document.Pointer(p)) })
+			if at >= 0 {
+				exposed = fmt.Errorf("{{%s}} gives the chain %q what is sensitive, %s of the workflow; list %s in the chain's sensitive", r.text, d.Name, sensitive[at], pointer)
+			}
+		})
+		if exposed != nil {
+			return exposed
+		}
+	}
+	return nil
+}
+
+// meets reports whether a path is at, above or below a place that a sensitive pointer names.
+func meets(path []string, pointer document.Pointer) bool {
+	for token := range pointer.Tokens() {
+		if len(path) == 0 {
+			return true
+		}
+		if token != "*" && strings.TrimLeft(token, "0") != strings.TrimLeft(path[0], "0") { // an index may have zeros before it
+			return false
+		}
+		path = path[1:]
+	}
+	return true
 }
 
 // EntryStarter starts the runs of entries; *Service implements it. The same entry starts one run.

@@ -10,8 +10,8 @@ import (
 )
 
 // CheckEntries compares the chains that states of workflows start with the chains that there are, and returns
-// what is wrong by the name of the workflow: chains that are not known, inputs that they do not take, and
-// chains that lead back into a state which starts them. What is started by workflows that are not among these
+// what is wrong by the name of the workflow: chains that are not known, inputs that they do not take or that
+// would show what the workflow calls sensitive, and chains that lead back into a state which starts them. What is started by workflows that are not among these
 // is not seen.
 func CheckEntries(workflows []*workflow.Definition, chains map[string]*Definition) map[string][]Issue {
 	c := entryChecker{workflows, chains, map[string][]Issue{}}
@@ -38,9 +38,12 @@ func (c entryChecker) check(w *workflow.Definition, s *workflow.State) {
 	}
 	if t, err := parseEntryInput(s.OnEnter.Input, func(err error) { add("chain-input", workflow.SeverityError, "input", "%v", err) }); err != nil {
 		add("chain-input", workflow.SeverityError, "input", "%v", err)
-	} else if d := c.chains[s.OnEnter.Chain]; d != nil && d.inputSchema == nil {
+	} else if d := c.chains[s.OnEnter.Chain]; d != nil {
+		if err := checkExposed(t, w.Sensitive, d); err != nil {
+			add("chain-input", workflow.SeverityError, "input", "%v", err)
+		}
 		for _, key := range t.keys {
-			if _, known := d.Input[key]; !known {
+			if _, known := d.Input[key]; !known && d.inputSchema == nil {
 				add("chain-input", workflow.SeverityError, "input", "the chain %q has no input %s%s", d.Name, quoteName(key), suggestName(key, slices.Sorted(maps.Keys(d.Input))))
 			}
 		}

@@ -84,7 +84,7 @@ func TestFillEntry(t *testing.T) {
 		`{"a":"{{context.__proto__}}"}`: `a path may not name "__proto__"`,
 	} {
 		e.OnEnter.Input = json.RawMessage(input)
-		got, err := fillEntry(e)
+		got, err := fillEntry(e, &Definition{})
 		if err != nil {
 			got = json.RawMessage(err.Error())
 		}
@@ -109,4 +109,60 @@ func TestEntryRun(t *testing.T) {
 	if len(slices.Compact(ids)) != 6 {
 		t.Errorf("%q", ids)
 	}
+}
+
+// TestSensitiveContext: what a workflow calls sensitive gets only into inputs that the chain calls so.
+func TestSensitiveContext(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ sensitive, reference, chain, want string }{
+		{`/ssn`, `{{context.ssn}}`, ``, "/ssn"},
+		{`/ssn`, `the {{context.ssn}}.`, ``, "/ssn"},
+		{`/ssn`, `{{context.ssn.last}}`, ``, "/ssn"},
+		{`/ssn`, `{{context}}`, ``, "/ssn"},
+		{`/person/ssn`, `{{context.person}}`, ``, "/person/ssn"},
+		{`/people/*/ssn`, `{{context.people[1].ssn}}`, ``, "/people/*/ssn"},
+		{`/people/1`, `{{context.people[01]}}`, ``, "/people/1"},
+		{`/ssn`, `{{context.ssn}}`, `/input/other`, "/ssn"},
+		{`/ssn`, `{{context.ssn}}`, `/input/job/deep`, "/ssn"}, // the text itself is not masked
+		{`/ssn`, `{{context.ssn}}`, `/input/job`, ""},
+		{`/ssn`, `{{context.ssn}}`, `/input/*`, ""},
+		{`/ssn`, `{{context.name}} {{instance.id}}`, ``, ""},
+		{`/people/*/ssn`, `{{context.people[1].name}}`, ``, ""},
+		{`/id`, `{{instance.id}}`, ``, ""},
+	} {
+		name := fmt.Sprint(row)
+		d, err := Parse("chain.json", fmt.Appendf(nil, `{"name":"clean","variables":{"input":{"job":"x","other":"y"}},"sensitive":%s,"steps":[{"id":"a","type":"wait","seconds":1}]}`, marshalList(row.chain)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := enteringWorkflow(t, "job", "clean", fmt.Sprintf(`,"input":{"job":%q}`, row.reference))
+		w.Sensitive = []string{row.sensitive}
+		want := ""
+		if row.want != "" {
+			r := row.reference[strings.Index(row.reference, "{{") : strings.Index(row.reference, "}}")+2]
+			want = fmt.Sprintf(`%s gives the chain "clean" what is sensitive, %s of the workflow; list /input/job in the chain's sensitive`, r, row.want)
+		}
+		got := ""
+		for _, issue := range CheckEntries([]*workflow.Definition{w}, map[string]*Definition{"clean": d})["job"] {
+			got += issue.Message
+		}
+		if got != want {
+			t.Errorf("%s: lint says %q and not %q", name, got, want)
+		}
+		_, err = fillEntry(engine.Entry{
+			Sensitive: w.Sensitive, OnEnter: w.States["error"].OnEnter,
+			Context: json.RawMessage(`{"ssn":"123","name":"n","person":{"ssn":"1"},"people":[{"name":"a"},{"ssn":"1","name":"b"}]}`),
+		}, d)
+		if got := fmt.Sprint(err); err != nil && got != want || err == nil && want != "" {
+			t.Errorf("%s: the start says %q and not %q", name, got, want)
+		}
+	}
+}
+
+// marshalList is a list with one text, or none.
+func marshalList(text string) string {
+	if text == "" {
+		return "[]"
+	}
+	return fmt.Sprintf("[%q]", text)
 }

@@ -24,7 +24,7 @@ func (s *Service) StartEntry(ctx context.Context, p engine.Principal, e engine.E
 		if d == nil {
 			return unknownChain(e.OnEnter.Chain)
 		}
-		input, err := fillEntry(e)
+		input, err := fillEntry(e, d)
 		if err == nil {
 			_, err = d.CheckInput(input)
 		}

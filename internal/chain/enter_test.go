@@ -317,6 +317,18 @@ func TestChainThatCannotStart(t *testing.T) {
 	s.await(t, id, "the action on failure", func(now engine.StatusResult) bool { return now.State == "dirty" })
 }
 
+// TestSensitiveContextStartsNothing: a chain that would show what the workflow calls sensitive counts as one that
+// failed, and does not run.
+func TestSensitiveContextStartsNothing(t *testing.T) {
+	t.Parallel()
+	s := serveEntries(t, strings.Replace(waiting, `{"name":"job",`, `{"name":"job","sensitive":["/path"],`, 1), newScripted(), cleaning)
+	id, run := s.enter(t)
+	s.await(t, id, "the action on failure", func(now engine.StatusResult) bool { return now.State == "dirty" })
+	if _, err := s.service.ReadRun(t.Context(), operator, run); !chain.IsCode(err, engine.CodeUnknownInstance) {
+		t.Errorf("it ran: %v", err)
+	}
+}
+
 // TestCancelledChainOfState counts as one that failed.
 func TestCancelledChainOfState(t *testing.T) {
 	t.Parallel()
