@@ -354,6 +354,9 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		return "", fmt.Errorf("the run %s failed before its first call; start a new run", run)
 	}
 	id, n := newRunID(), Note{By: by, Why: why, At: time.Now().UTC()}
+	if IsTickRun(run) { // both end once nobody names their principal for schedules
+		id = TickRun(id, n.At)
+	}
 	// Before the new run, whose record says who did that.
 	err = dbos.SetWorkflowAttributes(c, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
 	if err == nil {

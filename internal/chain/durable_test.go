@@ -195,6 +195,34 @@ func TestRedriveFrom(t *testing.T) {
 	}
 }
 
+// TestRedriveTick: who runs the run of a tick again gives it no rights for longer than the schedule has them.
+func TestRedriveTick(t *testing.T) {
+	r := openRuns(t, t.TempDir(), effectsFunc(func(context.Context, Command) Outcome {
+		return Outcome{Err: &StepError{Code: CodeToolError, Message: "no"}}
+	}))
+	defer r.Close()
+	d := parse(t, steps(first))
+	ids := map[string]bool{}
+	for run, isTick := range map[string]bool{TickRun(d.Name, time.Now()): true, "": false} {
+		run, err := r.Start(t.Context(), StartRequest{Run: run, Definition: d, Principal: operator})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			waitRun(t, r, run)
+			if ids[run] = true; IsTickRun(run) != isTick {
+				t.Errorf("%s is taken for the run of a tick: %t", run, !isTick)
+			}
+			if run, err = r.Redrive(t.Context(), run, "ann", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(ids) != 6 {
+		t.Errorf("%d runs and not 6", len(ids))
+	}
+}
+
 func TestPauseCancelRedrive(t *testing.T) {
 	ctx := context.Background()
 	entered, leave := make(chan string), make(chan Outcome)

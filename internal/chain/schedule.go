@@ -131,7 +131,8 @@ func TickRun(chain string, tick time.Time) string {
 
 var tickRun = regexp.MustCompile(`^run-[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// IsTickRun reports whether an id has the form of those of TickRun, which no other run is given.
+// IsTickRun reports whether an id has the form of those of TickRun: the runs of ticks have it, and those that run
+// one of them again.
 func IsTickRun(run string) bool { return tickRun.MatchString(run) }
 
 func hashTick(chain string, tick time.Time) [sha256.Size]byte {
