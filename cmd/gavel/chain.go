@@ -269,6 +269,9 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	defer runs.Close()
+	if known, err := runs.Get(ctx, c.ID); c.ID != "" && err == nil && known.Chain != d.Name {
+		return term.UsageErrorf("give a new run another --run", "the run %s is of the chain %q, and %s is %q", c.ID, known.Chain, c.File, d.Name)
+	}
 	run, err := runs.Start(ctx, chain.StartRequest{Run: c.ID, Definition: d, Input: json.RawMessage(c.Input), Principal: localCLI})
 	if err != nil {
 		return term.UnknownErrorf("", "%w", err)
