@@ -200,6 +200,9 @@ func (e *Engine) loadRun(ctx context.Context, run string) (record.Instance, defi
 		return record.Instance{}, definition{}, StoreError("load the run", err)
 	}
 	l, err := e.loadPinned(ctx, inst)
+	if err == nil && !l.isOfChain() { // whoever starts a run chooses its id
+		err = newError(CodeKeyReused, "/run", "The instance %q is not the record of a run.", inst.ID).hint("Use a new id for a new run.")
+	}
 	if err == nil && inst.IsDestroyed() {
 		err = valuesDestroyed()
 	}

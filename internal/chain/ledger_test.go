@@ -209,3 +209,21 @@ func TestNotesFollowTheRecord(t *testing.T) {
 		t.Errorf("cancelled it is %s, %+v, %v", s.Status, s.Note, err)
 	}
 }
+
+// TestOtherInstances: an id of a run that names an instance which is no run's record changes nothing of it.
+func TestOtherInstances(t *testing.T) {
+	t.Parallel()
+	e := newWorkflows(t)
+	begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := strings.TrimPrefix(begun.ID, engine.RunInstance(""))
+	err = e.RecordStep(t.Context(), engine.StepRecord{Run: run, Action: "submit", Data: json.RawMessage(`{"title":"x"}`)})
+	if !chain.IsCode(err, engine.CodeKeyReused) {
+		t.Errorf("a step is recorded: %v", err)
+	}
+	if _, _, err = e.AskStep(t.Context(), engine.StepQuestion{Run: run, Key: "a!", Step: "a", Principal: ann, Server: "s", Tool: "t"}); !chain.IsCode(err, engine.CodeKeyReused) {
+		t.Errorf("a question is asked: %v", err)
+	}
+}
