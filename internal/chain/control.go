@@ -220,8 +220,25 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 	if err != nil {
 		return fmt.Errorf("signal the run %s: %w", run, err)
 	}
-	for n := len(sent) + 1; ; n++ {
-		if ours, err := r.record(ctx, run, fmt.Sprintf("%s%d", prefix, n), value); err != nil || ours {
+	ended, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(false))
+	if err != nil {
+		return fmt.Errorf("signal the run %s: %w", run, err)
+	}
+	taken := map[string]bool{}
+	for _, w := range sent { // those of other runs as well: in the prefix, _ and % stand for anything
+		taken[w.ID] = true
+	}
+	for _, step := range ended { // a redriven run has waits that signals of another one ended
+		if key, ok := strings.CutPrefix(step.StepName, string(OpWait)+" "); ok {
+			taken[run+"/"+key] = true
+		}
+	}
+	for n := 1; ; n++ {
+		id := fmt.Sprintf("%s%d", prefix, n)
+		if taken[id] {
+			continue
+		}
+		if ours, err := r.record(ctx, run, id, value); err != nil || ours {
 			return err
 		}
 	}
@@ -353,10 +370,11 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if from < 0 {
 		return "", fmt.Errorf("the run %s failed before its first call; start a new run", run)
 	}
-	id, n := newRunID(), Note{By: by, Why: why, At: time.Now().UTC()}
-	if IsTickRun(run) { // both end once nobody names their principal for schedules
-		id = TickRun(id, n.At)
+	id, err := r.claimRedrive(ctx, run)
+	if err != nil {
+		return "", err
 	}
+	n := Note{By: by, Why: why, At: time.Now().UTC()}
 	// Before the new run, whose record says who did that.
 	err = dbos.SetWorkflowAttributes(c, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
 	if err == nil {
@@ -368,6 +386,37 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
 	return id, dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n})
+}
+
+// claimRedrive returns the id of the run that runs another one again. Of two who ask at once one gets it,
+// also in different processes: the other would do the failed step as well.
+func (r *Runs) claimRedrive(ctx context.Context, run string) (string, error) {
+	for last := run; ; {
+		id, claim := newRunID(), run+"/redrive/"+last
+		if IsTickRun(run) { // both end once nobody names their principal for schedules
+			id = TickRun(id, time.Now())
+		}
+		if ours, err := r.record(ctx, run, claim, id); err != nil || ours {
+			return id, err
+		}
+		o, _ := r.readSignal(ctx, claim)
+		claimed, _ := o.Value.(string)
+		if claimed == "" {
+			return "", fmt.Errorf("read which run runs %s again; try again", run)
+		}
+		switch s, err := r.Get(ctx, claimed); {
+		case errors.Is(err, ErrUnknownRun): // who claimed it was stopped before it began
+			return claimed, nil
+		case err != nil:
+			return "", err
+		case s.Status != StatusFailed:
+			return "", fmt.Errorf("the run %s runs %s again already: it is %s", claimed, run, s.Status)
+		}
+		if _, again := r.readSignal(ctx, claimed+"/redrive/"+claimed); again {
+			return "", fmt.Errorf("the run %s ran %s again, and was run again itself; go on from the last of them", claimed, run)
+		}
+		last = claimed
+	}
 }
 
 // isWithin reports whether a key is a step's, or that of something that the step does: an attempt, a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,6 +140,64 @@ func TestControlAnswers(t *testing.T) {
 	}
 	if result := waitRun(t, c, again); result.Err != nil || marshal(result.Output) != `{"pay":"ok"}` {
 		t.Errorf("redriven it ends with %s, %v", marshal(result.Output), result.Err)
+	}
+}
+
+// TestSignalsOfSimilarRuns: in the pattern that lists signals, _ stands for any letter, and a signal of
+// another run is none of this one.
+func TestSignalsOfSimilarRuns(t *testing.T) {
+	r := openRuns(t, t.TempDir(), &fakeServers{})
+	defer r.Close()
+	d := parse(t, steps(`{id: w, type: wait, signal: go, save_output_to: variables.output.w}`))
+	for _, run := range []string{"job-1", "job_1"} {
+		if _, err := r.Start(t.Context(), StartRequest{Run: run, Definition: d, Principal: operator}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Signal(t.Context(), run, "go", "ann", run); err != nil {
+			t.Fatal(err)
+		}
+		if result := waitRun(t, r, run); marshal(result.Output) != `{"w":"`+run+`"}` {
+			t.Errorf("%s ends with %s, %v", run, marshal(result.Output), result.Err)
+		}
+	}
+}
+
+// TestRedriveOnce: a failed run is run again once, unless that fails as well, and the new run finds its first signal.
+func TestRedriveOnce(t *testing.T) {
+	var works atomic.Bool
+	r := openRuns(t, t.TempDir(), effectsFunc(func(context.Context, Command) Outcome {
+		if works.Load() {
+			return Outcome{Value: "ok"}
+		}
+		return Outcome{Err: &StepError{Code: CodeToolError, Message: "no", Final: true}}
+	}))
+	defer r.Close()
+	const wait = `, type: wait, signal: go, save_output_to: variables.output.last}`
+	run := startRun(t, r, parse(t, steps(`{id: w1`+wait, `{id: x, type: tool, server: s, action: x}`, `{id: w2`+wait)), "")
+	if err := r.Signal(t.Context(), run, "go", "ann", 1); err != nil {
+		t.Fatal(err)
+	}
+	waitRun(t, r, run)
+	failed, err := r.Redrive(t.Context(), run, "ann", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result := waitRun(t, r, failed); result.Err == nil {
+		t.Fatal("redriven it does not fail")
+	}
+	works.Store(true)
+	again, err := r.Redrive(t.Context(), run, "ann", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := r.Redrive(t.Context(), run, "ann", ""); err == nil || !strings.Contains(err.Error(), "the run "+again+" runs "+run+" again already") {
+		t.Errorf("redriven once more: %q, %v", other, err)
+	}
+	if err := r.Signal(t.Context(), again, "go", "ann", 2); err != nil {
+		t.Fatal(err)
+	}
+	if result := waitRun(t, r, again); marshal(result.Output) != `{"last":2}` {
+		t.Errorf("it ends with %s, %v", marshal(result.Output), result.Err)
 	}
 }
 
