@@ -199,7 +199,11 @@ func TestWrongTypes(t *testing.T) {
 		good := map[string]json.RawMessage{}
 		for key, v := range properties {
 			p := v.(map[string]any)
-			good[key] = json.RawMessage(samples[p["type"].(string)])
+			kind, typed := p["type"].(string)
+			if !typed { // any JSON
+				kind = "object"
+			}
+			good[key] = json.RawMessage(samples[kind])
 			if enum, ok := p["enum"].([]any); ok {
 				good[key] = json.RawMessage(strconv.Quote(enum[0].(string)))
 			}
@@ -208,9 +212,9 @@ func TestWrongTypes(t *testing.T) {
 			}
 		}
 		for key, v := range properties {
-			kind := v.(map[string]any)["type"].(string)
+			kind, typed := v.(map[string]any)["type"].(string)
 			for other, value := range wrong {
-				if other == kind || kind == "number" && other == "integer" {
+				if !typed || other == kind || kind == "number" && other == "integer" {
 					continue
 				}
 				args := maps.Clone(good)
