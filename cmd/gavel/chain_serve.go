@@ -38,6 +38,7 @@ type chains struct {
 	tokens    func() (*auth.Tokens, error)
 
 	runs     atomic.Pointer[chain.Runs]
+	before   *chain.Runs // what controlled the runs before this process executed them
 	service  atomic.Pointer[chain.Service]
 	executes atomic.Bool    // and not only asks the process that does
 	stop     func()         // ends what works beside the runs
@@ -184,9 +185,7 @@ func (c *chains) askOthers(ctx context.Context) error {
 func (c *chains) use(runs *chain.Runs) *chain.Service {
 	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list})
 	c.service.Store(service)
-	if before := c.runs.Swap(runs); before != nil {
-		before.Close()
-	}
+	c.before = c.runs.Swap(runs) // requests under way ask it; a process takes over once
 	return service
 }
 
@@ -218,8 +217,10 @@ func (c *chains) Close() {
 	}
 	c.stop()
 	c.working.Wait()
-	if runs := c.runs.Load(); runs != nil {
-		runs.Close()
+	for _, runs := range []*chain.Runs{c.before, c.runs.Load()} {
+		if runs != nil {
+			runs.Close()
+		}
 	}
 	if c.temporary != "" {
 		if err := os.RemoveAll(c.temporary); err != nil {
