@@ -521,7 +521,7 @@ func checkSensitive(l *linter) {
 		if len(parts) < 3 || parts[2] == "*" {
 			continue
 		}
-		known := []string{}
+		var known []string
 		switch {
 		case parts[1] == "steps":
 			known = l.listIDs()
