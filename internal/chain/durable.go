@@ -208,7 +208,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	}
 	m := NewMachine(d, options)
 	defer m.Close()
-	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, failed: make(chan error, 1), waits: map[string]int{}}
+	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
 	defer r.begin(x)()
 	defer func() {
 		if errors.Is(err, dbos.ErrConflictingWorkflowID) {
@@ -219,6 +219,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		return "", x.stopRefused(err)
 	}
 	x.record.learnSaved(d, begun.Saved)
+	x.replay = r.newReplay(x.stopped, run)
 	for m.Result() == nil {
 		for _, c := range m.Commands() {
 			if err := x.start(c); err != nil {
@@ -233,10 +234,11 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		if err != nil {
 			return "", err
 		}
-		if err := x.record.end(x.stopped, x.commands[id], o); err != nil {
+		if err := x.record.end(x.stopped, x.commands[id], o, x.known[id]); err != nil {
 			return "", x.stopRefused(err)
 		}
 		delete(x.commands, id)
+		delete(x.known, id)
 		m.Resolve(id, o)
 	}
 	if err := x.record.finish(x.stopped, m.Result()); err != nil {
@@ -299,10 +301,12 @@ type execution struct {
 	// nonce tells this execution from those before it.
 	nonce   string
 	pending map[int]chan Outcome
+	known   map[int]bool // the commands whose outcomes were recorded when the run was taken up
 	order   []int
 	failed  chan error
 	waits   map[string]int // signals waited for, by name
 	record  *runRecord
+	replay  *replay
 	// sensitive says that the chain names sensitive values.
 	sensitive bool
 	// commands are those under way, by id.
@@ -342,9 +346,9 @@ func (x *execution) start(c Command) error {
 	x.order = append(x.order, c.ID)
 	var deadline time.Time
 	if c.Op == OpSleep || c.Op == OpWait && c.Timeout > 0 {
-		at, err := dbos.RunAsStep(x.ctx, func(ctx context.Context) (int64, error) {
+		at, err := note(x, "until "+c.Key, func(ctx context.Context) (int64, error) {
 			return time.Now().Add(c.Timeout).UnixMilli(), x.confirm(ctx)
-		}, dbos.WithStepName("until "+c.Key))
+		})
 		if err != nil {
 			return err
 		}
@@ -357,13 +361,22 @@ func (x *execution) start(c Command) error {
 	begun := x.nonce
 	if !c.Repeatable {
 		var err error
-		if begun, err = dbos.RunAsStep(x.ctx, func(ctx context.Context) (string, error) { return x.nonce, x.confirm(ctx) }, dbos.WithStepName("begin "+c.Key)); err != nil {
+		if begun, err = note(x, "begin "+c.Key, func(ctx context.Context) (string, error) { return x.nonce, x.confirm(ctx) }); err != nil {
 			return err
 		}
 	}
 	if c.Op == OpWait {
 		x.waits[c.Name]++
 		c.Key = fmt.Sprintf("signal/%s/%d", c.Name, x.waits[c.Name])
+	}
+	name, recorded := string(c.Op)+" "+c.Key, ""
+	switch known, err := x.take(name, &recorded); {
+	case err != nil:
+		return err
+	case known:
+		x.known[c.ID] = true
+		x.receive(dbos.StepOutcome[string]{Result: recorded}, done)
+		return nil
 	}
 	outcome, err := dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
 		if begun != x.nonce {
@@ -376,7 +389,7 @@ func (x *execution) start(c Command) error {
 			return "", err
 		}
 		return x.encodeOutcome(ctx, perform(withStop(ctx, x.cancelled), c, x.config.Effects, x.Runs))
-	}, dbos.WithStepName(string(c.Op)+" "+c.Key))
+	}, dbos.WithStepName(name))
 	if err != nil {
 		return err
 	}
@@ -474,7 +487,7 @@ func (x *execution) choose() (int, error) {
 	if len(x.order) == 1 {
 		return x.order[0], nil
 	}
-	return dbos.RunAsStep(x.ctx, func(step context.Context) (int, error) {
+	return note(x, "choose", func(step context.Context) (int, error) {
 		ready := make(chan int)
 		ctx, cancel := context.WithCancel(x.stopped)
 		defer cancel()
@@ -500,7 +513,7 @@ func (x *execution) choose() (int, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
-	}, dbos.WithStepName("choose"))
+	})
 }
 
 // await returns the outcome of a command.

@@ -105,6 +105,15 @@ type runRecord struct {
 	scrub   func(string) string
 	// fence returns the context in which the execution may write now.
 	fence func(context.Context) (context.Context, error)
+	// known are the ends of commands that were recorded before the run was taken up, since the last one
+	// that the store is known to have.
+	known []written
+}
+
+// written is one entry of a record.
+type written struct {
+	key, action string
+	data        json.RawMessage
 }
 
 // beginRecord begins the record of a run that was started, so that who starts it is told when the
@@ -202,10 +211,34 @@ func (l *runRecord) write(ctx context.Context, key, action string, data map[stri
 		l.learn(data)
 		return nil
 	}
-	raw, key := l.prepare(data), digestLong(key, maxRecordKey)
+	if err := l.writeKnown(ctx); err != nil {
+		return err
+	}
+	return l.put(ctx, written{digestLong(key, maxRecordKey), action, l.prepare(data)})
+}
+
+func (l *runRecord) put(ctx context.Context, w written) error {
 	return l.persist(ctx, func(ctx context.Context) error {
-		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: l.run, Key: key, Action: action, Data: raw})
+		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: l.run, Key: w.key, Action: w.action, Data: w.data})
 	})
+}
+
+// writeKnown writes what the store may not have yet of what ended before the run was taken up.
+func (l *runRecord) writeKnown(ctx context.Context) error {
+	for _, w := range l.known {
+		if err := l.put(ctx, w); err != nil {
+			return err
+		}
+	}
+	l.known = nil
+	return nil
+}
+
+// hasKnown notes that a step is recorded which begins behind all that has ended: so the store has that.
+func (l *runRecord) hasKnown() {
+	if l.origin == nil { // of the run that this one redrives the store has it, and not of this one
+		l.known = nil
+	}
 }
 
 // isRecorded reports whether what came of a command is part of the record.
@@ -229,8 +262,8 @@ func (l *runRecord) begin(ctx context.Context, c Command) error {
 	return l.write(ctx, "wait "+c.Key, actionWait, map[string]any{"waiting": l.describeWaiting()})
 }
 
-// end records what came of a command.
-func (l *runRecord) end(ctx context.Context, c Command, o Outcome) error {
+// end records what came of a command; known says that its outcome was recorded before the run was taken up.
+func (l *runRecord) end(ctx context.Context, c Command, o Outcome, known bool) error {
 	if !isRecorded(c) {
 		return nil
 	}
@@ -251,6 +284,10 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome) error {
 		if len(l.waiting) == 0 {
 			action, data["waiting"] = actionContinue, nil
 		}
+	}
+	if known && l.ledger != nil {
+		l.known = append(l.known, written{digestLong("step "+c.Key, maxRecordKey), action, l.prepare(data)})
+		return nil
 	}
 	return l.write(ctx, "step "+c.Key, action, data)
 }

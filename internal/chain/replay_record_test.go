@@ -1,0 +1,161 @@
+package chain_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/judge"
+)
+
+// countingLedger notes the keys of what is recorded, and is away for that of one step.
+type countingLedger struct {
+	*engine.Engine
+	away string
+	gone chan struct{} // closed when that step is asked for
+
+	mu   sync.Mutex
+	keys []string
+}
+
+func (l *countingLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if req.Key == l.away {
+		select {
+		case <-l.gone:
+		default:
+			close(l.gone)
+		}
+		return &engine.Error{Code: engine.CodeUnavailable, Message: "The store is away."}
+	}
+	l.keys = append(l.keys, req.Key)
+	return l.Engine.RecordStep(ctx, req)
+}
+
+// TestReplayRecords: what ended before a run was taken up is recorded once. What the process did not get to
+// record is, and what the store has is not sent again.
+func TestReplayRecords(t *testing.T) {
+	t.Parallel()
+	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	open := func(l *countingLedger) *chain.Runs {
+		t.Helper()
+		r, err := chain.Open(t.Context(), chain.Config{
+			Path: path, Ledger: l, Grace: time.Millisecond,
+			Effects: effects(func(c chain.Command) chain.Outcome { return chain.Outcome{Value: c.Key} }),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r
+	}
+	d, err := chain.Parse("chain.yaml", []byte("name: c\nsteps:\n- {id: l, type: loop, max_iterations: 30, steps: [{id: a, type: tool, server: s, action: a}]}\n- {id: z, type: tool, server: s, action: z}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := &countingLedger{Engine: e, away: "step l#30/a", gone: make(chan struct{})}
+	r := open(first)
+	run, err := r.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-first.gone // the outcome of the 30th iteration is kept, and no record has it
+	r.Close()
+	second := &countingLedger{Engine: e}
+	if result, err := open(second).Wait(t.Context(), run); err != nil || result.Err != nil {
+		t.Fatal(result, err)
+	}
+	if want := []string{"step l#30/a", "step z", "end"}; !slices.Equal(second.keys, want) {
+		t.Errorf("it recorded %q, want %q", second.keys, want)
+	}
+	page, err := e.History(t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 100})
+	if steps := len(page.Decisions); err != nil || steps != 33 { // its beginning, 31 calls, its end
+		t.Errorf("the record has %d entries, %v", steps, err)
+	}
+}
+
+// TestRedriveRecords: the record of a run that runs another again has what that one had done.
+func TestRedriveRecords(t *testing.T) {
+	t.Parallel()
+	failed := false
+	runs, service, e := openRecorded(t, func(c chain.Command) chain.Outcome {
+		if c.Key == "c" && !failed {
+			failed = true
+			return chain.Outcome{Err: &chain.StepError{Code: chain.CodeToolError, Message: "no"}}
+		}
+		return chain.Outcome{Value: c.Key}
+	}, "name: three\nsteps:\n- {id: a, type: tool, server: s, action: a}\n- {id: b, type: tool, server: s, action: b}\n- {id: c, type: tool, server: s, action: c}\n")
+	v := runToEnd(t, service, chain.StartRun{Chain: "three"})
+	again, err := runs.Redrive(t.Context(), v.Run, "olga", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := runs.Wait(t.Context(), again); err != nil || result.Err != nil {
+		t.Fatal(result, err)
+	}
+	page, err := e.History(t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(again), Limit: 100})
+	if steps := len(page.Decisions); err != nil || steps != 5 { // its beginning, three calls, its end
+		t.Errorf("the record has %d entries, %v", steps, err)
+	}
+}
+
+// BenchmarkChainRestartRecorded is BenchmarkChainRestart of a run with a record in a SQLite store.
+func BenchmarkChainRestartRecorded(b *testing.B) {
+	store, err := sqlitestore.Open(b.Context(), sqlitestore.Config{Path: filepath.Join(b.TempDir(), "gavel.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	e := enginetest.New(b, judge.Config{}, func(c *engine.Config) { c.Store = store })
+	const iterations = 10_000
+	d, err := chain.Parse("chain.yaml", fmt.Appendf(nil, "name: c\nsteps:\n- {id: l, type: loop, max_iterations: %d, steps: [{id: a, type: tool, server: s, action: a}]}\n- {id: z, type: wait, signal: go}\n- {id: y, type: tool, server: s, action: y}\n", iterations))
+	if err != nil {
+		b.Fatal(err)
+	}
+	path, reached := filepath.Join(b.TempDir(), "chains.db"), make(chan struct{}, 1)
+	open := func() *chain.Runs {
+		r, err := chain.Open(context.Background(), chain.Config{Path: path, Ledger: waitLedger{e, reached}, Effects: effects(func(chain.Command) chain.Outcome { return chain.Outcome{Value: "ok"} })})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return r
+	}
+	r := open()
+	if _, err := r.Start(b.Context(), chain.StartRequest{Definition: d, Principal: ann}); err != nil {
+		b.Fatal(err)
+	}
+	<-reached
+	r.Close()
+	for b.Loop() {
+		r := open()
+		<-reached
+		b.StopTimer()
+		r.Close()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms")
+	b.ReportMetric(0, "ns/op")
+}
+
+// waitLedger says when a run begins to wait.
+type waitLedger struct {
+	*engine.Engine
+	reached chan<- struct{}
+}
+
+func (l waitLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
+	err := l.Engine.RecordStep(ctx, req)
+	if req.Action == "wait" {
+		l.reached <- struct{}{}
+	}
+	return err
+}
