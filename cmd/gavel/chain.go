@@ -269,12 +269,14 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	defer runs.Close()
-	if known, err := runs.Get(ctx, c.ID); c.ID != "" && err == nil && known.Chain != d.Name {
-		return term.UsageErrorf("give a new run another --run", "the run %s is of the chain %q, and %s is %q", c.ID, known.Chain, c.File, d.Name)
-	}
 	run, err := runs.Start(ctx, chain.StartRequest{Run: c.ID, Definition: d, Input: json.RawMessage(c.Input), Principal: localCLI})
 	if err != nil {
+		return engineFailure(err)
+	}
+	if kept, err := runs.ReadDefinition(ctx, run); err != nil {
 		return term.UnknownErrorf("", "%w", err)
+	} else if kept.Hash != d.Hash {
+		con.err.Printf("%s: warning: the run %s keeps the definition that it was started with, which was another\n", c.File, run)
 	}
 	result, err := runs.Wait(ctx, run)
 	s.lines.close()

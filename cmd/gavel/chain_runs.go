@@ -25,7 +25,7 @@ func (p chainPlace) open(ctx context.Context, con *console) (operation.Caller, f
 type chainStartCmd struct {
 	Chain string `arg:"" name:"chain" help:"The chain's name."`
 	Input string `name:"input" default:"{}" placeholder:"JSON" help:"Values of variables.input: a JSON object, or @FILE."`
-	ID    string `name:"run" placeholder:"ID" help:"An id of your own for the run; the same id starts it once."`
+	ID    string `name:"run" placeholder:"ID" help:"An id of your own for the run: the same command with the same id starts it once, another one is refused."`
 	Watch bool   `name:"watch" help:"Show its steps as they end, until it has ended."`
 	JSON  bool   `name:"json" help:"Print JSON."`
 	chainPlace

@@ -19,7 +19,8 @@ import (
 
 // StartRequest asks for a run.
 type StartRequest struct {
-	// Run is the id of the run, "" for a new one. The same id starts it once.
+	// Run is the id of the run, "" for a new one. The same id starts it once; with another chain, principal or
+	// input the error is engine.CodeKeyReused.
 	Run        string
 	Definition *Definition
 	Input      json.RawMessage
@@ -65,6 +66,11 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	}
 	if err := r.launch(ctx, id, text, req); err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
+	}
+	if req.Run != "" { // of two that start at once with one id, the other may have begun it
+		if err := r.checkReuse(ctx, req); err != nil {
+			return "", err
+		}
 	}
 	return id, r.beginRecord(ctx, id, req, input)
 }

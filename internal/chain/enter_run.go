@@ -2,12 +2,9 @@ package chain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/dbos-inc/dbos-transact-golang/dbos"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -64,7 +61,7 @@ func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
 	if !errors.Is(err, ErrUnknownRun) {
 		return false, engine.StoreError("read the run", err)
 	}
-	switch _, err = s.readRecord(ctx, keeper, run); {
+	switch _, _, err = s.readRecord(ctx, keeper, run); {
 	case isCode(err, engine.CodeUnknownInstance):
 		return false, nil
 	case err != nil:
@@ -99,19 +96,14 @@ func (r *Runs) cancelEntry(ctx context.Context, run string) error {
 	if !strings.HasPrefix(run, entryPrefix) || r.config.Ledger == nil {
 		return nil
 	}
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true), dbos.WithFilterLoadOutput(false))
-	if err != nil || len(list) == 0 {
+	begun, _, err := r.readBegun(ctx, run)
+	switch {
+	case errors.Is(err, ErrUnknownRun), isLost(err): // nothing is known of the entry
+		return nil
+	case err != nil:
 		return err
-	}
-	text, err := r.open(ctx, unquote(list[0].Input))
-	if err != nil {
-		return nil //nolint:nilerr // its values were destroyed: nothing is known of the entry
-	}
-	var begun recordedRun
-	if err := json.Unmarshal([]byte(text), &begun); err != nil || begun.Entry == nil {
-		return nil //nolint:nilerr // a damaged record names no entry
+	case begun.Entry == nil:
+		return nil
 	}
 	if err := r.settleEntry(ctx, begun, false); isPassing(err) {
 		return fmt.Errorf("tell the instance %s: %w", begun.Entry.Instance, err)

@@ -137,6 +137,7 @@ func (s *Service) start(ctx context.Context, p engine.Principal, req StartRun) (
 	if d == nil || !p.InScope(WorkflowPrefix+req.Chain) {
 		return RunView{}, unknownChain(req.Chain)
 	}
+	begin := StartRequest{Run: req.Run, Definition: d, Input: req.Input, Principal: p}
 	if req.Run != "" {
 		if strings.HasPrefix(req.Run, entryPrefix) {
 			return RunView{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("Ids that begin with %s are those of runs that a state of a workflow starts.", entryPrefix), Hint: "Use another id."}
@@ -147,26 +148,16 @@ func (s *Service) start(ctx context.Context, p engine.Principal, req StartRun) (
 				Hint: "Use up to 128 letters, digits and . _ : @ -, beginning with a letter or digit.",
 			}
 		}
-		switch known, err := s.config.Runs.Get(ctx, req.Run); {
-		case err == nil && (known.Chain != req.Chain || known.Principal != p.ID):
-			return RunView{}, reusedRun(req.Run)
-		case err == nil:
-			return s.outline(ctx, p, known)
-		case !errors.Is(err, ErrUnknownRun):
-			return RunView{}, engine.StoreError("read the run", err)
-		}
-		switch _, err := s.readRecord(ctx, keeper, req.Run); {
-		case isCode(err, engine.CodeUnknownInstance): // a new one
-		case err != nil:
+		if known, err := s.findStarted(ctx, begin); err != nil {
 			return RunView{}, err
-		default:
-			return s.readOwnRecord(ctx, p, req)
+		} else if known != nil {
+			return s.outline(ctx, p, *known)
 		}
 	}
 	if _, err := d.CheckInput(req.Input); err != nil {
 		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: sentence(err), Hint: "Look at the chain's inputSchema and variables."}
 	}
-	run, err := s.config.Runs.Start(ctx, StartRequest{Run: req.Run, Definition: d, Input: req.Input, Principal: p})
+	run, err := s.config.Runs.Start(ctx, begin)
 	if err != nil {
 		return RunView{}, engine.StoreError("start the run", err)
 	}
@@ -177,8 +168,29 @@ func unknownChain(name string) *engine.Error {
 	return &engine.Error{Code: engine.CodeUnknownWorkflow, Path: "/chain", Message: fmt.Sprintf("There is no chain %.80q.", name), Hint: "List the chains."}
 }
 
-func reusedRun(run string) *engine.Error {
-	return &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: fmt.Sprintf("The id %q is another run's.", run), Hint: "Use a new id for a new run."}
+// findStarted returns the run that the same request started before, nil where none has its id. CodeKeyReused where
+// another request started it.
+func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunStatus, error) {
+	switch known, err := s.config.Runs.Get(ctx, req.Run); {
+	case err == nil:
+		if err := s.config.Runs.checkReuse(ctx, req); err != nil {
+			return nil, engine.StoreError("compare the run", err)
+		}
+		return &known, nil
+	case !errors.Is(err, ErrUnknownRun):
+		return nil, engine.StoreError("read the run", err)
+	}
+	v, record, err := s.readRecord(ctx, keeper, req.Run)
+	switch {
+	case isCode(err, engine.CodeUnknownInstance): // a new one
+		return nil, nil //nolint:nilnil // no run: a valid, common answer
+	case err != nil:
+		return nil, err
+	}
+	if err := s.config.Runs.checkRecord(req, v.Chain, v.Principal, record); err != nil {
+		return nil, engine.StoreError("compare the run", err)
+	}
+	return &RunStatus{Run: req.Run, swept: &v}, nil
 }
 
 // ReadRun returns a run with its steps. Of one that was swept it returns what the store has on record.
@@ -418,7 +430,7 @@ func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Rig
 	known, err := s.config.Runs.Get(ctx, run)
 	switch {
 	case errors.Is(err, ErrUnknownRun):
-		v, err := s.readRecord(ctx, p, run)
+		v, _, err := s.readRecord(ctx, p, run)
 		return RunStatus{Run: run, Chain: v.Chain, Principal: v.Principal, Status: v.Status, swept: &v}, err
 	case err == nil && !canSee(p, known):
 		return RunStatus{}, unknownRun(run)
@@ -429,7 +441,7 @@ func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Rig
 }
 
 func unknownRun(run string) *engine.Error {
-	return &engine.Error{Code: engine.CodeUnknownInstance, Path: "/run", Message: fmt.Sprintf("There is no run %.80q that you may see.", run), Hint: "List the runs."}
+	return &engine.Error{Code: engine.CodeUnknownInstance, Path: "/run", Message: fmt.Sprintf("There is no run %.80q that you may see.", run), Hint: "Use the id that the start of the run returned."}
 }
 
 func canSee(p engine.Principal, known RunStatus) bool {

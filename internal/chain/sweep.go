@@ -155,11 +155,11 @@ func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration,
 	}
 }
 
-// readRecord returns a run of which the store's record is left. CodeUnknownInstance where it has none
-// that the principal may see.
-func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string) (RunView, error) {
+// readRecord returns a run of which the store's record is left, and that record. CodeUnknownInstance where it has
+// none that the principal may see.
+func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string) (RunView, json.RawMessage, error) {
 	if s.config.Runs.config.Ledger == nil {
-		return RunView{}, unknownRun(run)
+		return RunView{}, nil, unknownRun(run)
 	}
 	kept, err := s.config.Engine.Status(ctx, p, engine.RunInstance(run))
 	var shown struct {
@@ -169,11 +169,11 @@ func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string
 	}
 	switch {
 	case isCode(err, engine.CodeUnknownInstance), isCode(err, engine.CodeInvalidArgument):
-		return RunView{}, unknownRun(run)
+		return RunView{}, nil, unknownRun(run)
 	case err != nil:
-		return RunView{}, err
+		return RunView{}, nil, err
 	case json.Unmarshal(kept.Context, &shown) != nil || kept.Workflow != WorkflowPrefix+shown.Chain:
-		return RunView{}, unknownRun(run)
+		return RunView{}, nil, unknownRun(run)
 	}
 	v := RunView{
 		Run: run, Chain: shown.Chain, Status: Status(kept.State), Principal: kept.Owner, Instance: kept.ID,
@@ -182,14 +182,5 @@ func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string
 	if v.HasEnded() {
 		v.Ended = kept.UpdatedAt
 	}
-	return v, nil
-}
-
-// readOwnRecord is readRecord for a principal that asks to start that run. CodeKeyReused where it is another's.
-func (s *Service) readOwnRecord(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
-	v, err := s.readRecord(ctx, p, req.Run)
-	if isCode(err, engine.CodeUnknownInstance) || err == nil && (v.Chain != req.Chain || v.Principal != p.ID) {
-		return RunView{}, reusedRun(req.Run)
-	}
-	return v, err
+	return v, kept.Context, nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,7 +128,7 @@ func TestSweep(t *testing.T) {
 	for name, read := range map[string]func() (chain.RunView, error){
 		"read": func() (chain.RunView, error) { return service.ReadRun(ctx, ann, "count-3") },
 		"started again": func() (chain.RunView, error) {
-			return service.StartRun(ctx, ann, chain.StartRun{Chain: "counting", Run: "count-3"})
+			return service.StartRun(ctx, ann, chain.StartRun{Chain: "counting", Run: "count-3", Input: json.RawMessage(`{"n": 3.0}`)})
 		},
 		"waited for": func() (chain.RunView, error) { return service.WaitRun(ctx, ann, "count-3") },
 	} {
@@ -152,6 +153,9 @@ func TestSweep(t *testing.T) {
 	}
 	if _, err := service.StartRun(ctx, olga, chain.StartRun{Chain: "counting", Run: "count-3"}); engine.CodeOf(err) != engine.CodeKeyReused {
 		t.Errorf("the id of another's run that was swept: %v", err)
+	}
+	if _, err := service.StartRun(ctx, ann, chain.StartRun{Chain: "counting", Run: "count-3", Input: json.RawMessage(`{"n":4}`)}); engine.CodeOf(err) != engine.CodeKeyReused || !strings.Contains(err.Error(), "another input") {
+		t.Errorf("the id of a run that was swept, with another input: %v", err)
 	}
 	if _, err := service.CancelRun(ctx, ann, "count-3", ""); engine.CodeOf(err) != engine.CodeInstanceEnded {
 		t.Errorf("cancelling a run that was swept: %v", err)

@@ -70,7 +70,11 @@ func readHeaders(r *http.Request, route *operation.Route, req any) error {
 		return operation.Wrong(headerIfMatch, "This operation does not look at If-Match.", "Leave it out: an unchecked condition would not protect you.")
 	}
 	if !route.Has(operation.InHeader, headerIdempotencyKey) && len(r.Header.Values(headerIdempotencyKey)) > 0 {
-		return operation.Wrong(headerIdempotencyKey, "This operation takes no Idempotency-Key.", "Leave it out: a repeated request would be done again.")
+		hint := "Leave it out: a repeated request would be done again."
+		if route.Has(operation.InBody, "run") {
+			hint = `Leave it out, and give the run an id of your own in "run": the same request with the same id returns that run.`
+		}
+		return operation.Wrong(headerIdempotencyKey, "This operation takes no Idempotency-Key.", hint)
 	}
 	return nil
 }

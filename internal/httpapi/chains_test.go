@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +135,11 @@ var chainSteps = []struct {
 func TestChains(t *testing.T) {
 	chains := &oneRun{}
 	a, without := newAPI(t, func(c *httpapi.Config) { c.Chains = chains }), newAPI(t)
+	for what, hint := range map[string]string{"POST /v1/runs": `give the run an id of your own in "run"`, "POST /v1/runs/run-1/pause": "a repeated request would be done again"} {
+		if got := a.ask(operator, what, `{}`, "Idempotency-Key", "k").is(http.StatusBadRequest).problem(engine.CodeInvalidArgument); !strings.Contains(got.Hint, hint) {
+			t.Errorf("%s with Idempotency-Key: %+v", what, got)
+		}
+	}
 	for _, s := range chainSteps {
 		got := a.ask(operator, s.what, s.body).is(s.status)
 		if at := got.header.Get("Location"); s.status == http.StatusCreated && at != "/v1/runs/run-1" {

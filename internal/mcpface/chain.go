@@ -10,6 +10,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -93,6 +94,12 @@ func (f *Face) runChain(ctx context.Context, tool expose.Tool, input json.RawMes
 		req.Run = fmt.Sprintf("call-%x", sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", callerOf(ctx).ID, tool.Chain, key)))[:len("call-")+32]
 	}
 	started, res, err := f.ask(ctx, operation.StartRun.Operation, &req)
+	if key != "" && engine.CodeOf(err) == engine.CodeKeyReused {
+		return answer{}, &engine.Error{
+			Code: engine.CodeKeyReused, Message: "This idempotency key was used before with other arguments.",
+			Hint: "Use a new key for a new run, or repeat the old call exactly to get its run again.", Err: err,
+		}
+	}
 	if err != nil || tool.Mode != expose.Express {
 		return started, err
 	}

@@ -40,6 +40,9 @@ func (f *fakeChains) ListChains(_ context.Context, p engine.Principal) ([]operat
 }
 
 func (f *fakeChains) StartRun(_ context.Context, _ engine.Principal, req operation.StartRunRequest) (operation.RunView, error) {
+	if req.Run != "" && strings.Contains(string(req.Input), "eve") {
+		return operation.RunView{}, &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: "The id is that of a run with another input."}
+	}
 	f.asked = append(f.asked, fmt.Sprintf("start %s %q %s", req.Chain, req.Run, req.Input))
 	return f.now, nil
 }
@@ -178,6 +181,10 @@ func TestExposedChain(t *testing.T) {
 	}
 	if a := chains.asked; len(a) != 3 || a[0] != a[1] || !strings.HasPrefix(a[0], `start tour "call-`) || a[2] != `start tour "" {"who":"ada","n":1.50}` {
 		t.Errorf("the chains were asked %q", a)
+	}
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tour","arguments":{"who":"eve"},"_meta":{"gavel/idempotencyKey":"k"}}}`)
+	if line := string(w.nextLine()); !strings.Contains(line, "This idempotency key was used before with other arguments.") || !strings.Contains(line, string(engine.CodeKeyReused)) {
+		t.Errorf("the key with other arguments: %s", line)
 	}
 	w.end()
 

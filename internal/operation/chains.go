@@ -222,7 +222,7 @@ var (
 		Fields: []Field{
 			{Name: "chain", Required: true, Help: "The chain's name."},
 			{Name: "input", Open: true, Help: "Its input: a JSON object, as inputSchema says."},
-			{Name: "run", Help: "An id of your own for the run; the same id starts it once."},
+			{Name: "run", Help: "An id of your own for the run: the same request with the same id returns that run, another one is refused."},
 		},
 		Tool:   Tool{Name: "chain.start", Note: "Returns the run's id; chain.result waits for the end."},
 		Routes: []Route{{At: "POST /v1/runs", Created: true}},

@@ -1,0 +1,161 @@
+package chain
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/values"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// checkReuse refuses a request with the id of a run that another request started: for another chain or principal, or
+// with another input. Inputs are compared as runs begin with them, by the definition that the run keeps, so that a
+// request which leaves a default out equals one that repeats it. It returns nil where there is no such run.
+func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
+	begun, owner, err := r.readBegun(ctx, req.Run)
+	switch {
+	case errors.Is(err, ErrUnknownRun):
+		return nil
+	case err != nil && owner == "":
+		return err
+	}
+	chain, principal, _ := strings.Cut(owner, "\n")
+	if wrong := checkOwner(req, chain, principal); wrong != nil {
+		return wrong
+	}
+	if err != nil {
+		if isLost(err) {
+			return nil // nobody knows its input any more
+		}
+		return err
+	}
+	d, err := Parse("chain.json", begun.Definition)
+	if err != nil { // of another version of gavel
+		d = req.Definition
+	}
+	if bytes.Equal(d.beginInput(begun.Input), d.beginInput(req.Input)) {
+		return nil
+	}
+	return reusedInput(req)
+}
+
+// readBegun returns what a run began with, and its chainOwner, which is known as well where the rest cannot be read.
+// The error is ErrUnknownRun where there is no such run.
+func (r *Runs) readBegun(ctx context.Context, run string) (begun recordedRun, owner string, err error) {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return begun, "", fmt.Errorf("read the run %s: %w", run, err)
+	}
+	if len(list) == 0 {
+		return begun, "", ErrUnknownRun
+	}
+	owner = list[0].AuthenticatedUser
+	text, err := r.open(ctx, unquote(list[0].Input))
+	if err != nil {
+		return begun, owner, err
+	}
+	if err := json.Unmarshal([]byte(text), &begun); err != nil {
+		return begun, owner, fmt.Errorf("read the run %s: %w: %w", run, errDamaged, err)
+	}
+	return begun, owner, nil
+}
+
+// isLost reports whether an error says that what a run began with will never be readable again.
+func isLost(err error) bool {
+	return errors.Is(err, values.ErrDestroyed) || errors.Is(err, values.ErrUnreadable) || errors.Is(err, errDamaged)
+}
+
+// ReadDefinition returns the definition that a run was started with, which it keeps.
+func (r *Runs) ReadDefinition(ctx context.Context, run string) (*Definition, error) {
+	begun, _, err := r.readBegun(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	return Parse("chain.json", begun.Definition)
+}
+
+// beginInput is the canonical text of the input that a run begins with; of one that the definition refuses, the text
+// as it was given.
+func (d *Definition) beginInput(given json.RawMessage) []byte {
+	input, err := d.CheckInput(given)
+	if err != nil {
+		return given
+	}
+	return canonicalInput(input, given)
+}
+
+func canonicalInput(input any, given []byte) []byte {
+	raw, err := document.Marshal(input)
+	if err != nil {
+		return given
+	}
+	if canonical, err := document.Canonical(raw); err == nil {
+		return canonical
+	}
+	return raw // it has numbers that no float64 holds
+}
+
+// checkRecord is checkReuse for a run of which only the record of the store is left. There a long input is a digest,
+// and a sensitive one may have been destroyed.
+func (r *Runs) checkRecord(req StartRequest, chain, principal string, recorded json.RawMessage) error {
+	if err := checkOwner(req, chain, principal); err != nil {
+		return err
+	}
+	input, err := req.Definition.CheckInput(req.Input)
+	if err != nil {
+		return reusedInput(req)
+	}
+	l, err := r.newRecord(req.Run, req.Principal, req.Definition)
+	if err != nil {
+		return err
+	}
+	l.learn(map[string]any{"input": input})
+	asked := l.prepare(map[string]any{"input": l.shorten(input)})
+	destroyed, err := l.definition.Mask(asked, func(string, json.RawMessage) string { return workflow.Destroyed })
+	if err != nil {
+		return fmt.Errorf("mask the input of the run %s: %w", req.Run, err)
+	}
+	known := recordedInput(recorded)
+	if bytes.Equal(known, recordedInput(asked)) || bytes.Equal(known, recordedInput(destroyed)) {
+		return nil
+	}
+	return reusedInput(req)
+}
+
+// recordedInput is the canonical text of the input in the record of a run.
+func recordedInput(record json.RawMessage) []byte {
+	var of struct{ Input json.RawMessage }
+	_ = json.Unmarshal(record, &of) // it was JSON when it was recorded
+	return canonicalInput(of.Input, of.Input)
+}
+
+func checkOwner(req StartRequest, chain, principal string) error {
+	switch {
+	case principal != req.Principal.ID:
+		return reusedRun("", "The id %q is another run's.", req.Run)
+	case chain != req.Definition.Name:
+		return reusedRun(orRepeat, "The id %q is that of a run of the chain %q.", req.Run, chain)
+	}
+	return nil
+}
+
+func reusedInput(req StartRequest) error {
+	return reusedRun(orRepeat, "The id %q is that of a run of the chain %q with another input.", req.Run, req.Definition.Name)
+}
+
+// orRepeat ends the hint for a principal whose run has the id.
+const orRepeat = ", or repeat the request that started it"
+
+func reusedRun(more, format string, a ...any) *engine.Error {
+	return &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: fmt.Sprintf(format, a...), Hint: "Use a new id for a new run" + more + "."}
+}
