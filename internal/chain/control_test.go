@@ -138,6 +138,9 @@ func TestControlAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := c.Answer(ctx, again, q[0].Key, AnswerAgain, nil); err != nil { // nobody knows yet what became of it
+		t.Fatal(err)
+	}
 	if result := waitRun(t, c, again); result.Err != nil || marshal(result.Output) != `{"pay":"ok"}` {
 		t.Errorf("redriven it ends with %s, %v", marshal(result.Output), result.Err)
 	}
@@ -162,7 +165,8 @@ func TestSignalsOfSimilarRuns(t *testing.T) {
 	}
 }
 
-// TestRedriveOnce: a failed run is run again once, unless that fails as well, and the new run finds its first signal.
+// TestRedriveOnce: a failed run is run again once, and where that fails too, that one is: what it did is in its own
+// record. The new run finds its first signal.
 func TestRedriveOnce(t *testing.T) {
 	var works atomic.Bool
 	r := openRuns(t, t.TempDir(), effectsFunc(func(context.Context, Command) Outcome {
@@ -186,11 +190,14 @@ func TestRedriveOnce(t *testing.T) {
 		t.Fatal("redriven it does not fail")
 	}
 	works.Store(true)
-	again, err := r.Redrive(t.Context(), run, "ann", "")
+	if other, err := r.Redrive(t.Context(), run, "ann", ""); err == nil || err.Error() != "the run "+failed+" ran "+run+" again and failed too; redrive that one" {
+		t.Errorf("redriven once more: %q, %v", other, err)
+	}
+	again, err := r.Redrive(t.Context(), failed, "ann", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if other, err := r.Redrive(t.Context(), run, "ann", ""); err == nil || !strings.Contains(err.Error(), "the run "+again+" runs "+run+" again already") {
+	if other, err := r.Redrive(t.Context(), failed, "ann", ""); err == nil || !strings.Contains(err.Error(), "the run "+again+" runs "+failed+" again already") {
 		t.Errorf("redriven once more: %q, %v", other, err)
 	}
 	if err := r.Signal(t.Context(), again, "go", "ann", 2); err != nil {

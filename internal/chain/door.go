@@ -214,7 +214,7 @@ func readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 	case len(reply.Error) > 0:
 		answer, _ := decodeJSON(reply.Error).(map[string]any)
 		text, _ := answer["message"].(string)
-		return Outcome{Err: &StepError{Code: "server_error", Message: "the server answered with an error: " + script.Clean(text, maxServerText), MayHaveRun: true}}
+		return Outcome{Err: &StepError{Code: CodeServerError, Message: "the server answered with an error: " + script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
 	return readReply(c.Kind, decodeJSON(reply.Result))
 }

@@ -386,7 +386,7 @@ func (x *execution) start(c Command) error {
 	}
 	outcome, err := dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
 		if begun != x.nonce {
-			return x.encodeOutcome(ctx, Outcome{Err: &StepError{Code: CodeUnknown, Message: "gavel was stopped while the call was under way, so it is not known whether it was done", MayHaveRun: true}})
+			return x.encodeOutcome(ctx, Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}})
 		}
 		if !deadline.IsZero() {
 			c.Timeout = max(time.Until(deadline), time.Millisecond)
@@ -406,6 +406,14 @@ func (x *execution) start(c Command) error {
 		x.receive(o, done)
 	}()
 	return nil
+}
+
+// explainDoubt says why it is not known whether a call was done that another execution began.
+func (x *execution) explainDoubt() string {
+	if x.redrives != "" {
+		return "the run " + x.redrives + " got no answer to the call, or gavel was stopped meanwhile, so it is not known whether it was done"
+	}
+	return "gavel was stopped while the call was under way, so it is not known whether it was done"
 }
 
 func (x *execution) sleep(until time.Time, done chan<- Outcome) {

@@ -69,19 +69,20 @@ type Outcome struct {
 
 // The codes of errors that chains themselves give.
 const (
-	CodeReference  = "missing_reference" // a reference has no value
-	CodeOutput     = "invalid_output"    // the output's schema refuses it, or it is too long
-	CodeCondition  = "invalid_condition"
-	CodeExhausted  = "loop_exhausted" // a loop ended by its cap
-	CodeToolError  = "tool_error"     // the tool answered isError
-	CodeTimeout    = "timeout"
-	CodeUnknown    = "unknown"  // the call may have run, and its answer is lost
-	CodeGivenUp    = "given_up" // a person ended the run
-	CodeNotAllowed = "not_allowed"
-	CodeRefused    = "refused" // a move was judged and refused, or a person rejected it
-	CodeModel      = "model_error"
-	CodeSealed     = "sealed" // what was recorded cannot be opened any more
-	CodeInput      = "input_required"
+	CodeReference   = "missing_reference" // a reference has no value
+	CodeOutput      = "invalid_output"    // the output's schema refuses it, or it is too long
+	CodeCondition   = "invalid_condition"
+	CodeExhausted   = "loop_exhausted" // a loop ended by its cap
+	CodeToolError   = "tool_error"     // the tool answered isError
+	CodeServerError = "server_error"   // the server answered with an error
+	CodeTimeout     = "timeout"
+	CodeUnknown     = "unknown"  // the call may have run, and its answer is lost
+	CodeGivenUp     = "given_up" // a person ended the run
+	CodeNotAllowed  = "not_allowed"
+	CodeRefused     = "refused" // a move was judged and refused, or a person rejected it
+	CodeModel       = "model_error"
+	CodeSealed      = "sealed" // what was recorded cannot be opened any more
+	CodeInput       = "input_required"
 )
 
 // StepError is why a step failed.

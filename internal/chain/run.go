@@ -46,7 +46,9 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 		o.Err = &StepError{Code: CodeTimeout, Message: "no answer within " + c.Timeout.String(), MayHaveRun: c.Op == OpCall}
 	}
 	if o.Err == nil {
-		o.Value, o.Err = keepParts(c, o.Value)
+		if o.Value, o.Err = keepParts(c, o.Value); o.Err != nil {
+			o.Err.MayHaveRun = c.Op == OpCall
+		}
 	}
 	return o
 }

@@ -1,0 +1,250 @@
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+)
+
+// Redrive runs a failed run again from the step that failed, as a new run, and returns its id.
+// What ended before keeps its outcome. Of a call that may have been done and may not run twice a person
+// is asked before it is made again.
+func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error) {
+	s, err := r.Get(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	if s.Status != StatusFailed || s.Result == nil || s.Result.Err == nil || s.Result.Err.Key == "" {
+		return "", fmt.Errorf("the run %s has no failed step to go on from: it is %s", run, s.Status)
+	}
+	from, err := r.findRestart(ctx, run, s.Result.Err)
+	if err != nil {
+		return "", err
+	}
+	id, err := r.claimRedrive(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	c, done := r.within(ctx)
+	defer done()
+	n := Note{By: by, Why: why, At: time.Now().UTC()}
+	// Before the new run, whose record says who did that.
+	err = dbos.SetWorkflowAttributes(c, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
+	if err == nil {
+		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
+			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: s.place.queue, QueuePartitionKey: s.place.partition,
+		})
+	}
+	if err != nil {
+		return "", fmt.Errorf("run %s again: %w", run, err)
+	}
+	return id, dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n})
+}
+
+// namesAtOnce is how many steps are read at once without their outputs.
+const namesAtOnce = 5000
+
+// findRestart returns the first record that a failed run does not keep. Outputs of what ended before the step that
+// failed are not read: they may be gigabytes.
+func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (int, error) {
+	read := func(offset, limit int, outputs bool) ([]dbos.StepInfo, error) {
+		c, done := r.within(ctx)
+		defer done()
+		page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(outputs), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(limit))
+		if err != nil {
+			return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
+		}
+		return page, nil
+	}
+	begin, p := 0, restart{failed: failed, doubts: map[string]int{}, doneAt: -1, failedAt: -1}
+	for {
+		names, err := read(begin, namesAtOnce, false)
+		if err != nil {
+			return 0, err
+		}
+		at := slices.IndexFunc(names, func(s dbos.StepInfo) bool {
+			_, key, _ := strings.Cut(s.StepName, " ")
+			return isWithin(key, failed.Key)
+		})
+		if at >= 0 {
+			begin, p.first = begin+at, names[at].StepID
+			break
+		}
+		if begin += len(names); len(names) < namesAtOnce {
+			return 0, fmt.Errorf("the run %s failed before the first call of %q, and would again; start a new run", run, failed.Step)
+		}
+	}
+	fail := func(err error) (int, error) {
+		return 0, fmt.Errorf("the run %s cannot go on from %q: %w; start a new run", run, failed.Step, err)
+	}
+	for {
+		page, err := read(begin, resultsAtOnce, true)
+		if err != nil {
+			return 0, err
+		}
+		for _, step := range page {
+			op, key, _ := strings.Cut(step.StepName, " ")
+			if err := p.pass(step.StepID, op, key, r.readOutcome(ctx, step.Output)); err != nil {
+				return fail(err)
+			}
+		}
+		if begin += len(page); len(page) < resultsAtOnce {
+			break
+		}
+	}
+	from, err := p.find()
+	if err != nil {
+		return fail(err)
+	}
+	return from, nil
+}
+
+// readOutcome reads a recorded outcome. One that cannot be read may be anything.
+func (r *Runs) readOutcome(ctx context.Context, recorded any) (o Outcome) {
+	text, err := r.open(ctx, unquote(recorded))
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &o)
+	}
+	if err != nil {
+		return Outcome{Err: &StepError{Code: CodeOutput, Message: err.Error(), MayHaveRun: true}}
+	}
+	return o
+}
+
+// restart is where a failed run goes on: at the first record of the step that failed, or behind those of calls that may
+// not run twice and were done, or may have been.
+type restart struct {
+	failed *StepError
+	first  int // the first record of the step that failed
+	// doubts are the calls that may have been done, by key, each with the first record that must not be kept
+	// so that a person is asked.
+	doubts   map[string]int
+	done     string // the last call that was done
+	doneAt   int    // the record that says so; -1 for none
+	failedAt int    // the last record of a failure; -1 for none
+}
+
+// pass takes the next record into account.
+func (p *restart) pass(id int, op, key string, o Outcome) error {
+	switch within := isWithin(key, p.failed.Key); {
+	case op == "begin" && !within:
+		return fmt.Errorf("%q began after it and may not run twice", key)
+	case op == "begin":
+		p.doubts[key] = id + 1
+		return nil
+	case !within || op == "until": // which is a time
+		return nil
+	case o.Err != nil:
+		p.failedAt = id
+	}
+	call := strings.TrimSuffix(key, "!") // which is asked about, where this is an answer
+	if _, may := p.doubts[call]; !may {
+		return nil
+	}
+	said, _ := o.Value.(map[string]any)
+	switch {
+	case Op(op) == OpCall && o.Err.isDoubt():
+		p.doubts[call] = id
+	case Op(op) == OpCall && o.Err == nil, Op(op) == OpAsk && o.Err == nil && said["answer"] == AnswerHappened:
+		delete(p.doubts, call)
+		p.done, p.doneAt = call, id
+	case Op(op) == OpCall, o.Err == nil && said["answer"] == AnswerAgain:
+		delete(p.doubts, call)
+	}
+	return nil
+}
+
+// isDoubt reports whether a call that failed like this may have been done all the same. Where its server says that it
+// failed it was not.
+func (e *StepError) isDoubt() bool {
+	return e != nil && e.MayHaveRun && e.Code != CodeToolError && e.Code != CodeServerError
+}
+
+// find returns the first record that the new run does not keep. Of a call in doubt it keeps that it was begun: by another
+// execution, so that a person is asked.
+func (p *restart) find() (int, error) {
+	from := max(p.first, p.doneAt+1)
+	for _, at := range p.doubts {
+		from = max(from, at)
+	}
+	switch {
+	case from > p.doneAt+1 || p.failedAt >= from || p.done == "":
+		return from, nil
+	case p.failed.Code == CodeOutput && isAttempt(p.done, p.failed.Key): // a person may know a better output
+		return p.doneAt, nil
+	}
+	return 0, fmt.Errorf("%q was done and may not run twice", p.done)
+}
+
+// isAttempt reports whether a key is that of a call which a step itself made.
+func isAttempt(key, step string) bool {
+	rest, ok := strings.CutPrefix(key, step)
+	return ok && (rest == "" || strings.Contains("~+", rest[:1]) && !strings.ContainsAny(rest, "/#:>?!"))
+}
+
+// claimRedrive returns the id of the run that runs another one again. Of two who ask at once one gets it,
+// also in different processes: the other would do the failed step as well.
+func (r *Runs) claimRedrive(ctx context.Context, run string) (string, error) {
+	id, claim := newRunID(), run+"/redrive/"+run
+	if IsTickRun(run) { // both end once nobody names their principal for schedules
+		id = TickRun(id, time.Now())
+	}
+	if ours, err := r.record(ctx, run, claim, id); err != nil || ours {
+		return id, err
+	}
+	o, _ := r.readSignal(ctx, claim)
+	claimed, _ := o.Value.(string)
+	if claimed == "" {
+		return "", fmt.Errorf("read which run runs %s again; try again", run)
+	}
+	switch s, err := r.Get(ctx, claimed); {
+	case errors.Is(err, ErrUnknownRun): // who claimed it was stopped before it began
+		return claimed, nil
+	case err != nil:
+		return "", err
+	case s.Status == StatusFailed:
+		return "", fmt.Errorf("the run %s ran %s again and failed too; redrive that one", claimed, run)
+	default:
+		return "", fmt.Errorf("the run %s runs %s again already: it is %s", claimed, run, s.Status)
+	}
+}
+
+// isWithin reports whether a key is a step's, or that of something that the step does: an attempt, a
+// branch, an iteration, a test, a handler.
+func isWithin(key, step string) bool {
+	rest, ok := strings.CutPrefix(key, step)
+	return ok && (rest == "" || strings.Contains("/#:~+>?!", rest[:1]))
+}
+
+// redriven is what the attributes of a run say of the one that runs it again.
+type redriven struct {
+	Run  string `json:"run"`
+	Note Note   `json:"note"`
+}
+
+// describeOrigin is what the record of a run says of the one that it runs again: which, who did that
+// and why.
+func (r *Runs) describeOrigin(ctx context.Context, run, original string) (map[string]any, error) {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(original), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return nil, fmt.Errorf("read the run %s: %w", original, err)
+	}
+	var again redriven
+	if len(list) == 1 {
+		if raw, err := json.Marshal(list[0].Attributes["redriven"]); err == nil {
+			_ = json.Unmarshal(raw, &again) // what is not a note is none
+		}
+	}
+	if again.Run != run {
+		return map[string]any{"run": original}, nil
+	}
+	return map[string]any{"run": original, "by": again.Note.By, "why": again.Note.Why}, nil
+}
