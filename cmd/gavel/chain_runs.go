@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,11 +109,11 @@ func (c *chainListCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	return con.printList(c.JSON, page, runRows(page.Runs), "no runs", formatCursorFlag("--after", page.NextCursor), "ACTS FOR")
+	return con.printList(c.JSON, page, runRows(con.out, page.Runs), "no runs", formatCursorFlag("--after", page.NextCursor), "ACTS FOR")
 }
 
 // runRows is the table of runs.
-func runRows(runs []operation.RunView) [][]string {
+func runRows(out *term.Terminal, runs []operation.RunView) [][]string {
 	rows := [][]string{{"RUN", "CHAIN", "STATUS", "STARTED", "TOOK", "ACTS FOR", "NOTE"}}
 	for i := range runs {
 		r := &runs[i]
@@ -122,23 +121,45 @@ func runRows(runs []operation.RunView) [][]string {
 		if r.Status.HasEnded() {
 			took = shortDuration(r.EndedAt.Sub(r.StartedAt))
 		}
-		rows = append(rows, []string{r.Run, r.Chain, string(r.Status), formatTime(r.StartedAt), took, r.Principal, truncateText(orNone(noteOnRun(*r)), 80)})
+		rows = append(rows, []string{r.Run, r.Chain, string(r.Status), formatTime(r.StartedAt), took, r.Principal, cutForPerson(out, orNone(noteOnRun(*r, time.Now())))})
 	}
 	return rows
 }
 
-// noteOnRun says in a few words what keeps a run from going on, or why it ended.
-func noteOnRun(r operation.RunView) string {
+// cutForPerson keeps a cell of a table on a terminal short; a file or a pipe gets all of it.
+func cutForPerson(out *term.Terminal, text string) string {
+	if !out.IsTerminal() {
+		return text
+	}
+	return truncateText(text, 80)
+}
+
+// noteOnRun says in a few words what keeps a run from going on, what it does, or why it ended.
+func noteOnRun(r operation.RunView, now time.Time) string {
+	more := func(all []operation.RunQuestion) string {
+		text := describeQuestion(all[0], now)
+		if len(all) > 1 {
+			text += fmt.Sprintf(", and %d more", len(all)-1)
+		}
+		return text
+	}
 	switch {
 	case r.Error != nil:
-		return fmt.Sprintf("%s: %s", r.Error.Step, cmp.Or(r.Error.Message, r.Error.Code))
+		return r.Error.Describe()
 	case r.Note != nil && (r.Status == operation.RunPaused || r.Status == operation.RunCancelled):
 		return explainNote(r.Note)
+	case r.Status == operation.RunQueued:
+		return "waits for " + itsTurn
 	case len(r.Waiting) > 0:
-		return "waits for " + nameQuestion(r.Waiting[0])
+		return "waits for " + more(r.Waiting)
+	case len(r.UnderWay) > 0:
+		return more(r.UnderWay)
 	}
 	return ""
 }
+
+// itsTurn is what a queued run waits for.
+const itsTurn = "its turn, or for a server that runs its chain"
 
 func explainNote(n *operation.RunNote) string {
 	if n.Why == "" {
@@ -147,16 +168,9 @@ func explainNote(n *operation.RunNote) string {
 	return fmt.Sprintf("by %s: %s", n.By, n.Why)
 }
 
-// nameQuestion says what a run waits for.
-func nameQuestion(q operation.RunQuestion) string {
-	switch {
-	case q.Kind == "signal":
-		return "the signal " + q.Key
-	case q.Review != "":
-		return "a person: gavel review show " + q.Review
-	default:
-		return "a person's word on " + q.Server + "/" + q.Name
-	}
+// describeQuestion says what a run waits for, or does, and for how long.
+func describeQuestion(q operation.RunQuestion, now time.Time) string {
+	return nameQuestion(q) + ", for " + formatRoughly(max(now.Sub(q.Since), 0))
 }
 
 // runFlags are what every command about one run has.

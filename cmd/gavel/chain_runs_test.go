@@ -5,11 +5,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
@@ -190,10 +194,14 @@ func TestRunEvents(t *testing.T) {
 }
 
 // runAnswers answers what a run is, one after the other: an operation.RunView or an error.
-type runAnswers struct{ left []any }
+type runAnswers struct {
+	left  []any
+	asked []any
+}
 
-func (r *runAnswers) Ask(context.Context, *operation.Operation, any) (any, error) {
+func (r *runAnswers) Ask(_ context.Context, _ *operation.Operation, req any) (any, error) {
 	next := r.left[0]
+	r.asked = append(r.asked, req)
 	r.left = r.left[1:]
 	if err, failed := next.(error); failed {
 		return nil, err
@@ -206,7 +214,7 @@ func TestWatchRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &engine.Error{Code: engine.CodeUnavailable, Message: "The server is away."}
 		view := func(status operation.RunStatus, steps ...string) operation.RunView {
-			v := operation.RunView{Run: "r", Status: status, Waiting: []operation.RunQuestion{{Kind: "signal", Key: "go", Step: "word"}}}
+			v := operation.RunView{Run: "r", Status: status, NextCursor: fmt.Sprint(len(steps)), Waiting: []operation.RunQuestion{{Kind: "signal", Key: "go", Step: "word"}}}
 			for _, key := range steps {
 				v.Steps = append(v.Steps, operation.RunStep{Key: key, Op: "call", Status: operation.RunDone})
 			}
@@ -216,16 +224,75 @@ func TestWatchRun(t *testing.T) {
 		ended.Output = json.RawMessage(`{"n":1.50}`)
 		var out, told bytes.Buffer
 		con := &console{out: term.New(&out), err: term.New(&told)}
-		if err := watchRun(t.Context(), con, &runAnswers{[]any{view(operation.RunRunning, "a"), away, away, view(operation.RunRunning, "a"), ended}}, "r", false); err != nil {
+		answers := &runAnswers{left: []any{view(operation.RunRunning, "a"), away, away, view(operation.RunRunning, "a"), ended}}
+		if err := watchRun(t.Context(), con, answers, "r", false); err != nil {
 			t.Error(err)
+		}
+		if diff := cmp.Diff([]any{&operation.RunRequest{Run: "r"}, &operation.RunRequest{Run: "r", Cursor: "1"}}, answers.asked[:2]); diff != "" {
+			t.Errorf("only what is new is asked for: %s", diff)
 		}
 		const want = "done      a\nwaiting   word: the signal go\nunknown   r: cannot look now, trying again: The server is away.\ndone      b\n"
 		if got := told.String(); got != want || !strings.Contains(out.String(), "1.50") {
 			t.Errorf("it says\n%s\nand prints %s", got, out.String())
 		}
 		// What was never seen is not waited for.
-		if err := watchRun(t.Context(), con, &runAnswers{[]any{away}}, "r", false); err == nil {
+		if err := watchRun(t.Context(), con, &runAnswers{left: []any{away}}, "r", false); err == nil {
 			t.Error("a server that cannot be reached is waited for")
 		}
 	})
+}
+
+// TestPrintRun: one line says what a run waits for or does, since when, and what there is to do; a pipe gets
+// the whole of an error.
+func TestPrintRun(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 3, 10, 9, 30, 0, 0, time.UTC)
+	long := strings.Repeat("much went wrong, ", 20) + "at last"
+	r := operation.RunView{
+		Run: "r 1", Chain: "c", Status: operation.RunRunning, Principal: "ann", StartedAt: began,
+		Waiting: []operation.RunQuestion{
+			{Kind: "signal", Key: "go", Step: "word", Since: began, Until: began.Add(time.Hour)}, {Kind: "step", Key: "pay!", Step: "pay", Server: "bank", Name: "pay", Since: began, Review: "rev-1"},
+			{Kind: "review", Key: "ask", Step: "ask", Since: began, Review: "rev-2"}, {Kind: "state", Key: "w", Step: "w", Since: began, Instance: "wf-1", State: "done"},
+			{Kind: "sleep", Key: "nap", Step: "nap", Since: began, Until: began.Add(time.Hour)},
+		},
+		UnderWay: []operation.RunQuestion{{Kind: "call", Key: "look", Step: "look", Server: "s", Name: "look", Since: began.Add(time.Minute)}, {Kind: "complete", Key: "p>", Step: "p", Name: "small", Since: began}},
+		Steps:    []operation.RunStep{{Key: "x", Op: "call", Status: operation.RunFailed, StartedAt: began, EndedAt: began, Error: &operation.RunError{Code: "tool_error", Message: long}}},
+	}
+	var b bytes.Buffer
+	printRun(term.New(&b), r, began.Add(3*time.Minute))
+	for _, want := range []string{
+		"waits for  the signal go (step word, since 2026-03-10T09:30:00Z, for 3m), until 2026-03-10T10:30:00Z; gavel chain signal 'r 1' go\n",
+		"waits for  a person's word on bank/pay (step pay, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-1\n",
+		"waits for  a person's decision (step ask, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-2\n",
+		"waits for  wf-1 to be in state done (step w, since 2026-03-10T09:30:00Z, for 3m); gavel status wf-1\n",
+		"waits for  its time, 2026-03-10T10:30:00Z (step nap, since 2026-03-10T09:30:00Z, for 3m)\n",
+		"under way  a call of s/look (step look, since 2026-03-10T09:31:00Z, for 2m)\n", "under way  an answer of the model small (step p,", long,
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	for want, r := range map[string]operation.RunView{
+		"waits for the signal go, for 3m, and 4 more":             r,
+		"a call of s/look, for 2m":                                {Status: operation.RunRunning, UnderWay: r.UnderWay[:1]},
+		"waits for its turn, or for a server that runs its chain": {Status: operation.RunQueued},
+		"run_error":  {Status: operation.RunFailed, Error: &operation.RunError{Code: "run_error"}},
+		"x: " + long: {Status: operation.RunFailed, Error: &operation.RunError{Code: "tool_error", Step: "x", Message: long}},
+	} {
+		rows := runRows(term.New(&b), []operation.RunView{r})
+		if got := noteOnRun(r, began.Add(3*time.Minute)); got != want || rows[1][len(rows[1])-1] == "" || len(want) > 80 && rows[1][len(rows[1])-1] != want {
+			t.Errorf("the note is %q, want %q, in the row %q", got, want, rows[1])
+		}
+	}
+	for status, want := range map[operation.RunStatus]string{operation.RunQueued: "waits for  its turn", operation.RunPaused: "to go on  gavel chain resume r\n"} {
+		b.Reset()
+		if printRun(term.New(&b), operation.RunView{Run: "r", Status: status}, began); !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	b.Reset()
+	printRun(term.New(&b), operation.RunView{Run: "r", Status: operation.RunFailed, Error: &operation.RunError{Message: "it could not be read"}}, began)
+	if !strings.Contains(b.String(), "failed    it could not be read\n") {
+		t.Errorf("a failure without a step:\n%s", b.String())
+	}
 }

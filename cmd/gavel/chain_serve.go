@@ -376,8 +376,8 @@ func (f chainsFace) StartRun(ctx context.Context, p engine.Principal, req operat
 	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.StartRun(ctx, p, chain.StartRun(req)) })
 }
 
-func (f chainsFace) ReadRun(ctx context.Context, p engine.Principal, run string) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.ReadRun(ctx, p, run) })
+func (f chainsFace) ReadRun(ctx context.Context, p engine.Principal, req operation.RunRequest) (operation.RunView, error) {
+	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.ReadNewSteps(ctx, p, req.Run, req.Cursor) })
 }
 
 func (f chainsFace) WaitRun(ctx context.Context, p engine.Principal, run string) (operation.RunView, error) {
@@ -416,10 +416,13 @@ func (f chainsFace) RedriveRun(ctx context.Context, p engine.Principal, req oper
 func viewRun(v chain.RunView) operation.RunView {
 	run := operation.RunView{
 		Run: v.Run, Chain: v.Chain, Status: operation.RunStatus(v.Status), Principal: v.Principal, Instance: v.Instance,
-		StartedAt: v.Started, EndedAt: v.Ended, Note: (*operation.RunNote)(v.Note), Error: viewError(v.Error), Swept: v.Swept,
+		StartedAt: v.Started, EndedAt: v.Ended, Note: (*operation.RunNote)(v.Note), Error: viewError(v.Error), Swept: v.Swept, NextCursor: v.NextCursor,
 	}
 	for _, q := range v.Waiting {
 		run.Waiting = append(run.Waiting, operation.RunQuestion(q))
+	}
+	for _, q := range v.UnderWay {
+		run.UnderWay = append(run.UnderWay, operation.RunQuestion(q))
 	}
 	for _, s := range v.Steps {
 		run.Steps = append(run.Steps, operation.RunStep{

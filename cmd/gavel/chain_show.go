@@ -1,11 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -44,11 +44,11 @@ func (c *chainShowCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	return con.print(c.JSON, run, func() { printRun(con.out, run) })
+	return con.print(c.JSON, run, func() { printRun(con.out, run, time.Now()) })
 }
 
 // printRun prints all that is known of a run.
-func printRun(out *term.Terminal, r operation.RunView) {
+func printRun(out *term.Terminal, r operation.RunView, now time.Time) {
 	rows := [][]string{{"run", r.Run}, {"chain", r.Chain}, {"status", string(r.Status)}, {"acts for", r.Principal}}
 	add := func(name, value string) {
 		if value != "" {
@@ -63,11 +63,21 @@ func printRun(out *term.Terminal, r operation.RunView) {
 	if r.Note != nil {
 		add("note", explainNote(r.Note))
 	}
+	switch r.Status {
+	case operation.RunQueued:
+		add("waits for", itsTurn)
+	case operation.RunPaused:
+		add("to go on", "gavel chain resume "+shellWord(r.Run))
+	case operation.RunRunning, operation.RunDone, operation.RunFailed, operation.RunCancelled:
+	}
 	for _, q := range r.Waiting {
-		add("waits for", fmt.Sprintf("%s (step %s, since %s)", nameQuestion(q), q.Step, formatTime(q.Since)))
+		add("waits for", explainQuestion(r.Run, q, now))
+	}
+	for _, q := range r.UnderWay {
+		add("under way", explainQuestion(r.Run, q, now))
 	}
 	if r.Error != nil {
-		add("failed", fmt.Sprintf("%s: %s", r.Error.Step, cmp.Or(r.Error.Message, r.Error.Code)))
+		add("failed", r.Error.Describe())
 	}
 	if r.Swept {
 		add("steps", "deleted after the retention; see gavel instances history "+r.Instance)
@@ -75,17 +85,34 @@ func printRun(out *term.Terminal, r operation.RunView) {
 	out.Table(rows)
 	if len(r.Steps) > 0 {
 		out.Printf("\nsteps\n")
-		out.Table(stepRows(r.Steps))
+		out.Table(stepRows(out, r.Steps))
 	}
 	printOutput(out, r.Output)
 }
 
-func stepRows(steps []operation.RunStep) [][]string {
+// explainQuestion says in one line what a run waits for or does, since when, and what there is to do.
+func explainQuestion(run string, q operation.RunQuestion, now time.Time) string {
+	line := fmt.Sprintf("%s (step %s, since %s, for %s)", q.Describe(), q.Step, formatTime(q.Since), formatRoughly(max(now.Sub(q.Since), 0)))
+	if q.Kind != "sleep" && !q.Until.IsZero() {
+		line += ", until " + formatTime(q.Until)
+	}
+	switch {
+	case q.Kind == "signal":
+		line += fmt.Sprintf("; gavel chain signal %s %s", shellWord(run), shellWord(q.Key))
+	case q.Review != "":
+		line += "; gavel review show " + q.Review
+	case q.Instance != "":
+		line += "; gavel status " + shellWord(q.Instance)
+	}
+	return line
+}
+
+func stepRows(out *term.Terminal, steps []operation.RunStep) [][]string {
 	rows := [][]string{{"STEP", "DID", "STATUS", "TOOK", "ERROR"}}
 	for _, s := range steps {
 		wrong := "-"
 		if s.Error != nil {
-			wrong = truncateText(cmp.Or(s.Error.Message, s.Error.Code), 80)
+			wrong = cutForPerson(out, s.Error.Why())
 		}
 		rows = append(rows, []string{s.Key, s.Op, string(s.Status), shortDuration(s.EndedAt.Sub(s.StartedAt)), wrong})
 	}
@@ -118,6 +145,11 @@ func watchRun(ctx context.Context, con *console, at operation.Caller, id string,
 			w.lines.say("unknown", w.id, "cannot look now, trying again: "+engineFailure(err).Error())
 		case err == nil && run.Status.HasEnded():
 			w.lines.close()
+			if asJSON { // with all of its steps
+				if run, err = operation.Run.Do(ctx, at, operation.RunRequest{Run: run.Run}); err != nil {
+					return engineFailure(err)
+				}
+			}
 			return endWatch(con, run, asJSON)
 		}
 		failing = err != nil
@@ -133,17 +165,18 @@ type runWatch struct {
 	at    operation.Caller
 	id    string // as it was typed, until the run was seen
 	seen  bool
+	after string // the cursor of the last look
 	lines *stepLines
 	shown map[string]bool // keys of steps, and of questions
 }
 
 // look shows what has become of the run since the last time.
 func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
-	run, err := operation.Run.Do(ctx, w.at, operation.RunRequest{Run: w.id})
+	run, err := operation.Run.Do(ctx, w.at, operation.RunRequest{Run: w.id, Cursor: w.after})
 	if err != nil {
 		return run, err //nolint:wrapcheck // an *engine.Error
 	}
-	w.id, w.seen = run.Run, true
+	w.id, w.seen, w.after = run.Run, true, run.NextCursor
 	isNew := func(key string) bool {
 		known := w.shown[key]
 		w.shown[key] = true
@@ -159,8 +192,25 @@ func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
 			w.lines.say("waiting", q.Step, nameQuestion(q))
 		}
 	}
-	w.lines.setRest(fmt.Sprintf("%s for %s", run.Status, formatRoughly(time.Since(run.StartedAt))))
+	w.lines.setRest(describeRest(run, time.Now()))
 	return run, nil
+}
+
+// nameQuestion says what a run waits for.
+func nameQuestion(q operation.RunQuestion) string {
+	if q.Review == "" {
+		return q.Describe()
+	}
+	return q.Describe() + ": gavel review show " + q.Review
+}
+
+// describeRest says what a run does now.
+func describeRest(r operation.RunView, now time.Time) string {
+	under := []string{fmt.Sprintf("%s for %s", r.Status, formatRoughly(now.Sub(r.StartedAt)))}
+	for _, q := range r.UnderWay {
+		under = append(under, fmt.Sprintf("%s %s", q.Key, formatRoughly(max(now.Sub(q.Since), 0))))
+	}
+	return strings.Join(under, "; ")
 }
 
 // mayPass reports whether a run that was seen can perhaps be asked for again later: a server that starts
@@ -182,9 +232,16 @@ func endWatch(con *console, run operation.RunView, asJSON bool) error {
 	case asJSON:
 		return term.ErrBad
 	case run.Error != nil:
-		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the step %q failed: %s", run.Error.Step, cmp.Or(run.Error.Message, run.Error.Code))}
+		return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(*run.Error))}
 	case run.Note != nil:
 		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s, %s", run.Status, explainNote(run.Note))}
 	}
 	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s", run.Status)}
+}
+
+func explainFailure(e operation.RunError) string {
+	if e.Step == "" {
+		return "the run failed: " + e.Why()
+	}
+	return fmt.Sprintf("the step %q failed: %s", e.Step, e.Why())
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,7 +94,7 @@ func (l *stepLines) ended(event, key string, wrong *operation.RunError) {
 func (l *stepLines) took(event, key string, took time.Duration, wrong *operation.RunError) {
 	what := ""
 	if wrong != nil {
-		what = cmp.Or(wrong.Message, wrong.Code)
+		what = wrong.Why()
 	}
 	if l.live != nil && took >= leastTime {
 		key += "  " + shortDuration(took)

@@ -292,8 +292,10 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 const askEvery = 500 * time.Millisecond
 
 // Await implements Waiter: it waits until a signal or an answer is there.
-func (r *Runs) Await(ctx context.Context, c Command) Outcome {
-	defer r.ask(c)()
+func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
+	_, answered := r.ask(&c)
+	defer answered()
+	defer func() { o.Key = c.Execution }()
 	rung, forget := r.listen(c.Run)
 	defer forget()
 	for {

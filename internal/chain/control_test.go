@@ -87,7 +87,7 @@ func TestControl(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the signal to be there", func() (any, bool) {
-		steps, err := c.steps(ctx, run)
+		steps, _, err := c.steps(ctx, run, 0)
 		return steps, err == nil && len(steps) == 1
 	})
 	if calls.Load() != 0 {
@@ -228,7 +228,7 @@ func TestSignalsAtOnce(t *testing.T) {
 		}
 	}
 	waitRun(t, r, run)
-	steps, err := r.steps(context.Background(), run)
+	steps, _, err := r.steps(context.Background(), run, 0)
 	waits := slices.DeleteFunc(steps, func(s StepView) bool { return s.Op != OpWait })
 	if err != nil || len(waits) != 20 {
 		t.Errorf("%d of 20 signals came, %v", len(waits), err)

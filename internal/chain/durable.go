@@ -361,7 +361,7 @@ func (x *execution) start(c Command) error {
 		deadline = time.UnixMilli(at)
 	}
 	if c.Op == OpSleep {
-		go x.sleep(deadline, done)
+		go x.sleep(c, deadline, done)
 		return nil
 	}
 	begun := x.nonce
@@ -416,8 +416,11 @@ func (x *execution) explainDoubt() string {
 	return "gavel was stopped while the call was under way, so it is not known whether it was done"
 }
 
-func (x *execution) sleep(until time.Time, done chan<- Outcome) {
-	timer := time.NewTimer(time.Until(until))
+func (x *execution) sleep(c Command, until time.Time, done chan<- Outcome) {
+	c.Timeout = max(time.Until(until), 0)
+	_, woken := x.ask(&c)
+	defer woken()
+	timer := time.NewTimer(c.Timeout)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,99 +11,6 @@ import (
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
-
-// Question is something that a run waits for.
-type Question struct {
-	// Kind is signal, step of a call that may have run, or input of one whose server asks for it.
-	Kind string `json:"kind"`
-	// Key is that of the answer; of a signal it is its name.
-	Key  string `json:"key"`
-	Step string `json:"step"`
-	// Server and Name say what may have been called.
-	Server string    `json:"server,omitempty"`
-	Name   string    `json:"name,omitempty"`
-	Since  time.Time `json:"since"`
-	// Review is the review that waits for the answer.
-	Review string `json:"reviewId,omitempty"`
-}
-
-// The kinds of questions.
-const (
-	QuestionSignal = "signal"
-	QuestionStep   = "step"
-	QuestionInput  = "input"
-)
-
-// ask notes that a run waits for something; the result forgets it.
-func (r *Runs) ask(c Command) (answered func()) {
-	q := Question{Kind: QuestionStep, Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}
-	if c.Op == OpWait {
-		q.Kind, q.Key, q.Name = QuestionSignal, c.Name, ""
-	}
-	if c.Input != nil {
-		q.Kind = QuestionInput
-	}
-	signal := c.Run + "/" + c.Key
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	under := r.control[c.Run]
-	if under == nil {
-		return func() {}
-	}
-	r.awaited[signal] = c.Run
-	under.board.Waiting = append(under.board.Waiting, q)
-	r.touchBoard(under)
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.awaited, signal)
-		under.board.Waiting = slices.DeleteFunc(under.board.Waiting, func(other Question) bool { return other.Kind == q.Kind && other.Key == q.Key })
-		r.touchBoard(under)
-	}
-}
-
-// noteReview notes the review that waits for a person's answer.
-func (r *Runs) noteReview(c Command, review string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	under := r.control[c.Run]
-	if under == nil {
-		return
-	}
-	for i, q := range under.board.Waiting {
-		if q.Kind != QuestionSignal && q.Key == c.Key && q.Review != review {
-			under.board.Waiting[i].Review = review
-			r.touchBoard(under)
-		}
-	}
-}
-
-// questions are what some runs wait for, by run: those that execute here, and elsewhere.
-func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]Question, error) {
-	out, boards := map[string][]Question{}, []string{}
-	r.mu.Lock()
-	for _, run := range runs {
-		if c := r.control[run]; c != nil {
-			out[run] = slices.Clone(c.board.Waiting)
-		} else {
-			boards = append(boards, boardID(run))
-		}
-	}
-	r.mu.Unlock()
-	if len(boards) == 0 {
-		return out, nil
-	}
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(boards...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
-	if err != nil {
-		return nil, fmt.Errorf("read what runs wait for: %w", err)
-	}
-	for _, w := range list {
-		out[strings.TrimSuffix(w.ID, boardID(""))] = readBoard(w).Waiting
-	}
-	return out, nil
-}
 
 // StepView is one execution of a step: an attempt, in an iteration.
 type StepView struct {
@@ -115,28 +23,32 @@ type StepView struct {
 	Error   *StepError `json:"error,omitempty"`
 }
 
-// steps are the executions of a run that have ended, in the order of their beginning. Of what they gave only
-// the errors are kept: all of it may be gigabytes.
-func (r *Runs) steps(ctx context.Context, run string) ([]StepView, error) {
+// steps are the executions of a run that have ended, in the order of their beginning, but for the first records,
+// and how many records there are before the first that is missing: from these on, later reads find what is new.
+// Of what the executions gave only the errors are kept: all of it may be gigabytes.
+func (r *Runs) steps(ctx context.Context, run string, first int) (out []StepView, next int, err error) {
 	c, done := r.within(ctx)
 	defer done()
-	var out []StepView
-	for offset, last := 0, -1; ; offset += resultsAtOnce {
+	next = first
+	for offset, last := first, -1; ; offset += resultsAtOnce {
 		page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(resultsAtOnce))
 		if err != nil {
-			return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
+			return nil, 0, fmt.Errorf("read the steps of the run %s: %w", run, err)
 		}
 		for _, step := range page {
 			if step.StepID <= last {
 				continue // one that began earlier has ended since the page before
 			}
 			last = step.StepID
+			if step.StepID == next {
+				next++
+			}
 			if v, ok := r.viewStep(ctx, step); ok {
 				out = append(out, v)
 			}
 		}
 		if len(page) < resultsAtOnce {
-			return out, nil
+			return out, next, nil
 		}
 	}
 }
@@ -153,10 +65,14 @@ func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (StepView, bool
 		v.Status, v.Error = "unreadable", &StepError{Code: CodeSealed, Message: err.Error()}
 	}
 	var o struct { // an Outcome without its value
+		Key string     `json:"key"`
 		Err *StepError `json:"err"`
 	}
-	if json.Unmarshal([]byte(text), &o) == nil && o.Err != nil {
-		v.Status, v.Error = "failed", o.Err
+	if json.Unmarshal([]byte(text), &o) == nil {
+		v.Key = cmp.Or(o.Key, key)
+		if o.Err != nil {
+			v.Status, v.Error = "failed", o.Err
+		}
 	}
 	return v, true
 }

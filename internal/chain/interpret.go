@@ -278,7 +278,7 @@ func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key s
 		return m.runSwitch(t, sc, s, key)
 	case KindWait:
 		if s.Signal != "" {
-			o := t.perform(Command{Op: OpWait, Key: key, Step: s.ID, Name: s.Signal, Timeout: s.Timeout, Repeatable: true})
+			o := t.perform(Command{Op: OpWait, Key: key, Execution: key, Step: s.ID, Name: s.Signal, Timeout: s.Timeout, Repeatable: true})
 			return o.Value, o.Err
 		}
 		if s.Review == nil {

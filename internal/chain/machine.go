@@ -29,9 +29,11 @@ const (
 type Command struct {
 	// ID counts the commands of a run.
 	ID int
-	// Key names the execution in the run: steps, iterations and attempts. No two commands share one.
-	Key string
-	Op  Op
+	// Key names the execution in the run: steps, iterations and attempts. No two commands share one. What
+	// runs the machine gives a wait the key of its signal; Execution keeps the first one.
+	Key       string
+	Execution string
+	Op        Op
 	// Step is the id of the step.
 	Step string
 	// Repeatable says that the command may be done twice.
@@ -63,6 +65,8 @@ type Command struct {
 
 // Outcome is what came of a command: a value, or an error.
 type Outcome struct {
+	// Key is that of the execution, where the name of the record has another one.
+	Key   string     `json:"key,omitempty"`
 	Value any        `json:"value,omitempty"`
 	Err   *StepError `json:"err,omitempty"`
 }

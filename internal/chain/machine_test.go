@@ -43,6 +43,10 @@ func (f *fakeServers) Do(_ context.Context, c Command) Outcome {
 	return Outcome{Value: "ok"}
 }
 
+func (f *fakeServers) Show(ctx context.Context, _ Command) (shown context.Context, over func()) {
+	return ctx, func() {}
+}
+
 func (f *fakeServers) Await(ctx context.Context, c Command) Outcome {
 	return f.Do(ctx, c)
 }
@@ -60,6 +64,9 @@ func fails(message string) func(Command, int) Outcome {
 // runInMemory runs a machine to its end. Nothing is recorded: where the process ends, the run does.
 // The error is ctx's.
 func runInMemory(ctx context.Context, m *Machine, effects Effects, waiter Waiter) (*Result, error) {
+	if waiter == nil {
+		waiter = &fakeServers{}
+	}
 	defer m.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

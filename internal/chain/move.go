@@ -114,6 +114,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 // awaitState waits until an instance is in a state.
 func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 	var at engine.Position
+	defer showWait(ctx, QuestionState, func(q *Question) { q.Instance, q.State = c.Instance, c.Target })()
 	o := d.await(ctx, func() (bool, error) {
 		status, err := d.Workflows.Status(ctx, c.Principal, c.Instance)
 		at = status.Position
@@ -131,6 +132,7 @@ func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 // awaitReview waits until a person has decided a review, or nobody can any more.
 func (d Door) awaitReview(ctx context.Context, c Command, id string) Outcome {
 	var review engine.ReviewSummary
+	defer showWait(ctx, QuestionReview, func(q *Question) { q.Review = id })()
 	o := d.await(ctx, func() (bool, error) {
 		view, err := d.Workflows.Review(ctx, c.Principal, id)
 		review = view.ReviewSummary

@@ -130,12 +130,15 @@ type Runs struct {
 	troubled   map[string]int                        // by run: how often it could not go on here
 	strays     []string                              // see reclaim
 	boards     chan struct{}                         // has one when boards changed
+	// boardsAfter is when publish may write again what is only under way.
+	boardsAfter time.Time
 }
 
 // control is a run that executes here, and what others say of it.
 type control struct {
 	cancelled context.CancelFunc
 	paused    bool
+	questions []*Question // what it waits for or does
 	board     board
 	changed   bool // the board is not written yet
 }

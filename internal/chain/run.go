@@ -17,6 +17,8 @@ type Effects interface {
 // Waiter answers what a run waits for: signals, and what a person says of a call that may have run.
 type Waiter interface {
 	Await(ctx context.Context, c Command) Outcome
+	// Show shows that a command is under way, and what showWait says of it in its context, until over is called.
+	Show(ctx context.Context, c Command) (shown context.Context, over func())
 }
 
 // perform does one command, within its time.
@@ -40,7 +42,9 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 	if c.Op == OpWait || c.Op == OpAsk {
 		o = waiter.Await(bounded, c)
 	} else {
-		o = effects.Do(bounded, c)
+		shown, over := waiter.Show(bounded, c)
+		o = effects.Do(shown, c)
+		over()
 	}
 	if o.Err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		o.Err = &StepError{Code: CodeTimeout, Message: "no answer within " + c.Timeout.String(), MayHaveRun: c.Op == OpCall}

@@ -55,12 +55,16 @@ type RunView struct {
 	Started  time.Time `json:"startedAt"`
 	Ended    time.Time `json:"endedAt,omitzero"`
 	// Note is what a person last did to the run.
-	Note    *Note          `json:"note,omitempty"`
-	Waiting []Question     `json:"waiting,omitempty"`
-	Output  map[string]any `json:"output,omitempty"`
-	Error   *StepError     `json:"error,omitempty"`
+	Note *Note `json:"note,omitempty"`
+	// Waiting is what the run waits for, UnderWay what its steps do.
+	Waiting  []Question     `json:"waiting,omitempty"`
+	UnderWay []Question     `json:"underWay,omitempty"`
+	Output   map[string]any `json:"output,omitempty"`
+	Error    *StepError     `json:"error,omitempty"`
 	// Steps are what has ended of the steps; lists, starts and changes leave them out.
 	Steps []StepView `json:"steps,omitempty"`
+	// NextCursor continues behind Steps, with ReadNewSteps.
+	NextCursor string `json:"nextCursor,omitempty"`
 	// Swept says that the retention of the run is over: its steps are in the history of its instance only.
 	Swept bool `json:"swept,omitempty"`
 }
@@ -195,11 +199,27 @@ func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunStatus
 
 // ReadRun returns a run with its steps. Of one that was swept it returns what the store has on record.
 func (s *Service) ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
+	return s.ReadNewSteps(ctx, p, run, "")
+}
+
+// ReadNewSteps is ReadRun with the steps that have ended since one that returned a cursor, and perhaps some
+// of those before, which ended while an earlier one was under way. The cursor "" is the beginning.
+func (s *Service) ReadNewSteps(ctx context.Context, p engine.Principal, run, cursor string) (RunView, error) {
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	if err != nil {
 		return RunView{}, err
 	}
-	return s.view(ctx, p, known)
+	first := 0
+	if cursor != "" {
+		if first, err = strconv.Atoi(cursor); err != nil || first < 0 {
+			return RunView{}, wrongCursor("none that a run returned", "Leave it out to begin with the first step.")
+		}
+	}
+	return s.view(ctx, p, known, first)
+}
+
+func wrongCursor(what, hint string) *engine.Error {
+	return &engine.Error{Code: engine.CodeInvalidArgument, Path: "/cursor", Message: "The cursor is " + what + ".", Hint: hint}
 }
 
 // ReadStatus is ReadRun without the steps, of which a run may have very many.
@@ -271,7 +291,7 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 				continue
 			}
 			v := s.summarize(known)
-			v.Waiting = waiting[known.Run]
+			v.note(waiting[known.Run])
 			out.Runs = append(out.Runs, v)
 			out.Count++
 		}
@@ -287,7 +307,7 @@ func readCursor(cursor string) (until time.Time, offset int, err error) {
 	milliseconds, wrong := strconv.ParseInt(at, 10, 64)
 	offset, wrong2 := strconv.Atoi(after)
 	if wrong != nil || wrong2 != nil || offset < 0 {
-		return time.Time{}, 0, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/cursor", Message: "The cursor is none that a list returned.", Hint: "Leave it out to begin with the newest run."}
+		return time.Time{}, 0, wrongCursor("none that a list returned", "Leave it out to begin with the newest run.")
 	}
 	return time.UnixMilli(milliseconds), offset, nil
 }
@@ -329,7 +349,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 			return err
 		}
 		asked := all[run]
-		at := slices.IndexFunc(asked, func(q Question) bool { return q.Kind != QuestionSignal && q.Key == key })
+		at := slices.IndexFunc(asked, func(q Question) bool { return q.isAboutCall() && q.Key == key })
 		switch {
 		case at < 0:
 			return &engine.Error{Code: engine.CodeReviewClosed, Path: "/key", Message: fmt.Sprintf("The run does not ask about %.80q.", key), Hint: "Look at what it waits for."}
@@ -448,6 +468,18 @@ func canSee(p engine.Principal, known RunStatus) bool {
 	return p.InScope(WorkflowPrefix+known.Chain) && (p.Role != engine.RoleAgent || known.Principal == p.ID)
 }
 
+// note notes what a run waits for, and what is under way.
+func (v *RunView) note(all []Question) {
+	for _, q := range all {
+		switch {
+		case !q.isUnderWay():
+			v.Waiting = append(v.Waiting, q)
+		case v.Status != StatusQueued: // else it was, when a process executed the run
+			v.UnderWay = append(v.UnderWay, q)
+		}
+	}
+}
+
 // summarize is a run as lists show it.
 func (s *Service) summarize(known RunStatus) RunView {
 	v := RunView{
@@ -478,15 +510,17 @@ func (s *Service) listQuestions(ctx context.Context, list []RunStatus) (map[stri
 	return waiting, nil
 }
 
-// view is a run with its steps.
-func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus) (RunView, error) {
+// view is a run with its steps behind the first records.
+func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus, first int) (RunView, error) {
 	v, err := s.outline(ctx, p, known)
 	if err != nil || known.swept != nil {
 		return v, err
 	}
-	if v.Steps, err = s.config.Runs.steps(ctx, known.Run); err != nil {
+	steps, next, err := s.config.Runs.steps(ctx, known.Run, first)
+	if err != nil {
 		return RunView{}, engine.StoreError("read the steps of the run", err)
 	}
+	v.Steps, v.NextCursor = steps, strconv.Itoa(next)
 	if !isMaskedFor(p, v) {
 		return v, nil
 	}
@@ -511,7 +545,7 @@ func (s *Service) outline(ctx context.Context, p engine.Principal, known RunStat
 	if err != nil {
 		return RunView{}, err
 	}
-	v.Waiting = waiting[known.Run]
+	v.note(waiting[known.Run])
 	if !isMaskedFor(p, v) {
 		return v, nil
 	}

@@ -15,6 +15,7 @@ import (
 // board is what other processes are shown of a run that executes. It has a row of its own: in the
 // run's is the note of a person, who may write it at any moment.
 type board struct {
+	// Waiting is what the run waits for or does, as it was last written. It is replaced, not changed.
 	Waiting []Question `json:"waiting,omitempty"`
 	// TakenUp is how often the run was taken up, after its process was killed, since it had so many steps.
 	TakenUp int `json:"takenUp,omitempty"`
@@ -115,14 +116,26 @@ func (r *Runs) apply(w dbos.WorkflowStatus) {
 	}
 }
 
+// Boards that say only what is under way, for which nobody has to do anything, may take a 20th of the time:
+// where there are many, some follow later.
+const (
+	boardsAtOnce = 50
+	boardsPause  = 20
+)
+
 // publish writes the boards that have changed.
 func (r *Runs) publish(ctx context.Context) error {
-	changed := map[string]board{}
+	changed, began := map[string]board{}, time.Now()
+	most := boardsAtOnce
 	r.mu.Lock()
+	if began.Before(r.boardsAfter) {
+		most = 0
+	}
 	for run, c := range r.control {
-		if c.changed {
-			changed[run] = board{Waiting: slices.Clone(c.board.Waiting), TakenUp: c.board.TakenUp, Steps: c.board.Steps}
-			c.changed = false
+		now := c.listQuestions()
+		if c.changed || len(changed) < most && !slices.Equal(now, c.board.Waiting) {
+			c.board.Waiting, c.changed = now, false
+			changed[run] = c.board
 		}
 	}
 	r.mu.Unlock()
@@ -138,6 +151,11 @@ func (r *Runs) publish(ctx context.Context) error {
 			}
 			r.mu.Unlock()
 		}
+	}
+	if most > 0 {
+		r.mu.Lock()
+		r.boardsAfter = time.Now().Add(boardsPause * time.Since(began))
+		r.mu.Unlock()
 	}
 	return failed
 }

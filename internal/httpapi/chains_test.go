@@ -43,8 +43,8 @@ func (o *oneRun) StartRun(_ context.Context, _ engine.Principal, req operation.S
 	return o.answer(req)
 }
 
-func (o *oneRun) ReadRun(_ context.Context, _ engine.Principal, run string) (operation.RunView, error) {
-	return o.answer(run)
+func (o *oneRun) ReadRun(_ context.Context, _ engine.Principal, req operation.RunRequest) (operation.RunView, error) {
+	return o.answer(req)
 }
 
 func (o *oneRun) WaitRun(ctx context.Context, _ engine.Principal, _ string) (operation.RunView, error) {
@@ -112,8 +112,8 @@ var chainSteps = []struct {
 	{"GET /v1/chains", "", http.StatusOK, ""},
 	{"POST /v1/runs", `{"chain":"tour","input":{"n":1.50},"run":"mine"}`, http.StatusCreated, `{"Chain":"tour","Run":"mine","Input":{"n":1.50}}`},
 	{"GET /v1/runs?chain=tour&status=failed&limit=3&cursor=x", "", http.StatusOK, `{"Chain":"tour","Status":"failed","Limit":3,"Cursor":"x"}`},
-	{"GET /v1/runs/run-1", "", http.StatusOK, `"run-1"`},
-	{"GET /v1/runs/run-1/result?wait=0", "", http.StatusOK, `"run-1"`},
+	{"GET /v1/runs/run-1?cursor=7", "", http.StatusOK, `{"Run":"run-1","Cursor":"7"}`},
+	{"GET /v1/runs/run-1/result?wait=0", "", http.StatusOK, `{"Run":"run-1","Cursor":""}`},
 	{"POST /v1/runs/run-1/signal", `{"name":"go","value":[1.50,"a"]}`, http.StatusOK, `{"Run":"run-1","Name":"go","Value":[1.50,"a"]}`},
 	{"POST /v1/runs/run-1/signal", `{"name":"go"}`, http.StatusOK, `{"Run":"run-1","Name":"go","Value":null}`},
 	{"POST /v1/runs/run-1/answer", `{"key":"pay","answer":"happened","output":"ok"}`, http.StatusOK, `{"Run":"run-1","Key":"pay","Answer":"happened","Output":"ok"}`},

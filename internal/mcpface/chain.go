@@ -45,12 +45,17 @@ func (f *Face) reportRun(ctx context.Context, run string, token document.JSON) {
 	look := time.NewTicker(lookAtRunEvery)
 	defer look.Stop()
 	reports, said, last := 0, "", time.Now()
+	ended, cursor := map[string]bool{}, ""
 	for {
-		now, err := f.cfg.Chains.ReadRun(ctx, callerOf(ctx), run)
+		now, err := f.cfg.Chains.ReadRun(ctx, callerOf(ctx), operation.RunRequest{Run: run, Cursor: cursor})
 		if err != nil {
 			return // the answer says why
 		}
-		message := fmt.Sprintf("%s of %s is %s: steps that have ended: %d.", now.Run, now.Chain, now.Status, len(now.Steps))
+		cursor = now.NextCursor
+		for _, s := range now.Steps {
+			ended[s.Op+" "+s.Key] = true
+		}
+		message := fmt.Sprintf("%s of %s is %s: steps that have ended: %d.", now.Run, now.Chain, now.Status, len(ended))
 		if message != said || time.Since(last) >= reportEvery {
 			reports, said, last = reports+1, message, time.Now()
 			_ = mcpwire.Notify(ctx, string(mcp.MethodNotificationProgress), map[string]any{ // a client that is gone needs none

@@ -21,6 +21,7 @@ type fakeChains struct {
 	operation.Chains
 
 	now   operation.RunView
+	later []operation.RunStep // what comes behind the cursor of now
 	ended chan struct{}
 	asked []string
 }
@@ -47,15 +48,19 @@ func (f *fakeChains) StartRun(_ context.Context, _ engine.Principal, req operati
 	return f.now, nil
 }
 
-func (f *fakeChains) ReadRun(_ context.Context, _ engine.Principal, run string) (operation.RunView, error) {
-	if run != "r" {
+func (f *fakeChains) ReadRun(_ context.Context, _ engine.Principal, req operation.RunRequest) (operation.RunView, error) {
+	if req.Run != "r" {
 		return operation.RunView{}, &engine.Error{Code: engine.CodeUnknownInstance, Message: "There is no such run."}
 	}
-	return f.now, nil
+	v := f.now
+	if req.Cursor != "" && req.Cursor == v.NextCursor {
+		v.Steps = f.later
+	}
+	return v, nil
 }
 
 func (f *fakeChains) WaitRun(ctx context.Context, p engine.Principal, run string) (operation.RunView, error) {
-	if _, err := f.ReadRun(ctx, p, run); err != nil {
+	if _, err := f.ReadRun(ctx, p, operation.RunRequest{Run: run}); err != nil {
 		return operation.RunView{}, err
 	}
 	select {
@@ -121,12 +126,20 @@ func TestChainTools(t *testing.T) {
 
 // A client that waits hears where the run is; the answer is the output, with the digits that it had.
 func TestRunResultReports(t *testing.T) {
-	chains := &fakeChains{now: operation.RunView{Run: "r", Chain: "tour", Status: operation.RunRunning, Steps: make([]operation.RunStep, 3)}, ended: make(chan struct{})}
+	chains := &fakeChains{
+		now: operation.RunView{Run: "r", Chain: "tour", Status: operation.RunRunning, NextCursor: "3", Steps: []operation.RunStep{
+			{Key: "a", Op: "call"}, {Key: "a", Op: "complete"}, {Key: "b", Op: "call"},
+		}},
+		later: []operation.RunStep{{Key: "b", Op: "call"}, {Key: "c", Op: "call"}}, ended: make(chan struct{}),
+	}
 	w := serve(t, newEngine(t), withChains(chains))
 	w.hello("test")
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"chain.result","arguments":{"run":"r","wait":300},"_meta":{"progressToken":"p"}}}`)
 	if line := string(w.nextLine()); !strings.Contains(line, `"progressToken":"p"`) || !strings.Contains(line, "r of tour is running: steps that have ended: 3.") {
 		t.Errorf("progress: %s", line)
+	}
+	if line := string(w.nextLine()); !strings.Contains(line, "steps that have ended: 4.") {
+		t.Errorf("with what is behind the cursor, progress: %s", line)
 	}
 	close(chains.ended)
 	if line := string(w.nextLine()); !strings.Contains(line, `\"status\":\"done\",\"output\":{\"n\":1.50}`) || strings.Contains(line, `"isError":true`) {
@@ -156,7 +169,7 @@ func exposeChain(t *testing.T, e *engine.Engine, chains operation.Chains, mode s
 
 // A chain is one tool: a call answers with the run, or waits for what it gives.
 func TestExposedChain(t *testing.T) {
-	running := operation.RunView{Run: "r", Chain: "tour", Status: operation.RunRunning, Steps: make([]operation.RunStep, 3)}
+	running := operation.RunView{Run: "r", Chain: "tour", Status: operation.RunRunning, Steps: []operation.RunStep{{Key: "a"}, {Key: "b"}, {Key: "c"}}}
 	call := func(w *wire, meta string) string {
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tour","arguments":{"who":"ada","n":1.50},"_meta":` + meta + `}}`)
 		return string(w.nextLine())

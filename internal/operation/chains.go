@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,7 +17,7 @@ type Chains interface {
 	ListChains(context.Context, engine.Principal) ([]ChainView, error)
 	ListRuns(context.Context, engine.Principal, RunsRequest) (RunList, error)
 	StartRun(context.Context, engine.Principal, StartRunRequest) (RunView, error)
-	ReadRun(ctx context.Context, p engine.Principal, run string) (RunView, error)
+	ReadRun(context.Context, engine.Principal, RunRequest) (RunView, error)
 	// WaitRun returns the run once it has ended; the error is ctx's where that is sooner.
 	WaitRun(ctx context.Context, p engine.Principal, run string) (RunView, error)
 	SignalRun(context.Context, engine.Principal, SignalRequest) (RunView, error)
@@ -71,13 +72,17 @@ type RunView struct {
 	StartedAt time.Time `json:"startedAt"`
 	EndedAt   time.Time `json:"endedAt,omitzero"`
 	// Note is what a person last did to it.
-	Note    *RunNote      `json:"note,omitempty"`
-	Waiting []RunQuestion `json:"waiting,omitempty"`
+	Note *RunNote `json:"note,omitempty"`
+	// Waiting is what it waits for, UnderWay what its steps have been doing for a while.
+	Waiting  []RunQuestion `json:"waiting,omitempty"`
+	UnderWay []RunQuestion `json:"underWay,omitempty"`
 	// Output is an object, the result of a run that is done.
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  *RunError       `json:"error,omitempty"`
 	// Steps are what has ended of the steps; lists leave them out.
 	Steps []RunStep `json:"steps,omitempty"`
+	// NextCursor continues behind Steps.
+	NextCursor string `json:"nextCursor,omitempty"`
 	// Swept says that its retention is over: the history of its instance has the steps.
 	Swept bool `json:"swept,omitempty"`
 }
@@ -90,16 +95,59 @@ type RunNote struct {
 	At     time.Time `json:"at"`
 }
 
-// RunQuestion is something that a run waits for.
+// RunQuestion is something that a run waits for, or that is under way in it.
 type RunQuestion struct {
-	// Kind is signal, or step: a call that may have run.
-	Kind   string    `json:"kind"`
-	Key    string    `json:"key"` // of the answer; of a signal its name
+	// Kind of what it waits for: signal; step, a person's word on a call that may have run; input, what the
+	// server of a call asks for; review, a person's decision; state, of another instance; sleep. Kind of
+	// what is under way: call, complete, test or move.
+	Kind string `json:"kind"`
+	// Key is that of the answer; of a signal its name; of all else that of the step's execution.
+	Key    string    `json:"key"`
 	Step   string    `json:"step"`
 	Server string    `json:"server,omitempty"`
-	Name   string    `json:"name,omitempty"`
+	Name   string    `json:"name,omitempty"` // of a tool, a model or a workflow
 	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // when it ends at the latest
 	Review string    `json:"reviewId,omitempty"`
+	// Instance is waited for until it is in State.
+	Instance string `json:"id,omitempty"`
+	State    string `json:"state,omitempty"`
+}
+
+// Describe names what is waited for or under way.
+func (q RunQuestion) Describe() string {
+	called := strings.Trim(q.Server+"/"+q.Name, "/")
+	switch q.Kind {
+	case "signal":
+		return "the signal " + q.Key
+	case "step":
+		return "a person's word on " + called
+	case "input":
+		return "a person's input for " + called
+	case "review":
+		return "a person's decision"
+	case "state":
+		return fmt.Sprintf("%s to be in state %s", q.Instance, q.State)
+	case "sleep":
+		return "its time, " + q.Until.Format(time.RFC3339)
+	case "complete":
+		return "an answer of the model " + q.Name
+	case "test":
+		return "a script"
+	case "move":
+		return strings.TrimSpace("a move of a workflow " + q.Name)
+	default:
+		return "a call of " + called
+	}
+}
+
+// describeLong is Describe with since when, and where a person decides it.
+func (q RunQuestion) describeLong() string {
+	text := fmt.Sprintf("%s (since %s)", q.Describe(), q.Since.Format(time.RFC3339))
+	if q.Review != "" {
+		text += ", in the review " + q.Review
+	}
+	return text
 }
 
 // RunError is why a step failed, and with it perhaps the run.
@@ -110,6 +158,17 @@ type RunError struct {
 	Key     string `json:"key,omitempty"`
 	// MayHaveRun says that what was asked for may have been done.
 	MayHaveRun bool `json:"mayHaveRun,omitempty"`
+}
+
+// Why is the message, or what there is where it may not be shown.
+func (e RunError) Why() string { return cmp.Or(e.Message, e.Code, "the reason is not recorded") }
+
+// Describe names the step that failed, and why.
+func (e RunError) Describe() string {
+	if e.Step == "" {
+		return e.Why()
+	}
+	return e.Step + ": " + e.Why()
 }
 
 // RunStep is one execution of a step: an attempt, in an iteration.
@@ -144,8 +203,9 @@ type StartRunRequest struct {
 	Input json.RawMessage
 }
 
-// RunRequest names a run.
-type RunRequest struct{ Run string }
+// RunRequest names a run. With the cursor that a run returned, only later steps come, and perhaps some of
+// those before.
+type RunRequest struct{ Run, Cursor string }
 
 // RunResultRequest asks what came of a run, and waits for it so many seconds.
 type RunResultRequest struct {
@@ -193,7 +253,7 @@ func waitResult(chains Chains, ctx context.Context, p engine.Principal, req RunR
 	if v, err := chains.WaitRun(within, p, req.Run); err == nil || within.Err() == nil || ctx.Err() != nil {
 		return v, err
 	}
-	return chains.ReadRun(ctx, p, req.Run)
+	return chains.ReadRun(ctx, p, RunRequest{Run: req.Run})
 }
 
 var (
@@ -241,14 +301,12 @@ var (
 	}, askChains(Chains.ListRuns))
 	Run = addOperation(Operation{
 		ID: "getRun", Group: "chains", Title: "Show a run", Right: engine.RightRead,
-		Description: "Show where a run is: its status, the steps that have ended, and what it waits for.",
-		Fields:      []Field{fieldRun},
+		Description: "Show where a run is: its status, the steps that have ended, what it waits for, and what is under way.",
+		Fields:      []Field{fieldRun, {Name: "cursor", HTTPOnly: true, Help: "nextCursor of an earlier answer: only steps that have ended since, and perhaps some of those before."}},
 		Tool:        Tool{Name: "chain.status", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/runs/{run}"}},
 		Say:         adapt(sayRun), Show: adapt(showSteps),
-	}, askChains(func(chains Chains, ctx context.Context, p engine.Principal, req RunRequest) (RunView, error) {
-		return chains.ReadRun(ctx, p, req.Run)
-	}))
+	}, askChains(Chains.ReadRun))
 	RunResult = addOperation(Operation{
 		ID: "getRunResult", Group: "chains", Title: "Wait for the result of a run", Right: engine.RightRead,
 		Description: "Wait for the end of a run, and return its output, or why it failed. A run that takes longer is returned as it is, and goes on.",
@@ -330,12 +388,13 @@ func showChains(r ChainList) any {
 
 // RunAnswer is a run as tools show it.
 type RunAnswer struct {
-	Run     string          `json:"run"`
-	Chain   string          `json:"chain"`
-	Status  RunStatus       `json:"status"`
-	Waiting []RunQuestion   `json:"waiting,omitempty"`
-	Steps   []RunStepAnswer `json:"steps,omitempty"`
-	Output  json.RawMessage `json:"output,omitempty"`
+	Run      string          `json:"run"`
+	Chain    string          `json:"chain"`
+	Status   RunStatus       `json:"status"`
+	Waiting  []RunQuestion   `json:"waiting,omitempty"`
+	UnderWay []RunQuestion   `json:"underWay,omitempty"`
+	Steps    []RunStepAnswer `json:"steps,omitempty"`
+	Output   json.RawMessage `json:"output,omitempty"`
 	// Failure is why the run failed: an error is that nothing was done.
 	Failure *RunError `json:"failure,omitempty"`
 }
@@ -348,7 +407,7 @@ type RunStepAnswer struct {
 }
 
 func showRun(r RunView) any {
-	return RunAnswer{Run: r.Run, Chain: r.Chain, Status: r.Status, Waiting: r.Waiting, Failure: r.Error}
+	return RunAnswer{Run: r.Run, Chain: r.Chain, Status: r.Status, Waiting: r.Waiting, UnderWay: r.UnderWay, Failure: r.Error}
 }
 
 func showSteps(r RunView) any {
@@ -368,10 +427,16 @@ func showResult(r RunView) any {
 // sayRun tells where a run is.
 func sayRun(r RunView) string {
 	line := fmt.Sprintf("%s of %s is %s.", r.Run, r.Chain, r.Status) + sayEach(r.Waiting, func(q RunQuestion) string {
-		return fmt.Sprintf("The step %q waits for the %s %q", q.Step, q.Kind, q.Key)
+		return fmt.Sprintf("The step %q waits for %s", q.Step, q.describeLong())
+	}) + sayEach(r.UnderWay, func(q RunQuestion) string {
+		return fmt.Sprintf("In the step %q is under way: %s", q.Step, q.describeLong())
 	})
-	if r.Error != nil {
-		line += fmt.Sprintf(" The step %q failed: %s", r.Error.Step, Sentence(r.Error.Message))
+	switch {
+	case r.Error == nil:
+	case r.Error.Step == "":
+		line += " It failed: " + Sentence(r.Error.Why())
+	default:
+		line += fmt.Sprintf(" The step %q failed: %s", r.Error.Step, Sentence(r.Error.Why()))
 	}
 	return line
 }
