@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -32,32 +34,38 @@ type chainCatalogue struct {
 
 // openCatalogue reads the chains of a configuration file; nil where it has no section of them.
 func openCatalogue(log *slog.Logger, path string, models []string) (*chainCatalogue, error) {
-	c := &chainCatalogue{config: path, models: models}
-	if err := c.load(); err != nil || c.section.Load() == nil {
+	section, err := readChains(path, models)
+	if err != nil || section == nil {
 		return nil, err
 	}
-	section := c.section.Load()
-	for _, warning := range section.warnings {
-		log.Warn("chain", "issue", warning)
-	}
-	for name, d := range section.byName {
-		if d.Schedule != nil && section.RunAs == nil {
-			log.Warn("a schedule starts nothing: name the principal of its runs in chains.runAs", "chain", name)
-		}
-	}
+	c := &chainCatalogue{config: path, models: models}
+	c.take(log, section)
 	return c, nil
 }
 
-func (c *chainCatalogue) load() error {
-	section, err := readChains(c.config, c.models)
-	if err != nil {
-		return err
+// take has a section in force, and warns of what was not wrong before.
+func (c *chainCatalogue) take(log *slog.Logger, section *chainSection) {
+	before := c.section.Swap(section)
+	for _, warning := range section.warnings {
+		if before == nil || !slices.Contains(before.warnings, warning) {
+			log.Warn("chain", "issue", warning)
+		}
 	}
-	if section == nil && c.section.Load() != nil {
-		section = &chainSection{Settings: &chain.Settings{}} // runs go on, and none is started
+	for _, name := range section.idleSchedules() {
+		if before == nil || !slices.Contains(before.idleSchedules(), name) {
+			log.Warn("a schedule starts nothing: name the principal of its runs in chains.runAs", "chain", name)
+		}
 	}
-	c.section.Store(section)
-	return nil
+}
+
+// idleSchedules are the chains whose schedules start nothing, because nobody is named that their runs act for.
+func (s *chainSection) idleSchedules() (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
+		if s.RunAs == nil && s.byName[name].Schedule != nil {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // list are the definitions in force.
@@ -79,31 +87,53 @@ func (c *chainCatalogue) trouble() error {
 	return nil
 }
 
-// watch takes over changed definitions, and a changed section.
-func (c *chainCatalogue) watch(log *slog.Logger) *sectionWatch {
+// watch takes over changed definitions, and a changed section. A nil catalogue is one that there is from the next
+// start on.
+func (c *chainCatalogue) watch(log *slog.Logger) *configPart {
+	p := &configPart{section: config.SectionChains}
 	if c == nil {
-		return (&sectionWatch{log: log}).start()
+		return p
 	}
-	w := &sectionWatch{log: log, section: config.SectionChains, with: []string{config.SectionUpstreams}}
-	w.list = func() []string {
+	p.with = []string{config.SectionUpstreams}
+	p.files = func(file *config.File) []string {
 		patterns := c.section.Load().Definitions
-		if file, err := config.Load(c.config); err == nil {
-			if s, err := chain.ParseSettings(file.Section(config.SectionChains)); err == nil && s != nil {
-				patterns = s.Definitions
-			}
+		if s, err := chain.ParseSettings(file.Section(config.SectionChains)); err == nil && s != nil {
+			patterns = s.Definitions
 		}
 		files, _ := chainFiles(patterns) // one that is gone is missing among the others
-		return append([]string{c.config, upstream.PinsPath(c.config)}, files...)
+		return append([]string{upstream.PinsPath(c.config)}, files...)
 	}
-	w.load = func(context.Context) error {
-		err := c.load()
+	p.prepare = func(_ context.Context, next *configChange) (take func(), err error) {
+		section, err := readChains(c.config, c.models)
+		if err != nil {
+			return nil, err
+		}
+		if section == nil {
+			section = &chainSection{Settings: &chain.Settings{}} // runs go on, and none is started
+		}
+		next.chains = section
+		return func() { c.take(log, section) }, nil
+	}
+	p.settled = func(err error) {
 		c.refused.Store(nil)
 		if err != nil {
 			c.refused.Store(&err)
 		}
-		return err
 	}
-	return w.start()
+	return p
+}
+
+// views are the chains as faces list them; nil without a section.
+func (s *chainSection) views() []operation.ChainView {
+	if s == nil {
+		return nil
+	}
+	views := []operation.ChainView{}
+	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
+		d := s.byName[name]
+		views = append(views, operation.ChainView{Name: d.Name, Description: d.Description, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.DescribeInput()})
+	}
+	return views
 }
 
 // chainFiles are the files of definitions; a folder may be empty.

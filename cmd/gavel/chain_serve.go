@@ -230,11 +230,11 @@ func (c *chains) Close() {
 }
 
 // watch takes over changed definitions.
-func (c *chains) watch(log *slog.Logger) *sectionWatch {
+func (c *chains) watch() *configPart {
 	if c == nil {
-		return (&sectionWatch{log: log}).start()
+		return (*chainCatalogue)(nil).watch(nil)
 	}
-	return c.catalogue.watch(log)
+	return c.catalogue.watch(c.log)
 }
 
 // isRepeatable reports whether a tool may run twice: the operator says so, or its gate keeps it from being

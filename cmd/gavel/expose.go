@@ -21,12 +21,15 @@ func (f configFlag) openExposure() (*embed.Exposure, error) {
 	return x, badConfig(err)
 }
 
-func newExposureWatch(log *slog.Logger, x *embed.Exposure, path string) *sectionWatch {
-	w := &sectionWatch{log: log, section: config.SectionExpose, files: []string{path}}
+// watchExposure takes over what else is exposed, of the chains that there will be.
+func watchExposure(x *embed.Exposure, path string) *configPart {
+	p := &configPart{section: config.SectionExpose}
 	if x != nil {
-		w.load = func(ctx context.Context) error { return x.Load(ctx, path) }
+		p.prepare = func(ctx context.Context, next *configChange) (take func(), err error) {
+			return x.Prepare(ctx, path, next.chains.views())
+		}
 	}
-	return w.start()
+	return p
 }
 
 // checkExposure finds what can be told of a file's section expose, and logs what it warns of: a
@@ -48,10 +51,8 @@ func checkExposure(path string, definitions []string, log *slog.Logger) error {
 		}
 	}
 	var chains []operation.ChainView
-	if section, err := readChains(path, nil); err == nil && section != nil { // checkChains reports what is wrong with it
-		for _, d := range section.byName {
-			chains = append(chains, operation.ChainView{Name: d.Name, Description: d.Description, InputSchema: d.DescribeInput()})
-		}
+	if section, err := readChains(path, nil); err == nil { // checkChains reports what is wrong with it
+		chains = section.views()
 	}
 	_, bad, missing := cfg.Select(all, chains)
 	if len(bad) > 0 {

@@ -33,7 +33,7 @@ func TestChangedExposure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sys.Close()
-	w := newExposureWatch(logger, x, path)
+	w := newConfigWatch(logger, path, watchExposure(x, path))
 	for _, c := range []struct{ text, said, listed string }{
 		{"logLevel: debug\n", "", ""},
 		{"expose: {workflows: [render]}\n", "the changed section is taken over", "render"},

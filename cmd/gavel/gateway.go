@@ -70,11 +70,14 @@ func readRules[Rules any](path, section string, parse func(*document.Node) (Rule
 	return rules, badConfig(err)
 }
 
-// newGatewayWatch takes over changed upstreams, gates and pins.
-func newGatewayWatch(log *slog.Logger, g *embed.Gateway, path string) *sectionWatch {
-	w := &sectionWatch{log: log, section: config.SectionUpstreams, with: []string{config.SectionGates, config.SectionHooks}, files: []string{path, upstream.PinsPath(path)}}
-	if g != nil {
-		w.load = func(ctx context.Context) error { return g.Load(ctx, path) }
+// watchGateway takes over changed upstreams, gates and pins.
+func watchGateway(g *embed.Gateway, path string) *configPart {
+	p := &configPart{
+		section: config.SectionUpstreams, with: []string{config.SectionGates, config.SectionHooks},
+		files: func(*config.File) []string { return []string{upstream.PinsPath(path)} },
 	}
-	return w.start()
+	if g != nil {
+		p.prepare = func(ctx context.Context, _ *configChange) (take func(), err error) { return g.Prepare(ctx, path) }
+	}
+	return p
 }

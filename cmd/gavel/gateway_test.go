@@ -113,7 +113,7 @@ func TestChangedUpstreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	w := newGatewayWatch(logger, g, path)
+	w := newConfigWatch(logger, path, watchGateway(g, path))
 	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 	for _, c := range []struct{ name, text, said, listed string }{
 		{"nothing changed", gavelBehind, "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
@@ -165,7 +165,7 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sources.Close()
-	w := newGatewayWatch(logger, g, path)
+	w := newConfigWatch(logger, path, watchGateway(g, path))
 	for _, c := range []struct {
 		name, text, said string
 		want             judge.EvidenceFailure

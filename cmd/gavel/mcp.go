@@ -170,14 +170,8 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	}
 	defer webhooks.Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	sections := []*sectionWatch{
-		newGatewayWatch(con.log, sys.gateway, c.Config), newExposureWatch(con.log, sys.exposed, c.Config), c.newWebhookWatch(con.log, webhooks), chains.watch(con.log),
-	}
-	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) {
-		for _, w := range sections {
-			w.look(ctx, false)
-		}
-	})()
+	configured := newConfigWatch(con.log, c.Config, watchGateway(sys.gateway, c.Config), chains.watch(), watchExposure(sys.exposed, c.Config), c.watchWebhooks(webhooks))
+	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))
 	defer func() { con.log.Info("ended", "store", sys.place.String()) }()

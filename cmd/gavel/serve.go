@@ -154,7 +154,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	}
 	defer webhooks.Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, c.newWebhookWatch(con.log, webhooks), chains.watch(con.log)).run(ctx)()
+	defer newReloader(con, c, r, known, watch, chains.watch(), watchExposure(sys.exposed, c.Config), c.watchWebhooks(webhooks)).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

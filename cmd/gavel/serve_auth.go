@@ -180,16 +180,21 @@ type trusted struct {
 
 func newCallers(first auth.Authenticator, issuers []auth.Issuer) (*callers, error) {
 	c := &callers{first: first}
-	return c, c.trust(issuers)
+	trust, err := c.prepareTrust(issuers)
+	if err != nil {
+		return nil, err
+	}
+	trust()
+	return c, nil
 }
 
-// trust takes these issuers' tokens from now on, and no others'.
-func (c *callers) trust(issuers []auth.Issuer) error {
+// prepareTrust checks issuers; trust takes their tokens from then on, and no others'.
+func (c *callers) prepareTrust(issuers []auth.Issuer) (trust func(), err error) {
 	next, all := &trusted{}, []auth.Authenticator{c.first}
 	for _, i := range issuers {
 		j, err := auth.NewJWT(i)
 		if err != nil {
-			return term.UsageErrorf("", "%w", err)
+			return nil, term.UsageErrorf("", "%w", err)
 		}
 		all, next.issuers = append(all, j), append(next.issuers, i.URL)
 	}
@@ -197,8 +202,7 @@ func (c *callers) trust(issuers []auth.Issuer) error {
 	if len(issuers) > 0 {
 		next.authenticator = auth.Any(all...)
 	}
-	c.now.Store(next)
-	return nil
+	return func() { c.now.Store(next) }, nil
 }
 
 func (c *callers) Authenticate(ctx context.Context, bearer string) (auth.Identity, error) {

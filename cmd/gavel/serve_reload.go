@@ -16,22 +16,19 @@ import (
 // lookEvery is how often files are looked at that a server was configured with.
 const lookEvery = time.Second
 
-// reloader keeps a running server as its configuration is. What it reads is first checked
-// whole: a mistake changes nothing.
+// reloader keeps a running server as its configuration and its definitions are.
 type reloader struct {
-	con     *console
-	routes  *routes
-	callers *callers
-	watch   *definitionWatch
-	other   []*sectionWatch
+	con        *console
+	routes     *routes
+	callers    *callers
+	watch      *definitionWatch
+	configured *configWatch
 
 	mu       sync.Mutex // of what follows
 	inForce  []effective
 	issuers  string // the section auth
 	evidence string // the section evidence
 	path     string // of the file, "" for none
-	seen     stamp  // the file as it was read last
-	last     stamp  // at the look before
 	notTaken map[string]bool
 }
 
@@ -48,13 +45,15 @@ func listReloadables() map[string]func(r *reloader, c *commands) {
 	}
 }
 
-func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch, more ...*sectionWatch) *reloader {
-	return &reloader{
-		other: append([]*sectionWatch{newGatewayWatch(con.log, r.sys.gateway, c.Config), newExposureWatch(con.log, r.sys.exposed, c.Config)}, more...),
-		con:   con, routes: r, callers: known, watch: watch, path: c.Config,
+func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *definitionWatch, more ...*configPart) *reloader {
+	l := &reloader{
+		con: con, routes: r, callers: known, watch: watch, path: c.Config,
 		inForce: slices.Clone(con.settings.list), notTaken: map[string]bool{},
 		issuers: con.settings.section(config.SectionAuth), evidence: con.settings.section(config.SectionEvidence),
 	}
+	parts := append([]*configPart{{prepare: l.prepare}, watchGateway(r.sys.gateway, c.Config)}, more...)
+	l.configured = newConfigWatch(con.log, c.Config, parts...)
+	return l
 }
 
 // run looks at the files until the returned function is called; SIGHUP has them read at once.
@@ -75,28 +74,8 @@ func (r *reloader) run(ctx context.Context) (stop func()) {
 func (r *reloader) look(ctx context.Context, atOnce bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settings(ctx, atOnce)
+	r.configured.look(ctx, atOnce)
 	r.watch.look(ctx, atOnce)
-	for _, w := range r.other {
-		w.look(ctx, atOnce)
-	}
-}
-
-// settings reads the file again when it was changed and is not being written any more.
-func (r *reloader) settings(ctx context.Context, atOnce bool) {
-	if r.path == "" {
-		return
-	}
-	now := stampOf(r.path)
-	whole := now.equal(r.last)
-	r.last = now
-	if !atOnce && (now.equal(r.seen) || !whole) {
-		return
-	}
-	r.seen = now
-	if err := r.reload(ctx, atOnce); err != nil && ctx.Err() == nil {
-		r.con.log.Error("the changed configuration is refused; the one before stays in force", "config", r.path, "issue", oneLine(err))
-	}
 }
 
 // oneLine is all that an error says to a person.
@@ -104,37 +83,40 @@ func oneLine(err error) string {
 	return strings.Join(append(slices.DeleteFunc(issuesOf(err), func(line string) bool { return line == err.Error() }), err.Error()), "; ")
 }
 
-// reload reads flags, environment and file as the start did, and takes over what it can.
-func (r *reloader) reload(ctx context.Context, again bool) error {
+// prepare reads flags, environment and file as the start did, and checks all of it; take takes over what it can.
+func (r *reloader) prepare(ctx context.Context, next *configChange) (take func(), err error) {
 	if _, err := checkConfig(r.path); err != nil {
-		return err
+		return nil, err
 	}
 	var cmds commands
 	parsed, settings, err := parseArguments(&cmds, r.con.args, io.Discard, io.Discard)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := cmds.Serve.check(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	issuers, err := cmds.Serve.issuersFor(cmds.Serve.Auth)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if text := settings.section(config.SectionAuth); text != r.issuers || again {
-		if err := r.callers.trust(issuers); err != nil {
-			return err
+	trust, err := r.callers.prepareTrust(issuers)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if text := settings.section(config.SectionAuth); text != r.issuers || next.again {
+			trust()
+			if text != r.issuers {
+				r.con.log.Info("issuers are taken over", "issuers", len(issuers))
+			}
+			r.issuers = text
 		}
-		if text != r.issuers {
-			r.con.log.Info("issuers are taken over", "issuers", len(issuers))
+		r.take(&cmds, settings.effective(parsed))
+		if text := settings.section(config.SectionEvidence); text != r.evidence {
+			r.later(config.SectionEvidence, text)
 		}
-		r.issuers = text
-	}
-	r.take(&cmds, settings.effective(parsed))
-	if text := settings.section(config.SectionEvidence); text != r.evidence {
-		r.later(config.SectionEvidence, text)
-	}
-	return nil
+	}, nil
 }
 
 // take takes over what changed, and says what only a new start would.

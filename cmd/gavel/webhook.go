@@ -55,30 +55,25 @@ func (f configFlag) openWebhooks(log *slog.Logger, sys *system) (*export.Exporte
 	return x, nil
 }
 
-// newWebhookWatch takes over changed webhooks, and secrets in their files.
-func (f configFlag) newWebhookWatch(log *slog.Logger, x *export.Exporter) *sectionWatch {
-	w := &sectionWatch{log: log, section: config.SectionWebhooks}
-	list := func(all []export.Webhook) {
-		w.files = []string{f.Config}
-		for _, h := range all {
-			w.files = append(w.files, h.SecretFiles...)
-		}
-	}
-	all, _ := f.readWebhooks() // it was read before
-	list(all)
-	if f.Config != "" {
-		w.load = func(context.Context) error {
+// watchWebhooks takes over changed webhooks, and secrets in their files.
+func (f configFlag) watchWebhooks(x *export.Exporter) *configPart {
+	return &configPart{
+		section: config.SectionWebhooks,
+		files: func(file *config.File) (files []string) {
+			all, _ := export.ParseConfig(file.Section(config.SectionWebhooks)) // prepare says what is wrong
+			for _, h := range all {
+				files = append(files, h.SecretFiles...)
+			}
+			return files
+		},
+		prepare: func(context.Context, *configChange) (take func(), err error) {
 			all, err := f.readWebhooks()
-			if err == nil {
-				err = x.Load(all)
+			if err != nil {
+				return nil, err
 			}
-			if err == nil {
-				list(all)
-			}
-			return err
-		}
+			return x.Prepare(all)
+		},
 	}
-	return w.start()
 }
 
 // exporting has the figures of webhooks shown.

@@ -27,23 +27,38 @@ func OpenExposure(file string) (*Exposure, error) {
 // Load reads the file again. With an error nothing changes: it is document.Errors where the file
 // has mistakes, or where the name of a tool would be taken twice.
 func (x *Exposure) Load(ctx context.Context, file string) error {
+	take, err := x.Prepare(ctx, file, nil)
+	if err == nil {
+		take()
+	}
+	return err
+}
+
+// Prepare is Load in two parts: it reads and checks, and take has what was read in force. chains are those that there
+// will be then; nil for those that there are.
+func (x *Exposure) Prepare(ctx context.Context, file string, chains []operation.ChainView) (take func(), err error) {
 	f, err := config.Load(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg, err := expose.ParseConfig(f.Section(config.SectionExpose))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	use := func() {}
 	if x.tools != nil {
-		err = x.tools.Use(ctx, cfg)
+		if use, err = x.tools.Prepare(ctx, cfg, chains); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		use()
 		x.cfg = cfg
-	}
-	return err
+	}, nil
 }
 
 // Check compares the section with the definitions that there are now. The error is as that of Load.

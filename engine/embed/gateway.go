@@ -56,9 +56,14 @@ func OpenGateway(file string, cfg GatewayConfig) (*Gateway, error) {
 // CheckGateway finds the mistakes that OpenGateway finds, and logs what it warns of. No server is
 // started.
 func CheckGateway(file string, cfg GatewayConfig) error {
-	door, _, err := newGateway(cfg).open(context.Background(), file)
+	g := newGateway(cfg)
+	door, _, err := g.open(context.Background(), file)
+	if err != nil {
+		return err
+	}
+	g.warn(file, door)
 	door.Close()
-	return err
+	return nil
 }
 
 func newGateway(cfg GatewayConfig) *Gateway {
@@ -79,22 +84,40 @@ func newGateway(cfg GatewayConfig) *Gateway {
 // Load reads the file and the pins again. With an error nothing changes; without one the calls that
 // the servers of before have in flight end.
 func (g *Gateway) Load(ctx context.Context, file string) error {
-	door, rules, err := g.open(ctx, file)
-	if err != nil {
-		return err
+	take, err := g.Prepare(ctx, file)
+	if err == nil {
+		take()
 	}
-	g.mu.Lock()
-	before := g.door
-	g.door, g.gates, g.hooks = door, rules.Gates, rules.Hooks
-	g.mu.Unlock()
-	g.Serve(door)
-	g.follow()
-	before.Close()
-	door.Learn()
-	return nil
+	return err
 }
 
-// open reads a file, and logs what it warns of.
+// Prepare is Load in two parts: it reads and checks, and take has what was read in force. What is not taken
+// may be dropped.
+func (g *Gateway) Prepare(ctx context.Context, file string) (take func(), err error) {
+	door, rules, err := g.open(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		g.warn(file, door)
+		g.mu.Lock()
+		before := g.door
+		g.door, g.gates, g.hooks = door, rules.Gates, rules.Hooks
+		g.mu.Unlock()
+		g.Serve(door)
+		g.follow()
+		before.Close()
+		door.Learn()
+	}, nil
+}
+
+func (g *Gateway) warn(file string, door *upstream.Manager) {
+	for _, warning := range door.Warnings() {
+		g.opts.Logger.Warn("upstreams", "config", file, "issue", warning)
+	}
+}
+
+// open reads a file. No server is started.
 func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager, rules hook.Rules, err error) {
 	f, err := config.Load(file)
 	if err != nil {
@@ -125,13 +148,8 @@ func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager
 			return nil, rules, err
 		}
 	}
-	if door, err = upstream.Open(declared, opts); err != nil {
-		return nil, rules, err
-	}
-	for _, warning := range door.Warnings() {
-		g.opts.Logger.Warn("upstreams", "config", file, "issue", warning)
-	}
-	return door, rules, nil
+	door, err = upstream.Open(declared, opts)
+	return door, rules, err
 }
 
 // connect has gated calls judged by an engine.

@@ -54,14 +54,28 @@ func New(e *engine.Engine, db Store, log *slog.Logger) *Exporter {
 // Load puts webhooks in the place of those before, whose cursors stay in the store. With an error
 // nothing changes.
 func (x *Exporter) Load(all []Webhook) error {
+	take, err := x.Prepare(all)
+	if err == nil {
+		take()
+	}
+	return err
+}
+
+// Prepare is Load in two parts: it checks, and take takes.
+func (x *Exporter) Prepare(all []Webhook) (take func(), err error) {
 	var next []*sender
 	for _, h := range all {
 		end, err := h.OpenEndpoint()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		next = append(next, newSender(x, h, end))
 	}
+	return func() { x.replace(next) }, nil
+}
+
+// replace has other senders send.
+func (x *Exporter) replace(next []*sender) {
 	x.loading.Lock()
 	defer x.loading.Unlock()
 	if x.begin != nil {
@@ -74,7 +88,6 @@ func (x *Exporter) Load(all []Webhook) error {
 	if x.begin != nil {
 		x.begin()
 	}
-	return nil
 }
 
 // Run sends until the returned function is called, which waits for what is on its way.

@@ -71,27 +71,37 @@ func (t *Tools) UseChains(chains Chains) { t.chains.Store(&chains) }
 
 // Use takes a Config. With an error the one before stays: document.Errors where names collide.
 func (t *Tools) Use(ctx context.Context, cfg Config) error {
-	t.reading.Lock()
-	defer t.reading.Unlock()
-	head, err := t.engine.RuleHead(ctx)
-	if err != nil {
-		return err
+	take, err := t.Prepare(ctx, cfg, nil)
+	if err == nil {
+		take()
 	}
-	chains, err := t.listChains(ctx, reader)
+	return err
+}
+
+// Prepare is Use in two parts: it checks, and take takes. chains are those that there will be then; nil for those
+// that there are.
+func (t *Tools) Prepare(ctx context.Context, cfg Config, chains []operation.ChainView) (take func(), err error) {
+	head, err := t.engine.RuleHead(ctx)
+	if err == nil && chains == nil {
+		chains, err = t.listChains(ctx, reader)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tools, bad, missing, err := t.selectTools(ctx, cfg, chains)
 	if len(bad) > 0 {
 		err = bad
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t.warn(missing)
-	t.rules, t.known = head, chains
-	t.replace(ctx, cfg, tools)
-	return nil
+	return func() {
+		t.reading.Lock()
+		defer t.reading.Unlock()
+		t.warn(missing)
+		t.rules, t.known = head, chains
+		t.replace(ctx, cfg, tools)
+	}, nil
 }
 
 func (t *Tools) listChains(ctx context.Context, p engine.Principal) ([]operation.ChainView, error) {

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+)
+
+// TestConfigIsTakenWhole: a change of several sections is in force whole or not at all, also when a file that one of
+// them names changes meanwhile; the log names the fault in one line.
+func TestConfigIsTakenWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gavel.yaml")
+	for _, name := range []string{"a", "b"} {
+		put(t, filepath.Join(dir, "chains", name+".yaml"), "name: "+name+"\nschedule: {type: interval, seconds: 86400}\nsteps: [{id: w, type: wait, signal: go}]\n")
+	}
+	put(t, file, "logLevel: info\nchains: {definitions: chains/a.yaml, runAs: {principal: night}}\nexpose: {chains: [a]}\n")
+	s := serveGavel(t, "--config", file)
+	list := func() string {
+		s.t.Helper()
+		return fmt.Sprint(s.must(s.owner, http.MethodGet, "/v1/chains", "")["chains"])
+	}
+
+	const refused = "the changed configuration is refused"
+	put(t, file, "logLevel: warn\nchains: {definitions: chains}\nexpose: {chains: [b], tagKey: x}\n")
+	s.sees(`\"tagKey\" is half a filter`)
+	put(t, filepath.Join(dir, "chains", "a.yaml"), "name: a\ndescription: new\nsteps: [{id: w, type: wait, signal: go}]\n")
+	s.until("the file of a chain is looked at", func() bool { return strings.Count(s.stderr.String(), refused) == 2 })
+	if got := list(); strings.Contains(got, "name:b") || strings.Contains(got, "new") {
+		t.Errorf("a half of a refused file is in force: %s", got)
+	}
+	if strings.Contains(s.stderr.String(), "taken over") || strings.Contains(s.stderr.String(), "a schedule starts nothing") {
+		t.Errorf("a half of a refused file is in force:\n%s", s.stderr)
+	}
+	s.until("readyz says so", func() bool {
+		_, ready := s.ask("", http.MethodGet, "/readyz", "")
+		return strings.Contains(fmt.Sprint(ready), "name:chains ok:false")
+	})
+
+	put(t, file, "logLevel: info\nchains: {definitions: chains}\nexpose: {chains: [a, b]}\n")
+	s.sees("the changed section is taken over\" config=" + file + " section=chains")
+	s.sees("the changed section is taken over\" config=" + file + " section=expose")
+	s.sees(`a schedule starts nothing: name the principal of its runs in chains.runAs" chain=b`)
+	if got := list(); !strings.Contains(got, "name:b") || !strings.Contains(got, "new") {
+		t.Errorf("after the mistake is fixed: %s", got)
+	}
+	if strings.Contains(s.stderr.String(), "no chain of the section chains has the name") {
+		t.Errorf("what is exposed was compared with the chains of before:\n%s", s.stderr)
+	}
+	s.until("readyz says so", func() bool {
+		_, ready := s.ask("", http.MethodGet, "/readyz", "")
+		return strings.Contains(fmt.Sprint(ready), "name:chains ok:true")
+	})
+	if got := strings.Count(s.stderr.String(), refused); got != 2 {
+		t.Errorf("%d lines say that it is refused:\n%s", got, s.stderr)
+	}
+}
+
+// TestConfigParts: what is refused, written meanwhile, or of another file leaves the rest as it is.
+func TestConfigParts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "other")
+	var log bytes.Buffer
+	var taken []string
+	wrong := map[string]bool{}
+	during := func() {}
+	part := func(section string, files ...string) *configPart {
+		return &configPart{section: section, files: func(*config.File) []string { return files }, prepare: func(context.Context, *configChange) (func(), error) {
+			during()
+			if wrong[section] {
+				return nil, errors.New("it is wrong")
+			}
+			return func() { taken = append(taken, section) }, nil
+		}}
+	}
+	put(t, path, "expose: {prefix: a}\nchains: {state: a}\nwebhooks: {}\n")
+	w := newConfigWatch(slog.New(slog.NewTextHandler(&log, nil)), path, part("chains", other), part("expose"), part("webhooks"), &configPart{section: "evidence"})
+	look := func(want, said string) {
+		t.Helper()
+		log.Reset()
+		taken = nil
+		w.look(t.Context(), false) // it may be being written
+		if len(taken) > 0 || log.Len() > 0 {
+			t.Errorf("it was read at once: %v %s", taken, &log)
+		}
+		for range 2 {
+			w.look(t.Context(), false)
+		}
+		if got := strings.Join(taken, " "); got != want || strings.Count(log.String(), said) != 1 || said == "refused" && strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("took %q, want %q with one %q: %s", got, want, said, &log)
+		}
+	}
+	wrong["expose"] = true
+	put(t, path, "expose: {prefix: b}\nchains: {state: b}\nwebhooks: {}\n")
+	look("", "refused")
+	put(t, other, "changed")
+	look("", "refused")
+	put(t, path, "expose: [\n")
+	look("", "refused")
+	wrong["expose"] = false
+	put(t, path, "expose: {prefix: b}\nchains: {state: b}\nwebhooks: {}\nevidence: {}\n")
+	look("chains expose", "counts from the next start on")
+	put(t, path, "expose: {prefix: c}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
+	during = func() {
+		during = func() {}
+		put(t, path, "expose: {prefix: dd}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
+	}
+	w.look(t.Context(), true)
+	if len(taken) != 2 { // of before
+		t.Errorf("what was written meanwhile is taken over: %v", taken)
+	}
+	look("chains expose", "section=expose")
+
+	wrong["expose"] = true
+	put(t, path, "expose: {prefix: e}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
+	look("", "refused")
+	wrong["expose"] = false
+	w.look(t.Context(), true)
+	if got := strings.Join(taken, " "); got != "expose" {
+		t.Errorf("what was refused and is read at once: %q", got)
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	wrong["webhooks"] = true // its section is as it was
+	look("chains", "section=chains")
+}
