@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,7 +95,7 @@ func parseChain(path string) (*chain.Definition, error) {
 }
 
 type chainLintCmd struct {
-	Files  []string `arg:"" name:"file" help:"Definition files."`
+	Files  []string `arg:"" name:"file" help:"Definition files, folders or patterns."`
 	Strict bool     `name:"strict" help:"Fail on warnings too."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 	chainFlags
@@ -109,20 +108,24 @@ and prompts that are not pinned are reported too. Nothing is started.
 Examples:
 
     gavel chain lint check-site.json
-    gavel chain lint --strict --config gavel.yaml chains/*.yaml
+    gavel chain lint --strict --config gavel.yaml chains/   # every .json, .yaml and .yml in it
     gavel chain lint --json check-site.json | jq '.files[].issues[].rule'
 
 Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage.`
 }
 
 func (c *chainLintCmd) Run(con *console) error {
+	files, err := definitionFiles(c.Files)
+	if err != nil {
+		return err
+	}
 	servers, items, err := c.openServers()
 	if err != nil {
 		return err
 	}
 	defer servers.Close()
 	report := lintReport{Files: []lintFile{}}
-	for _, path := range c.Files {
+	for _, path := range files {
 		f := lintFile{File: path, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 		d, err := parseChain(path)
 		if wrong, ok := errors.AsType[*workflow.ParseError](err); ok {
@@ -131,23 +134,11 @@ func (c *chainLintCmd) Run(con *console) error {
 			return err
 		} else {
 			f.Name, f.Hash = d.Name, d.Hash
-			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Repeatable: c.isRepeatable, Writer: c.settings.Writer})...)
+			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Repeatable: c.isRepeatable, Writer: c.settings.Writer, Flags: c.again()})...)
 		}
-		report.count(f.Issues)
 		report.Files = append(report.Files, f)
 	}
-	report.OK = report.Errors == 0 && (!c.Strict || report.Warnings == 0)
-	err = con.print(c.JSON, report, func() {
-		for _, f := range report.Files {
-			for _, issue := range f.Issues {
-				con.out.Printf("%s\n", issueLine(f.File, issue))
-			}
-		}
-	})
-	if err == nil && !report.OK && !c.JSON {
-		return report.verdict()
-	}
-	return cmp.Or(err, badUnless(report.OK))
+	return report.finish(con, c.Strict, c.JSON, false)
 }
 
 type chainGraphCmd struct {
@@ -284,7 +275,7 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf(question.hint(), "%w", question)
 	}
 	if ctx.Err() != nil && c.State != "" {
-		return term.UnknownErrorf(fmt.Sprintf("it goes on with --state %s --run %s", c.State, run), "interrupted")
+		return term.UnknownErrorf("it goes on with: "+c.resumeCommand(con, run), "interrupted")
 	}
 	if err != nil {
 		return term.UnknownErrorf("", "%w", err)
@@ -292,10 +283,22 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	return c.print(con, run, result)
 }
 
+// resumeCommand is the command line with which a run goes on.
+func (c *chainRunCmd) resumeCommand(con *console, run string) string {
+	words := []string{"gavel"}
+	for _, arg := range con.args {
+		words = append(words, shellWord(arg))
+	}
+	if c.ID == "" {
+		words = append(words, "--run", shellWord(run))
+	}
+	return strings.Join(words, " ")
+}
+
 // check refuses what cannot work, and what this command has nothing for.
 func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]chain.ServerItems, models []string) error {
 	var wrong []string
-	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Repeatable: c.isRepeatable, Writer: c.settings.Writer}) {
+	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Repeatable: c.isRepeatable, Writer: c.settings.Writer, Flags: c.again()}) {
 		if issue.Severity == workflow.SeverityError {
 			wrong = append(wrong, issueLine(c.File, issue))
 		} else {

@@ -21,7 +21,7 @@ import (
 type chainSection struct {
 	*chain.Settings
 	byName   map[string]*chain.Definition
-	warnings []string
+	warnings map[string][]string // by chain
 }
 
 // chainCatalogue has the operator's chains as their files are. A change with a mistake changes nothing.
@@ -46,9 +46,11 @@ func openCatalogue(log *slog.Logger, path string, models []string) (*chainCatalo
 // take has a section in force, and warns of what was not wrong before.
 func (c *chainCatalogue) take(log *slog.Logger, section *chainSection) {
 	before := c.section.Swap(section)
-	for _, warning := range section.warnings {
-		if before == nil || !slices.Contains(before.warnings, warning) {
-			log.Warn("chain", "issue", warning)
+	for _, name := range slices.Sorted(maps.Keys(section.warnings)) {
+		for _, warning := range section.warnings[name] {
+			if before == nil || !slices.Contains(before.warnings[name], warning) {
+				log.Warn("chain", "issue", warning)
+			}
 		}
 	}
 	for _, name := range section.idleSchedules() {
@@ -164,8 +166,8 @@ func readChains(path string, models []string) (*chainSection, error) {
 	if err != nil {
 		return nil, err
 	}
-	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}}
-	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Writer: settings.Writer, Models: models}
+	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}, warnings: map[string][]string{}}
+	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Writer: settings.Writer, Models: models, Flags: configFlag{Config: path}.again()}
 	from := map[string]string{}
 	var wrong []string
 	for _, name := range files {
@@ -184,12 +186,12 @@ func readChains(path string, models []string) (*chainSection, error) {
 			if issue.Severity == workflow.SeverityError {
 				wrong = append(wrong, issueLine(name, issue))
 			} else {
-				section.warnings = append(section.warnings, issueLine(name, issue))
+				section.warnings[d.Name] = append(section.warnings[d.Name], issueLine(name, issue))
 			}
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, &term.ExitError{Code: term.ExitUsage, Err: errors.New("the chains have mistakes"), Hint: "check them with: gavel chain lint --config " + shellWord(path), Lines: wrong}
+		return nil, &term.ExitError{Code: term.ExitUsage, Err: errors.New("the chains have mistakes"), Hint: "check them again with: gavel config check " + shellWord(path), Lines: wrong}
 	}
 	return section, nil
 }

@@ -55,15 +55,30 @@ func (c *chainStartCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
+	c.warn(con)
 	run, err := operation.StartRun.Do(ctx, at, operation.StartRunRequest{Chain: c.Chain, Run: c.ID, Input: input})
 	if err != nil {
 		return engineFailure(err)
 	}
 	if c.Watch {
 		con.err.Printf("%s\n", run.Run)
-		return watchRun(ctx, con, at, run.Run, c.JSON)
+		return watchRun(ctx, con, at, run.Run, c.JSON, c.again())
 	}
 	return con.print(c.JSON, run, func() { con.out.Printf("%s\n", run.Run) })
+}
+
+// warn says what is doubtful in the chain, where its definition is at hand. A server says so in its log.
+func (c *chainStartCmd) warn(con *console) {
+	if c.Config == "" || c.Server != "" {
+		return
+	}
+	section, err := readChains(c.Config, nil)
+	if err != nil || section == nil {
+		return
+	}
+	for _, issue := range section.warnings[c.Chain] {
+		con.err.Printf("%s\n", issue)
+	}
 }
 
 type chainListCmd struct {
@@ -170,7 +185,7 @@ func explainNote(n *operation.RunNote) string {
 
 // describeQuestion says what a run waits for, or does, and for how long.
 func describeQuestion(q operation.RunQuestion, now time.Time) string {
-	return nameQuestion(q) + ", for " + formatRoughly(max(now.Sub(q.Since), 0))
+	return nameQuestion(q, "") + ", for " + formatRoughly(max(now.Sub(q.Since), 0))
 }
 
 // runFlags are what every command about one run has.

@@ -225,7 +225,7 @@ func TestWatchRun(t *testing.T) {
 		var out, told bytes.Buffer
 		con := &console{out: term.New(&out), err: term.New(&told)}
 		answers := &runAnswers{left: []any{view(operation.RunRunning, "a"), away, away, view(operation.RunRunning, "a"), ended}}
-		if err := watchRun(t.Context(), con, answers, "r", false); err != nil {
+		if err := watchRun(t.Context(), con, answers, "r", false, ""); err != nil {
 			t.Error(err)
 		}
 		if diff := cmp.Diff([]any{&operation.RunRequest{Run: "r"}, &operation.RunRequest{Run: "r", Cursor: "1"}}, answers.asked[:2]); diff != "" {
@@ -236,7 +236,7 @@ func TestWatchRun(t *testing.T) {
 			t.Errorf("it says\n%s\nand prints %s", got, out.String())
 		}
 		// What was never seen is not waited for.
-		if err := watchRun(t.Context(), con, &runAnswers{left: []any{away}}, "r", false); err == nil {
+		if err := watchRun(t.Context(), con, &runAnswers{left: []any{away}}, "r", false, ""); err == nil {
 			t.Error("a server that cannot be reached is waited for")
 		}
 	})
@@ -259,12 +259,12 @@ func TestPrintRun(t *testing.T) {
 		Steps:    []operation.RunStep{{Key: "x", Op: "call", Status: operation.RunFailed, StartedAt: began, EndedAt: began, Error: &operation.RunError{Code: "tool_error", Message: long}}},
 	}
 	var b bytes.Buffer
-	printRun(term.New(&b), r, began.Add(3*time.Minute))
+	printRun(term.New(&b), r, began.Add(3*time.Minute), " --config g.yaml")
 	for _, want := range []string{
-		"waits for  the signal go (step word, since 2026-03-10T09:30:00Z, for 3m), until 2026-03-10T10:30:00Z; gavel chain signal 'r 1' go\n",
-		"waits for  a person's word on bank/pay (step pay, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-1\n",
-		"waits for  a person's decision (step ask, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-2\n",
-		"waits for  wf-1 to be in state done (step w, since 2026-03-10T09:30:00Z, for 3m); gavel status wf-1\n",
+		"waits for  the signal go (step word, since 2026-03-10T09:30:00Z, for 3m), until 2026-03-10T10:30:00Z; gavel chain signal 'r 1' go --config g.yaml\n",
+		"waits for  a person's word on bank/pay (step pay, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-1 --config g.yaml\n",
+		"waits for  a person's decision (step ask, since 2026-03-10T09:30:00Z, for 3m); gavel review show rev-2 --config g.yaml\n",
+		"waits for  wf-1 to be in state done (step w, since 2026-03-10T09:30:00Z, for 3m); gavel status wf-1 --config g.yaml\n",
 		"waits for  its time, 2026-03-10T10:30:00Z (step nap, since 2026-03-10T09:30:00Z, for 3m)\n",
 		"under way  a call of s/look (step look, since 2026-03-10T09:31:00Z, for 2m)\n", "under way  an answer of the model small (step p,", long,
 	} {
@@ -286,12 +286,12 @@ func TestPrintRun(t *testing.T) {
 	}
 	for status, want := range map[operation.RunStatus]string{operation.RunQueued: "waits for  its turn", operation.RunPaused: "to go on  gavel chain resume r\n"} {
 		b.Reset()
-		if printRun(term.New(&b), operation.RunView{Run: "r", Status: status}, began); !strings.Contains(b.String(), want) {
+		if printRun(term.New(&b), operation.RunView{Run: "r", Status: status}, began, ""); !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}
 	}
 	b.Reset()
-	printRun(term.New(&b), operation.RunView{Run: "r", Status: operation.RunFailed, Error: &operation.RunError{Message: "it could not be read"}}, began)
+	printRun(term.New(&b), operation.RunView{Run: "r", Status: operation.RunFailed, Error: &operation.RunError{Message: "it could not be read"}}, began, "")
 	if !strings.Contains(b.String(), "failed    it could not be read\n") {
 		t.Errorf("a failure without a step:\n%s", b.String())
 	}

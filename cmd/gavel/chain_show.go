@@ -38,17 +38,17 @@ func (c *chainShowCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer done()
 	if c.Watch {
-		return watchRun(ctx, con, at, c.ID, c.JSON)
+		return watchRun(ctx, con, at, c.ID, c.JSON, c.again())
 	}
 	run, err := operation.Run.Do(ctx, at, operation.RunRequest{Run: c.ID})
 	if err != nil {
 		return engineFailure(err)
 	}
-	return con.print(c.JSON, run, func() { printRun(con.out, run, time.Now()) })
+	return con.print(c.JSON, run, func() { printRun(con.out, run, time.Now(), c.again()) })
 }
 
-// printRun prints all that is known of a run.
-func printRun(out *term.Terminal, r operation.RunView, now time.Time) {
+// printRun prints all that is known of a run; again ends the commands that are named.
+func printRun(out *term.Terminal, r operation.RunView, now time.Time, again string) {
 	rows := [][]string{{"run", r.Run}, {"chain", r.Chain}, {"status", string(r.Status)}, {"acts for", r.Principal}}
 	add := func(name, value string) {
 		if value != "" {
@@ -67,20 +67,20 @@ func printRun(out *term.Terminal, r operation.RunView, now time.Time) {
 	case operation.RunQueued:
 		add("waits for", itsTurn)
 	case operation.RunPaused:
-		add("to go on", "gavel chain resume "+shellWord(r.Run))
+		add("to go on", "gavel chain resume "+shellWord(r.Run)+again)
 	case operation.RunRunning, operation.RunDone, operation.RunFailed, operation.RunCancelled:
 	}
 	for _, q := range r.Waiting {
-		add("waits for", explainQuestion(r.Run, q, now))
+		add("waits for", explainQuestion(q, now)+nameCommand(r.Run, q, again))
 	}
 	for _, q := range r.UnderWay {
-		add("under way", explainQuestion(r.Run, q, now))
+		add("under way", explainQuestion(q, now)+nameCommand(r.Run, q, again))
 	}
 	if r.Error != nil {
 		add("failed", r.Error.Describe())
 	}
 	if r.Swept {
-		add("steps", "deleted after the retention; see gavel instances history "+r.Instance)
+		add("steps", "deleted after the retention; see gavel instances history "+r.Instance+again)
 	}
 	out.Table(rows)
 	if len(r.Steps) > 0 {
@@ -90,21 +90,26 @@ func printRun(out *term.Terminal, r operation.RunView, now time.Time) {
 	printOutput(out, r.Output)
 }
 
-// explainQuestion says in one line what a run waits for or does, since when, and what there is to do.
-func explainQuestion(run string, q operation.RunQuestion, now time.Time) string {
+// explainQuestion says what a run waits for or does, and since when.
+func explainQuestion(q operation.RunQuestion, now time.Time) string {
 	line := fmt.Sprintf("%s (step %s, since %s, for %s)", q.Describe(), q.Step, formatTime(q.Since), formatRoughly(max(now.Sub(q.Since), 0)))
 	if q.Kind != "sleep" && !q.Until.IsZero() {
 		line += ", until " + formatTime(q.Until)
 	}
+	return line
+}
+
+// nameCommand names the command for what a run waits for, "" where there is none.
+func nameCommand(run string, q operation.RunQuestion, again string) string {
 	switch {
 	case q.Kind == "signal":
-		line += fmt.Sprintf("; gavel chain signal %s %s", shellWord(run), shellWord(q.Key))
+		return fmt.Sprintf("; gavel chain signal %s %s%s", shellWord(run), shellWord(q.Key), again)
 	case q.Review != "":
-		line += "; gavel review show " + q.Review
+		return "; gavel review show " + q.Review + again
 	case q.Instance != "":
-		line += "; gavel status " + shellWord(q.Instance)
+		return "; gavel status " + shellWord(q.Instance) + again
 	}
-	return line
+	return ""
 }
 
 func stepRows(out *term.Terminal, steps []operation.RunStep) [][]string {
@@ -129,8 +134,8 @@ func printOutput(out *term.Terminal, output json.RawMessage) {
 
 // watchRun shows the steps of a run as they end, on standard error, until it has ended; then what it
 // gave. A run that is not done is a bad end. What cannot be asked once it was seen is asked again.
-func watchRun(ctx context.Context, con *console, at operation.Caller, id string, asJSON bool) error {
-	w := runWatch{at: at, id: id, lines: newStepLines(con.err), shown: map[string]bool{}}
+func watchRun(ctx context.Context, con *console, at operation.Caller, id string, asJSON bool, again string) error {
+	w := runWatch{again: again, at: at, id: id, lines: newStepLines(con.err), shown: map[string]bool{}}
 	defer w.lines.close()
 	tick := time.NewTicker(lookAtRunEvery)
 	defer tick.Stop()
@@ -138,7 +143,7 @@ func watchRun(ctx context.Context, con *console, at operation.Caller, id string,
 		run, err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return term.UnknownErrorf("see it again with: gavel chain show "+shellWord(w.id)+" --watch", "interrupted; the run goes on")
+			return term.UnknownErrorf("see it again with: gavel chain show "+shellWord(w.id)+" --watch"+again, "interrupted; the run goes on")
 		case err != nil && !w.mayPass(err):
 			return engineFailure(err)
 		case err != nil && !failing:
@@ -166,6 +171,7 @@ type runWatch struct {
 	id    string // as it was typed, until the run was seen
 	seen  bool
 	after string // the cursor of the last look
+	again string // ends the commands that are named
 	lines *stepLines
 	shown map[string]bool // keys of steps, and of questions
 }
@@ -189,7 +195,7 @@ func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
 	}
 	for _, q := range run.Waiting {
 		if isNew(q.Kind + " " + q.Key) {
-			w.lines.say("waiting", q.Step, nameQuestion(q))
+			w.lines.say("waiting", q.Step, nameQuestion(q, w.again))
 		}
 	}
 	w.lines.setRest(describeRest(run, time.Now()))
@@ -197,11 +203,11 @@ func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
 }
 
 // nameQuestion says what a run waits for.
-func nameQuestion(q operation.RunQuestion) string {
+func nameQuestion(q operation.RunQuestion, again string) string {
 	if q.Review == "" {
 		return q.Describe()
 	}
-	return q.Describe() + ": gavel review show " + q.Review
+	return q.Describe() + ": gavel review show " + q.Review + again
 }
 
 // describeRest says what a run does now.

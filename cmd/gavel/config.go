@@ -435,6 +435,14 @@ type configFlag struct {
 	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, upstreams, gates, issuers. See gavel config."`
 }
 
+// again is how the same file is named on another command line.
+func (f configFlag) again() string {
+	if f.Config == "" {
+		return ""
+	}
+	return " --config " + shellWord(f.Config)
+}
+
 // open reads the configuration file; without one the result is nil. Nothing is
 // fetched. What would fail if it were fetched now is logged. A nil gateway is opened where a
 // source is first fetched from it.

@@ -107,26 +107,31 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 			return err
 		}
 	}
-	for _, f := range report.Files {
-		report.count(f.Issues)
+	return report.finish(con, c.Strict, c.JSON, c.Schemas)
+}
+
+// finish prints the issues, and where schemas run, and returns the verdict.
+func (r *lintReport) finish(con *console, strict, asJSON, schemas bool) error {
+	for _, f := range r.Files {
+		r.count(f.Issues)
 	}
-	report.OK = report.Errors == 0 && (!c.Strict || report.Warnings == 0)
-	err = con.print(c.JSON, report, func() {
-		for _, f := range report.Files {
+	r.OK = r.Errors == 0 && (!strict || r.Warnings == 0)
+	err := con.print(asJSON, r, func() {
+		for _, f := range r.Files {
 			for _, issue := range f.Issues {
 				con.out.Printf("%s\n", issueLine(f.File, issue))
 			}
 			for _, s := range f.Schemas {
-				if c.Schemas {
+				if schemas {
 					con.out.Printf("%s:%d: schema: %s: %s\n", f.File, s.Line, s.Path, describePlace(s))
 				}
 			}
 		}
 	})
-	if err == nil && !report.OK && !c.JSON {
-		return report.verdict()
+	if err == nil && !r.OK && !asJSON {
+		return r.verdict()
 	}
-	return cmp.Or(err, badUnless(report.OK))
+	return cmp.Or(err, badUnless(r.OK))
 }
 
 func (r *lintReport) count(issues []workflow.Issue) {
@@ -143,7 +148,7 @@ func (r *lintReport) count(issues []workflow.Issue) {
 }
 
 // verdict says how much is wrong, behind all that is.
-func (r lintReport) verdict() error {
+func (r *lintReport) verdict() error {
 	found := term.Count(r.Warnings, "warning")
 	if r.Errors > 0 {
 		found = term.Count(r.Errors, "error") + ", " + found

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -49,6 +50,8 @@ type node struct {
 	Properties  members
 	Items       *node
 	AnyOf       []node
+	OneOf       []node
+	Const       any
 	Extra       json.RawMessage `json:"additionalProperties"`
 	Enum        []any
 	Required    []string
@@ -75,9 +78,11 @@ func (n node) kind() string {
 	case n.Ref != "":
 		name := n.Ref[strings.LastIndex(n.Ref, "/")+1:]
 		return fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
-	case len(n.AnyOf) > 0:
+	case n.Const != nil:
+		return fmt.Sprintf("`%v`", n.Const)
+	case len(n.AnyOf)+len(n.OneOf) > 0:
 		var kinds []string
-		for _, a := range n.AnyOf {
+		for _, a := range slices.Concat(n.AnyOf, n.OneOf) {
 			kinds = append(kinds, a.kind())
 		}
 		return strings.Join(kinds, ", or ")
@@ -184,19 +189,46 @@ mistake that a definition can have is among the [lint rules](lint-rules.md).
 `)
 	fmt.Fprintf(&b, "A definition has at most %d KiB, a script %d KiB, the name of a workflow %d characters, that of a state or an action %d.\n\n",
 		workflow.MaxDefinition>>10, workflow.MaxScript>>10, workflow.MaxName, workflow.MaxLabel)
-	schema := decodeNode(t, workflow.FormatSchema())
-	fmt.Fprintf(&b, "## The document\n\n%s\n\n", schema.Description)
-	writeProperties(t, &b, schema, "key")
+	writeFormat(t, &b, workflow.FormatSchema())
+	generated(t, "definition.md", &b)
+}
+
+// writeFormat lists all objects of a format, and their keys.
+func writeFormat(t *testing.T, b *bytes.Buffer, format []byte) {
+	t.Helper()
+	schema := decodeNode(t, format)
+	fmt.Fprintf(b, "## The document\n\n%s\n\n", schema.Description)
+	writeProperties(t, b, schema, "key")
 	for _, def := range schema.Defs {
 		n := decodeNode(t, def.value)
-		fmt.Fprintf(&b, "## %s\n\n%s\n\n", def.name, n.Description)
-		if n.Items != nil && len(n.Properties) == 0 {
-			fmt.Fprintf(&b, "A %s.\n\n", n.kind())
+		fmt.Fprintf(b, "## %s\n\n%s\n\n", def.name, n.Description)
+		switch {
+		case n.Items != nil && len(n.Properties) == 0:
+			fmt.Fprintf(b, "A %s.\n\n", n.kind())
 			n = *n.Items
+		case len(n.OneOf) > 0:
+			fmt.Fprintf(b, "It is %s.\n\n", n.kind())
 		}
-		writeProperties(t, &b, n, "key")
+		writeProperties(t, b, n, "key")
 	}
-	generated(t, "definition.md", &b)
+}
+
+// The reference of the format of chains is what gavel schema chain says.
+func TestChainPage(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	b.WriteString(`# Chains
+
+A chain is a list of steps across MCP servers, in JSON or YAML. Each object below lists all the keys that it may have; unknown and duplicate keys
+and values of another kind are rejected, with their line. ` + "`gavel chain lint`" + ` checks chains, and ` + "`gavel schema chain`" + ` prints the same as
+JSON Schema, for editors. [Chains](../chains.md) says how they run, [schedules](../schedules.md) when, and what references, conditions and
+handlers of failures do is under [references](../chains.md#references) and [when a step fails](../chains.md#when-a-step-fails).
+
+`)
+	fmt.Fprintf(&b, "A chain has at most %d KiB and %d steps, nested %d deep; a `parallel` step %d tasks, a loop %d iterations, a step %d attempts. Of an output at most %d KiB are kept.\n\n",
+		chain.MaxDefinition>>10, chain.MaxSteps, chain.MaxNesting, chain.MaxTasks, chain.MaxIterations, chain.MaxAttempts, chain.MaxOutput>>10)
+	writeFormat(t, &b, chain.FormatSchema())
+	generated(t, "chain.md", &b)
 }
 
 // toolEntry is a tool as clients are told of it.

@@ -32,6 +32,8 @@ const tokenVariable = "GAVEL_TOKEN"
 type placeFlags struct {
 	storeFlag
 	serverFlags
+
+	typed string
 }
 
 // AfterApply forgets a store that the environment or the configuration file names where a
@@ -40,6 +42,17 @@ func (f *placeFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // k
 	given := slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "store" && !p.Resolved })
 	if f.Server != "" && !given {
 		f.Store = ""
+	}
+	f.typed = ""
+	for _, p := range ctx.Path {
+		if p.Flag != nil && !p.Resolved && slices.Contains([]string{"config", "store", "store-key", "server", "token-file", "ca-file"}, p.Flag.Name) {
+			if value, _ := ctx.FlagValue(p.Flag).(string); value != "" {
+				f.typed += fmt.Sprintf(" --%s %s", p.Flag.Name, shellWord(value))
+			}
+		}
+		if p.Flag != nil && !p.Resolved && p.Flag.Name == "insecure-plain-http" {
+			f.typed += " --insecure-plain-http"
+		}
 	}
 	return nil
 }
@@ -160,17 +173,6 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 	return string(text), nil
 }
 
-// again is how the same place is named on another command line.
-func (f placeFlags) again() string {
-	out := ""
-	add := func(flag, value string) {
-		if value != "" {
-			out += fmt.Sprintf(" --%s %s", flag, shellWord(value))
-		}
-	}
-	add("store", f.Store)
-	add("server", f.Server)
-	add("token-file", f.TokenFile)
-	add("ca-file", f.CAFile)
-	return out
-}
+// again is how the same place is named on another command line: with the flags that were typed. What variables
+// and the file of settings say, they say again.
+func (f placeFlags) again() string { return f.typed }

@@ -121,7 +121,7 @@ func (c *upstreamListCmd) Run(con *console) error {
 		}
 	}
 	if len(unpinned) > 0 {
-		con.err.Printf("never pinned, so nothing of theirs is listed: %s; accept what they have with gavel upstream pin\n", strings.Join(unpinned, ", "))
+		con.err.Printf("never pinned, so nothing of theirs is listed: %s; accept what they have with: gavel upstream pin %s%s\n", strings.Join(unpinned, ", "), strings.Join(unpinned, " "), c.again())
 	}
 	return con.printList(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config), "")
 }

@@ -243,7 +243,7 @@ func FormatSchema() json.RawMessage {
 	var b bytes.Buffer
 	b.WriteString(`{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"gavel chain definition",`)
 	documentObject.writeSchema(&b)
-	b.WriteString(`,"$defs":{"step":{"oneOf":[`)
+	b.WriteString(`,"$defs":{"step":{"description":"A step; its type says what it does.","oneOf":[`)
 	for i, kind := range kinds {
 		if i > 0 {
 			b.WriteByte(',')

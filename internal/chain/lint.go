@@ -20,6 +20,8 @@ type LintOptions struct {
 	Writer func(server string) (Writer, bool)
 	// Models are the configured models; nil when unknown.
 	Models []string
+	// Flags end the commands that an issue names, such as " --config gavel.yaml".
+	Flags string
 }
 
 // ServerItems are the names of what is pinned of a server.
@@ -458,16 +460,16 @@ func checkItems(l *linter) {
 		text, _ := name.value.(string)
 		switch {
 		case isCall && !slices.Contains(items.Tools, tool):
-			l.addIssue(s.path+"/action", "no tool %s of the server %q is pinned%s", quoteName(tool), s.Server, suggestPinned(tool, s.Server, items.Tools))
+			l.addIssue(s.path+"/action", "no tool %s of the server %q is pinned%s", quoteName(tool), s.Server, l.suggestPinned(tool, s.Server, items.Tools))
 		case s.Kind == KindPrompt && fixed && !slices.Contains(items.Prompts, text):
-			l.addIssue(s.path+"/prompt_name", "no prompt %s of the server %q is pinned%s", quoteName(text), s.Server, suggestPinned(text, s.Server, items.Prompts))
+			l.addIssue(s.path+"/prompt_name", "no prompt %s of the server %q is pinned%s", quoteName(text), s.Server, l.suggestPinned(text, s.Server, items.Prompts))
 		}
 	})
 }
 
-func suggestPinned(name, server string, known []string) string {
+func (l *linter) suggestPinned(name, server string, known []string) string {
 	if len(known) == 0 {
-		return fmt.Sprintf("; accept what it has with gavel upstream pin %s", server)
+		return fmt.Sprintf("; accept what it has with gavel upstream pin %s%s", server, l.options.Flags)
 	}
 	return suggestName(name, known)
 }
