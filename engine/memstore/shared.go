@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -46,6 +47,8 @@ func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Durati
 		switch ended := !l.Ends.After(now); {
 		case !ended && l.Owner != owner:
 			return fmt.Errorf("%w: %s", store.ErrLeaseTaken, name)
+		case l.Number == 0:
+			l.Number = now.UnixNano() // it may have been dropped
 		case ended:
 			l.Number++
 		}
@@ -63,6 +66,16 @@ func (s *Store) EndLease(ctx context.Context, l store.Lease) error {
 			have.Ends = time.Time{}
 			s.leases[l.Name] = have
 		}
+		return nil
+	})
+}
+
+// DropLeases implements store.Store.
+func (s *Store) DropLeases(ctx context.Context, prefix string, ago time.Duration) error {
+	return s.write(ctx, func() error {
+		maps.DeleteFunc(s.leases, func(name string, l store.Lease) bool {
+			return strings.HasPrefix(name, prefix) && l.Ends.Before(time.Now().Add(-ago))
+		})
 		return nil
 	})
 }

@@ -29,7 +29,8 @@ func (s *Store) checkLease(ctx context.Context, tx pgx.Tx, l *store.Lease) error
 
 // TakeLease implements store.Store.
 func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Duration) (l store.Lease, err error) {
-	const take = `INSERT INTO gavel.leases AS l (name, owner, number, ends) VALUES ($1, $2, 1, ` + serverNow + ` + $3)
+	// The first number is the time: the name may have been dropped, and had lower ones.
+	const take = `INSERT INTO gavel.leases AS l (name, owner, number, ends) VALUES ($1, $2, ` + serverNow + `, ` + serverNow + ` + $3)
 		ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, ends = ` + serverNow + ` + $3, number = l.number + CASE WHEN l.ends > ` + serverNow + ` THEN 0 ELSE 1 END
 			WHERE l.owner = excluded.owner OR l.ends <= ` + serverNow + `
 		RETURNING owner, number, ends`
@@ -73,6 +74,11 @@ func (s *Store) exec(ctx context.Context, what string, lease *store.Lease, refus
 // EndLease implements store.Store.
 func (s *Store) EndLease(ctx context.Context, l store.Lease) error {
 	return s.exec(ctx, "end a lease", nil, nil, `UPDATE gavel.leases SET ends = 0 WHERE name = $1 AND number = $2`, []byte(l.Name), l.Number)
+}
+
+// DropLeases implements store.Store.
+func (s *Store) DropLeases(ctx context.Context, prefix string, ago time.Duration) error {
+	return s.exec(ctx, "drop leases", nil, nil, `DELETE FROM gavel.leases WHERE substr(name, 1, $2::int4) = $1 AND ends < `+serverNow+` - $3`, []byte(prefix), len(prefix), int64(ago))
 }
 
 // MoveCursor implements store.Store.

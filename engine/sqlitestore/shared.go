@@ -15,6 +15,7 @@ import (
 // sharedStatements write what the processes over one store share.
 type sharedStatements struct {
 	leaseHeld, lease, putLease, endLease *sql.Stmt
+	dropLeases                           *sql.Stmt
 	addCursor, moveCursor, dropCursor    *sql.Stmt
 	addDataKey, setDataKey               *sql.Stmt
 	addDeadLetter, dropDeadLetter        *sql.Stmt
@@ -26,6 +27,7 @@ func (s *sharedStatements) all() map[**sql.Stmt]string {
 		&s.lease:     `SELECT owner, number, ends FROM leases WHERE name = ?`,
 		&s.putLease: `INSERT INTO leases (name, owner, number, ends) VALUES (?, ?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, number = excluded.number, ends = excluded.ends`,
+		&s.dropLeases: `DELETE FROM leases WHERE substr(CAST(name AS BLOB), 1, length(?1)) = ?1 AND ends < ?2`,
 		&s.endLease:   `UPDATE leases SET ends = 0 WHERE name = ? AND number = ?`,
 		&s.addCursor:  `INSERT INTO cursors (name, position, filter, made_at, moved_at) VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (name) DO NOTHING`,
 		&s.moveCursor: `UPDATE cursors SET position = ?2, filter = ?3, moved_at = ?4 WHERE name = ?1 AND position = ?5`,
@@ -68,6 +70,8 @@ func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Durati
 		switch ended := ends <= now.UnixNano(); {
 		case !ended && l.Owner != owner:
 			return fmt.Errorf("%w: %s", store.ErrLeaseTaken, name)
+		case l.Number == 0:
+			l.Number = now.UnixNano() // it may have been dropped
 		case ended:
 			l.Number++
 		}
@@ -80,6 +84,13 @@ func (s *Store) TakeLease(ctx context.Context, name, owner string, d time.Durati
 // EndLease implements store.Store.
 func (s *Store) EndLease(ctx context.Context, l store.Lease) error {
 	return s.write(ctx, len(l.Name), "end a lease", func(st *statements) error { return st.exec(st.endLease, l.Name, l.Number) })
+}
+
+// DropLeases implements store.Store.
+func (s *Store) DropLeases(ctx context.Context, prefix string, ago time.Duration) error {
+	return s.write(ctx, len(prefix), "drop leases", func(st *statements) error {
+		return st.exec(st.dropLeases, []byte(prefix), time.Now().Add(-ago).UnixNano())
+	})
 }
 
 // MoveCursor implements store.Store.

@@ -38,6 +38,10 @@ type Leases interface {
 	TakeLease(ctx context.Context, name, owner string, d time.Duration) (Lease, error)
 	// EndLease gives a lease back before its end; one that is lost already is no error.
 	EndLease(ctx context.Context, l Lease) error
+	// DropLeases forgets the leases that ended longer than ago before now, by the store's clock, and whose
+	// name begins with prefix. Such a name begins with a higher number than it had, so that
+	// one of before stays lost.
+	DropLeases(ctx context.Context, prefix string, ago time.Duration) error
 }
 
 type leaseKey struct{}

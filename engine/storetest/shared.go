@@ -67,6 +67,22 @@ func testLeases(t *testing.T, s, other store.Store) {
 	wantNone(t, s.EndLease(t.Context(), second))
 	_, err = s.TakeLease(t.Context(), first.Name, "a", time.Hour)
 	wantError(t, "after somebody ended a lease of before", err, store.ErrLeaseTaken)
+
+	// What is dropped: the lease has ended, long enough ago, and has the prefix. It is as if another one had had it.
+	wantNone(t, s.DropLeases(t.Context(), "", 0)) // not this one
+	if again := takeLease(t, other, "b", ended); again.Number != third.Number {
+		t.Errorf("number %d after a drop of others, not %d", again.Number, third.Number)
+	}
+	wantNone(t, s.DropLeases(t.Context(), "jobs", 0))
+	wantNone(t, s.DropLeases(t.Context(), "job\x00", 2*-ended))
+	kept := takeLease(t, other, "b", ended)
+	if kept.Number != third.Number+1 {
+		t.Errorf("number %d after drops of others, not %d", kept.Number, third.Number+1)
+	}
+	wantNone(t, s.DropLeases(t.Context(), "job\x00", -ended/2))
+	if last := takeLease(t, other, "b", time.Hour); last.Number <= kept.Number+1 {
+		t.Errorf("number %d after it was dropped, and %d before", last.Number, kept.Number)
+	}
 }
 
 // Of many that take a lease at once one gets it, and its end is by the store's clock.

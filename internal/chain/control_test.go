@@ -235,61 +235,6 @@ func TestSignalsAtOnce(t *testing.T) {
 	}
 }
 
-// TestConcurrency holds the runs of a chain to its bound, and those of another chain to their own.
-func TestConcurrency(t *testing.T) {
-	var under, most atomic.Int32
-	release := make(chan struct{})
-	r := openRuns(t, t.TempDir(), effectsFunc(func(_ context.Context, c Command) Outcome {
-		if c.Name == "free" {
-			return Outcome{}
-		}
-		if n := under.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		<-release
-		under.Add(-1)
-		return Outcome{}
-	}))
-	defer r.Close()
-	d := parse(t, "concurrency: 2\n"+steps(`{id: x, type: tool, server: s, action: bound}`))
-	other, err := Parse("chain.yaml", []byte("name: other\nconcurrency: 2\nsteps: [{id: x, type: tool, server: s, action: free}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var runs []string
-	for range 5 {
-		runs = append(runs, startRun(t, r, d, ""))
-	}
-	count := func(want Status) (n int) {
-		list, err := r.List(context.Background(), 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range list {
-			if s.Status == want {
-				n++
-			}
-		}
-		return n
-	}
-	await(t, "two to be under way", func() (int32, bool) { n := under.Load(); return n, n == 2 })
-	if result := waitRun(t, r, startRun(t, r, other, "")); result.Err != nil { // which looks into the queue several times
-		t.Error(result.Err)
-	}
-	if n := count(StatusQueued); n != 3 || most.Load() != 2 {
-		t.Errorf("%d are queued and at most %d were under way, want 3 and 2", n, most.Load())
-	}
-	close(release)
-	for _, run := range runs {
-		if result := waitRun(t, r, run); result.Err != nil {
-			t.Error(result.Err)
-		}
-	}
-	if most.Load() != 2 {
-		t.Errorf("at most %d were under way", most.Load())
-	}
-}
-
 // TestControlWithoutExecutor starts a run where nothing executes; it begins once something does.
 func TestControlWithoutExecutor(t *testing.T) {
 	folder := t.TempDir()

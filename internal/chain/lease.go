@@ -100,7 +100,7 @@ func (l *executorLease) renew(ctx context.Context) (lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case err == nil && again.Number-l.lease.Number <= 1: // one more where it had ended, and nobody took it
+	case err == nil && (again.Number == l.lease.Number || again.Number == l.lease.Number+1): // one more where it had ended, and nobody took it
 		l.lease, l.asked = again, asked
 		close(l.renewed)
 		l.renewed = make(chan struct{})
@@ -112,6 +112,20 @@ func (l *executorLease) renew(ctx context.Context) (lost bool) {
 	}
 	close(l.lost)
 	return true
+}
+
+// leaseKept is how long the lease of an executor is kept after its end. A process that comes back later is a new one.
+const leaseKept = time.Hour
+
+// dropLeases forgets the leases of executors that have ended: each start of a process makes one.
+func (r *Runs) dropLeases(ctx context.Context) error {
+	if r.config.Leases == nil {
+		return nil
+	}
+	if err := r.config.Leases.DropLeases(ctx, leaseName(""), leaseKept); err != nil {
+		return fmt.Errorf("forget which processes ran chains: %w", err)
+	}
+	return nil
 }
 
 // end gives the lease back, so that others need not wait for its end.

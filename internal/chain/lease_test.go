@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,8 @@ func (f *fakeLeases) TakeLease(_ context.Context, name, owner string, d time.Dur
 		return store.Lease{}, f.away
 	case !ended && f.lease.Owner != owner:
 		return f.lease, store.ErrLeaseTaken
+	case f.lease.Number == 0:
+		f.lease.Number = time.Now().UnixNano()
 	case ended:
 		f.lease.Number++
 	}
@@ -39,6 +42,15 @@ func (f *fakeLeases) EndLease(_ context.Context, l store.Lease) error {
 	defer f.mu.Unlock()
 	if l.Number == f.lease.Number {
 		f.lease.Ends = time.Time{}
+	}
+	return nil
+}
+
+func (f *fakeLeases) DropLeases(_ context.Context, prefix string, ago time.Duration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if strings.HasPrefix(f.lease.Name, prefix) && f.lease.Ends.Before(time.Now().Add(-ago)) {
+		f.lease = store.Lease{}
 	}
 	return nil
 }
@@ -62,6 +74,11 @@ func TestExecutorLease(t *testing.T) {
 			l, _ := f.TakeLease(t.Context(), "x", "b", time.Hour)
 			_ = f.EndLease(t.Context(), l)
 		}, errLeaseLost},
+		"another one had it, and it was forgotten": {func(f *fakeLeases) {
+			l, _ := f.TakeLease(t.Context(), "x", "b", time.Hour)
+			_ = f.EndLease(t.Context(), l)
+			_ = f.DropLeases(t.Context(), "x", 0)
+		}, errLeaseLost},
 		"another one let it run out": {func(f *fakeLeases) { _, _ = f.TakeLease(t.Context(), "x", "b", time.Millisecond) }, errLeaseLost},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +93,7 @@ func TestExecutorLease(t *testing.T) {
 				go l.keep(ctx)
 				f.setAway(errors.New("away"))
 				time.Sleep(8 * time.Second) //nolint:forbidigo // the clock of the bubble
-				if lease, err := l.confirm(ctx); err != nil || lease.Number != 1 {
+				if lease, err := l.confirm(ctx); err != nil || lease.Number != l.lease.Number {
 					t.Errorf("within its time: %+v, %v", lease, err)
 				}
 				time.Sleep(3 * time.Second) //nolint:forbidigo // the clock of the bubble

@@ -125,7 +125,7 @@ type Runs struct {
 	control    map[string]*control                   // the runs that execute here
 	awaited    map[string]string                     // the runs that wait for a signal or an answer, by its id
 	waiters    map[string]map[chan struct{}]struct{} // by run, rung when something became of it
-	queues     map[string]bool                       // that are registered
+	bounds     map[string]int                        // those that this process gave to queues
 	conflicts  map[string]bool                       // runs that go on only in another session
 	troubled   map[string]int                        // by run: how often it could not go on here
 	strays     []string                              // see reclaim
@@ -170,7 +170,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 	}
 	r := &Runs{
 		config: c, stop: func() {}, control: map[string]*control{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
-		queues: map[string]bool{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{}, troubled: map[string]int{},
+		bounds: map[string]int{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{}, troubled: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {
 		return nil, err

@@ -27,6 +27,10 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if err != nil {
 		return "", err
 	}
+	at, err := r.placeAgain(ctx, s)
+	if err != nil {
+		return "", err
+	}
 	id, err := r.claimRedrive(ctx, run)
 	if err != nil {
 		return "", err
@@ -38,13 +42,43 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	err = dbos.SetWorkflowAttributes(c, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
 	if err == nil {
 		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
-			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: s.place.queue, QueuePartitionKey: s.place.partition,
+			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: at.queue, QueuePartitionKey: at.partition,
 		})
 	}
 	if err != nil {
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
 	return id, dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n})
+}
+
+// placeAgain is where a run waits that runs another one again: where that one did, or where that queue was deleted, at the
+// place of its chain.
+func (r *Runs) placeAgain(ctx context.Context, s RunStatus) (place, error) {
+	if s.place.partition == "" {
+		return s.place, nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	if _, err := dbos.RetrieveQueue(c, s.place.queue); !errors.Is(err, dbos.ErrQueueNotFound) {
+		return s.place, err
+	}
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(s.Run), dbos.WithFilterLoadInput(true), dbos.WithFilterLoadOutput(false))
+	if err != nil || len(list) == 0 {
+		return place{}, fmt.Errorf("read the definition of the run %s: %w", s.Run, err)
+	}
+	text, err := r.open(ctx, unquote(list[0].Input))
+	var begun recordedRun
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &begun)
+	}
+	if err != nil {
+		return place{}, fmt.Errorf("read the definition of the run %s: %w", s.Run, err)
+	}
+	d, err := Parse("chain.json", begun.Definition)
+	if err != nil {
+		return place{}, fmt.Errorf("read the definition of the run %s: %w", s.Run, err)
+	}
+	return r.placeOf(d)
 }
 
 // namesAtOnce is how many steps are read at once without their outputs.

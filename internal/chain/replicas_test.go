@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/pgstore"
@@ -236,6 +238,57 @@ func TestSilentReplicaRecordsNothing(t *testing.T) {
 	case name := <-begun:
 		t.Errorf("%s began in the replica that was silent", name)
 	case <-time.After(300 * time.Millisecond):
+	}
+}
+
+// TestLeasesAreForgotten: the leases of servers that have ended are not kept for good, and those of others are.
+func TestLeasesAreForgotten(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Shared(t).NewDatabase(t)
+	s, err := openReplicaStore(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.db.Close() }()
+	open := func() *chain.Runs {
+		t.Helper()
+		runs, err := chain.Open(context.Background(), s.config(url))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return runs
+	}
+	open().Close()
+	open().Close()
+	runs := open()
+	defer runs.Close()
+	if _, err := s.db.TakeLease(t.Context(), "another job", "somebody", time.Nanosecond); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(context.Background()) }()
+	count := func() (n int) {
+		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM gavel.leases WHERE name IN ('another job') OR name LIKE 'chain executor %'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(); n != 4 {
+		t.Fatalf("there are %d leases", n)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: s.Engine, Chains: func() map[string]*chain.Definition { return nil }})
+	go service.RunSweeps(ctx, func() time.Duration { return time.Hour }, slog.New(slog.DiscardHandler))
+	for n := count(); n != 2; n = count() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%d leases are left", n)
+		}
 	}
 }
 

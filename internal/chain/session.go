@@ -95,7 +95,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	dbos.RegisterWorkflow(s.dbos, s.workflow, dbos.WithWorkflowName(runName), dbos.WithMaxRecoveryAttempts(math.MaxInt32))
 	dbos.RegisterWorkflow(s.dbos, keepSignal, dbos.WithWorkflowName(signalName))
 	dbos.RegisterWorkflow(s.dbos, keepStore, dbos.WithWorkflowName(storeName))
-	if err := r.registerQueue(queueName); err != nil {
+	if err := r.registerQueue(queueName, dbos.QueueConflictAlwaysUpdate); err != nil {
 		return r.failOpen(err)
 	}
 	if s.owner != nil { // what the last owner of the file left; of a database adopt takes up the runs
@@ -150,9 +150,10 @@ func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
 }
 
-// Handle also drops that something was not done because the session ends.
+// Handle also drops that something was not done because the session ends, and what is said each time that a queue
+// is looked into.
 func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
-	ends := false
+	ends := strings.HasPrefix(record.Message, "Total pending workflows on queue exceeds") // a bound was lowered
 	record.Attrs(func(a slog.Attr) bool {
 		err, isError := a.Value.Any().(error)
 		ends = ends || isError && (errors.Is(err, context.Canceled) || strings.Contains(err.Error(), context.Canceled.Error()))

@@ -135,23 +135,48 @@ func (r *Runs) delete(ctx context.Context, ids []string) error {
 // jobSweep is what one of the processes over a store does at a time.
 const jobSweep = "sweep chains"
 
-// sweepEvery is how often is looked for runs whose retention is over.
-const sweepEvery = time.Hour
+// How often is looked for runs whose retention is over, and for changes of definitions.
+const (
+	sweepEvery  = time.Hour
+	boundsEvery = time.Second
+)
 
-// RunSweeps sweeps what ended longer ago than the retention, now and once an hour, until ctx ends.
+// RunSweeps sweeps what ended longer ago than the retention, now and once an hour, and has the queues of runs follow
+// the definitions, until ctx ends.
 func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration, log *slog.Logger) {
-	for ctx.Err() == nil {
-		err := s.config.Engine.Lead(ctx, jobSweep, 0, func(ctx context.Context) error {
-			swept, err := s.config.Runs.Sweep(ctx, s.config.Engine.Now().Add(-retention()))
-			if swept > 0 {
-				log.InfoContext(ctx, "deleted the steps of runs whose retention is over; their record stays", "runs", swept)
-			}
-			return err
-		})
-		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) {
-			log.WarnContext(ctx, "cannot delete the steps of runs whose retention is over; trying again in an hour", "error", err)
+	var bounds map[string]int
+	for next := time.Now(); ctx.Err() == nil; _, _ = pause(ctx, nil, boundsEvery) {
+		due, chains := !time.Now().Before(next), s.config.Chains()
+		if due {
+			next = time.Now().Add(sweepEvery)
+			s.sweep(ctx, retention(), log)
 		}
-		_, _ = pause(ctx, nil, sweepEvery)
+		now := map[string]int{}
+		for name, d := range chains {
+			now[name] = d.Concurrency
+		}
+		if !due && maps.Equal(now, bounds) {
+			continue
+		}
+		if err := s.config.Runs.SetBounds(ctx, chains); err == nil {
+			bounds = now
+		} else if ctx.Err() == nil {
+			log.WarnContext(ctx, "cannot change how many runs of chains may be under way; trying again", "error", err)
+		}
+	}
+}
+
+// sweep does what is done once an hour, where no other process does it.
+func (s *Service) sweep(ctx context.Context, retention time.Duration, log *slog.Logger) {
+	err := s.config.Engine.Lead(ctx, jobSweep, 0, func(ctx context.Context) error {
+		swept, err := s.config.Runs.Sweep(ctx, s.config.Engine.Now().Add(-retention))
+		if swept > 0 {
+			log.InfoContext(ctx, "deleted the steps of runs whose retention is over; their record stays", "runs", swept)
+		}
+		return errors.Join(err, s.config.Runs.dropLeases(ctx))
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) {
+		log.WarnContext(ctx, "cannot delete the steps of runs whose retention is over; trying again in an hour", "error", err)
 	}
 }
 

@@ -1,0 +1,222 @@
+package chain
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+)
+
+// blockedServers answer once they are released, and count the calls under way.
+type blockedServers struct {
+	under, most atomic.Int32
+	release     chan struct{}
+}
+
+func (b *blockedServers) Do(_ context.Context, c Command) Outcome {
+	if c.Name == "free" {
+		return Outcome{}
+	}
+	n := b.under.Add(1)
+	for most := b.most.Load(); n > most && !b.most.CompareAndSwap(most, n); most = b.most.Load() {
+	}
+	<-b.release
+	b.under.Add(-1)
+	return Outcome{}
+}
+
+// awaitUnder waits until so many calls are under way.
+func (b *blockedServers) awaitUnder(t *testing.T, want int32) {
+	t.Helper()
+	await(t, "calls under way", func() (int32, bool) { n := b.under.Load(); return n, n == want })
+}
+
+func countStatus(t *testing.T, r *Runs, want Status) (n int) {
+	t.Helper()
+	list, err := r.List(t.Context(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		if s.Status == want {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitLook returns once the process has read the bounds of all queues and looked into them, since it was called: a run of
+// a chain whose queue is new has ended.
+func awaitLook(t *testing.T, r *Runs) {
+	t.Helper()
+	d, err := Parse("chain.yaml", []byte("name: "+newRunID()+"\nconcurrency: 2\nsteps: [{id: x, type: tool, server: s, action: free}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if result := waitRun(t, r, startRun(t, r, d, "")); result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+}
+
+// queueNames are the queues of the tables.
+func queueNames(t *testing.T, r *Runs) (out []string) {
+	t.Helper()
+	c, done := r.within(t.Context())
+	defer done()
+	queues, err := dbos.ListQueues(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range queues {
+		out = append(out, q.GetName())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func bounded(t *testing.T, bound string) *Definition {
+	t.Helper()
+	key := "concurrency: " + bound + "\n"
+	if bound == "" {
+		key = ""
+	}
+	return parse(t, key+steps(`{id: x, type: tool, server: s, action: bound}`))
+}
+
+// TestConcurrency holds the runs of a chain to its bound, and those of another chain to their own.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	b := &blockedServers{release: make(chan struct{})}
+	r := openRuns(t, t.TempDir(), b)
+	defer r.Close()
+	d := bounded(t, "2")
+	var runs []string
+	for range 5 {
+		runs = append(runs, startRun(t, r, d, ""))
+	}
+	b.awaitUnder(t, 2)
+	awaitLook(t, r)
+	if n := countStatus(t, r, StatusQueued); n != 3 || b.most.Load() != 2 {
+		t.Errorf("%d are queued and at most %d were under way, want 3 and 2", n, b.most.Load())
+	}
+	close(b.release)
+	for _, run := range runs {
+		if result := waitRun(t, r, run); result.Err != nil {
+			t.Error(result.Err)
+		}
+	}
+	if b.most.Load() != 2 {
+		t.Errorf("at most %d were under way", b.most.Load())
+	}
+}
+
+// TestBoundChanges: a bound that was raised or lowered holds for the runs that wait and those under way together. One
+// that was taken away holds none up, and its queue goes.
+func TestBoundChanges(t *testing.T) {
+	t.Parallel()
+	b := &blockedServers{release: make(chan struct{})}
+	r := openRuns(t, t.TempDir(), b)
+	defer r.Close()
+	for range 6 {
+		startRun(t, r, bounded(t, "2"), "")
+	}
+	b.awaitUnder(t, 2)
+	startRun(t, r, bounded(t, "3"), "") // seven
+	b.awaitUnder(t, 3)
+	awaitLook(t, r)
+	if n := countStatus(t, r, StatusQueued); n != 4 || b.most.Load() != 3 {
+		t.Errorf("raised to 3: %d are queued, and at most %d were under way", n, b.most.Load())
+	}
+	set := func(bound string) {
+		t.Helper()
+		if err := r.SetBounds(t.Context(), map[string]*Definition{"c": bounded(t, bound)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1")
+	awaitLook(t, r)
+	b.release <- struct{}{}
+	b.release <- struct{}{}
+	awaitLook(t, r)
+	if n := countStatus(t, r, StatusQueued); n != 4 || b.under.Load() != 1 {
+		t.Errorf("lowered to 1: %d are queued, and %d are under way", n, b.under.Load())
+	}
+	const queue = "chains/c"
+	set("")
+	b.awaitUnder(t, 5)
+	if !slices.Contains(queueNames(t, r), queue) {
+		t.Error("the queue is gone while runs are in it")
+	}
+	close(b.release)
+	await(t, "the end of all runs", func() (int, bool) { n := countStatus(t, r, StatusRunning); return n, n == 0 })
+	if err := r.registerQueue("chains-2", dbos.QueueConflictAlwaysUpdate); err != nil { // as earlier versions had them
+		t.Fatal(err)
+	}
+	set("")
+	if got := queueNames(t, r); !slices.Equal(got, []string{"chains"}) {
+		t.Errorf("the queues are %q", got)
+	}
+	last := startRun(t, r, bounded(t, "2"), "") // a process that has another definition
+	if result := waitRun(t, r, last); result.Err != nil {
+		t.Error(result.Err)
+	}
+}
+
+// TestPausedRunKeepsItsPlace: a paused run is under way.
+func TestPausedRunKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	b := &blockedServers{release: make(chan struct{})}
+	r := openRuns(t, t.TempDir(), b)
+	defer r.Close()
+	d := parse(t, "concurrency: 1\n"+steps(`{id: x, type: tool, server: s, action: bound}`, `{id: y, type: tool, server: s, action: free}`))
+	first := startRun(t, r, d, "")
+	b.awaitUnder(t, 1)
+	second := startRun(t, r, d, "")
+	if err := r.Pause(t.Context(), first, "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.release <- struct{}{}
+	awaitLook(t, r)
+	if s, err := r.Get(t.Context(), second); err != nil || s.Status != StatusQueued || b.under.Load() != 0 {
+		t.Errorf("next to the paused one the other is %+v, %v", s, err)
+	}
+	if err := r.Resume(t.Context(), first, "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	close(b.release)
+	for _, run := range []string{first, second} {
+		if result := waitRun(t, r, run); result.Err != nil {
+			t.Error(result.Err)
+		}
+	}
+}
+
+// TestRedriveWithoutQueue: a run whose queue was deleted meanwhile is run again at the place of its chain.
+func TestRedriveWithoutQueue(t *testing.T) {
+	t.Parallel()
+	f := plan{"pay": {declines}}.servers()
+	r := openRuns(t, t.TempDir(), f)
+	defer r.Close()
+	run := startRun(t, r, parse(t, "concurrency: 1\n"+steps(payStep)), "")
+	if result := waitRun(t, r, run); result.Err == nil {
+		t.Fatal("it does not fail")
+	}
+	if err := r.SetBounds(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(queueNames(t, r), " "); got != "chains" {
+		t.Fatalf("the queues are %s", got)
+	}
+	again, err := r.Redrive(t.Context(), run, "ann", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result := waitRun(t, r, again); result.Err != nil {
+		t.Error(result.Err)
+	}
+}
