@@ -80,6 +80,7 @@ var badDefinitions = []struct{ name, doc string }{
 	{"10,000 steps", steps(strings.ReplaceAll(numberedSteps(10_000), "},{", "}\n- {"))},
 	{"5000 steps", steps(strings.ReplaceAll(numberedSteps(5000), "},{", "}\n- {"))},
 	{"nested too deep", nestedLoops(9)},
+	{"no steps where they would be too deep", strings.Replace(nestedLoops(9), "{id: l1, type: loop, max_iterations: 2, steps:", "{id: l1, type: loop, max_iterations: 2, stepz:", 1)},
 	{"mode", steps(`{id: p, type: parallel, mode: any, tasks: [` + first + `]}`)},
 	{"loop without an end", steps(`{id: l, type: loop, steps: [` + first + `]}`)},
 	{"loop of no iteration", steps(`{id: l, type: loop, max_iterations: 0, steps: [` + first + `]}`)},

@@ -241,7 +241,7 @@ func (p *parser) parseSteps(o *document.ObjectReader, key string, parent *Step) 
 	if n != nil && n.Kind == document.Array && len(items) == 0 {
 		p.rejectValue(n, "%q needs at least one step", key)
 	}
-	if p.nesting++; p.nesting > MaxNesting {
+	if p.nesting++; p.nesting > MaxNesting && n != nil {
 		p.rejectValue(n, "steps may be nested %d deep, not deeper", MaxNesting)
 		items = nil
 	}
