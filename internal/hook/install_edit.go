@@ -399,15 +399,18 @@ func (s *settings) ownElements() (all []string) {
 	return all
 }
 
+// isEmpty reports whether an object or an array holds nothing, no comment either.
 func isEmpty(v hujson.Value) bool {
 	switch c := v.Value.(type) {
 	case *hujson.Object:
-		return len(c.Members) == 0
+		return len(c.Members) == 0 && isSpace(c.AfterExtra)
 	case *hujson.Array:
-		return len(c.Elements) == 0
+		return len(c.Elements) == 0 && isSpace(c.AfterExtra)
 	}
 	return false
 }
+
+func isSpace(e hujson.Extra) bool { return len(bytes.TrimSpace(e)) == 0 }
 
 func removeMember(o *hujson.Object, i int) {
 	var last, next *hujson.Value
