@@ -98,7 +98,10 @@ func hostOf(hostport string) string {
 	if strings.HasPrefix(hostport, "[") && !strings.Contains(host, ":") {
 		return "" // only IPv6 addresses have brackets (RFC 3986, 3.2.2)
 	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	host = strings.ToLower(host)
+	if !strings.Contains(host, ":") {
+		host = strings.TrimSuffix(host, ".") // of a name; an IPv6 address has none
+	}
 	if strings.ContainsAny(host, "/@?#\\ \t%[]") || (strings.Contains(host, ":") && !isAddress(host)) {
 		return ""
 	}
