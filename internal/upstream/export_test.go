@@ -39,6 +39,9 @@ func ReadLines(r io.Reader) (lines, tooLong []string) {
 	}
 }
 
+// MaxDepth is how deep JSON may be nested.
+const MaxDepth = maxDepth
+
 // RewriteMembers replaces members of an object.
 var RewriteMembers = rewriteMembers
 

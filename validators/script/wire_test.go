@@ -189,7 +189,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		if err := got.Decode(raw); err != nil {
 			return
 		}
-		if got.Routes > len(got.Sources) || got.Op != OpRun && got.Op != OpCheck {
+		if got.Routes > len(got.Sources) || got.Op != OpRun && got.Op != OpCheck && got.Op != OpRead {
 			t.Fatalf("%+v", got)
 		}
 	})
