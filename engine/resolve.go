@@ -118,6 +118,8 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 	switch hasOutput := len(req.Output) > 0; {
 	case !r.row.IsStep() && (req.Decision == GiveUp || hasOutput):
 		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is not of a chain's step: it is not given up, and takes no output.", Hint: "Approve or reject it."}
+	case r.row.IsStep() && req.Decision == judge.Approve && !hasOutput:
+		return ResolveResult{}, missingOutput(r.row)
 	case hasOutput && req.Decision != judge.Approve:
 		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/output", Message: "Only an approval has an output.", Hint: "Approve with the output, or leave it out."}
 	}
@@ -150,6 +152,17 @@ func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, k
 		return ResolveResult{}, err
 	}
 	return e.approveReview(ctx, r)
+}
+
+// missingOutput refuses an approval that would have the run go on with null where nobody meant that.
+func missingOutput(row store.Review) *Error {
+	e := &Error{Code: CodeInvalidArgument, Path: "/output", Message: "The review asks what a step's call gave, and the approval has no output."}
+	e.Hint = "Give what the call gave as the output, as JSON; null where it gave nothing. Reject where the call did not happen, or give up."
+	if row.IsInput() {
+		e.Message = "The review asks for the input that a server requires, and the approval has no output."
+		e.Hint = "Give the content of the form as the output, as JSON. Reject to decline, or give up."
+	}
+	return e
 }
 
 // mayResolve keeps principals from resolving a review that have a part in what it is about.

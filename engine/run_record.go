@@ -158,12 +158,54 @@ func (e *Engine) recordStep(ctx context.Context, req StepRecord, data document.J
 	if inst.Status != record.Running {
 		return instanceEnded(inst, l, interpreter, "moved")
 	}
+	if inst, err = e.settleOverdueOf(ctx, inst); err != nil { // nothing moves past a question whose review is not open yet
+		return err
+	}
 	ev, err := e.judgeStep(ctx, inst, l, req.Action, data, key)
 	if err != nil {
 		return err
 	}
-	_, err = e.commit(ctx, inst, change{event: ev, exempt: true})
+	do := change{event: ev, exempt: true}
+	if ev.Status != record.Running {
+		if err := e.closeQuestions(ctx, inst, &do, maskWords(inst, l, data.Raw()).scrubText(describeRunEnd(l.def.States[ev.To].Outcome, data))); err != nil {
+			return err
+		}
+	}
+	_, err = e.commit(ctx, inst, do)
 	return err
+}
+
+// closeQuestions closes the reviews of steps that a run waited for and that its end makes stale: the answers
+// would be for nobody.
+func (e *Engine) closeQuestions(ctx context.Context, inst record.Instance, do *change, why string) error {
+	for _, asked := range inst.Facts.Calls {
+		row, err := e.findReview(ctx, asked.Review)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // a repair may have lost it
+			row = store.Review{ID: asked.Review, Instance: inst.ID, Workflow: inst.Workflow}
+		case err != nil:
+			return StoreError("read the review", err)
+		}
+		end := record.Review{ID: asked.Review, Status: record.ReviewStale, Reason: why}
+		ev := e.newEvent(interpreter, record.Settled)
+		ev.Action, ev.Review, ev.Call = row.Action, &end, &record.Call{ID: asked.ID, Gate: asked.Gate, Outcome: CallError}
+		do.with, do.rows = append(do.with, ev), append(do.rows, closeRow(row, end, ev))
+	}
+	return nil
+}
+
+// describeRunEnd says how a run ended, by whom and why.
+func describeRunEnd(outcome string, data document.JSON) string {
+	note := data.Get("note")
+	by, why := note.Get("by").Text(), note.Get("why").Text()
+	switch {
+	case by == "":
+		return fmt.Sprintf("The run ended: %s.", outcome)
+	case why == "":
+		return fmt.Sprintf("The run was cancelled by %s.", by)
+	default:
+		return fmt.Sprintf("The run was cancelled by %s: %s", by, why)
+	}
 }
 
 // ListOpenRuns returns the ids of the runs whose records have not ended, newest first.
@@ -381,6 +423,10 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 // nextStepOfRun is Next of the review of a step.
 func nextStepOfRun(s ReviewSummary) string {
 	switch isInput := s.Kind == reviewOfInput; {
+	case s.Status == record.ReviewStale && isInput:
+		return "The run has ended, and nobody waits for the input."
+	case s.Status == record.ReviewStale:
+		return "The run has ended, and nobody waits for the answer. Whether the step happened is not known."
 	case s.Status == record.ReviewOpen && isInput:
 		return "The server of a chain's step asks for input, and the run waits: approve with it as the output, reject to decline, or give up. What it asks for is in the context, under waiting."
 	case isInput && s.Decision == judge.Approve:

@@ -315,6 +315,55 @@ func TestRecordSurvivesKills(t *testing.T) {
 	}
 }
 
+// TestCancelClosesQuestions: a run that is cancelled leaves nobody a question whose answer is for nobody.
+func TestCancelClosesQuestions(t *testing.T) {
+	ctx, folder, e := context.Background(), t.TempDir(), newRecordBench(t)
+	begun := make(chan struct{}, 2)
+	r := openLedger(t, folder, e, effectsFunc(func(ctx context.Context, _ chain.Command) chain.Outcome {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return chain.Outcome{}
+	}))
+	startAs(t, r, parseSteps(t, "sensitive: [/input/who]\nvariables: {input: {who: x}}\n", `{id: p, type: parallel, tasks: [{id: pay, type: tool, server: bank, action: transfer}, {id: send, type: tool, server: post, action: send}]}`), "one", `{"who":"Dagobert"}`)
+	<-begun
+	<-begun
+	r.Close()
+	l := asking{e, make(chan string)}
+	r = openLedger(t, folder, l, &fakeServers{})
+	defer r.Close()
+	asked := map[string]bool{}
+	for len(asked) < 2 {
+		select {
+		case id := <-l.reviews:
+			asked[id] = true
+		case <-time.After(30 * time.Second):
+			t.Fatalf("it asks only %v", asked)
+		}
+	}
+	if err := r.Cancel(ctx, "one", "ann", "Dagobert paid in cash"); err != nil {
+		t.Fatal(err)
+	}
+	for id := range asked {
+		review, err := e.Review(ctx, reviewer, id)
+		if err != nil || review.Status != "stale" || !strings.HasPrefix(review.Reason, "The run was cancelled by ann: ") || strings.Contains(review.Reason, "Dagobert") || !strings.HasSuffix(review.Reason, " paid in cash") || review.ClosedAt.IsZero() {
+			t.Errorf("%+v, %v", review.ReviewSummary, err)
+		}
+		if !strings.Contains(review.Next, "not known") {
+			t.Errorf("next: %s", review.Next)
+		}
+		if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: id, Decision: judge.Reject, Reason: "No."}); engine.CodeOf(err) != engine.CodeReviewClosed {
+			t.Errorf("it is resolved afterwards: %v", err)
+		}
+	}
+	if open, err := e.Reviews(ctx, reviewer, engine.ReviewsRequest{Status: "open"}); err != nil || len(open.Reviews) != 0 {
+		t.Errorf("%+v, %v", open, err)
+	}
+	if s, err := e.Status(ctx, operator, "wf-one"); err != nil || s.State != "cancelled" || len(s.Calls) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	verifyClean(t, e)
+}
+
 // TestDoubtIsAReview interrupts a call, and has a reviewer say what became of it.
 func TestDoubtIsAReview(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -323,10 +372,10 @@ func TestDoubtIsAReview(t *testing.T) {
 		want     string // the run's output, or its error
 		calls    int
 	}{
-		"it happened":         {judge.Approve, `{"receipt":7}`, `{"paid":{"receipt":7}}`, 0},
-		"it happened, silent": {judge.Approve, ``, `{"paid":null}`, 0},
-		"it did not":          {judge.Reject, ``, `{"paid":"ok"}`, 1},
-		"given up":            {engine.GiveUp, ``, chain.CodeGivenUp, 0},
+		"it happened":     {judge.Approve, `{"receipt":7}`, `{"paid":{"receipt":7}}`, 0},
+		"it gave nothing": {judge.Approve, `null`, `{"paid":null}`, 0},
+		"it did not":      {judge.Reject, ``, `{"paid":"ok"}`, 1},
+		"given up":        {engine.GiveUp, ``, chain.CodeGivenUp, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder, e := t.TempDir(), newRecordBench(t)
@@ -364,6 +413,9 @@ func TestDoubtIsAReview(t *testing.T) {
 			}
 			if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Reject, Output: json.RawMessage(`1`), Reason: "No."}); engine.CodeOf(err) != engine.CodeInvalidArgument {
 				t.Errorf("an output of what did not happen: %v", err)
+			}
+			if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Approve, Reason: "Yes."}); engine.CodeOf(err) != engine.CodeInvalidArgument || !strings.Contains(err.Error(), "no output") {
+				t.Errorf("approved without what it gave: %v", err)
 			}
 			done, err := e.Resolve(ctx, reviewer, req)
 			if err != nil || done.Review.Decision != tc.decision {

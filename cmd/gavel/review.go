@@ -147,7 +147,7 @@ func (r resolving) reviewer() (engine.Principal, error) {
 
 type reviewApproveCmd struct {
 	resolving
-	Output string `name:"output" placeholder:"JSON" help:"What a chain's step gave that happened, where the review is of kind step, or the input, where it is of kind input."`
+	Output string `name:"output" placeholder:"JSON" help:"What a chain's step gave that happened, where the review is of kind step, null for nothing; or the input, where it is of kind input."`
 }
 
 func (reviewApproveCmd) Help() string {
@@ -156,10 +156,13 @@ have to let exactly that move pass as the instance is now. A model is not asked 
 Where the workflow asks for evidence, give the --config that the server has. Evidence
 that has changed since the review was opened makes it void.
 
+A review of kind step or input needs --output: the run goes on with it.
+
 Examples:
 
     gavel review approve rev-019bf369-3c73-7383-95b4-99444377c42a --reason 'Checked with the customer.'
     gavel review approve rev-019bf369-3c73-7383-95b4-99444377c42a --reason 'CI is green.' --config gavel.yaml
+    gavel review approve rev-019bf369-3c73-7383-95b4-99444377c42a --reason 'It is on the statement.' --output '{"receipt": 7}'
 
 Exit codes: 0 the move was made, 1 it could not be made, or the review is closed,
 2 wrong usage, 3 could not find out.`

@@ -309,8 +309,26 @@ func (p reviewPage) decide(place placeFlags) {
 		config = " --config FILE"
 	}
 	p.title("to decide")
+	if p.Kind != "" {
+		p.decideStep(more)
+		return
+	}
 	p.out.Printf("gavel review approve %s --reason '...'%s%s\n", p.ID, config, more)
 	p.out.Printf("gavel review reject %s --reason '...'%s\n", p.ID, more)
+}
+
+// decideStep says how to answer what a chain's step asks.
+func (p reviewPage) decideStep(more string) {
+	happened, not := "it happened, and gave JSON (null for nothing)", "it did not happen; the run makes the call again"
+	if p.Kind == "input" {
+		happened, not = "give JSON, the content of the form", "decline"
+	}
+	for _, way := range [][2]string{
+		{happened, "approve " + p.ID + " --output JSON"}, {not, "reject " + p.ID},
+		{"give up; the step fails, and with it the run, unless the chain handles that", "give-up " + p.ID},
+	} {
+		p.out.Printf("%s:\n    gavel review %s --reason '...'%s\n", way[0], way[1], more)
+	}
 }
 
 // quote prints a sentence that somebody else wrote.

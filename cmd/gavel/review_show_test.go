@@ -129,3 +129,21 @@ func TestReviewShowsThePath(t *testing.T) {
 		t.Errorf("%d steps in\n%s", n, &b)
 	}
 }
+
+// TestShowNamesTheAnswers: what a chain's step asks is answered otherwise than a move.
+func TestShowNamesTheAnswers(t *testing.T) {
+	for kind, want := range map[string][]string{
+		"step":  {"it happened, and gave JSON (null for nothing):\n    gavel review approve rev-1 --output JSON --reason '...' --store s.db\n", "it did not happen; the run makes the call again:\n    gavel review reject rev-1 --reason '...' --store s.db\n", "    gavel review give-up rev-1 --reason '...' --store s.db\n"},
+		"input": {"give JSON, the content of the form:\n    gavel review approve rev-1 --output JSON --reason", "decline:\n    gavel review reject rev-1 ", "    gavel review give-up rev-1 "},
+		"":      {"gavel review approve rev-1 --reason '...' --store s.db\ngavel review reject rev-1 --reason '...' --store s.db\n"},
+	} {
+		var b bytes.Buffer
+		p := reviewPage{out: term.New(&b), ReviewView: engine.ReviewView{ReviewSummary: engine.ReviewSummary{ID: "rev-1", Kind: kind, Status: record.ReviewOpen}}}
+		p.decide(placeFlags{storeFlag: storeFlag{Store: "s.db"}})
+		for _, part := range want {
+			if !strings.Contains(b.String(), part) {
+				t.Errorf("kind %q: %q is not in\n%s", kind, part, b.String())
+			}
+		}
+	}
+}

@@ -333,7 +333,7 @@ var (
 			fieldRun,
 			{Name: "key", Required: true, Help: "The key of what the run waits for."},
 			{Name: "answer", Required: true, Enum: []string{"happened", "again", "give-up"}, Help: "happened: it was done, and gave output. again: it was not done, and is to be made. give-up: the run ends."},
-			{Name: "output", Kind: Any, Help: "What the call gave, where it happened: any JSON."},
+			{Name: "output", Kind: Any, Help: "What the call gave, where it happened: any JSON, null for nothing."},
 		},
 		Routes: []Route{{At: "POST /v1/runs/{run}/answer"}},
 	}, askChains(Chains.AnswerRun))

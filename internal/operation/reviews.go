@@ -79,7 +79,7 @@ var (
 		Fields: []Field{
 			{Name: "reviewId", Go: "ID", Required: true, Help: "The review's id (rev-...)."},
 			{Name: "decision", Required: true, Enum: []string{"approve", "reject", "reopen", "give-up"}, Help: "approve or reject, there is no default; reopen lets a rejected request be made again, give-up fails a step of a chain, where the review is of one."},
-			{Name: "output", Kind: Any, Help: "With approve: what a step of a chain gave that happened, where the review is of kind step, or the input, where it is of kind input."},
+			{Name: "output", Kind: Any, Help: "With approve, where the review is of kind step: what the step of the chain gave, null for nothing; of kind input: the input."},
 			{Name: "reason", Required: true, Help: "Why, in one sentence. It is recorded and shown to the caller that asked for the move."},
 			fieldKey,
 		},
