@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sort"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -33,7 +34,7 @@ func (e *Engine) findRejections(ctx context.Context, inst record.Instance) ([]st
 			out = append(out, row)
 		}
 	}
-	slices.SortFunc(out, func(a, b store.Review) int { return int(b.Seq - a.Seq) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Seq > out[j].Seq })
 	return out, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -106,7 +107,7 @@ func (s *fileSettings) effective(ctx *kong.Context) []effective {
 		e.Origin, e.Where = s.origin(ctx, flag)
 		list = append(list, e)
 	}
-	slices.SortStableFunc(list, func(a, b effective) int { return cmp.Compare(sectionRank(a.Key), sectionRank(b.Key)) })
+	sort.SliceStable(list, func(i, j int) bool { return sectionRank(list[i].Key) < sectionRank(list[j].Key) })
 	return list
 }
 

@@ -8,7 +8,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"runtime"
-	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,8 +214,9 @@ func (v *verification) result() VerifyReport {
 	if r.Problems == nil {
 		r.Problems = []Problem{}
 	}
-	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Anchor, b.Anchor))
+	sort.SliceStable(r.Problems, func(i, j int) bool {
+		a, b := r.Problems[i], r.Problems[j]
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Anchor, b.Anchor)) < 0
 	})
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -218,11 +219,12 @@ func (d *draft) sortCheckpoints() {
 		d.checkpoints[cp.ID] = cp
 		d.waiting = append(d.waiting, cp)
 	}
-	slices.SortFunc(d.waiting, func(a, b Checkpoint) int {
+	sort.Slice(d.waiting, func(i, j int) bool {
+		a, b := d.waiting[i], d.waiting[j]
 		if a.Time.IsZero() != b.Time.IsZero() && a.Seq == b.Seq {
-			return b.Time.Compare(a.Time)
+			return b.Time.Before(a.Time)
 		}
-		return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID)) < 0
 	})
 }
 

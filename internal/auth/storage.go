@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -74,9 +75,12 @@ func decodeTokens(where string, raw []byte) (map[string]Token, error) {
 }
 
 func sortTokens(byID map[string]Token) []Token {
-	return slices.SortedFunc(maps.Values(byID), func(a, b Token) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	all := slices.Collect(maps.Values(byID))
+	sort.Slice(all, func(i, j int) bool {
+		a, b := all[i], all[j]
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) < 0
 	})
+	return all
 }
 
 // editTokens returns what edit makes of a copy.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -69,7 +70,7 @@ func (c Config) Select(definitions []*workflow.Definition, chains []operation.Ch
 			tools = append(tools, same[0])
 		}
 	}
-	slices.SortFunc(tools, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(tools, func(i, j int) bool { return tools[i].Name < tools[j].Name })
 	slices.SortFunc(bad, func(a, b *document.Issue) int { return cmp.Compare(a.Message, b.Message) })
 	for _, w := range c.Workflows {
 		if !slices.Contains(workflowNames, w.Name) {
@@ -116,7 +117,9 @@ func (c Config) issue(t Tool, format string, args ...any) *document.Issue {
 // nameTools names what would be one tool, by name, and returns the second, at which that is wrong.
 func nameTools(same []Tool) (second Tool, all string) {
 	same = slices.Clone(same)
-	slices.SortFunc(same, func(a, b Tool) int { return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Chain, b.Chain)) })
+	sort.Slice(same, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(same[i].Workflow, same[j].Workflow), cmp.Compare(same[i].Chain, same[j].Chain)) < 0
+	})
 	var names, nouns []string
 	for _, t := range same {
 		name, noun := t.of()

@@ -168,6 +168,12 @@ func addOperation[Req, Res any](o Operation, run func(ctx context.Context, c Cal
 	o.run = func(ctx context.Context, c Call, req any) (any, error) {
 		return run(ctx, c, *req.(*Req)) //nolint:forcetypeassert // NewRequest made it
 	}
+	o.add()
+	return Typed[Req, Res]{&o}
+}
+
+// add is what addOperation does for all types: what is generic is compiled for each.
+func (o *Operation) add() {
 	if o.Show == nil {
 		o.Show = func(res any) any { return res }
 	}
@@ -175,8 +181,7 @@ func addOperation[Req, Res any](o Operation, run func(ctx context.Context, c Cal
 		o.Say = sayMessage
 	}
 	o.resolve()
-	table = append(table, &o)
-	return Typed[Req, Res]{&o}
+	table = append(table, o)
 }
 
 // callEngine is a run that is one method of the engine.

@@ -49,7 +49,8 @@ func slicesOf(rows []row, confidence float64) (all []Slice, leftOut int) {
 		add(w, SliceDecidedBy, string(w.r.DecidedBy))
 		add(w, SliceLabel, w.c.Label.Source)
 	}
-	keys := slices.SortedFunc(maps.Keys(tables), func(a, b sliceKey) int {
+	keys := slices.Collect(maps.Keys(tables))
+	sortStable(keys, func(a, b sliceKey) int {
 		return cmp.Or(cmp.Compare(tables[b].total(), tables[a].total()), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
 	})
 	leftOut = max(len(keys)-maxSlices, 0)
