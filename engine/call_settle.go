@@ -283,6 +283,8 @@ func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, 
 	}
 	open := r.inst.Facts.Calls[at]
 	switch {
+	case r.row.IsStep() && (r.by.ID == open.Principal || r.by.ID == r.inst.Owner):
+		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "The run acts for you, so what became of its call is not yours to say.", Hint: "Leave the review to another reviewer."}
 	case r.by.ID == open.Principal, r.by.ID == r.inst.Owner:
 		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "You made this call yourself, or own the instance.", Hint: "Leave it to another reviewer."}
 	case r.req.Channel == record.ChannelClient:

@@ -41,3 +41,22 @@ func TestNamesThatLookAlike(t *testing.T) {
 		t.Errorf("told: %s", e.Message)
 	}
 }
+
+// The names of gavel's own records are no agent's, and an operator's mistake alone.
+func TestNamesOfRecords(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for name, kept := range map[string]bool{"chain.pay": true, "gavel.schedule": true, "chain": false, "chains.pay": false, "my.chain.pay": false} {
+		_, err := b.Define(t.Context(), agent, engine.DefineRequest{Document: []byte(named(simple, name))})
+		if kept {
+			if e := wantCode(t, err, engine.CodeForbidden); e.Message != "Names that begin with chain. or gavel. are kept for the records of chains and schedules." {
+				t.Errorf("%s: %v", name, e)
+			}
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := b.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(named(simple, name))}); err != nil {
+			t.Errorf("%s of an operator: %v", name, err)
+		}
+	}
+}

@@ -408,7 +408,7 @@ func TestDoubtIsAReview(t *testing.T) {
 				t.Errorf("%s, %v", view.Context, err)
 			}
 			req := engine.ResolveRequest{ID: review.ID, Decision: tc.decision, Output: json.RawMessage(tc.output), Reason: "The bank says so."}
-			if _, err := e.Resolve(ctx, engine.Principal{ID: "a", Role: engine.RoleReviewer}, req); engine.CodeOf(err) != engine.CodeForbidden {
+			if _, err := e.Resolve(ctx, engine.Principal{ID: "a", Role: engine.RoleReviewer}, req); engine.CodeOf(err) != engine.CodeForbidden || !strings.Contains(err.Error(), "The run acts for you, so what became of its call is not yours to say. Leave the review to another reviewer.") {
 				t.Errorf("the run's own principal: %v", err)
 			}
 			if _, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Reject, Output: json.RawMessage(`1`), Reason: "No."}); engine.CodeOf(err) != engine.CodeInvalidArgument {
@@ -438,6 +438,32 @@ func TestDoubtIsAReview(t *testing.T) {
 			verifyClean(t, e)
 		})
 	}
+}
+
+// TestAnswerAfterTheEnd: what a person says of the call of a run that has ended is recorded, and moves nothing.
+func TestAnswerAfterTheEnd(t *testing.T) {
+	folder, e, ctx := t.TempDir(), newRecordBench(t), context.Background()
+	begun := make(chan struct{}, 1)
+	r := openLedger(t, folder, e, effectsFunc(func(ctx context.Context, _ chain.Command) chain.Outcome {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return chain.Outcome{}
+	}))
+	startAs(t, r, parseSteps(t, "", `{id: pay, type: tool, server: bank, action: transfer}`), "one", "")
+	<-begun
+	r.Close()
+	l := asking{e, make(chan string)}
+	r = openLedger(t, folder, l, &fakeServers{})
+	defer r.Close()
+	review := openReview(t, e, l.reviews)
+	if err := r.Cancel(ctx, "one", "ann", "Enough."); err != nil {
+		t.Fatal(err)
+	}
+	done, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Approve, Output: json.RawMessage(`7`), Reason: "The bank says so."})
+	if err != nil || done.Applied || done.Message != "Recorded for bank/transfer (pay!); the run is cancelled and does not go on." || done.Position.State != "cancelled" {
+		t.Errorf("%+v, %v", done, err)
+	}
+	verifyClean(t, e)
 }
 
 // TestInputIsAReview has a server ask for input, and a reviewer give or decline it.

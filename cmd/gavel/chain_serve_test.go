@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -105,6 +106,24 @@ func TestRightsOfRuns(t *testing.T) {
 		}
 		if row.named != nil && err == nil && now != nightly {
 			t.Errorf("%s: acts as %+v", row.name, now)
+		}
+	}
+}
+
+// TestGatedToolsAreRepeatable: the gate's own record keeps a gated tool from being called twice; of others only the
+// operator says so.
+func TestGatedToolsAreRepeatable(t *testing.T) {
+	t.Parallel()
+	g, err := configFlag{Config: putPinned(t, gavelBehind+"gates: [{tool: inner__workflow_list, workflow: w, states: a}]\n")}.openGateway(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	c := &chains{catalogue: &chainCatalogue{}, sys: &system{equipment: equipment{gateway: g}}}
+	c.catalogue.section.Store(&chainSection{Settings: &chain.Settings{Repeatable: []string{"inner/workflow.define"}}})
+	for tool, want := range map[string]bool{"workflow.list": true, "workflow.define": true, "workflow.listCheckpoints": false} {
+		if got := c.isRepeatable("inner", tool); got != want {
+			t.Errorf("%s: %v", tool, got)
 		}
 	}
 }

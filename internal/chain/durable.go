@@ -389,7 +389,7 @@ func (x *execution) start(c Command) error {
 			return x.encodeOutcome(ctx, Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}})
 		}
 		if !deadline.IsZero() {
-			c.Timeout = max(time.Until(deadline), time.Millisecond)
+			c.Rest = max(time.Until(deadline), time.Millisecond)
 		}
 		if err := x.confirm(ctx); err != nil {
 			return "", err

@@ -56,6 +56,8 @@ type Command struct {
 	Target   string
 	// Timeout bounds the command, 0 for no bound of its own; of a sleep it is the time.
 	Timeout time.Duration
+	// Rest is what is left of Timeout, 0 for all of it. What runs the machine sets it.
+	Rest time.Duration
 	// Keep are the parts of the value that are kept; none keeps all of it.
 	Keep []string
 	// Run and Principal are set by what runs the machine: for whom the command is done.

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,7 +57,7 @@ func (q Question) isForOthers() bool { return q.Kind == QuestionSignal || q.isAb
 func newQuestion(c *Command) *Question {
 	q := &Question{Kind: string(c.Op), Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}
 	if c.Timeout > 0 {
-		q.Until = q.Since.Add(c.Timeout)
+		q.Until = q.Since.Add(cmp.Or(c.Rest, c.Timeout))
 	}
 	switch c.Op {
 	case OpWait:

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -35,7 +36,7 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 	bounded := ctx
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, c.Timeout)
+		bounded, cancel = context.WithTimeout(ctx, cmp.Or(c.Rest, c.Timeout))
 		defer cancel()
 	}
 	var o Outcome

@@ -341,7 +341,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 		return RunView{}, err
 	}
 	if known.Principal == p.ID {
-		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you.", Hint: "Leave the answer to another reviewer."}
+		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you, so what became of its call is not yours to say.", Hint: "Leave the answer to another reviewer."}
 	}
 	return s.change(ctx, p, engine.RightResolve, run, func() error {
 		all, err := s.config.Runs.questions(ctx, run)

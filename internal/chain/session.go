@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -29,6 +30,7 @@ type session struct {
 	owner    *sql.DB // the lock of a file; nil for a database
 	file     *sql.DB
 	workflow dbos.Workflow[string, string]
+	shutting atomic.Bool
 
 	mu       sync.Mutex
 	calls    int           // under way, that may not run twice
@@ -117,7 +119,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 	c := dbos.Config{
 		AppName: "gavel", ApplicationVersion: version, ExecutorID: s.executor, EnablePatching: true, SystemDBStartupTimeout: startTimeout,
-		Logger: slog.New(quietHandler{r.config.Logger.Handler()}),
+		Logger: slog.New(quietHandler{r.config.Logger.Handler(), &s.shutting}),
 	}
 	if d := r.config.Database; d != nil {
 		c.DatabaseURL, c.DatabaseSchema = d.address(), d.schema()
@@ -144,7 +146,10 @@ func (r *Runs) failOpen(err error) error {
 
 // quietHandler drops what DBOS says when all is well; that names the database with its settings, which may
 // hold a password.
-type quietHandler struct{ slog.Handler }
+type quietHandler struct {
+	slog.Handler
+	shutting *atomic.Bool
+}
 
 func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
@@ -156,7 +161,8 @@ func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 	ends := strings.HasPrefix(record.Message, "Total pending workflows on queue exceeds") // a bound was lowered
 	record.Attrs(func(a slog.Attr) bool {
 		err, isError := a.Value.Any().(error)
-		ends = ends || isError && (errors.Is(err, context.Canceled) || strings.Contains(err.Error(), context.Canceled.Error()))
+		ends = ends || isError && (errors.Is(err, context.Canceled) || strings.Contains(err.Error(), context.Canceled.Error()) ||
+			h.shutting.Load() && strings.Contains(err.Error(), "closed")) // the file, or the connections of the database
 		return !ends
 	})
 	if ends {
@@ -166,11 +172,11 @@ func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 }
 
 func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return quietHandler{h.Handler.WithAttrs(attrs)}
+	return quietHandler{h.Handler.WithAttrs(attrs), h.shutting}
 }
 
 func (h quietHandler) WithGroup(name string) slog.Handler {
-	return quietHandler{h.Handler.WithGroup(name)}
+	return quietHandler{h.Handler.WithGroup(name), h.shutting}
 }
 
 // enter notes a call that may not run twice; false where no step may begin any more.
@@ -220,6 +226,7 @@ func (s *session) drain(grace time.Duration) {
 
 // shut ends all executions where they are. It does not cancel their runs.
 func (s *session) shut() {
+	s.shutting.Store(true)
 	if s.dbos != nil {
 		_ = dbos.Shutdown(s.dbos, shutdownTimeout) // what does not end has no connection any more
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -130,6 +131,37 @@ var chainSteps = []struct {
 	{"GET /v1/runs/run-1/result?wait=301", "", http.StatusBadRequest, ""},
 	{"GET /v1/runs?status=lost", "", http.StatusBadRequest, ""},
 	{"POST /v1/runs", `{"chain":"tour","n":1}`, http.StatusBadRequest, ""},
+}
+
+// TestOutputOfAStep: what a call gave may be any JSON, and reaches the run as it was sent.
+func TestOutputOfAStep(t *testing.T) {
+	a, ctx := newAPI(t), t.Context()
+	d, err := chain.Parse("chain.json", []byte(`{"name":"pay","steps":[{"id":"pay","type":"tool","server":"bank","action":"transfer"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := d.Workflow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := engine.Principal{ID: "payer", Role: engine.RoleAgent}
+	if err := a.engine.BeginRun(ctx, who, engine.RunRequest{Run: "r", Definition: w.Document, Workflow: w.Name, Context: json.RawMessage(`{"chain":"pay","run":"r"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, output := range []string{`{"receipt":1.50}`, `"R-7"`, `7`, `[1,null]`, `true`, `{}`, `""`} {
+		q := engine.StepQuestion{Run: "r", Key: output, Step: "pay", Principal: who, Server: "bank", Tool: "transfer", Arguments: []byte(`{}`)}
+		review, _, err := a.engine.AskStep(ctx, q)
+		for err == nil && review == "" {
+			review, _, err = a.engine.AskStep(ctx, q)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.ask(reviewer, "POST /v1/reviews/"+review+"/resolve", `{"decision":"approve","reason":"It is in the books.","output":`+output+`}`).is(http.StatusOK)
+		if _, said, err := a.engine.AskStep(ctx, q); err != nil || said == nil || string(said.Output) != output {
+			t.Errorf("%s reaches the run as %+v, %v", output, said, err)
+		}
+	}
 }
 
 func TestChains(t *testing.T) {
