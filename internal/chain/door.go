@@ -44,18 +44,15 @@ type Door struct {
 	// AsksPeople says that a person can be asked for the input that a server requires.
 	AsksPeople bool
 	// Rights returns for whom a command is done, with the rights of now; the error says that there
-	// are none any more. It is asked before every step. nil is what they were when the run began.
+	// are none any more. It is asked before every step, and again behind what a step waits for. nil is what they were
+	// when the run began.
 	Rights func(ctx context.Context, c Command) (engine.Principal, error)
 }
 
 // Do implements Effects.
 func (d Door) Do(ctx context.Context, c Command) Outcome {
-	if d.Rights != nil {
-		now, err := d.Rights(ctx, c)
-		if err != nil {
-			return refuse(CodeNotAllowed, "%s, for whom the run acts, may not do that any more: %v", c.Principal.ID, err)
-		}
-		c.Principal = now
+	if o := d.authorize(ctx, &c); o.Err != nil {
+		return o
 	}
 	switch c.Op {
 	case OpCall:
@@ -69,6 +66,19 @@ func (d Door) Do(ctx context.Context, c Command) Outcome {
 	case OpSleep, OpWait, OpAsk:
 	}
 	return refuse(CodeNotAllowed, "this run has nothing that could do that: %s", c.Op)
+}
+
+// authorize gives a command the rights of now, or says that there are none any more.
+func (d Door) authorize(ctx context.Context, c *Command) Outcome {
+	if d.Rights == nil {
+		return Outcome{}
+	}
+	now, err := d.Rights(ctx, *c)
+	if err != nil {
+		return refuse(CodeNotAllowed, "%s, for whom the run acts, may not do that any more: %v", c.Principal.ID, err)
+	}
+	c.Principal = now
+	return Outcome{}
 }
 
 // refuse is an outcome that trying again cannot change.
@@ -141,7 +151,7 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 		switch {
 		case known && failure.Code == upstream.CodeCallParked && d.Workflows != nil && failure.Standing.ReviewID != "":
 			review := failure.Standing.ReviewID
-			if o := d.awaitApproval(ctx, c, review); o.Err != nil {
+			if o := d.awaitApproval(ctx, &c, review); o.Err != nil {
 				return o
 			}
 			key = idempotencyKey(c.Run, c.Key+"+"+review) // the one before is the parked call's
@@ -149,7 +159,7 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 			if o, settled := readRecord(failure); settled {
 				return o
 			}
-			if o := d.await(ctx, func() (bool, error) {
+			if o := d.await(ctx, &c, func() (bool, error) {
 				now, err := d.Workflows.Status(ctx, c.Principal, failure.Standing.ID)
 				return !slices.ContainsFunc(now.Calls, func(call engine.CallSummary) bool { return call.CallID == failure.Standing.CallID }), err
 			}); o.Err != nil {

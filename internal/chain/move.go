@@ -52,7 +52,7 @@ func (d Door) move(ctx context.Context, c Command) Outcome {
 	case moveAdvance:
 		return d.advanceInstance(ctx, c)
 	case moveReview:
-		return d.awaitReview(ctx, c, c.Instance)
+		return d.awaitReview(ctx, &c, c.Instance)
 	default:
 		return d.awaitState(ctx, c)
 	}
@@ -101,7 +101,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 	case r.Review == nil:
 		return refuseMove(r.Decision)
 	}
-	if o := d.awaitApproval(ctx, c, r.Review.ID); o.Err != nil {
+	if o := d.awaitApproval(ctx, &c, r.Review.ID); o.Err != nil {
 		return o
 	}
 	status, err := d.Workflows.Status(ctx, c.Principal, c.Instance)
@@ -115,7 +115,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 	var at engine.Position
 	defer showWait(ctx, QuestionState, func(q *Question) { q.Instance, q.State = c.Instance, c.Target })()
-	o := d.await(ctx, func() (bool, error) {
+	o := d.await(ctx, &c, func() (bool, error) {
 		status, err := d.Workflows.Status(ctx, c.Principal, c.Instance)
 		at = status.Position
 		return at.State == c.Target || at.Status != record.Running, err
@@ -130,10 +130,10 @@ func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 }
 
 // awaitReview waits until a person has decided a review, or nobody can any more.
-func (d Door) awaitReview(ctx context.Context, c Command, id string) Outcome {
+func (d Door) awaitReview(ctx context.Context, c *Command, id string) Outcome {
 	var review engine.ReviewSummary
 	defer showWait(ctx, QuestionReview, func(q *Question) { q.Review = id })()
-	o := d.await(ctx, func() (bool, error) {
+	o := d.await(ctx, c, func() (bool, error) {
 		view, err := d.Workflows.Review(ctx, c.Principal, id)
 		review = view.ReviewSummary
 		return review.Status != record.ReviewOpen, err
@@ -145,7 +145,7 @@ func (d Door) awaitReview(ctx context.Context, c Command, id string) Outcome {
 }
 
 // awaitApproval is awaitReview for one without whose approval the step has failed.
-func (d Door) awaitApproval(ctx context.Context, c Command, id string) Outcome {
+func (d Door) awaitApproval(ctx context.Context, c *Command, id string) Outcome {
 	o := d.awaitReview(ctx, c, id)
 	review, _ := o.Value.(map[string]any)
 	switch {
@@ -160,8 +160,8 @@ func (d Door) awaitApproval(ctx context.Context, c Command, id string) Outcome {
 // lookInterval is how often is looked for what others change in the store.
 const lookInterval = 200 * time.Millisecond
 
-// await looks again and again until what is waited for is there.
-func (d Door) await(ctx context.Context, look func() (bool, error)) Outcome {
+// await looks again and again until what is waited for is there. That may take days, so the rights are those of then.
+func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) Outcome {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
@@ -169,7 +169,7 @@ func (d Door) await(ctx context.Context, look func() (bool, error)) Outcome {
 		case err != nil:
 			return failMove(err)
 		case done:
-			return Outcome{}
+			return d.authorize(ctx, c)
 		}
 		select {
 		case <-tick.C:

@@ -137,6 +137,45 @@ func TestRightsAreAskedAtEveryStep(t *testing.T) {
 	}
 }
 
+// TestRightsAreAskedBehindWaits: who lost its rights while a step waited gets nothing done, and no answer. The reviews are
+// approved; of the rights only the first question is answered.
+func TestRightsAreAskedBehindWaits(t *testing.T) {
+	t.Parallel()
+	e := newWorkflows(t)
+	begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := func(code upstream.Code) *upstream.Error {
+		return &upstream.Error{Code: code, Message: "No.", Standing: &upstream.Standing{ID: "wf-1", CallID: "call-1", ReviewID: "rv-1"}}
+	}
+	call := chain.Command{Op: chain.OpCall, Kind: chain.KindTool, Server: "s", Name: "n", Run: "run-1", Key: "a", Principal: ann}
+	for name, row := range map[string]struct {
+		gate *upstream.Error
+		c    chain.Command
+	}{
+		"an approval":                  {gate(upstream.CodeCallParked), call},
+		"a call that is under way":     {gate(upstream.CodeCallRepeated), call},
+		"a move that a person decides": {nil, move("ask", "advance", begun.ID, "ask", nil)},
+		"a state":                      {nil, move("state", "wait", begun.ID, "draft", nil)},
+		"a review":                     {nil, move("review", "review", "rv-1", "", nil)},
+	} {
+		server, asked := &answers{say: []error{row.gate, nil}}, 0
+		d := chain.Door{Upstreams: server, Workflows: reviews{Workflows: e, decision: judge.Approve}, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
+			if asked++; asked > 1 {
+				return engine.Principal{}, errors.New("its token was revoked")
+			}
+			return c.Principal, nil
+		}}
+		if name == "a state" {
+			d.Workflows = e
+		}
+		if got := said(t, d.Do(t.Context(), row.c)); got != "not_allowed ann, for whom the run acts, may not do that any more: its token was revoked final=true" || len(server.keys) > 1 {
+			t.Errorf("%s: %s; the server was called %d times", name, got, len(server.keys))
+		}
+	}
+}
+
 // completer answers with what it was asked.
 type completer struct{}
 

@@ -86,7 +86,7 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 func TestCancelledWaits(t *testing.T) {
 	ended := make(chan Outcome, 1)
 	r := openRuns(t, t.TempDir(), effectsFunc(func(ctx context.Context, _ Command) Outcome {
-		o := Door{}.await(ctx, func() (bool, error) { return false, nil }) // as for a call that is parked
+		o := Door{}.await(ctx, &Command{}, func() (bool, error) { return false, nil }) // as for a call that is parked
 		ended <- o
 		return o
 	}))
