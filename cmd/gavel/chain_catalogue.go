@@ -22,6 +22,7 @@ type chainSection struct {
 	*chain.Settings
 	byName   map[string]*chain.Definition
 	warnings map[string][]string // by chain
+	issuers  []string            // the names of those whose tokens are accepted
 }
 
 // chainCatalogue has the operator's chains as their files are. A change with a mistake changes nothing.
@@ -96,7 +97,7 @@ func (c *chainCatalogue) watch(log *slog.Logger) *configPart {
 	if c == nil {
 		return p
 	}
-	p.with = []string{config.SectionUpstreams}
+	p.with = []string{config.SectionUpstreams, config.SectionAuth}
 	p.files = func(file *config.File) []string {
 		patterns := c.section.Load().Definitions
 		if s, err := chain.ParseSettings(file.Section(config.SectionChains)); err == nil && s != nil {
@@ -110,8 +111,12 @@ func (c *chainCatalogue) watch(log *slog.Logger) *configPart {
 		if err != nil {
 			return nil, err
 		}
-		if section == nil {
-			section = &chainSection{Settings: &chain.Settings{}} // runs go on, and none is started
+		if section == nil { // runs go on, and none is started
+			file, err := config.Load(c.config)
+			if err != nil {
+				return nil, badConfig(err)
+			}
+			section = &chainSection{Settings: &chain.Settings{}, issuers: namesOfIssuers(file)}
 		}
 		next.chains = section
 		return func() { c.take(log, section) }, nil
@@ -143,6 +148,19 @@ func chainFiles(patterns []string) ([]string, error) {
 	return definitionFiles(slices.DeleteFunc(slices.Clone(patterns), emptyFolder))
 }
 
+// namesOfIssuers are the names of the issuers that a configuration file declares; what is wrong with them is for those
+// who ask them.
+func namesOfIssuers(file *config.File) (names []string) {
+	if declared := file.Section(config.SectionAuth).Get("issuers"); declared != nil {
+		for _, item := range declared.Items {
+			if name := item.Get("name"); name != nil {
+				names = append(names, name.Text)
+			}
+		}
+	}
+	return names
+}
+
 // readChains reads and checks the section chains of a configuration file and the definitions that it
 // names; nil without the section. Nothing is started.
 func readChains(path string, models []string) (*chainSection, error) {
@@ -166,7 +184,7 @@ func readChains(path string, models []string) (*chainSection, error) {
 	if err != nil {
 		return nil, err
 	}
-	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}, warnings: map[string][]string{}}
+	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}, warnings: map[string][]string{}, issuers: namesOfIssuers(file)}
 	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Writer: settings.Writer, Models: models, Flags: configFlag{Config: path}.again()}
 	from := map[string]string{}
 	var wrong []string

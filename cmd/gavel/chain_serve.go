@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -244,7 +245,8 @@ func (c *chains) isRepeatable(server, tool string) bool {
 }
 
 // rights are those that whom a command is done for has now. Whom tokens are kept of needs a valid one
-// as when the run began; the run of a schedule needs the principal of the configuration.
+// as when the run began, and whom an issuer named needs that the configuration still names the issuer: no token of it is
+// kept, so no more can be asked. The run of a schedule needs the principal of the configuration.
 func (c *chains) rights(_ context.Context, do chain.Command) (engine.Principal, error) {
 	if chain.IsTickRun(do.Run) {
 		if who, ok := c.runAs(); ok && who.ID == do.Principal.ID {
@@ -274,6 +276,13 @@ func (c *chains) rights(_ context.Context, do chain.Command) (engine.Principal, 
 	}
 	if known {
 		return engine.Principal{}, errors.New("its token has been revoked or has expired")
+	}
+	switch issuer, _, named := strings.Cut(do.Principal.ID, ":"); {
+	case !named || issuer == "local": // a program of this machine
+	case issuer == "token":
+		return engine.Principal{}, errors.New("its token has been removed")
+	case !slices.Contains(c.catalogue.section.Load().issuers, issuer):
+		return engine.Principal{}, fmt.Errorf("the configuration does not name the issuer %.40q, and there is no token of this principal", issuer)
 	}
 	return do.Principal, nil
 }

@@ -71,6 +71,7 @@ func TestRightsOfRuns(t *testing.T) {
 	}
 	_, made, err := tokens.Create(
 		auth.NewToken{Name: "ann", Principal: "ann", Role: engine.RoleAgent, Workflows: "a"}, auth.NewToken{Name: "ben", Principal: "ben", Role: engine.RoleAgent},
+		auth.NewToken{Name: "eve", Principal: "old:eve", Role: engine.RoleAgent},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -94,12 +95,17 @@ func TestRightsOfRuns(t *testing.T) {
 		{"a token", "run-1", agent("ann", "a"), nil, ""},
 		{"a token for something else", "run-1", agent("ann", ""), nil, "its token has been revoked or has expired"},
 		{"a revoked token", "run-1", agent("ben", ""), nil, "its token has been revoked or has expired"},
-		{"somebody without tokens here", "run-1", agent("cy", ""), nil, ""},
+		{"a program of this machine", "run-1", agent("cy", ""), nil, ""},
+		{"the command line", "run-1", agent("local:cli", ""), nil, ""},
+		{"a token that was removed", "run-1", agent("token:cy", ""), nil, "its token has been removed"},
+		{"a token of an issuer", "run-1", agent("corp:dan", ""), nil, ""},
+		{"a token of an issuer that is gone", "run-1", agent("old:dan", ""), nil, `the configuration does not name the issuer "old", and there is no token of this principal`},
+		{"a token for whom an issuer named that is gone", "run-1", agent("old:eve", ""), nil, ""},
 		{"a schedule", tick, agent("nightly", "everything"), &nightly, ""},
 		{"a schedule of nobody", tick, nightly, nil, "the configuration does not name it in chains.runAs any more"},
 		{"a schedule of another", tick, agent("ann", "a"), &nightly, "the configuration does not name it in chains.runAs any more"},
 	} {
-		catalogue.section.Store(&chainSection{Settings: &chain.Settings{RunAs: row.named}})
+		catalogue.section.Store(&chainSection{Settings: &chain.Settings{RunAs: row.named}, issuers: []string{"corp"}})
 		now, err := c.rights(t.Context(), chain.Command{Run: row.run, Principal: row.acts})
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: %v, and not %q", row.name, err, row.want)

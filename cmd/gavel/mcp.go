@@ -154,7 +154,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
-	chains, err := c.openChains(ctx, con.log, sys, nil)
+	chains, err := c.openChains(ctx, con.log, sys, sys.Tokens) // servers over a database execute the runs of each other
 	if err != nil {
 		return err
 	}

@@ -220,3 +220,35 @@ func (s *served) metadataOf(path string) string {
 	}
 	return ""
 }
+
+// TestRunsOfRemovedIssuers: a run for whom an issuer named does no step more once the file names that issuer no more.
+func TestRunsOfRemovedIssuers(t *testing.T) {
+	t.Parallel()
+	p, dir := newProvider(t), t.TempDir()
+	file := p.trusting(dir)
+	trusting := readText(file)
+	put(t, filepath.Join(dir, "chains", "c.json"), `{"name":"c","steps":[{"id":"w","type":"wait","signal":"go"},{"id":"open","type":"workflow","workflow":"guarded","action":"start"}]}`)
+	const chains = "chains: {definitions: chains}\n"
+	put(t, file, trusting+chains)
+	s := serveGavel(t, "--config", file, "--log-level", "info")
+	operator, ada := s.token("o", "--role", "operator"), p.token("ada", map[string]any{"flows": "guarded chain.c"})
+	ends := func(want string, before func()) {
+		t.Helper()
+		run, _ := s.must(ada, http.MethodPost, "/v1/runs", `{"chain":"c"}`)["run"].(string)
+		before()
+		s.must(operator, http.MethodPost, "/v1/runs/"+run+"/signal", `{"name":"go"}`)
+		s.until("the end of "+run, func() bool { return s.must(operator, http.MethodGet, "/v1/runs/"+run, "")["endedAt"] != nil })
+		v := s.must(operator, http.MethodGet, "/v1/runs/"+run, "")
+		if got := fmt.Sprint(v["status"], v["error"]); !strings.Contains(got, want) {
+			t.Errorf("it is %s, want %s", got, want)
+		}
+	}
+	ends("done", func() {})
+	ends("not_allowed", func() {
+		put(t, filepath.Join(dir, "chains", "d.json"), `{"name":"d","steps":[{"id":"w","type":"wait","signal":"go"}]}`)
+		put(t, file, "definitions: guarded.json\n"+chains)
+		s.until("the changed file", func() bool {
+			return strings.Contains(fmt.Sprint(s.must(operator, http.MethodGet, "/v1/chains", "")), "name:d")
+		})
+	})
+}
