@@ -76,16 +76,21 @@ func TestChainsThatCannotRun(t *testing.T) {
 	needsProgram(t)
 	server := pgtest.Shared(t)
 	ready, key := makeStore(t)
-	in := func(queries ...string) string {
+	inAs := func(user string, queries ...string) string {
 		at := server.NewDatabase(t)
 		if err := pgtest.Execute(at, queries...); err != nil {
 			t.Fatal(err)
 		}
-		return withPassword(t, at, "gavel")
+		return withPassword(t, at, user)
 	}
+	in := func(queries ...string) string { return inAs("gavel", queries...) }
 	server.Exec(t, `DROP ROLE IF EXISTS pauper`)
 	server.Exec(t, `CREATE ROLE pauper LOGIN`)
-	t.Cleanup(func() { server.Exec(t, `DROP ROLE pauper`) })
+	server.Exec(t, `REVOKE CONNECT ON DATABASE postgres FROM PUBLIC`)
+	t.Cleanup(func() {
+		server.Exec(t, `GRANT CONNECT ON DATABASE postgres TO PUBLIC`)
+		server.Exec(t, `DROP ROLE pauper`)
+	})
 	file := filepath.Join(t.TempDir(), "gavel.db")
 	for _, c := range []struct {
 		name, store, state string
@@ -94,6 +99,7 @@ func TestChainsThatCannotRun(t *testing.T) {
 	}{
 		{"a server that is not there", ready, "postgres://gavel:" + canaryPassword + "@127.0.0.1:1/gavel", term.ExitUnknown, "cannot run chains over postgres://gavel@127.0.0.1:1/gavel: the database cannot be reached"},
 		{"no right to create", ready, withPassword(t, server.NewDatabase(t), "pauper"), term.ExitUsage, `the user may not make the schema "gavel_chains"`},
+		{"not let into the other database", ready, inAs("pauper", `CREATE SCHEMA gavel_chains AUTHORIZATION pauper`), term.ExitUsage, `the user is not let into another database of the server, "postgres": permission denied for database "postgres"`},
 		{"tables of another program", ready, in(`CREATE SCHEMA gavel_chains`, `CREATE TABLE gavel_chains.things ()`), term.ExitUsage, `the schema "gavel_chains" has tables of another program`},
 		{"newer tables", ready, in(`CREATE SCHEMA gavel_chains`, `CREATE TABLE gavel_chains.dbos_migrations (version bigint)`, `INSERT INTO gavel_chains.dbos_migrations VALUES (9999)`), term.ExitUsage, "the tables of runs have the version 9999, and this program knows"},
 		{"a URL that cannot be read", ready, "postgres://gavel:" + canaryPassword + "/x@127.0.0.1/gavel", term.ExitUsage, "cannot be used"},

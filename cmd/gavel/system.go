@@ -327,6 +327,7 @@ var databaseFailures = []struct {
 	{pgstore.ErrBadURL, term.ExitUsage, "docs/postgres.md says what stands in a URL"},
 	{pgstore.ErrNoDatabase, term.ExitUsage, "name one that is there: postgres://USER@HOST/DATABASE; createdb makes one"},
 	{pgstore.ErrDenied, term.ExitUsage, "look at user and password (PGPASSWORD, PGPASSFILE), and at the user's rights; docs/postgres.md lists them"},
+	{pgstore.ErrOtherDatabase, term.ExitUsage, `GRANT CONNECT ON DATABASE postgres TO the user, and in a proxy add an entry "postgres", which may lead to the database of the store; docs/postgres.md#rights`},
 	{pgstore.ErrOldServer, term.ExitUsage, "use a newer server"},
 	{pgstore.ErrForeignTables, term.ExitUsage, "give gavel a database of its own"},
 	{pgstore.ErrUnfinished, term.ExitUsage, ""},

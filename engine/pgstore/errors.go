@@ -21,6 +21,8 @@ var (
 	ErrNoDatabase = errors.New("no such database")
 	// ErrDenied: the server does not let this user in, or not do this.
 	ErrDenied = errors.New("the server denies it")
+	// ErrOtherDatabase: the user is not let into another database of the server, which a guest needs too.
+	ErrOtherDatabase = errors.New("the user is not let into another database of the server")
 	// ErrOldServer: the server is of an older version.
 	ErrOldServer = errors.New("the server is too old")
 	// ErrForeignTables: the schema has tables of another program.
@@ -69,7 +71,7 @@ func classify(err error) error {
 
 func isOurs(err error) bool {
 	return isRefusal(err) || isAny(err, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged, store.ErrNewerSchema,
-		ErrBadURL, ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
+		ErrBadURL, ErrNoDatabase, ErrDenied, ErrOtherDatabase, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
 		ErrNoStore, ErrOlderSchema, ErrReadOnly)
 }
 

@@ -2,9 +2,11 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Guest is the schema of a library that keeps tables of its own in the database of a store.
@@ -17,7 +19,7 @@ type Guest struct {
 
 // InspectGuest looks at the schema of a library whose table versions has the version of the others, and at
 // what the library needs to make it: that the user may, and may look into the databases of these names too.
-// Errors: ErrBadURL, ErrNoDatabase, ErrDenied, ErrOldServer, ErrForeignTables, ErrUnreachable.
+// Errors: ErrBadURL, ErrNoDatabase, ErrDenied, ErrOtherDatabase, ErrOldServer, ErrForeignTables, ErrUnreachable.
 func InspectGuest(ctx context.Context, url, schema, versions string, others ...string) (Guest, error) {
 	g, err := inspectGuest(ctx, url, schema, versions, others)
 	return g, classify(err)
@@ -66,6 +68,9 @@ func checkConnect(ctx context.Context, cfg *pgx.ConnConfig, database string) err
 	cfg = cfg.Copy()
 	cfg.Database = database
 	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if pg, told := errors.AsType[*pgconn.PgError](err); told { // a proxy that has no such database says that it is away
+		return fmt.Errorf("%w, %q: %s", ErrOtherDatabase, database, pg.Message)
+	}
 	if err != nil {
 		return err //nolint:wrapcheck // InspectGuest names it
 	}

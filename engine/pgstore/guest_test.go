@@ -23,7 +23,7 @@ func TestInspectGuest(t *testing.T) {
 		{"tables of another", "CREATE TABLE guest.things ()", "guest", nil, 0, pgstore.ErrForeignTables},
 		{"no version yet", "CREATE TABLE guest.versions (version bigint)", "guest", nil, 0, nil},
 		{"its tables", "INSERT INTO guest.versions VALUES (7)", "guest", nil, 7, nil},
-		{"a database that is not there", "", "guest", []string{"nowhere"}, 7, pgstore.ErrNoDatabase},
+		{"a database that is not there", "", "guest", []string{"nowhere"}, 7, pgstore.ErrOtherDatabase},
 		{"another schema", "", "other", nil, 0, nil},
 	} {
 		if c.first != "" {

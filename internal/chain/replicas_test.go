@@ -52,8 +52,12 @@ func openReplicaStore(url string) (replicaStore, error) {
 
 // config is that of runs in the same database.
 func (s replicaStore) config(url string) chain.Config {
+	guest, err := pgstore.InspectGuest(context.Background(), url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
+	if err != nil {
+		panic(err)
+	}
 	return chain.Config{
-		Database: &chain.Database{URL: url}, Leases: s.db, Lease: testLease, Ledger: s.Engine, Grace: 10 * time.Millisecond,
+		Database: &chain.Database{URL: url, Proxied: guest.Proxied}, Leases: s.db, Lease: testLease, Ledger: s.Engine, Grace: 10 * time.Millisecond,
 		Repeatable: func(_, tool string) bool { return !strings.HasPrefix(strings.TrimPrefix(tool, "hang-"), "pay") },
 	}
 }

@@ -40,7 +40,12 @@ const ticket = `{"name":"ticket","initialState":"open","states":{"open":{"transi
 
 func newReplicaBench(t *testing.T, chains ...string) *replicaBench {
 	t.Helper()
-	b := &replicaBench{t: t, folder: t.TempDir(), url: pgtest.Shared(t).NewDatabase(t), chains: map[string]*chain.Definition{}}
+	return newReplicaBenchAt(t, pgtest.Shared(t).NewDatabase(t), chains...)
+}
+
+func newReplicaBenchAt(t *testing.T, url string, chains ...string) *replicaBench {
+	t.Helper()
+	b := &replicaBench{t: t, folder: t.TempDir(), url: url, chains: map[string]*chain.Definition{}}
 	b.notes = openNotes(b.folder)
 	var err error
 	if b.store, err = openReplicaStore(b.url); err != nil {
@@ -289,31 +294,12 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestBehindProxy: DBOS works where statements are not prepared, as behind a proxy.
+// TestBehindProxy: all of it holds where PgBouncer gives each transaction another session.
 func TestBehindProxy(t *testing.T) {
 	t.Parallel()
-	b := newReplicaBench(t)
-	c := b.store.config(b.url)
-	c.Database.Proxied, c.Effects = true, replicaEffects{b.folder, "r", b.store.Engine}
-	runs, err := chain.Open(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer runs.Close()
-	d, err := chain.Parse("chain.yaml", []byte(replicaCrashChain))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Concurrency = 1
-	for range 2 {
-		run, err := runs.Start(t.Context(), chain.StartRequest{Definition: d, Principal: olga})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if result, err := runs.Wait(t.Context(), run); err != nil || result.Err != nil {
-			t.Errorf("it ends with %+v, %v", result, err)
-		}
-	}
+	url := pgtest.StartProxy(t, pgtest.Shared(t).NewDatabase(t), chain.OtherDatabase) // where DBOS looks is the database itself
+	kills, doubts := killReplicas(t, url, 2, "concurrency: 1"+replicaCrashChain)
+	t.Logf("killed %d times, %d reviews", kills, doubts)
 }
 
 // TestHandedOver ends a replica as a server ends: the other goes on without waiting for the lease.
@@ -371,22 +357,23 @@ func TestReplicasKilled(t *testing.T) {
 		most = 100
 	}
 	for kills < most {
-		k, d := killReplicas(t)
+		k, d := killReplicas(t, pgtest.Shared(t).NewDatabase(t), 8, replicaCrashChain)
 		kills, doubts = kills+k, doubts+d
 	}
 	t.Logf("killed %d times, %d reviews", kills, doubts)
 }
 
-func killReplicas(t *testing.T) (kills, doubts int) {
+// killReplicas kills replicas over a database while they run a chain, at most so often.
+func killReplicas(t *testing.T, url string, most int, text string) (kills, doubts int) {
 	t.Helper()
-	b := newReplicaBench(t, replicaCrashChain)
+	b := newReplicaBenchAt(t, url, text)
 	replicas := []*replica{b.launch("r0"), b.launch("r1")}
 	run := b.start("crash")
 	var ended atomic.Bool
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
-		for !ended.Load() && kills < 8 {
+		for !ended.Load() && kills < most {
 			<-time.After(time.Duration(rand.IntN(900)) * time.Millisecond)
 			n := rand.IntN(2)
 			replicas[n].kill()
