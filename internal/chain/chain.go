@@ -160,6 +160,10 @@ const (
 	// MaxCommands is how many calls, tests and waits a run may have: after a kill the outcome of each is
 	// read again.
 	MaxCommands = 100_000
+	// MaxPassed is how many steps and iterations a run may have, with and without calls.
+	MaxPassed = 5 * MaxCommands
+	// MaxCollected is how many bytes the outputs of one parallel or forEach may have together as JSON.
+	MaxCollected = 16 << 20
 	// MaxNesting is how deep steps may be nested.
 	MaxNesting = 8
 	// MaxAttempts is how often a step may be tried.

@@ -111,7 +111,7 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 		if w.Error != nil {
 			message = w.Error.Error()
 		}
-		s.Status, s.Result = StatusFailed, &Result{Err: &StepError{Code: "run_error", Message: message}}
+		s.Status, s.Result = StatusFailed, &Result{Err: &StepError{Code: CodeRun, Message: message}}
 	case dbos.WorkflowStatusCancelled:
 		s.Status = StatusCancelled
 	default:

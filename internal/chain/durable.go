@@ -39,6 +39,8 @@ type recordedRun struct {
 	Entry      *engine.Entry    `json:"entry,omitempty"`
 	// Repeatable are the ids of the steps that may run twice; nil in runs of before it was recorded.
 	Repeatable []string `json:"repeatable"`
+	// Deadlines says that the ends of moves with a timeout are recorded.
+	Deadlines bool `json:"deadlines,omitempty"`
 }
 
 // Start starts a run and returns its id. What the last run of the same chain and principal saved
@@ -54,7 +56,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	}
 	raw, err := json.Marshal(recordedRun{
 		Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, Entry: withoutContext(req.Entry),
-		Repeatable: r.listRepeatable(req.Definition),
+		Repeatable: r.listRepeatable(req.Definition), Deadlines: true,
 	})
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
@@ -148,7 +150,10 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 		return "", err
 	}
 	out, err := r.interpretRun(ctx, s, run, raw)
-	if !mayPass(ctx, err) || r.countTrouble(run) > maxTroubled {
+	switch passes := mayPass(ctx, err); {
+	case passes && r.countTrouble(run) > maxTroubled, !passes && isUnreadable(err) && ctx.Err() == nil:
+		return out, r.recordLost(ctx, s, run, err)
+	case !passes:
 		return out, err
 	}
 	r.config.Logger.WarnContext(ctx, "a run cannot go on here for now; it is taken up again", "run", run, "error", err)
@@ -215,7 +220,11 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	m := NewMachine(d, options)
 	defer m.Close()
 	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
-	defer r.begin(x)()
+	end, err := r.begin(x)
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	defer func() {
 		if errors.Is(err, dbos.ErrConflictingWorkflowID) {
 			r.noteConflict(run)
@@ -224,6 +233,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	if x.record, err = r.openRecord(x, d, input); err != nil {
 		return "", x.stopRefused(err)
 	}
+	x.deadlines = begun.Deadlines
 	x.record.learnSaved(d, begun.Saved)
 	x.replay = r.newReplay(x.stopped, run)
 	for m.Result() == nil {
@@ -264,7 +274,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 }
 
 // begin notes that an execution is under way; end forgets it.
-func (r *Runs) begin(x *execution) (end func()) {
+func (r *Runs) begin(x *execution) (end func(), err error) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
 	x.cancelled = make(chan struct{})
 	under := &control{cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
@@ -279,8 +289,9 @@ func (r *Runs) begin(x *execution) (end func()) {
 		under.board = readBoard(w)
 		under.changed, under.board.Waiting = len(under.board.Waiting) > 0, nil
 	}
-	if err != nil { // refresh finds out
-		r.config.Logger.WarnContext(x.ctx, "cannot read what others say of a run", "run", x.run, "error", err)
+	if err != nil {
+		x.stop()
+		return nil, fmt.Errorf("read what others say of the run: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -293,7 +304,7 @@ func (r *Runs) begin(x *execution) (end func()) {
 		}
 		r.mu.Unlock()
 		r.ring(x.run)
-	}
+	}, nil
 }
 
 // execution is a run in this process, since it was started or taken up.
@@ -304,6 +315,7 @@ type execution struct {
 	run       string
 	principal engine.Principal
 	redrives  string // the run that this one runs again
+	deadlines bool   // the ends of moves are recorded
 	// nonce tells this execution from those before it.
 	nonce   string
 	pending map[int]chan Outcome
@@ -351,7 +363,7 @@ func (x *execution) start(c Command) error {
 	x.pending[c.ID] = done
 	x.order = append(x.order, c.ID)
 	var deadline time.Time
-	if c.Op == OpSleep || c.Op == OpWait && c.Timeout > 0 {
+	if c.Op == OpSleep || c.Timeout > 0 && (c.Op == OpWait || c.Op == OpMove && x.deadlines) {
 		at, err := note(x, "until "+c.Key, func(ctx context.Context) (int64, error) {
 			return time.Now().Add(c.Timeout).UnixMilli(), x.confirm(ctx)
 		})
@@ -535,6 +547,11 @@ func (x *execution) choose() (int, error) {
 
 // await returns the outcome of a command.
 func (x *execution) await(id int) (Outcome, error) {
+	if len(x.pending[id]) == 0 { // it may take days
+		if err := x.writeKnown(); err != nil {
+			return Outcome{}, err
+		}
+	}
 	select {
 	case o := <-x.pending[id]:
 		delete(x.pending, id)
@@ -566,6 +583,9 @@ func (x *execution) hold(c Command) error {
 		x.mu.Unlock()
 		if !paused && !x.session.isDraining() && (c.Repeatable || x.session.enter()) {
 			return nil
+		}
+		if err := x.writeKnown(); err != nil {
+			return err
 		}
 		if _, err := pause(x.stopped, rung, longestLook); err != nil {
 			return err

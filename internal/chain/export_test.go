@@ -2,6 +2,8 @@ package chain
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -53,4 +55,17 @@ func (r *Runs) CountRows(t *testing.T, runs ...string) (rows int) {
 		}
 	}
 	return rows
+}
+
+// DamageRun replaces what a run begins with, in a file that nobody has open.
+func DamageRun(t *testing.T, path, run, begun string) {
+	t.Helper()
+	raw, err := json.Marshal(begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := openSQLite(t, path)
+	if _, err := db.ExecContext(t.Context(), "UPDATE workflow_status SET inputs = ? WHERE workflow_uuid = ?", base64.StdEncoding.EncodeToString(raw), run); err != nil {
+		t.Fatal(err)
+	}
 }

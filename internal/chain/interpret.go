@@ -137,6 +137,9 @@ func (m *Machine) runSequence(t *task, sc *scope, steps []*Step, prefix string) 
 // them.
 func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefix string) (any, *StepError) {
 	key := prefix + s.ID
+	if err := m.pass(s, key); err != nil {
+		return nil, err
+	}
 	m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "started"})
 	output, err := m.runAttempts(t, sc, s, arguments, key)
 	if err != nil && err.Code != CodeGivenUp {
@@ -393,7 +396,7 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 // runBranches runs bodies at once, at most so many, and returns their values. After a failure no
 // more are begun unless all are to run; those under way are waited for.
 func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, place int) (any, *StepError)) ([]any, *StepError) {
-	values := make([]any, count)
+	values, collected := make([]any, count), 0
 	var failed *StepError
 	failedAt := count
 	for active, begun := 0, 0; ; {
@@ -408,11 +411,26 @@ func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, pl
 		}
 		child := t.join()
 		active--
-		values[child.place] = child.value
+		if collected <= MaxCollected {
+			values[child.place] = child.value
+			collected += measure(child.value)
+		}
+		if collected > MaxCollected && child.err == nil {
+			child.err = &StepError{Code: CodeOutput, Final: true, MayHaveRun: true, Message: fmt.Sprintf("the outputs of %q have more than %d MiB together: keep less of each", s.ID, MaxCollected>>20)}
+		}
 		if child.err != nil && child.place < failedAt { // the first in the order of the document
 			failed, failedAt = child.err, child.place
 		}
 	}
+}
+
+// measure is how many bytes a value has as JSON.
+func measure(value any) int {
+	raw, err := document.Marshal(value)
+	if err != nil { // then no step keeps it
+		return 0
+	}
+	return len(raw)
 }
 
 func (m *Machine) runParallel(t *task, sc *scope, s *Step, key string) (any, *StepError) {
@@ -454,6 +472,9 @@ func (m *Machine) runForEach(t *task, sc *scope, s *Step, key string) (any, *Ste
 		return nil, &StepError{Code: CodeReference, Message: message, Final: true}
 	}
 	values, failed := m.runBranches(t, s, len(items), func(t *task, place int) (any, *StepError) {
+		if err := m.pass(s, key); err != nil {
+			return nil, err
+		}
 		inner := m.newScope(sc)
 		inner.item = &item{items[place], place}
 		return m.runSequence(t, inner, s.Steps, iterationKey(key, place+1))
@@ -465,6 +486,9 @@ func iterationKey(key string, n int) string { return key + "#" + strconv.Itoa(n)
 
 func (m *Machine) runLoop(t *task, sc *scope, s *Step, key string) (any, *StepError) {
 	for n := 1; ; n++ {
+		if err := m.pass(s, key); err != nil {
+			return nil, err
+		}
 		inner := m.newScope(sc)
 		if _, err := m.runSequence(t, inner, s.Steps, iterationKey(key, n)); err != nil {
 			return nil, err

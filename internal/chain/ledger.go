@@ -234,6 +234,12 @@ func (l *runRecord) writeKnown(ctx context.Context) error {
 	return nil
 }
 
+// maxKnown is how many entries are held back at most.
+const maxKnown = 1000
+
+// writeKnown is that of the record. The run ends where the store refuses it.
+func (x *execution) writeKnown() error { return x.stopRefused(x.record.writeKnown(x.stopped)) }
+
 // hasKnown notes that a step is recorded which begins behind all that has ended: so the store has that.
 func (l *runRecord) hasKnown() {
 	if l.origin == nil { // of the run that this one redrives the store has it, and not of this one
@@ -285,7 +291,7 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome, known bool) e
 			action, data["waiting"] = actionContinue, nil
 		}
 	}
-	if known && l.ledger != nil {
+	if known && l.ledger != nil && len(l.known) < maxKnown {
 		l.known = append(l.known, written{digestLong("step "+c.Key, maxRecordKey), action, l.prepare(data)})
 		return nil
 	}
@@ -508,6 +514,37 @@ func (x *execution) stopRefused(err error) error {
 		return errors.Join(err, x.endRefused(x.run, err))
 	}
 	return err
+}
+
+// isUnreadable reports whether a run cannot be read, or not be interpreted as it was recorded.
+func isUnreadable(err error) bool {
+	return isLost(err) || errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}) || errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedWorkflow})
+}
+
+// recordLost records that a run ends because it cannot be interpreted, and returns why. It has no other end: DBOS
+// does not run it again.
+func (r *Runs) recordLost(ctx context.Context, s *session, run string, why error) error {
+	if r.config.Ledger == nil {
+		return why
+	}
+	raw, err := document.Marshal(map[string]any{"error": map[string]any{"code": CodeRun, "message": script.Clean(why.Error(), maxRecorded)}})
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	l := &runRecord{ledger: r.config.Ledger, run: run, logger: r.config.Logger.With("run", run), fence: (&execution{session: s}).fence}
+	err = l.persist(ctx, func(ctx context.Context) error {
+		if err := r.cancelEntry(ctx, run); err != nil {
+			return err
+		}
+		return l.ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: "end", Action: actionFail, Data: raw})
+	})
+	if ctx.Err() != nil {
+		return ctx.Err() // another session does it
+	}
+	if err != nil && !isCode(err, engine.CodeInstanceEnded) {
+		r.config.Logger.WarnContext(ctx, "the record of a run that cannot be interpreted does not end", "run", run, "error", err)
+	}
+	return why
 }
 
 // endRefused cancels a run that the store does not record any more, and notes why.

@@ -89,6 +89,7 @@ const (
 	CodeModel       = "model_error"
 	CodeSealed      = "sealed" // what was recorded cannot be opened any more
 	CodeInput       = "input_required"
+	CodeRun         = "run_error" // the run cannot be interpreted
 )
 
 // StepError is why a step failed.
@@ -168,6 +169,7 @@ type Machine struct {
 
 	commands []Command
 	lastID   int
+	passed   int // steps and iterations
 	waiting  map[int]*task
 	queue    []*task
 	live     map[*task]bool
@@ -289,6 +291,15 @@ func (t *task) perform(c Command) Outcome {
 	m.waiting[c.ID] = t
 	t.suspend()
 	return t.outcome
+}
+
+// pass counts a step or an iteration, of which a run may have very many without a command: then nothing
+// else would end it.
+func (m *Machine) pass(s *Step, key string) *StepError {
+	if m.passed++; m.passed <= MaxPassed {
+		return nil
+	}
+	return &StepError{Code: CodeExhausted, Step: s.ID, Key: key, Final: true, Message: fmt.Sprintf("the run has had %d steps and iterations, and may have no more: split the chain, or its input", MaxPassed)}
 }
 
 // join waits until a child has ended.

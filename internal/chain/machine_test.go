@@ -195,6 +195,50 @@ func TestMaxCommands(t *testing.T) {
 	}
 }
 
+// TestMaxPassed ends a run that would go on for ever without a command.
+func TestMaxPassed(t *testing.T) {
+	for name, inside := range map[string]string{
+		"steps":      `{id: s, type: switch, cases: [{when: "1 == 2", steps: [{id: a, type: tool, server: s, action: x}]}]}`,
+		"iterations": `{id: s, type: forEach, items: [], steps: [{id: a, type: tool, server: s, action: x}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := NewMachine(parse(t, steps(`{id: outer, type: loop, max_iterations: 10000, steps: [{id: inner, type: loop, max_iterations: 10000, steps: [`+inside+`]}]}`)), MachineOptions{})
+			defer m.Close()
+			const want = "the run has had 500000 steps and iterations, and may have no more: split the chain, or its input"
+			if r := m.Result(); r == nil || r.Err == nil || r.Err.Code != CodeExhausted || r.Err.Message != want || r.Err.Step == "" {
+				t.Errorf("it ends with %+v", r)
+			}
+		})
+	}
+}
+
+// TestMaxCollected: what branches give is bounded together, and not only for each.
+func TestMaxCollected(t *testing.T) {
+	d := parse(t, steps(`{id: f, type: forEach, items: "{{variables.input.n}}", mode: all, steps: [{id: a, type: tool, server: s, action: x}], save_output_to: variables.output.f}`)+"variables: {input: {n: []}}\n")
+	for _, items := range []int{60, 70} {
+		calls := 0
+		f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/x": func(Command, int) Outcome {
+			calls++
+			return Outcome{Value: strings.Repeat("x", MaxCollected/64-100)}
+		}}}
+		input, err := d.CheckInput(json.RawMessage(`{"n":` + marshal(make([]int, items)) + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := runFake(t, d, f, MachineOptions{Input: input})
+		want := ""
+		if items > 64 {
+			want = `the outputs of "f" have more than 16 MiB together: keep less of each`
+		}
+		if got := errorText(r.Err); got != want {
+			t.Errorf("with %d items it ends with %q, want %q", items, got, want)
+		}
+		if calls != items {
+			t.Errorf("%d calls, want %d", calls, items)
+		}
+	}
+}
+
 func TestInput(t *testing.T) {
 	d := parse(t, "variables: {input: {site_url: x, deep: {a: 1}}}\n"+steps(first))
 	schemed := parse(t, "inputSchema: {type: object, required: [site], properties: {site: {type: string}}}\n"+steps(first))

@@ -71,7 +71,7 @@ func (x *execution) take(name string, value any) (bool, error) {
 	step, ok, err := x.replay.find(last + 1)
 	text, isText := step.Output.(string)
 	if err != nil || !ok || !isText || step.StepName != name || step.Error != nil || json.Unmarshal([]byte(text), value) != nil {
-		return false, errors.Join(err, x.record.writeKnown(x.stopped))
+		return false, errors.Join(err, x.writeKnown())
 	}
 	x.record.hasKnown()
 	_, err = x.ctx.Go(taken{x.ctx}, nil)

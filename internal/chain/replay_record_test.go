@@ -22,8 +22,9 @@ type countingLedger struct {
 	away string
 	gone chan struct{} // closed when that step is asked for
 
-	mu   sync.Mutex
-	keys []string
+	mu    sync.Mutex
+	keys  []string
+	wrote chan string // each key; nil for none
 }
 
 func (l *countingLedger) RecordStep(ctx context.Context, req engine.StepRecord) error {
@@ -38,7 +39,24 @@ func (l *countingLedger) RecordStep(ctx context.Context, req engine.StepRecord) 
 		return &engine.Error{Code: engine.CodeUnavailable, Message: "The store is away."}
 	}
 	l.keys = append(l.keys, req.Key)
+	if l.wrote != nil {
+		l.wrote <- req.Key
+	}
 	return l.Engine.RecordStep(ctx, req)
+}
+
+// openReplay opens runs of calls that give their keys, over a ledger that counts.
+func openReplay(t *testing.T, path string, l *countingLedger) *chain.Runs {
+	t.Helper()
+	r, err := chain.Open(t.Context(), chain.Config{
+		Path: path, Ledger: l, Grace: time.Millisecond,
+		Effects: effects(func(c chain.Command) chain.Outcome { return chain.Outcome{Value: c.Key} }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
 }
 
 // TestReplayRecords: what ended before a run was taken up is recorded once. What the process did not get to
@@ -46,24 +64,12 @@ func (l *countingLedger) RecordStep(ctx context.Context, req engine.StepRecord) 
 func TestReplayRecords(t *testing.T) {
 	t.Parallel()
 	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
-	open := func(l *countingLedger) *chain.Runs {
-		t.Helper()
-		r, err := chain.Open(t.Context(), chain.Config{
-			Path: path, Ledger: l, Grace: time.Millisecond,
-			Effects: effects(func(c chain.Command) chain.Outcome { return chain.Outcome{Value: c.Key} }),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(r.Close)
-		return r
-	}
 	d, err := chain.Parse("chain.yaml", []byte("name: c\nsteps:\n- {id: l, type: loop, max_iterations: 30, steps: [{id: a, type: tool, server: s, action: a}]}\n- {id: z, type: tool, server: s, action: z}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := &countingLedger{Engine: e, away: "step l#30/a", gone: make(chan struct{})}
-	r := open(first)
+	r := openReplay(t, path, first)
 	run, err := r.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +77,7 @@ func TestReplayRecords(t *testing.T) {
 	<-first.gone // the outcome of the 30th iteration is kept, and no record has it
 	r.Close()
 	second := &countingLedger{Engine: e}
-	if result, err := open(second).Wait(t.Context(), run); err != nil || result.Err != nil {
+	if result, err := openReplay(t, path, second).Wait(t.Context(), run); err != nil || result.Err != nil {
 		t.Fatal(result, err)
 	}
 	if want := []string{"step l#30/a", "step z", "end"}; !slices.Equal(second.keys, want) {
@@ -80,6 +86,36 @@ func TestReplayRecords(t *testing.T) {
 	page, err := e.History(t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 100})
 	if steps := len(page.Decisions); err != nil || steps != 33 { // its beginning, 31 calls, its end
 		t.Errorf("the record has %d entries, %v", steps, err)
+	}
+}
+
+// TestReplayRecordsBeforeItWaits: what ended before a run was taken up is recorded before the run waits for
+// something else, which may take days.
+func TestReplayRecordsBeforeItWaits(t *testing.T) {
+	t.Parallel()
+	path, e := filepath.Join(t.TempDir(), "chains.db"), enginetest.New(t, judge.Config{Clock: enginetest.NoTime})
+	d, err := chain.Parse("chain.yaml", []byte("name: c\nsteps:\n- {id: p, type: parallel, tasks: [{id: a, type: tool, server: s, action: a}, {id: w, type: wait, signal: go}]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := &countingLedger{Engine: e, away: "step p/a", gone: make(chan struct{})}
+	r := openReplay(t, path, first)
+	if _, err := r.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann}); err != nil {
+		t.Fatal(err)
+	}
+	<-first.gone
+	r.Close()
+	second := &countingLedger{Engine: e, wrote: make(chan string, 10)}
+	openReplay(t, path, second)
+	for late := time.After(20 * time.Second); ; {
+		select {
+		case key := <-second.wrote:
+			if key == "step p/a" {
+				return
+			}
+		case <-late:
+			t.Fatal("the step is not recorded while the run waits for its signal")
+		}
 	}
 }
 
