@@ -276,7 +276,7 @@ func TestPagesAreBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(operator, simple)
-	const n = 60
+	const n = 40
 	large := json.RawMessage(fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 60<<10)))
 	id := b.start(agent, "simple", `{}`).ID
 	for range n {

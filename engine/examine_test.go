@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -178,7 +179,7 @@ func wide(name string, actions int) string {
 // TestDefinitionsOfOnePrincipalTakeBoundedMemory: what is kept of parsed definitions is
 // bounded by bytes, and one principal's by a part of them.
 func TestDefinitionsOfOnePrincipalTakeBoundedMemory(t *testing.T) {
-	if raceDetector {
+	if storetest.RaceDetector {
 		t.Skip("the race detector's memory is counted too")
 	}
 	b := newBench(t)

@@ -193,7 +193,7 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 
 func TestTamperTable(t *testing.T) {
 	t.Parallel()
-	sampled := raceDetector || !storetest.Long() && !*update // one goroutine: a sample will do
+	sampled := storetest.RaceDetector || !storetest.Long() && !*update // one goroutine: a sample will do
 	l := newTampered(t)
 	if found := l.outcome(t, func(file) error { return nil }); found != "" {
 		t.Fatalf("untouched: %s", found)

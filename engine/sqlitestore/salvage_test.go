@@ -101,6 +101,15 @@ var specimen = sync.OnceValue(func() []byte {
 	return whole
 })
 
+// salvageOnly leaves a test out under the race detector, for which it takes many times as long and
+// shows nothing: a salvage is one goroutine. TestSalvageOfAWholeStore is there for all.
+func salvageOnly(t *testing.T) {
+	t.Helper()
+	if storetest.RaceDetector {
+		t.Skip("a salvage is one goroutine")
+	}
+}
+
 const page = 4096
 
 // harmed writes a file with the specimen's bytes after harm was done to them.
@@ -184,6 +193,7 @@ func TestSalvageOfAWholeStore(t *testing.T) {
 // A store of an older schema is saved too: what it had no columns for is as a migration
 // leaves it.
 func TestSalvageOfAnOlderSchema(t *testing.T) {
+	salvageOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	if err := os.WriteFile(path, specimen(), 0o600); err != nil {
@@ -227,6 +237,7 @@ func definition(t *testing.T) *store.Definition {
 // is saved that was not there;
 // and what is saved verifies but for the gaps that are named.
 func TestSalvageOfRandomDamage(t *testing.T) {
+	salvageOnly(t)
 	instances, events := keep(t)
 	harms := map[string]func(*rand.Rand, []byte) []byte{
 		"flipped bytes": func(rng *rand.Rand, b []byte) []byte {
@@ -476,6 +487,7 @@ func TestSalvageWithoutTheFirstPage(t *testing.T) {
 // Pages that say where rows are get lost. What nothing leads to any more is named, as keys
 // and as events of instances, and nothing that was removed comes back.
 func TestSalvageNamesWhatNothingLeadsTo(t *testing.T) {
+	salvageOnly(t)
 	t.Parallel()
 	instances, events := keep(t)
 	path := harmed(t, func(b []byte) []byte { return b })
@@ -505,6 +517,7 @@ func eventPages(t *testing.T, behind int) (first, second int) {
 
 // A page with the content of the one before it can be read, and its own rows are gone.
 func TestSalvageNamesACopiedPage(t *testing.T) {
+	salvageOnly(t)
 	t.Parallel()
 	instances, events := keep(t)
 	first, second := eventPages(t, 20)
@@ -521,6 +534,7 @@ func TestSalvageNamesACopiedPage(t *testing.T) {
 // Two pages that have changed places can be read without an error, each row once. That the rows
 // are out of order is all that shows it, and it is named; no row is lost by that.
 func TestSalvageNamesSwappedPages(t *testing.T) {
+	salvageOnly(t)
 	t.Parallel()
 	instances, events := keep(t)
 	first, second := eventPages(t, 20)
@@ -585,6 +599,7 @@ func TestSalvageLeavesOutWhatWasRemoved(t *testing.T) {
 // A page with the content of a much later one ends every range that leads over it. What lies
 // between the two is read all the same.
 func TestSalvageReadsBehindALeap(t *testing.T) {
+	salvageOnly(t)
 	t.Parallel()
 	_, events := keep(t)
 	path := harmed(t, func(b []byte) []byte { return b })
@@ -643,6 +658,7 @@ func innerPages(t *testing.T, path string) (inner []int) {
 }
 
 func TestSalvageRebuildsInstances(t *testing.T) {
+	salvageOnly(t)
 	t.Parallel()
 	instances, events := keep(t)
 	path := harmed(t, func(b []byte) []byte { return b })

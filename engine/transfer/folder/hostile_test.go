@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 )
@@ -26,7 +27,7 @@ func minute(n int) string {
 // A log of short lines behind a large context is held as what it is, not as the contexts
 // that it leads to, and no more are the checkpoints that lie between its lines.
 func TestImportHoldsNoContexts(t *testing.T) {
-	if raceDetector {
+	if storetest.RaceDetector {
 		t.Skip("the race detector's memory is counted too")
 	}
 	const lines, checkpoints = 2000, 200

@@ -1,5 +1,5 @@
 //go:build !race
 
-package folder_test
+package eval
 
 const raceDetector = false
