@@ -111,7 +111,7 @@ crash-gateway: ## Kill gavel, the server behind it, or both at every point of a 
 
 .PHONY: crash-postgres
 crash-postgres: ## Two servers over a PostgreSQL: ten minutes of load, then kill one, both, the database or its connections, ROUNDS times
-	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run 'TestReplicas' ./cmd/gavel -replicas.time 10m -replicas.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run 'TestReplicas' ./cmd/gavel -replicas.time 10m -replicas.rounds $(ROUNDS) -kill.rounds 18 | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
 
 .PHONY: crash-chains
 crash-chains: ## Kill a process that runs a chain, and one of two over a PostgreSQL, a hundred times each; or stop one

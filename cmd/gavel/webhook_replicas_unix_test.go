@@ -25,7 +25,7 @@ func TestReplicasMissNoWebhook(t *testing.T) {
 	}
 	rounds := 3
 	if storetest.Long() {
-		rounds = max(18, *killRounds)
+		rounds = max(6, *killRounds) // each kind twice
 	}
 	r.write(2, true) // more would only make the receiver's backlog longer
 	for round := range rounds {
