@@ -66,7 +66,7 @@ func ReadParams(params, definition []byte) (sent json.RawMessage, arguments docu
 // Receive has a session in which one call waits receive messages. It returns what the call was
 // answered, and how many calls still wait.
 func Receive(lines ...string) (answers []string, waiting int) {
-	p := &pending{answer: make(chan frame, 1), tooLong: make(chan struct{})}
+	p := &pending{answer: make(chan frame, 1), failed: make(chan *linkError, 1)}
 	s := &session{pending: map[string]*pending{"1": p}}
 	for _, line := range lines {
 		f, err := parseFrame([]byte(line))

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"slices"
@@ -33,7 +34,10 @@ var errFrame = errors.New("the message is not JSON-RPC 2.0")
 // where gavel itself decides by it; what is in a result is the client's to read.
 func parseFrame(raw []byte) (frame, error) {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: maxFrame, Depth: maxDepth, Lax: true, Spaced: true})
-	if err != nil || v.Kind() != document.Object || v.Duplicate().Kind() != 0 || !v.Get("jsonrpc").Is("2.0") {
+	if err != nil {
+		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
+	}
+	if v.Kind() != document.Object || v.Duplicate().Kind() != 0 || !v.Get("jsonrpc").Is("2.0") {
 		return frame{}, errFrame
 	}
 	f := frame{method: v.Get("method").Text(), params: v.Get("params").Raw(), result: v.Get("result").Raw(), failure: v.Get("error").Raw()}
@@ -118,6 +122,34 @@ func (l lineReader) next(buf []byte) ([]byte, error) {
 		}
 		return bytes.TrimRight(buf, "\r\n"), nil
 	}
+}
+
+// isAsking matches the beginning of a request or notification.
+var isAsking = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*[^,{}\[\]]*,\s*)*"method"\s*:`)
+})
+
+// explainUnreadable says why an answer that parseFrame refused fails its request, whose id is "" where it is not known.
+// It returns nil for what is no answer: other lines are noise, as of npm.
+func explainUnreadable(line []byte, err error) (id string, failure *linkError) {
+	issue, ok := errors.AsType[*document.Issue](err)
+	if !ok || isAsking().Match(line) {
+		return "", nil
+	}
+	const edge = 256
+	edges := line
+	if len(line) > 2*edge {
+		edges = slices.Concat(line[:edge], line[len(line)-edge:])
+	}
+	if id = guessID(edges); id == "" && issue.Rule != document.RuleDepth {
+		return "", nil
+	}
+	return id, newUnreadable(issue)
+}
+
+// newUnreadable is of an answer that is not JSON to gavel.
+func newUnreadable(issue *document.Issue) *linkError {
+	return &linkError{code: CodeProtocol, text: "the answer cannot be read: " + issue.Message, mayHaveRun: true, err: issue}
 }
 
 // idAtEdge are the usual places of an id in a message: before all else, or after it.

@@ -24,6 +24,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 const maxRedirects = 3
@@ -146,6 +147,7 @@ func (l *httpLink) readAnswer(response *http.Response, failed *linkError, id str
 		return errAnswerTooLong
 	}
 	f, parseErr := parseFrame(body)
+	issue, unreadable := errors.AsType[*document.Issue](parseErr)
 	switch {
 	case err != nil:
 		return &linkError{code: CodeLost, text: "the connection broke in the answer", mayHaveRun: true, err: err}
@@ -156,6 +158,8 @@ func (l *httpLink) readAnswer(response *http.Response, failed *linkError, id str
 		return nil
 	case failed != nil:
 		return failed
+	case unreadable:
+		return newUnreadable(issue)
 	}
 	return &linkError{code: CodeProtocol, text: "the answer is not one to the request", mayHaveRun: true, err: parseErr}
 }
@@ -190,8 +194,12 @@ func (l *httpLink) readEvents(body io.Reader, id string) error {
 			continue
 		}
 		f, err := parseFrame(data)
+		of, failure := explainUnreadable(data, err)
 		data = nil // the frame keeps it
-		if err != nil {
+		switch {
+		case failure != nil && (of == id || of == ""):
+			return failure
+		case err != nil:
 			continue
 		}
 		l.session.receive(f)

@@ -266,6 +266,7 @@ func TestHTTPNastyServer(t *testing.T) {
 	t.Parallel()
 	for mode, code := range map[string]upstream.Code{
 		"long": upstream.CodeProtocol, "long event": upstream.CodeProtocol, "other id": upstream.CodeProtocol, "no JSON": upstream.CodeProtocol,
+		"deep": upstream.CodeProtocol, "deep event": upstream.CodeProtocol,
 		"events without end": upstream.CodeTimeout, "hang": upstream.CodeTimeout, "twice": "",
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -315,6 +316,12 @@ func TestHTTPNastyServer(t *testing.T) {
 						fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n")
 						_ = http.NewResponseController(w).Flush()
 					}
+				case mode == "deep":
+					answer(string(m.ID), deepResult)
+				case mode == "deep event":
+					fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", m.ID, deepResult)
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
 				case mode == "hang":
 					<-r.Context().Done()
 				case mode == "twice":
@@ -332,6 +339,9 @@ func TestHTTPNastyServer(t *testing.T) {
 			reply, err := call(t.Context(), m, "web", "do", "")
 			if code != "" {
 				wantCode(t, err, code, true)
+				if text := "nested more than 500 deep"; strings.HasPrefix(mode, "deep") && !strings.Contains(err.Error(), text) {
+					t.Errorf("%v does not say %q", err, text)
+				}
 			} else if err != nil || string(reply.Result) != `{"n":0}` {
 				t.Errorf("%s, %v", reply.Result, err)
 			}

@@ -33,10 +33,13 @@ func TestMain(m *testing.M) {
 // fakeTools are what the fake server has. Each does what it is called.
 const fakeTools = `{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
 	`{"name":"hang"},{"name":"exit"},{"name":"twice"},{"name":"other"},{"name":"long"},{"name":"endless"},{"name":"progress"},{"name":"fork"},` +
-	`{"name":"floods"},{"name":"drowns"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"},{"name":"fails"},{"name":"question"},{"name":"sent"}`
+	`{"name":"floods"},{"name":"drowns"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"},{"name":"fails"},{"name":"question"},{"name":"sent"},{"name":"deep"},{"name":"deep at the end"},{"name":"NaN"},{"name":"deep notice"}`
 
 // edgeResult is at the edge of what JSON and MCP allow, white space included.
 const edgeResult = `{ "content":[{"type":"hologram","data":"<&>\u2028"}], "structuredContent":{"id":12345678901234567890,"f":1.0,"e":1e400}, "isError":false, "xExtra":{"keep":true} }`
+
+// deepResult is nested deeper than an answer may be.
+var deepResult = `{"structuredContent":{"x":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}}`
 
 // fakePins are the pins of the fake server.
 func fakePins(t testing.TB, names ...string) *upstream.Pins {
@@ -206,6 +209,15 @@ func serve(mode string) int {
 				} else {
 					answer(id, `{"resultType":"input_required","inputRequests":{},"requestState":"own \u0041"}`)
 				}
+			case "deep":
+				answer(id, deepResult)
+			case "deep at the end":
+				fmt.Printf(`{"result":%s,"jsonrpc":"2.0","id":%s}`+"\n", deepResult, id)
+			case "NaN":
+				answer(id, `{"content":[],"structuredContent":{"x":NaN}}`)
+			case "deep notice":
+				fmt.Println(`{"jsonrpc":"2.0","method":"notifications/message","params":` + deepResult + `}`)
+				answer(id, edgeResult)
 			case "deaf":
 				<-time.After(5 * time.Minute)
 			}

@@ -35,7 +35,7 @@ type session struct {
 type pending struct {
 	answer   chan frame // holds one
 	progress func(json.RawMessage)
-	tooLong  chan struct{}
+	failed   chan *linkError // holds one: the answer cannot be handed on
 }
 
 // check is what was seen when a kind's definitions were last compared with the pins.
@@ -85,14 +85,14 @@ var listChanged = map[string][]Kind{
 	string(mcp.MethodNotificationPromptsListChanged):   {KindPrompt},
 }
 
-// receiveTooLong implements receiver.
-func (s *session) receiveTooLong(id string) {
+// receiveFailure implements receiver.
+func (s *session) receiveFailure(id string, failure *linkError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for known, p := range s.pending {
 		if id == "" || id == known { // of an unknown id each may be the one
 			delete(s.pending, known)
-			close(p.tooLong)
+			p.failed <- failure
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (s *session) respond(f frame) {
 // ask sends a request and returns what it is answered. Until ctx ends, whose cause is then
 // returned, and the upstream is asked to stop.
 func (s *session) ask(ctx context.Context, m message, progress func(json.RawMessage)) (frame, error) {
-	p := &pending{answer: make(chan frame, 1), tooLong: make(chan struct{}), progress: progress}
+	p := &pending{answer: make(chan frame, 1), failed: make(chan *linkError, 1), progress: progress}
 	id := strconv.FormatInt(m.id, 10)
 	s.mu.Lock()
 	s.pending[id] = p
@@ -135,8 +135,8 @@ func (s *session) ask(ctx context.Context, m message, progress func(json.RawMess
 		select {
 		case f := <-p.answer:
 			return f, nil
-		case <-p.tooLong:
-			return frame{}, errAnswerTooLong
+		case failure := <-p.failed:
+			return frame{}, failure
 		case <-s.link.gone():
 			err = s.link.cause()
 		case <-ctx.Done():

@@ -58,8 +58,8 @@ func (e *linkError) Unwrap() error { return e.err }
 // receiver takes what an upstream sends.
 type receiver interface {
 	receive(f frame)
-	// receiveTooLong takes the id of a message that was too long, "" where it is not known.
-	receiveTooLong(id string)
+	// receiveFailure takes why an answer cannot be handed on, and the id of its request, "" where it is not known.
+	receiveFailure(id string, failure *linkError)
 }
 
 // stdioLink is a program that speaks MCP on its pipes.
@@ -188,7 +188,7 @@ func (l *stdioLink) readFrames(out *os.File, to receiver) {
 		line, err := lines.next(buf)
 		switch {
 		case errors.Is(err, errTooLong):
-			to.receiveTooLong(guessID(line))
+			to.receiveFailure(guessID(line), errAnswerTooLong)
 			continue
 		case err != nil:
 			return
@@ -197,8 +197,10 @@ func (l *stdioLink) readFrames(out *os.File, to receiver) {
 			buf = line
 		}
 		// A frame shares no memory with the buffer: its result is handed on.
-		if f, err := parseFrame([]byte(string(line))); err == nil { // other lines are noise, as of npm
+		if f, err := parseFrame([]byte(string(line))); err == nil {
 			to.receive(f)
+		} else if id, failure := explainUnreadable(line, err); failure != nil {
+			to.receiveFailure(id, failure)
 		}
 	}
 }

@@ -109,6 +109,25 @@ func TestCallOfNastyServer(t *testing.T) {
 	}
 }
 
+// An answer that cannot be read fails its call at once, and says why; what is no answer fails none.
+func TestUnreadableAnswer(t *testing.T) {
+	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ""})
+	for tool, want := range map[string]string{
+		"deep":            `The server "a" gave no answer: the answer cannot be read: objects and arrays are nested more than 500 deep.`,
+		"deep at the end": `The server "a" gave no answer: the answer cannot be read: objects and arrays are nested more than 500 deep.`,
+		"NaN":             `The server "a" gave no answer: the answer cannot be read: expected a JSON value.`,
+	} {
+		_, err := call(t.Context(), m, "a", tool, "")
+		wantCode(t, err, upstream.CodeProtocol, true)
+		if err != nil && err.Error() != want {
+			t.Errorf("%s: %s", tool, err)
+		}
+	}
+	if reply, err := call(t.Context(), m, "a", "deep notice", ""); err != nil || string(reply.Result) != edgeResult {
+		t.Errorf("%s, %v", reply.Result, err)
+	}
+}
+
 // awaitGone waits until a process is gone or is a zombie that nobody has waited for.
 func awaitGone(t testing.TB, pid string) {
 	t.Helper()
