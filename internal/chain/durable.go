@@ -212,13 +212,6 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	options := MachineOptions{Run: run, Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, RepeatableSteps: begun.Repeatable, Writer: r.config.Writer}
-	options.Progress = func(p Progress) {
-		if r.config.Progress != nil {
-			r.config.Progress(run, p)
-		}
-	}
-	m := NewMachine(d, options)
-	defer m.Close()
 	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
 	end, err := r.begin(x)
 	if err != nil {
@@ -236,6 +229,14 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	x.deadlines = begun.Deadlines
 	x.record.learnSaved(d, begun.Saved)
 	x.replay = r.newReplay(x.stopped, run)
+	options.Progress = func(p Progress) {
+		if r.config.Progress != nil {
+			p.Err = x.record.maskError(p.Err)
+			r.config.Progress(run, p)
+		}
+	}
+	m := NewMachine(d, options)
+	defer m.Close()
 	for m.Result() == nil {
 		for _, c := range m.Commands() {
 			if err := x.start(c); err != nil {
@@ -263,7 +264,11 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	if err := x.endEntry(begun, m.Result()); err != nil {
 		return "", err
 	}
-	out, err := json.Marshal(m.Result())
+	result := *m.Result()
+	if r.config.Ledger == nil { // which would seal it
+		result.Err = x.record.maskError(result.Err)
+	}
+	out, err := json.Marshal(result)
 	if err != nil {
 		return "", err
 	}

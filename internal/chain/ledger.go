@@ -457,6 +457,16 @@ func (l *runRecord) maskAll(value any) any {
 	return value
 }
 
+// maskError is an error that repeats no sensitive value; nil of none.
+func (l *runRecord) maskError(e *StepError) *StepError {
+	if e == nil {
+		return nil
+	}
+	masked := *e
+	masked.Message = l.scrub(e.Message)
+	return &masked
+}
+
 // askLedger asks a person what became of a call, and returns the answer once it is there.
 func (r *Runs) askLedger(ctx context.Context, c Command) (Outcome, bool) {
 	arguments, err := document.Marshal(c.Arguments)
