@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -104,7 +105,8 @@ func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprise
 	return len(list), nil
 }
 
-// countAll counts that runs are taken up, and pauses those for which that has been too often.
+// countAll counts for runs that are taken up that their process ended in a call, and pauses those for which that has
+// been too often. Runs that only waited it does not count: one that ends its process would take them along.
 func (r *Runs) countAll(ctx context.Context, c dbos.Context, list []dbos.WorkflowStatus) error {
 	var ids []string
 	for _, w := range list {
@@ -119,31 +121,18 @@ func (r *Runs) countAll(ctx context.Context, c dbos.Context, list []dbos.Workflo
 	if err != nil {
 		return fmt.Errorf("count how often runs are taken up: %w", err)
 	}
-	for _, w := range list {
-		if w.Name != runName {
-			continue
-		}
-		var b board
-		if at := slices.IndexFunc(rows, func(row dbos.WorkflowStatus) bool { return row.ID == boardID(w.ID) }); at >= 0 {
-			b = readBoard(rows[at])
-		}
-		if err := r.count(ctx, c, w.ID, b); err != nil {
-			return err
+	for _, w := range rows {
+		if b := readBoard(w); b.Tried {
+			if err := r.count(ctx, c, strings.TrimSuffix(w.ID, boardID("")), b); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 func (r *Runs) count(ctx context.Context, c dbos.Context, run string, b board) error {
-	steps, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(false))
-	if err != nil {
-		return fmt.Errorf("count the steps of the run %s: %w", run, err)
-	}
-	if len(steps) > b.Steps {
-		b.TakenUp = 0
-	}
-	b.Steps, b.TakenUp = len(steps), b.TakenUp+1
-	if b.TakenUp > maxTakenUp {
+	if b.TakenUp++; b.TakenUp > maxTakenUp {
 		b.TakenUp = 0
 		n := Note{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
 		r.config.Logger.WarnContext(ctx, "a run is paused", "run", run, "why", n.Why)
@@ -155,6 +144,36 @@ func (r *Runs) count(ctx context.Context, c dbos.Context, run string, b board) e
 		}
 	}
 	return r.writeBoard(ctx, c, run, b)
+}
+
+// noteTry shows that this execution begins a call, before it does. An execution that was not taken from the queue is
+// the first one of its run, and costs no write.
+func (x *execution) noteTry(c Command) error {
+	isWait := c.Op == OpWait || c.Op == OpAsk || c.Op == OpMove && (c.Action == "wait" || c.Action == moveReview)
+	if !x.fromQueue || x.tried || isWait {
+		return nil
+	}
+	x.tried = true
+	x.mu.Lock()
+	var shown board
+	if under := x.control[x.run]; under != nil {
+		under.board.Tried = true
+		shown = under.board
+	}
+	x.mu.Unlock()
+	within, done := x.within(x.stopped)
+	defer done()
+	return x.writeBoard(x.stopped, within, x.run, shown)
+}
+
+// noteProgress shows that something has ended in this execution.
+func (x *execution) noteProgress() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if under := x.control[x.run]; under != nil && (under.board.Tried || under.board.TakenUp > 0) {
+		under.board.Tried, under.board.TakenUp = false, 0
+		x.touchBoard(under)
+	}
 }
 
 // noteConflict notes that another execution of a run has recorded a step before this one, which has ended for

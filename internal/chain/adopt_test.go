@@ -20,7 +20,7 @@ func TestTakenUpTooOften(t *testing.T) {
 		return Outcome{Value: c.Name}
 	}))
 	defer r.Close()
-	run := startRun(t, r, parse(t, steps(`{id: a, type: tool, server: s, action: a}`, `{id: d, type: wait, signal: go}`, `{id: x, type: tool, server: s, action: deadly, save_output_to: variables.output.x}`)), "")
+	run := startRun(t, r, parse(t, "concurrency: 1\n"+steps(`{id: d, type: wait, signal: go}`, `{id: x, type: tool, server: s, action: deadly, save_output_to: variables.output.x}`, `{id: e, type: wait, signal: end}`)), "")
 	waits := func() ([]Question, bool) {
 		q, err := r.questions(ctx, run)
 		return q[run], err == nil && len(q[run]) == 1
@@ -47,15 +47,15 @@ func TestTakenUpTooOften(t *testing.T) {
 		}
 		return status
 	}
-	if s := takeUp(maxTakenUp); s.Status != StatusRunning {
-		t.Fatalf("taken up %d times it is %+v", maxTakenUp, s)
+	if s := takeUp(2 * maxTakenUp); s.Status != StatusRunning { // it only waits: others end the process
+		t.Fatalf("taken up while it waits it is %+v", s)
 	}
 	if err := r.Signal(ctx, run, "go", "ann", nil); err != nil {
 		t.Fatal(err)
 	}
 	<-begun
-	if s := takeUp(maxTakenUp); s.Status != StatusRunning { // a step has ended: the count begins anew
-		t.Fatalf("taken up %d times since the last step it is %+v", maxTakenUp, s)
+	if s := takeUp(maxTakenUp); s.Status != StatusRunning {
+		t.Fatalf("taken up %d times in a call it is %+v", maxTakenUp, s)
 	}
 	s := takeUp(1)
 	if s.Status != StatusPaused || s.Note.By != "gavel" || !strings.Contains(s.Note.Why, "20 times without a step of it ending") {
@@ -68,6 +68,22 @@ func TestTakenUpTooOften(t *testing.T) {
 		t.Errorf("resumed and taken up it is %+v", s)
 	}
 	close(release)
+	await(t, "the count to begin anew", func() (board, bool) {
+		if err := r.publish(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c, done := r.within(ctx)
+		defer done()
+		list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(boardID(run)))
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		b := readBoard(list[0])
+		return b, !b.Tried && b.TakenUp == 0
+	})
+	if err := r.Signal(ctx, run, "end", "ann", nil); err != nil {
+		t.Fatal(err)
+	}
 	if result := waitRun(t, r, run); marshal(result.Output) != `{"x":"deadly"}` {
 		t.Errorf("it ends with %s", marshal(result.Output))
 	}

@@ -251,6 +251,9 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		if err != nil {
 			return "", err
 		}
+		if !x.known[id] {
+			x.noteProgress()
+		}
 		if err := x.record.end(x.stopped, x.commands[id], o, x.known[id]); err != nil {
 			return "", x.stopRefused(err)
 		}
@@ -288,11 +291,12 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(x.run, boardID(x.run)), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
 	for _, w := range list {
 		if w.ID == x.run {
-			x.redrives, under.paused = w.ForkedFrom, readNote(w).Paused
+			x.redrives, x.fromQueue, under.paused = w.ForkedFrom, w.QueueName != "", readNote(w).Paused
 			continue
 		}
 		under.board = readBoard(w)
-		under.changed, under.board.Waiting = len(under.board.Waiting) > 0, nil
+		under.changed = len(under.board.Waiting) > 0 || under.board.Tried
+		under.board.Waiting, under.board.Tried = nil, false
 	}
 	if err != nil {
 		x.stop()
@@ -321,6 +325,8 @@ type execution struct {
 	principal engine.Principal
 	redrives  string // the run that this one runs again
 	deadlines bool   // the ends of moves are recorded
+	fromQueue bool   // perhaps it was taken up
+	tried     bool   // it has begun a call
 	// nonce tells this execution from those before it.
 	nonce   string
 	pending map[int]chan Outcome
@@ -367,15 +373,9 @@ func (x *execution) start(c Command) error {
 	done := make(chan Outcome, 1)
 	x.pending[c.ID] = done
 	x.order = append(x.order, c.ID)
-	var deadline time.Time
-	if c.Op == OpSleep || c.Timeout > 0 && (c.Op == OpWait || c.Op == OpMove && x.deadlines) {
-		at, err := note(x, "until "+c.Key, func(ctx context.Context) (int64, error) {
-			return time.Now().Add(c.Timeout).UnixMilli(), x.confirm(ctx)
-		})
-		if err != nil {
-			return err
-		}
-		deadline = time.UnixMilli(at)
+	deadline, err := x.noteDeadline(c)
+	if err != nil {
+		return err
 	}
 	if c.Op == OpSleep {
 		go x.sleep(c, deadline, done)
@@ -383,7 +383,6 @@ func (x *execution) start(c Command) error {
 	}
 	begun := x.nonce
 	if !c.Repeatable {
-		var err error
 		if begun, err = note(x, "begin "+c.Key, func(ctx context.Context) (string, error) { return x.nonce, x.confirm(ctx) }); err != nil {
 			return err
 		}
@@ -400,6 +399,9 @@ func (x *execution) start(c Command) error {
 		x.known[c.ID] = true
 		x.receive(dbos.StepOutcome[string]{Result: recorded}, done)
 		return nil
+	}
+	if err := x.noteTry(c); err != nil {
+		return err
 	}
 	outcome, err := dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
 		if begun != x.nonce {
@@ -423,6 +425,17 @@ func (x *execution) start(c Command) error {
 		x.receive(o, done)
 	}()
 	return nil
+}
+
+// noteDeadline returns when a command ends that keeps its end when the run is taken up; zero for none.
+func (x *execution) noteDeadline(c Command) (time.Time, error) {
+	if c.Op != OpSleep && (c.Timeout == 0 || c.Op != OpWait && (c.Op != OpMove || !x.deadlines)) {
+		return time.Time{}, nil
+	}
+	at, err := note(x, "until "+c.Key, func(ctx context.Context) (int64, error) {
+		return time.Now().Add(c.Timeout).UnixMilli(), x.confirm(ctx)
+	})
+	return time.UnixMilli(at), err
 }
 
 // explainDoubt says why it is not known whether a call was done that another execution began.

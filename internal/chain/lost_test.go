@@ -55,7 +55,7 @@ func TestMoveKeepsItsRest(t *testing.T) {
 	calls := make(chan asked, 2)
 	open := func() *chain.Runs {
 		t.Helper()
-		r, err := chain.Open(t.Context(), chain.Config{Path: path, Effects: blockingEffects(func(c chain.Command) { calls <- asked{time.Now(), c.Timeout} })})
+		r, err := chain.Open(t.Context(), chain.Config{Path: path, Effects: blockingEffects(func(c chain.Command) { calls <- asked{time.Now(), c.Rest} })})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,9 +17,10 @@ import (
 type board struct {
 	// Waiting is what the run waits for or does, as it was last written. It is replaced, not changed.
 	Waiting []Question `json:"waiting,omitempty"`
-	// TakenUp is how often the run was taken up, after its process was killed, since it had so many steps.
+	// Tried says that the execution which is under way has begun a call, and that nothing has ended since.
+	Tried bool `json:"tried,omitempty"`
+	// TakenUp is how often that ended with its process, one after the other.
 	TakenUp int `json:"takenUp,omitempty"`
-	Steps   int `json:"steps,omitempty"`
 }
 
 // boardID is the id of a board. Those of answers end in "!", those of signals begin with signal.
