@@ -251,8 +251,10 @@ func TestPrintRun(t *testing.T) {
 	r := operation.RunView{
 		Run: "r 1", Chain: "c", Status: operation.RunRunning, Principal: "ann", StartedAt: began,
 		Waiting: []operation.RunQuestion{
-			{Kind: "signal", Key: "go", Step: "word", Since: began, Until: began.Add(time.Hour)}, {Kind: "step", Key: "pay!", Step: "pay", Server: "bank", Name: "pay", Since: began, Review: "rev-1"},
-			{Kind: "review", Key: "ask", Step: "ask", Since: began, Review: "rev-2"}, {Kind: "state", Key: "w", Step: "w", Since: began, Instance: "wf-1", State: "done"},
+			{Kind: "signal", Key: "go", Step: "word", Since: began, Until: began.Add(time.Hour)},
+			{Kind: "step", Key: "pay!", Step: "pay", Server: "bank", Name: "pay", Since: began, Review: "rev-1"},
+			{Kind: "review", Key: "ask", Step: "ask", Since: began, Review: "rev-2"},
+			{Kind: "state", Key: "w", Step: "w", Since: began, Instance: "wf-1", State: "done"},
 			{Kind: "sleep", Key: "nap", Step: "nap", Since: began, Until: began.Add(time.Hour)},
 		},
 		UnderWay: []operation.RunQuestion{{Kind: "call", Key: "look", Step: "look", Server: "s", Name: "look", Since: began.Add(time.Minute)}, {Kind: "complete", Key: "p>", Step: "p", Name: "small", Since: began}},

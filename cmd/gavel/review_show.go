@@ -324,7 +324,8 @@ func (p reviewPage) decideStep(more string) {
 		happened, not = "give JSON, the content of the form", "decline"
 	}
 	for _, way := range [][2]string{
-		{happened, "approve " + p.ID + " --output JSON"}, {not, "reject " + p.ID},
+		{happened, "approve " + p.ID + " --output JSON"},
+		{not, "reject " + p.ID},
 		{"give up; the step fails, and with it the run, unless the chain handles that", "give-up " + p.ID},
 	} {
 		p.out.Printf("%s:\n    gavel review %s --reason '...'%s\n", way[0], way[1], more)

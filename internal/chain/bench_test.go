@@ -171,8 +171,21 @@ func BenchmarkChainList(b *testing.B) {
 	first := list[0].Started.Add(-runs * time.Second) // that of the first
 	r.Close()
 	multiplyRuns(b, filepath.Join(folder, "chains.db"), runs)
+	db := openSQLite(b, filepath.Join(folder, "chains.db"))
+	for _, change := range []string{ // the tables are as old as the runs, of which some failed and few are of another chain
+		"UPDATE workflow_status SET created_at = 0 WHERE workflow_uuid = '" + listedID + "'",
+		"UPDATE workflow_status SET status = 'ERROR', output = '{\"output\":{},\"error\":{\"code\":\"x\",\"message\":\"x\"}}' WHERE workflow_uuid LIKE 'run-%00'",
+		"UPDATE workflow_status SET authenticated_user = 'rare' || char(10) || 'ann' WHERE workflow_uuid LIKE 'run-50_'",
+	} {
+		if _, err := db.ExecContext(b.Context(), change); err != nil {
+			b.Fatal(err)
+		}
+	}
 	r = openBench(b, folder, nil, true)
 	defer r.Close()
+	if err := r.noteOwner(b.Context(), chainOwner("rare", "ann")); err != nil {
+		b.Fatal(err)
+	}
 	s := NewService(ServiceConfig{Runs: r, Chains: func() map[string]*Definition { return map[string]*Definition{"c": d} }})
 	agent := operator
 	agent.Role = "agent"
@@ -185,6 +198,16 @@ func BenchmarkChainList(b *testing.B) {
 		{"list_of_chain", func() error { _, err := s.ListRuns(b.Context(), operator, ListRuns{Chain: "c"}); return err }},
 		{"list_of_no_chain", func() error { _, err := s.ListRuns(b.Context(), operator, ListRuns{Chain: "d"}); return err }},
 		{"list_running", func() error { _, err := s.ListRuns(b.Context(), operator, ListRuns{Status: StatusRunning}); return err }},
+		{"list_of_rare_chain", func() error { _, err := s.ListRuns(b.Context(), operator, ListRuns{Chain: "rare"}); return err }},
+		{"list_failed_of_chain", func() error {
+			_, err := s.ListRuns(b.Context(), operator, ListRuns{Chain: "c", Status: StatusFailed})
+			return err
+		}},
+		{"list_done", func() error { _, err := s.ListRuns(b.Context(), operator, ListRuns{Status: StatusDone}); return err }},
+		{"list_cancelled", func() error {
+			_, err := s.ListRuns(b.Context(), operator, ListRuns{Status: StatusCancelled})
+			return err
+		}},
 		{"list_failed", func() error { _, err := s.ListRuns(b.Context(), operator, ListRuns{Status: StatusFailed}); return err }},
 		{"last_page", func() error {
 			_, err := s.ListRuns(b.Context(), operator, ListRuns{Cursor: fmt.Sprintf("%d.0", first.Add(50*time.Second).UnixMilli())})

@@ -107,11 +107,15 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 			s.Status = StatusFailed
 		}
 	case dbos.WorkflowStatusError:
+		s.Status, s.Result = StatusFailed, r.readResult(w.Output)
+		if s.Result != nil && s.Result.Err != nil {
+			break
+		}
 		message := "the run could not be interpreted"
 		if w.Error != nil {
 			message = w.Error.Error()
 		}
-		s.Status, s.Result = StatusFailed, &Result{Err: &StepError{Code: CodeRun, Message: message}}
+		s.Result = &Result{Err: &StepError{Code: CodeRun, Message: message}}
 	case dbos.WorkflowStatusCancelled:
 		s.Status = StatusCancelled
 	default:

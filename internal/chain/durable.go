@@ -93,6 +93,9 @@ func (r *Runs) listRepeatable(d *Definition) []string {
 // launch begins a run: here, or in the process that takes it from the queue.
 func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) error {
 	owner := chainOwner(req.Definition.Name, req.Principal.ID)
+	if err := r.noteOwner(ctx, owner); err != nil {
+		return err
+	}
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
 		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner))
 		return err
@@ -173,12 +176,16 @@ func (r *Runs) countTrouble(run string) int {
 // errDamaged is what no other try changes: a run that cannot be read.
 var errDamaged = errors.New("the record of the run is damaged")
 
+// errFailed ends a run whose result is a failure, so that its status in the tables says so: the output has the
+// result. Runs of earlier versions of gavel failed with the status of success; see listedSince.
+var errFailed = errors.New("the run failed; its output says why")
+
 // mayPass reports whether an error that ended an execution may be gone at another try.
 func mayPass(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
-	for _, final := range []error{context.Canceled, errDamaged, values.ErrDestroyed, values.ErrUnreadable} {
+	for _, final := range []error{context.Canceled, errFailed, errDamaged, values.ErrDestroyed, values.ErrUnreadable} {
 		if errors.Is(err, final) {
 			return false
 		}
@@ -278,7 +285,11 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	if err := x.confirm(x.stopped); err != nil {
 		return "", err
 	}
-	return r.seal(x.stopped, run, x.sensitive, m.Result().Err != nil, string(out))
+	text, err := r.seal(x.stopped, run, x.sensitive, m.Result().Err != nil, string(out))
+	if err == nil && m.Result().Err != nil {
+		err = errFailed
+	}
+	return text, err
 }
 
 // begin notes that an execution is under way; end forgets it.

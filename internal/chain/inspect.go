@@ -83,6 +83,8 @@ type pageQuery struct {
 	statuses      []dbos.WorkflowStatusType
 	until         time.Time
 	offset, limit int
+	// errorSince asks only for runs of the status ERROR from that time on; zero for none.
+	errorSince time.Time
 	// mayMatch says of a run, before its result is read, whether it is asked for.
 	mayMatch func(RunStatus) bool
 }
@@ -97,6 +99,17 @@ func (q *pageQuery) pass(known RunStatus) {
 	}
 	q.offset++
 }
+
+// goOn continues the query behind the runs that errorSince is about; false where there are no others.
+func (q *pageQuery) goOn() bool {
+	if !q.isSince() {
+		return false
+	}
+	q.until, q.offset = q.errorSince.Add(-time.Millisecond), 0
+	return true
+}
+
+func (q *pageQuery) isSince() bool { return !q.errorSince.IsZero() && !q.until.Before(q.errorSince) }
 
 // statusesOf are those of the tables that runs of a status may have; none are all.
 func statusesOf(s Status) []dbos.WorkflowStatusType {
@@ -118,16 +131,15 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 	c, done := r.within(ctx)
 	defer done()
 	options := []dbos.ListWorkflowsOption{
-		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset),
-		dbos.WithFilterCreatedBefore(q.until), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false),
+		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterCreatedBefore(q.until), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false),
 	}
-	if len(q.owners) > 0 {
-		options = append(options, dbos.WithFilterUser(q.owners...))
-	}
-	if len(q.statuses) > 0 {
+	switch {
+	case q.isSince():
+		options = append(options, dbos.WithFilterStatus(dbos.WorkflowStatusError), dbos.WithFilterCreatedAfter(q.errorSince))
+	case len(q.statuses) > 0:
 		options = append(options, dbos.WithFilterStatus(q.statuses...))
 	}
-	list, err := dbos.ListWorkflows(c, options...)
+	list, err := r.pageOfOwners(c, q, options)
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
@@ -148,4 +160,27 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 		}
 	}
 	return out, nil
+}
+
+// pageOfOwners lists runs by their owners. Those of a file are asked for one owner after the other: SQLite would
+// sort all that they have.
+func (r *Runs) pageOfOwners(c dbos.Context, q pageQuery, options []dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
+	const few = 20
+	if r.config.Database != nil || len(q.owners) < 2 || len(q.owners) > few {
+		if len(q.owners) > 0 {
+			options = append(options, dbos.WithFilterUser(q.owners...))
+		}
+		return dbos.ListWorkflows(c, append(options, dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset))...)
+	}
+	var all []dbos.WorkflowStatus
+	for _, owner := range slices.Sorted(slices.Values(q.owners)) {
+		list, err := dbos.ListWorkflows(c, append(slices.Clip(options), dbos.WithFilterUser(owner), dbos.WithFilterLimit(q.offset+q.limit))...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	slices.SortStableFunc(all, func(a, b dbos.WorkflowStatus) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	all = all[min(q.offset, len(all)):]
+	return all[:min(q.limit, len(all))], nil
 }

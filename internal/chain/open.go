@@ -129,6 +129,8 @@ type Runs struct {
 	conflicts  map[string]bool                       // runs that go on only in another session
 	troubled   map[string]int                        // by run: how often it could not go on here
 	strays     []string                              // see reclaim
+	owners     map[string]bool                       // that have a row
+	listed     time.Time                             // see listedSince
 	boards     chan struct{}                         // has one when boards changed
 	// boardsAfter is when publish may write again what is only under way.
 	boardsAfter time.Time
@@ -169,7 +171,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 		}
 	}
 	r := &Runs{
-		config: c, stop: func() {}, control: map[string]*control{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
+		config: c, stop: func() {}, control: map[string]*control{}, owners: map[string]bool{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
 		bounds: map[string]int{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{}, troubled: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {

@@ -259,13 +259,8 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 			return RunPage{}, err
 		}
 	}
-	if p.Role == engine.RoleAgent {
-		for name := range s.config.Chains() {
-			q.owners = append(q.owners, chainOwner(name, p.ID))
-		}
-		if len(q.owners) == 0 {
-			return RunPage{Runs: []RunView{}}, nil
-		}
+	if none, err := s.narrow(ctx, p, req, &q); none || err != nil {
+		return RunPage{Runs: []RunView{}}, err
 	}
 	limit := req.Limit
 	if limit == 0 {
@@ -295,11 +290,37 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 			out.Runs = append(out.Runs, v)
 			out.Count++
 		}
-		if len(list) < q.limit {
+		if len(list) < q.limit && !q.goOn() {
 			return out, nil
 		}
 		q.limit = 1000 // most are not asked for
 	}
+}
+
+// narrow has the tables look for what is asked for, as far as they can; none says that there is nothing.
+func (s *Service) narrow(ctx context.Context, p engine.Principal, req ListRuns, q *pageQuery) (none bool, err error) {
+	if req.Status == StatusFailed {
+		if q.errorSince, err = s.config.Runs.listedSince(ctx); err != nil {
+			return false, engine.StoreError("list the runs", err)
+		}
+	}
+	switch {
+	case p.Role == engine.RoleAgent && req.Chain != "":
+		q.owners = []string{chainOwner(req.Chain, p.ID)}
+	case p.Role == engine.RoleAgent:
+		for name := range s.config.Chains() {
+			q.owners = append(q.owners, chainOwner(name, p.ID))
+		}
+		return len(q.owners) == 0, nil
+	case req.Chain != "":
+		owners, all, err := s.config.Runs.listOwners(ctx, req.Chain)
+		if err != nil {
+			return false, engine.StoreError("list the runs", err)
+		}
+		q.owners = owners
+		return all && len(owners) == 0, nil
+	}
+	return false, nil
 }
 
 func readCursor(cursor string) (until time.Time, offset int, err error) {

@@ -112,6 +112,9 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 		s.unlease = stop
 		go s.lease.keep(keeping)
 	}
+	if err := r.noteOwners(ctx); err != nil {
+		return r.failOpen(err)
+	}
 	return r.failOpen(dbos.Launch(s.dbos))
 }
 
@@ -131,6 +134,9 @@ func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 	}
 	// A context that ends cancels its runs for good in DBOS. They end with Close, and go on later.
 	s.dbos, err = dbos.NewContext(context.WithoutCancel(ctx), c)
+	if err == nil && s.file != nil && s.executor != "" {
+		_, err = s.file.ExecContext(ctx, indexes)
+	}
 	return r.failOpen(err)
 }
 
