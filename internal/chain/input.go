@@ -51,27 +51,15 @@ func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 }
 
 // DescribeInput returns the JSON Schema of the input: the definition's own, or one that follows from
-// the defaults, which are the operator's and not shown.
+// the defaults, which are the operator's and not shown. It takes exactly what CheckInput takes, so it names the kind
+// of a default and does not require it.
 func (d *Definition) DescribeInput() json.RawMessage {
 	if len(d.InputSchema) > 0 {
 		return d.InputSchema
 	}
 	properties := map[string]any{}
 	for name, value := range d.Input {
-		property := map[string]any{"description": "Optional: the chain has a default."}
-		switch value.(type) {
-		case string:
-			property["type"] = "string"
-		case bool:
-			property["type"] = "boolean"
-		case json.Number:
-			property["type"] = "number"
-		case []any:
-			property["type"] = "array"
-		case map[string]any:
-			property["type"] = "object"
-		}
-		properties[name] = property
+		properties[name] = map[string]any{"description": "Optional: the chain has a default, " + describeKind(value) + "."}
 	}
 	raw, _ := json.Marshal(map[string]any{"type": "object", "properties": properties, "additionalProperties": false}) // strings alone
 	return raw
