@@ -264,10 +264,8 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return engineFailure(err)
 	}
-	if kept, err := runs.ReadDefinition(ctx, run); err != nil {
-		return term.UnknownErrorf("", "%w", err)
-	} else if kept.Hash != d.Hash {
-		con.err.Printf("%s: warning: the run %s keeps the definition that it was started with, which was another\n", c.File, run)
+	if err := c.warnChanged(ctx, con, runs, run, d); err != nil {
+		return err
 	}
 	result, err := runs.Wait(ctx, run)
 	s.lines.close()
@@ -281,6 +279,18 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 		return term.UnknownErrorf("", "%w", err)
 	}
 	return c.print(con, run, result)
+}
+
+// warnChanged says that a run goes on with another definition than the file has now.
+func (c *chainRunCmd) warnChanged(ctx context.Context, con *console, runs *chain.Runs, run string, d *chain.Definition) error {
+	kept, err := runs.ReadDefinition(ctx, run)
+	if err != nil {
+		return term.UnknownErrorf("", "%w", err)
+	}
+	if kept.Hash != d.Hash {
+		con.err.Printf("%s: warning: the run %s keeps the definition that it was started with, which was another\n", c.File, run)
+	}
+	return nil
 }
 
 // resumeCommand is the command line with which a run goes on.
