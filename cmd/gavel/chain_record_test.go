@@ -440,7 +440,7 @@ func TestDoubtIsAReview(t *testing.T) {
 	}
 }
 
-// TestAnswerAfterTheEnd: what a person says of the call of a run that has ended is recorded, and moves nothing.
+// TestAnswerAfterTheEnd: the call of a run that was cancelled is nobody's to answer any more, and who tries is told why.
 func TestAnswerAfterTheEnd(t *testing.T) {
 	folder, e, ctx := t.TempDir(), newRecordBench(t), context.Background()
 	begun := make(chan struct{}, 1)
@@ -460,7 +460,7 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := e.Resolve(ctx, reviewer, engine.ResolveRequest{ID: review.ID, Decision: judge.Approve, Output: json.RawMessage(`7`), Reason: "The bank says so."})
-	if err != nil || done.Applied || done.Message != "Recorded for bank/transfer (pay!); the run is cancelled and does not go on." || done.Position.State != "cancelled" {
+	if engine.CodeOf(err) != engine.CodeReviewClosed || !strings.Contains(err.Error(), "The run was cancelled by ann: Enough.") {
 		t.Errorf("%+v, %v", done, err)
 	}
 	verifyClean(t, e)

@@ -139,7 +139,7 @@ func TestShowNamesTheAnswers(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		p := reviewPage{out: term.New(&b), ReviewView: engine.ReviewView{ReviewSummary: engine.ReviewSummary{ID: "rev-1", Kind: kind, Status: record.ReviewOpen}}}
-		p.decide(placeFlags{storeFlag: storeFlag{Store: "s.db"}})
+		p.decide(placeFlags{typed: " --store s.db"})
 		for _, part := range want {
 			if !strings.Contains(b.String(), part) {
 				t.Errorf("kind %q: %q is not in\n%s", kind, part, b.String())
