@@ -245,6 +245,67 @@ func TestSilentReplicaRecordsNothing(t *testing.T) {
 	}
 }
 
+// TestRedriveOverDatabase: a call that had no answer is made again once a person said that it did not happen.
+func TestRedriveOverDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Shared(t).NewDatabase(t)
+	s, err := openReplicaStore(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.db.Close() }()
+	var calls atomic.Int32
+	c := s.config(url)
+	c.Effects = effectsFunc(func(context.Context, chain.Command) chain.Outcome {
+		if calls.Add(1) == 1 {
+			return chain.Outcome{Err: &chain.StepError{Code: chain.CodeTimeout, Message: "no answer", MayHaveRun: true}}
+		}
+		return chain.Outcome{Value: "paid"}
+	})
+	runs, err := chain.Open(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	d, err := chain.Parse("chain.yaml", []byte(`{name: c, concurrency: 1, steps: [{id: p, type: parallel, tasks: [{id: w, type: wait, seconds: 0}, {id: pay, type: tool, server: s, action: pay, save_output_to: variables.output.paid}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: s.Engine, Chains: func() map[string]*chain.Definition { return map[string]*chain.Definition{"c": d} }})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first, err := service.StartRun(ctx, olga, chain.StartRun{Chain: "c"})
+	if err == nil {
+		first, err = service.WaitRun(ctx, olga, first.Run)
+	}
+	if err != nil || first.Status != chain.StatusFailed {
+		t.Fatalf("it is %+v, %v", first, err)
+	}
+	again, err := service.RedriveRun(ctx, olga, first.Run, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(again.Waiting) != 1 || again.Waiting[0].Review == "" {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it does not ask: %+v", again)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if again, err = service.ReadRun(ctx, olga, again.Run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q := again.Waiting[0]; q.Key != "p/pay!" || calls.Load() != 1 {
+		t.Errorf("it asks %+v, after %d calls", q, calls.Load())
+	}
+	if _, err := service.AnswerRun(ctx, rita, again.Run, "p/pay!", chain.AnswerAgain, nil); err != nil {
+		t.Fatal(err)
+	}
+	if again, err = service.WaitRun(ctx, olga, again.Run); err != nil || again.Output["paid"] != "paid" || calls.Load() != 2 {
+		t.Errorf("it ends with %+v, %v, after %d calls", again, err, calls.Load())
+	}
+}
+
 // TestLeasesAreForgotten: the leases of servers that have ended are not kept for good, and those of others are.
 func TestLeasesAreForgotten(t *testing.T) {
 	t.Parallel()
