@@ -170,6 +170,8 @@ const (
 	MaxAttempts = 20
 	// MaxOutput is how many bytes the output of a step may have as JSON.
 	MaxOutput = 256 << 10
+	// MaxKept is how many parts of an output a step may keep.
+	MaxKept = 100
 	// DefaultConcurrent is how many branches of one step run at once unless it says otherwise.
 	DefaultConcurrent = 10
 )

@@ -80,7 +80,7 @@ var (
 	keyTimeout     = keyGrammar{"timeout", "How long the step may take, such as 30s.", aSpan}
 	keyRetry       = keyGrammar{"retry", "How often the step is tried.", `{"$ref":"#/$defs/retry"}`}
 	keyDefaults    = keyGrammar{"default", "By path: the value of a reference that is missing, such as {\"saved.last\": null}.", anObject}
-	keyKeep        = keyGrammar{"keep", "The parts of the output that are kept, as paths below it. An output above 256 KB is an error without it.", `{"type":"array","minItems":1,"items":{"type":"string"}}`}
+	keyKeep        = keyGrammar{"keep", "The parts of the output that are kept, as paths below it, such as items[0].name. An output above 256 KB is an error without it.", `{"type":"array","minItems":1,"maxItems":100,"items":{"type":"string"}}`}
 	keyConcurrent  = keyGrammar{"maxConcurrent", "How many branches run at once. Default 10.", `{"type":"integer","minimum":1,"maximum":100}`}
 	keyMode        = keyGrammar{"mode", "failFast (the default) starts nothing more once one branch has failed; all runs every branch. Either way the step fails.", `{"enum":["failFast","all"]}`}
 	keyInnerSteps  = keyGrammar{"steps", "The steps that are repeated.", aStepList}

@@ -273,7 +273,7 @@ func (p *parser) parseStep(n *document.Node, parent *Step) *Step {
 	s.SaveOutputTo = p.parseTarget(o)
 	s.OutputSchema, s.outputSchema = o.Raw("outputSchema"), p.parseSchema(o, "outputSchema")
 	s.Timeout, s.Retry, s.Defaults = p.parseSpan(o, "timeout"), p.parseRetry(o), p.parseValues(o, "default")
-	s.Keep = o.Strings("keep")
+	s.Keep = p.parseKeep(o)
 	s.Server, s.Action = o.String("server"), o.String("action")
 	s.MaxConcurrent = p.parseCount(o, "maxConcurrent", DefaultConcurrent, MaxTasks)
 	s.RunAll = o.Enum("mode", "failFast", "all") == "all"
@@ -421,6 +421,22 @@ func (p *parser) parseHandler(o *document.ObjectReader, key string) *Handler {
 	c := o.Object(key)
 	p.checkKeys(c, &callbackObject)
 	return &Handler{Step: c.String("step"), Arguments: p.parseArguments(c, "arguments"), path: n.Path()}
+}
+
+// parseKeep reads paths below an output, which are refused here and not once the call has been made.
+func (p *parser) parseKeep(o *document.ObjectReader) []string {
+	paths := o.Strings("keep")
+	n := o.Value("keep")
+	if len(paths) > MaxKept {
+		p.rejectValue(n, "a step may keep %d parts of its output, and this one names %d; name what they are parts of", MaxKept, len(paths))
+		return nil
+	}
+	for i, path := range paths {
+		if err := checkKept(path); err != nil && i < len(n.Items) {
+			p.addIssue("reference", n.Items[i], n.Items[i].Line, "%v", err)
+		}
+	}
+	return paths
 }
 
 func (p *parser) parseRetry(o *document.ObjectReader) *Retry {

@@ -43,6 +43,16 @@ func parsePath(text string) (reference, error) {
 	return reference{text: text, segments: segments}, nil
 }
 
+// checkKept holds a path below an output to the rules of references.
+func checkKept(path string) error {
+	below := "output." + path
+	if m := referencePattern().FindStringSubmatch("{{" + below + "}}"); m == nil || m[1] != below {
+		return fmt.Errorf("%s is no path below the output; write one like total or items[0].name, and of a list one like 0.name", quoteName(path))
+	}
+	_, err := parsePath(path)
+	return err
+}
+
 // template is a JSON value with references in it.
 type template interface {
 	// fill returns the value with the references replaced.

@@ -156,3 +156,39 @@ func FuzzConditions(f *testing.F) {
 		_, _ = c.holds(scopeOf(values))
 	})
 }
+
+// TestKept: what is kept of an output are parts by paths as references have them, and references find them.
+func TestKept(t *testing.T) {
+	for _, row := range []struct {
+		output string
+		keep   []string
+		want   string
+	}{
+		{`{"total":1,"rest":2}`, []string{"total"}, `{"total":1}`},
+		{`{"items":[{"name":"x","rest":1},{"name":"y"}],"page":{"n":1,"of":2,"rest":3}}`, []string{"items[1].name", "page.n", "items.0.name", "page.of"}, `{"items":{"0":{"name":"x"},"1":{"name":"y"}},"page":{"n":1,"of":2}}`},
+		{`[{"name":"x"},{"name":"y"}]`, []string{"1.name"}, `{"1":{"name":"y"}}`},
+		{`{"a":{"b":[1,2],"c":3}}`, []string{"a.b", "a.b[0]", "a", "a.c"}, `{"a":{"b":[1,2],"c":3}}`},
+		{`{"a-b":{"c_d":1}}`, []string{"a-b.c_d"}, `{"a-b":{"c_d":1}}`},
+	} {
+		for _, path := range row.keep {
+			if err := checkKept(path); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+		output := decodeJSON(json.RawMessage(row.output))
+		kept, err := keepParts(Command{Keep: row.keep}, output)
+		if err != nil || marshal(kept) != row.want {
+			t.Errorf("of %s %q keeps %s, %v", row.output, row.keep, marshal(kept), err)
+		}
+		for _, path := range row.keep {
+			r, _ := parsePath(path)
+			whole, _ := walkPath(output, r, 0)
+			if part, err := walkPath(kept, r, 0); err != nil || marshal(part) != marshal(whole) {
+				t.Errorf("{{a.output.%s}} is %s, %v, and not %s", path, marshal(part), err, marshal(whole))
+			}
+		}
+	}
+	if err := checkKept("a" + strings.Repeat("[0]", 31)); err != nil {
+		t.Error(err)
+	}
+}

@@ -65,12 +65,14 @@ func keepParts(c Command, value any) (any, *StepError) {
 		kept := map[string]any{}
 		for _, path := range c.Keep {
 			r, err := parsePath(path)
+			var part any
 			if err == nil {
-				kept[path], err = walkPath(value, r, 0)
+				part, err = walkPath(value, r, 0)
 			}
 			if err != nil {
 				return nil, &StepError{Code: CodeOutput, Message: "of the output " + err.Error(), Final: true}
 			}
+			putPart(kept, r.segments, part)
 		}
 		value = kept
 	}
@@ -82,4 +84,21 @@ func keepParts(c Command, value any) (any, *StepError) {
 		return nil, &StepError{Code: CodeOutput, Final: true, Message: fmt.Sprintf("the output has %d bytes; at most %d are kept: name the parts that are needed with \"keep\"", len(raw), MaxOutput)}
 	}
 	return value, nil
+}
+
+// putPart puts a part where the references that name it look for it. What is around it, and kept as a whole, has it.
+func putPart(kept map[string]any, path []string, part any) {
+	for len(path) > 1 {
+		around, has := kept[path[0]]
+		inner, _ := around.(map[string]any)
+		switch {
+		case !has:
+			inner = map[string]any{}
+			kept[path[0]] = inner
+		case inner == nil: // a list
+			return
+		}
+		kept, path = inner, path[1:]
+	}
+	kept[path[0]] = part
 }
