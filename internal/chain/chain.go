@@ -205,6 +205,14 @@ func visitSteps(steps []*Step, visit func(*Step)) {
 	}
 }
 
+// top is the top-level step that a step is in, or is.
+func (s *Step) top() *Step {
+	for s.parent != nil {
+		s = s.parent
+	}
+	return s
+}
+
 // lists are the sequences inside a step; each task of a parallel is one.
 func (s *Step) lists() [][]*Step {
 	out := [][]*Step{}

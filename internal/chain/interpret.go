@@ -51,7 +51,7 @@ func (m *Machine) decide(t *task, atEnd bool) *StepError {
 	for again := true; again; {
 		again = false
 		for _, c := range m.definition.Conditionals {
-			if m.decided[c] || !m.canDecide(c, atEnd) {
+			if m.decided[c] || !m.definition.canDecide(c, m.ended, atEnd) {
 				continue
 			}
 			m.decided[c], again = true, true
@@ -63,20 +63,17 @@ func (m *Machine) decide(t *task, atEnd bool) *StepError {
 	return nil
 }
 
-func (m *Machine) canDecide(c *Conditional, atEnd bool) bool {
-	named, ended := 0, 0
+func (d *Definition) canDecide(c *Conditional, ended map[*Step]bool, atEnd bool) bool {
+	named, over := 0, 0
 	c.Condition.visit(func(r reference) {
-		if s := m.definition.stepOf(r); s != nil {
-			for s.parent != nil {
-				s = s.parent
-			}
+		if s := d.stepOf(r); s != nil {
 			named++
-			if m.ended[s] {
-				ended++
+			if ended[s.top()] {
+				over++
 			}
 		}
 	})
-	return named > 0 && ended == named || named == 0 && atEnd
+	return named > 0 && over == named || named == 0 && atEnd
 }
 
 func (m *Machine) runConditional(t *task, c *Conditional) *StepError {

@@ -50,7 +50,7 @@ func Rules() []Rule {
 		{"handler-cycle", e, "Handlers lead back to the step that failed.", checkCycles},
 		{"unknown-reference", e, "A reference names no step or variable that exists.", checkReferences},
 		{"early-reference", e, "A reference names a step that has not ended when it is read.", checkOrder},
-		{"unwritten-variable", e, "A reference names a variable that begins without a value and that no step writes.", checkVariables},
+		{"unwritten-variable", e, "A reference names a variable that begins without a value and that no step on the way there writes.", checkVariables},
 		{"unknown-server", e, "A step names a server that is not configured.", checkServers},
 		{"unpinned-item", e, "A step names a tool or prompt that is not pinned.", checkItems},
 		{"unmapped-write", e, "A step writes a resource of a server for which the operator names no tool that does.", checkWrites},
@@ -183,125 +183,6 @@ func checkCycles(l *linter) {
 	}
 }
 
-// use is a reference at a place: in a step, as a condition, or in a handler's arguments.
-type use struct {
-	reference
-	path string
-	step *Step // nil for the chain itself
-	// ended are the steps that have ended there; nil where any may have.
-	ended map[string]bool
-	// inItem and failing say whether {{item}} and {{error}} have values there.
-	inItem, failing bool
-}
-
-// listUses finds every reference with the steps that have ended when it is read.
-func (l *linter) listUses() []use {
-	w := useWalk{linter: l}
-	w.walk(l.Steps, map[string]bool{}, false, false)
-	for _, s := range l.listNamedSteps() {
-		w.walkStep(s, nil, insideForEach(s), true)
-	}
-	for _, c := range l.Conditionals {
-		w.add(c.Condition, nil, c.path+"/condition", nil, false, false)
-	}
-	if h := l.OnError; h != nil && h.Arguments != nil {
-		h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, nil, nil, false, true}) })
-	}
-	return w.uses
-}
-
-func (l *linter) listNamedSteps() []*Step {
-	var out []*Step
-	l.visitSteps(func(s *Step) {
-		if s.Named {
-			out = append(out, s)
-		}
-	})
-	return out
-}
-
-func insideForEach(s *Step) bool {
-	for s = s.parent; s != nil; s = s.parent {
-		if s.Kind == KindForEach {
-			return true
-		}
-	}
-	return false
-}
-
-type useWalk struct {
-	*linter
-	uses []use
-}
-
-func (w *useWalk) add(c *Condition, s *Step, path string, ended map[string]bool, inItem, failing bool) {
-	if c != nil {
-		c.visit(func(r reference) { w.uses = append(w.uses, use{r, path, s, ended, inItem, failing}) })
-	}
-}
-
-// walk visits a sequence and adds what has ended after it to ended.
-func (w *useWalk) walk(steps []*Step, ended map[string]bool, inItem, failing bool) {
-	for _, s := range steps {
-		if s.Named {
-			if ended != nil {
-				ended[s.ID] = true // it may have run
-			}
-			continue
-		}
-		w.walkStep(s, ended, inItem, failing)
-	}
-}
-
-func (w *useWalk) walkStep(s *Step, ended map[string]bool, inItem, failing bool) {
-	for key, t := range s.templates() {
-		before := maps.Clone(ended)
-		t.visit(func(r reference) { w.uses = append(w.uses, use{r, s.path + "/" + key, s, before, inItem, failing}) })
-	}
-	for _, h := range s.handlers() {
-		if h.Arguments != nil {
-			h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, s, nil, inItem, true}) })
-		}
-	}
-	switch s.Kind {
-	case KindParallel:
-		after := maps.Clone(ended)
-		for _, task := range s.Tasks {
-			inner := maps.Clone(ended)
-			w.walk([]*Step{task}, inner, inItem, failing)
-			addAll(after, inner)
-		}
-		addAll(ended, after)
-	case KindLoop, KindForEach:
-		inner := maps.Clone(ended)
-		w.walk(s.Steps, inner, inItem || s.Kind == KindForEach, failing)
-		w.add(s.Until, s, s.path+"/until", inner, inItem, failing)
-	case KindSwitch:
-		after := maps.Clone(ended)
-		for i, c := range s.Cases {
-			w.add(c.When, s, fmt.Sprintf("%s/cases/%d/when", s.path, i), maps.Clone(ended), inItem, failing)
-			inner := maps.Clone(ended)
-			w.walk(c.Steps, inner, inItem, failing)
-			addAll(after, inner)
-		}
-		inner := maps.Clone(ended)
-		w.walk(s.Else, inner, inItem, failing)
-		addAll(after, inner)
-		addAll(ended, after)
-	case KindTool, KindResource, KindPrompt, KindWait, KindWorkflow: // nothing is inside
-	}
-	if ended != nil {
-		ended[s.ID] = true
-	}
-}
-
-// addAll adds to a set; what may be nil has everything.
-func addAll(to, from map[string]bool) {
-	if to != nil {
-		maps.Copy(to, from)
-	}
-}
-
 // stepOf is the step that a reference names, nil for none. {{step_check.output}} names the step
 // check, unless a step has the whole name.
 func (d *Definition) stepOf(r reference) *Step {
@@ -411,7 +292,11 @@ func checkVariables(l *linter) {
 			continue
 		}
 		known := append(slices.Sorted(maps.Keys(values)), l.listWritten(scope)...)
-		if !slices.Contains(known, name) {
+		_, begins := values[name]
+		switch {
+		case scope == "global" && !begins && slices.Contains(known, name) && u.ended != nil && !u.ended[scope+"."+name]:
+			l.addIssue(u.path, "{{%s}} is read before any step has written it; declare it in variables.%s, or give the step a \"default\"", u.text, scope)
+		case !slices.Contains(known, name):
 			hint := fmt.Sprintf("; declare it in variables.%s, or give the step a \"default\"", scope)
 			if len(known) > 0 {
 				hint = suggestName(name, known)

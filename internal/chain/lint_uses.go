@@ -1,0 +1,284 @@
+package chain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// use is a reference at a place: in a step, as a condition, or in a handler's arguments.
+type use struct {
+	reference
+	path string
+	step *Step // nil for the chain itself
+	// ended are the steps that may have ended there, by id, and the variables that may have been written, as global.x;
+	// nil where any may have.
+	ended map[string]bool
+	// inItem and failing say whether {{item}} and {{error}} have values there.
+	inItem, failing bool
+}
+
+// listUses finds every reference with what may have ended when it is read.
+func (l *linter) listUses() []use {
+	w := useWalk{linter: l, passed: map[*Step]bool{}, decided: map[*Conditional]bool{}, begins: map[*Step]map[string]bool{}}
+	w.walkChain()
+	for _, s := range l.listNamedSteps() {
+		w.walkStep(s, w.begins[s], insideForEach(s), true)
+	}
+	if h := l.OnError; h != nil && h.Arguments != nil {
+		h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, nil, nil, false, true}) })
+	}
+	return w.uses
+}
+
+func (l *linter) listNamedSteps() []*Step {
+	var out []*Step
+	l.visitSteps(func(s *Step) {
+		if s.Named {
+			out = append(out, s)
+		}
+	})
+	return out
+}
+
+func insideForEach(s *Step) bool {
+	for s = s.parent; s != nil; s = s.parent {
+		if s.Kind == KindForEach {
+			return true
+		}
+	}
+	return false
+}
+
+type useWalk struct {
+	*linter
+	uses    []use
+	passed  map[*Step]bool // top-level steps
+	decided map[*Conditional]bool
+	// begins are, of a step that conditionals alone name, what may have ended when it begins; nil where anything may have.
+	begins map[*Step]map[string]bool
+	// rounds are the variables that an earlier round of what repeats around a step may have written.
+	rounds map[string]bool
+}
+
+// walkChain visits the top-level steps, and decides conditionals as a run does.
+func (w *useWalk) walkChain() {
+	ended := map[string]bool{}
+	for _, c := range w.Conditionals {
+		if !w.isLoose(c) {
+			continue
+		}
+		w.decided[c] = true
+		w.add(c.Condition, nil, c.path+"/condition", nil, false, false)
+		for _, id := range slices.Concat(c.IfTrue, c.IfFalse) {
+			if s := w.steps[id]; s != nil {
+				w.mark(ended, s)
+			}
+		}
+	}
+	for _, s := range w.Steps {
+		w.walk([]*Step{s}, ended, false, false)
+		if !s.Named {
+			w.passed[s] = true
+			w.decide(ended, false)
+		}
+	}
+	w.decide(ended, true)
+	w.forgetHandlers()
+}
+
+// isLoose reports whether it is unknown when a conditional is decided: it waits for a step that runs where it is named.
+func (w *useWalk) isLoose(c *Conditional) (loose bool) {
+	if c.Condition != nil {
+		c.Condition.visit(func(r reference) {
+			if s := w.stepOf(r); s != nil {
+				loose = loose || s.Named || s.top().Named
+			}
+		})
+	}
+	return loose
+}
+
+// decide visits the conditionals that can be decided now. What they name begins now, and may have ended behind them.
+func (w *useWalk) decide(ended map[string]bool, atEnd bool) {
+	for _, c := range w.Conditionals {
+		if w.decided[c] || c.Condition == nil || !w.canDecide(c, w.passed, atEnd) {
+			continue
+		}
+		w.decided[c] = true
+		before := maps.Clone(ended)
+		w.add(c.Condition, nil, c.path+"/condition", before, false, false)
+		for _, branch := range [][]string{c.IfTrue, c.IfFalse} {
+			inner := maps.Clone(before)
+			for _, id := range branch {
+				s := w.steps[id]
+				if s == nil {
+					continue
+				}
+				if w.begins[s] == nil {
+					w.begins[s] = map[string]bool{}
+				}
+				addAll(w.begins[s], inner)
+				w.mark(inner, s)
+			}
+			addAll(ended, inner)
+		}
+	}
+}
+
+// forgetHandlers forgets when those steps begin that run elsewhere, too.
+func (w *useWalk) forgetHandlers() {
+	for _, n := range w.listNamings() {
+		if s := w.steps[n.step]; s != nil && (n.from != nil || s.parent != nil || w.OnError != nil && n.path == w.OnError.path) {
+			delete(w.begins, s)
+		}
+	}
+	for _, c := range w.Conditionals {
+		if w.isLoose(c) {
+			for _, id := range slices.Concat(c.IfTrue, c.IfFalse) {
+				delete(w.begins, w.steps[id])
+			}
+		}
+	}
+}
+
+func (w *useWalk) add(c *Condition, s *Step, path string, ended map[string]bool, inItem, failing bool) {
+	if c != nil {
+		c.visit(func(r reference) { w.uses = append(w.uses, use{r, path, s, ended, inItem, failing}) })
+	}
+}
+
+// walk visits a sequence and adds what has ended after it to ended.
+func (w *useWalk) walk(steps []*Step, ended map[string]bool, inItem, failing bool) {
+	for _, s := range steps {
+		if s.Named {
+			if ended != nil {
+				ended[s.ID] = true // it may have run
+			}
+			continue
+		}
+		w.walkStep(s, ended, inItem, failing)
+	}
+}
+
+func (w *useWalk) walkStep(s *Step, after map[string]bool, inItem, failing bool) {
+	ended := maps.Clone(after)
+	if s.Kind == KindSwitch || len(s.handlers()) > 0 { // whose references an earlier round may not have read, or in vain
+		addAll(ended, w.rounds)
+	}
+	for key, t := range s.templates() {
+		before := maps.Clone(ended)
+		t.visit(func(r reference) { w.uses = append(w.uses, use{r, s.path + "/" + key, s, before, inItem, failing}) })
+	}
+	for _, h := range s.handlers() {
+		if h.Arguments != nil {
+			h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, s, nil, inItem, true}) })
+		}
+	}
+	around := w.rounds
+	if s.Kind == KindLoop || s.Kind == KindForEach {
+		w.rounds = maps.Clone(around)
+		if w.rounds == nil {
+			w.rounds = map[string]bool{}
+		}
+		w.markInside(w.rounds, s, map[*Step]bool{})
+	}
+	switch s.Kind {
+	case KindParallel:
+		w.walkTasks(s, ended, after, inItem, failing)
+	case KindLoop, KindForEach:
+		inner := maps.Clone(ended)
+		if s.Kind == KindForEach && s.MaxConcurrent > 1 { // another item may be ahead
+			addAll(inner, w.rounds)
+		}
+		w.walk(s.Steps, inner, inItem || s.Kind == KindForEach, failing)
+		w.add(s.Until, s, s.path+"/until", inner, inItem, failing)
+	case KindSwitch:
+		for i, c := range s.Cases {
+			w.add(c.When, s, fmt.Sprintf("%s/cases/%d/when", s.path, i), maps.Clone(ended), inItem, failing)
+			inner := maps.Clone(ended)
+			w.walk(c.Steps, inner, inItem, failing)
+			addAll(after, inner)
+		}
+		inner := maps.Clone(ended)
+		w.walk(s.Else, inner, inItem, failing)
+		addAll(after, inner)
+	case KindTool, KindResource, KindPrompt, KindWait, KindWorkflow: // nothing is inside
+	}
+	w.rounds = around
+	w.mark(after, s)
+}
+
+// containers are the kinds of steps with others inside.
+var containers = []Kind{KindParallel, KindLoop, KindForEach, KindSwitch}
+
+// walkTasks visits the tasks of a parallel step. What one of them writes another may read that does not begin with it.
+func (w *useWalk) walkTasks(s *Step, ended, after map[string]bool, inItem, failing bool) {
+	place := 0
+	for _, task := range s.Tasks {
+		inner := maps.Clone(ended)
+		if inner != nil && (place >= s.MaxConcurrent || slices.Contains(containers, task.Kind)) {
+			for _, other := range s.Tasks {
+				if other != task && !other.Named {
+					w.markWritten(inner, other, map[*Step]bool{})
+				}
+			}
+		}
+		w.walk([]*Step{task}, inner, inItem, failing)
+		addAll(after, inner)
+		if !task.Named {
+			place++
+		}
+	}
+}
+
+// mark notes that a step may have ended, and what has then been written.
+func (w *useWalk) mark(ended map[string]bool, s *Step) {
+	if ended == nil {
+		return
+	}
+	for _, one := range w.listHandling(s, map[*Step]bool{}) {
+		ended[one.ID] = true
+	}
+	w.markWritten(ended, s, map[*Step]bool{})
+}
+
+// listHandling are a step and those that may run in its place.
+func (w *useWalk) listHandling(s *Step, done map[*Step]bool) []*Step {
+	if s == nil || done[s] {
+		return nil
+	}
+	done[s] = true
+	out := []*Step{s}
+	for _, h := range s.handlers() {
+		out = append(out, w.listHandling(w.steps[h.Step], done)...)
+	}
+	return out
+}
+
+// markWritten notes what a step may write, with what is inside it and what handles its failures.
+func (w *useWalk) markWritten(ended map[string]bool, s *Step, done map[*Step]bool) {
+	for _, one := range w.listHandling(s, done) {
+		if t := one.SaveOutputTo; t != nil {
+			ended[t.scope+"."+t.name] = true
+		}
+		w.markInside(ended, one, done)
+	}
+}
+
+func (w *useWalk) markInside(ended map[string]bool, s *Step, done map[*Step]bool) {
+	for _, list := range s.lists() {
+		for _, inner := range list {
+			if !inner.Named {
+				w.markWritten(ended, inner, done)
+			}
+		}
+	}
+}
+
+// addAll adds to a set; what may be nil has everything.
+func addAll(to, from map[string]bool) {
+	if to != nil {
+		maps.Copy(to, from)
+	}
+}
