@@ -197,8 +197,10 @@ func FuzzInstallRoundTrip(f *testing.F) {
 		}
 		f.Add(text, true)
 	}
-	for _, text := range []string{"{}", "{ }", "{\n}", "{//a\n}", "{\"a\":1,}", "{\"a\":1 /*x*/ , // y\n}", "{\"hooks\":{\"BeforeTool\":[ // x\n]}}", "{\"hooks\":{\"BeforeTool\":[1 , 2 ,]\r\n}}",
-		"{\"a\":1,\"hooks\":{\"BeforeTool\":[ // x\n]}}"} {
+	for _, text := range []string{
+		"{}", "{ }", "{\n}", "{//a\n}", "{\"a\":1,}", "{\"a\":1 /*x*/ , // y\n}", "{\"hooks\":{\"BeforeTool\":[ // x\n]}}", "{\"hooks\":{\"BeforeTool\":[1 , 2 ,]\r\n}}",
+		"{\"a\":1,\"hooks\":{\"BeforeTool\":[ // x\n]}}",
+	} {
 		f.Add([]byte(text), true)
 	}
 	f.Fuzz(func(t *testing.T, before []byte, nested bool) {
