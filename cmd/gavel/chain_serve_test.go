@@ -184,7 +184,11 @@ func TestServerStartsChainsOfStates(t *testing.T) {
 		t.Errorf("%v", answer)
 	}
 	s.until("the end", func() bool { return s.must(agent, http.MethodGet, "/v1/instances/"+id, "")["state"] == "over" })
-	run := s.must(agent, http.MethodGet, "/v1/runs/enter-"+id+"-2", "")
+	var run map[string]any
+	s.until("the end of the run", func() bool { // which is recorded behind that of its entry
+		run = s.must(agent, http.MethodGet, "/v1/runs/enter-"+id+"-2", "")
+		return run["status"] != "running"
+	})
 	if run["status"] != "done" || run["principal"] != "ann" || run["chain"] != "clean" {
 		t.Errorf("%v", run)
 	}
