@@ -268,14 +268,19 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		delete(x.known, id)
 		m.Resolve(id, o)
 	}
-	if err := x.record.finish(x.stopped, m.Result()); err != nil {
+	return x.finish(begun, m.Result())
+}
+
+// finish records how the run ended, and returns what its workflow ends with.
+func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
+	if err := x.record.finish(x.stopped, ended); err != nil {
 		return "", x.stopRefused(err)
 	}
-	if err := x.endEntry(begun, m.Result()); err != nil {
+	if err := x.endEntry(begun, ended); err != nil {
 		return "", err
 	}
-	result := *m.Result()
-	if r.config.Ledger == nil { // which would seal it
+	result := *ended
+	if x.config.Ledger == nil { // which would seal it
 		result.Err = x.record.maskError(result.Err)
 	}
 	out, err := json.Marshal(result)
@@ -285,8 +290,8 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	if err := x.confirm(x.stopped); err != nil {
 		return "", err
 	}
-	text, err := r.seal(x.stopped, run, x.sensitive, m.Result().Err != nil, string(out))
-	if err == nil && m.Result().Err != nil {
+	text, err := x.seal(x.stopped, x.run, x.sensitive, ended.Err != nil, string(out))
+	if err == nil && ended.Err != nil {
 		err = errFailed
 	}
 	return text, err
