@@ -105,6 +105,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 		t.Errorf("what it gave: %s", out)
 	}
 	fails(term.ExitBad, "has ended", "chain", "signal", mine, "go")
+	fails(term.ExitUsage, `The chain waits for "go".`, "chain", "signal", run, "g0")
 	fails(term.ExitUsage, "not JSON", "chain", "signal", run, "go", "--value", "yes")
 	holds(gavel("chain", "cancel", run, "--reason", "Late."), run+" is cancelled")
 	fails(term.ExitBad, "by "+who+": Late.", "chain", "show", run, "--watch")

@@ -10,6 +10,8 @@ import (
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/google/uuid"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
 // Status is where a run stands.
@@ -211,7 +213,7 @@ func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 // Signal gives a value to the next wait for a signal of that name, also where the run has not come
 // to it yet.
 func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) error {
-	if _, err := r.Get(ctx, run); err != nil {
+	if err := r.checkSignal(ctx, run, name); err != nil {
 		return err
 	}
 	if err := r.recordNote(ctx, run, "", actionNote, Note{By: by}, map[string]any{"did": "signal", "name": name}); err != nil {
@@ -246,6 +248,31 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 			return err
 		}
 	}
+}
+
+// checkSignal refuses a signal for which no step of a run's definition waits. A definition that cannot be read here may
+// have any.
+func (r *Runs) checkSignal(ctx context.Context, run, name string) error {
+	d, err := r.ReadDefinition(ctx, run)
+	if _, later := errors.AsType[*ParseError](err); later || isLost(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	signals := map[string]bool{}
+	d.visitSteps(func(s *Step) {
+		if s.Signal != "" {
+			signals[s.Signal] = true
+		}
+	})
+	if signals[name] {
+		return nil
+	}
+	hint := "The chain waits for no signal."
+	if len(signals) > 0 {
+		hint = "The chain waits for " + listKeys(signals) + "."
+	}
+	return &engine.Error{Code: engine.CodeInvalidArgument, Path: "/name", Message: fmt.Sprintf("No step of the run %s waits for the signal %s.", run, quoteName(name)), Hint: hint}
 }
 
 // The answers to what became of a call that may have run.

@@ -247,7 +247,7 @@ func (e *missingError) Error() string {
 // maxListedKeys is how many keys a message lists.
 const maxListedKeys = 10
 
-func listKeys(m map[string]any) string {
+func listKeys[V any](m map[string]V) string {
 	keys := slices.Sorted(maps.Keys(m))
 	if len(keys) == 0 {
 		return "no values"

@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
@@ -64,6 +65,10 @@ func TestService(t *testing.T) {
 	}
 	if v, err = s.ResumeRun(ctx, operator, "one", ""); err != nil || v.Status != StatusRunning {
 		t.Errorf("%+v, %v", v, err)
+	}
+	const hint = `The chain waits for "go".`
+	if known, ok := errors.AsType[*engine.Error](func() error { _, err := s.SignalRun(ctx, agentA, "one", "g0", nil); return err }()); !ok || known.Code != engine.CodeInvalidArgument || known.Hint != hint || !strings.Contains(known.Message, `"g0"`) {
+		t.Errorf("a signal that nothing waits for: %+v", known)
 	}
 	if _, err = s.SignalRun(ctx, agentA, "one", "go", json.RawMessage(`{"n":1}`)); err != nil {
 		t.Fatal(err)
