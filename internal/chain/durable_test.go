@@ -190,7 +190,7 @@ func TestRedriveFrom(t *testing.T) {
 	if result := waitRun(t, r, run); result.Err == nil || result.Err.Key != "both/a" {
 		t.Fatalf("it ends with %+v", result.Err)
 	}
-	if _, err := r.Redrive(ctx, run, "ann", ""); err == nil || !strings.Contains(err.Error(), `"both/ab" began after it and may not run twice`) {
+	if _, err := r.Redrive(ctx, run, "ann", ""); err == nil || !strings.Contains(err.Error(), `"both/ab", which began after it, was done or may have been, and may not run twice`) {
 		t.Errorf("a step that may not run twice would: %v", err)
 	}
 }

@@ -14,12 +14,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
+// callbackPrefix begins the keys of what the run's callback does.
+const callbackPrefix = "on_error!"
+
 // runChain is the first task: the steps, and the run's callback where they fail.
 func (m *Machine) runChain(t *task) {
 	err := m.runTop(t)
 	if h := m.definition.OnError; err != nil && h != nil {
 		if s := m.definition.steps[h.Step]; s != nil {
-			_, failed := m.runStep(t, &scope{parent: m.top, outputs: m.top.outputs, failure: err}, s, h.Arguments, "on_error!")
+			_, failed := m.runStep(t, &scope{parent: m.top, outputs: m.top.outputs, failure: err}, s, h.Arguments, callbackPrefix)
 			if failed != nil {
 				err.Message += fmt.Sprintf("; the callback %q failed as well: %s", s.ID, failed.Message)
 			}

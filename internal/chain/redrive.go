@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -124,9 +125,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 		}
 		for _, step := range page {
 			op, key, _ := strings.Cut(step.StepName, " ")
-			if err := p.pass(step.StepID, op, key, r.readOutcome(ctx, step.Output)); err != nil {
-				return fail(err)
-			}
+			p.pass(step.StepID, op, key, r.readOutcome(ctx, step.Output))
 		}
 		if begin += len(page); len(page) < resultsAtOnce {
 			break
@@ -164,22 +163,21 @@ type restart struct {
 	failedAt int    // the last record of a failure; -1 for none
 }
 
-// pass takes the next record into account.
-func (p *restart) pass(id int, op, key string, o Outcome) error {
+// pass takes the next record into account: of the step that failed, or of a branch beside it. The callback of the run is
+// called again where the new run fails.
+func (p *restart) pass(id int, op, key string, o Outcome) {
 	switch within := isWithin(key, p.failed.Key); {
-	case op == "begin" && !within:
-		return fmt.Errorf("%q began after it and may not run twice", key)
+	case !within && strings.HasPrefix(key, callbackPrefix), op == "until": // which is a time
+		return
 	case op == "begin":
 		p.doubts[key] = id + 1
-		return nil
-	case !within || op == "until": // which is a time
-		return nil
-	case o.Err != nil:
+		return
+	case within && o.Err != nil:
 		p.failedAt = id
 	}
 	call := strings.TrimSuffix(key, "!") // which is asked about, where this is an answer
 	if _, may := p.doubts[call]; !may {
-		return nil
+		return
 	}
 	said, _ := o.Value.(map[string]any)
 	switch {
@@ -191,7 +189,6 @@ func (p *restart) pass(id int, op, key string, o Outcome) error {
 	case Op(op) == OpCall, o.Err == nil && said["answer"] == AnswerAgain:
 		delete(p.doubts, call)
 	}
-	return nil
 }
 
 // isDoubt reports whether a call that failed like this may have been done all the same. Where its server says that it
@@ -204,10 +201,19 @@ func (e *StepError) isDoubt() bool {
 // execution, so that a person is asked.
 func (p *restart) find() (int, error) {
 	from := max(p.first, p.doneAt+1)
-	for _, at := range p.doubts {
-		from = max(from, at)
+	beside := ""
+	if !isWithin(p.done, p.failed.Key) {
+		beside = p.done
+	}
+	for _, call := range slices.Sorted(maps.Keys(p.doubts)) {
+		from = max(from, p.doubts[call])
+		if !isWithin(call, p.failed.Key) {
+			beside = call
+		}
 	}
 	switch {
+	case beside != "" && p.failedAt < from: // records are kept from the first on, so the failure would be kept, too
+		return 0, fmt.Errorf("%q, which began after it, was done or may have been, and may not run twice", beside)
 	case from > p.doneAt+1 || p.failedAt >= from || p.done == "":
 		return from, nil
 	case p.failed.Code == CodeOutput && isAttempt(p.done, p.failed.Key): // a person may know a better output

@@ -244,6 +244,9 @@ func (s *serversOfRuns) startFailing(t *testing.T, f *fakeServers, list, answers
 	return run
 }
 
+// besides are two branches that both run.
+const besides = `{id: p, type: parallel, mode: all, maxConcurrent: 1, tasks: [{id: a, type: tool, server: s, action: a}, {id: b, type: tool, server: s, action: b}]}`
+
 // TestRedriveAtOnce: what its server refused is called again without a question, and nothing else that may not run twice.
 func TestRedriveAtOnce(t *testing.T) {
 	servers := openServersOfRuns(t)
@@ -277,6 +280,27 @@ func TestRedriveAtOnce(t *testing.T) {
 			steps: []string{payOrder, `{id: undo, type: parallel, mode: all, tasks: [{id: a, type: tool, server: s, action: a}, {id: b, type: tool, server: s, action: b}]}`},
 			plan:  plan{"pay": {declines}, "a": {declines}},
 			fails: `cannot go on from "pay": "pay!undo/b" was done and may not run twice; start a new run`,
+		},
+		"a callback": {
+			steps: []string{payStep, `{id: alert, type: tool, server: s, action: alert}` + "\non_error: {step: alert}"}, plan: plan{"pay": {declines}}, want: map[string]int{"pay": 2, "alert": 1},
+		},
+		"a callback of calls at once, after one in doubt": {
+			steps: []string{payStep, `{id: alert, type: parallel, tasks: [{id: a, type: tool, server: s, action: a}, {id: b, type: tool, server: s, action: b}]}` + "\non_error: {step: alert}"},
+			plan:  plan{"pay": {away}, "a": {lost}}, want: map[string]int{"pay": 2, "a": 1, "b": 1},
+		},
+		"a branch beside it that failed, too": {
+			steps: []string{besides}, plan: plan{"a": {declines}, "b": {declines}}, want: map[string]int{"a": 2, "b": 2},
+		},
+		"a branch beside it that was done": {
+			steps: []string{besides}, plan: plan{"a": {declines}},
+			fails: `cannot go on from "a": "p/b", which began after it, was done or may have been, and may not run twice; start a new run`,
+		},
+		"a branch beside it in doubt": {
+			steps: []string{besides}, plan: plan{"a": {declines}, "b": {lost}},
+			fails: `cannot go on from "a": "p/b", which began after it, was done or may have been, and may not run twice; start a new run`,
+		},
+		"a branch before it that was done": {
+			steps: []string{besides}, plan: plan{"b": {declines}}, want: map[string]int{"a": 1, "b": 2},
 		},
 		"no call at all": {
 			steps: []string{payStep, `{id: b, type: tool, server: s, action: b, arguments: {x: "{{pay.output.receipt}}"}}`},
