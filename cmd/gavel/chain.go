@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -134,7 +135,7 @@ func (c *chainLintCmd) Run(con *console) error {
 			return err
 		} else {
 			f.Name, f.Hash = d.Name, d.Hash
-			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Repeatable: c.isRepeatable, Writer: c.settings.Writer, Flags: c.again()})...)
+			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Repeatable: c.isRepeatable, Writer: c.settings.Writer, Now: time.Now(), Flags: c.again()})...)
 		}
 		report.Files = append(report.Files, f)
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -185,7 +186,7 @@ func readChains(path string, models []string) (*chainSection, error) {
 		return nil, err
 	}
 	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}, warnings: map[string][]string{}, issuers: namesOfIssuers(file)}
-	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Writer: settings.Writer, Models: models, Flags: configFlag{Config: path}.again()}
+	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Writer: settings.Writer, Models: models, Now: time.Now(), Flags: configFlag{Config: path}.again()}
 	from := map[string]string{}
 	var wrong []string
 	for _, name := range files {

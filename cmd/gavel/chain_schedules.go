@@ -41,7 +41,7 @@ func (f chainsFace) TriggerSchedule(ctx context.Context, p engine.Principal, req
 func viewSchedule(v chain.ScheduleView) operation.ScheduleView {
 	s := operation.ScheduleView{
 		Chain: v.Chain, Timing: v.Timing, Paused: v.Paused, Note: (*operation.RunNote)(v.Note), Next: v.Next, Instance: v.Instance,
-		Waiting: v.Waiting, Running: v.Running, RunAs: v.RunAs,
+		Waiting: v.Waiting, Running: v.Running, RunAs: v.RunAs, Warning: v.Warning,
 	}
 	if v.Last != nil {
 		s.Last = &operation.TickOutcome{Tick: operation.Tick(v.Last.Tick), Since: v.Last.Since, Outcome: v.Last.Outcome, Reason: v.Last.Reason}

@@ -76,6 +76,8 @@ func scheduleRow(s *operation.ScheduleView) []string {
 		next, note = "paused", explainNote(s.Note)
 	case s.RunAs == "":
 		note = "nobody is named for whom it runs"
+	case s.Warning != "":
+		note = s.Warning
 	}
 	return []string{s.Chain, s.Timing, next, last, status, orNone(s.RunAs), truncateText(orNone(note), 80)}
 }

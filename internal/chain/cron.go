@@ -77,7 +77,7 @@ func (f cronField) parse(text string) (uint64, error) {
 		every := 1
 		if stepped {
 			n, err := strconv.Atoi(step)
-			if err != nil || n < 1 || n > f.max {
+			if err != nil || n < 1 || n > f.max || step[0] == '+' {
 				return 0, fmt.Errorf("%s is not a step of the %s: 1 to %d", quoteName(step), f.name, f.max)
 			}
 			every = n
@@ -115,7 +115,7 @@ func (f cronField) parseValue(text string) (int, error) {
 		}
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < f.min || n > f.max {
+	if err != nil || n < f.min || n > f.max || text[0] == '+' {
 		return 0, fmt.Errorf("%s is not a value of the %s: %d to %d", quoteName(text), f.name, f.min, f.max)
 	}
 	return n, nil

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
@@ -118,6 +119,11 @@ var badDefinitions = []struct{ name, doc string }{
 	{"cron at minute 60", withSchedule(`{type: cron, expression: "60 9 * * *"}`)},
 	{"cron with a range that ends before", withSchedule(`{type: cron, expression: "0 17-9 * * *"}`)},
 	{"cron with a step of none", withSchedule(`{type: cron, expression: "*/0 * * * *"}`)},
+	{"cron with a sign", withSchedule(`{type: cron, expression: "0 +9 * * *"}`)},
+	{"cron with a step with a sign", withSchedule(`{type: cron, expression: "*/+5 * * * *"}`)},
+	{"once at a time that is over", withSchedule(`{type: once, at: "2026-02-04T14:30:00Z"}`)},
+	{"missed ticks that are skipped", withSchedule(`{type: interval, seconds: 60, missed: all}`)},
+	{"scheduled without its input", "inputSchema: {type: object, required: [site], properties: {site: {type: string}}}\n" + withSchedule(`{type: interval, seconds: 60}`)},
 	{"unknown zone", withSchedule(`{type: cron, expression: "0 9 * * *", timezone: Europe/Berlln}`)},
 	{"cron without an expression", withSchedule(`{type: cron}`)},
 	{"interval with an expression", withSchedule(`{type: interval, seconds: 5, expression: "0 9 * * *"}`)},
@@ -180,7 +186,7 @@ func TestBadDefinitions(t *testing.T) {
 		if wrong, ok := errors.AsType[*ParseError](err); ok {
 			issues = wrong.Issues
 		} else {
-			issues = d.Lint(LintOptions{Servers: knownServers, Models: []string{"small"}, Writer: writers.Writer})
+			issues = d.Lint(LintOptions{Servers: knownServers, Models: []string{"small"}, Writer: writers.Writer, Now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)})
 		}
 		if len(issues) == 0 {
 			t.Errorf("%s: nothing is wrong with it", bad.name)

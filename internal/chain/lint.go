@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -20,6 +21,8 @@ type LintOptions struct {
 	Writer func(server string) (Writer, bool)
 	// Models are the configured models; nil when unknown.
 	Models []string
+	// Now is what the time of a schedule is compared with; zero skips that.
+	Now time.Time
 	// Flags end the commands that an issue names, such as " --config gavel.yaml".
 	Flags string
 }
@@ -59,6 +62,9 @@ func Rules() []Rule {
 		{"unknown-sensitive", w, "A sensitive pointer names an input or step that does not exist.", checkSensitive},
 		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
 		{"saved-first-run", w, "A saved variable has no value in the first run.", checkSaved},
+		{"schedule-past", w, "The time of a schedule is over.", checkOnce},
+		{"schedule-input", w, "The chain's input schema refuses what runs by its schedule begin with.", checkScheduledInput},
+		{"schedule-overlap", w, "A schedule with missed: all skips most of the ticks that were missed.", checkMissed},
 	}
 }
 
@@ -312,6 +318,27 @@ func checkSaved(l *linter) {
 		if _, begins := l.Saved[name]; scope == "saved" && !begins && !hasDefault(u) && slices.Contains(l.listWritten("saved"), name) {
 			l.addIssue(u.path, "{{%s}} has no value in the first run; declare it in variables.saved, or give the step \"default\": {%q: null}", u.text, u.text)
 		}
+	}
+}
+
+func checkOnce(l *linter) {
+	if s := l.Schedule; s != nil && s.Type == "once" && !l.options.Now.IsZero() && !s.At.After(l.options.Now) {
+		l.addIssue("/schedule/at", "this time is over: a server that has not seen the schedule before never runs it; set a time to come, or remove the schedule")
+	}
+}
+
+func checkScheduledInput(l *linter) {
+	if l.Schedule == nil {
+		return
+	}
+	if _, err := l.CheckInput(nil); err != nil {
+		l.addIssue("/schedule", "no run by the schedule can start, as it begins with the defaults alone: %v; give them in variables.input", err)
+	}
+}
+
+func checkMissed(l *linter) {
+	if s := l.Schedule; s != nil && s.Missed == missedAll && (s.Overlap == "" || s.Overlap == overlapSkip) {
+		l.addIssue("/schedule/missed", "missed ticks come one right behind the other, and those that come while a run is under way are skipped; set \"overlap\" to queue (at most %d wait) or allow", maxQueued)
 	}
 }
 

@@ -211,6 +211,14 @@ func (st scheduleState) confirm(overlap, reason string) (string, scheduleState) 
 	return actStarted, st
 }
 
+// explainAhead says that no tick comes before a time because a clock was ahead, and what to do; "" where none was.
+func explainAhead(s *Schedule, st scheduleState, now time.Time) string {
+	if st.isPaused() || st.Timing != s.String() || st.Passed.Sub(now) <= onTime {
+		return ""
+	}
+	return fmt.Sprintf("The clock was ahead: no tick before %s. Pause and resume it.", st.Passed.UTC().Format(time.RFC3339))
+}
+
 // nextStart is when the next tick starts; false where there is none.
 func (s *Schedule) nextStart(st scheduleState) (time.Time, bool) {
 	tick, ok := s.Next(st.Passed)

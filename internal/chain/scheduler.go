@@ -25,16 +25,23 @@ const jobSchedules = "chain schedules"
 const (
 	lookEvery = time.Second     // for what people ask, and runs that end
 	leadEvery = 2 * time.Second // whether another process still does it
+	// turnTime is how long one schedule is looked after before the others have their turn.
+	turnTime = 250 * time.Millisecond
 )
 
 // RunTicks starts the runs of ticks while this process is the one that does, until ctx ends. What is decided is
 // recorded before it is done, so that the process which comes next does it where this one is killed.
 func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger) {
+	warned := map[string]time.Time{}
 	for ctx.Err() == nil {
 		err := s.config.Engine.Lead(ctx, jobSchedules, 0, func(ctx context.Context) error {
 			for ctx.Err() == nil {
-				if err := s.pass(ctx, runs, log); err != nil {
+				more, err := s.pass(ctx, runs, log, warned)
+				if err != nil {
 					return err
+				}
+				if more {
+					continue
 				}
 				_, _ = pause(ctx, nil, lookEvery-time.Duration(s.config.Engine.Now().UnixNano()%int64(lookEvery))) // ticks are whole seconds
 			}
@@ -47,12 +54,13 @@ func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger
 	}
 }
 
-// pass decides and does what is due of every schedule.
-func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger) error {
+// pass decides and does what is due of every schedule, of each for turnTime; unfinished says that one has more to do.
+// warned are the schedules that wait for a time at which a clock was wrong, with that time.
+func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, warned map[string]time.Time) (unfinished bool, _ error) {
 	chains := s.config.Chains()
 	who, ok := s.config.RunAs()
 	if !ok {
-		return nil
+		return false, nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		d := chains[name]
@@ -64,19 +72,23 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger) er
 			log.WarnContext(ctx, "the record of a schedule cannot be read or begun; trying again", "chain", name, "cause", err)
 			continue
 		}
-		for more := err == nil; more; {
-			if kept, more, err = s.step(ctx, runs, who, d, kept); err != nil {
-				break
-			}
+		if warning := explainAhead(d.Schedule, kept.scheduleState, s.config.Engine.Now()); warning != "" && !warned[name].Equal(kept.Passed) {
+			warned[name] = kept.Passed
+			log.WarnContext(ctx, "a schedule waits, as its record is ahead of the clock", "chain", name, "why", warning)
 		}
+		begun, more := time.Now(), err == nil
+		for more && time.Since(begun) < turnTime {
+			kept, more, err = s.step(ctx, runs, who, d, kept)
+		}
+		unfinished = unfinished || more
 		switch {
 		case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost):
-			return err
+			return false, err
 		case err != nil && !isCode(err, engine.CodeConflict): // who changed it was faster: next time
 			log.WarnContext(ctx, "a tick is not decided; trying again", "chain", name, "cause", err)
 		}
 	}
-	return nil
+	return unfinished, nil
 }
 
 // step decides one thing about a schedule, or does what was decided, and records it.
@@ -89,7 +101,7 @@ func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal
 		}
 		action, kept.scheduleState = kept.confirm(d.Schedule.Overlap, reason)
 	} else {
-		if kept.Running, err = listUnderWay(ctx, runs, who, kept.Running); err != nil {
+		if kept.Running, err = listUnderWay(ctx, runs, kept.Running); err != nil {
 			return kept, false, err
 		}
 		if action, kept.scheduleState = d.Schedule.decide(kept.scheduleState, s.config.Engine.Now()); action == "" {
@@ -103,13 +115,13 @@ func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal
 // startTick starts the run of a tick, or says why that is refused.
 func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Principal, d *Definition, tick starting) (refused string, err error) {
 	for _, run := range tick.Replaces {
-		if _, err := runs.CancelRun(ctx, who, run, "replaced by the tick of "+tick.At.Format(time.RFC3339)); err != nil && !isFinal(err) {
+		if _, err := runs.CancelRun(ctx, keeper, run, "replaced by the tick of "+tick.At.Format(time.RFC3339)); err != nil && !isFinal(err) {
 			return "", err
 		}
 	}
 	_, err = runs.StartTick(ctx, who, StartRun{Chain: d.Name, Run: tick.Run})
 	switch {
-	case err == nil:
+	case err == nil, isCode(err, engine.CodeKeyReused): // before a kill, it was started for another principal
 		return "", nil
 	case isFinal(err), s.config.Engine.Now().Sub(tick.At) > d.Schedule.MissedWithin:
 		return err.Error(), nil
@@ -123,11 +135,11 @@ func isFinal(err error) bool {
 	return ok && !slices.Contains([]engine.Code{engine.CodeInternal, engine.CodeUnavailable, engine.CodeCancelled, engine.CodeBusy, engine.CodeRateLimited, engine.CodeConflict}, e.Code)
 }
 
-// listUnderWay are those of some runs that have not ended.
-func listUnderWay(ctx context.Context, runs Starter, who engine.Principal, all []string) ([]string, error) {
+// listUnderWay are those of some runs that have not ended, whoever they act for.
+func listUnderWay(ctx context.Context, runs Starter, all []string) ([]string, error) {
 	under := []string{}
 	for _, run := range all {
-		switch v, err := runs.ReadStatus(ctx, who, run); {
+		switch v, err := runs.ReadStatus(ctx, keeper, run); {
 		case err == nil && !v.HasEnded():
 			under = append(under, run)
 		case err != nil && !isCode(err, engine.CodeUnknownInstance):

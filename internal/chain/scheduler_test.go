@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,12 +30,13 @@ type fakeStarter struct {
 	lasts time.Duration
 	mu    sync.Mutex
 	began map[string]time.Time
+	owner map[string]string
 	ended map[string]bool
 	asked []string // every start, also of what has started
 	fails error
 }
 
-func (f *fakeStarter) StartTick(_ context.Context, _ engine.Principal, req chain.StartRun) (chain.RunView, error) {
+func (f *fakeStarter) StartTick(_ context.Context, p engine.Principal, req chain.StartRun) (chain.RunView, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, req.Run)
@@ -42,15 +44,24 @@ func (f *fakeStarter) StartTick(_ context.Context, _ engine.Principal, req chain
 		return chain.RunView{}, f.fails
 	}
 	if _, ok := f.began[req.Run]; !ok {
-		f.began[req.Run] = time.Now()
+		f.began[req.Run], f.owner[req.Run] = time.Now(), p.ID
+	}
+	if f.owner[req.Run] != p.ID {
+		return chain.RunView{}, &engine.Error{Code: engine.CodeKeyReused, Message: "It is another's."}
 	}
 	return chain.RunView{Run: req.Run, Status: chain.StatusRunning}, nil
 }
 
-func (f *fakeStarter) ReadStatus(_ context.Context, _ engine.Principal, run string) (chain.RunView, error) {
+// canSee reports whether a principal sees a run. The caller holds mu.
+func (f *fakeStarter) canSee(p engine.Principal, run string) bool {
+	_, ok := f.began[run]
+	return ok && (p.Role != engine.RoleAgent || f.owner[run] == p.ID)
+}
+
+func (f *fakeStarter) ReadStatus(_ context.Context, p engine.Principal, run string) (chain.RunView, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, ok := f.began[run]; !ok {
+	if !f.canSee(p, run) {
 		return chain.RunView{}, &engine.Error{Code: engine.CodeUnknownInstance, Message: "There is no such run."}
 	}
 	v := chain.RunView{Run: run, Status: chain.StatusRunning}
@@ -60,9 +71,12 @@ func (f *fakeStarter) ReadStatus(_ context.Context, _ engine.Principal, run stri
 	return v, nil
 }
 
-func (f *fakeStarter) CancelRun(_ context.Context, _ engine.Principal, run, _ string) (chain.RunView, error) {
+func (f *fakeStarter) CancelRun(_ context.Context, p engine.Principal, run, _ string) (chain.RunView, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.canSee(p, run) {
+		return chain.RunView{}, &engine.Error{Code: engine.CodeUnknownInstance, Message: "There is no such run."}
+	}
 	f.ended[run] = true
 	return chain.RunView{Run: run, Status: chain.StatusCancelled}, nil
 }
@@ -75,7 +89,7 @@ func (f *fakeStarter) countRuns() int {
 }
 
 func newStarter(lasts time.Duration) *fakeStarter {
-	return &fakeStarter{lasts: lasts, began: map[string]time.Time{}, ended: map[string]bool{}}
+	return &fakeStarter{lasts: lasts, began: map[string]time.Time{}, owner: map[string]string{}, ended: map[string]bool{}}
 }
 
 var errKilled = errors.New("the process is killed")
@@ -390,6 +404,162 @@ func TestDamagedScheduleStopsNoOther(t *testing.T) {
 		s.RunTicks(ctx, runs, quiet)
 		if n := runs.countRuns(); n != 5 {
 			t.Errorf("%d runs and not 5", n)
+		}
+	})
+}
+
+// slowStarter takes a while to start a run.
+type slowStarter struct{ *fakeStarter }
+
+func (s slowStarter) StartTick(ctx context.Context, p engine.Principal, req chain.StartRun) (chain.RunView, error) {
+	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // by the clock of synctest
+	return s.fakeStarter.StartTick(ctx, p, req)
+}
+
+// TestBacklogDelaysNoOther: while one chain catches up with the ticks of an hour, for minutes, the ticks of another
+// start when they come, and none is lost.
+func TestBacklogDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		chains := map[string]*chain.Definition{}
+		for name, schedule := range map[string]string{"a": `{type: interval, seconds: 2, missed: all, overlap: allow}`, "b": `{type: interval, seconds: 60, missed: skip}`} {
+			for _, d := range scheduled(t, schedule) {
+				d.Name = name
+				chains[name] = d
+			}
+		}
+		runs := newStarter(time.Second)
+		s := newSchedules(t, memstore.New(), chains)
+		begun := time.Now()
+		look := func(d time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			s.RunTicks(ctx, slowStarter{runs}, quiet)
+		}
+		look(time.Second)
+		time.Sleep(time.Hour) //nolint:forbidigo // by the clock of synctest
+		back := time.Now()
+		look(5*time.Minute + time.Second/2)
+		for _, at := range chain.ListTicks(chains["a"].Schedule, begun.Add(time.Second), time.Now().Add(-time.Second)) {
+			if _, ok := runs.began[chain.TickRun("a", time.Unix(at, 0))]; !ok {
+				t.Fatalf("the tick of %s was lost", time.Unix(at, 0).UTC())
+			}
+		}
+		for _, at := range chain.ListTicks(chains["b"].Schedule, back.Add(time.Second), time.Now()) {
+			tick := time.Unix(at, 0)
+			if began, ok := runs.began[chain.TickRun("b", tick)]; !ok || began.Sub(tick) > 2*time.Second {
+				t.Errorf("the tick of %s: it ran is %t, at %s", tick.UTC(), ok, began.UTC())
+			}
+		}
+		if len(runs.asked) != len(runs.began) {
+			t.Errorf("%d runs were started %d times", len(runs.began), len(runs.asked))
+		}
+	})
+}
+
+// TestOverlapIsOfTheSchedule: a run that began for one principal is under way for the next one, too.
+func TestOverlapIsOfTheSchedule(t *testing.T) {
+	t.Parallel()
+	for overlap, want := range map[string]struct{ runs, cancelled int }{"skip": {1, 0}, "queue": {1, 0}, "replace": {5, 4}} {
+		t.Run(overlap, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				chains := scheduled(t, `{type: interval, seconds: 60, overlap: `+overlap+`}`)
+				runs, from := newStarter(time.Hour), time.Now()
+				s := chain.NewSchedules(chain.SchedulesConfig{
+					Engine: enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = memstore.New() }), Chains: func() map[string]*chain.Definition { return chains },
+					RunAs: func() (engine.Principal, bool) {
+						if time.Since(from) > 90*time.Second {
+							return engine.Principal{ID: "weekly", Role: engine.RoleAgent}, true
+						}
+						return nightly, true
+					},
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Second/2)
+				defer cancel()
+				s.RunTicks(ctx, runs, quiet)
+				if len(runs.began) != want.runs || len(runs.ended) != want.cancelled {
+					t.Errorf("%d runs, %d cancelled", len(runs.began), len(runs.ended))
+				}
+			})
+		})
+	}
+}
+
+// TestStartedForAnother: a run that was started before a kill, for a principal that is not named any more, is the tick's.
+func TestStartedForAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		chains := scheduled(t, `{type: interval, seconds: 60}`)
+		runs := newStarter(time.Hour)
+		for name := range chains {
+			if _, err := runs.StartTick(t.Context(), operator, chain.StartRun{Chain: name, Run: chain.TickRun(name, time.Now().Add(time.Minute))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := newSchedules(t, memstore.New(), chains)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute+time.Second/2)
+		defer cancel()
+		s.RunTicks(ctx, runs, quiet)
+		if all, err := s.ListSchedules(t.Context(), operator); err != nil || len(runs.began) != 1 || all[0].Last.Reason != "a run is under way" {
+			t.Errorf("%d runs, %+v, %v", len(runs.began), all, err)
+		}
+	})
+}
+
+// TestScheduleAheadOfTheClock: what a clock that was ahead passed is said, an operator fixes it, and no tick runs twice.
+func TestScheduleAheadOfTheClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		ahead.Store(int64(time.Hour))
+		chains := scheduled(t, `{type: interval, seconds: 600}`)
+		var name string
+		for name = range chains {
+		}
+		runs, from := newStarter(time.Second), time.Now()
+		e := enginetest.New(t, judge.Config{}, func(c *engine.Config) {
+			c.Store, c.Now = memstore.New(), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		})
+		s := chain.NewSchedules(chain.SchedulesConfig{Engine: e, Chains: func() map[string]*chain.Definition { return chains }, RunAs: func() (engine.Principal, bool) { return nightly, true }})
+		var log strings.Builder
+		look := func(d time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			s.RunTicks(ctx, runs, slog.New(slog.NewTextHandler(&log, nil)))
+		}
+		warning := func() string {
+			all, err := s.ListSchedules(t.Context(), operator)
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%+v, %v", all, err)
+			}
+			return all[0].Warning
+		}
+		look(10*time.Minute + time.Second/2) // the tick of 01:10, at 00:10
+		if len(runs.began) != 1 || warning() != "" {
+			t.Fatalf("%d runs, %q", len(runs.began), warning())
+		}
+		ahead.Store(0)
+		look(20 * time.Minute)
+		const want = "The clock was ahead: no tick before 2000-01-01T01:10:00Z. Pause and resume it."
+		if warning() != want || strings.Count(log.String(), want) != 1 || len(runs.began) != 1 {
+			t.Errorf("%d runs, %q, the log says %s", len(runs.began), warning(), log.String())
+		}
+		if _, err := s.PauseSchedule(t.Context(), operator, name, ""); err != nil || warning() != "" {
+			t.Fatal(err, warning())
+		}
+		if _, err := s.ResumeSchedule(t.Context(), operator, name, ""); err != nil || warning() != "" {
+			t.Fatal(err, warning())
+		}
+		look(time.Hour + 20*time.Minute + time.Second - time.Since(from))
+		ticks := chain.ListTicks(chains[name].Schedule, from.Add(31*time.Minute), time.Now())
+		for _, at := range ticks {
+			if _, ok := runs.began[chain.TickRun(name, time.Unix(at, 0))]; !ok {
+				t.Errorf("the tick of %s did not run", time.Unix(at, 0).UTC())
+			}
+		}
+		if len(ticks) != 5 || len(runs.began) != 5 || len(runs.asked) != 6 { // of 01:10 the run of 00:10 was found
+			t.Errorf("%d ticks, %d runs, asked for %d times", len(ticks), len(runs.began), len(runs.asked))
 		}
 	})
 }

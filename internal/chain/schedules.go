@@ -46,7 +46,7 @@ type Schedules struct{ config SchedulesConfig }
 // NewSchedules returns the schedules of the operator's chains.
 func NewSchedules(c SchedulesConfig) *Schedules { return &Schedules{config: c} }
 
-// keeper is who writes what becomes of ticks.
+// keeper is who writes what becomes of ticks, and looks for and cancels the runs of earlier ones.
 var keeper = engine.Principal{ID: "gavel:schedules", Role: engine.RoleOperator}
 
 // keptSchedule is a schedule's instance.
@@ -73,6 +73,8 @@ type ScheduleView struct {
 	Running []string `json:"running,omitempty"`
 	// RunAs is for whom its runs act; "" while the operator names nobody, and nothing runs.
 	RunAs string `json:"runAs,omitempty"`
+	// Warning says that no tick comes for a while because a clock was ahead, and what to do.
+	Warning string `json:"warning,omitempty"`
 }
 
 // ListSchedules returns the schedules of the chains that the principal may deal with, by the name of the chain.
@@ -108,6 +110,7 @@ func (s *Schedules) view(d *Definition, kept keptSchedule) ScheduleView {
 	if kept.Last.Outcome != "" {
 		v.Last = &kept.Last
 	}
+	v.Warning = explainAhead(d.Schedule, kept.scheduleState, s.config.Engine.Now())
 	if kept.Timing != v.Timing {
 		kept.Passed = s.config.Engine.Now()
 	}

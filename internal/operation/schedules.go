@@ -34,6 +34,8 @@ type ScheduleView struct {
 	Running []string `json:"running,omitempty"`
 	// RunAs is for whom its runs act; "" while the operator names nobody, and nothing runs.
 	RunAs string `json:"runAs,omitempty"`
+	// Warning says that no tick comes for a while because a clock was ahead, and what to do.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Tick is a time at which a chain runs, with its run.
