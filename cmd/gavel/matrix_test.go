@@ -128,6 +128,7 @@ func matrixRows() []matrixRow {
 		{"run a chain", "startRun", "", `{"chain":"w-chain"}`, "chain.start", `{"chain":"w-chain"}`, true},
 		{"wait for the result of a run", "getRunResult", "?wait=0", "", "chain.result", `{"run":"$RUN","wait":0}`, false},
 		{"say what became of a call", "answerRun", "", `{"key":"wait","answer":"again"}`, "", "", false},
+		{"signal a run", "signalRun", "", `{"name":"go"}`, "", "", true},
 		{"sources", "listSources", "", "", "", "", false},
 		{"who am I", "whoami", "", "", "", "", false},
 		{"figures", metricsOperation, "", "", "", "", false},
