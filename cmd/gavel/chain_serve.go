@@ -257,13 +257,13 @@ func (c *chains) rights(_ context.Context, do chain.Command) (engine.Principal, 
 	if c.tokens == nil {
 		return do.Principal, nil
 	}
+	var all []auth.Token
 	tokens, err := c.tokens()
-	if err != nil {
-		return engine.Principal{}, err
+	if err == nil {
+		all, err = tokens.List()
 	}
-	all, err := tokens.List()
 	if err != nil {
-		return engine.Principal{}, err
+		return engine.Principal{}, fmt.Errorf("%w: %w", chain.ErrRightsUnknown, err)
 	}
 	known := false
 	for _, t := range all {

@@ -81,7 +81,16 @@ func (f authFlags) keptTokens(sys *system) func() (*auth.Tokens, error) {
 	case f.areShared(sys):
 		return sys.Tokens
 	default:
-		return sync.OnceValues(func() (*auth.Tokens, error) { return auth.OpenTokens(f.path(sys.place.path)) })
+		var mu sync.Mutex
+		var opened *auth.Tokens
+		return func() (_ *auth.Tokens, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if opened == nil { // also where that failed before
+				opened, err = auth.OpenTokens(f.path(sys.place.path))
+			}
+			return opened, err
+		}
 	}
 }
 

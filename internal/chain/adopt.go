@@ -132,6 +132,7 @@ func (r *Runs) countAll(ctx context.Context, c dbos.Context, list []dbos.Workflo
 }
 
 func (r *Runs) count(ctx context.Context, c dbos.Context, run string, b board) error {
+	b.Tried = false // one end of a process counts once
 	if b.TakenUp++; b.TakenUp > maxTakenUp {
 		b.TakenUp = 0
 		n := Note{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
@@ -148,12 +149,14 @@ func (r *Runs) count(ctx context.Context, c dbos.Context, run string, b board) e
 
 // noteTry shows that this execution begins a call, before it does. An execution that was not taken from the queue is
 // the first one of its run, and costs no write.
-func (x *execution) noteTry(c Command) error {
+func (x *execution) noteTry(c Command) {
 	isWait := c.Op == OpWait || c.Op == OpAsk || c.Op == OpMove && (c.Action == "wait" || c.Action == moveReview)
 	if !x.fromQueue || x.tried || isWait {
-		return nil
+		return
 	}
 	x.tried = true
+	x.writing.Lock()
+	defer x.writing.Unlock()
 	x.mu.Lock()
 	var shown board
 	if under := x.control[x.run]; under != nil {
@@ -163,7 +166,9 @@ func (x *execution) noteTry(c Command) error {
 	x.mu.Unlock()
 	within, done := x.within(x.stopped)
 	defer done()
-	return x.writeBoard(x.stopped, within, x.run, shown)
+	if err := x.writeBoard(x.stopped, within, x.run, shown); err != nil && x.stopped.Err() == nil { // it is only counted
+		x.config.Logger.WarnContext(x.stopped, "cannot note that a run begins a call", "run", x.run, "error", err)
+	}
 }
 
 // noteProgress shows that something has ended in this execution.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/upstream"
@@ -49,6 +50,9 @@ type Door struct {
 	Rights func(ctx context.Context, c Command) (engine.Principal, error)
 }
 
+// ErrRightsUnknown is an error of Door.Rights: they cannot be read now. The step waits until they can.
+var ErrRightsUnknown = errors.New("the rights cannot be read")
+
 // Do implements Effects.
 func (d Door) Do(ctx context.Context, c Command) Outcome {
 	if o := d.authorize(ctx, &c); o.Err != nil {
@@ -74,6 +78,15 @@ func (d Door) authorize(ctx context.Context, c *Command) Outcome {
 		return Outcome{}
 	}
 	now, err := d.Rights(ctx, *c)
+	for ; errors.Is(err, ErrRightsUnknown); now, err = d.Rights(ctx, *c) { // that says nothing of the rights
+		select {
+		case <-time.After(longestLook):
+			continue
+		case <-stopOf(ctx):
+		case <-ctx.Done():
+		}
+		return Outcome{Err: &StepError{Code: CodeTimeout, Message: fmt.Sprintf("the rights of %s could not be read: %v", c.Principal.ID, err)}}
+	}
 	if err != nil {
 		return refuse(CodeNotAllowed, "%s, for whom the run acts, may not do that any more: %v", c.Principal.ID, err)
 	}

@@ -39,6 +39,8 @@ type recordedRun struct {
 	Entry      *engine.Entry    `json:"entry,omitempty"`
 	// Repeatable are the ids of the steps that may run twice; nil in runs of before it was recorded.
 	Repeatable []string `json:"repeatable"`
+	// Writers are the tools that write resources, by server; nil in runs of before they were recorded.
+	Writers map[string]Writer `json:"writers"`
 	// Deadlines says that the ends of moves with a timeout are recorded.
 	Deadlines bool `json:"deadlines,omitempty"`
 }
@@ -56,7 +58,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	}
 	raw, err := json.Marshal(recordedRun{
 		Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, Entry: withoutContext(req.Entry),
-		Repeatable: r.listRepeatable(req.Definition), Deadlines: true,
+		Repeatable: r.listRepeatable(req.Definition), Writers: r.listWriters(req.Definition), Deadlines: true,
 	})
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
@@ -85,6 +87,17 @@ func (r *Runs) listRepeatable(d *Definition) []string {
 	for _, s := range d.ListSteps() {
 		if m.isRepeatable(s) {
 			out = append(out, s.ID)
+		}
+	}
+	return out
+}
+
+// listWriters are the tools by which a chain writes resources. A run keeps them, as it does what is repeatable.
+func (r *Runs) listWriters(d *Definition) map[string]Writer {
+	out := map[string]Writer{}
+	for _, s := range d.ListSteps() {
+		if w, ok := (MachineOptions{Writer: r.config.Writer}).writerOf(s); ok {
+			out[s.Server] = w
 		}
 	}
 	return out
@@ -236,6 +249,12 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	x.deadlines = begun.Deadlines
 	x.record.learnSaved(d, begun.Saved)
 	x.replay = r.newReplay(x.stopped, run)
+	if begun.Writers != nil {
+		options.Writer = func(server string) (Writer, bool) {
+			w, ok := begun.Writers[server]
+			return w, ok
+		}
+	}
 	options.Progress = func(p Progress) {
 		if r.config.Progress != nil {
 			p.Err = x.record.maskError(p.Err)
@@ -258,7 +277,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		if err != nil {
 			return "", err
 		}
-		if !x.known[id] {
+		if !x.known[id] && x.commands[id].Op != OpSleep { // the time that passes is no progress
 			x.noteProgress()
 		}
 		if err := x.record.end(x.stopped, x.commands[id], o, x.known[id]); err != nil {
@@ -416,9 +435,7 @@ func (x *execution) start(c Command) error {
 		x.receive(dbos.StepOutcome[string]{Result: recorded}, done)
 		return nil
 	}
-	if err := x.noteTry(c); err != nil {
-		return err
-	}
+	x.noteTry(c)
 	outcome, err := dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
 		if begun != x.nonce {
 			return x.encodeOutcome(ctx, Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}})
@@ -550,33 +567,47 @@ func (x *execution) choose() (int, error) {
 	if len(x.order) == 1 {
 		return x.order[0], nil
 	}
-	return note(x, "choose", func(step context.Context) (int, error) {
-		ready := make(chan int)
-		ctx, cancel := context.WithCancel(x.stopped)
-		defer cancel()
-		for _, id := range x.order {
-			done := x.pending[id]
-			go func() {
+	const name = "choose"
+	var id int
+	if known, err := x.take(name, &id); known || err != nil {
+		return id, err
+	}
+	id, err := x.awaitAny() // not in the step, which would record an error in the place of the choice
+	if err != nil {
+		return 0, err
+	}
+	return dbos.RunAsStep(x.ctx, func(step context.Context) (int, error) { return id, x.confirm(step) }, dbos.WithStepName(name))
+}
+
+// awaitAny waits until a command has an outcome, and returns its id.
+func (x *execution) awaitAny() (int, error) {
+	ready := make(chan int)
+	ctx, cancel := context.WithCancel(x.stopped)
+	var waiting sync.WaitGroup
+	defer waiting.Wait() // each has put its outcome back
+	defer cancel()
+	for _, id := range x.order {
+		done := x.pending[id]
+		waiting.Go(func() {
+			select {
+			case o := <-done:
+				done <- o // it has room for one
 				select {
-				case o := <-done:
-					done <- o // it has room for one
-					select {
-					case ready <- id:
-					case <-ctx.Done():
-					}
+				case ready <- id:
 				case <-ctx.Done():
 				}
-			}()
-		}
-		select {
-		case id := <-ready:
-			return id, x.confirm(step)
-		case err := <-x.failed:
-			return 0, err
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	})
+			case <-ctx.Done():
+			}
+		})
+	}
+	select {
+	case id := <-ready:
+		return id, nil
+	case err := <-x.failed:
+		return 0, err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 // await returns the outcome of a command.

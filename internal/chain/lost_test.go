@@ -83,3 +83,41 @@ func (f blockingEffects) Do(ctx context.Context, c chain.Command) chain.Outcome 
 	<-ctx.Done()
 	return chain.Outcome{}
 }
+
+// TestRunKeepsItsWriters: a run that has written a resource goes on, though the configuration names no tool for that
+// any more.
+func TestRunKeepsItsWriters(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "chains.db")
+	d, err := chain.Parse("chain.yaml", []byte("name: c\nsteps:\n- {id: w, type: resource, server: s, action: write, uri: \"file:///x\", data: {a: 1}}\n- {id: g, type: wait, signal: go}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(writer func(string) (chain.Writer, bool), written chan<- string) *chain.Runs {
+		t.Helper()
+		r, err := chain.Open(t.Context(), chain.Config{Path: path, Writer: writer, Effects: effects(func(c chain.Command) chain.Outcome {
+			written <- c.Name
+			return chain.Outcome{Value: "ok"}
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r
+	}
+	written := make(chan string, 2)
+	r := open(func(string) (chain.Writer, bool) { return chain.Writer{Tool: "put", URI: "at", Data: "text"}, true }, written)
+	run, err := r.Start(t.Context(), chain.StartRequest{Definition: d, Principal: ann})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-written
+	r.Close()
+	r = open(nil, written)
+	if err := r.Signal(t.Context(), run, "go", "ann", nil); err != nil {
+		t.Fatal(err)
+	}
+	if result, err := r.Wait(t.Context(), run); err != nil || result.Err != nil {
+		t.Errorf("it ends with %+v, %v", result, err)
+	}
+}

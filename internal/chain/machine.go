@@ -144,9 +144,10 @@ type MachineOptions struct {
 
 // Writer is a tool that writes resources: MCP itself can only read them.
 type Writer struct {
-	Tool string
+	Tool string `json:"tool"`
 	// URI and Data are its arguments for the uri and the data of a step.
-	URI, Data string
+	URI  string `json:"uri"`
+	Data string `json:"data"`
 }
 
 // writerOf is the tool of a step that writes a resource.

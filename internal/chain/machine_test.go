@@ -216,9 +216,7 @@ func TestMaxPassed(t *testing.T) {
 func TestMaxCollected(t *testing.T) {
 	d := parse(t, steps(`{id: f, type: forEach, items: "{{variables.input.n}}", mode: all, steps: [{id: a, type: tool, server: s, action: x}], save_output_to: variables.output.f}`)+"variables: {input: {n: []}}\n")
 	for _, items := range []int{60, 70} {
-		calls := 0
 		f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/x": func(Command, int) Outcome {
-			calls++
 			return Outcome{Value: strings.Repeat("x", MaxCollected/64-100)}
 		}}}
 		input, err := d.CheckInput(json.RawMessage(`{"n":` + marshal(make([]int, items)) + `}`))
@@ -233,8 +231,8 @@ func TestMaxCollected(t *testing.T) {
 		if got := errorText(r.Err); got != want {
 			t.Errorf("with %d items it ends with %q, want %q", items, got, want)
 		}
-		if calls != items {
-			t.Errorf("%d calls, want %d", calls, items)
+		if len(f.calls) != items {
+			t.Errorf("%d calls, want %d", len(f.calls), items)
 		}
 	}
 }

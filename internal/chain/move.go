@@ -166,6 +166,7 @@ func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) 
 	defer tick.Stop()
 	for {
 		switch done, err := look(); {
+		case isPassing(err) && ctx.Err() == nil: // a look later may succeed
 		case err != nil:
 			return failMove(err)
 		case done:

@@ -176,6 +176,55 @@ func TestRightsAreAskedBehindWaits(t *testing.T) {
 	}
 }
 
+// TestRightsThatCannotBeRead: a step waits while nobody can say what its run may do, and is not refused.
+func TestRightsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	d := chain.Door{Upstreams: &answers{say: []error{nil}}, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
+		if asked++; asked == 1 {
+			return engine.Principal{}, fmt.Errorf("%w: the store is away", chain.ErrRightsUnknown)
+		}
+		return c.Principal, nil
+	}}
+	call := chain.Command{Op: chain.OpCall, Kind: chain.KindTool, Server: "s", Name: "n", Run: "run-1", Key: "a", Principal: ann}
+	if o := d.Do(t.Context(), call); o.Err != nil || asked != 2 {
+		t.Errorf("it gives %+v, asked %d times", o.Err, asked)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	asked = 0
+	if got := said(t, d.Do(ended, call)); got != "timeout the rights of ann could not be read: the rights cannot be read: the store is away final=false" {
+		t.Error(got)
+	}
+}
+
+// awayFirst is a store that is away at the first look.
+type awayFirst struct {
+	chain.Workflows
+	looks int
+}
+
+func (w *awayFirst) Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error) {
+	if w.looks++; w.looks == 1 {
+		return engine.StatusResult{}, &engine.Error{Code: engine.CodeUnavailable, Message: "The store is away."}
+	}
+	return w.Workflows.Status(ctx, p, id)
+}
+
+// TestWaitsThroughTrouble: a wait of days does not end because of one look.
+func TestWaitsThroughTrouble(t *testing.T) {
+	t.Parallel()
+	e := newWorkflows(t)
+	begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &awayFirst{Workflows: e}
+	if o := (chain.Door{Workflows: w}).Do(t.Context(), move("w", "wait", begun.ID, "draft", nil)); o.Err != nil || w.looks != 2 {
+		t.Errorf("it gives %+v after %d looks", o.Err, w.looks)
+	}
+}
+
 // completer answers with what it was asked.
 type completer struct{}
 

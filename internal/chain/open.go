@@ -121,6 +121,7 @@ type Runs struct {
 	stopped sync.WaitGroup
 
 	refreshing sync.Mutex // held while the tables are read and what they say is applied
+	writing    sync.Mutex // held while boards are written
 	mu         sync.Mutex
 	control    map[string]*control                   // the runs that execute here
 	awaited    map[string]string                     // the runs that wait for a signal or an answer, by its id

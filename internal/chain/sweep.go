@@ -145,6 +145,7 @@ const (
 // the definitions, until ctx ends.
 func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration, log *slog.Logger) {
 	var bounds map[string]int
+	failing := false
 	for next := time.Now(); ctx.Err() == nil; _, _ = pause(ctx, nil, boundsEvery) {
 		due, chains := !time.Now().Before(next), s.config.Chains()
 		if due {
@@ -158,11 +159,13 @@ func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration,
 		if !due && maps.Equal(now, bounds) {
 			continue
 		}
-		if err := s.config.Runs.SetBounds(ctx, chains); err == nil {
+		err := s.config.Runs.SetBounds(ctx, chains)
+		if err == nil {
 			bounds = now
-		} else if ctx.Err() == nil {
+		} else if ctx.Err() == nil && !failing {
 			log.WarnContext(ctx, "cannot change how many runs of chains may be under way; trying again", "error", err)
 		}
+		failing = err != nil
 	}
 }
 

@@ -126,6 +126,8 @@ const (
 
 // publish writes the boards that have changed.
 func (r *Runs) publish(ctx context.Context) error {
+	r.writing.Lock() // what is older is not written behind what is newer
+	defer r.writing.Unlock()
 	changed, began := map[string]board{}, time.Now()
 	most := boardsAtOnce
 	r.mu.Lock()

@@ -133,7 +133,7 @@ var isAsking = sync.OnceValue(func() *regexp.Regexp {
 // It returns nil for what is no answer: other lines are noise, as of npm.
 func explainUnreadable(line []byte, err error) (id string, failure *linkError) {
 	issue, ok := errors.AsType[*document.Issue](err)
-	if !ok || isAsking().Match(line) {
+	if !ok || !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) || isAsking().Match(line) {
 		return "", nil
 	}
 	const edge = 256
@@ -141,7 +141,7 @@ func explainUnreadable(line []byte, err error) (id string, failure *linkError) {
 	if len(line) > 2*edge {
 		edges = slices.Concat(line[:edge], line[len(line)-edge:])
 	}
-	if id = guessID(edges); id == "" && issue.Rule != document.RuleDepth {
+	if id = guessID(edges); id == "" && (issue.Rule != document.RuleDepth || bytes.Contains(line, []byte(`"method"`))) {
 		return "", nil
 	}
 	return id, newUnreadable(issue)
