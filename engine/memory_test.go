@@ -479,7 +479,7 @@ func TestTheJudgedSeeWhatIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, hidden := range []string{`"endpoint"`, `"breaker"`, `"detail"`, `"refusalLimit"`, `"costUSD"`, `"rung"`, `"promptTokens"`, `"criteria"`, "0.97"} {
+	for _, hidden := range []string{`"endpoint"`, `"breaker"`, `"detail"`, `"refusalLimit"`, `"costUSD"`, `"rung"`, `"promptTokens"`, `"criteria"`, `onfidence":0.97`} {
 		if strings.Contains(string(raw), hidden) {
 			t.Errorf("the judged sees %s: %s", hidden, raw)
 		}

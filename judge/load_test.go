@@ -113,10 +113,12 @@ func load(t *testing.T, cfg llm.Config, asks []demand) map[string]*tally {
 	}
 	gate, began := pipeline(t, &runner{}, model), time.Now()
 	got := map[string]*tally{}
+	for _, a := range asks { // before anybody reads it
+		got[a.who] = &tally{}
+	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i, a := range asks {
-		got[a.who] = cmp.Or(got[a.who], &tally{})
 		for n := range a.moves {
 			move := goodReview(setting{strict: true})
 			move.Principal = a.who
