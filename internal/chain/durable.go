@@ -418,7 +418,7 @@ func (x *execution) start(c Command) error {
 	}
 	begun := x.nonce
 	if !c.Repeatable {
-		if begun, err = note(x, "begin "+c.Key, func(ctx context.Context) (string, error) { return x.nonce, x.confirm(ctx) }); err != nil {
+		if begun, err = noteStep(x, "begin "+c.Key, func(ctx context.Context) (string, error) { return x.nonce, x.confirm(ctx) }); err != nil {
 			return err
 		}
 	}
@@ -465,7 +465,7 @@ func (x *execution) noteDeadline(c Command) (time.Time, error) {
 	if c.Op != OpSleep && (c.Timeout == 0 || c.Op != OpWait && (c.Op != OpMove || !x.deadlines)) {
 		return time.Time{}, nil
 	}
-	at, err := note(x, "until "+c.Key, func(ctx context.Context) (int64, error) {
+	at, err := noteStep(x, "until "+c.Key, func(ctx context.Context) (int64, error) {
 		return time.Now().Add(c.Timeout).UnixMilli(), x.confirm(ctx)
 	})
 	return time.UnixMilli(at), err

@@ -119,7 +119,9 @@ func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 		}
 		var exposed error
 		input.values[i].visit(func(r reference) {
-			at := slices.IndexFunc(sensitive, func(p string) bool { return r.segments[0] == "context" && meets(r.segments[1:], document.Pointer(p)) })
+			at := slices.IndexFunc(sensitive, func(p string) bool {
+				return r.segments[0] == "context" && meetsPointer(r.segments[1:], document.Pointer(p))
+			})
 			if at >= 0 {
 				exposed = fmt.Errorf("{{%s}} gives the chain %q what is sensitive, %s of the workflow; list %s in the chain's sensitive", r.text, d.Name, sensitive[at], pointer)
 			}
@@ -131,8 +133,8 @@ func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 	return nil
 }
 
-// meets reports whether a path is at, above or below a place that a sensitive pointer names.
-func meets(path []string, pointer document.Pointer) bool {
+// meetsPointer reports whether a path is at, above or below a place that a sensitive pointer names.
+func meetsPointer(path []string, pointer document.Pointer) bool {
 	for token := range pointer.Tokens() {
 		if len(path) == 0 {
 			return true

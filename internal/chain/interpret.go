@@ -413,7 +413,7 @@ func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, pl
 		active--
 		if collected <= MaxCollected {
 			values[child.place] = child.value
-			collected += measure(child.value)
+			collected += measureJSON(child.value)
 		}
 		if collected > MaxCollected && child.err == nil {
 			child.err = &StepError{Code: CodeOutput, Final: true, MayHaveRun: true, Message: fmt.Sprintf("the outputs of %q have more than %d MiB together: keep less of each", s.ID, MaxCollected>>20)}
@@ -424,8 +424,8 @@ func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, pl
 	}
 }
 
-// measure is how many bytes a value has as JSON.
-func measure(value any) int {
+// measureJSON is how many bytes a value has as JSON.
+func measureJSON(value any) int {
 	raw, err := document.Marshal(value)
 	if err != nil { // then no step keeps it
 		return 0

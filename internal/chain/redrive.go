@@ -63,19 +63,7 @@ func (r *Runs) placeAgain(ctx context.Context, s RunStatus) (place, error) {
 	if _, err := dbos.RetrieveQueue(c, s.place.queue); !errors.Is(err, dbos.ErrQueueNotFound) {
 		return s.place, err
 	}
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(s.Run), dbos.WithFilterLoadInput(true), dbos.WithFilterLoadOutput(false))
-	if err != nil || len(list) == 0 {
-		return place{}, fmt.Errorf("read the definition of the run %s: %w", s.Run, err)
-	}
-	text, err := r.open(ctx, unquote(list[0].Input))
-	var begun recordedRun
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &begun)
-	}
-	if err != nil {
-		return place{}, fmt.Errorf("read the definition of the run %s: %w", s.Run, err)
-	}
-	d, err := Parse("chain.json", begun.Definition)
+	d, err := r.ReadDefinition(ctx, s.Run)
 	if err != nil {
 		return place{}, fmt.Errorf("read the definition of the run %s: %w", s.Run, err)
 	}

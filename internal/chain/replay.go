@@ -83,8 +83,8 @@ type taken struct{ dbos.Context }
 
 func (taken) RunAsStep(dbos.Context, dbos.StepFunc, ...dbos.StepOption) (any, error) { return nil, nil } //nolint:nilnil // nobody receives it
 
-// note returns what the interpreter itself notes in a step, or has noted.
-func note[T any](x *execution, name string, find func(context.Context) (T, error)) (value T, err error) {
+// noteStep returns what the interpreter itself notes in a step, or has noted.
+func noteStep[T any](x *execution, name string, find func(context.Context) (T, error)) (value T, err error) {
 	if known, err := x.take(name, &value); known || err != nil {
 		return value, err
 	}
