@@ -254,9 +254,10 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 // have any.
 func (r *Runs) checkSignal(ctx context.Context, run, name string) error {
 	d, err := r.ReadDefinition(ctx, run)
-	if _, later := errors.AsType[*ParseError](err); later || isLost(err) {
+	switch {
+	case lacksDefinition(err):
 		return nil
-	} else if err != nil {
+	case err != nil:
 		return err
 	}
 	signals := map[string]bool{}

@@ -114,7 +114,10 @@ func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) er
 		return err
 	}
 	if req.Run != "" {
-		if _, err := r.Get(ctx, id); !errors.Is(err, ErrUnknownRun) {
+		switch known, err := r.Get(ctx, id); {
+		case err == nil:
+			return r.keepQueue(ctx, id, known.place)
+		case !errors.Is(err, ErrUnknownRun):
 			return err
 		}
 	}
@@ -122,7 +125,10 @@ func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) er
 	if err != nil {
 		return err
 	}
-	return r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueueAuthenticatedUser(owner))
+	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueueAuthenticatedUser(owner)); err != nil {
+		return err
+	}
+	return r.keepQueue(ctx, id, p)
 }
 
 func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ type place struct{ queue, partition string }
 // processes and may change. It has one part, because DBOS asks a queue with parts only once where nothing waits in it.
 func boundPlace(chain string) place { return place{queueName + "/" + chain, chain} }
 
-// placeOf is the place of the runs of a chain.
+// placeOf is the place of the runs of a chain, whose queue has its bound of now. SetBounds may delete it until a run is in
+// it; see keepQueue.
 func (r *Runs) placeOf(d *Definition) (place, error) {
 	if d.Concurrency == 0 {
 		return place{queue: queueName}, nil
@@ -32,10 +34,36 @@ func (r *Runs) placeOf(d *Definition) (place, error) {
 	r.mu.Lock()
 	known := r.bounds[p.queue] == d.Concurrency
 	r.mu.Unlock()
-	if !known {
-		return p, r.setBound(p.queue, d.Concurrency)
+	if known {
+		return p, nil
 	}
-	return p, r.registerQueue(p.queue, dbos.QueueConflictNeverUpdate, dbos.WithPartitionQueue(), dbos.WithGlobalConcurrency(d.Concurrency)) // another process may have deleted it
+	return p, r.setBound(p.queue, d.Concurrency)
+}
+
+// keepQueue makes the queue of a run that was left in it, where SetBounds deleted it before. A deletion that comes after
+// it looks again itself.
+func (r *Runs) keepQueue(ctx context.Context, run string, p place) error {
+	if p.partition == "" {
+		return nil
+	}
+	c, done := r.within(ctx)
+	defer done()
+	if _, err := dbos.RetrieveQueue(c, p.queue); !errors.Is(err, dbos.ErrQueueNotFound) {
+		return err
+	}
+	return r.makeQueue(ctx, run, p.queue)
+}
+
+// makeQueue makes a queue with the bound that the definition of a run in it has.
+func (r *Runs) makeQueue(ctx context.Context, run, queue string) error {
+	bound := 1
+	switch d, err := r.ReadDefinition(ctx, run); {
+	case err == nil:
+		bound = d.Concurrency
+	case !lacksDefinition(err): // else the run fails in its turn
+		return fmt.Errorf("read the definition of the run %s: %w", run, err)
+	}
+	return r.setBound(queue, bound)
 }
 
 // setBound makes the queue of a chain, or changes how many of its runs may be under way; 0 is no bound.
@@ -44,7 +72,7 @@ func (r *Runs) setBound(queue string, bound int) error {
 	if bound > 0 {
 		options = append(options, dbos.WithGlobalConcurrency(bound))
 	}
-	if err := r.registerQueue(queue, dbos.QueueConflictAlwaysUpdate, options...); err != nil {
+	if err := r.registerQueue(queue, options...); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -53,68 +81,136 @@ func (r *Runs) setBound(queue string, bound int) error {
 	return nil
 }
 
-// registerQueue makes a queue; whether it changes one that is there, conflict says.
-func (r *Runs) registerQueue(name string, conflict dbos.QueueConflictResolution, options ...dbos.QueueOption) error {
+// registerQueue makes a queue, or changes it.
+func (r *Runs) registerQueue(name string, options ...dbos.QueueOption) error {
 	c, done := r.within(context.Background())
 	defer done()
-	options = append(options, dbos.WithQueueBasePollingInterval(queuePoll), dbos.WithQueueOnConflict(conflict))
+	options = append(options, dbos.WithQueueBasePollingInterval(queuePoll), dbos.WithQueueOnConflict(dbos.QueueConflictAlwaysUpdate))
 	if _, err := dbos.RegisterQueue(c, name, options...); err != nil {
 		return fmt.Errorf("make the queue of runs: %w", err)
 	}
 	return nil
 }
 
-// SetBounds has the queues of chains hold the bounds of now, also for runs that wait already, and deletes those that no
-// chain needs and no run is in.
-func (r *Runs) SetBounds(ctx context.Context, chains map[string]*Definition) error {
+// deleteQueue deletes a queue that held no run when it was looked at.
+func (r *Runs) deleteQueue(ctx context.Context, queue string) error {
 	c, done := r.within(ctx)
 	defer done()
-	queues, err := dbos.ListQueues(c)
+	if err := dbos.DeleteQueue(c, queue); err != nil {
+		return fmt.Errorf("delete a queue of runs that holds none: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.bounds, queue)
+	return nil
+}
+
+// SetBounds has the queues of chains hold the bounds of now, also for runs that wait already. It makes those that a run
+// is in and that are not there, and deletes those that no chain needs and no run is in.
+func (r *Runs) SetBounds(ctx context.Context, chains map[string]*Definition) error {
+	at, err := r.readQueues(ctx)
 	if err != nil {
-		return fmt.Errorf("list the queues of runs: %w", err)
+		return err
+	}
+	return r.setBoundsAt(ctx, at, chains)
+}
+
+// setBoundsAt is SetBounds after a look. After a deletion it looks again: a run may have been left in the queue since.
+func (r *Runs) setBoundsAt(ctx context.Context, at queues, chains map[string]*Definition) error {
+	deleted, err := r.applyBounds(ctx, at, chains)
+	if err != nil || !deleted {
+		return err
+	}
+	return r.SetBounds(ctx, chains)
+}
+
+// openInTables are the statuses of runs that have not ended.
+var openInTables = []dbos.WorkflowStatusType{dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusPending, dbos.WorkflowStatusDelayed}
+
+// queues are the queues of runs at a look.
+type queues struct {
+	bounds map[string]int  // of those that are there; 0 is none
+	inUse  map[string]bool // those that a run is in
+}
+
+func (r *Runs) readQueues(ctx context.Context) (queues, error) {
+	c, done := r.within(ctx)
+	defer done()
+	there, err := dbos.ListQueues(c)
+	if err != nil {
+		return queues{}, fmt.Errorf("list the queues of runs: %w", err)
 	}
 	rows, err := dbos.GetWorkflowAggregates(c, dbos.GetWorkflowAggregatesInput{
-		GroupByQueueName: true, SelectCount: true, Name: []string{runName},
-		Status: []dbos.WorkflowStatusType{dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusPending, dbos.WorkflowStatusDelayed},
+		GroupByQueueName: true, SelectCount: true, Name: []string{runName}, Status: openInTables,
 	})
 	if err != nil {
-		return fmt.Errorf("look for runs in queues: %w", err)
+		return queues{}, fmt.Errorf("look for runs in queues: %w", err)
 	}
-	bounds := map[string]int{} // of the queues that are there
-	for _, q := range queues {
-		bounds[q.GetName()] = 0
+	out := queues{bounds: map[string]int{}, inUse: map[string]bool{}}
+	for _, q := range there {
+		out.bounds[q.GetName()] = 0
 		if bound := q.GetGlobalConcurrency(); bound != nil {
-			bounds[q.GetName()] = *bound
+			out.bounds[q.GetName()] = *bound
 		}
 	}
-	inUse := map[string]bool{}
 	for _, row := range rows {
 		for _, queue := range row.Group {
 			if queue != nil {
-				inUse[*queue] = true
+				out.inUse[*queue] = true
 			}
 		}
 	}
+	return out, nil
+}
+
+// applyBounds makes, changes and deletes queues as a look found them, and says whether it deleted one.
+func (r *Runs) applyBounds(ctx context.Context, at queues, chains map[string]*Definition) (deleted bool, err error) {
 	for name, d := range chains {
 		queue := boundPlace(name).queue
-		bound, there := bounds[queue]
-		if needed := inUse[queue] || there && d.Concurrency > 0; needed && !(there && bound == d.Concurrency) {
+		bound, there := at.bounds[queue]
+		if needed := at.inUse[queue] || there && d.Concurrency > 0; needed && !(there && bound == d.Concurrency) {
 			if err := r.setBound(queue, d.Concurrency); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	for queue := range bounds {
+	for queue := range at.inUse {
 		name, ofChain := strings.CutPrefix(queue, queueName+"/")
-		isBound := ofChain && chains[name] != nil && chains[name].Concurrency > 0
-		if isBound || inUse[queue] || !ofChain && !strings.HasPrefix(queue, oldQueues) {
+		if _, there := at.bounds[queue]; there || !ofChain || chains[name] != nil {
 			continue
 		}
-		if err := dbos.DeleteQueue(c, queue); err != nil {
-			return fmt.Errorf("delete a queue of runs that holds none: %w", err)
+		if err := r.remakeQueue(ctx, queue); err != nil {
+			return false, err
 		}
 	}
-	return nil
+	for queue := range at.bounds {
+		name, ofChain := strings.CutPrefix(queue, queueName+"/")
+		isBound := ofChain && chains[name] != nil && chains[name].Concurrency > 0
+		if isBound || at.inUse[queue] || !ofChain && !strings.HasPrefix(queue, oldQueues) {
+			continue
+		}
+		if err := r.deleteQueue(ctx, queue); err != nil {
+			return deleted, err
+		}
+		deleted = true
+	}
+	return deleted, nil
+}
+
+// remakeQueue makes a queue of a chain that is gone for the runs in it: their start was killed before keepQueue, or the
+// process that deleted it before its next look.
+func (r *Runs) remakeQueue(ctx context.Context, queue string) error {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterQueueName(queue), dbos.WithFilterStatus(openInTables...),
+		dbos.WithFilterSortDesc(), dbos.WithFilterLimit(1), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the runs of a queue: %w", err)
+	case len(list) == 0: // they have ended meanwhile
+		return nil
+	}
+	return r.makeQueue(ctx, list[0].ID, queue)
 }
 
 // oldQueues begin the names of queues of earlier versions, one for each bound.

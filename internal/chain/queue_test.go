@@ -2,6 +2,8 @@ package chain
 
 import (
 	"context"
+	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -154,7 +156,7 @@ func TestBoundChanges(t *testing.T) {
 	}
 	close(b.release)
 	await(t, "the end of all runs", func() (int, bool) { n := countStatus(t, r, StatusRunning); return n, n == 0 })
-	if err := r.registerQueue("chains-2", dbos.QueueConflictAlwaysUpdate); err != nil { // as earlier versions had them
+	if err := r.registerQueue("chains-2"); err != nil { // as earlier versions had them
 		t.Fatal(err)
 	}
 	set("")
@@ -218,5 +220,126 @@ func TestRedriveWithoutQueue(t *testing.T) {
 	}
 	if result := waitRun(t, r, again); result.Err != nil {
 		t.Error(result.Err)
+	}
+}
+
+// openStarter opens the runs of a folder while no process executes them, so that none serves a queue that is gone.
+func openStarter(t *testing.T, folder string) *Runs {
+	t.Helper()
+	r, err := OpenControl(t.Context(), Config{Path: filepath.Join(folder, "chains.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// deleteQueuesUnderStarts has the queue of a chain deleted whenever a run comes into it.
+func deleteQueuesUnderStarts(t *testing.T, r *Runs) {
+	t.Helper()
+	db := openSQLite(t, r.config.Path)
+	if _, err := db.ExecContext(t.Context(), `CREATE TRIGGER delete_queue AFTER INSERT ON workflow_status WHEN NEW.queue_name LIKE 'chains/%'
+		BEGIN DELETE FROM queues WHERE name = NEW.queue_name; END`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestQueueGoesUnderAStart: a run is served whose queue is deleted after a look that found no run in it: before the run
+// is in it, or behind.
+func TestQueueGoesUnderAStart(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(r *Runs, d *Definition) string{
+		"before": func(r *Runs, d *Definition) string {
+			deleteQueuesUnderStarts(t, r)
+			return startRun(t, r, d, "")
+		},
+		"behind": func(r *Runs, d *Definition) string {
+			if err := r.setBound(boundPlace(d.Name).queue, d.Concurrency); err != nil {
+				t.Fatal(err)
+			}
+			looked, err := r.readQueues(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := startRun(t, r, d, "")
+			if err := r.setBoundsAt(t.Context(), looked, nil); err != nil {
+				t.Fatal(err)
+			}
+			return run
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			openRuns(t, folder, plan{}.servers()).Close()
+			run := start(openStarter(t, folder), bounded(t, "2"))
+			r := openRuns(t, folder, plan{}.servers())
+			defer r.Close()
+			if result := waitRun(t, r, run); result.Err != nil {
+				t.Error(result.Err)
+			}
+		})
+	}
+}
+
+// TestQueueGoesUnderARedrive: so is a run that runs another one again.
+func TestQueueGoesUnderARedrive(t *testing.T) {
+	t.Parallel()
+	folder, f := t.TempDir(), plan{"pay": {declines}}.servers()
+	r := openRuns(t, folder, f)
+	run := startRun(t, r, parse(t, "concurrency: 1\n"+steps(payStep)), "")
+	if result := waitRun(t, r, run); result.Err == nil {
+		t.Fatal("it does not fail")
+	}
+	r.Close()
+	starter := openStarter(t, folder)
+	deleteQueuesUnderStarts(t, starter)
+	again, err := starter.Redrive(t.Context(), run, "ann", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = openRuns(t, folder, f)
+	defer r.Close()
+	if result := waitRun(t, r, again); result.Err != nil {
+		t.Error(result.Err)
+	}
+}
+
+// TestRunsWithoutQueue: what a kill left in a queue that is not there is served, within the bound that its definition has,
+// from the next look on, or once the same run is asked for again.
+func TestRunsWithoutQueue(t *testing.T) {
+	t.Parallel()
+	d := bounded(t, "3")
+	for name, serve := range map[string]func(r *Runs) error{
+		"look": func(r *Runs) error { return r.SetBounds(t.Context(), nil) },
+		"asked again": func(r *Runs) error {
+			_, err := r.Start(t.Context(), StartRequest{Run: "left", Definition: d, Principal: operator})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			openRuns(t, folder, plan{}.servers()).Close()
+			starter := openStarter(t, folder)
+			begun, err := json.Marshal(recordedRun{Definition: d.Document, Principal: operator})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := starter.enqueue(t.Context(), boundPlace(d.Name), runName, "left", string(begun), dbos.WithEnqueueAuthenticatedUser(chainOwner(d.Name, operator.ID))); err != nil {
+				t.Fatal(err)
+			}
+			if err := serve(starter); err != nil {
+				t.Fatal(err)
+			}
+			if at, err := starter.readQueues(t.Context()); err != nil || at.bounds["chains/c"] != 3 {
+				t.Errorf("the queues are %v, %v", at, err)
+			}
+			r := openRuns(t, folder, plan{}.servers())
+			defer r.Close()
+			if result := waitRun(t, r, "left"); result.Err != nil {
+				t.Error(result.Err)
+			}
+		})
 	}
 }

@@ -49,7 +49,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
-	return id, dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n})
+	return id, errors.Join(dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n}), r.keepQueue(ctx, id, at))
 }
 
 // placeAgain is where a run waits that runs another one again: where that one did, or where that queue was deleted, at the

@@ -84,6 +84,12 @@ func (r *Runs) ReadDefinition(ctx context.Context, run string) (*Definition, err
 	return Parse("chain.json", begun.Definition)
 }
 
+// lacksDefinition reports whether an error of ReadDefinition says that this gavel will never read it.
+func lacksDefinition(err error) bool {
+	_, later := errors.AsType[*ParseError](err) // of another version of gavel
+	return later || isLost(err)
+}
+
 // beginInput is the canonical text of the input that a run begins with; of one that the definition refuses, the text
 // as it was given.
 func (d *Definition) beginInput(given json.RawMessage) []byte {

@@ -97,7 +97,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	dbos.RegisterWorkflow(s.dbos, s.workflow, dbos.WithWorkflowName(runName), dbos.WithMaxRecoveryAttempts(math.MaxInt32))
 	dbos.RegisterWorkflow(s.dbos, keepSignal, dbos.WithWorkflowName(signalName))
 	dbos.RegisterWorkflow(s.dbos, keepStore, dbos.WithWorkflowName(storeName))
-	if err := r.registerQueue(queueName, dbos.QueueConflictAlwaysUpdate); err != nil {
+	if err := r.registerQueue(queueName); err != nil {
 		return r.failOpen(err)
 	}
 	if s.owner != nil { // what the last owner of the file left; of a database adopt takes up the runs
