@@ -61,6 +61,8 @@ var badDefinitions = []struct{ name, doc string }{
 	{"unknown type", steps(`{id: a, type: tol, server: s, action: x}`)},
 	{"bad id", steps(`{id: 1a, type: tool, server: s, action: x}`)},
 	{"reserved id", steps(`{id: item, type: tool, server: s, action: x}`)},
+	{"id of the callback", steps(`{id: on_error, type: tool, server: code-mcp, action: execute}`) + "on_error: {step: on_error}\n"},
+	{"id of the callback in a loop", steps(`{id: l, type: loop, max_iterations: 2, steps: [{id: on_error, type: tool, server: code-mcp, action: execute}]}`)},
 	{"duplicate id", steps(first, first)},
 	{"duplicate id in a loop", steps(first, `{id: l, type: loop, max_iterations: 2, steps: [`+first+`]}`)},
 	{"tool without a server", steps(`{id: a, type: tool, action: x}`)},

@@ -14,8 +14,11 @@ import (
 	"github.com/gavel-mcp/gavel/validators/schema"
 )
 
-// callbackPrefix begins the keys of what the run's callback does.
-const callbackPrefix = "on_error!"
+// What the run's callback does has keys that begin with callbackPrefix; no step has the id callbackID.
+const (
+	callbackID     = "on_error"
+	callbackPrefix = callbackID + "!"
+)
 
 // runChain is the first task: the steps, and the run's callback where they fail.
 func (m *Machine) runChain(t *task) {

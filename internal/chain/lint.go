@@ -48,6 +48,7 @@ type Rule struct {
 func Rules() []Rule {
 	const e, w = workflow.SeverityError, workflow.SeverityWarning
 	return []Rule{
+		{"reserved-id", e, "A step has the id under which the run's callback is recorded.", checkReserved},
 		{"unknown-step", e, "on_error, on_fail or a conditional names a step that does not exist.", checkNames},
 		{"out-of-reach", e, "A handler or a conditional names a step inside another one, where it cannot run.", checkReach},
 		{"handler-cycle", e, "Handlers lead back to the step that failed.", checkCycles},
@@ -129,6 +130,13 @@ func (l *linter) listNamings() []naming {
 		out = append(out, naming{l.OnError.Step, l.OnError.path, nil})
 	}
 	return out
+}
+
+// checkReserved is no part of Parse, so that runs of earlier definitions go on.
+func checkReserved(l *linter) {
+	if s := l.steps[callbackID]; s != nil {
+		l.addIssue(s.path+"/id", "the id %q is reserved for the callback of the run; choose another, such as \"handle_error\"", s.ID)
+	}
 }
 
 func checkNames(l *linter) {
