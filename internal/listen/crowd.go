@@ -94,6 +94,12 @@ func (m *member) addWeight(weight int64) bool {
 	return ok
 }
 
+func (m *member) holder() string {
+	m.crowd.mu.Lock()
+	defer m.crowd.mu.Unlock()
+	return m.key
+}
+
 func (m *member) setHolder(key string) {
 	c := m.crowd
 	c.mu.Lock()

@@ -205,6 +205,43 @@ func TestStrangersByAddress(t *testing.T) {
 	})
 }
 
+// TestKnownCallerAmongStrangers: on a connection of somebody who is known, the next request is
+// that one's before it is authenticated, whatever comes from the same address; one without a
+// name is the address's again.
+func TestKnownCallerAmongStrangers(t *testing.T) {
+	t.Parallel()
+	var goOn chan struct{}
+	authenticate := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			select {
+			case <-goOn:
+			case <-r.Context().Done():
+			}
+		}
+		admitting(nil, http.HandlerFunc(fine)).ServeHTTP(w, r)
+	}
+	inBubble(t, listen.Config{MaxRequests: 8, Handler: http.HandlerFunc(authenticate)}, nil, func(b *bench) {
+		goOn = make(chan struct{}) // of the bubble
+		known, nobody := b.dial(), b.dial()
+		for _, c := range []*caller{known, nobody} {
+			isServed(t, "while nobody else calls", c.send(get("/", "X-Caller: quiet")))
+		}
+		isServed(t, "without a name", nobody.send(get("/")))
+		known.send(get("/slow", "X-Caller: quiet"))
+		synctest.Wait()
+		nobody.send(get("/slow"))
+		synctest.Wait()
+		for range 20 {
+			b.dial().send(get("/slow"))
+			synctest.Wait()
+		}
+		isOverloaded(t, "the oldest of the address", nobody)
+		close(goOn)
+		isServed(t, "the known caller", known)
+		b.hangUp()
+	})
+}
+
 // TestNoisyNeighbours: a caller who asks one thing at a time is never refused, however much
 // others ask for. It waits for one round of the places at most (and another one may be given
 // while its request is read), and for one grant of each of the others.

@@ -41,6 +41,8 @@ func Admit(caller func(context.Context) string, next http.Handler) http.Handler 
 		}
 		if principal := caller(r.Context()); principal != "" {
 			a.belongTo("principal " + principal)
+		} else {
+			a.belongTo(addressKey(r.RemoteAddr))
 		}
 		body, refusal := a.admit(r.Context())
 		if refusal != nil {
@@ -60,9 +62,11 @@ func CountAsStream(ctx context.Context) bool {
 	return !ok || a.countAsStream()
 }
 
-// countArrival counts a request that has no place yet.
+// countArrival counts a request that has no place yet. Until it is known whose it is, it is
+// that of who called last on its connection: a crowd of strangers at the same address costs a
+// known caller nothing.
 func (a *answer) countArrival(r *http.Request) {
-	a.key = addressKey(r.RemoteAddr)
+	a.key = a.conn.place.holder()
 	key := a.key
 	if slices.Contains(a.server.cfg.Unlimited, r.URL.Path) {
 		key = "health " + addressKey(r.RemoteAddr) // however many others arrive
