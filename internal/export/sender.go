@@ -154,8 +154,8 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 	renew, move := time.NewTicker(renewEvery), time.NewTicker(moveEvery)
 	defer renew.Stop()
 	defer move.Stop()
+	changed := follower.Changed()
 	for more := true; err == nil; {
-		changed := follower.Changed()
 		for more && !run.window.isFull() {
 			if more, err = run.readPage(ctx); err != nil {
 				return err
@@ -169,7 +169,8 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 				err = run.moveCursor(ctx)
 			}
 		case <-changed:
-			more = true
+			// Asked for anew only here: it may be closed while another case is being handled.
+			changed, more = follower.Changed(), true
 		case <-run.start(sends):
 		case <-renew.C:
 			err = run.renew(ctx)

@@ -445,6 +445,37 @@ func TestAMovedCursor(t *testing.T) {
 	})
 }
 
+// slowCursors are a store in which the first move of a cursor takes a second.
+type slowCursors struct {
+	*memstore.Store
+	moving func() // called once, when the move begins
+}
+
+func (s *slowCursors) MoveCursor(ctx context.Context, c store.Cursor, from int64, lease *store.Lease) error {
+	if moving := s.moving; moving != nil && from != store.NoCursor {
+		s.moving = nil
+		moving()
+		wait(time.Second)
+	}
+	return s.Store.MoveCursor(ctx, c, from, lease) //nolint:wrapcheck // the store's own answer
+}
+
+// An event that is announced while the sender waits for the store is sent, although no other follows it.
+func TestAnEventDuringAMoveOfTheCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBench(t), &receiver{}
+		one := b.start()
+		db := &slowCursors{Store: b.db, moving: func() { b.move(one, 1) }}
+		stop := export.New(b.Engine, db, slog.New(slog.DiscardHandler)).RunTo(context.Background(), hook, r) //nolint:usetesting // it ends with stop
+		wait(10 * time.Second)
+		wantSeqs(t, "before the end", r.of(one), 2)
+		if at := b.place(hook); at != 2 {
+			t.Errorf("the cursor is at %d", at)
+		}
+		stop()
+	})
+}
+
 // At the end what is on its way may arrive, for a while.
 func TestTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
