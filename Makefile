@@ -101,29 +101,29 @@ bench-fairness: ## Measure an honest caller beside a noisy one, for everything t
 
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
-	$(GO) test -count 1 -timeout 60m -v -run 'TestKilledProcessLosesNothing|TestDeletedLog|TestLogAlone' ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
-	$(GO) test -count 1 -timeout 60m -v -run 'TestKillLosesNothing|TestKilledWebhooks' ./cmd/gavel -kill.rounds $(ROUNDS) | grep -E '^ *(---|ok|FAIL|panic|.*kills)'
-	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -E '^ *(---|ok|FAIL|panic)'
+	$(GO) test -count 1 -timeout 60m -v -run 'TestKilledProcessLosesNothing|TestDeletedLog|TestLogAlone' ./engine/sqlitestore -crash.rounds $(ROUNDS) | grep -vE '^(===|PASS)'
+	$(GO) test -count 1 -timeout 60m -v -run 'TestKillLosesNothing|TestKilledWebhooks' ./cmd/gavel -kill.rounds $(ROUNDS) | grep -vE '^(===|PASS)'
+	$(GO) test -run '(?i)(kill|crash)' -count $(COUNT) -v $(PKG) | grep -vE '^(===|PASS)'
 
 .PHONY: crash-gateway
 crash-gateway: ## Kill gavel, the server behind it, or both at every point of a gated call, ROUNDS times
-	$(GO) test -count 1 -timeout 60m -v -run 'TestKill$$' ./internal/gateway -rounds $(ROUNDS) | grep -E '^ *(--- FAIL|ok|FAIL|panic|.*kill_test.go)'
+	$(GO) test -count 1 -timeout 60m -v -run 'TestKill$$' ./internal/gateway -rounds $(ROUNDS) | grep -vE '^(===|PASS)'
 
 .PHONY: crash-postgres
 crash-postgres: ## Two servers over a PostgreSQL: ten minutes of load, then kill one, both, the database or its connections, ROUNDS times
-	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run 'TestReplicas' ./cmd/gavel -replicas.time 10m -replicas.rounds $(ROUNDS) -kill.rounds 18 | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run 'TestReplicas' ./cmd/gavel -replicas.time 10m -replicas.rounds $(ROUNDS) -kill.rounds 18 | grep -vE '^(===|PASS)'
 
 .PHONY: crash-chains
 crash-chains: ## Kill a process that runs a chain, and one of two over a PostgreSQL, a hundred times each; or stop one
-	GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run '^(TestKilled|TestReplicasKilled|TestStopped|TestAdoption)$$' ./internal/chain | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+	GAVEL_LONG=1 $(GO) test -count 1 -timeout 90m -v -run '^(TestKilled|TestReplicasKilled|TestStopped|TestAdoption)$$' ./internal/chain | grep -vE '^(===|PASS)'
 
 .PHONY: power
 power: ## Cut the power under a store, CUTS times (as root, on loop devices)
-	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+	$(GO) test -count 1 -timeout 60m -v -run TestPowerCut ./engine/sqlitestore -power.rounds $(CUTS) | grep -vE '^(===|PASS)'
 
 .PHONY: log
 log: ## Write most of a gigabyte beside steady readers, and see how long the write-ahead log gets
-	$(GO) test -count 1 -timeout 60m -v -run TestLogStaysShortUnderSteadyReading ./engine/sqlitestore -log.real | grep -E '^ *(---|ok|FAIL|panic|.*_test.go)'
+	$(GO) test -count 1 -timeout 60m -v -run TestLogStaysShortUnderSteadyReading ./engine/sqlitestore -log.real | grep -vE '^(===|PASS)'
 
 .PHONY: hostile
 hostile: ## Run the hostile scripts long: 10,000 calls, the full time limits

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -18,7 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -189,9 +192,35 @@ func (r *replicas) settle() {
 	r.writers.Wait()
 }
 
+// open opens the store next to the servers.
+func (r *replicas) open() store.Store {
+	r.t.Helper()
+	db, err := pgstore.Open(r.t.Context(), pgstore.Config{URL: r.database.URL, MustExist: true})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return db
+}
+
+// awaitAnchor waits for the first anchor: a server that was killed while it anchored keeps the others
+// from it until its lease ends.
+func (r *replicas) awaitAnchor() {
+	r.t.Helper()
+	db := r.open()
+	defer db.Close()
+	r.servers[0].Load().until("an anchor", func() bool {
+		_, err := store.First(db.Anchors(r.t.Context(), store.LastAnchor), "an anchor")
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			r.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
 // finish ends the servers, and checks that the store has what was acknowledged and nothing else.
 func (r *replicas) finish() {
 	r.t.Helper()
+	r.awaitAnchor()
 	for n := range r.servers {
 		r.servers[n].Load().stop()
 	}

@@ -25,6 +25,7 @@ type flakyReceiver struct {
 	oneOf    uint32 // messages, for each of the five ways
 	mu       sync.Mutex
 	tries    map[string]int
+	tried    map[string]time.Time
 	accepted map[string]string // body by id
 	order    []string          // ids, each when it was accepted first
 	wrong    []string
@@ -39,6 +40,7 @@ func (f *flakyReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, body := r.Header.Get("Webhook-Id"), string(raw)
 	f.mu.Lock()
 	f.tries[id]++
+	f.tried[id] = time.Now().UTC()
 	first := f.tries[id] == 1
 	f.mu.Unlock()
 	if first {
@@ -101,6 +103,11 @@ func TestKilledWebhooksMissNothing(t *testing.T) {
 	t.Parallel()
 	receiver, config := startReceiver(t, 40)
 	file := storeIn(t)
+	defer func() {
+		if t.Failed() {
+			receiver.logMissing(t, openBeside(t, file))
+		}
+	}()
 	start := func() *server { return launch(t, "--store", file, "--tool-names", "dotted", "--config", config) }
 	for round := range *killRounds {
 		s := start()
@@ -151,7 +158,7 @@ func (f *flakyReceiver) check(t *testing.T, want map[string]bool) (arrived, trie
 // returns the configuration of a webhook that leads to it.
 func startReceiver(t *testing.T, oneOf uint32) (receiver *flakyReceiver, config string) {
 	t.Helper()
-	receiver = &flakyReceiver{oneOf: oneOf, tries: map[string]int{}, accepted: map[string]string{}, changed: make(chan struct{}, 1)}
+	receiver = &flakyReceiver{oneOf: oneOf, tries: map[string]int{}, tried: map[string]time.Time{}, accepted: map[string]string{}, changed: make(chan struct{}, 1)}
 	at := httptest.NewServer(receiver)
 	t.Cleanup(at.Close)
 	dir := t.TempDir()
@@ -173,6 +180,36 @@ func committedIDs(t *testing.T, db store.Store) map[string]bool {
 		ids[fmt.Sprintf("%s_%d", ev.Event.Instance, ev.Event.Seq)] = true
 	}
 	return ids
+}
+
+// logMissing logs what is known of the first messages that did not arrive, and where the cursor and its lease are. It
+// closes the store.
+func (f *flakyReceiver) logMissing(t *testing.T, db store.Store) {
+	t.Helper()
+	defer db.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	missing := 0
+	for ev, err := range db.EventsAfter(t.Context(), store.TailQuery{}) {
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		id := fmt.Sprintf("%s_%d", ev.Event.Instance, ev.Event.Seq)
+		if _, ok := f.accepted[id]; ok {
+			continue
+		}
+		if missing++; missing <= 10 {
+			t.Logf("%s did not arrive: position %d, committed at %s, %d tries, the last of them at %s", id, ev.Position, ev.Event.Time, f.tries[id], f.tried[id])
+		}
+	}
+	cursors, err := db.Cursors(t.Context())
+	t.Logf("at %s %d messages have not arrived, and the cursors are %+v, %v", time.Now().UTC(), missing, cursors, err)
+	lease, err := db.TakeLease(t.Context(), "webhook:audit", "test", time.Nanosecond) // of the one that has it, if any
+	t.Logf("the lease is %+v, %v", lease, err)
+	for letter, err := range db.DeadLetters(t.Context(), "") {
+		t.Logf("dead letter %+v, %v", letter, err)
+	}
 }
 
 // endLease ends the lease of a process that was killed, so that nobody waits for its end. It closes the store.

@@ -5,8 +5,6 @@ package main
 import (
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore"
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 )
 
@@ -16,13 +14,11 @@ func TestReplicasMissNoWebhook(t *testing.T) {
 	t.Parallel()
 	receiver, config := startReceiver(t, 400)
 	r := startReplicas(t, "--config", config)
-	open := func() store.Store {
-		db, err := pgstore.Open(t.Context(), pgstore.Config{URL: r.database.URL, MustExist: true})
-		if err != nil {
-			t.Fatal(err)
+	defer func() {
+		if t.Failed() {
+			receiver.logMissing(t, r.open())
 		}
-		return db
-	}
+	}()
 	rounds := 3
 	if storetest.Long() {
 		rounds = max(6, *killRounds) // each kind twice
@@ -36,7 +32,7 @@ func TestReplicasMissNoWebhook(t *testing.T) {
 			r.kill(n)
 		}
 		if round%3 != 0 || !storetest.Long() { // else the other one waits for the end of the lease
-			endLease(t, open(), "webhook:audit")
+			endLease(t, r.open(), "webhook:audit")
 		}
 		for _, n := range kinds[round%3] {
 			r.serve(n)
@@ -46,7 +42,7 @@ func TestReplicasMissNoWebhook(t *testing.T) {
 		}
 	}
 	r.settle()
-	want := committedIDs(t, open())
+	want := committedIDs(t, r.open())
 	receiver.waitFor(t, len(want))
 	r.finish()
 	arrived, tries := receiver.check(t, want)
