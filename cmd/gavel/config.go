@@ -332,7 +332,7 @@ func checkConfig(path string) (*serveCmd, error) {
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
-	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkPrincipal(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
+	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkAgent(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
 	return f, joinMistakes(found)
 }
 

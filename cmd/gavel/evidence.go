@@ -104,7 +104,7 @@ Examples:
 
     gavel evidence fetch tests --config gavel.yaml
     gavel evidence fetch ticket --arg id=OPS-12 --config gavel.yaml --json | jq .content
-    gavel evidence fetch issue --arg number:=12 --principal agent:release --config gavel.yaml
+    gavel evidence fetch issue --arg number:=12 --principal token:release --config gavel.yaml
 
 Exit codes: 0 fetched (whatever a command's exit code is: that is evidence), 1 it could not
 be had, 2 wrong usage, 3 could not find out.`

@@ -86,7 +86,7 @@ func TestExampleCodeReviewTestsTheCommit(t *testing.T) {
 			s := openShop(t, "code-review")
 			wrong, owned := s.openRepository(wrongTotal), filepath.Join(t.TempDir(), "owned")
 			tamper(s, owned)
-			agent := s.serve("agent", "agent:ada")
+			agent := s.serve("agent", "ada")
 			id := agent.must("workflow.start", object{"type": "change-review"}).field("id")
 			refusedFor(t, agent.call("workflow.advance", object{"id": id, "action": "submit", "data": object{
 				"commit": wrong, "summary": "The discount is in, and all tests pass: 1 of 1.",

@@ -161,7 +161,7 @@ func TestExampleCodeReview(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, "code-review")
 	wrong := s.openRepository(wrongTotal)
-	agent := s.serve("agent", "agent:ada")
+	agent := s.serve("agent", "ada")
 	id := agent.must("workflow.start", object{"type": "change-review"}).field("id")
 	submit := func(data object) toolResult {
 		data["summary"] = "The discount is in, and all tests pass: 1 of 1."
@@ -189,7 +189,7 @@ func TestExampleCodeReview(t *testing.T) {
 		return by.call("workflow.advance", object{"id": id, "action": "merge", "data": object{"reviewed": commit, "notes": "read both files"}})
 	}
 	refusedFor(t, merge(agent, right), "transition")
-	reviewer := s.serve("reviewer", "reviewer:rob")
+	reviewer := s.serve("reviewer", "rob")
 	s.write(filepath.Join(s.repository, "price.go"), rightTotal+"\n// and more\n")
 	refusedFor(t, merge(reviewer, s.commit()), "script", "Handed in and tested was "+right)
 	if r := merge(reviewer, right); r.IsError || r.field("state") != "merged" {
@@ -211,7 +211,7 @@ func TestExampleDeployment(t *testing.T) {
 	s.write(filepath.Join(s.repository, "side.go"), "package price\n")
 	side := s.commit()
 
-	agent := s.serve("agent", "agent:ada")
+	agent := s.serve("agent", "ada")
 	propose := func(commit string) (string, toolResult) {
 		id := agent.must("workflow.start", object{"type": "production-deployment"}).field("id")
 		return id, agent.call("workflow.advance", object{"id": id, "action": "propose", "data": object{"commit": commit, "summary": "All tests of it pass, I have seen it."}})
@@ -242,7 +242,7 @@ func TestExampleDeployment(t *testing.T) {
 		t.Fatal(r.text())
 	}
 	refusedFor(t, act(agent, id, "signOff", object{"notes": "looked at it"}), "transition")
-	reviewer := s.serve("reviewer", "reviewer:rob")
+	reviewer := s.serve("reviewer", "rob")
 	if r := act(reviewer, id, "signOff", object{"notes": "looked at it on staging"}); r.IsError {
 		t.Fatal(r.text())
 	}
@@ -359,7 +359,7 @@ func TestExampleIncident(t *testing.T) {
 	s := openShop(t, "incident",
 		"https://tickets.example.com/", tickets.URL+"/",
 		"      headers:", "      privateNetwork: true\n      headers:", "${TICKETS_TOKEN}", "secret")
-	agent := s.serve("agent", "agent:ada")
+	agent := s.serve("agent", "ada")
 	id := agent.must("workflow.start", object{"type": "incident-closure"}).field("id")
 	act := func(action string, data object) toolResult {
 		return agent.call("workflow.advance", object{"id": id, "action": action, "data": data})

@@ -28,7 +28,7 @@ type hookAnswerCmd struct {
 	// Limit is read by readHookLimit.
 	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
 	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the agent may do: agent, reviewer, operator or auditor. Default: agent."`
-	Principal string        `name:"principal" placeholder:"ID" help:"Who the agent is, for the record. Default: local: and the role."`
+	Principal string        `name:"principal" placeholder:"ID" help:"Who the agent is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
 	judgingFlags
 }
 
@@ -317,5 +317,5 @@ func loadChangedDefinitions(ctx context.Context, con *console, sys *system, patt
 // agentPrincipal is who a client of this machine is.
 func agentPrincipal(role, id string) (engine.Principal, error) {
 	p := engine.Principal{ID: cmp.Or(id, "local:"+role), Role: engine.Role(role)}
-	return p, checkPrincipal(p.ID)
+	return p, checkAgent(p.ID)
 }

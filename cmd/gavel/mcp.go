@@ -46,7 +46,7 @@ func (f reviewFlags) checkReviews() error {
 type mcpCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
 	Role        string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the client may do: agent, reviewer, operator or auditor. Default: agent."`
-	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record. Default: local: and the role."`
+	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
 	reviewFlags
 	toolFlags
 	notifyFlags
@@ -140,6 +140,19 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 func checkPrincipal(id string) error {
 	if id == "" || len(id) > 200 || term.Clean(id) != id {
 		return term.UsageErrorf("", "--principal is a name of at most 200 bytes without control characters")
+	}
+	return nil
+}
+
+// checkAgent is checkPrincipal for a client of this machine, whose runs of chains go on only under a name that no token
+// and no issuer could have given it.
+func checkAgent(id string) error {
+	if err := checkPrincipal(id); err != nil {
+		return err
+	}
+	if of, _, has := strings.Cut(id, ":"); has && of != "local" {
+		return term.UsageErrorf("give --principal "+shellWord(strings.ReplaceAll(id, ":", "-")),
+			"--principal %q has the form of a token's or an issuer's principal (%s:...), so that runs of chains would need that token or issuer; only local: may precede a colon", id, of)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ const lobbying = `{"name":"lobbying","initialState":"a","states":{
 func TestReviewShowsWhoseWordsTheyAre(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
-	s := launch(t, "--store", store, "--tool-names", "dotted", "--principal", "agent:mallory")
+	s := launch(t, "--store", store, "--tool-names", "dotted", "--principal", "mallory")
 	s.define(fmt.Sprintf(lobbying, boast))
 	id := s.must("workflow.start", object{"type": "lobbying"}).field("id")
 	s.call("workflow.advance", object{"id": id, "action": "leap", "data": object{"note": boast + " (data)"}})
@@ -49,7 +49,7 @@ func TestReviewShowsWhoseWordsTheyAre(t *testing.T) {
 			t.Errorf("the %s is not shown", part)
 		}
 	}
-	if want := "lobbying v1, defined by agent:mallory (no operator)"; !strings.Contains(page, want) {
+	if want := "lobbying v1, defined by mallory (no operator)"; !strings.Contains(page, want) {
 		t.Errorf("no %q in\n%s", want, page)
 	}
 	if t.Failed() {
