@@ -412,11 +412,11 @@ func joinMistakes(found []error) error {
 			}
 		}
 	}
-	switch len(lines) {
-	case 0:
+	if len(lines) == 0 {
 		return nil
-	case 1:
-		return found[slices.IndexFunc(found, func(err error) bool { return slices.Equal(issuesOf(err), lines) })]
+	}
+	if i := slices.IndexFunc(found, func(err error) bool { return slices.Equal(issuesOf(err), lines) }); i >= 0 && len(lines) == 1 {
+		return found[i]
 	}
 	return &term.ExitError{Code: term.ExitUsage, Err: errors.New("the configuration file has mistakes"), Lines: lines}
 }

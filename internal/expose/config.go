@@ -70,10 +70,13 @@ func ParseConfig(section *document.Node) (Config, error) {
 // readText reads a string that selects everything where it is absent, and so must not be empty.
 func readText(o *document.ObjectReader, key string) string {
 	text := o.StringPtr(key)
-	if text != nil && *text == "" {
+	if text == nil {
+		return ""
+	}
+	if *text == "" {
 		o.Fail(o.Value(key), "%q is empty; remove it to select without it", key)
 	}
-	return o.String(key)
+	return *text
 }
 
 func readMode(o *document.ObjectReader) Mode {

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+)
+
+// TestJoinMistakes: what is said twice is said once, also where one error says it twice.
+func TestJoinMistakes(t *testing.T) {
+	t.Parallel()
+	one, twice := errors.New("a"), &term.ExitError{Err: errors.New("b"), Lines: []string{"a", "a"}}
+	for _, c := range []struct {
+		found []error
+		want  []string
+	}{
+		{[]error{nil, nil}, []string{}},
+		{[]error{nil, one}, []string{"a"}},
+		{[]error{twice}, []string{"a"}},
+		{[]error{twice, one}, []string{"a"}},
+		{[]error{errors.Join(one, nil, errors.New("c")), twice}, []string{"a", "c"}},
+	} {
+		if got := issuesOf(joinMistakes(c.found)); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %q", c.found, got)
+		}
+	}
+}
