@@ -127,8 +127,11 @@ func (w *configWatch) look(ctx context.Context, atOnce bool) {
 	}
 	var changed []*configPart
 	for _, p := range w.parts {
-		if w.read(p) != p.inForce || atOnce && p.section == "" {
+		switch {
+		case w.read(p) != p.inForce, atOnce && p.section == "":
 			changed = append(changed, p)
+		case p.settled != nil: // perhaps a mistake was undone
+			p.settled(nil)
 		}
 	}
 	if text != w.inForce {

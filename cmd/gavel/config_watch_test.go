@@ -66,6 +66,36 @@ func TestConfigIsTakenWhole(t *testing.T) {
 	}
 }
 
+// TestConfigMistakeIsUndone: once a mistake is undone to the text that is in force, in the configuration or in another file,
+// or in one of two sections, readyz no longer tells of it.
+func TestConfigMistakeIsUndone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, of := filepath.Join(dir, "gavel.yaml"), filepath.Join(dir, "chains", "a.yaml")
+	const config, definition = "chains: {definitions: chains}\nexpose: {chains: [a]}\n", "name: a\nsteps: [{id: w, type: wait, signal: go}]\n"
+	put(t, of, definition)
+	put(t, file, config)
+	s := serveGavel(t, "--config", file)
+	ready := func(want string) {
+		t.Helper()
+		s.until("readyz says "+want, func() bool {
+			_, ready := s.ask("", http.MethodGet, "/readyz", "")
+			return strings.Contains(fmt.Sprint(ready), "name:chains ok:"+want)
+		})
+	}
+	for _, mistake := range []struct{ file, wrong, undone string }{
+		{file, "chains: {definitons: chains}\nexpose: {chains: [a]}\n", config},
+		{file, "chains: [\n", config},
+		{of, "name: a\nsteps: []\n", definition},
+		{file, "chains: {definitons: chains}\nexpose: {chains: [a]}\n", "chains: {definitions: chains}\nexpose: {chains: [a], prefix: 7}\n"},
+	} {
+		put(t, mistake.file, mistake.wrong)
+		ready("false")
+		put(t, mistake.file, mistake.undone)
+		ready("true")
+	}
+}
+
 // TestConfigParts: what is refused, written meanwhile, or of another file leaves the rest as it is.
 func TestConfigParts(t *testing.T) {
 	t.Parallel()
