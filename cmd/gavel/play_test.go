@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // playSession is the program "play" of the scripts: an agent that plays a file against
 // `gavel mcp`. Each line is a tool and its arguments; $ID is the instance that the last
 // start made. It prints one line for each answer: ok or error, and the structured
-// content. The last line may be "kill", which ends the server as a power cut would. With
+// content. The last line may be "kill", which ends the server as a power cut would; "await FILE
+// TEXT" goes on once the file holds the text. With
 // $FORM set it is a client that can show forms, and answers each with that.
 func playSession() {
 	file, err := os.ReadFile(os.Args[1])
@@ -31,6 +33,9 @@ func playSession() {
 			_ = s.cmd.Process.Kill()
 			_ = s.cmd.Wait()
 			return
+		case "await":
+			awaitText(strings.Fields(arguments))
+			continue
 		}
 		body := s.call(tool, strings.ReplaceAll(arguments, "$ID", instance))
 		if tool == "workflow.start" {
@@ -40,6 +45,23 @@ func playSession() {
 	_ = s.stdin.Close()
 	if err := s.cmd.Wait(); err != nil {
 		fail(err)
+	}
+}
+
+// awaitText returns once a file holds a text.
+func awaitText(words []string) {
+	const patience = 30 * time.Second
+	ended := time.After(patience)
+	for {
+		content, err := os.ReadFile(words[0])
+		if err == nil && strings.Contains(string(content), words[1]) {
+			return
+		}
+		select {
+		case <-ended:
+			fail(fmt.Errorf("%s has no %q after %s (%w)", words[0], words[1], patience, err))
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 

@@ -151,6 +151,14 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		}
 	}
 	var log bytes.Buffer
+	defer func() {
+		if err != nil {
+			for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) { // what a user is not told, too
+				fmt.Fprintln(&log, cause)
+			}
+			err = fmt.Errorf("%w\n%s", err, log.String())
+		}
+	}()
 	sys, err := openSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), storePlace{path: f.path}, equipment{})
 	if err != nil {
 		return r, err
@@ -215,7 +223,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 			return r, err
 		}
 		if err := move(acknowledged); err != nil {
-			return r, err
+			return r, fmt.Errorf("once it was lifted: %w", err)
 		}
 		r.After = "goes on"
 	}
