@@ -138,6 +138,12 @@ func readNote(w dbos.WorkflowStatus) (n Note) {
 	return n
 }
 
+// isCancelled reports whether the tables say that a run was cancelled.
+func (r *Runs) isCancelled(ctx context.Context, run string) bool {
+	s, err := r.Get(ctx, run)
+	return err == nil && s.Status == StatusCancelled
+}
+
 // findOpen returns a run that has not ended.
 func (r *Runs) findOpen(ctx context.Context, run string) (RunStatus, error) {
 	s, err := r.Get(ctx, run)

@@ -1,9 +1,11 @@
 package chain
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"sync"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -68,4 +70,22 @@ func DamageRun(t *testing.T, path, run, begun string) {
 	if _, err := db.ExecContext(t.Context(), "UPDATE workflow_status SET inputs = ? WHERE workflow_uuid = ?", base64.StdEncoding.EncodeToString(raw), run); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// SyncBuffer is what several goroutines write and read.
+type SyncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *SyncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *SyncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }

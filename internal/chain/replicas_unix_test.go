@@ -3,7 +3,6 @@
 package chain_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -75,31 +73,14 @@ type replica struct {
 	*exec.Cmd
 	t     *testing.T
 	input io.Closer
-	said  *syncBuffer
+	said  *chain.SyncBuffer
 	ended chan struct{}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // launch starts a replica and waits until it runs.
 func (b *replicaBench) launch(name string) *replica {
 	b.t.Helper()
-	r := &replica{Cmd: exec.Command(os.Args[0]), t: b.t, said: &syncBuffer{}, ended: make(chan struct{})}
+	r := &replica{Cmd: exec.Command(os.Args[0]), t: b.t, said: &chain.SyncBuffer{}, ended: make(chan struct{})}
 	r.Env = append(os.Environ(), "CHAIN_TEST_REPLICA="+b.folder, "CHAIN_TEST_URL="+b.url, "CHAIN_TEST_NAME="+name)
 	r.Stderr = r.said
 	out, err := r.StdoutPipe()

@@ -122,7 +122,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 	c := dbos.Config{
 		AppName: "gavel", ApplicationVersion: version, ExecutorID: s.executor, EnablePatching: true, SystemDBStartupTimeout: startTimeout,
-		Logger: slog.New(quietHandler{r.config.Logger.Handler(), &s.shutting}),
+		Logger: slog.New(quietHandler{r.config.Logger.Handler(), &s.shutting, r.isCancelled}),
 	}
 	if d := r.config.Database; d != nil {
 		c.DatabaseURL, c.DatabaseSchema = d.address(), d.schema()
@@ -155,17 +155,21 @@ func (r *Runs) failOpen(err error) error {
 type quietHandler struct {
 	slog.Handler
 	shutting *atomic.Bool
+	// isCancelled reports whether somebody cancelled a run.
+	isCancelled func(ctx context.Context, run string) bool
 }
 
 func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
 }
 
-// Handle also drops that something was not done because the session ends, and what is said each time that a queue
-// is looked into.
+// Handle also drops that something was not done because the session ends, what is said each time that a queue
+// is looked into, and that an execution has no outcome because its run was cancelled.
 func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 	ends := strings.HasPrefix(record.Message, "Total pending workflows on queue exceeds") // a bound was lowered
+	unowned := strings.HasPrefix(record.Message, "Workflow outcome was not recorded")
 	record.Attrs(func(a slog.Attr) bool {
+		ends = ends || unowned && a.Key == "workflow_id" && h.isCancelled(ctx, a.Value.String())
 		err, isError := a.Value.Any().(error)
 		ends = ends || isError && (errors.Is(err, context.Canceled) || strings.Contains(err.Error(), context.Canceled.Error()) ||
 			h.shutting.Load() && strings.Contains(err.Error(), "closed")) // the file, or the connections of the database
@@ -178,11 +182,11 @@ func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 }
 
 func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return quietHandler{h.Handler.WithAttrs(attrs), h.shutting}
+	return quietHandler{h.Handler.WithAttrs(attrs), h.shutting, h.isCancelled}
 }
 
 func (h quietHandler) WithGroup(name string) slog.Handler {
-	return quietHandler{h.Handler.WithGroup(name), h.shutting}
+	return quietHandler{h.Handler.WithGroup(name), h.shutting, h.isCancelled}
 }
 
 // enter notes a call that may not run twice; false where no step may begin any more.
