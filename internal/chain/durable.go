@@ -109,6 +109,13 @@ func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) er
 	if err := r.noteOwner(ctx, owner); err != nil {
 		return err
 	}
+	if err := r.launchFor(ctx, owner, id, text, req); err != nil {
+		return err
+	}
+	return r.keepOwner(ctx, owner)
+}
+
+func (r *Runs) launchFor(ctx context.Context, owner, id, text string, req StartRequest) error {
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
 		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner))
 		return err
@@ -145,8 +152,7 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 		list, err := dbos.ListWorkflows(c, dbos.WithFilterUser(owner), dbos.WithFilterName(runName),
 			dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadOutput(true), dbos.WithFilterLoadInput(false))
 		if err != nil {
-			chain, _, _ := strings.Cut(owner, "\n")
-			return "", nil, fmt.Errorf("read the saved variables of %q: %w", chain, err)
+			return "", nil, fmt.Errorf("read the saved variables of %q: %w", chainOf(owner), err)
 		}
 		for _, w := range list {
 			if result := r.readResult(w.Output); result != nil && result.Err == nil {

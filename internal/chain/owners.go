@@ -2,6 +2,7 @@ package chain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,6 +29,12 @@ CREATE INDEX IF NOT EXISTS gavel_runs_by_owner_and_status ON workflow_status (au
 // ownerStatuses are those that the row of an owner has: it is enqueued, and ends at once.
 var ownerStatuses = []dbos.WorkflowStatusType{dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusPending, dbos.WorkflowStatusSuccess}
 
+// ownerRow is the id of the row of an owner.
+func ownerRow(owner string) string {
+	chain, principal, _ := strings.Cut(owner, "\n")
+	return ownerPrefix + chain + "/" + digestLong(principal, maxKey)
+}
+
 // noteOwner makes the row of an owner.
 func (r *Runs) noteOwner(ctx context.Context, owner string) error {
 	r.mu.Lock()
@@ -36,15 +43,71 @@ func (r *Runs) noteOwner(ctx context.Context, owner string) error {
 	if known {
 		return nil
 	}
-	chain, principal, _ := strings.Cut(owner, "\n")
-	id := ownerPrefix + chain + "/" + digestLong(principal, maxKey)
-	if err := r.enqueue(ctx, place{queue: queueName}, storeName, id, "", dbos.WithEnqueueAuthenticatedUser(owner)); err != nil {
-		return fmt.Errorf("note whose the runs of %q are: %w", chain, err)
+	if err := r.enqueue(ctx, place{queue: queueName}, storeName, ownerRow(owner), "", dbos.WithEnqueueAuthenticatedUser(owner)); err != nil {
+		return fmt.Errorf("note whose the runs of %q are: %w", chainOf(owner), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.owners[owner] = true
 	return nil
+}
+
+func chainOf(owner string) string {
+	chain, _, _ := strings.Cut(owner, "\n")
+	return chain
+}
+
+// keepOwner makes the row of an owner again whose run has begun, where a sweep deleted it before. A sweep that deletes it
+// after that looks again itself.
+func (r *Runs) keepOwner(ctx context.Context, owner string) error {
+	rows := map[string]bool{ownerRow(owner): false}
+	if err := r.markPresent(ctx, rows); err != nil || rows[ownerRow(owner)] {
+		return err
+	}
+	r.forgetOwner(owner)
+	return r.noteOwner(ctx, owner)
+}
+
+func (r *Runs) forgetOwner(owner string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.owners, owner)
+}
+
+// sweepOwners deletes the rows of before a time whose owners have no run any more.
+func (r *Runs) sweepOwners(ctx context.Context, before time.Time) error {
+	gone := map[string]bool{}
+	_, err := r.sweepRows(ctx, sweptSignals, func(rows []dbos.WorkflowStatus, keep map[string]bool) (err error) {
+		for _, w := range rows {
+			if keep[w.ID], err = r.hasRuns(ctx, w.AuthenticatedUser); err != nil {
+				return err
+			}
+			if !keep[w.ID] {
+				gone[w.AuthenticatedUser] = true
+			}
+		}
+		return nil
+	}, dbos.WithFilterName(storeName), dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterWorkflowIDPrefix(ownerPrefix), dbos.WithFilterCreatedBefore(before))
+	for owner := range gone {
+		r.forgetOwner(owner)
+		again, failed := r.hasRuns(ctx, owner)
+		if again {
+			failed = r.noteOwner(ctx, owner)
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// hasRuns reports whether an owner has any run.
+func (r *Runs) hasRuns(ctx context.Context, owner string) (bool, error) {
+	c, done := r.within(ctx)
+	defer done()
+	list, err := dbos.ListWorkflows(c, dbos.WithFilterUser(owner), dbos.WithFilterName(runName), dbos.WithFilterLimit(1), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	if err != nil {
+		return false, fmt.Errorf("look for runs of %q: %w", chainOf(owner), err)
+	}
+	return len(list) > 0, nil
 }
 
 // noteOwners makes the rows of all owners, once for tables that an earlier version of gavel made.

@@ -113,3 +113,54 @@ func TestListsOfFailedAndOfChains(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepOwners: the row of an owner goes with the last of its runs, and is there again for the next one, also where
+// another process starts that one, or the sweep did not see it.
+func TestSweepOwners(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	r := openRuns(t, folder, plan{"pay": {declines, declines, declines}}.servers())
+	defer r.Close()
+	starter := openStarter(t, folder)
+	d := parse(t, steps(payStep))
+	fail := func(by *Runs) {
+		t.Helper()
+		if result := waitRun(t, r, startRun(t, by, d, "")); result.Err == nil {
+			t.Fatal("it does not fail")
+		}
+	}
+	sees := func(when string, want ...string) {
+		t.Helper()
+		if owners, _, err := r.listOwners(t.Context(), d.Name); err != nil || !slices.Equal(owners, want) {
+			t.Errorf("%s the owners are %q, %v, want %q", when, owners, err, want)
+		}
+	}
+	sweep := func() {
+		t.Helper()
+		await(t, "the end of the row", func() (int, bool) {
+			rows := readRows(t, openSQLite(t, r.config.Path), "SELECT 1 FROM workflow_status WHERE workflow_uuid LIKE '/owner/%' AND status <> 'SUCCESS'")
+			return len(rows), len(rows) == 0
+		})
+		if _, err := r.Sweep(t.Context(), time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner := chainOwner(d.Name, operator.ID)
+	fail(starter)
+	sees("after a run", owner)
+	sweep()
+	sees("after a sweep")
+	fail(starter) // which has the owner on its list
+	sees("after the next run", owner)
+	sweep()
+	fail(r)
+	sees("after one of the process that swept", owner)
+	late := startRun(t, r, parse(t, strings.Replace(steps(`{id: w, type: wait, signal: go}`), "name: c", "name: other", 1)), "")
+	db := openSQLite(t, r.config.Path)
+	if _, err := db.ExecContext(t.Context(), "CREATE TRIGGER run_comes AFTER DELETE ON workflow_status WHEN OLD.workflow_uuid LIKE '/owner/c/%'"+
+		" BEGIN UPDATE workflow_status SET authenticated_user = OLD.authenticated_user WHERE workflow_uuid = '"+late+"'; END"); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	sees("with a run that comes under the sweep", owner)
+}

@@ -33,24 +33,41 @@ var hasEndedInTables = []dbos.WorkflowStatusType{
 // saved. What the store recorded of runs stays as well.
 func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err error) {
 	savers := map[string]string{} // the run that is kept, by chainOwner
-	for kept := 0; ; {
-		c, done := r.within(ctx)
-		ended, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(hasEndedInTables...), dbos.WithFilterCompletedBefore(before),
-			dbos.WithFilterLimit(sweptRuns), dbos.WithFilterOffset(kept), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
-		done()
-		if err != nil {
-			return swept, fmt.Errorf("list the runs that ended before %s: %w", before.Format(time.RFC3339), err)
-		}
-		var over []string
+	swept, err = r.sweepRows(ctx, sweptRuns, func(ended []dbos.WorkflowStatus, keep map[string]bool) (err error) {
 		for _, w := range ended {
 			saver, known := savers[w.AuthenticatedUser]
 			if !known {
 				if saver, _, err = r.findSaved(ctx, w.AuthenticatedUser); err != nil {
-					return swept, err
+					return err
 				}
 				savers[w.AuthenticatedUser] = saver
 			}
-			if w.ID == saver {
+			keep[w.ID] = w.ID == saver
+		}
+		return nil
+	}, dbos.WithFilterName(runName), dbos.WithFilterStatus(hasEndedInTables...), dbos.WithFilterCompletedBefore(before))
+	if err != nil {
+		return swept, err
+	}
+	return swept, errors.Join(r.sweepSignals(ctx, before), r.sweepOwners(ctx, before))
+}
+
+// sweepRows deletes the rows that some filters find, page by page, except those that choose marks, and returns how many
+// there were.
+func (r *Runs) sweepRows(ctx context.Context, page int, choose func(rows []dbos.WorkflowStatus, keep map[string]bool) error, filters ...dbos.ListWorkflowsOption) (swept int, err error) {
+	for kept := 0; ; {
+		c, done := r.within(ctx)
+		rows, err := dbos.ListWorkflows(c, append(filters, dbos.WithFilterLimit(page), dbos.WithFilterOffset(kept), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))...)
+		done()
+		if err != nil {
+			return swept, fmt.Errorf("list what is left of runs: %w", err)
+		}
+		keep, over := map[string]bool{}, []string(nil)
+		if err := choose(rows, keep); err != nil {
+			return swept, err
+		}
+		for _, w := range rows {
+			if keep[w.ID] {
 				kept++
 			} else {
 				over = append(over, w.ID)
@@ -59,23 +76,15 @@ func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err erro
 		if err := r.delete(ctx, over); err != nil {
 			return swept, err
 		}
-		swept += len(over)
-		if len(ended) < sweptRuns {
-			return swept, r.sweepSignals(ctx, before)
+		if swept += len(over); len(rows) < page {
+			return swept, nil
 		}
 	}
 }
 
 // sweepSignals deletes what was kept before a time for runs that are not there any more.
 func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
-	for kept := 0; ; {
-		c, done := r.within(ctx)
-		signals, err := dbos.ListWorkflows(c, dbos.WithFilterName(signalName), dbos.WithFilterCreatedBefore(before),
-			dbos.WithFilterLimit(sweptSignals), dbos.WithFilterOffset(kept), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
-		done()
-		if err != nil {
-			return fmt.Errorf("list the signals of before %s: %w", before.Format(time.RFC3339), err)
-		}
+	_, err := r.sweepRows(ctx, sweptSignals, func(signals []dbos.WorkflowStatus, keep map[string]bool) error {
 		runs := map[string]bool{}
 		for _, w := range signals {
 			runs[runOfSignal(w.ID)] = false
@@ -83,18 +92,12 @@ func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
 		if err := r.markPresent(ctx, runs); err != nil {
 			return err
 		}
-		var over []string
 		for _, w := range signals {
-			if runs[runOfSignal(w.ID)] {
-				kept++
-			} else {
-				over = append(over, w.ID)
-			}
+			keep[w.ID] = runs[runOfSignal(w.ID)]
 		}
-		if err := r.delete(ctx, over); err != nil || len(signals) < sweptSignals {
-			return err
-		}
-	}
+		return nil
+	}, dbos.WithFilterName(signalName), dbos.WithFilterCreatedBefore(before))
+	return err
 }
 
 // runOfSignal is the run that a signal, an answer or a board is of.
@@ -103,7 +106,7 @@ func runOfSignal(id string) string {
 	return run
 }
 
-// markPresent marks those of some runs that are there.
+// markPresent marks those of some runs, or of other rows, that are there.
 func (r *Runs) markPresent(ctx context.Context, runs map[string]bool) error {
 	if len(runs) == 0 {
 		return nil
@@ -112,7 +115,7 @@ func (r *Runs) markPresent(ctx context.Context, runs map[string]bool) error {
 	defer done()
 	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(slices.Collect(maps.Keys(runs))...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
 	if err != nil {
-		return fmt.Errorf("read the runs of signals: %w", err)
+		return fmt.Errorf("read which rows there are: %w", err)
 	}
 	for _, w := range list {
 		runs[w.ID] = true
