@@ -88,7 +88,7 @@ func (d Door) authorize(ctx context.Context, c *Command) Outcome {
 		return Outcome{Err: &StepError{Code: CodeTimeout, Message: fmt.Sprintf("the rights of %s could not be read: %v", c.Principal.ID, err)}}
 	}
 	if err != nil {
-		return refuse(CodeNotAllowed, "%s, for whom the run acts, may not do that any more: %v", c.Principal.ID, err)
+		return refuse(CodeNotAllowed, "%s, for whom the run acts, no longer has the rights to go on: %v", c.Principal.ID, err)
 	}
 	c.Principal = now
 	return Outcome{}
@@ -164,7 +164,7 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 		switch {
 		case known && failure.Code == upstream.CodeCallParked && d.Workflows != nil && failure.Standing.ReviewID != "":
 			review := failure.Standing.ReviewID
-			if o := d.awaitApproval(ctx, &c, review); o.Err != nil {
+			if _, o := d.awaitApproval(ctx, &c, review); o.Err != nil {
 				return o
 			}
 			key = idempotencyKey(c.Run, c.Key+"+"+review) // the one before is the parked call's

@@ -72,6 +72,16 @@ func DamageRun(t *testing.T, path, run, begun string) {
 	}
 }
 
+// AwaitQuestion waits until a run waits for others.
+func AwaitQuestion(t *testing.T, s *Service, p engine.Principal, run string) Question {
+	t.Helper()
+	v, _ := await(t, "a question", func() (RunView, bool) {
+		v, err := s.ReadStatus(t.Context(), p, run)
+		return v, err == nil && len(v.Waiting) > 0
+	})
+	return v.Waiting[0]
+}
+
 // SyncBuffer is what several goroutines write and read.
 type SyncBuffer struct {
 	mu sync.Mutex

@@ -52,7 +52,11 @@ func (d Door) move(ctx context.Context, c Command) Outcome {
 	case moveAdvance:
 		return d.advanceInstance(ctx, c)
 	case moveReview:
-		return d.awaitReview(ctx, &c, c.Instance)
+		review, o := d.awaitReview(ctx, &c, c.Instance)
+		if o.Err == nil {
+			o.Value = map[string]any{"id": review.ID, "status": string(review.Status), "decision": string(review.Decision), "by": review.By, "reason": review.Reason}
+		}
+		return o
 	default:
 		return d.awaitState(ctx, c)
 	}
@@ -101,7 +105,11 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 	case r.Review == nil:
 		return refuseMove(r.Decision)
 	}
-	if o := d.awaitApproval(ctx, &c, r.Review.ID); o.Err != nil {
+	switch review, o := d.awaitApproval(ctx, &c, r.Review.ID); {
+	case o.Err != nil && o.Err.Code == CodeNotAllowed && review.Decision == judge.Approve: // the approval made the move
+		o.Err.Message = fmt.Sprintf("the move %s of the instance %s was made when %s approved it, and the run stops here: %s", c.Target, c.Instance, review.By, o.Err.Message)
+		return o
+	case o.Err != nil:
 		return o
 	}
 	status, err := d.Workflows.Status(ctx, c.Principal, c.Instance)
@@ -129,32 +137,29 @@ func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 	return describePosition(at)
 }
 
-// awaitReview waits until a person has decided a review, or nobody can any more.
-func (d Door) awaitReview(ctx context.Context, c *Command, id string) Outcome {
-	var review engine.ReviewSummary
+// awaitReview waits until a person has decided a review, or nobody can any more. It returns the review also where the
+// rights are gone since.
+func (d Door) awaitReview(ctx context.Context, c *Command, id string) (review engine.ReviewSummary, o Outcome) {
 	defer showWait(ctx, QuestionReview, func(q *Question) { q.Review = id })()
-	o := d.await(ctx, c, func() (bool, error) {
+	o = d.await(ctx, c, func() (bool, error) {
 		view, err := d.Workflows.Review(ctx, c.Principal, id)
 		review = view.ReviewSummary
 		return review.Status != record.ReviewOpen, err
 	})
-	if o.Err != nil {
-		return o
-	}
-	return Outcome{Value: map[string]any{"id": review.ID, "status": string(review.Status), "decision": string(review.Decision), "by": review.By, "reason": review.Reason}}
+	return review, o
 }
 
 // awaitApproval is awaitReview for one without whose approval the step has failed.
-func (d Door) awaitApproval(ctx context.Context, c *Command, id string) Outcome {
-	o := d.awaitReview(ctx, c, id)
-	review, _ := o.Value.(map[string]any)
+func (d Door) awaitApproval(ctx context.Context, c *Command, id string) (engine.ReviewSummary, Outcome) {
+	review, o := d.awaitReview(ctx, c, id)
 	switch {
-	case o.Err != nil || review["decision"] == string(judge.Approve):
-		return o
-	case review["status"] == string(record.ReviewResolved):
-		return refuse(CodeRefused, "%v rejected it: %v", review["by"], review["reason"])
+	case o.Err != nil || review.Decision == judge.Approve:
+	case review.Status == record.ReviewResolved:
+		o = refuse(CodeRefused, "%s rejected it: %s", review.By, review.Reason)
+	default:
+		o = refuse(CodeRefused, "nobody decided it: the review %s is %s", id, review.Status)
 	}
-	return refuse(CodeRefused, "nobody decided it: the review %s is %v", id, review["status"])
+	return review, o
 }
 
 // lookInterval is how often is looked for what others change in the store.

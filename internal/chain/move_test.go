@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,7 +134,7 @@ func TestRightsAreAskedAtEveryStep(t *testing.T) {
 		t.Fatal(said(t, o))
 	}
 	revoked = errors.New("its token was revoked")
-	if got := said(t, d.Do(t.Context(), move("b", "start", "", "", nil))); got != "not_allowed ann, for whom the run acts, may not do that any more: its token was revoked final=true" {
+	if got := said(t, d.Do(t.Context(), move("b", "start", "", "", nil))); got != "not_allowed ann, for whom the run acts, no longer has the rights to go on: its token was revoked final=true" {
 		t.Error(got)
 	}
 }
@@ -170,9 +172,68 @@ func TestRightsAreAskedBehindWaits(t *testing.T) {
 		if name == "a state" {
 			d.Workflows = e
 		}
-		if got := said(t, d.Do(t.Context(), row.c)); got != "not_allowed ann, for whom the run acts, may not do that any more: its token was revoked final=true" || len(server.keys) > 1 {
+		want := "not_allowed "
+		if name == "a move that a person decides" {
+			want += "the move ask of the instance " + begun.ID + " was made when rita approved it, and the run stops here: "
+		}
+		if got := said(t, d.Do(t.Context(), row.c)); got != want+"ann, for whom the run acts, no longer has the rights to go on: its token was revoked final=true" || len(server.keys) > 1 {
 			t.Errorf("%s: %s; the server was called %d times", name, got, len(server.keys))
 		}
+	}
+}
+
+// TestRightsGoneBehindAMove: of a run whose rights went while its move waited, and was approved, the record and the steps
+// say that the move was made.
+func TestRightsGoneBehindAMove(t *testing.T) {
+	t.Parallel()
+	e := newWorkflows(t)
+	var revoked atomic.Bool
+	door := chain.Door{Workflows: e, Rights: func(_ context.Context, c chain.Command) (engine.Principal, error) {
+		if revoked.Load() {
+			return engine.Principal{}, errors.New("its token was revoked")
+		}
+		return c.Principal, nil
+	}}
+	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: door, Ledger: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	d, err := chain.Parse("chain.yaml", []byte("name: c\nvariables: {input: {id: x}}\nsteps: [{id: ask, type: workflow, action: advance, instance: \"{{variables.input.id}}\", perform: ask}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: e, Chains: func() map[string]*chain.Definition { return map[string]*chain.Definition{"c": d} }})
+	begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := s.StartRun(t.Context(), ann, chain.StartRun{Chain: "c", Input: json.RawMessage(`{"id":"` + begun.ID + `"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	review := chain.AwaitQuestion(t, s, ann, started.Run).Review
+	revoked.Store(true)
+	if _, err := e.Resolve(t.Context(), rita, engine.ResolveRequest{ID: review, Decision: judge.Approve, Reason: "fine"}); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := s.WaitRun(t.Context(), ann, started.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "the move ask of the instance " + begun.ID + " was made when rita approved it, and the run stops here: ann, for whom the run acts, no longer has the rights to go on: its token was revoked"
+	if ended.Error == nil || ended.Error.Code != chain.CodeNotAllowed || ended.Error.Message != want {
+		t.Errorf("the run ends with %+v", ended.Error)
+	}
+	if n := len(ended.Steps); n != 1 || ended.Steps[0].Error == nil || ended.Steps[0].Error.Message != want {
+		t.Errorf("its steps are %+v", ended.Steps)
+	}
+	kept, err := e.Status(t.Context(), olga, ended.Instance)
+	if err != nil || !strings.Contains(string(kept.Context), want) {
+		t.Errorf("the record says %s, %v", kept.Context, err)
+	}
+	if at, err := e.Status(t.Context(), ann, begun.ID); err != nil || at.State != "submitted" {
+		t.Errorf("the instance is in %s, %v", at.State, err)
 	}
 }
 
