@@ -92,6 +92,7 @@ func TestBadAnswers(t *testing.T) {
 		}
 	}
 	const tool = `{id: a, type: tool, server: code-mcp, action: execute, save_output_to: variables.output.a}`
+	const withPeople = ", where people can be asked"
 	var got strings.Builder
 	for _, bad := range []struct {
 		name, doc string
@@ -112,6 +113,11 @@ func TestBadAnswers(t *testing.T) {
 		{"a result of an unknown type", tool, result(`{"resultType":"stream","content":[]}`)},
 		{"input_required that nobody can give", tool, result(`{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Which city?"}}}}`)},
 		{"input_required of a model", tool, result(`{"resultType":"input_required","inputRequests":{"q":{"method":"sampling/createMessage"}}}`)},
+		{"input_required of a model" + withPeople, tool, result(`{"resultType":"input_required","inputRequests":{"q":{"method":"sampling/createMessage"}}}`)},
+		{"input_required of nothing" + withPeople, tool, result(`{"resultType":"input_required"}`)},
+		{"input_required of an empty list" + withPeople, tool, result(`{"resultType":"input_required","inputRequests":{}}`)},
+		{"input_required of nothing, with a state" + withPeople, tool, result(`{"resultType":"input_required","inputRequests":{},"requestState":"s"}`)},
+		{"input_required with a state that is no text" + withPeople, tool, result(`{"resultType":"input_required","requestState":1}`)},
 		{"garbage", tool, body(200, "application/json", "<html>It works!</html>")},
 		{"half an answer", tool, body(200, "application/json", `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"te`)},
 		{"an answer to something else", tool, body(200, "application/json", `{"jsonrpc":"2.0","id":"another","result":{"content":[]}}`)},
@@ -163,9 +169,10 @@ func TestBadAnswers(t *testing.T) {
 			servers.raw.Store(nil)
 		}
 		m := NewMachine(parse(t, steps(bad.doc)), MachineOptions{Input: map[string]any{}})
-		door := Door{Upstreams: servers.door}
+		door, calls := Door{Upstreams: servers.door, AsksPeople: strings.HasSuffix(bad.name, withPeople)}, 0
 		r, err := runInMemory(context.Background(), m, effectsFunc(func(ctx context.Context, c Command) Outcome {
 			c.Run, c.Principal = "run-bad", operator
+			calls++
 			return door.Do(ctx, c)
 		}), nil)
 		if err != nil {
@@ -177,6 +184,9 @@ func TestBadAnswers(t *testing.T) {
 			if r.Err.MayHaveRun {
 				said += " it may have run"
 			}
+		}
+		if calls > 1 && door.AsksPeople {
+			said += fmt.Sprintf(", after %d calls", calls)
 		}
 		if n := len(said); n > 400 {
 			said = fmt.Sprintf("%s... (%d bytes)", said[:100], n)

@@ -239,7 +239,7 @@ func readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 		text, _ := answer["message"].(string)
 		return Outcome{Err: &StepError{Code: CodeServerError, Message: "the server answered with an error: " + script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
-	return readReply(c.Kind, decodeJSON(reply.Result))
+	return readReply(c, decodeJSON(reply.Result))
 }
 
 // isTransient are the failures after which the same call may succeed.
@@ -252,18 +252,18 @@ const maxServerText = 2 << 10
 
 // readReply takes the output out of a result: of a tool its structured content, else its text; of a
 // resource its text; of a prompt its messages. What has several parts, or others, is a list.
-func readReply(kind Kind, result any) Outcome {
+func readReply(c Command, result any) Outcome {
 	reply, ok := result.(map[string]any)
 	if !ok {
 		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with " + describeKind(result) + ", not with a result", MayHaveRun: true}}
 	}
 	if reply["resultType"] == "input_required" {
-		return requireInput(reply)
+		return requireInput(c.Input, reply)
 	}
 	if other, _ := reply["resultType"].(string); other != "" && other != "complete" {
 		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with a result of the type " + quoteName(other) + ", which a run cannot read", MayHaveRun: true}}
 	}
-	switch kind {
+	switch c.Kind {
 	case KindResource:
 		return Outcome{Value: joinParts(reply["contents"])}
 	case KindPrompt:

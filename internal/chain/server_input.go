@@ -3,6 +3,7 @@ package chain
 import (
 	"fmt"
 
+	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
@@ -19,13 +20,24 @@ type Input struct {
 	State any `json:"requestState,omitempty"`
 }
 
-// requireInput is the outcome of a call whose server asks for input. A person can only fill in forms.
-func requireInput(result map[string]any) Outcome {
+// requireInput is the outcome of a call whose server asks for input; given is what it got for that before, nil for nothing.
+// A person can only fill in forms. A server that asks for nothing, and only wants its state back, gets it once in a row.
+// A failure does not have CodeInput, with which the call would be made again.
+func requireInput(given *Input, result map[string]any) Outcome {
 	fail := func(format string, args ...any) Outcome {
-		return Outcome{Err: &StepError{Code: CodeInput, Message: fmt.Sprintf(format, args...), Final: true, MayHaveRun: true}}
+		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: fmt.Sprintf(format, args...), Final: true, MayHaveRun: true}}
 	}
 	in := Input{State: result["requestState"]}
 	in.Requests, _ = result["inputRequests"].(map[string]any)
+	_, isText := in.State.(string)
+	switch again := given != nil && len(given.Responses) == 0; {
+	case in.State != nil && !isText:
+		return fail("the server asks for input with a \"requestState\" that is %s; it must be a text", describeKind(in.State))
+	case len(in.Requests) == 0 && in.State == nil:
+		return fail("the server asks for input and does not say for which: \"input_required\" has neither \"inputRequests\" nor \"requestState\"")
+	case len(in.Requests) == 0 && again:
+		return fail("the server asks for input and does not say for which, twice in a row: \"input_required\" has no \"inputRequests\"")
+	}
 	for name, value := range in.Requests {
 		request, _ := value.(map[string]any)
 		if method, _ := request["method"].(string); method != "elicitation/create" {
