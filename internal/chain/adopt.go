@@ -82,8 +82,7 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprised bool) (int, error) {
 	c, cancel := dbos.WithTimeout(s.dbos, callTimeout)
 	defer cancel()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(executor),
-		dbos.WithFilterLimit(adoptPage), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := listRows(c, dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(executor), dbos.WithFilterLimit(adoptPage))
 	if err != nil {
 		return 0, fmt.Errorf("take up runs: %w", err)
 	}
@@ -97,12 +96,7 @@ func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprise
 		p := r.describeRun(w).place
 		places[p.queue] = append(places[p.queue], w.ID)
 	}
-	for queue, ids := range places {
-		if _, err := dbos.ResumeWorkflows[string](c, ids, dbos.WithResumeQueue(queue)); err != nil {
-			return 0, fmt.Errorf("take up runs: %w", err)
-		}
-	}
-	return len(list), nil
+	return len(list), putBack(c, places)
 }
 
 // countAll counts for runs that are taken up that their process ended in a call, and pauses those for which that has
@@ -117,7 +111,7 @@ func (r *Runs) countAll(ctx context.Context, c dbos.Context, list []dbos.Workflo
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	rows, err := listRows(c, dbos.WithFilterWorkflowIDs(ids...))
 	if err != nil {
 		return fmt.Errorf("count how often runs are taken up: %w", err)
 	}
@@ -195,8 +189,7 @@ func (r *Runs) noteConflict(run string) {
 func (r *Runs) reclaim(ctx context.Context, s *session) error {
 	c, done := r.within(ctx)
 	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(s.executor),
-		dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := listRows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterExecutorIDs(s.executor))
 	if err != nil {
 		return fmt.Errorf("look for runs that execute nowhere: %w", err)
 	}
@@ -224,6 +217,11 @@ func (r *Runs) reclaim(ctx context.Context, s *session) error {
 		r.replace(ctx, s, false)
 		return nil
 	}
+	return putBack(c, places)
+}
+
+// putBack puts runs back into queues, by the name of the queue.
+func putBack(c dbos.Context, places map[string][]string) error {
 	for queue, ids := range places {
 		if _, err := dbos.ResumeWorkflows[string](c, ids, dbos.WithResumeQueue(queue)); err != nil {
 			return fmt.Errorf("take up runs: %w", err)

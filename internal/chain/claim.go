@@ -101,7 +101,7 @@ func callWithin(ctx context.Context, s *session) (dbos.Context, context.CancelFu
 func readStore(ctx context.Context, s *session) (string, error) {
 	c, done := callWithin(ctx, s)
 	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(storeID), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := listRows(c, dbos.WithFilterWorkflowIDs(storeID))
 	if err != nil || len(list) == 0 {
 		return "", err
 	}
@@ -114,13 +114,12 @@ func readStore(ctx context.Context, s *session) (string, error) {
 func lookForRuns(ctx context.Context, s *session) (has bool, later string, err error) {
 	c, done := callWithin(ctx, s)
 	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterLimit(1), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := listRows(c, dbos.WithFilterName(runName), dbos.WithFilterLimit(1))
 	if err != nil || len(list) == 0 {
 		return false, "", err
 	}
 	const most = 1000
-	list, err = dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending, dbos.WorkflowStatusEnqueued),
-		dbos.WithFilterSortDesc(), dbos.WithFilterLimit(most), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err = listRows(c, dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusPending, dbos.WorkflowStatusEnqueued), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(most))
 	for _, w := range list {
 		if w.ApplicationVersion != version && w.ApplicationVersion != "" {
 			later = w.ApplicationVersion

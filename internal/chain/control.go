@@ -69,9 +69,7 @@ var ErrUnknownRun = errors.New("no such run; list them")
 
 // Get returns a run.
 func (r *Runs) Get(ctx context.Context, run string) (RunStatus, error) {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
 	if err != nil {
 		return RunStatus{}, fmt.Errorf("read the run %s: %w", run, err)
 	}
@@ -83,9 +81,7 @@ func (r *Runs) Get(ctx context.Context, run string) (RunStatus, error) {
 
 // List returns the latest runs, newest first.
 func (r *Runs) List(ctx context.Context, limit int) ([]RunStatus, error) {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+	list, err := r.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadOutput(true))
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
@@ -228,7 +224,7 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 	c, done := r.within(ctx)
 	defer done()
 	prefix := fmt.Sprintf("%s/signal/%s/", run, name)
-	sent, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDPrefix(prefix), dbos.WithFilterName(signalName), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	sent, err := listRows(c, dbos.WithFilterWorkflowIDPrefix(prefix), dbos.WithFilterName(signalName))
 	if err != nil {
 		return fmt.Errorf("signal the run %s: %w", run, err)
 	}
@@ -317,9 +313,7 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 		return false, fmt.Errorf("signal: %w", err)
 	}
 	r.ring(run)
-	c, done := r.within(ctx)
-	defer done()
-	kept, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	kept, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(id))
 	if err != nil {
 		return false, fmt.Errorf("signal: %w", err)
 	}
@@ -355,9 +349,7 @@ func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
 
 // readSignal returns a signal or an answer, where it is there.
 func (r *Runs) readSignal(ctx context.Context, id string) (Outcome, bool) {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadOutput(false), dbos.WithFilterLoadInput(true))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadInput(true))
 	if err != nil || len(list) != 1 {
 		return Outcome{}, false
 	}

@@ -145,12 +145,9 @@ func chainOwner(chain, principal string) string { return chain + "\n" + principa
 
 // findSaved returns the last run of a chain and principal that succeeded, and what it saved; "" for none.
 func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved map[string]any, err error) {
-	c, done := r.within(ctx)
-	defer done()
 	page := 1 // mostly it is the last one that ended
 	for offset := 0; ; {
-		list, err := dbos.ListWorkflows(c, dbos.WithFilterUser(owner), dbos.WithFilterName(runName),
-			dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadOutput(true), dbos.WithFilterLoadInput(false))
+		list, err := r.listRows(ctx, dbos.WithFilterUser(owner), dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadOutput(true))
 		if err != nil {
 			return "", nil, fmt.Errorf("read the saved variables of %q: %w", chainOf(owner), err)
 		}
@@ -333,9 +330,7 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
 	x.cancelled = make(chan struct{})
 	under := &control{cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
-	c, done := r.within(x.ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(x.run, boardID(x.run)), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(x.ctx, dbos.WithFilterWorkflowIDs(x.run, boardID(x.run)))
 	for _, w := range list {
 		if w.ID == x.run {
 			x.redrives, x.fromQueue, under.paused = w.ForkedFrom, w.QueueName != "", readNote(w).Paused

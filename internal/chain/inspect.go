@@ -131,7 +131,7 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 	c, done := r.within(ctx)
 	defer done()
 	options := []dbos.ListWorkflowsOption{
-		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterCreatedBefore(q.until), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false),
+		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterCreatedBefore(q.until),
 	}
 	switch {
 	case q.isSince():
@@ -151,7 +151,7 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 		}
 	}
 	for ids := range slices.Chunk(ended, resultsAtOnce) {
-		list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(true))
+		list, err := listRows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(true))
 		if err != nil {
 			return nil, fmt.Errorf("read the results of runs: %w", err)
 		}
@@ -170,11 +170,11 @@ func (r *Runs) pageOfOwners(c dbos.Context, q pageQuery, options []dbos.ListWork
 		if len(q.owners) > 0 {
 			options = append(options, dbos.WithFilterUser(q.owners...))
 		}
-		return dbos.ListWorkflows(c, append(options, dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset))...)
+		return listRows(c, append(options, dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset))...)
 	}
 	var all []dbos.WorkflowStatus
 	for _, owner := range slices.Sorted(slices.Values(q.owners)) {
-		list, err := dbos.ListWorkflows(c, append(slices.Clip(options), dbos.WithFilterUser(owner), dbos.WithFilterLimit(q.offset+q.limit))...)
+		list, err := listRows(c, append(slices.Clip(options), dbos.WithFilterUser(owner), dbos.WithFilterLimit(q.offset+q.limit))...)
 		if err != nil {
 			return nil, err
 		}

@@ -284,3 +284,14 @@ func (r *Runs) within(ctx context.Context) (dbos.Context, context.CancelFunc) {
 	stop := context.AfterFunc(ctx, cancel)
 	return c, func() { stop(); cancel() }
 }
+
+// listRows lists rows of the tables, without what they began with and what they gave unless options ask for it.
+func (r *Runs) listRows(ctx context.Context, options ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
+	c, done := r.within(ctx)
+	defer done()
+	return listRows(c, options...)
+}
+
+func listRows(c dbos.Context, options ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
+	return dbos.ListWorkflows(c, append([]dbos.ListWorkflowsOption{dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false)}, options...)...)
+}

@@ -101,9 +101,7 @@ func (r *Runs) sweepOwners(ctx context.Context, before time.Time) error {
 
 // hasRuns reports whether an owner has any run.
 func (r *Runs) hasRuns(ctx context.Context, owner string) (bool, error) {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterUser(owner), dbos.WithFilterName(runName), dbos.WithFilterLimit(1), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterUser(owner), dbos.WithFilterName(runName), dbos.WithFilterLimit(1))
 	if err != nil {
 		return false, fmt.Errorf("look for runs of %q: %w", chainOf(owner), err)
 	}
@@ -117,9 +115,7 @@ func (r *Runs) noteOwners(ctx context.Context) error {
 	}
 	const page = 1000
 	for offset, n := 0, page; n == page; offset += page {
-		c, done := r.within(ctx)
-		list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
-		done()
+		list, err := r.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterLimit(page), dbos.WithFilterOffset(offset))
 		if err != nil {
 			return fmt.Errorf("read whose runs there are: %w", err)
 		}
@@ -141,9 +137,7 @@ func (r *Runs) listedSince(ctx context.Context) (time.Time, error) {
 	if !since.IsZero() {
 		return since, nil
 	}
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(listedID), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(listedID))
 	if err != nil || len(list) == 0 {
 		return time.Time{}, err
 	}
@@ -159,10 +153,7 @@ func (r *Runs) listOwners(ctx context.Context, chain string) (owners []string, a
 	if since, err := r.listedSince(ctx); err != nil || since.IsZero() {
 		return nil, false, err
 	}
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(storeName), dbos.WithFilterStatus(ownerStatuses...), dbos.WithFilterWorkflowIDPrefix(ownerPrefix+chain+"/"),
-		dbos.WithFilterLimit(mostOwners+1), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterName(storeName), dbos.WithFilterStatus(ownerStatuses...), dbos.WithFilterWorkflowIDPrefix(ownerPrefix+chain+"/"), dbos.WithFilterLimit(mostOwners+1))
 	if err != nil || len(list) > mostOwners {
 		return nil, false, err
 	}

@@ -175,9 +175,7 @@ func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]Ques
 	if len(boards) == 0 {
 		return out, nil
 	}
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(boards...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(boards...))
 	if err != nil {
 		return nil, fmt.Errorf("read what runs wait for: %w", err)
 	}

@@ -200,10 +200,7 @@ func (r *Runs) applyBounds(ctx context.Context, at queues, chains map[string]*De
 // remakeQueue makes a queue of a chain that is gone for the runs in it: their start was killed before keepQueue, or the
 // process that deleted it before its next look.
 func (r *Runs) remakeQueue(ctx context.Context, queue string) error {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterName(runName), dbos.WithFilterQueueName(queue), dbos.WithFilterStatus(openInTables...),
-		dbos.WithFilterSortDesc(), dbos.WithFilterLimit(1), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterQueueName(queue), dbos.WithFilterStatus(openInTables...), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the runs of a queue: %w", err)

@@ -28,13 +28,13 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	at, err := r.placeAgain(ctx, s)
-	if err != nil {
-		return "", err
-	}
 	id, err := r.claimRedrive(ctx, run)
 	if err != nil {
 		return "", err
+	}
+	at := s.place
+	if at.partition != "" {
+		at = boundPlace(s.Chain)
 	}
 	c, done := r.within(ctx)
 	defer done()
@@ -50,24 +50,6 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
 	return id, errors.Join(dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n}), r.keepQueue(ctx, id, at))
-}
-
-// placeAgain is where a run waits that runs another one again: where that one did, or where that queue was deleted, at the
-// place of its chain.
-func (r *Runs) placeAgain(ctx context.Context, s RunStatus) (place, error) {
-	if s.place.partition == "" {
-		return s.place, nil
-	}
-	c, done := r.within(ctx)
-	defer done()
-	if _, err := dbos.RetrieveQueue(c, s.place.queue); !errors.Is(err, dbos.ErrQueueNotFound) {
-		return s.place, err
-	}
-	d, err := r.ReadDefinition(ctx, s.Run)
-	if err != nil {
-		return place{}, fmt.Errorf("read the definition of the run %s: %w", s.Run, err)
-	}
-	return r.placeOf(d)
 }
 
 // namesAtOnce is how many steps are read at once without their outputs.
@@ -259,9 +241,7 @@ type redriven struct {
 // describeOrigin is what the record of a run says of the one that it runs again: which, who did that
 // and why.
 func (r *Runs) describeOrigin(ctx context.Context, run, original string) (map[string]any, error) {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(original), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(original))
 	if err != nil {
 		return nil, fmt.Errorf("read the run %s: %w", original, err)
 	}

@@ -50,9 +50,7 @@ func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 // readBegun returns what a run began with, and its chainOwner, which is known as well where the rest cannot be read.
 // The error is ErrUnknownRun where there is no such run.
 func (r *Runs) readBegun(ctx context.Context, run string) (begun recordedRun, owner string, err error) {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true))
 	if err != nil {
 		return begun, "", fmt.Errorf("read the run %s: %w", run, err)
 	}

@@ -51,9 +51,7 @@ func (r *Runs) open(ctx context.Context, text string) (string, error) {
 
 // isSealed reports whether what a run records is sealed.
 func (r *Runs) isSealed(ctx context.Context, run string) (bool, error) {
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterLoadInput(true), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterLoadInput(true))
 	if err != nil || len(list) == 0 {
 		return false, err
 	}

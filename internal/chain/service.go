@@ -407,13 +407,7 @@ func (s *Service) ResumeRun(ctx context.Context, p engine.Principal, run, why st
 
 // RedriveRun runs a failed run again from the step that failed, as a new run, and returns that one.
 func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	known, err := s.find(ctx, p, engine.RightRead, run)
-	if err == nil {
-		err = mayOperate(p, "redrive")
-	}
-	if err == nil {
-		err = s.config.Engine.CheckText("why", why)
-	}
+	known, err := s.findToOperate(ctx, p, "redrive", run, why)
 	if err != nil {
 		return RunView{}, err
 	}
@@ -429,23 +423,23 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 
 // operate is change for what only an operator may do.
 func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, why string, do func() error) (RunView, error) {
-	if _, err := s.find(ctx, p, engine.RightRead, run); err != nil {
+	known, err := s.findToOperate(ctx, p, verb, run, why)
+	if err != nil {
 		return RunView{}, err
 	}
-	if err := mayOperate(p, verb); err != nil {
-		return RunView{}, err
-	}
-	if err := s.config.Engine.CheckText("why", why); err != nil {
-		return RunView{}, err
-	}
-	return s.change(ctx, p, engine.RightRead, run, do)
+	return s.changeFound(ctx, p, known, do)
 }
 
-func mayOperate(p engine.Principal, verb string) error {
-	if p.Role == engine.RoleOperator {
-		return nil
+// findToOperate is find for what only an operator may do.
+func (s *Service) findToOperate(ctx context.Context, p engine.Principal, verb, run, why string) (RunStatus, error) {
+	known, err := s.find(ctx, p, engine.RightRead, run)
+	switch {
+	case err != nil:
+		return RunStatus{}, err
+	case p.Role != engine.RoleOperator:
+		return RunStatus{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not %s a run.", p.Role, verb), Hint: "Ask an operator."}
 	}
-	return &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not %s a run.", p.Role, verb), Hint: "Ask an operator."}
+	return known, s.config.Engine.CheckText("why", why)
 }
 
 // change does something to a run that has not ended, and returns it.
@@ -454,13 +448,17 @@ func (s *Service) change(ctx context.Context, p engine.Principal, right engine.R
 	if err != nil {
 		return RunView{}, err
 	}
+	return s.changeFound(ctx, p, known, do)
+}
+
+func (s *Service) changeFound(ctx context.Context, p engine.Principal, known RunStatus, do func() error) (RunView, error) {
 	if known.Status.hasEnded() {
-		return RunView{}, &engine.Error{Code: engine.CodeInstanceEnded, Message: fmt.Sprintf("The run %s has ended: it is %s.", run, known.Status), Hint: "Start a new run."}
+		return RunView{}, &engine.Error{Code: engine.CodeInstanceEnded, Message: fmt.Sprintf("The run %s has ended: it is %s.", known.Run, known.Status), Hint: "Start a new run."}
 	}
 	if err := do(); err != nil {
 		return RunView{}, engine.StoreError("change the run", err)
 	}
-	return s.ReadStatus(ctx, p, run)
+	return s.ReadStatus(ctx, p, known.Run)
 }
 
 // find returns a run that the principal may see.

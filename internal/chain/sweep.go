@@ -56,9 +56,7 @@ func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err erro
 // there were.
 func (r *Runs) sweepRows(ctx context.Context, page int, choose func(rows []dbos.WorkflowStatus, keep map[string]bool) error, filters ...dbos.ListWorkflowsOption) (swept int, err error) {
 	for kept := 0; ; {
-		c, done := r.within(ctx)
-		rows, err := dbos.ListWorkflows(c, append(filters, dbos.WithFilterLimit(page), dbos.WithFilterOffset(kept), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))...)
-		done()
+		rows, err := r.listRows(ctx, append(filters, dbos.WithFilterLimit(page), dbos.WithFilterOffset(kept))...)
 		if err != nil {
 			return swept, fmt.Errorf("list what is left of runs: %w", err)
 		}
@@ -111,9 +109,7 @@ func (r *Runs) markPresent(ctx context.Context, runs map[string]bool) error {
 	if len(runs) == 0 {
 		return nil
 	}
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(slices.Collect(maps.Keys(runs))...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(slices.Collect(maps.Keys(runs))...))
 	if err != nil {
 		return fmt.Errorf("read which rows there are: %w", err)
 	}

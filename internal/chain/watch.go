@@ -83,9 +83,7 @@ func (r *Runs) refresh(ctx context.Context, runs ...string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	c, done := r.within(ctx)
-	defer done()
-	list, err := dbos.ListWorkflows(c, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(ids...))
 	if err != nil {
 		return fmt.Errorf("read the runs: %w", err)
 	}
