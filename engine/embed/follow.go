@@ -3,6 +3,7 @@ package embed
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -12,6 +13,9 @@ import (
 
 // follower reads what every process commits, to tell whose lists it changes.
 var follower = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
+
+// tailAgain is how long after a failure what is committed is read again.
+const tailAgain = time.Second
 
 // follow announces moves from now on, if a gate lists a tool by where workflows stand.
 func (g *Gateway) follow() {
@@ -37,23 +41,32 @@ func (g *Gateway) follow() {
 
 // announceMoves announces what is committed until ctx ends.
 func (g *Gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *engine.Follower) {
+	failing := false
 	for after := int64(-1); ; {
 		changed := feed.Changed()
 		page, err := e.Tail(ctx, follower, engine.TailRequest{After: after})
+		var again <-chan time.Time
 		switch {
 		case err == nil:
+			if failing && after < 0 { // moves since it began to follow may be missing
+				g.Announce(upstream.Change{Kind: upstream.KindTool, Affects: func(engine.Principal) bool { return true }})
+			}
 			for _, ev := range page.Events {
 				g.announceMove(ctx, e, ev)
 			}
-			after = page.Next
+			after, failing = page.Next, false
 		case ctx.Err() == nil:
-			g.opts.Logger.Warn("it could not be read which tools may be called now; clients are told later", "cause", err.Error())
+			if !failing {
+				g.opts.Logger.Warn("cannot read which tools may be called now; trying again, clients are notified later", "cause", err.Error())
+			}
+			again, failing = time.After(tailAgain), true
 		}
 		if err == nil && page.More {
 			continue
 		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-ctx.Done():
 			return
 		}
