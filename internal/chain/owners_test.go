@@ -164,3 +164,26 @@ func TestSweepOwners(t *testing.T) {
 	sweep()
 	sees("with a run that comes under the sweep", owner)
 }
+
+// TestSweepUnderARedrive: the row of an owner whose last run is swept while another one runs it again is there again.
+func TestSweepUnderARedrive(t *testing.T) {
+	t.Parallel()
+	r := openRuns(t, t.TempDir(), plan{"pay": {declines}}.servers())
+	defer r.Close()
+	run := startRun(t, r, parse(t, steps(payStep)), "")
+	if result := waitRun(t, r, run); result.Err == nil {
+		t.Fatal("it does not fail")
+	}
+	// Over PostgreSQL the sweep may see the run neither when it deletes the row, nor behind that.
+	if _, err := openSQLite(t, r.config.Path).ExecContext(t.Context(), "CREATE TRIGGER sweep AFTER INSERT ON workflow_status WHEN NEW.forked_from IS NOT NULL"+
+		" BEGIN DELETE FROM workflow_status WHERE workflow_uuid LIKE '/owner/%'; END"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Redrive(t.Context(), run, "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{chainOwner("c", operator.ID)}
+	if owners, _, err := r.listOwners(t.Context(), "c"); err != nil || !slices.Equal(owners, want) {
+		t.Errorf("the owners are %q, %v, want %q", owners, err, want)
+	}
+}

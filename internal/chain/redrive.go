@@ -49,7 +49,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
-	return id, errors.Join(dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n}), r.keepQueue(ctx, id, at))
+	return id, errors.Join(dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n}), r.keepQueue(ctx, id, at), r.keepOwner(ctx, chainOwner(s.Chain, s.Principal)))
 }
 
 // namesAtOnce is how many steps are read at once without their outputs.
