@@ -22,7 +22,7 @@ type answer struct {
 	// refused: a problem was written in the handler's place.
 	refused bool
 
-	key     string  // who calls, see principalKey
+	key     string  // who calls, see principalPrefix and addressKey
 	arrival *member // until it has a place
 	held    *member // its body in memory; nil for none
 	slot    func()  // gives the place back that the request takes; nil when it takes none

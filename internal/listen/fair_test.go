@@ -242,6 +242,34 @@ func TestKnownCallerAmongStrangers(t *testing.T) {
 	})
 }
 
+// TestStrangersOnConnectionsOfAKnownCaller: what strangers send on connections of somebody who is
+// known, as through a proxy, costs that one nothing that is authenticated.
+func TestStrangersOnConnectionsOfAKnownCaller(t *testing.T) {
+	t.Parallel()
+	authenticate := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+		}
+		admitting(nil, http.HandlerFunc(reads)).ServeHTTP(w, r)
+	}
+	inBubble(t, listen.Config{MaxRequests: 8, Handler: http.HandlerFunc(authenticate)}, nil, func(b *bench) {
+		shared := make([]*caller, 20)
+		for i := range shared {
+			shared[i] = b.dial()
+			isServed(t, "while nobody else calls", shared[i].send(get("/", "X-Caller: quiet")))
+		}
+		known := b.dial().send(halfSent("quiet", 3))
+		synctest.Wait()
+		for _, c := range shared {
+			c.send(get("/slow"))
+			synctest.Wait()
+		}
+		isOverloaded(t, "the oldest of the strangers", shared[0])
+		isServed(t, "the known caller", known.send("ab"))
+		b.hangUp()
+	})
+}
+
 // TestNoisyNeighbours: a caller who asks one thing at a time is never refused, however much
 // others ask for. It waits for one round of the places at most (and another one may be given
 // while its request is read), and for one grant of each of the others.

@@ -22,6 +22,9 @@ const (
 // hold of theirs.
 const bodiesHeld = 32
 
+// principalPrefix begins the keys of holders that are principals.
+const principalPrefix = "principal "
+
 var errEvicted = errors.New("others had to be let in")
 
 type answerKey struct{}
@@ -40,7 +43,7 @@ func Admit(caller func(context.Context) string, next http.Handler) http.Handler 
 			return
 		}
 		if principal := caller(r.Context()); principal != "" {
-			a.belongTo("principal " + principal)
+			a.belongTo(principalPrefix + principal)
 		} else {
 			a.belongTo(addressKey(r.RemoteAddr))
 		}
@@ -64,9 +67,13 @@ func CountAsStream(ctx context.Context) bool {
 
 // countArrival counts a request that has no place yet. Until it is known whose it is, it is
 // that of who called last on its connection: a crowd of strangers at the same address costs a
-// known caller nothing.
+// known caller nothing. It is counted apart from what is authenticated: a proxy may send the
+// requests of strangers on the same connection.
 func (a *answer) countArrival(r *http.Request) {
 	a.key = a.conn.place.holder()
+	if strings.HasPrefix(a.key, principalPrefix) {
+		a.key = "connection of " + a.key
+	}
 	key := a.key
 	if slices.Contains(a.server.cfg.Unlimited, r.URL.Path) {
 		key = "health " + addressKey(r.RemoteAddr) // however many others arrive
