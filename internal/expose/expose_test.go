@@ -54,6 +54,7 @@ func TestMistakesOfTheSection(t *testing.T) {
 		`{tagKey: "", tagValue: x}`:                `gavel.yaml:1:18: /expose/tagKey: "tagKey" is empty; remove it to select without it`,
 		`{tagKye: mcp, tagValue: x}`:               `gavel.yaml:1:10: /expose/tagKye: unknown key "tagKye"; did you mean "tagKey"?` + "\n" + `gavel.yaml:1:33: /expose/tagValue: "tagValue" ` + half + ` "tagKey", or remove "tagValue" to select by name alone`,
 		`{prefix: ""}`:                             `gavel.yaml:1:18: /expose/prefix: "prefix" is empty; remove it to select without it`,
+		`{prefix: 7}`:                              `gavel.yaml:1:18: /expose/prefix: expected a string, got a number`,
 		`{workflows: []}`:                          `gavel.yaml:1:21: /expose/workflows: "workflows" is empty; to expose none, remove the section "expose"`,
 		`{workflows: a}`:                           `gavel.yaml:1:21: /expose/workflows: expected an array, got a string`,
 		`{workflows: [a, {name: a}]}`:              `gavel.yaml:1:25: /expose/workflows/1: the workflow "a" is listed twice; remove one of the two`,
