@@ -60,6 +60,7 @@ func FuzzBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"action":"go","data":{"n":1.50}}`, `{"action":"go","data":null}`, `{}`, `[]`, `{"action":"a","Action":"b"}`, `{"action":"\ud800"}`,
 		`{"action":"a","data":{"a":1,"a":2}}`, "{\"action\":\"\xff\"}", `{"action":1e999}`, ` {"action" : "x" } `, "\xEF\xBB\xBF{}", `{"action":"a"}{}`, ``,
+		"{\"action\":\"a\"}\f", "\u00a0{\"action\":\"a\"}",
 	} {
 		f.Add([]byte(seed))
 	}

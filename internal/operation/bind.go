@@ -40,10 +40,13 @@ func (f *Field) nameAs(noun Noun) string {
 	return f.HTTP()
 }
 
+// jsonSpace is all that RFC 8259 takes for white space.
+const jsonSpace = " \t\r\n"
+
 // ReadObject reads a JSON object. Nothing at all is an absent one, without members. what
 // names it in messages: "arguments are", "body is".
 func ReadObject(raw []byte, what string) (document.JSON, error) {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
+	if raw = bytes.Trim(raw, jsonSpace); len(raw) == 0 {
 		return document.JSON{}, nil
 	}
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: len(raw) + 1, Depth: maxDepth, Spaced: true})
@@ -68,7 +71,7 @@ func ReadObject(raw []byte, what string) (document.JSON, error) {
 // BindTool reads the arguments of a tool call; null is none. It returns the operation that
 // is meant, and a pointer to its request.
 func (o *Operation) BindTool(raw json.RawMessage) (*Operation, any, error) {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
+	if raw = bytes.Trim(raw, jsonSpace); len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
 	members, err := ReadObject(raw, "arguments are")
