@@ -77,7 +77,7 @@ func (r *Runs) forgetOwner(owner string) {
 // sweepOwners deletes the rows of before a time whose owners have no run any more.
 func (r *Runs) sweepOwners(ctx context.Context, before time.Time) error {
 	gone := map[string]bool{}
-	_, err := r.sweepRows(ctx, sweptSignals, func(rows []dbos.WorkflowStatus, keep map[string]bool) (err error) {
+	_, err := r.sweepRows(ctx, sweptRows, func(rows []dbos.WorkflowStatus, keep map[string]bool) (err error) {
 		for _, w := range rows {
 			if keep[w.ID], err = r.hasRuns(ctx, w.AuthenticatedUser); err != nil {
 				return err

@@ -17,10 +17,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// What one transaction of a sweep deletes: runs with all their steps, and signals, which have none.
+// What one transaction of a sweep deletes: runs with all their steps, and rows of signals and owners, which have none.
 const (
-	sweptRuns    = 20
-	sweptSignals = 200
+	sweptRuns = 20
+	sweptRows = 200
 )
 
 // hasEndedInTables are the statuses of runs that execute no more.
@@ -28,8 +28,8 @@ var hasEndedInTables = []dbos.WorkflowStatusType{
 	dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusCancelled, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded,
 }
 
-// Sweep deletes the runs that ended before a time, with their steps and signals, and returns how many
-// there were. The last one of a chain and principal that succeeded stays: the next finds in it what it
+// Sweep deletes the runs that ended before a time, with their steps and signals, and the rows of owners
+// that have no run left. It returns how many runs there were. The last one of a chain and principal that succeeded stays: the next finds in it what it
 // saved. What the store recorded of runs stays as well.
 func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err error) {
 	savers := map[string]string{} // the run that is kept, by chainOwner
@@ -82,7 +82,7 @@ func (r *Runs) sweepRows(ctx context.Context, page int, choose func(rows []dbos.
 
 // sweepSignals deletes what was kept before a time for runs that are not there any more.
 func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
-	_, err := r.sweepRows(ctx, sweptSignals, func(signals []dbos.WorkflowStatus, keep map[string]bool) error {
+	_, err := r.sweepRows(ctx, sweptRows, func(signals []dbos.WorkflowStatus, keep map[string]bool) error {
 		runs := map[string]bool{}
 		for _, w := range signals {
 			runs[runOfSignal(w.ID)] = false
