@@ -24,6 +24,7 @@ const (
 type breaker struct {
 	two    *gobreaker.TwoStepCircuitBreaker[any]
 	opened atomic.Int64 // when, in nanoseconds since 1970
+	streak atomic.Int64 // failed calls in a row, of all questions
 }
 
 func newBreaker(cfg Config) *breaker {
@@ -48,6 +49,24 @@ func newBreaker(cfg Config) *breaker {
 		},
 	})
 	return b
+}
+
+// noteCall counts one HTTP request. A question counts when it ends, and those that wait for
+// a retry have not: without this count a thousand at once would all ask a dead endpoint.
+func (b *breaker) noteCall(err error) {
+	switch t := ClassOf(err).Traits(); {
+	case err == nil || t.Success:
+		b.streak.Store(0)
+	case t.Failure:
+		b.streak.Add(1)
+	}
+}
+
+// allowsRetry reports whether a failure may pass by itself. After as many in a row as open
+// the breaker, and more than one question makes alone, another call would be the next one
+// to fail.
+func (b *breaker) allowsRetry(cfg Config) bool {
+	return b.streak.Load() < int64(max(cfg.BreakerFailures, cfg.Retries+1))
 }
 
 func (b *breaker) state() string { return b.two.State().String() }
@@ -100,7 +119,9 @@ func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
 		if err := g.refusal(); err != nil {
 			return Reply{}, err
 		}
-		return next.Complete(ctx, req)
+		reply, err := next.Complete(ctx, req)
+		b.noteCall(err)
+		return reply, err
 	})
 }
 

@@ -102,7 +102,7 @@ func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget
 	next = b.inner.negotiated(next)
 	once := next
 	next = withReask(next, cfg, count)
-	next = withRetry(next, cfg, retries, count)
+	next = withRetry(next, cfg, b.breaker, retries, count)
 	next = withLateness(next, once, b.late)
 	next = withBreaker(next, b.breaker)
 	next = withLatch(next, b.latch)

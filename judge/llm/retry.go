@@ -12,9 +12,9 @@ import (
 // jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), or after the time
 // that the endpoint asks for; never past the deadline. All callers share a budget of
 // retries that no endpoint asked for, so that a failing one does not get several times
-// the load of a working one. A pause that another call was asked for is waited for, too,
+// the load of a working one, and a dead one none. A pause that another call was asked for is waited for, too,
 // and is no try.
-func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters) Completer {
+func withRetry(next Completer, cfg Config, b *breaker, budget *retryBudget, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		calls := &callBudget{left: cfg.MaxCalls}
 		ctx = context.WithValue(ctx, callBudgetKey{}, calls)
@@ -43,7 +43,7 @@ func withRetry(next Completer, cfg Config, budget *retryBudget, count *counters)
 			if wait <= 0 {
 				wait = time.Duration(float64(backoffFor(cfg.Backoff, retries)) * cfg.Jitter())
 			}
-			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || fail.RetryAfter <= 0 && !budget.take() {
+			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || fail.RetryAfter <= 0 && !(b.allowsRetry(cfg) && budget.take()) {
 				return Reply{}, fail
 			}
 			if !paused {
