@@ -392,7 +392,7 @@ func (m *Machine) describe(sc *scope) map[string]any {
 				out[id] = map[string]any{"output": output}
 			}
 		}
-		if at.item != nil && out["item"] == nil {
+		if _, inner := out["item"]; at.item != nil && !inner { // the inner one may be null
 			out["item"], out["index"] = at.item.value, at.item.index
 		}
 	}
