@@ -49,6 +49,11 @@ func Rules() []Rule {
 	const e, w = workflow.SeverityError, workflow.SeverityWarning
 	return []Rule{
 		{"reserved-id", e, "A step has the id under which the run's callback is recorded.", checkReserved},
+		{"empty-value", e, "A name or an id that a step needs is empty.", checkEmpty},
+		{"unused-key", e, "A key does nothing next to the others of its step, handler or schedule.", checkUnused},
+		{"unused-default", w, "A default is for a path that its step does not refer to.", checkDefaults},
+		{"unread-reference", w, "A text looks like a reference and is none, so it stays as it is.", checkTexts},
+		{"handler-twice", e, "on_fail and on_error of a step name the same step.", checkTwice},
 		{"unknown-step", e, "on_error, on_fail or a conditional names a step that does not exist.", checkNames},
 		{"out-of-reach", e, "A handler or a conditional names a step inside another one, where it cannot run.", checkReach},
 		{"handler-cycle", e, "Handlers lead back to the step that failed.", checkCycles},
@@ -60,7 +65,7 @@ func Rules() []Rule {
 		{"unmapped-write", e, "A step writes a resource of a server for which the operator names no tool that does.", checkWrites},
 		{"unknown-model", e, "A prompt is completed by a model that is not configured.", checkModels},
 		{"retry-not-repeatable", w, "A tool that is not declared repeatable is retried: a call that may have run is not.", checkRetries},
-		{"unknown-sensitive", w, "A sensitive pointer names an input or step that does not exist.", checkSensitive},
+		{"unknown-sensitive", w, "A sensitive pointer names an input, output or step that does not exist.", checkSensitive},
 		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
 		{"saved-first-run", w, "A saved variable has no value in the first run.", checkSaved},
 		{"schedule-past", w, "The time of a schedule is over.", checkOnce},
@@ -222,6 +227,8 @@ func checkReferences(l *linter) {
 		case first == "item" || first == "index":
 			if !u.inItem {
 				l.addIssue(u.path, "{{%s}} has a value only inside forEach", u.text)
+			} else if first == "index" && len(u.segments) > 1 {
+				l.addIssue(u.path, "{{%s}} names a part of a number; write {{index}}", u.text)
 			}
 		case first == "error" || first == "failed_step":
 			l.checkFailure(u)
@@ -290,11 +297,23 @@ func (l *linter) listWritten(scope string) []string {
 }
 
 func hasDefault(u use) bool {
-	if u.step == nil {
+	if u.fills == nil {
 		return false
 	}
-	_, ok := u.step.Defaults[u.text]
+	_, ok := u.fills.Defaults[u.text]
 	return ok
+}
+
+// suggestDefault ends an advice with a default where one counts.
+func suggestDefault(u use) string {
+	switch {
+	case u.fills == nil:
+		return ""
+	case u.fills == u.step:
+		return ", or give the step a \"default\""
+	default:
+		return fmt.Sprintf(", or give the step %q a \"default\"", u.fills.ID)
+	}
 }
 
 func checkVariables(l *linter) {
@@ -309,9 +328,9 @@ func checkVariables(l *linter) {
 		_, begins := values[name]
 		switch {
 		case scope == "global" && !begins && slices.Contains(known, name) && u.ended != nil && !u.ended[scope+"."+name]:
-			l.addIssue(u.path, "{{%s}} is read before any step has written it; declare it in variables.%s, or give the step a \"default\"", u.text, scope)
+			l.addIssue(u.path, "{{%s}} is read before any step has written it; declare it in variables.%s%s", u.text, scope, suggestDefault(u))
 		case !slices.Contains(known, name):
-			hint := fmt.Sprintf("; declare it in variables.%s, or give the step a \"default\"", scope)
+			hint := fmt.Sprintf("; declare it in variables.%s%s", scope, suggestDefault(u))
 			if len(known) > 0 {
 				hint = suggestName(name, known)
 			}
@@ -324,7 +343,11 @@ func checkSaved(l *linter) {
 	for _, u := range l.listUses() {
 		scope, name := variableOf(u.reference)
 		if _, begins := l.Saved[name]; scope == "saved" && !begins && !hasDefault(u) && slices.Contains(l.listWritten("saved"), name) {
-			l.addIssue(u.path, "{{%s}} has no value in the first run; declare it in variables.saved, or give the step \"default\": {%q: null}", u.text, u.text)
+			hint := suggestDefault(u)
+			if hint != "" {
+				hint += fmt.Sprintf(": {%q: null}", u.text)
+			}
+			l.addIssue(u.path, "{{%s}} has no value in the first run; declare it in variables.saved%s", u.text, hint)
 		}
 	}
 }
@@ -440,6 +463,10 @@ func checkRetries(l *linter) {
 func checkSensitive(l *linter) {
 	for i, pointer := range l.Sensitive {
 		parts := strings.Split(pointer, "/") // "", input, output or steps, and a name
+		if len(parts) > 3 && parts[1] == "steps" && parts[3] != "output" && parts[3] != "*" {
+			l.addIssue(fmt.Sprintf("/sensitive/%d", i), "%q names nothing of a step; write /steps/%s/output", pointer, parts[2])
+			continue
+		}
 		if len(parts) < 3 || parts[2] == "*" {
 			continue
 		}
@@ -449,6 +476,8 @@ func checkSensitive(l *linter) {
 			known = l.listIDs()
 		case parts[1] == "input" && l.inputSchema == nil:
 			known = slices.Sorted(maps.Keys(l.Input))
+		case parts[1] == "output":
+			known = append(slices.Sorted(maps.Keys(l.Output)), l.listWritten("output")...)
 		default:
 			continue
 		}

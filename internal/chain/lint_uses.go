@@ -11,6 +11,9 @@ type use struct {
 	reference
 	path string
 	step *Step // nil for the chain itself
+	// fills is the step whose defaults count: of a handler's arguments that is the handler. nil for conditions, which
+	// have none.
+	fills *Step
 	// ended are the steps that may have ended there, by id, and the variables that may have been written, as global.x;
 	// nil where any may have.
 	ended map[string]bool
@@ -22,13 +25,25 @@ type use struct {
 func (l *linter) listUses() []use {
 	w := useWalk{linter: l, passed: map[*Step]bool{}, decided: map[*Conditional]bool{}, begins: map[*Step]map[string]bool{}}
 	w.walkChain()
+	handling := l.listHandlers()
 	for _, s := range l.listNamedSteps() {
-		w.walkStep(s, w.begins[s], insideForEach(s), true)
+		w.walkStep(s, w.begins[s], insideForEach(s), handling[s])
 	}
 	if h := l.OnError; h != nil && h.Arguments != nil {
-		h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, nil, nil, false, true}) })
+		h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, nil, w.steps[h.Step], nil, false, true}) })
 	}
 	return w.uses
+}
+
+// listHandlers are the steps that run where another has failed; those of conditionals alone do not.
+func (l *linter) listHandlers() map[*Step]bool {
+	out := map[*Step]bool{}
+	for _, n := range l.listNamings() {
+		if n.from != nil || l.OnError != nil && n.path == l.OnError.path {
+			out[l.steps[n.step]] = true
+		}
+	}
+	return out
 }
 
 func (l *linter) listNamedSteps() []*Step {
@@ -144,7 +159,7 @@ func (w *useWalk) forgetHandlers() {
 
 func (w *useWalk) add(c *Condition, s *Step, path string, ended map[string]bool, inItem, failing bool) {
 	if c != nil {
-		c.visit(func(r reference) { w.uses = append(w.uses, use{r, path, s, ended, inItem, failing}) })
+		c.visit(func(r reference) { w.uses = append(w.uses, use{r, path, s, nil, ended, inItem, failing}) })
 	}
 }
 
@@ -168,11 +183,11 @@ func (w *useWalk) walkStep(s *Step, after map[string]bool, inItem, failing bool)
 	}
 	for key, t := range s.templates() {
 		before := maps.Clone(ended)
-		t.visit(func(r reference) { w.uses = append(w.uses, use{r, s.path + "/" + key, s, before, inItem, failing}) })
+		t.visit(func(r reference) { w.uses = append(w.uses, use{r, s.path + "/" + key, s, s, before, inItem, failing}) })
 	}
 	for _, h := range s.handlers() {
 		if h.Arguments != nil {
-			h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, s, nil, inItem, true}) })
+			h.Arguments.visit(func(r reference) { w.uses = append(w.uses, use{r, h.path, s, w.steps[h.Step], nil, inItem, true}) })
 		}
 	}
 	around := w.rounds

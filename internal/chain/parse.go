@@ -467,7 +467,10 @@ func (p *parser) parseCondition(o *document.ObjectReader, key string) *Condition
 		s := o.Object(key)
 		p.checkKeys(s, &scriptObject)
 		source := s.String("script")
-		if len(source) > workflow.MaxScript {
+		switch {
+		case s.Has("script") && strings.TrimSpace(source) == "":
+			p.rejectValue(n, "the script is empty; write one expression that is true or false, such as data.check.output.length > 3")
+		case len(source) > workflow.MaxScript:
 			p.rejectValue(n, "the script has %d bytes; at most %d are allowed", len(source), workflow.MaxScript)
 		}
 		return &Condition{Script: source, text: source}
@@ -517,7 +520,7 @@ func (p *parser) parseSpan(o *document.ObjectReader, key string) time.Duration {
 	}
 	d, err := time.ParseDuration(*text)
 	if err != nil || d <= 0 || d > maxSeconds*time.Second {
-		p.rejectValue(o.Value(key), "%q must be a time such as 30s, 5m or 2h", key)
+		p.rejectValue(o.Value(key), "%q must be a time such as 30s, 5m or 2h, above 0 and at most 720h", key)
 		return 0
 	}
 	return d

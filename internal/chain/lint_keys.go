@@ -1,0 +1,163 @@
+package chain
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The rules about keys that have a meaning of their own and none where they are. They are no part of Parse, so that
+// runs of earlier definitions go on.
+
+// hasKey reports whether the document has a key at a path.
+func (l *linter) hasKey(path, key string) bool {
+	_, ok := l.lines[path+"/"+key]
+	return ok
+}
+
+// checkEmpty finds names that are empty: a wait for the signal "" would wait for nothing, and the model "" would answer
+// no prompt.
+func checkEmpty(l *linter) {
+	l.visitSteps(func(s *Step) {
+		for _, v := range []struct {
+			key   string
+			empty bool
+		}{
+			{"server", s.Server == ""},
+			{"action", s.Action == ""},
+			{"uri", isEmptyText(s.URI)},
+			{"prompt_name", isEmptyText(s.PromptName)},
+			{"complete/model", s.Model == ""},
+			{"signal", s.Signal == ""},
+			{"review", isEmptyText(s.Review)},
+			{"workflow", s.Workflow == ""},
+			{"instance", isEmptyText(s.Instance)},
+			{"perform", s.Perform == ""},
+			{"state", s.State == ""},
+		} {
+			if v.empty && l.hasKey(s.path, v.key) {
+				l.addIssue(s.path+"/"+v.key, "%q is empty; give it a value", v.key[strings.LastIndexByte(v.key, '/')+1:])
+			}
+		}
+	})
+}
+
+func isEmptyText(t template) bool {
+	text, fixed := t.(literal)
+	return fixed && text.value == ""
+}
+
+// moveKeys are the keys of a workflow step by its action.
+var moveKeys = map[string][]string{moveStart: {"workflow", "data"}, moveAdvance: {"instance", "perform", "data"}, "wait": {"instance", "state"}}
+
+func checkUnused(l *linter) {
+	l.visitSteps(func(s *Step) {
+		if s.Kind == KindWorkflow {
+			for _, key := range []string{"workflow", "instance", "perform", "data", "state"} {
+				if known := moveKeys[s.Action]; l.hasKey(s.path, key) && !slices.Contains(known, key) {
+					l.addIssue(s.path+"/"+key, "%q does nothing with the action %s, which takes %s; remove it", key, s.Action, strings.Join(known, ", "))
+				}
+			}
+		}
+		if s.Kind == KindWait && l.hasKey(s.path, "seconds") && s.Timeout > 0 {
+			l.addIssue(s.path+"/timeout", "\"timeout\" does nothing in a wait of seconds; remove it")
+		}
+		for _, h := range s.handlers() {
+			l.checkHandled(h)
+		}
+	})
+	if l.OnError != nil {
+		l.checkHandled(l.OnError)
+	}
+	if l.Schedule != nil && l.Schedule.Type != "cron" && l.hasKey("/schedule", "timezone") {
+		l.addIssue("/schedule/timezone", "\"timezone\" does nothing in a schedule of the type %s; remove it", l.Schedule.Type)
+	}
+}
+
+// checkHandled finds arguments for a step that takes none.
+func (l *linter) checkHandled(h *Handler) {
+	if s := l.steps[h.Step]; s != nil && h.Arguments != nil && s.Kind != KindTool && s.Kind != KindPrompt {
+		l.addIssue(h.path+"/arguments", "the step %q is of the type %s and takes no \"arguments\" from here; name a step of the type tool or prompt, or remove them", s.ID, s.Kind)
+	}
+}
+
+// checkTwice finds handlers whose two executions would have one key.
+func checkTwice(l *linter) {
+	l.visitSteps(func(s *Step) {
+		if h := s.handlers(); len(h) == 2 && h[0].Step == h[1].Step {
+			l.addIssue(h[1].path, "\"on_fail\" names the step %q as well, and where that fails it is not tried again; name another step, or remove one of them", h[1].Step)
+		}
+	})
+}
+
+func checkDefaults(l *linter) {
+	read := map[string][]string{} // by step
+	for _, u := range l.listUses() {
+		if u.fills != nil {
+			read[u.fills.ID] = append(read[u.fills.ID], u.text)
+		}
+	}
+	l.visitSteps(func(s *Step) {
+		for _, path := range slices.Sorted(maps.Keys(s.Defaults)) {
+			if !slices.Contains(read[s.ID], path) {
+				l.addIssue(s.path+"/default", "no reference of the step is %s, so this default is not used%s", quoteName(path), suggestName(path, read[s.ID]))
+			}
+		}
+	})
+}
+
+// bracesPattern finds what begins as a reference does.
+var bracesPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\{\{\s*([A-Za-z_][A-Za-z0-9_-]*)[.\[|][^{}]*\}\}`)
+})
+
+// checkTexts finds texts between braces that begin with a name which references have, such as
+// {{check.output['x']}}.
+func checkTexts(l *linter) {
+	l.visitSteps(func(s *Step) {
+		for key, t := range s.templates() {
+			l.checkText(s.path+"/"+key, t)
+		}
+		for _, h := range s.handlers() {
+			l.checkText(h.path, h.Arguments)
+		}
+	})
+	if l.OnError != nil {
+		l.checkText(l.OnError.path, l.OnError.Arguments)
+	}
+}
+
+func (l *linter) checkText(path string, t template) {
+	visitTexts(t, func(text string) {
+		for _, m := range bracesPattern().FindAllStringSubmatch(text, -1) {
+			if !referencePattern().MatchString(m[0]) && (slices.Contains(reservedNames, m[1]) || l.stepOf(reference{segments: m[1:2]}) != nil) {
+				l.addIssue(path, "%s is no reference and stays as it is; a path has keys and indexes only, such as {{check.output.items[0].name}}", quoteName(m[0]))
+			}
+		}
+	})
+}
+
+// visitTexts calls f for every text of a value around its references, and for the keys of objects, which have none.
+func visitTexts(t template, f func(string)) {
+	switch t := t.(type) {
+	case literal:
+		if text, ok := t.value.(string); ok {
+			f(text)
+		}
+	case mixed:
+		for _, text := range t.texts {
+			f(text)
+		}
+	case listOf:
+		for _, item := range t {
+			visitTexts(item, f)
+		}
+	case objectOf:
+		for i, v := range t.values {
+			f(t.keys[i])
+			visitTexts(v, f)
+		}
+	}
+}

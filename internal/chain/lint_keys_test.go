@@ -1,0 +1,41 @@
+package chain
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestLintTakes: what looks like a mistake of those that testdata/bad.golden has, and is none.
+func TestLintTakes(t *testing.T) {
+	for name, doc := range map[string]string{
+		"a default of the handler":       steps(strings.Replace(first, "execute", `execute, on_error: {step: b, arguments: {x: "{{saved.x}}"}}`, 1), `{id: b, type: tool, server: code-mcp, action: execute, save_output_to: saved.x, default: {saved.x: 1}}`),
+		"a default of the callback":      steps(first, `{id: b, type: tool, server: code-mcp, action: execute, save_output_to: saved.x, default: {saved.x: 1}}`) + "on_error: {step: b, arguments: {x: \"{{saved.x}}\"}}\n",
+		"a default of items":             steps(`{id: f, type: forEach, items: "{{saved.x}}", default: {saved.x: []}, steps: [{id: b, type: tool, server: code-mcp, action: execute, save_output_to: saved.x}]}`),
+		"an error in the callback":       steps(first, `{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{error.message}}"}}`) + "on_error: b\n",
+		"braces of Python and templates": steps(first, `{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: ["{{'a': 1}} {{a: 1}} {{ }} {{}} {{user.name | upper}} {{b.", "{{a.output}}"]}}`),
+		"two handlers":                   steps(`{id: a, type: tool, server: code-mcp, action: execute, retry: {max_attempts: 1, on_fail: b}, on_error: c}`, `{id: b, type: tool, server: code-mcp, action: execute}`, `{id: c, type: tool, server: code-mcp, action: execute}`),
+		"a timeout of a signal":          steps(`{id: w, type: wait, signal: go, timeout: 5s}`),
+		"a cron in a zone":               withSchedule(`{type: cron, expression: "0 9 * * *", timezone: Europe/Berlin}`),
+		"all outputs":                    "sensitive: [/steps/a/output/x, /steps/*/output, /steps/a, /output/*]\n" + steps(first),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if issues := parse(t, doc).Lint(LintOptions{Servers: knownServers}); len(issues) > 0 {
+				t.Errorf("found %v in\n%s", issues, doc)
+			}
+		})
+	}
+}
+
+// TestScriptSeesNullItem: the item of a script is that of the innermost forEach, also where it is null.
+func TestScriptSeesNullItem(t *testing.T) {
+	m := NewMachine(parse(t, steps(`{id: f, type: forEach, items: [outer], steps: [{id: g, type: forEach, items: [null], steps: [{id: s, type: switch, cases: [{when: {script: "data.item === null"}, steps: [`+first+`]}]}]}]}`)), MachineOptions{Input: map[string]any{}})
+	defer m.Close()
+	commands := m.Commands()
+	if len(commands) != 1 || commands[0].Op != OpTest {
+		t.Fatalf("%+v", commands)
+	}
+	data, _ := commands[0].Arguments.(map[string]any)
+	if item, ok := data["item"]; !ok || item != nil {
+		t.Errorf("the item is %v", item)
+	}
+}
