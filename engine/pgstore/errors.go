@@ -63,6 +63,8 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %s", known[pg.Code[:2]], pg.Message)
 	case pg.Code[:2] == "XX":
 		return fmt.Errorf("%w: %w", store.ErrDamaged, err)
+	case pg.Code == queryCanceled:
+		return fmt.Errorf("%w: the server ended a statement that took too long (%s)", ErrUnreachable, pg.Message)
 	case isAway(pg.Code):
 		return fmt.Errorf("%w: %s (%s)", ErrUnreachable, pg.Message, pg.Code)
 	}
@@ -74,6 +76,9 @@ func isOurs(err error) bool {
 		ErrBadURL, ErrNoDatabase, ErrDenied, ErrOtherDatabase, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
 		ErrNoStore, ErrOlderSchema, ErrReadOnly)
 }
+
+// queryCanceled is the code of a statement that was cancelled, by us or by statement_timeout.
+const queryCanceled = "57014"
 
 // isAway reports whether a code says that the server cannot serve now.
 func isAway(code string) bool {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -74,6 +76,20 @@ func prepareWhereDirect(ctx context.Context, cfg *pgxpool.Config) error {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	}
 	return nil
+}
+
+// cancelDelay is how long a server has to end a statement that it is asked to cancel.
+const cancelDelay = time.Second
+
+// cancelOnServer has a statement whose time is up cancelled by the server, and waits for its answer.
+// A server that waits for a lock does not see that its client left, and pgx asks it to cancel only
+// in the background: it could still commit what the caller was told is not written.
+func cancelOnServer(cfg *pgxpool.Config) *pgxpool.Config {
+	cfg = cfg.Copy()
+	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelDelay}
+	}
+	return cfg
 }
 
 // newPool makes a pool; nothing is dialled yet.

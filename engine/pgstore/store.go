@@ -157,9 +157,14 @@ func (s *Store) openPools(ctx context.Context, config *pgxpool.Config, all pools
 		s.direct = config.ConnConfig.Copy()
 	}
 	for _, p := range all {
-		if err == nil {
-			*p.to, err = newPool(ctx, config, p.most)
+		if err != nil {
+			break
 		}
+		its := config
+		if p.to == &s.writes {
+			its = cancelOnServer(config)
+		}
+		*p.to, err = newPool(ctx, its, p.most)
 	}
 	return err
 }

@@ -6,12 +6,14 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -114,8 +116,50 @@ func TestConformance(t *testing.T) {
 				END $$;
 				CREATE TRIGGER poison BEFORE INSERT ON gavel.events FOR EACH ROW EXECUTE FUNCTION gavel.poison()`))
 		},
-		Stall: func(t testing.TB, s store.Store) func() { return lock(t, s.(*opened).schema) },
+		Stall:        func(t testing.TB, s store.Store) func() { return lock(t, s.(*opened).schema) },
+		AwaitStalled: func(t testing.TB, s store.Store) { awaitBlocked(t, s.(*opened).schema) },
 	})
+}
+
+// awaitBlocked waits until a session of the server stands behind the lock on a schema's counter.
+func awaitBlocked(t testing.TB, schema string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, pgtest.Shared(t).Fast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for blocked := false; !blocked; {
+		err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND query LIKE $1)`, "%"+schema+`".counter%`).Scan(&blocked)
+		if err != nil {
+			t.Fatal("nothing waits for the lock: ", err)
+		}
+	}
+}
+
+// A write that is given up while it waits for a lock has been ended by the server when its caller
+// is told, and is not written later.
+func TestGivenUpWrite(t *testing.T) {
+	schema := emptySchema(t)
+	s, err := pgstore.Open(t.Context(), pgstore.Config{URL: pgtest.Shared(t).Fast, Schema: schema, Patience: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	release := sync.OnceFunc(lock(t, schema))
+	defer release()
+	err = s.Commit(t.Context(), storetest.Start(t, storetest.ID(1), `{}`))
+	if !errors.Is(err, pgstore.ErrUnreachable) || !strings.Contains(err.Error(), "the server ended a statement that took too long") {
+		t.Errorf("%v, want the server's word that it ended it", err)
+	}
+	release()
+	lock(t, schema)() // whoever stood in line has had its turn
+	if _, err := s.Load(t.Context(), storetest.ID(1)); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("it was written although its caller was told that it failed: %v", err)
+	}
 }
 
 // lock holds the row that a commit locks last, as another process would.

@@ -166,13 +166,17 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 	release := d.Stall(t, s)
 	released := sync.OnceFunc(release)
 	defer released()
+	waiting := make(chan error, 2)
+	go func() { waiting <- s.Commit(t.Context(), Start(t, ID(101), `{}`)) }()
+	if d.AwaitStalled != nil { // what comes now waits in line behind it, and can be withdrawn
+		d.AwaitStalled(t, s)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, len(insts))
 	for _, inst := range insts {
 		go func() { errs <- s.Commit(ctx, Refuse(t, inst, "cancelled", WithKey("c"+inst.ID))) }()
 	}
-	waiting := make(chan error, 1) // a neighbour that is not cancelled
-	go func() { waiting <- s.Commit(t.Context(), Start(t, ID(100), `{}`)) }()
+	go func() { waiting <- s.Commit(t.Context(), Start(t, ID(100), `{}`)) }() // a neighbour that is not cancelled
 	cancel()
 	for range insts { // they need not wait for what stalls the writes
 		select {
@@ -185,8 +189,10 @@ func cancelledInQueue(t *testing.T, d Driver, s store.Store) {
 		}
 	}
 	released()
-	if err := <-waiting; err != nil {
-		t.Fatalf("the neighbour: %v", err)
+	for range 2 {
+		if err := <-waiting; err != nil {
+			t.Fatalf("a neighbour: %v", err)
+		}
 	}
 	// Told that it ended, a caller must not find it written.
 	for _, inst := range insts {

@@ -36,6 +36,9 @@ type Driver struct {
 	// Stall keeps writes from proceeding until release is called, so that a queue
 	// forms; nil when writes do not queue.
 	Stall func(t testing.TB, s store.Store) (release func())
+	// AwaitStalled waits until a write has left the queue and stands still behind Stall; nil
+	// when that cannot be seen.
+	AwaitStalled func(t testing.TB, s store.Store)
 	// Sample leaves out what is about finding decisions, unless Long: for a driver that
 	// passes the whole suite in another setting.
 	Sample bool
