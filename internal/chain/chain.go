@@ -164,6 +164,8 @@ const (
 	MaxPassed = 5 * MaxCommands
 	// MaxCollected is how many bytes the outputs of one parallel or forEach may have together as JSON.
 	MaxCollected = 16 << 20
+	// MaxFilled is how many bytes the references of one value, such as the arguments of a call, may be replaced by.
+	MaxFilled = 4 * MaxCollected
 	// MaxNesting is how deep steps may be nested.
 	MaxNesting = 8
 	// MaxAttempts is how often a step may be tried.

@@ -179,6 +179,8 @@ var badDefinitions = []struct{ name, doc string }{
 	{"filter", "variables: {input: {x: 1}}\n" + steps(`{id: b, type: tool, server: code-mcp, action: execute, on_error: {step: c, arguments: {x: "{{variables.input.x | upper}}"}}}`, `{id: c, type: tool, server: code-mcp, action: execute}`)},
 	{"part of an index", steps(`{id: f, type: forEach, items: [1], steps: [{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{index.x}}"}}]}`)},
 	{"error in a step of a conditional", steps(first, `{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{error.message}}"}}`) + "conditionals: {c: {condition: \"{{a.output}} == 1\", if_true: [b]}}\n"},
+	{"conditional without a name", steps(first) + "conditionals: {'': {condition: \"{{a.output}} == 1\"}}\n"},
+	{"conditional with the name of a key", steps(first) + "conditionals: {\"x/s:1\": {condition: \"{{a.output}} == 1\"}}\n"},
 	{"conditional over a named step", steps(`{id: a, type: tool, server: code-mcp, action: execute, on_error: b}`, `{id: b, type: tool, server: code-mcp, action: execute}`, `{id: d, type: tool, server: code-mcp, action: execute}`) + "conditionals: {c: {condition: \"{{b.output}} == 1\", if_true: [d]}}\n"},
 }
 

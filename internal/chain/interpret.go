@@ -161,6 +161,10 @@ func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefi
 	return output, nil
 }
 
+// maxJoined is how many bytes the message of a failure may have with those of its handlers: it doubles with each
+// handler that has two of its own.
+const maxJoined = 16 << 10
+
 // handle runs the handlers of a step that failed until one succeeds. What it gives is the step's.
 func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string) (any, *StepError) {
 	for _, h := range s.handlers() {
@@ -177,7 +181,10 @@ func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string
 			return nil, failed
 		}
 		joined := *err
-		joined.Message = fmt.Sprintf("%s; %q, which handles that, failed as well: %s", err.Message, handler.ID, failed.Message)
+		joined.Message = fmt.Sprintf("%s; %q, which handles that, failed as well", err.Message, handler.ID)
+		if len(joined.Message)+len(failed.Message) < maxJoined {
+			joined.Message += ": " + failed.Message
+		}
 		err = &joined
 	}
 	return nil, err

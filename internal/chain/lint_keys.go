@@ -49,6 +49,20 @@ func isEmptyText(t template) bool {
 	return fixed && text.value == ""
 }
 
+// conditionalNamePattern has none of the characters that stand between the names in the key of a step, which terminals
+// show as well.
+var conditionalNamePattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[\p{L}\p{N}_][\p{L}\p{N} ._-]{0,63}$`)
+})
+
+func checkConditionalNames(l *linter) {
+	for _, c := range l.Conditionals {
+		if !conditionalNamePattern().MatchString(c.Name) {
+			l.addIssue(c.path, "the name of a conditional must be a letter or digit, then letters, digits, spaces, dots, underscores or hyphens, at most 64; %s is not", quoteName(c.Name))
+		}
+	}
+}
+
 // moveKeys are the keys of a workflow step by its action.
 var moveKeys = map[string][]string{moveStart: {"workflow", "data"}, moveAdvance: {"instance", "perform", "data"}, "wait": {"instance", "state"}}
 

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -37,5 +38,51 @@ func TestScriptSeesNullItem(t *testing.T) {
 	data, _ := commands[0].Arguments.(map[string]any)
 	if item, ok := data["item"]; !ok || item != nil {
 		t.Errorf("the item is %v", item)
+	}
+}
+
+// TestFilledIsBounded: a definition of 256 KiB can refer to an input of 256 KiB thousands of times.
+func TestFilledIsBounded(t *testing.T) {
+	for name, value := range map[string]string{
+		"a text":  `"` + strings.Repeat("{{variables.input.x}}", 1000) + `"`,
+		"a list":  `[` + strings.Repeat(`"{{variables.input.x}}", `, 1000) + `]`,
+		"default": `["{{variables.input.x}}` + strings.Repeat("{{saved.y}}", 1000) + `"]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			long := strings.Repeat("y", 100_000)
+			d := parse(t, "variables: {input: {x: 1}}\n"+steps(`{id: a, type: tool, server: s, action: x, arguments: {x: `+value+`}, default: {saved.y: `+long+`}}`))
+			m := NewMachine(d, MachineOptions{Input: map[string]any{"x": long}})
+			defer m.Close()
+			r := m.Result()
+			if r == nil || r.Err == nil || r.Err.Code != CodeReference || !strings.Contains(r.Err.Message, "more than 64 MiB together") {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// TestHandlersKeepMessageShort: two handlers for each handler make a message of twice the length each.
+func TestHandlersKeepMessageShort(t *testing.T) {
+	var list []string
+	const deep = 10
+	for i := range deep {
+		for _, c := range []string{"x", "y"} {
+			handled := fmt.Sprintf(", retry: {max_attempts: 1, on_fail: x%d}, on_error: y%d", i+1, i+1)
+			if i == deep-1 {
+				handled = ""
+			}
+			list = append(list, fmt.Sprintf("{id: %s%d, type: tool, server: s, action: x%s}", c, i, handled))
+		}
+	}
+	list = append(list, "{id: a, type: tool, server: s, action: x, retry: {max_attempts: 1, on_fail: x0}, on_error: y0}")
+	m := NewMachine(parse(t, steps(list...)), MachineOptions{Input: map[string]any{}})
+	defer m.Close()
+	for m.Result() == nil {
+		for _, c := range m.Commands() {
+			m.Resolve(c.ID, Outcome{Err: &StepError{Code: CodeToolError, Message: strings.Repeat("no ", 100), Final: true}})
+		}
+	}
+	if n := len(m.Result().Err.Message); n < 1000 || n > 2*maxJoined {
+		t.Errorf("the message has %d bytes", n)
 	}
 }

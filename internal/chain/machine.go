@@ -332,16 +332,23 @@ func (m *Machine) newScope(parent *scope) *scope {
 	return &scope{parent: parent, outputs: map[string]any{}}
 }
 
-// lookup finds a reference for a step of a scope.
+// lookup finds the references of one value, for a step of a scope: MaxFilled bytes in all.
 func (m *Machine) lookup(sc *scope, s *Step) lookup {
+	left := MaxFilled
 	return func(r reference) (any, error) {
 		v, err := m.find(sc, r)
 		if _, missing := err.(*missingError); missing && s != nil { //nolint:errorlint // find wraps nothing
 			if fallback, ok := s.Defaults[r.text]; ok {
-				return copyValue(fallback), nil
+				v, err = fallback, nil
 			}
 		}
-		return copyValue(v), err
+		if err != nil {
+			return nil, err
+		}
+		if left -= countBytes(v); left < 0 {
+			return nil, fmt.Errorf("with {{%s}} the references have more than %d MiB together; refer to less", r.text, MaxFilled>>20)
+		}
+		return copyValue(v), nil
 	}
 }
 

@@ -306,3 +306,24 @@ func copyValue(v any) any {
 		return v
 	}
 }
+
+// countBytes is about how many bytes a value has as JSON, and never more.
+func countBytes(v any) int {
+	n := 0
+	switch v := v.(type) {
+	case string:
+		n = len(v)
+	case json.Number:
+		n = len(v)
+	case map[string]any:
+		for k, item := range v {
+			n += len(k) + countBytes(item)
+		}
+	case []any:
+		n = len(v)
+		for _, item := range v {
+			n += countBytes(item)
+		}
+	}
+	return n
+}
