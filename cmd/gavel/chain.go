@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -157,7 +158,7 @@ func (chainGraphCmd) Help() string {
 func (c *chainGraphCmd) Run(con *console) error {
 	d, err := parseChain(c.File)
 	if err != nil {
-		return parseError(c.File, err)
+		return parseError(c.File, "chain", err)
 	}
 	var b strings.Builder
 	if c.Format == "dot" {
@@ -206,7 +207,7 @@ func (c *chainRunCmd) Run(ctx context.Context, con *console) error {
 	}
 	d, err := parseChain(c.File)
 	if err != nil {
-		return parseError(c.File, err)
+		return parseError(c.File, "chain", err)
 	}
 	servers, items, err := c.openServers()
 	if err != nil {
@@ -339,7 +340,7 @@ func (c *chainRunCmd) print(con *console, run string, r *chain.Result) error {
 	if c.JSON {
 		return term.ErrBad
 	}
-	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the step %q failed: %s", r.Err.Step, r.Err.Message)}
+	return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(operation.RunError{Step: r.Err.Step, Code: r.Err.Code, Message: r.Err.Message}))}
 }
 
 // chainShow shows what happens to the steps of a run, and stops at a call that may have been done.

@@ -146,9 +146,10 @@ func issueLine(file string, i workflow.Issue) string {
 	return fmt.Sprintf("%s: %s: %s%s [%s]", at, i.Severity, path, i.Message, i.Rule)
 }
 
-func parseError(file string, err error) error {
+// parseError names what a file is not, such as a chain.
+func parseError(file, what string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
-		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a workflow definition", file)}
+		return &term.ExitError{Code: term.ExitBad, Lines: issueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a %s", file, what)}
 	}
 	return err
 }

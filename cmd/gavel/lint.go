@@ -249,7 +249,7 @@ func drawFile(file, format string) (engine.DiagramResult, error) {
 	}
 	d, err := parseDefinition(file)
 	if err != nil {
-		return out, parseError(file, err)
+		return out, parseError(file, "workflow definition", err)
 	}
 	var b strings.Builder
 	// What parses can be drawn, and a picture helps to see what lint means.

@@ -170,7 +170,7 @@ func runTests(ctx context.Context, box *embed.Sandbox, log *slog.Logger, path st
 		return openForTests(ctx, box, log, fetcher, model)
 	})
 	if known, ok := errors.AsType[*engine.Error](err); ok && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0 {
-		return r, parseError(definition.Source, &workflow.ParseError{Issues: known.Issues})
+		return r, parseError(definition.Source, "workflow definition", &workflow.ParseError{Issues: known.Issues})
 	}
 	if err != nil {
 		log.Debug("tests could not be run", "file", path, "error", err)
