@@ -20,7 +20,7 @@ import (
 // moving is a chain that moves a workflow, once each second.
 const moving = `{"name":"moving","schedule":{"type":"interval","seconds":1},"steps":[
 	{"id":"open","type":"workflow","workflow":"ticket","action":"start"},
-	{"id":"close","type":"workflow","workflow":"ticket","action":"advance","instance":"{{open.output.id}}","perform":"close","save_output_to":"variables.output.ticket"}]}`
+	{"id":"close","type":"workflow","action":"advance","instance":"{{open.output.id}}","perform":"close","save_output_to":"variables.output.ticket"}]}`
 
 const ticket = `{"name":"ticket","initialState":"open","states":{"open":{"transitions":{"close":"closed"}},"closed":{"final":true,"outcome":"success"}}}`
 
