@@ -164,13 +164,16 @@ func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 // Handle also drops that something was not done because the session ends, what is said each time that a queue
-// is looked into, and that an execution has no outcome because its run was cancelled.
+// is looked into, that an execution has no outcome because its run was cancelled, and that errFailed is recorded
+// as text: each run that fails ends with it, and its output has the result.
 func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 	ends := strings.HasPrefix(record.Message, "Total pending workflows on queue exceeds") // a bound was lowered
 	unowned := strings.HasPrefix(record.Message, "Workflow outcome was not recorded")
+	asText := strings.HasPrefix(record.Message, "workflow error type cannot be gob-encoded")
 	record.Attrs(func(a slog.Attr) bool {
 		ends = ends || unowned && a.Key == "workflow_id" && h.isCancelled(ctx, a.Value.String())
 		err, isError := a.Value.Any().(error)
+		ends = ends || asText && isError && errors.Is(err, errFailed)
 		ends = ends || isError && (errors.Is(err, context.Canceled) || strings.Contains(err.Error(), context.Canceled.Error()) ||
 			h.shutting.Load() && strings.Contains(err.Error(), "closed")) // the file, or the connections of the database
 		return !ends

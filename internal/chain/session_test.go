@@ -75,6 +75,24 @@ func TestQuietCancel(t *testing.T) {
 	}
 }
 
+// TestQuietFailure: a run that fails is no trouble of the server's, so its log is silent.
+func TestQuietFailure(t *testing.T) {
+	t.Parallel()
+	var out SyncBuffer
+	r, err := Open(t.Context(), Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: &fakeServers{}, Grace: shortGrace, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := startRun(t, r, parse(t, steps(`{id: w, type: wait, signal: go, timeout: 1ms}`)), "")
+	if result := waitRun(t, r, run); result.Err == nil {
+		t.Error("the run does not fail")
+	}
+	r.Close()
+	if said := out.String(); said != "" {
+		t.Errorf("it says %s", said)
+	}
+}
+
 // A wait that is too long says how long it was to be, also where it went on after a kill.
 func TestTimeoutOfAWait(t *testing.T) {
 	folder := t.TempDir()
