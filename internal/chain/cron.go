@@ -53,21 +53,20 @@ func parseCron(text string) (cronExpression, error) {
 		set[4] = set[4]&^(1<<7) | 1
 	}
 	c := cronExpression{set[0], set[1], set[2], set[3], set[4], strings.HasPrefix(fields[2], "*"), strings.HasPrefix(fields[4], "*")}
-	if c.anyWeekday && !c.reachesDay() {
-		return cronExpression{}, fmt.Errorf("no month of %s has such a day: %s never fires", quoteName(fields[3]), quoteName(text))
+	if last := c.lastDay(); c.anyWeekday && bits.TrailingZeros64(c.days) > last {
+		return cronExpression{}, fmt.Errorf("no month of %s has such a day: %s never fires; write a day from 1 to %d", quoteName(fields[3]), quoteName(text), last)
 	}
 	return c, nil
 }
 
-// reachesDay reports whether some month of the expression has some day of it.
-func (c cronExpression) reachesDay() bool {
-	first := bits.TrailingZeros64(c.days)
+// lastDay is the last day of the longest month of the expression.
+func (c cronExpression) lastDay() (last int) {
 	for month, days := range []int{1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31} {
-		if c.months&(1<<month) != 0 && first <= days {
-			return true
+		if c.months&(1<<month) != 0 {
+			last = max(last, days)
 		}
 	}
-	return false
+	return last
 }
 
 func (f cronField) parse(text string) (uint64, error) {
@@ -98,7 +97,8 @@ func (f cronField) parse(text string) (uint64, error) {
 				}
 			}
 			if from > to {
-				return 0, fmt.Errorf("%s is not a range of the %s: it ends before it begins", quoteName(span), f.name)
+				return 0, fmt.Errorf("%s is not a range of the %s: it ends before it begins; write it as two, %s",
+					quoteName(span), f.name, quoteName(fmt.Sprintf("%s-%d,%d-%s", low, f.max, f.min, high)))
 			}
 		}
 		for v := from; v <= to; v += every {

@@ -120,6 +120,7 @@ var badDefinitions = []struct{ name, doc string }{
 	{"cron on 31 February", withSchedule(`{type: cron, expression: "0 9 31 2 *"}`)},
 	{"cron at minute 60", withSchedule(`{type: cron, expression: "60 9 * * *"}`)},
 	{"cron with a range that ends before", withSchedule(`{type: cron, expression: "0 17-9 * * *"}`)},
+	{"cron over the end of the week", withSchedule(`{type: cron, expression: "0 9 * * fri-sun"}`)},
 	{"cron with a step of none", withSchedule(`{type: cron, expression: "*/0 * * * *"}`)},
 	{"cron with a sign", withSchedule(`{type: cron, expression: "0 +9 * * *"}`)},
 	{"cron with a step with a sign", withSchedule(`{type: cron, expression: "*/+5 * * * *"}`)},

@@ -16,6 +16,7 @@ func TestLintTakes(t *testing.T) {
 		"braces of Python and templates": steps(first, `{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: ["{{'a': 1}} {{a: 1}} {{ }} {{}} {{user.name | upper}} {{b.", "{{a.output}}"]}}`),
 		"two handlers":                   steps(`{id: a, type: tool, server: code-mcp, action: execute, retry: {max_attempts: 1, on_fail: b}, on_error: c}`, `{id: b, type: tool, server: code-mcp, action: execute}`, `{id: c, type: tool, server: code-mcp, action: execute}`),
 		"a timeout of a signal":          steps(`{id: w, type: wait, signal: go, timeout: 5s}`),
+		"a cron over the end of a week":  withSchedule(`{type: cron, expression: "0 9 * * fri-7,0-sun"}`),
 		"a cron in a zone":               withSchedule(`{type: cron, expression: "0 9 * * *", timezone: Europe/Berlin}`),
 		"all outputs":                    "sensitive: [/steps/a/output/x, /steps/*/output, /steps/a, /output/*]\n" + steps(first),
 	} {
