@@ -307,7 +307,8 @@ func copyValue(v any) any {
 	}
 }
 
-// countBytes is about how many bytes a value has as JSON, and never more.
+// countBytes is about how many bytes a value has as JSON, and never more. Unlike measureJSON it encodes nothing: a run
+// that is taken up counts every reference of all its steps again.
 func countBytes(v any) int {
 	n := 0
 	switch v := v.(type) {
