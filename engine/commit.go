@@ -99,7 +99,7 @@ func sameCalls(a, b workflow.Facts) bool {
 
 // sameStops is the same for what a stop is decided by.
 func sameStops(a, b workflow.Facts) bool {
-	return a.Stops == b.Stops && slices.Equal(a.Reviews, b.Reviews)
+	return a.Stops.Refused == b.Stops.Refused && a.Stops.Accepted == b.Stops.Accepted && slices.Equal(a.Reviews, b.Reviews)
 }
 
 // prepareCommit makes the commit of a change onto inst: first what ends reviews, then its events.

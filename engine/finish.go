@@ -2,6 +2,9 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,10 +23,12 @@ type FinishRequest struct {
 	ID string // the instance
 	// States are those in which it may.
 	States []string
-	// Attempts is how many stops are refused while the instance does not move; the next one is let
-	// through. At least 1.
+	// Attempts is how many stops of a session are refused while the instance does not move; the next
+	// one is let through. At least 1.
 	Attempts int
-	Key      string // idempotency key, "" for none; what records nothing binds none
+	// Session is the client session that wants to end, of any length; "" counts the stops of all.
+	Session string
+	Key     string // idempotency key, "" for none; what records nothing binds none
 }
 
 // FinishResult answers a FinishRequest.
@@ -35,7 +40,7 @@ type FinishResult struct {
 	Hint   string `json:"hint,omitempty"`
 	// Next is the action of the next step; "" where there is none, or something has to be waited for.
 	Next string `json:"nextStep,omitempty"`
-	// Refused is how many stops were refused since the instance last moved, this one included.
+	// Refused is how many stops of the session were refused since the instance last moved, this one included.
 	Refused int `json:"refusedStops"`
 	// Review is what waits for a person, where that is why the agent may end: a move or a call of
 	// its own, or that it ended early.
@@ -45,8 +50,8 @@ type FinishResult struct {
 
 // Finish decides whether an agent may end: where its instance is in one of the states that are named,
 // has ended otherwise, or waits for somebody else. Another stop is refused, which is recorded,
-// until Attempts of them were while the instance did not move. Then the agent may end, and a
-// review says that it ended early. That review keeps nothing from moving: a move closes it.
+// until Attempts of the session were while the instance did not move. Then the agent may end, and a
+// review says that it ended early; one review is enough for several sessions. That review keeps nothing from moving: a move closes it.
 //
 // It is for the owner of the instance and for operators. The error is an *Error: nothing could be
 // decided, and nothing was recorded.
@@ -57,7 +62,11 @@ func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (Fi
 	if len(req.States) == 0 || req.Attempts < 1 {
 		return FinishResult{}, InternalError("let an agent end", errors.New("it names no states or no attempts"))
 	}
-	r := keyedRequest{"finish", req.ID, req.Key, func() []string { return append([]string{strconv.Itoa(req.Attempts)}, req.States...) }}
+	if req.Session != "" {
+		sum := sha256.Sum256([]byte(req.Session))
+		req.Session = hex.EncodeToString(sum[:8])
+	}
+	r := keyedRequest{"finish", req.ID, req.Key, func() []string { return append([]string{strconv.Itoa(req.Attempts), req.Session}, req.States...) }}
 	return runOnce(ctx, e, p, r, e.replayFinish, func(ctx context.Context, key *record.Key) (FinishResult, error) {
 		return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (FinishResult, error) { return e.finish(ctx, p, req, key) })
 	})
@@ -103,7 +112,7 @@ func (e *Engine) finish(ctx context.Context, p Principal, req FinishRequest, key
 }
 
 func (s stop) allow(inst record.Instance, why string, review *ReviewSummary) FinishResult {
-	return FinishResult{Position: newPosition(inst, s.definition, s.by), MayEnd: true, Reason: why, Refused: inst.Facts.Stops.Refused, Review: review}
+	return FinishResult{Position: newPosition(inst, s.definition, s.by), MayEnd: true, Reason: why, Refused: inst.Facts.Stops.CountIn(s.Session), Review: review}
 }
 
 // findEnd says why nothing is left for the agent to do; "" where something is.
@@ -136,12 +145,17 @@ func (s stop) listSteps() []string {
 	})
 }
 
-// findOwnReview is what waits for a person: that the agent ended early, else a move or a call of its
-// own; nil for nothing.
+// isExhausted reports whether the session was refused often enough.
+func (s stop) isExhausted() bool { return s.inst.Facts.Stops.CountIn(s.Session) >= s.Attempts }
+
+// findOwnReview is what waits for a person: that the agent ended early, once its session is exhausted,
+// else a move or a call of its own; nil for nothing.
 func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, error) {
 	var ids []string
 	for _, open := range s.inst.Facts.Reviews {
-		if ids = append(ids, open.ID); open.Action == "" {
+		if open.Action != "" {
+			ids = append(ids, open.ID)
+		} else if s.isExhausted() {
 			ids = []string{open.ID}
 			break
 		}
@@ -175,7 +189,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	ev := e.newEvent(s.by, record.Refused)
 	ev.Key, ev.Decision = s.key, e.newStopDecision(s, judge.Reject, why)
 	do := change{event: ev, exempt: true}
-	if s.inst.Facts.Stops.Refused >= s.Attempts {
+	if s.isExhausted() {
 		do = e.letEndEarly(s, ev, why)
 	}
 	w, err := e.commit(ctx, s.inst, do)
@@ -185,7 +199,7 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 	case w.opens != nil:
 		return s.allow(w.next, "A person is told that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
 	}
-	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message, Hint: why.Hint, Next: next, Refused: w.next.Facts.Stops.Refused}, nil
+	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message, Hint: why.Hint, Next: next, Refused: w.next.Facts.Stops.CountIn(s.Session)}, nil
 }
 
 // letEndEarly makes of a refusal what lets the agent end and tells a person.
@@ -197,15 +211,19 @@ func (e *Engine) letEndEarly(s stop, ev record.Event, why validators.Finding) ch
 		Principal: s.by.ID, Role: string(s.by.Role), From: s.inst.State, Digest: e.cfg.Digester.DigestIn(scope, question),
 		Priority: record.PriorityNormal, ParkedAt: ev.Time,
 	}
-	why.Message = fmt.Sprintf("The agent ended early, after %s. %s", countOfThings(s.inst.Facts.Stops.Refused, "refused stop"), why.Message)
+	why.Message = fmt.Sprintf("The agent ended early, after %s. %s", countOfThings(s.inst.Facts.Stops.CountIn(s.Session), "refused stop"), why.Message)
 	ev.Kind, ev.Decision = record.Escalated, e.newStopDecision(s, judge.Escalate, why)
 	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority}
 	return change{event: ev, opens: &row, exempt: true}
 }
 
 func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.Finding) *record.Decision {
+	var data json.RawMessage
+	if s.Session != "" {
+		data = record.NewStopData(s.Session)
+	}
 	return &record.Decision{
-		ID: "dec-" + e.cfg.NewID(), ContextDigest: e.digestContext(s.inst, s.inst.Context),
+		ID: "dec-" + e.cfg.NewID(), Data: data, ContextDigest: e.digestContext(s.inst, s.inst.Context),
 		Verdict: judge.Verdict{
 			Outcome: outcome, Proposed: judge.Reject, Code: why.Code, Confidence: 1, Assurance: judge.AssuranceNone,
 			DecidedBy: judge.LayerTransition, Mode: judge.Enforce, Reasoning: strings.TrimSpace(why.Message + " " + why.Hint), Findings: []validators.Finding{why},

@@ -12,12 +12,11 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Whatever happens in whatever order, on whichever engine over the store: no more stops are refused in a
-// row than are allowed, each is answered as a model of a counter and a review says, and every move
+// Whatever happens in whatever order, on whichever engine over the store: no more stops of a session are
+// refused in a row than are allowed, each is answered as a model of a counter and a review says, and every move
 // begins the count anew.
 func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 	t.Parallel()
@@ -34,12 +33,12 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 			return b.Engine
 		}
 		// The model, since the last move.
-		refused, told, accepted := 0, "", false
+		refused, told, accepted := map[string]int{}, "", false
 		revision := int64(1)
 		look := func() record.Instance {
 			inst := b.load(id)
 			if inst.Revision != revision {
-				revision, refused, told, accepted = inst.Revision, 0, "", false
+				revision, refused, told, accepted = inst.Revision, map[string]int{}, "", false
 			}
 			return inst
 		}
@@ -56,7 +55,8 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 		act := map[string]func(*rapid.T){
 			"stop": func(rt *rapid.T) {
 				inst := look()
-				r, err := on(rt).Finish(ctx, agent, engine.FinishRequest{ID: id, States: []string{"done"}, Attempts: attempts})
+				session := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "session")
+				r, err := on(rt).Finish(ctx, agent, engine.FinishRequest{ID: id, States: []string{"done"}, Attempts: attempts, Session: session})
 				if err != nil {
 					rt.Fatal(err)
 				}
@@ -66,7 +66,7 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 				}
 				free := inst.Status != record.Running || inst.State == "signed" || waits || accepted
 				switch {
-				case told != "":
+				case told != "" && refused[session] >= attempts:
 					if !r.MayEnd || r.Review == nil || r.Review.ID != told {
 						rt.Fatalf("a person was told by %s, and it may not end: %+v", told, r)
 					}
@@ -74,13 +74,13 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 					if !r.MayEnd || r.Review != nil && r.Review.EndedEarly {
 						rt.Fatalf("it may not end: %+v", r)
 					}
-				case refused < attempts:
-					if refused++; r.MayEnd || r.Refused != refused {
-						rt.Fatalf("refusal %d of %d: %+v", refused, attempts, r)
+				case refused[session] < attempts:
+					if refused[session]++; r.MayEnd || r.Refused != refused[session] {
+						rt.Fatalf("refusal %d of %d: %+v", refused[session], attempts, r)
 					}
 				default:
 					if !r.MayEnd || r.Review == nil || !r.Review.EndedEarly {
-						rt.Fatalf("after %d refusals it may not end: %+v", refused, r)
+						rt.Fatalf("after %d refusals it may not end: %+v", refused[session], r)
 					}
 					told = r.Review.ID
 				}
@@ -124,13 +124,13 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 					return
 				}
 				if told, accepted = "", how == judge.Approve; !accepted {
-					refused = 0
+					refused = map[string]int{}
 				}
 			},
 			"": func(rt *rapid.T) {
 				inst := look()
-				if got := inst.Facts.Stops; got != (workflow.Stops{Refused: refused, Accepted: accepted}) {
-					rt.Fatalf("the facts say %+v, the model %d refused, accepted %v", got, refused, accepted)
+				if got := inst.Facts.Stops; got.Accepted != accepted || got.Refused != refused["one"]+refused["two"] || len(got.Sessions) != len(refused) {
+					rt.Fatalf("the facts say %+v, the model %v refused, accepted %v", got, refused, accepted)
 				}
 				for row, err := range b.store.Reviews(ctx, store.ReviewQuery{Instance: id, Status: record.ReviewOpen}) {
 					if err != nil || row.IsStop() && row.ID != told {
@@ -146,7 +146,7 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 			case ev.Kind.Revises(), ev.Kind == record.Reviewed && ev.Action == "":
 				row = 0
 			case ev.Kind == record.Refused && ev.IsStop():
-				if row++; row > attempts {
+				if row++; row > 2*attempts {
 					rt.Fatalf("%d stops were refused in a row", row)
 				}
 			}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -89,6 +90,56 @@ func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
 	}
 	b.mayNotEnd(id, 1)
 	b.verify(id)
+}
+
+// Each client session is refused as often as is allowed, whatever other sessions did before or do at the same time.
+func TestStopsAreCountedInEachSession(t *testing.T) {
+	t.Parallel()
+	b := newFinishBench(t)
+	id := b.start(agent, "fix", `{}`).ID
+	var review string
+	for i, step := range []struct {
+		session string
+		refused int
+		mayEnd  bool
+	}{
+		{"one", 1, false}, {"two", 1, false}, {"one", 2, false}, {"one", 2, true}, {"one", 2, true},
+		{"two", 2, false}, {"three", 1, false}, {"two", 2, true}, {"three", 2, false}, {"three", 2, true}, {"one", 2, true},
+	} {
+		r, err := b.Finish(t.Context(), agent, engine.FinishRequest{ID: id, States: []string{"done"}, Attempts: 2, Session: step.session})
+		if err != nil || r.MayEnd != step.mayEnd || r.Refused != step.refused {
+			t.Fatalf("stop %d, of session %s: %+v, %v", i+1, step.session, r, err)
+		}
+		if step.mayEnd {
+			if review == "" {
+				review = r.Review.ID
+			}
+			if r.Review == nil || r.Review.ID != review {
+				t.Errorf("stop %d: the review %+v, want the first one, %s", i+1, r.Review, review)
+			}
+		}
+	}
+	b.moved(agent, id, "test", `{"log":"ok"}`, "tested")
+	if stops := b.load(id).Facts.Stops; stops.Refused != 0 || len(stops.Sessions) != 0 {
+		t.Errorf("after a move: %+v", stops)
+	}
+	b.verify(id)
+}
+
+// Many sessions share one count in the end, so that none is kept for good.
+func TestStopsOfManySessionsHaveAnEnd(t *testing.T) {
+	t.Parallel()
+	var s workflow.Stops
+	for i := range 40 {
+		s = s.Refuse(fmt.Sprint("session ", i))
+	}
+	if len(s.Sessions) > 33 || s.CountIn("session 0") != 1 || s.CountIn("another") != 8 || s.CountIn("") != 40 {
+		t.Errorf("%+v", s)
+	}
+	more := s.Refuse("session 0")
+	if s.CountIn("session 0") != 1 || more.CountIn("session 0") != 2 {
+		t.Errorf("before %+v, after %+v", s, more)
+	}
 }
 
 // An agent that can do nothing may end, and is told why.
@@ -245,7 +296,7 @@ func TestAStopIsTheOwnersAndCountsOnce(t *testing.T) {
 			t.Errorf("let through: %+v, %v", r, err)
 		}
 	}
-	if stops := b.load(id).Facts.Stops; stops != (workflow.Stops{Refused: 1}) {
+	if stops := b.load(id).Facts.Stops; stops.Refused != 1 || stops.Accepted || stops.Sessions != nil {
 		t.Errorf("counted %+v", stops)
 	}
 }

@@ -90,6 +90,7 @@ func (i Instance) Clone() Instance {
 	i.Facts.Calls = slices.Clone(i.Facts.Calls)
 	i.Facts.Called = maps.Clone(i.Facts.Called)
 	i.Facts.Grants = slices.Clone(i.Facts.Grants)
+	i.Facts.Stops.Sessions = maps.Clone(i.Facts.Stops.Sessions)
 	i.Facts.Performed = maps.Clone(i.Facts.Performed)
 	for action, who := range i.Facts.Performed {
 		i.Facts.Performed[action] = slices.Clone(who)

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"encoding/json"
+
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -11,11 +13,31 @@ func (e Event) IsStop() bool {
 	return (e.Kind == Refused || e.Kind == Escalated) && e.Action == "" && e.Call == nil
 }
 
+// stopData is what the decision about a stop says of it.
+type stopData struct {
+	Session string `json:"session"`
+}
+
+// NewStopData returns the data of the decision about a stop of a client session.
+func NewStopData(session string) json.RawMessage {
+	data, _ := json.Marshal(stopData{session}) // a string can be encoded
+	return data
+}
+
+// stopSession is the session that wanted to end, "" where the event does not say it.
+func (e Event) stopSession() string {
+	var data stopData
+	if json.Unmarshal(e.Decision.Data, &data) != nil {
+		return "" // stops of older programs have no data
+	}
+	return data.Session
+}
+
 // updateStops returns what became of the wishes to end after a refused, escalated or reviewed event.
 func updateStops(s workflow.Stops, e Event) workflow.Stops {
 	switch {
 	case e.Kind == Refused && e.IsStop():
-		s.Refused++
+		s = s.Refuse(e.stopSession())
 	case e.Kind != Reviewed || e.Action != "" || e.Review.Status != ReviewResolved:
 	case e.Review.Resolution == judge.Approve:
 		s.Accepted = true

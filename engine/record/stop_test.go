@@ -27,7 +27,7 @@ func TestStopsAreCountedUntilTheNextMove(t *testing.T) {
 	h := &history{tb: t}
 	want := func(what string, s workflow.Stops) {
 		t.Helper()
-		if got := h.last().Facts.Stops; got != s {
+		if got := h.last().Facts.Stops; !reflect.DeepEqual(got, s) {
 			t.Errorf("%s: %+v, want %+v", what, got, s)
 		}
 	}
@@ -46,6 +46,13 @@ func TestStopsAreCountedUntilTheNextMove(t *testing.T) {
 	at := h.last()
 	h.seal(advanced("go", "reviewing", `{}`), nil)
 	want("moved", workflow.Stops{})
+	for _, session := range []string{"one", "two", "one"} {
+		e := refusedStop()
+		e.Decision.Data = record.NewStopData(session)
+		h.seal(e, nil)
+	}
+	want("two sessions", workflow.Stops{Refused: 3, Sessions: map[string]int{"one": 2, "two": 1}})
+	h.seal(advanced("go", "reviewing", `{}`), nil)
 	h.seal(refusedStop(), nil)
 	h.seal(earlyEnd("r3"), nil)
 	h.seal(reviewed("", "r3", record.Review{Status: record.ReviewStale}), nil)

@@ -100,10 +100,12 @@ func testSubjects(t *testing.T, _ Driver, s store.Store) {
 // testStops keeps what became of an agent's wishes to end.
 func testStops(t *testing.T, _ Driver, s store.Store) {
 	inst := mustCommit(t, s, Start(t, ID(1), `{}`))
-	stop := func(e *record.Event) { e.Decision.Code = "not_finished" }
+	stop := func(e *record.Event) {
+		e.Decision.Code, e.Decision.Data = "not_finished", record.NewStopData("a session")
+	}
 	for n := 1; n <= 2; n++ {
 		inst = mustCommit(t, s, Refuse(t, inst, "", stop))
-		if got := requireVerified(t, s, ID(1)); got.Facts.Stops.Refused != n {
+		if got := requireVerified(t, s, ID(1)); got.Facts.Stops.CountIn("a session") != n || got.Facts.Stops.Refused != n {
 			t.Fatalf("%d stops are counted as %+v", n, got.Facts.Stops)
 		}
 	}

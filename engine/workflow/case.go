@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -260,10 +261,43 @@ type Facts struct {
 // Stops says how often an agent wanted to end where it may not.
 type Stops struct {
 	// Refused counts the stops that were refused since the last move, or since a person sent the
-	// agent back.
-	Refused int `json:"refused,omitempty"`
+	// agent back. Sessions counts those of each client session that is known, at most
+	// maxStopSessions of them; later sessions share the count of "".
+	Refused  int            `json:"refused,omitempty"`
+	Sessions map[string]int `json:"sessions,omitempty"`
 	// Accepted says that a person accepted that it ended early.
 	Accepted bool `json:"accepted,omitempty"`
+}
+
+const maxStopSessions = 32
+
+// CountIn returns how many stops of a session were refused; without a session, of all.
+func (s Stops) CountIn(session string) int {
+	if session == "" {
+		return s.Refused
+	}
+	return s.Sessions[s.keyOf(session)]
+}
+
+// Refuse returns the counts after one more refused stop of a session, "" for one that is not known.
+func (s Stops) Refuse(session string) Stops {
+	s.Refused++
+	if session != "" {
+		key := s.keyOf(session)
+		s.Sessions = maps.Clone(s.Sessions)
+		if s.Sessions == nil {
+			s.Sessions = map[string]int{}
+		}
+		s.Sessions[key]++
+	}
+	return s
+}
+
+func (s Stops) keyOf(session string) string {
+	if _, known := s.Sessions[session]; !known && len(s.Sessions) >= maxStopSessions {
+		return ""
+	}
+	return session
 }
 
 // OpenCall is what the fold knows of a call that is not settled for good.

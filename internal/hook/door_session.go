@@ -71,7 +71,7 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 	if err != nil || refusal != nil { // it came to its good end, or nothing was begun
 		return Answer{}, err
 	}
-	r, err := c.engine.Finish(ctx, c.principal, engine.FinishRequest{ID: at.ID, States: finish.States, Attempts: finish.Attempts})
+	r, err := c.engine.Finish(ctx, c.principal, engine.FinishRequest{ID: at.ID, States: finish.States, Attempts: finish.Attempts, Session: c.Client + ":" + c.Session})
 	if err != nil || r.MayEnd {
 		return Answer{}, err
 	}
