@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
@@ -105,17 +106,22 @@ func (g Gate) matchScript(u Use) (matched bool, why string) {
 			}
 		}
 	}
-	if len(u.Script.Unknown) > 0 && g.Builtin == BuiltinShell {
-		return true, "It cannot be seen what the line runs: " + u.Script.Unknown[0]
+	if g.Builtin != BuiltinShell {
+		return false, ""
+	}
+	for _, unknown := range u.Script.Unknown {
+		if unknown.Program || slices.ContainsFunc(entries, func(w When) bool { return len(w.Programs) == 0 || mentionsAny(unknown.Text, w.Programs) }) {
+			return true, "It cannot be seen what the line runs: " + unknown.Reason
+		}
 	}
 	return false, ""
 }
 
 // matchCommand reports whether a command matches an entry of a gate on the shell.
 func (u Use) matchCommand(c shell.Command, w When) (bool, string) {
-	if len(w.Programs) > 0 && c.Code != "" {
-		if name, ok := findMention(c.Code, w.Programs); ok {
-			return true, fmt.Sprintf("The code that it gives to %s mentions %s.", programOf(c), name)
+	if !c.Plain && len(w.Programs) > 0 && !u.matchProgram(c, w.Programs) {
+		if slices.ContainsFunc(textsOf(c), func(text string) bool { return mentionsAny(text, w.Programs) }) {
+			return true, fmt.Sprintf("The words that it gives to %s mention the program.", programOf(c))
 		}
 	}
 	if len(w.Programs) > 0 && !u.matchProgram(c, w.Programs) || len(w.Args) > 0 && !matchArgs(c, w.Args) {
@@ -138,16 +144,27 @@ func FileWords(c shell.Command) (out []shell.Word) {
 	for _, word := range argsOf(c) {
 		out = append(out, c.Resolve(word))
 		if _, value, ok := strings.Cut(word.Text, "="); ok {
-			out = append(out, c.Resolve(shell.Word{Text: value, Known: word.Known}))
+			out = append(out, c.Resolve(shell.Word{Text: value, Known: word.Known, Pattern: word.Pattern && strings.ContainsAny(value, "*?[")}))
 		}
 		if rest := strings.TrimLeft(word.Text, "-@"); len(rest) < len(word.Text) && len(rest) > 1 { // -ofile, @file
 			if word.Text[0] == '-' {
 				rest = rest[1:]
 			}
-			out = append(out, c.Resolve(shell.Word{Text: rest, Known: word.Known}))
+			out = append(out, c.Resolve(shell.Word{Text: rest, Known: word.Known, Pattern: word.Pattern && strings.ContainsAny(rest, "*?[")}))
 		}
 	}
-	return slices.Concat(out, c.WritesTo(), mentionsOf(c))
+	return foldersOf(slices.Concat(out, c.WritesTo(), mentionsOf(c)))
+}
+
+// foldersOf replaces patterns of files with the folders that the files are in.
+func foldersOf(words []shell.Word) []shell.Word {
+	for i, w := range words {
+		if w.Pattern {
+			before := w.Text[:strings.IndexAny(w.Text, "*?[")]
+			words[i] = shell.Word{Text: cmp.Or(before[:strings.LastIndexByte(before, '/')+1], "."), Known: true}
+		}
+	}
+	return words
 }
 
 // matchWords reports whether a word names a file that a pattern covers, or may.
@@ -165,7 +182,7 @@ func (u Use) matchWords(words []shell.Word, patterns []string) (bool, string) {
 
 // matchWrites reports whether a command writes a file that an entry covers, or may.
 func (u Use) matchWrites(c shell.Command, w When) (bool, string) {
-	return u.matchWords(slices.Concat(c.WritesTo(), mentionsOf(c)), w.Paths)
+	return u.matchWords(foldersOf(slices.Concat(c.WritesTo(), mentionsOf(c))), w.Paths)
 }
 
 // matchReads reports whether a command names a file that an entry covers.
@@ -230,10 +247,25 @@ func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return engine.MatchName(strings.ToLower(p), strings.ToLower(name)) })
 }
 
-// mentionsOf are the names in the code that a command gives to another interpreter, as words.
+// textsOf returns the words and the input of a command that may run what they say.
+func textsOf(c shell.Command) (texts []string) {
+	if c.Plain {
+		return nil
+	}
+	for _, word := range argsOf(c) {
+		texts = append(texts, word.Text)
+	}
+	return append(texts, c.Input)
+}
+
+// mentionsOf returns the names in the code that a command gets, as words.
 func mentionsOf(c shell.Command) (out []shell.Word) {
-	for _, name := range splitCode(c.Code) {
-		out = append(out, c.Resolve(shell.Word{Text: name, Known: true}))
+	for _, text := range textsOf(c) {
+		if strings.ContainsAny(text, "\"'(") {
+			for _, name := range splitCode(text) {
+				out = append(out, c.Resolve(shell.Word{Text: name, Known: true}))
+			}
+		}
 	}
 	return out
 }
@@ -244,14 +276,9 @@ func splitCode(code string) []string {
 	return strings.FieldsFunc(code, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`()[]{}<>,;=|&$#!?\\", r) })
 }
 
-// findMention finds a program's name in code.
-func findMention(code string, programs []string) (name string, ok bool) {
-	for _, mention := range splitCode(code) {
-		if name := path.Base(mention); matchAny(programs, name) {
-			return name, true
-		}
-	}
-	return "", false
+// mentionsAny reports whether a text mentions one of some programs.
+func mentionsAny(text string, programs []string) bool {
+	return slices.ContainsFunc(programs, func(name string) bool { return shell.MentionsProgram(text, name) })
 }
 
 // fetchers are programs that take a host without a scheme.
@@ -261,8 +288,10 @@ var fetchers = []string{"curl", "wget", "aria2c", "http", "https", "xh", "nc", "
 func matchHosts(c shell.Command, hosts []string) (bool, string) {
 	fetches := slices.Contains(fetchers, programOf(c))
 	words := argsOf(c)
-	for _, name := range splitCode(c.Code) {
-		words = append(words[:len(words):len(words)], shell.Word{Text: name, Known: true})
+	for _, text := range textsOf(c) {
+		for _, name := range splitCode(text) {
+			words = append(words[:len(words):len(words)], shell.Word{Text: name, Known: true})
+		}
 	}
 	for _, word := range words {
 		_, address, isURL := strings.Cut(word.Text, "://")

@@ -15,7 +15,7 @@ import (
 
 // command makes a command of words; one that begins with ? is not known.
 func command(line string) (c shell.Command) {
-	c.Folder.Known = true
+	c.Folder.Known, c.Plain = true, true
 	for word := range strings.FieldsSeq(line) {
 		text, unknown := strings.CutPrefix(word, "?")
 		if target, writes := strings.CutPrefix(text, ">"); writes {
@@ -250,7 +250,7 @@ func TestLinesBelongToGatesOnOtherTools(t *testing.T) {
 		}
 	}
 	code := gate.Use{Tool: gate.BuiltinShell, Script: shell.Script{Commands: []shell.Command{{
-		Words: []shell.Word{{Text: "python3", Known: true}, {Text: "-c", Known: true}}, Code: `import os; os.system("/usr/bin/git push https://a.org/x")`, Folder: shell.Word{Known: true},
+		Words: []shell.Word{{Text: "python3", Known: true}, {Text: "-c", Known: true}, {Text: `import os; os.system("/usr/bin/git push https://a.org/x")`, Known: true}}, Folder: shell.Word{Known: true},
 	}}}}
 	for _, c := range []struct {
 		builtin, when string
@@ -265,7 +265,7 @@ func TestLinesBelongToGatesOnOtherTools(t *testing.T) {
 			t.Errorf("%s %s, in code: %v", c.builtin, c.when, got)
 		}
 	}
-	unknown := gate.Use{Tool: gate.BuiltinShell, Script: shell.Script{Unknown: []string{"eval runs a text that is not known."}}}
+	unknown := gate.Use{Tool: gate.BuiltinShell, Script: shell.Script{Unknown: []shell.Unknown{{Reason: "eval runs a text that is not known.", Program: true}}}}
 	m := mustParse(t, `gates: [{tool: "builtin:shell", workflow: w, states: s, when: [{program: git}]}, {tool: "builtin:edit", workflow: w, states: s}, {tool: a__b, workflow: w, states: s}]`).Match(unknown)
 	if len(m) != 1 || m[0].Why != "It cannot be seen what the line runs: eval runs a text that is not known." {
 		t.Errorf("what cannot be read: %+v", m)

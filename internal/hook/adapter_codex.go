@@ -70,7 +70,7 @@ func (c codex) Decode(input []byte) (Event, error) {
 // opensShell reports whether a line starts a shell that reads what is typed into it: no hook is asked
 // about that, so the line counts as one that runs unknown text.
 func opensShell(line string) bool {
-	for _, c := range shell.Read(line, shell.Options{}).Commands {
+	for _, c := range shell.Read(line).Commands {
 		isShell := len(c.Words) > 0 && slices.Contains(typableShells, path.Base(c.Words[0].Text))
 		if isShell && !slices.ContainsFunc(c.Words[1:], func(w shell.Word) bool { return !strings.HasPrefix(w.Text, "-") }) {
 			return true

@@ -115,8 +115,6 @@ type decision struct {
 	rules     Rules
 	principal engine.Principal
 	engine    Engine
-	// readsFiles reports that which gates the use belongs to was read in files, once it was matched.
-	readsFiles bool
 	// undo takes back what was recorded for an answer that comes too late; nil for nothing.
 	undo func(context.Context)
 }

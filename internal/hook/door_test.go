@@ -370,31 +370,6 @@ func TestAnOpenCall(t *testing.T) {
 	b.answer(noID, hook.Neutral, `is in "tested"`)
 }
 
-// A use ends whatever became of the files that said which gate it belongs to.
-func TestAUseThatChangesItsFiles(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(script string) error{
-		"removed": os.Remove,
-		"emptied": func(script string) error { return os.Truncate(script, 0) },
-		"changed": func(script string) error { return os.WriteFile(script, []byte("git push"), 0o600) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newDoorBench(t, releaseRules)
-			script := filepath.Join(b.folder, "check.sh")
-			if err := os.WriteFile(script, []byte("make test"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			b.answer(b.shell(before, "1", "sh check.sh"), hook.Neutral)
-			if err := change(script); err != nil {
-				t.Fatal(err)
-			}
-			b.answer(b.ended("2", "sh check.sh", hook.EndedOK), hook.Neutral) // that one never began
-			b.answer(b.ended("1", "sh check.sh", hook.EndedOK), hook.Neutral, `is in "tested"`)
-		})
-	}
-}
-
 // An end that nobody reports is unknown after a while, and a person says what happened.
 func TestAnEndThatIsNeverReported(t *testing.T) {
 	t.Parallel()

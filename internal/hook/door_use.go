@@ -3,10 +3,7 @@ package hook
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -69,32 +66,9 @@ func (c *decision) match() []gate.Match {
 	}
 	var script shell.Script
 	if c.Builtin == gate.BuiltinShell {
-		script, c.readsFiles = readScript(c.Event)
+		script = shell.Read(c.Command)
 	}
 	return c.rules.Gates.Match(NewUse(c.Event, script))
-}
-
-// readScript reads what a line of shell runs, with the scripts that it names as they are now. asked
-// reports that it names some.
-func readScript(e Event) (script shell.Script, asked bool) {
-	home, _ := os.UserHomeDir() // without one, ~ is unknown
-	script = shell.Read(e.Command, shell.Options{Folder: e.Folder, Home: home, ReadFile: func(name string, limit int) ([]byte, error) {
-		asked = true
-		info, err := os.Stat(name)
-		switch {
-		case err != nil:
-			return nil, err
-		case !info.Mode().IsRegular(): // a pipe would keep its reader waiting
-			return nil, errors.New("it is not a regular file")
-		}
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		return io.ReadAll(io.LimitReader(file, int64(limit)))
-	}})
-	return script, asked
 }
 
 func (c *decision) listTools(matches []gate.Match) string {
@@ -289,18 +263,13 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 
 var outcomes = map[Ended]engine.CallOutcome{EndedOK: engine.CallOK, EndedFailed: engine.CallError, EndedNotRun: engine.CallNotSent}
 
-// listEnded lists the gates of which the use may have begun a call. The scripts that a line names may
-// have changed since: it is found by its id among all.
+// listEnded lists the gates of which the use may have begun a call.
 func (c *decision) listEnded() (gates []gate.Gate) {
 	for _, m := range c.match() {
 		gates = append(gates, m.Gate)
 	}
-	byID := c.readsFiles && c.CallID != ""
-	if byID {
-		gates = slices.Clone(c.rules.Gates.Gates)
-	}
 	gates = slices.DeleteFunc(gates, func(g gate.Gate) bool { return g.Builtin == "" || g.IsPlain() })
-	if len(gates) > 1 && !byID { // several were denied
+	if len(gates) > 1 { // several were denied
 		return nil
 	}
 	return gates

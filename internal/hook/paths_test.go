@@ -124,7 +124,7 @@ func TestNamesInALine(t *testing.T) {
 		{`echo x > "$out"`, true},
 		{"cat tests/a", false},
 	} {
-		u := hook.NewUse(hook.Event{Builtin: gate.BuiltinShell, Folder: p}, shell.Read(c.line, shell.Options{Folder: p}))
+		u := hook.NewUse(hook.Event{Builtin: gate.BuiltinShell, Folder: p}, shell.Read(c.line))
 		if got := len(gates.Match(u)) > 0; got != c.want {
 			t.Errorf("%s: %v, of %v", c.line, got, u.Named)
 		}
@@ -158,7 +158,7 @@ func TestLinkedPrograms(t *testing.T) {
 	}
 	gates := parseGates(t, `[{tool: "builtin:shell", workflow: w, states: s, when: [{program: git, args: [push]}]}]`)
 	for line, want := range map[string]bool{"./g push": true, "cd src && ../g push": true, "./short push": false} {
-		u := hook.NewUse(hook.Event{Builtin: gate.BuiltinShell, Folder: p}, shell.Read(line, shell.Options{Folder: p}))
+		u := hook.NewUse(hook.Event{Builtin: gate.BuiltinShell, Folder: p}, shell.Read(line))
 		if got := len(gates.Match(u)) > 0; got != want {
 			t.Errorf("%s: %v", line, got)
 		}
@@ -196,7 +196,7 @@ func TestMatchesOfThePage(t *testing.T) {
 			if b := builtin[word]; b != "" {
 				e = hook.Event{Builtin: b, Folder: p, Paths: []string{rest}, URL: rest}
 			}
-			u := hook.NewUse(e, shell.Read(e.Command, shell.Options{Folder: p, Home: filepath.Join(filepath.Dir(p), "home")}))
+			u := hook.NewUse(e, shell.Read(e.Command))
 			if got := len(gates.Match(u)) > 0; got != want {
 				t.Errorf("%s, %s: %v", cells[2], line, got)
 			}

@@ -1,9 +1,12 @@
 package shell
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // gitCommands are git's own: any other word after git is an alias of the configuration, or a program
-// git-NAME, and neither is in the text.
+// git-NAME.
 var gitCommands = makeSet(`add am annotate apply archive backfill bisect blame branch bugreport bundle cat-file check-attr check-ignore
 	check-mailmap check-ref-format checkout checkout-index cherry cherry-pick citool clean clone column commit commit-graph commit-tree
 	config count-objects credential credential-cache credential-store daemon describe diagnose diff diff-files diff-index diff-pairs diff-tree difftool
@@ -17,208 +20,158 @@ var gitCommands = makeSet(`add am annotate apply archive backfill bisect blame b
 	subtree survey svn switch symbolic-ref tag unpack-file unpack-objects update-index update-ref update-server-info upload-archive
 	upload-pack var verify-commit verify-pack verify-tag version web--browse whatchanged worktree write-tree`)
 
-// gitTexts are options of git's commands whose value a shell runs.
-var gitTexts = map[string]string{
-	"rebase": "-x --exec", "difftool": "-x --extcmd", "clone": "-u --upload-pack", "fetch": "--upload-pack", "pull": "--upload-pack",
-	"ls-remote": "--upload-pack --exec", "push": "--receive-pack --exec", "archive": "--exec", "send-pack": "--receive-pack --exec",
-	"filter-branch": "--setup --env-filter --tree-filter --index-filter --parent-filter --msg-filter --commit-filter --tag-name-filter --subdirectory-filter",
-	"send-email":    "--sendmail-cmd --smtp-server --to-cmd --cc-cmd --header-cmd",
+// plainGit are those that run nothing that their words say, but for the options in gitRuns.
+var plainGit = makeSet(`add annotate apply blame branch bundle cat-file check-ignore checkout cherry-pick clean clone commit describe diff diff-tree fetch
+	for-each-ref format-patch fsck gc grep hash-object help init log ls-files ls-remote ls-tree merge merge-base mv name-rev notes prune
+	pull push range-diff read-tree rebase reflog remote reset restore rev-list rev-parse revert rm shortlog show show-branch show-ref
+	sparse-checkout stage stash status switch symbolic-ref tag update-index update-ref var verify-commit verify-tag version whatchanged worktree write-tree`)
+
+// gitRuns begin options of git's commands, or addresses, that name a program.
+var gitRuns = []string{"--up", "--rece", "--ex", "-x", "-u", "-O", "--op", "-i", "ext::"}
+
+// isPlainGit reports whether a command of git runs nothing that its words say.
+func isPlainGit(words []Word) bool {
+	if len(words) == 1 {
+		return true
+	}
+	command := words[1]
+	if !command.Known || !plainGit[command.Text] {
+		return false
+	}
+	for _, w := range words[2:] {
+		if w.Text == "--" && w.Known {
+			return true
+		}
+		if w.split && command.Text != "add" && command.Text != "commit" && command.Text != "log" && command.Text != "diff" && command.Text != "show" {
+			return false
+		}
+		for _, prefix := range gitRuns {
+			switch {
+			case !strings.HasPrefix(w.Text, prefix):
+			case prefix == "-u" && command.Text != "clone", prefix == "-O" && command.Text != "grep", prefix == "--op" && command.Text != "grep",
+				prefix == "-x" && command.Text != "rebase", prefix == "-i", prefix == "--ex" && hasWord("ls-files clean describe diff log status fetch", command.Text) && !strings.HasPrefix(w.Text, "--exec"):
+			default:
+				return false
+			}
+		}
+	}
+	return true
 }
 
-// runGit reads git: its own options are taken off, its aliases in the text replaced.
-func runGit(r *reader, words []Word, at place) stream {
-	mark := r.mark()
-	defer r.undo(mark)
-	const valued = "-C -c --git-dir --work-tree --namespace --super-prefix --config-env --attr-source --list-cmds"
-	rest := words[1:]
-	for len(rest) > 0 && strings.HasPrefix(rest[0].Text, "-") {
-		w := rest[0]
-		o, value, takes := splitOption(w.Text, valued)
-		given := Word{Text: value, Known: w.Known}
-		if strings.HasPrefix(w.Text, "--") {
-			_, given.Text, _ = strings.Cut(w.Text, "=")
-		}
-		rest = rest[1:]
-		if takes && len(rest) > 0 {
-			given, rest = rest[0], rest[1:]
-		}
-		switch o {
+// harmlessKeys are settings of git that run nothing, and do not change what a command acts on.
+var harmlessKeys = makeSet(`user.name user.email author.name author.email committer.name committer.email commit.gpgsign tag.gpgsign gpg.format user.signingkey
+	core.quotepath core.autocrlf core.safecrlf core.eol core.filemode core.abbrev core.ignorecase core.longpaths core.preloadindex core.untrackedcache core.commentchar
+	push.default push.followtags push.autosetupremote pull.rebase pull.ff merge.ff merge.conflictstyle rebase.autostash rebase.autosquash
+	fetch.prune fetch.parallel init.defaultbranch http.postbuffer http.version http.lowspeedlimit http.lowspeedtime protocol.version
+	diff.algorithm diff.renames diff.renamelimit diff.context diff.colormoved diff.mnemonicprefix diff.noprefix diff.submodule log.decorate log.date log.showsignature status.short
+	rerere.enabled gc.auto gc.autodetach maintenance.auto pack.threads index.threads submodule.recurse checkout.defaultremote safe.directory feature.manyfiles transfer.fsckobjects`)
+
+// harmlessValues are commands that a setting may name: they run nothing more.
+const harmlessValues = " true false cat : less more vi vim nano "
+
+// isHarmlessSetting reports whether git -c NAME=VALUE runs nothing.
+func isHarmlessSetting(name, value string) bool {
+	name = strings.ToLower(name)
+	switch {
+	case harmlessKeys[name], strings.HasPrefix(name, "color."), strings.HasPrefix(name, "advice."), strings.HasPrefix(name, "column."), strings.HasPrefix(name, "i18n."):
+		return true
+	case hasWord("core.pager core.editor sequence.editor core.fsmonitor credential.helper core.hookspath", name) || strings.HasPrefix(name, "pager."):
+		return value == "" || hasWord(harmlessValues, value) || name == "core.hookspath" && value == "/dev/null"
+	}
+	return false
+}
+
+func isGitVariable(upper string) bool {
+	return upper == "HOME" || strings.HasPrefix(upper, "GIT_") || strings.HasPrefix(upper, "XDG_")
+}
+
+// isHarmlessForGit reports whether an assignment to a variable of git runs nothing, and does not change
+// what git acts on.
+func isHarmlessForGit(name string, w Word) bool {
+	switch name {
+	case "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_ASKPASS":
+		return w.Known && (w.Text == "" || hasWord(harmlessValues, w.Text))
+	case "GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_MERGE_AUTOEDIT", "GIT_LFS_SKIP_SMUDGE", "GIT_ADVICE", "GIT_FLUSH", "GIT_LITERAL_PATHSPECS", "GIT_CONFIG_NOSYSTEM", "XDG_RUNTIME_DIR":
+		return true
+	}
+	return strings.HasPrefix(name, "GIT_AUTHOR_") || strings.HasPrefix(name, "GIT_COMMITTER_") || strings.HasPrefix(name, "GIT_TRACE") && (w.Text == "1" || w.Text == "0")
+}
+
+// runGit reads git: its own options are taken off.
+func (r *reader) runGit(words []Word, p place) {
+	r.runsGit = true
+	defer r.keepFolders()()
+	options, rest, ok := parseOptions(words[1:],
+		"-p -P -v -h --paginate --no-pager --version --help --html-path --man-path --info-path --exec-path --no-replace-objects --no-lazy-fetch --no-optional-locks --no-advice --bare --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs",
+		"-C -c --git-dir --work-tree --namespace --super-prefix --config-env --attr-source --list-cmds")
+	said := "git " + joinWords(words[1:]).Text
+	for _, o := range options {
+		switch o.name {
 		case "-C":
-			r.changeFolder(given, false)
+			r.changeFolder(o.value)
+			r.failed = nil
 		case "-c":
-			r.configureGit(given)
+			name, value, _ := strings.Cut(o.value.Text, "=")
+			if !o.value.Known && len(name) >= o.value.lead || !isHarmlessSetting(name, value) {
+				r.unknown(p.at, said, "the setting `-c %.60s` may make git run something else; leave it out", o.value.Text)
+			}
+		case "--git-dir", "--work-tree":
+			if o.name == "--git-dir" || p.repository.Text == "" {
+				p.repository = o.value
+			}
 		case "--config-env":
-			r.unknown("git takes a setting from a variable")
+			r.unknown(p.at, said, "--config-env takes a setting of git from a variable; leave it out")
 		case "--exec-path":
-			if given.Text != "" {
-				r.unknown("git takes its commands from another folder")
-			}
-		case "--help", "--version", "-v", "-h":
-			r.emit(words, at, "")
-			return stream{}
-		}
-		if !w.Known {
-			r.unknown("what git does is not known before it runs: %s", sayWords(words))
-		}
-	}
-	if len(rest) == 0 {
-		r.emit(words[:1], at, "")
-		return stream{}
-	}
-	command := rest[0]
-	words = append([]Word{{Text: "git", Known: true}}, rest...)
-	r.emit(words, at, "")
-	if !command.Known {
-		r.unknown("what git does is not known before it runs: %s", sayWords(words))
-		return stream{}
-	}
-	if gitCommands[command.Text] {
-		r.readGitCommand(command.Text, words)
-		return stream{path: printsPath(words)}
-	}
-	alias := r.names[key{kindGitAlias, command.Text}]
-	if alias == nil || alias.opaque || !r.enter() {
-		r.unknown("git %s is no command of git: which alias or program it is, is not known", command.Text)
-		return stream{}
-	}
-	defer r.leave()
-	if text, ok := strings.CutPrefix(alias.text, "!"); ok {
-		r.readInner(text, nil, stream{})
-		return stream{}
-	}
-	expanded := words[:1:1]
-	for f := range strings.FieldsSeq(alias.text) {
-		expanded = append(expanded, Word{Text: f, Known: !strings.ContainsAny(f, "'\"\\")})
-	}
-	return runGit(r, append(expanded, rest[1:]...), at)
-}
-
-// configureGit reads a setting of git, key=value.
-func (r *reader) configureGit(w Word) {
-	name, text, _ := strings.Cut(w.Text, "=")
-	lower := strings.ToLower(name)
-	if alias, ok := strings.CutPrefix(lower, "alias."); ok {
-		r.set(key{kindGitAlias, alias}, &value{text: text, opaque: !w.Known})
-		if shell, ok := strings.CutPrefix(text, "!"); ok {
-			r.readCommandText(Word{Text: shell, Known: w.Known}, "an alias of git")
-		} else if w.Known {
-			r.inSubshell(func() stream { return r.runAliasOfGit(text) })
-		}
-		return
-	}
-	last := lower[strings.LastIndexByte(lower, '.')+1:]
-	switch {
-	case name == "" && !w.Known:
-		r.unknown("a setting of git is not known before it runs")
-	case lower == "core.hookspath" || lower == "include.path" || strings.HasPrefix(lower, "includeif."):
-		if text != "/dev/null" && text != "" || !w.Known {
-			r.unknown("git takes hooks or settings from elsewhere: %s", w.Text)
-		}
-	case lower == "core.fsmonitor" && (text == "true" || text == "false" || text == ""), text == "" && w.Known:
-	case strings.HasPrefix(lower, "pager.") && (text == "true" || text == "false"):
-	case lower == "credential.helper" || strings.HasPrefix(lower, "credential.") && last == "helper":
-		if shell, ok := strings.CutPrefix(text, "!"); ok || !w.Known {
-			r.readCommandText(Word{Text: shell, Known: w.Known}, "a setting of git")
-		}
-	case strings.HasPrefix(lower, "pager."), lower == "core.editor", lower == "core.pager", lower == "core.sshcommand", lower == "core.gitproxy",
-		lower == "core.fsmonitor", lower == "core.askpass", lower == "sequence.editor", lower == "diff.external", lower == "gpg.program",
-		lower == "interactive.difffilter", lower == "uploadpack.packobjectshook",
-		last == "textconv", last == "command", last == "cmd", last == "clean", last == "smudge", last == "process", last == "driver",
-		last == "uploadpack", last == "receivepack", last == "program":
-		r.readCommandText(Word{Text: text, Known: w.Known}, "the setting "+name+" of git")
-	}
-}
-
-// runAliasOfGit reads what an alias of git stands for, as it may run in a later text.
-func (r *reader) runAliasOfGit(text string) stream {
-	words := []Word{{Text: "git", Known: true}}
-	for f := range strings.FieldsSeq(text) {
-		words = append(words, Word{Text: f, Known: true})
-	}
-	if len(words) > 1 && !gitCommands[words[1].Text] {
-		return stream{} // an alias of an alias: known when it is used
-	}
-	return runGit(r, words, place{})
-}
-
-// readGitCommand reads what a command of git runs itself.
-func (r *reader) readGitCommand(command string, words []Word) {
-	rest := words[2:]
-	switch command {
-	case "bisect":
-		if len(rest) > 1 && rest[0].Text == "run" {
-			r.inSubshell(func() stream { return r.runWords(rest[1:], place{external: true}) })
-		}
-	case "submodule":
-		for i, w := range rest {
-			if w.Text == "foreach" {
-				after := rest[i+1:]
-				for len(after) > 0 && strings.HasPrefix(after[0].Text, "-") {
-					after = after[1:]
-				}
-				if len(after) > 0 {
-					r.inSubshell(func() stream {
-						r.set(key{kindFolder, ""}, nil)
-						return r.readCommandText(r.joined(after), "git submodule foreach")
-					})
-				}
-				return
+			if o.value.Text != "" || !o.value.Known {
+				r.unknown(p.at, said, "--exec-path takes git's commands from another folder; leave it out")
 			}
 		}
-	case "for-each-repo":
-		for i, w := range rest {
-			if !strings.HasPrefix(w.Text, "-") {
-				r.runWords(append(words[:1:1], rest[i:]...), place{})
-				return
-			}
-		}
-	case "config":
-		r.readGitConfig(rest)
-		return
-	case "hook":
-		return
 	}
-	valued, ok := gitTexts[command]
 	if !ok {
+		r.emit(words, p, false)
+		r.unknown(p.at, said, "the options of git are not known: `%s`; write literal options, and quote expansions", quoteWords(words))
 		return
 	}
-	for i, w := range rest {
-		if !strings.HasPrefix(w.Text, "-") {
-			continue
-		}
-		if w.Text == "--" {
-			return
-		}
-		o, value, takes := splitOption(w.Text, valued)
-		if !strings.Contains(" "+valued+" ", " "+o+" ") {
-			continue
-		}
-		given := Word{Text: value, Known: w.Known}
-		if strings.HasPrefix(w.Text, "--") {
-			_, given.Text, _ = strings.Cut(w.Text, "=")
-		}
-		if takes && i+1 < len(rest) {
-			given = rest[i+1]
-		}
-		if given.Text != "" || !given.Known {
-			r.readCommandText(given, "git "+command+" "+o)
-		}
+	git := append([]Word{{Text: "git", Known: true}}, rest...)
+	if words[0].Text != "git" {
+		git[0] = words[0]
+	}
+	r.emit(git, p, false)
+	if len(rest) == 0 {
+		return
+	}
+	switch command := rest[0]; {
+	case !command.Known:
+		r.unknown(p.at, said, "the command of `%s` is not a literal word; write it", quoteWords(git))
+	case !gitCommands[command.Text]:
+		r.unknown(p.at, said, "git %.40s is not a command of git, so it may be an alias for any other; write the command that it stands for", command.Text)
+	case command.Text == "config":
+		r.checkGitConfig(rest[1:], said, p)
 	}
 }
 
-// readGitConfig reads git config KEY VALUE, which holds for what comes after.
-func (r *reader) readGitConfig(rest []Word) {
-	for len(rest) > 0 && (strings.HasPrefix(rest[0].Text, "-") || rest[0].Text == "set") {
-		if _, _, takes := splitOption(rest[0].Text, "-f --file --blob --type --default --comment"); takes && len(rest) > 1 {
-			rest = rest[1:]
-		}
+// checkGitConfig reads git config KEY VALUE.
+func (r *reader) checkGitConfig(args []Word, said string, p place) {
+	options, rest, ok := parseOptions(args, "--global --local --system --worktree --add --replace-all --bool --int --path --no-type --fixed-value --append", "-f --file --blob --type --default --comment")
+	for len(rest) > 0 && (rest[0].Text == "set" || strings.HasPrefix(rest[0].Text, "--")) && rest[0].Known {
 		rest = rest[1:]
 	}
-	switch {
-	case len(rest) == 0 || rest[0].Text == "get" || rest[0].Text == "list" || rest[0].Text == "unset":
-	case !rest[0].Known:
-		r.unknown("a setting of git is not known before it runs")
-	case len(rest) > 1:
-		r.configureGit(Word{Text: rest[0].Text + "=" + rest[1].Text, Known: rest[1].Known})
+	reads := slices.ContainsFunc(args, func(w Word) bool {
+		return w.Known && hasWord("get list unset --get --get-all --get-regexp --list -l --unset --unset-all --get-urlmatch --show-origin", w.Text)
+	})
+	if reads || ok && len(rest) < 2 && len(options) == 0 || ok && len(rest) == 1 && rest[0].Known {
+		return
 	}
+	if ok && len(rest) > 1 && rest[0].Known && isHarmlessSetting(rest[0].Text, rest[1].Text) && !rest[0].split {
+		return
+	}
+	r.unknown(p.at, said, "the setting `%s` may make git run something else; leave it out", quoteWords(rest))
+}
+
+func makeSet(words string) map[string]bool {
+	m := map[string]bool{}
+	for w := range strings.FieldsSeq(words) {
+		m[w] = true
+	}
+	return m
 }

@@ -4,199 +4,195 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
 	"strings"
-	"sync"
+	"time"
+	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// What one text may cost. Beyond it the text is unknown.
+// What one line may cost. Beyond it the line is unknown.
 const (
-	maxText     = 256 << 10 // of the text, and of each file and inner text
-	maxValue    = 16 << 10  // of what a variable holds or a command prints
-	maxSteps    = 100_000   // statements, words and characters by the 64
-	maxNesting  = 12        // texts in texts, calls in calls
-	maxFrames   = 1500      // of the stack while a text is parsed: how deep it nests
-	maxCommands = 4096
-	maxUnknown  = 16
-	maxUnroll   = 64 // words of a loop, lines for xargs
+	maxText     = 64 << 10
+	maxTime     = 20 * time.Millisecond
+	maxSteps    = 20_000 // words, commands, and characters by the 64: less than maxTime on an idle machine
+	clockEvery  = 4096   // steps between looks at the clock, which short lines never reach
+	maxNesting  = 8      // texts in texts, wrappers in wrappers
+	maxFrames   = 600    // of the stack while a text is parsed: how deep it nests
+	maxCommands = 1000
+	maxUnknown  = 32
+	maxFolders  = 4
+	maxBraces   = 64 // words that braces make of one
 )
 
-// Read says what a text would run.
-func Read(text string, o Options) (s Script) {
-	r := &reader{options: o, names: map[key]*value{}, assigned: map[string]bool{}, wrote: map[string]bool{}, blurred: map[string]bool{}, unsteady: map[string]bool{}, streams: map[string]stream{}}
-	r.set(key{kindFolder, ""}, &value{text: o.Folder})
-	defer func() { // a fault in reading hostile text is no reason to say nothing
-		if p := recover(); p != nil {
-			r.unknown("the text cannot be read: %v", p)
-		}
-		s = r.script
-	}()
-	r.readText(text, stream{known: true})
-	r.readUncalled()
+// Read reads a line of shell.
+func Read(line string) Script {
+	r := &reader{script: Script{Whole: -1}, inner: -1, folders: []Word{{Known: true}}, functions: map[string]bool{}, began: time.Now()}
+	r.given = &r.held
+	if at, reason := checkText(line); reason != "" {
+		r.refuse(at, "%s", reason)
+		return r.script
+	}
+	r.readText(line, true)
+	r.finish()
 	return r.script
 }
 
-// reader goes through a text in the order in which a shell would, and keeps what is known of names.
-// What it does not know is not in names.
-type reader struct {
-	options   Options
-	script    Script
-	names     map[key]*value
-	assigned  map[string]bool // variables that the text sets anywhere before
-	journal   []change        // what was set, so that a scope can be left
-	functions []*function
-	streams   map[string]stream // process substitutions by the names made up for them
-	source    string            // the text that is being read
-	steps     int
-	nesting   int
-	wrote     map[string]bool // base names of the files that the text writes
-	unsteady  map[string]bool // variables that do not hold what they are set to: readonly, lower case; "*" for all
-	blurred   map[string]bool // those of which it cannot be told where they are; "" for any
-	inLoop    bool
-	// aliasesNext reports that an alias ends in a space: the word after it may be an alias, too.
-	aliasesNext bool
-	plain       bool // the shell may be one that knows less than bash
-	exhausted   bool
-}
-
-// unknown notes what cannot be known.
-func (r *reader) unknown(format string, args ...any) {
-	sentence := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
-	if len(sentence) > 300 {
-		sentence = strings.ToValidUTF8(sentence[:300], "") + "..."
+// checkText returns where and why a line is not read at all.
+func checkText(line string) (at int, reason string) {
+	if len(line) > maxText {
+		return maxText, fmt.Sprintf("the line has %d bytes, and at most %d are read; put the text into a file", len(line), maxText)
 	}
-	sentence = strings.TrimSuffix(sentence, ".") + "."
-	for _, u := range r.script.Unknown {
-		if u == sentence {
-			return
+	if at := strings.IndexByte(line, 0); at >= 0 {
+		return at, "the line has a NUL"
+	}
+	if at := strings.IndexByte(line, '\r'); at >= 0 {
+		return at, "the line has a carriage return, which shells read in different ways; remove it"
+	}
+	if !utf8.ValidString(line) {
+		for at, c := range line {
+			if _, size := utf8.DecodeRuneInString(line[at:]); c == utf8.RuneError && size == 1 {
+				return at, "the line is not UTF-8"
+			}
 		}
 	}
-	if len(r.script.Unknown) < maxUnknown {
-		r.script.Unknown = append(r.script.Unknown, sentence)
-	}
+	return 0, ""
 }
 
-// step counts, and reports whether reading may go on.
+// reader goes through a line in the order in which a shell would.
+type reader struct {
+	script    Script
+	source    string // the text that is being read
+	inner     int    // where the command that runs this text is in the line; -1 in the line itself
+	began     time.Time
+	steps     int
+	nesting   int
+	exhausted bool
+	whole     *syntax.CallExpr // the command that is the whole line, nil for none
+
+	folders []Word // where the next command may act
+	failed  []Word // where it may act if the cd before it failed
+	moved   bool   // the line changes its folder anywhere
+	later   bool   // it has commands that run at another place: functions, traps
+
+	input string           // what is known of the standard input around the command
+	out   *strings.Builder // gets what the commands may print, nil where it is not used
+	given *strings.Builder // gets the text of expansions in the words that are being read
+	held  strings.Builder  // text that the line puts into variables and files
+
+	functions   map[string]bool
+	renames     bool      // programs may not be what their names say: an alias, another PATH
+	evaluates   bool      // a text in a variable may be run
+	gitSettings []Unknown // assignments that matter to git, if it runs
+	runsGit     bool
+}
+
+// refuse gives up on the line: any program may run.
+func (r *reader) refuse(at int, format string, args ...any) {
+	r.exhausted = true
+	r.script.Commands = nil
+	r.script.Unknown = []Unknown{{Reason: sentence(format, args...), At: at, Program: true}}
+}
+
+// unknown notes a part that cannot be read. text is what programs may be mentioned in; any program may
+// run where it is "".
+func (r *reader) unknown(at int, text, format string, args ...any) {
+	if r.exhausted {
+		return
+	}
+	if len(r.script.Unknown) == maxUnknown {
+		r.refuse(at, "the line has more than %d parts that cannot be read; run them one by one", maxUnknown)
+		return
+	}
+	if r.inner >= 0 {
+		at = r.inner
+	}
+	r.script.Unknown = append(r.script.Unknown, Unknown{Reason: sentence(format, args...), At: at, Program: text == "", Text: text})
+}
+
+func sentence(format string, args ...any) string {
+	s := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	if len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "") + "..."
+	}
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}
+
+// step counts what the line costs, and reports whether reading may go on.
 func (r *reader) step(length int) bool {
 	if r.exhausted {
 		return false
 	}
+	before := r.steps
 	r.steps += 1 + length/64
-	if r.steps > maxSteps || len(r.script.Commands) >= maxCommands {
-		r.exhausted = true
-		r.script.Unknown = append(r.script.Unknown, "the text runs more than can be followed.")
+	tooLong := r.steps/clockEvery > before/clockEvery && time.Since(r.began) > maxTime
+	if tooLong || r.steps > maxSteps || len(r.script.Commands) > maxCommands {
+		r.refuse(0, "the line runs more than can be followed; run its parts one by one")
 	}
 	return !r.exhausted
 }
 
-// enter goes one text or call deeper; leave must follow where it reports true.
-func (r *reader) enter() bool {
+// readText reads a text that the shell runs. first reports that it is the line itself.
+func (r *reader) readText(text string, first bool) {
 	if r.nesting >= maxNesting {
-		r.unknown("texts that run texts nest more than %d deep", maxNesting)
-		return false
+		r.unknown(0, "", "texts that run texts nest more than %d deep; run the inner text itself", maxNesting)
+		return
 	}
-	r.nesting++
-	return true
-}
-
-func (r *reader) leave() { r.nesting-- }
-
-// readText reads a text as part of the shell that is running, and says what it would print.
-func (r *reader) readText(text string, in stream) stream {
-	if len(text) > maxText {
-		r.unknown("a text of %d bytes is more than can be read", len(text))
-		return stream{}
+	if !r.step(len(text)) {
+		return
 	}
-	if !r.step(len(text)) || !r.enter() {
-		return stream{}
-	}
-	defer r.leave()
-	file, text, err := parseText(text)
+	file, err := parseText(text)
 	if err != nil {
-		r.unknown("this is no shell that can be read: %v", err)
-		return stream{}
+		at := 0
+		var parse syntax.ParseError
+		if errors.As(err, &parse) {
+			at = int(parse.Pos.Offset())
+			err = errors.New(parse.Text)
+		}
+		if r.inner >= 0 {
+			at = r.inner
+		}
+		r.refuse(at, "the line cannot be read: %v", err)
+		return
 	}
-	before := r.source
+	if first {
+		r.whole = findWhole(file)
+	}
+	source := r.source
 	r.source = text
-	defer func() { r.source = before }()
-	return r.runAll(file.Stmts, in)
+	r.nesting++
+	r.readAll(file.Stmts)
+	r.nesting--
+	r.source = source
 }
 
-// parsers are used again: a line may hold thousands of small texts, and a parser takes 3 KB.
-var parsers = sync.Pool{New: func() any { return syntax.NewParser(syntax.KeepComments(true)) }}
-
-// parseText parses a text, and gives it back as it was parsed.
-//
-// The parser takes a backslash at the end of a comment for a continuation, and one before a carriage
-// return too; shells do not, so that a command would hide there.
-func parseText(text string) (*syntax.File, string, error) {
-	if strings.Contains(text, "\r") {
-		return nil, "", errors.New("it has carriage returns, which shells and readers take differently")
+// parseText parses a text.
+func parseText(text string) (*syntax.File, error) {
+	file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&shallow{text: text}, "")
+	if err != nil {
+		return nil, err
 	}
-	for range 8 {
-		parser := parsers.Get().(*syntax.Parser) //nolint:forcetypeassert // New's
-		file, err := parser.Parse(&shallow{text: text}, "")
-		parsers.Put(parser)
-		if err != nil {
-			return nil, "", err
-		}
-		fixed := []byte(text)
-		continued := false
-		syntax.Walk(file, func(n syntax.Node) bool {
-			if c, ok := n.(*syntax.Comment); ok {
-				from := int(c.Hash.Offset())
-				end := strings.IndexByte(text[from:], '\n')
-				if end > 0 && text[from+end-1] == '\\' {
-					fixed[from+end-1] = ' '
-					continued = true
-				}
+	// The parser takes a backslash at the end of a comment for a continuation; shells do not, and run
+	// the next row.
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if c, ok := n.(*syntax.Comment); ok {
+			from := int(c.Hash.Offset())
+			if end := strings.IndexByte(text[from:], '\n'); end > 0 && text[from+end-1] == '\\' {
+				err = syntax.ParseError{Pos: c.Hash, Text: "a comment ends in a backslash"}
 			}
-			return true
-		})
-		if !continued {
-			return file, text, nil
 		}
-		text = string(fixed)
-	}
-	return nil, "", errors.New("its comments end in backslashes")
-}
-
-// readInner reads a text that a shell of its own runs: it has the exported variables only.
-func (r *reader) readInner(text string, params []Word, in stream) stream {
-	mark := r.mark()
-	defer r.undo(mark)
-	r.step(64 * len(r.names))
-	for k, v := range r.names {
-		if k.kind == kindVariable && !v.exported {
-			r.set(k, nil)
-		}
-	}
-	r.set(key{kindParameters, ""}, &value{list: params})
-	return r.readText(text, in)
-}
-
-// readUncalled reads the functions that nothing called, or that may be called otherwise than seen.
-func (r *reader) readUncalled() {
-	for i := 0; i < len(r.functions); i++ { // reading may find more
-		f := r.functions[i]
-		if f.called && !f.lost {
-			continue
-		}
-		f.called, f.lost = true, false
-		r.forgetVariables(true)
-		r.set(key{kindParameters, ""}, nil)
-		r.source = f.source
-		r.run(f.body, stream{})
-	}
+		return err == nil
+	})
+	return file, err
 }
 
 // shallow gives a text to the parser in pieces, and ends it where the parser's own recursion, which
 // has no bound, has gone too deep.
 type shallow struct{ text string }
 
-var errDeep = errors.New("it nests too deep")
+var errDeep = errors.New("it nests too deep; run its parts one by one")
 
 func (s *shallow) Read(p []byte) (int, error) {
 	if s.text == "" {
@@ -206,7 +202,129 @@ func (s *shallow) Read(p []byte) (int, error) {
 	if runtime.Callers(maxFrames, frame[:]) > 0 {
 		return 0, errDeep
 	}
-	n := copy(p[:min(len(p), 64)], s.text)
+	n := copy(p[:min(len(p), 128)], s.text)
 	s.text = s.text[n:]
 	return n, nil
+}
+
+// subscript matches an index of an array with a substitution: arithmetic, test -v and printf -v run it
+// even where it is quoted.
+var subscript = regexp.MustCompile("(?s)\\w\\[.*?(\\$\\(|`|\\$\\{[ |])")
+
+// finish notes what only the whole line shows.
+func (r *reader) finish() {
+	if r.exhausted {
+		r.script.Whole = -1
+		return
+	}
+	for i := range r.script.Commands {
+		c := &r.script.Commands[i]
+		if r.later && r.moved {
+			c.Folder = Word{}
+		}
+		if len(c.Words) > 0 && (r.renames || r.functions[c.Words[0].Text]) {
+			c.Plain = false
+		}
+	}
+	if w := r.script.Whole; w >= 0 && (len(r.script.Unknown) > 0 || !allKnown(r.script.Commands[w].Words)) {
+		r.script.Whole = -1
+	}
+	if r.runsGit {
+		r.script.Unknown = append(r.script.Unknown, r.gitSettings...)
+	}
+	held := strings.TrimSpace(r.held.String())
+	if held == "" {
+		return
+	}
+	if r.evaluates || strings.Contains(held, "[") && strings.ContainsAny(held, "$`") { // arithmetic runs an index of an array
+		r.unknown(0, held, "a text in a variable may be run by an expansion")
+	}
+	for _, c := range r.script.Commands {
+		if !c.Plain {
+			r.unknown(c.At, held, "the line puts a text into a file or a variable, and %q may run it; do these in two steps", c.Words[0].Text)
+			return
+		}
+	}
+}
+
+// findWhole finds the command that is the whole line.
+func findWhole(file *syntax.File) *syntax.CallExpr {
+	pipefail, set, moved := false, false, false
+	prepares := func(s *syntax.Stmt) bool { // set -o pipefail, cd DIR
+		c, ok := s.Cmd.(*syntax.CallExpr)
+		if !ok || !isSimple(s) || len(s.Redirs) > 0 || len(c.Assigns) > 0 {
+			return false
+		}
+		switch words := literalWords(c.Args); {
+		case len(words) > 1 && words[0] == "set" && !set:
+			set = true
+			for i := 1; i < len(words); i++ {
+				flags, ok := strings.CutPrefix(words[i], "-")
+				option := strings.HasSuffix(flags, "o")
+				if !ok || flags == "" || strings.Trim(flags, "euxo") != "" || option && (i+1 == len(words) || words[i+1] != "pipefail") {
+					return false
+				}
+				if option {
+					pipefail = true
+					i++
+				}
+			}
+			return true
+		case len(words) == 2 && words[0] == "cd" && !moved:
+			moved = true
+			return true
+		}
+		return false
+	}
+	stmts := file.Stmts
+	if len(stmts) == 2 && prepares(stmts[0]) && !moved {
+		stmts = stmts[1:]
+	}
+	if len(stmts) != 1 {
+		return nil
+	}
+	parts := flatten(stmts[0], false)
+	for ; len(parts) > 1; parts = parts[1:] {
+		if parts[1].op != syntax.AndStmt || !prepares(parts[0].stmt) {
+			return nil
+		}
+	}
+	s := parts[0].stmt
+	if t, ok := s.Cmd.(*syntax.TimeClause); ok && isSimple(s) && t.Stmt != nil {
+		s = t.Stmt
+	}
+	if pipe := flatten(s, true); len(pipe) > 1 {
+		if !pipefail || !isSimple(s) || len(s.Redirs) > 0 {
+			return nil
+		}
+		s = pipe[0].stmt
+	}
+	c, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || !isSimple(s) || len(c.Assigns) > 0 || len(c.Args) == 0 {
+		return nil
+	}
+	return c
+}
+
+func isSimple(s *syntax.Stmt) bool { return !s.Negated && !s.Background && !s.Coprocess && !s.Disown }
+
+// literalWords returns words without quotes and expansions, nil if there are others.
+func literalWords(words []*syntax.Word) (texts []string) {
+	for _, w := range words {
+		text := w.Lit()
+		if text == "" || strings.ContainsAny(text, "\\*?[{~") && text[0] != '~' {
+			return nil
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func allKnown(words []Word) bool {
+	for _, w := range words {
+		if !w.Known {
+			return false
+		}
+	}
+	return true
 }

@@ -1,77 +1,126 @@
-// Package shell reads what a line of shell would run.
+// Package shell reads which commands a line of shell runs.
 //
-// It promises to find every command of a pipeline, a list, a substitution, a function, a -c string
-// and a here-document that a shell reads, with the prefixes (env, sudo, xargs, ...) taken off; and
-// to say of what it cannot know that it cannot know it, never that it is nothing.
+// It promises to understand literal words: quotes, lists, pipes, redirections, groups, functions, cd,
+// and some twenty wrappers (sudo, env, xargs, sh -c). Everything else that may decide which program
+// runs is in Script.Unknown; it never guesses, and it never leaves out what it did not understand.
 //
-// It must never run or expand anything, and reads files only through Options.ReadFile.
+// It must never run anything, open a file, or look at the environment: a line may come from a caller
+// that has no right to any of these. What a program reads from a file, or decodes, is out of reach.
 package shell
 
 import (
 	"path"
+	"regexp"
 	"strings"
 )
 
-// Script is what a text would run.
+// Script is what a line of shell runs, as far as it can be read.
 type Script struct {
-	// Commands are all commands, in the order in which they stand; those of an inner text follow
-	// the command that runs it, and what a prefix runs (sudo, xargs) follows the prefix.
+	// Commands are in order of appearance; a wrapper (sudo, env) is followed by the command it runs. A
+	// command that may act in two folders (after cd DIR; which may fail) appears once for each.
 	Commands []Command
-	// Unknown says in one sentence each what could not be read: any command may hide there.
-	Unknown []string
+	Unknown  []Unknown
+	// Whole is the index in Commands of the command that is the whole line: its exit status is that of
+	// the line, and it runs exactly once, unconditionally. Around it there may be one cd DIR && before it,
+	// set -e or set -o pipefail, redirections, and time; a pipe only after set -o pipefail, where Whole is
+	// its first command. -1: the line is more than that, or has parts that are unknown.
+	Whole int
 }
 
-// Command is a command that would be run, or may be.
+// Unknown is a part of a line that cannot be read.
+type Unknown struct {
+	Reason  string // a sentence: which words, and what to write instead
+	At      int    // byte offset in the line
+	Program bool   // any program may run there: its name, or the script it is in, is not a literal word
+	Text    string // the text of that part, which programs may be mentioned in; "" with Program
+}
+
+// Command is a command that the line runs, or may run. A group with redirections is a command ":".
 type Command struct {
-	// Words are the program and its arguments, without assignments and without git's own options
-	// before its command. The program may be a path; where only its base name is known, it is that.
-	Words []Word
-	// Writes are the files that redirections write.
-	Writes []Word
-	// Code is program text that another interpreter is given (python -c), "" for none.
-	Code string
-	// Folder is where it runs: absolute, or relative to where the text begins to run.
-	Folder Word
+	Words  []Word // the program, then its arguments, without git's own options before its subcommand
+	Writes []Word // files that redirections write
+	Reads  []Word // files that redirections read
+	// Input is what is known of its standard input: here-documents, here-strings, and the arguments of
+	// the commands before it in the pipe and in the substitutions among its words.
+	Input string
+	// Plain reports that the program runs no other program: not for its words, and not for its input. A
+	// wrapper is plain, too: what it runs follows.
+	Plain      bool
+	Folder     Word // where it acts: absolute, from ~/, or relative to where the line begins; "" = there
+	Repository Word // --git-dir, --work-tree or GIT_DIR of git, resolved; "" for none
+	At         int  // byte offset in the line
 }
 
 // Word is a word of a command.
 type Word struct {
-	// Text is the word without quotes. Where it is not Known, expansions in it are left out, but for
-	// the wildcards of a pattern of files.
-	Text string
-	// Known reports that the text is exactly what the program gets.
-	Known bool
+	Text    string // without quotes and without expansions; wildcards of file names stay
+	Known   bool   // the text is exactly what the program gets
+	Pattern bool   // it is not Known only for its wildcards of file names
 
-	split   bool // not known, and perhaps none or several words
-	pattern bool // not known for its wildcards alone
-	base    bool // what follows the last slash is known
+	split bool // not known, and perhaps none or several words
+	lead  int  // length of the text before the first expansion, where it is not known
 }
 
-// Options are what Read may use beside the text.
-type Options struct {
-	// Folder is where the text begins to run, absolute; "" leaves files with a relative name unread.
-	Folder string
-	// Home is what ~ stands for; "" leaves it unknown.
-	Home string
-	// ReadFile reads the first limit bytes of a regular file, by its absolute name: scripts that the
-	// text runs. Without it no file is read, and what a file would run is unknown.
-	ReadFile func(name string, limit int) ([]byte, error)
-}
-
-// Resolve is a word of the command as a file: seen from where the text begins to run, where it is
-// not absolute. Of a pattern of files it is the folder that they are in.
+// Resolve returns a word of the command as the name of a file, from where the line begins.
 func (c Command) Resolve(w Word) Word {
-	if w.pattern {
-		at := strings.IndexAny(w.Text, "*?[")
-		if before, after := w.Text[:max(at, 0)], w.Text[max(at, 0):]; !strings.Contains(after, "..") {
-			w = Word{Text: before[:strings.LastIndexByte(before, '/')+1], Known: true}
-			if w.Text == "" {
-				w.Text = "."
-			}
-		}
+	if at := strings.IndexAny(w.Text, "*?["); w.Pattern && strings.Contains(w.Text[max(at, 0):], "..") {
+		w.Pattern = false
 	}
-	if w.Text == "" || path.IsAbs(w.Text) {
+	if trimmed := strings.TrimRight(w.Text, "/"); trimmed != "" {
+		w.Text = trimmed
+	}
+	if w.Text == "" || isAbsolute(w.Text) || c.Folder.Known && c.Folder.Text == "" {
 		return w
 	}
-	return Word{Text: path.Join(c.Folder.Text, w.Text), Known: w.Known && c.Folder.Known}
+	w.Text = strings.TrimSuffix(c.Folder.Text, "/") + "/" + w.Text
+	if !c.Folder.Known {
+		w.Text = strings.TrimPrefix(w.Text, "/")
+		w.Known, w.Pattern = false, false
+	}
+	return w
+}
+
+// isAbsolute reports whether a name does not depend on the folder.
+func isAbsolute(name string) bool {
+	return path.IsAbs(name) || name == "~" || strings.HasPrefix(name, "~/")
+}
+
+// address matches what follows the name of a program that is a part of an address: git@host, git+ssh://x.
+var address = regexp.MustCompile(`^(@[A-Za-z0-9]|\+[a-z]+:|://)`)
+
+// MentionsProgram reports whether a program's name appears in a text as a word of its own: as the base
+// name of a path, after quotes, brackets and operators, or in an option (-cNAME). Case does not count;
+// the name may have wildcards. The user of an address (git@host) is no mention.
+func MentionsProgram(text, name string) bool {
+	name = strings.ToLower(name)
+	wild := strings.ContainsAny(name, "*?[")
+	for at := 0; at < len(text); at++ {
+		if !isNameByte(text[at]) {
+			continue
+		}
+		from := at
+		for at < len(text) && isNameByte(text[at]) {
+			at++
+		}
+		token := text[from:at]
+		if len(token) < len(name) && !wild || name == "" {
+			continue
+		}
+		token = strings.TrimSuffix(strings.ToLower(token), ".exe")
+		found := token == name || name == "git" && token == "git-core"
+		if wild {
+			found, _ = path.Match(name, token)
+		}
+		if !found && token[0] == '-' && !strings.HasPrefix(token, "--") && !wild {
+			found = strings.HasSuffix(token, name)
+		}
+		if found && !address.MatchString(text[at:]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isNameByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
 }

@@ -1,430 +1,350 @@
 package shell
 
 import (
+	"path"
 	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// stream is what a command reads or prints.
-type stream struct {
-	text  string
-	known bool
-	path  bool // where it is not known, it is one name of a file
-	file  Word // what it reads is this file, which is looked at only when somebody needs it
+// place is what surrounds a command.
+type place struct {
+	at            int
+	input         string // from redirections and expansions
+	document      string // a here-document or here-string that is its whole standard input
+	isDocument    bool
+	writes, reads []Word
+	repository    Word
 }
 
-// add is what is printed by one after the other.
-func (s stream) add(t stream) stream {
-	if s.known && s.text == "" {
-		return t
-	}
-	if !s.known || !t.known || len(s.text)+len(t.text) > maxValue {
-		return stream{}
-	}
-	return stream{text: s.text + t.text, known: true}
-}
-
-// runAll reads statements that run one after the other.
-func (r *reader) runAll(stmts []*syntax.Stmt, in stream) stream {
-	out := stream{known: true}
+// readAll reads statements that run one after the other.
+func (r *reader) readAll(stmts []*syntax.Stmt) {
 	for _, s := range stmts {
-		out = out.add(r.run(s, in))
+		r.readStatement(s)
+		r.setFolders(append(r.folders, r.failed...), nil) // cd may have failed
 	}
-	return out
 }
 
-// run reads a statement, and says what it would print.
-func (r *reader) run(s *syntax.Stmt, in stream) stream {
+func (r *reader) readStatement(s *syntax.Stmt) {
 	if s == nil || !r.step(0) {
-		return stream{}
+		return
 	}
 	if s.Background || s.Coprocess || s.Disown {
-		return r.inSubshell(func() stream { return r.runRedirected(s, in) })
+		defer r.keepFolders()()
 	}
-	return r.runRedirected(s, in)
-}
-
-func (r *reader) runRedirected(s *syntax.Stmt, in stream) stream {
-	var at place
-	at.in = in
-	var printsTo []fileWrite
-	silent := false
-	for _, d := range s.Redirs {
-		descriptor := ""
-		if d.N != nil {
-			descriptor = d.N.Value
-		}
-		switch d.Op {
-		case syntax.Hdoc, syntax.DashHdoc:
-			if doc := r.readDocument(d); descriptor == "" || descriptor == "0" {
-				at.in = doc
-			}
-		case syntax.WordHdoc:
-			w := r.readWord(d.Word)
-			if descriptor == "" || descriptor == "0" {
-				at.in = stream{text: w.Text + "\n", known: w.Known}
-			}
-		case syntax.RdrIn, syntax.RdrInOut:
-			w := r.readWord(d.Word)
-			if descriptor == "" || descriptor == "0" {
-				at.in = stream{file: w}
-			}
-			if d.Op == syntax.RdrInOut {
-				at.writes = append(at.writes, w)
-			}
-		case syntax.DplIn:
-			r.readWord(d.Word)
-			at.in = stream{}
-		case syntax.DplOut:
-			w := r.readWord(d.Word)
-			if !isDescriptor(w.Text) { // >& file
-				at.writes = append(at.writes, w)
-				printsTo = append(printsTo, fileWrite{w, false})
-			}
-			if descriptor == "" || descriptor == "1" {
-				silent = true
-			}
-		default:
-			w := r.readWord(d.Word)
-			at.writes = append(at.writes, w)
-			appends := d.Op == syntax.AppOut || d.Op == syntax.AppAll
-			if descriptor == "" || descriptor == "1" {
-				printsTo = append(printsTo, fileWrite{w, appends})
-				silent = true
-			} else {
-				r.writeFile(w, stream{}, appends)
-			}
-		}
-	}
+	p := place{at: int(s.Pos().Offset())}
 	call, simple := s.Cmd.(*syntax.CallExpr)
-	if len(at.writes) > 0 && (!simple || len(call.Args) == 0) {
-		r.emit([]Word{{Text: ":", Known: true}}, place{writes: at.writes}, "")
+	if simple && len(call.Args) > 0 {
+		p.at = int(call.Args[0].Pos().Offset())
 	}
-	out := r.runCommand(s.Cmd, at)
-	for _, w := range printsTo {
-		r.writeFile(w.file, out, w.appends)
+	given := r.given
+	var own strings.Builder
+	r.given = &own
+	for _, d := range s.Redirs {
+		r.readRedirection(d, &p)
 	}
-	if simple {
-		r.runAfterAmpersand(s.Redirs, call, at)
+	r.given = given
+	p.input = joinTexts(p.input, own.String())
+	if simple && len(call.Args) > 0 {
+		r.readCall(call, p)
+		return
 	}
-	if silent {
-		return stream{known: len(printsTo) > 0}
+	if len(p.writes)+len(p.reads) > 0 {
+		r.emit([]Word{{Text: ":", Known: true}}, p, true)
 	}
-	return out
+	input, out := r.input, r.out
+	r.input = r.join(r.input, p.input)
+	if len(p.writes) > 0 {
+		r.out = &strings.Builder{}
+	}
+	r.readCommand(s.Cmd)
+	if len(p.writes) > 0 {
+		r.hold(r.out.String())
+	}
+	r.input, r.out = input, out
 }
 
-// runAfterAmpersand reads the words after &> as a command of their own, which they are to a plain sh.
-func (r *reader) runAfterAmpersand(redirs []*syntax.Redirect, call *syntax.CallExpr, at place) {
-	for _, d := range redirs {
-		if d.Op != syntax.RdrAll && d.Op != syntax.AppAll {
-			continue
+// readRedirection reads a redirection into the place.
+func (r *reader) readRedirection(d *syntax.Redirect, p *place) {
+	w := r.readWord(d.Word)
+	switch d.Op {
+	case syntax.Hdoc, syntax.DashHdoc:
+		doc := r.readDocument(d)
+		p.input, p.document, p.isDocument = r.join(p.input, doc.Text), doc.Text, doc.Known
+	case syntax.WordHdoc:
+		p.input, p.document, p.isDocument = r.join(p.input, w.Text), w.Text, w.Known
+	case syntax.RdrIn:
+		p.reads = append(p.reads, w)
+	case syntax.RdrInOut:
+		p.reads, p.writes = append(p.reads, w), append(p.writes, w)
+	case syntax.DplIn, syntax.DplOut:
+		if strings.Trim(w.Text, "0123456789-") != "" || !w.Known { // >& file
+			p.writes = append(p.writes, w)
 		}
-		for i, arg := range call.Args {
-			if arg.Pos().After(d.Pos()) {
-				r.inBranch(func() stream { return r.runWords(r.readWords(call.Args[i:]), at) })
-				return
-			}
-		}
+	default:
+		p.writes = append(p.writes, w)
+	}
+	if d.N != nil && d.N.Value != "0" { // it is not the standard input
+		p.isDocument = false
 	}
 }
 
-type fileWrite struct {
-	file    Word
-	appends bool
-}
-
-func isDescriptor(s string) bool {
-	return s == "-" || s != "" && strings.Trim(s, "0123456789-") == ""
-}
-
-// place is where a command runs: what it reads, and the files that redirections write.
-type place struct {
-	in       stream
-	writes   []Word
-	external bool // another program runs it: functions of the shell do not count
-}
-
-// readDocument is a here-document's text.
-func (r *reader) readDocument(d *syntax.Redirect) stream {
+// readDocument returns the text of a here-document.
+func (r *reader) readDocument(d *syntax.Redirect) Word {
 	if d.Hdoc == nil {
-		return stream{known: true}
+		return Word{Known: true}
 	}
-	quoted := false
-	for _, p := range d.Word.Parts {
-		if lit, ok := p.(*syntax.Lit); !ok || strings.Contains(lit.Value, `\`) {
-			quoted = true
+	quoted := slices.ContainsFunc(d.Word.Parts, func(p syntax.WordPart) bool {
+		lit, ok := p.(*syntax.Lit)
+		return !ok || strings.Contains(lit.Value, `\`)
+	})
+	f := &field{known: true}
+	for _, p := range d.Hdoc.Parts {
+		if lit, ok := p.(*syntax.Lit); ok && quoted {
+			f.text.WriteString(lit.Value)
+		} else {
+			r.readQuoted(f, p, "$`\\")
 		}
 	}
-	var out stream
-	if quoted {
-		out = stream{known: true}
-		for _, p := range d.Hdoc.Parts {
-			if lit, ok := p.(*syntax.Lit); ok {
-				out.text += lit.Value
-			}
-		}
-	} else {
-		w := r.readQuoted(d.Hdoc.Parts, "$`\\")
-		out = stream{text: w.Text, known: w.Known}
-	}
+	w := f.word()
 	if d.Op == syntax.DashHdoc {
-		lines := strings.SplitAfter(out.text, "\n")
-		for i, l := range lines {
-			lines[i] = strings.TrimLeft(l, "\t")
+		rows := strings.Split(w.Text, "\n")
+		for i := range rows {
+			rows[i] = strings.TrimLeft(rows[i], "\t")
 		}
-		out.text = strings.Join(lines, "")
+		w.Text = strings.Join(rows, "\n")
 	}
-	return out
+	r.step(len(w.Text))
+	return w
 }
 
-func (r *reader) runCommand(cmd syntax.Command, at place) stream {
+// readCommand reads everything but simple commands.
+func (r *reader) readCommand(cmd syntax.Command) {
 	switch c := cmd.(type) {
 	case nil:
-		return stream{known: true}
 	case *syntax.CallExpr:
-		return r.runCall(c, at)
+		for _, a := range c.Assigns {
+			r.assign(a, nil)
+		}
 	case *syntax.BinaryCmd:
 		if c.Op == syntax.Pipe || c.Op == syntax.PipeAll {
-			return r.runPipe(c, at.in)
+			r.readPipe(c)
+		} else {
+			r.readList(c)
 		}
-		return r.runList(c, at.in)
 	case *syntax.Block:
-		return r.runAll(c.Stmts, at.in)
+		r.readAll(c.Stmts)
 	case *syntax.Subshell:
-		return r.inSubshell(func() stream { return r.runAll(c.Stmts, at.in) })
+		defer r.keepFolders()()
+		r.readAll(c.Stmts)
 	case *syntax.IfClause:
-		r.runAll(c.Cond, at.in)
-		for c := c; c != nil; c = c.Else {
-			r.inBranch(func() stream { return r.runAll(c.Then, at.in) })
-			if c.Else != nil {
-				r.inBranch(func() stream { return r.runAll(c.Else.Cond, at.in) })
-			}
+		for ; c != nil; c = c.Else {
+			r.readBranch(c.Cond, false)
+			r.readBranch(c.Then, false)
 		}
 	case *syntax.WhileClause:
-		r.runLoop(c, func() {
-			r.runAll(c.Cond, stream{})
-			r.runAll(c.Do, stream{})
-		})
+		r.readBranch(slices.Concat(c.Cond, c.Do), true)
 	case *syntax.ForClause:
-		r.runFor(c, at.in)
+		if words, ok := c.Loop.(*syntax.WordIter); ok {
+			for _, w := range r.readWords(words.Items) {
+				r.hold(w.Text)
+			}
+		} else {
+			r.walk(c.Loop)
+		}
+		r.readBranch(c.Do, true)
 	case *syntax.CaseClause:
-		r.readWord(c.Word)
+		r.walk(c.Word)
 		for _, item := range c.Items {
-			r.inBranch(func() stream {
-				for _, p := range item.Patterns {
-					r.readWord(p)
-				}
-				return r.runAll(item.Stmts, at.in)
-			})
+			for _, p := range item.Patterns {
+				r.walk(p)
+			}
+			r.readBranch(item.Stmts, false)
 		}
 	case *syntax.FuncDecl:
-		r.declareFunction(c)
-		return stream{known: true}
-	case *syntax.DeclClause:
-		r.runDeclaration(c)
-		return stream{known: true}
-	case *syntax.TimeClause:
-		return r.run(c.Stmt, at.in)
-	case *syntax.CoprocClause:
-		r.inSubshell(func() stream { return r.run(c.Stmt, stream{}) })
-	case *syntax.TestClause:
-		if _, ok := c.X.(*syntax.BinaryTest); ok && r.plain {
-			r.unknown("sh has no [[, and may run what stands in it")
-		}
-		r.readSubscripts(c)
-		return stream{known: true}
-	case *syntax.ArithmCmd, *syntax.LetClause:
-		r.readSubscripts(c)
-		r.forgetSet(c)
-		return stream{known: true}
-	default:
-		r.unknown("a kind of command that is not known")
-	}
-	return stream{}
-}
-
-// runPipe reads a pipeline: each part runs in a subshell, but for the last one in some shells.
-func (r *reader) runPipe(c *syntax.BinaryCmd, in stream) stream {
-	parts := flattenList(c, true)
-	out := in
-	for i, part := range parts {
-		read := func() stream { return r.run(part.stmt, out) }
-		if i == len(parts)-1 {
-			out = r.inBranch(read)
-		} else {
-			out = r.inSubshell(read)
-		}
-	}
-	return out
-}
-
-// runList reads a && b || c: what comes after && runs when all before it did.
-func (r *reader) runList(c *syntax.BinaryCmd, in stream) stream {
-	parts := flattenList(c, false)
-	out := r.run(parts[0].stmt, in)
-	mark := r.mark()
-	for i, part := range parts[1:] {
-		if part.op == syntax.OrStmt {
-			r.merge(mark)
-			if i == 0 && isExit(part.stmt) {
-				r.inSubshell(func() stream { return r.run(part.stmt, in) })
-				r.succeed(parts[0].stmt)
-			} else {
-				r.inBranch(func() stream { return r.run(part.stmt, in) })
+		r.later = true
+		for _, name := range append(c.Names, c.Name) {
+			if name != nil {
+				r.functions[name.Value] = true
 			}
-			mark = r.mark()
-			out = stream{}
+		}
+		r.readBranch([]*syntax.Stmt{c.Body}, false)
+	case *syntax.DeclClause:
+		r.readDeclaration(c)
+	case *syntax.TimeClause:
+		r.readStatement(c.Stmt)
+	case *syntax.CoprocClause:
+		defer r.keepFolders()()
+		r.readStatement(c.Stmt)
+	case *syntax.TestClause, *syntax.ArithmCmd, *syntax.LetClause:
+		r.walk(c)
+	default:
+		r.unknown(int(cmd.Pos().Offset()), "", "a kind of command that is not known")
+	}
+}
+
+// readPipe reads a pipeline: each part runs in a shell of its own, and may get what those before print.
+func (r *reader) readPipe(c *syntax.BinaryCmd) {
+	input, out := r.input, r.out
+	parts := flatten(&syntax.Stmt{Cmd: c}, true)
+	for i, part := range parts {
+		keep := r.keepFolders()
+		r.out = &strings.Builder{}
+		if i == len(parts)-1 {
+			r.out = out
+		}
+		r.readStatement(part.stmt)
+		if i < len(parts)-1 {
+			r.input = r.out.String()
+		}
+		keep()
+	}
+	r.input, r.out = input, out
+}
+
+// readList reads a && b || c.
+func (r *reader) readList(c *syntax.BinaryCmd) {
+	before, beforeFailed := r.folders, r.failed
+	parts := flatten(&syntax.Stmt{Cmd: c}, false)
+	r.readStatement(parts[0].stmt)
+	succeeded := r.folders
+	var failed []Word
+	for _, part := range parts[1:] {
+		if part.op == syntax.AndStmt {
+			failed = slices.Concat(failed, r.failed)
+			r.failed = nil
+			r.readStatement(part.stmt)
+			succeeded = r.folders
 			continue
 		}
-		r.succeed(parts[i].stmt)
-		out = out.add(r.run(part.stmt, in))
+		r.setFolders(slices.Concat(r.folders, before, r.failed, failed), nil)
+		if isExit(part.stmt) {
+			keep := r.keepFolders()
+			r.readStatement(part.stmt)
+			keep()
+			r.setFolders(succeeded, nil)
+			failed = nil
+			continue
+		}
+		r.readStatement(part.stmt)
+		r.setFolders(slices.Concat(r.folders, r.failed), nil)
+		succeeded = r.folders
 	}
-	r.merge(mark)
-	return out
+	if !slices.Equal(r.folders, before) && !(len(parts) == 2 && isExit(parts[1].stmt)) {
+		failed = slices.Concat(failed, before)
+	}
+	r.setFolders(r.folders, slices.Concat(r.failed, beforeFailed, failed))
+}
+
+// isExit reports whether a statement ends what is running.
+func isExit(s *syntax.Stmt) bool {
+	if block, ok := s.Cmd.(*syntax.Block); ok && len(block.Stmts) > 0 {
+		s = block.Stmts[len(block.Stmts)-1]
+	}
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	return ok && isSimple(s) && len(call.Args) > 0 && (call.Args[0].Lit() == "exit" || call.Args[0].Lit() == "return")
+}
+
+// readBranch reads what may run or not; loops reports that it may run again, from where it ended.
+func (r *reader) readBranch(stmts []*syntax.Stmt, loops bool) {
+	before, from := slices.Clone(r.folders), len(r.script.Commands)
+	r.readAll(stmts)
+	if loops && !slices.Equal(r.folders, before) {
+		r.setFolders([]Word{{}}, nil)
+		for i := from; i < len(r.script.Commands); i++ {
+			r.script.Commands[i].Folder = Word{}
+		}
+		return
+	}
+	r.setFolders(append(before, r.folders...), nil)
+}
+
+// keepFolders returns a function that goes back to where the shell is now.
+func (r *reader) keepFolders() func() {
+	folders, failed := r.folders, r.failed
+	return func() { r.folders, r.failed = folders, failed }
+}
+
+// setFolders notes where the next command may act, and where if the last cd failed.
+func (r *reader) setFolders(folders, failed []Word) {
+	r.folders = slices.Clone(folders)
+	r.failed = failed
+	for i := 0; i < len(r.folders); i++ {
+		if slices.Contains(r.folders[:i], r.folders[i]) {
+			r.folders = slices.Delete(r.folders, i, i+1)
+			i--
+		}
+	}
+	if len(r.folders) > maxFolders || slices.ContainsFunc(r.folders, func(w Word) bool { return !w.Known }) {
+		r.folders = []Word{{}}
+	}
+}
+
+// changeFolder goes to another folder.
+func (r *reader) changeFolder(to Word) {
+	r.moved = true
+	before := r.folders
+	next := make([]Word, len(before))
+	for i, f := range before {
+		if to.Known && (f.Known || isAbsolute(to.Text)) {
+			next[i] = Word{Text: joinPath(f.Text, to.Text), Known: true}
+		}
+	}
+	r.setFolders(next, before)
+}
+
+func joinPath(folder, name string) string {
+	if isAbsolute(name) {
+		return path.Clean(name)
+	}
+	if at := path.Join(folder, name); at != "." {
+		return at
+	}
+	return ""
 }
 
 type part struct {
-	op   syntax.BinCmdOperator
+	op   syntax.BinCmdOperator // before it
 	stmt *syntax.Stmt
 }
 
-// flattenList turns the parser's tree, which leans to the left and is as deep as the text is long, into
-// its parts.
-func flattenList(c *syntax.BinaryCmd, pipe bool) []part {
-	var parts []part
+// flatten turns the parser's tree of a list or a pipe, which leans to one side and is as deep as the
+// text is long, into its parts; a statement of another kind is one part.
+func flatten(s *syntax.Stmt, pipe bool) (parts []part) {
 	for {
-		parts = append(parts, part{c.Op, c.Y})
-		left, ok := c.X.Cmd.(*syntax.BinaryCmd)
-		if !ok || len(c.X.Redirs) > 0 || c.X.Background || (left.Op == syntax.Pipe || left.Op == syntax.PipeAll) != pipe {
+		c, ok := s.Cmd.(*syntax.BinaryCmd)
+		isPipe := ok && (c.Op == syntax.Pipe || c.Op == syntax.PipeAll)
+		if !ok || isPipe != pipe || len(parts) > 0 && (len(s.Redirs) > 0 || !isSimple(s)) {
 			break
 		}
-		c = left
+		parts = append(parts, part{c.Op, c.Y})
+		s = c.X
 	}
-	parts = append(parts, part{stmt: c.X})
-	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
-		parts[i], parts[j] = parts[j], parts[i]
-	}
+	parts = append(parts, part{stmt: s})
+	slices.Reverse(parts)
 	return parts
 }
 
-// runFor reads a loop: once for each word where all are known, else once for any.
-func (r *reader) runFor(c *syntax.ForClause, in stream) {
-	words, ok := c.Loop.(*syntax.WordIter)
-	if !ok {
-		r.readSubscripts(c.Loop)
-		r.runLoop(c, func() { r.runAll(c.Do, in) })
-		return
+// join puts texts one after the other.
+func (r *reader) join(a, b string) string {
+	if a != "" && b != "" {
+		r.step(len(a) + len(b))
 	}
-	name := key{kindVariable, words.Name.Value}
-	items := r.readWords(words.Items)
-	if !words.InPos.IsValid() {
-		items = r.parameters()
-	}
-	known := len(items) <= maxUnroll && !c.Select
-	for _, w := range items {
-		known = known && w.Known
-	}
-	if !known {
-		r.runLoop(c, func() { r.set(name, nil); r.runAll(c.Do, in) })
-		return
-	}
-	mark := r.mark()
-	defer func() { r.merge(mark) }()
-	for _, w := range items {
-		start := r.mark()
-		r.set(name, &value{text: w.Text})
-		r.runAll(c.Do, in)
-		r.merge(start)
-	}
+	return joinTexts(a, b)
 }
 
-// runLoop reads what runs any number of times, and again where it writes files that it may run.
-func (r *reader) runLoop(loop syntax.Node, read func()) {
-	mark := r.mark()
-	r.forgetSet(loop)
-	read()
-	writes := slices.ContainsFunc(r.journal[mark:], func(c change) bool { return c.key.isOnDisk() })
-	r.merge(mark)
-	if writes && !r.inLoop {
-		r.inLoop = true
-		mark := r.mark()
-		read()
-		r.merge(mark)
-		r.inLoop = false
+func joinTexts(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
 	}
+	return a + "\n" + b
 }
 
-// forgetSet forgets what a node may set, for what runs more than once or out of order.
-func (r *reader) forgetSet(n syntax.Node) {
-	all, moves := false, false
-	syntax.Walk(n, func(n syntax.Node) bool {
-		if moves || !r.step(0) {
-			return false
-		}
-		switch n := n.(type) {
-		case *syntax.Assign:
-			if n.Name != nil {
-				r.set(key{kindVariable, n.Name.Value}, nil)
-			}
-		case *syntax.WordIter:
-			r.set(key{kindVariable, n.Name.Value}, nil)
-		case *syntax.UnaryArithm, *syntax.BinaryArithm:
-			all = all || setsInArithmetic(n)
-		case *syntax.ParamExp:
-			if n.Exp != nil && (n.Exp.Op == syntax.AssignUnset || n.Exp.Op == syntax.AssignUnsetOrNull) && n.Param != nil {
-				r.set(key{kindVariable, n.Param.Value}, nil)
-			}
-		case *syntax.CallExpr:
-			v, m := r.setsNames(n.Args)
-			all, moves = all || v, moves || m
-		}
-		return true
-	})
-	if all || moves {
-		r.forgetVariables(moves)
-	}
-}
-
-func setsInArithmetic(n syntax.Node) bool {
-	switch n := n.(type) {
-	case *syntax.UnaryArithm:
-		return n.Op == syntax.Inc || n.Op == syntax.Dec
-	case *syntax.BinaryArithm:
-		return n.Op == syntax.Assgn || n.Op >= syntax.AddAssgn && n.Op <= syntax.PowAssgn
-	}
-	return false
-}
-
-// setsNames reports whether a call, by its words as they stand, may set variables, and whether it may
-// do anything, as another text and a function may.
-func (r *reader) setsNames(args []*syntax.Word) (variables, anything bool) {
-	if len(args) == 0 {
-		return false, false
-	}
-	program := args[0].Lit()
-	switch program {
-	case "read", "mapfile", "readarray", "getopts", "unset", "set", "shift", "wait", "let":
-		return true, false
-	case "printf":
-		return len(args) > 1 && strings.HasPrefix(args[1].Lit(), "-v"), false
-	case "command", "builtin":
-		return r.setsNames(args[1:])
-	case "", "eval", "source", ".", "cd", "pushd", "popd", "alias":
-		return true, true
-	}
-	return false, r.names[key{kindFunction, program}] != nil || r.names[key{kindAlias, program}] != nil
-}
-
-func (r *reader) declareFunction(c *syntax.FuncDecl) {
-	names := c.Names
-	if c.Name != nil {
-		names = append(names, c.Name)
-	}
-	f := &function{body: c.Body, source: r.source}
-	r.functions = append(r.functions, f)
-	for _, n := range names {
-		r.set(key{kindFunction, n.Value}, &value{function: f})
+// hold notes a text that the line puts into a file or a variable.
+func (r *reader) hold(text string) {
+	if text = strings.TrimSpace(text); text != "" && r.step(len(text)) {
+		r.held.WriteString(text)
+		r.held.WriteByte('\n')
 	}
 }

@@ -1,0 +1,54 @@
+package shell
+
+import (
+	"path"
+	"strings"
+)
+
+// plainPrograms run no other program, whatever their words and their input are. Not among them is a
+// program with an option, a script or a key for that (awk, sed, tar, less, ssh), but for those in
+// plainUnless.
+var plainPrograms = makeSet(`: [ arch b2sum base32 base64 basename bg break cal cat cd chgrp chmod chown cksum clear cmp column comm continue cp csplit curl cut
+	date dd declare df diff dir dircolors dirname dirs du echo egrep exit expand export expr factor false fg fgrep file fmt fold free getconf getopts grep groups
+	head hexdump host hostname iconv id ifconfig jobs join jq kill killall link ln local locale logname logout look ls lsof
+	md5sum mkdir mkfifo mktemp mv nl nproc numfmt od paste pgrep ping pinky pkill popd printenv printf ps pushd pwd read readlink realpath readonly return rev rm rmdir
+	seq set sha1sum sha224sum sha256sum sha384sum sha512sum shasum shift shopt shred shuf sleep stat strings stty sum sync tac tail tee test times touch tput tr true truncate
+	tsort tty type typeset ulimit umask unalias uname unexpand uniq unlink unset uptime users vdir wait wc which who whoami xxd yes exec`)
+
+// plainUnless are programs that run another one only with an option; the value begins it.
+var plainUnless = map[string]string{"sort": "--c", "rg": "--pre", "find": "\x00", "mapfile": "-C", "readarray": "-C"}
+
+// plainSubcommands are subcommands of programs that run nothing that their words say.
+var plainSubcommands = map[string]string{
+	"gh": "auth browse gist issue label pr release run search workflow api",
+}
+
+// isPlain reports whether a command runs no other one.
+func isPlain(words []Word) bool {
+	name := words[0].Text
+	if !words[0].Known {
+		return false
+	}
+	if folder, base := path.Split(name); folder != "" {
+		if !hasWord("/bin/ /usr/bin/ /usr/local/bin/ /opt/homebrew/bin/", folder) {
+			return false
+		}
+		name = base
+	}
+	if name == "git" {
+		return isPlainGit(words)
+	}
+	if commands, ok := plainSubcommands[name]; ok {
+		return len(words) > 1 && words[1].Known && hasWord(commands, words[1].Text)
+	}
+	option, conditional := plainUnless[name]
+	if !conditional {
+		return plainPrograms[name]
+	}
+	for _, w := range words[1:] {
+		if w.split || strings.HasPrefix(w.Text, option) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,248 @@
+package shell
+
+import (
+	"strings"
+)
+
+// wrapper is a program that runs the command in its words. An option that is not listed makes it a
+// program like any other, whose words may mention another one.
+type wrapper struct {
+	flags   string // options without a value
+	values  string // options with one
+	folder  string // those of them that name the folder in which the command acts
+	assigns bool   // VAR=value may come before the command
+	skip    int    // words before the command
+	needs   bool   // without a command it runs what it reads from its standard input
+}
+
+var wrappers = map[string]wrapper{
+	"sudo": {
+		flags:  "-A -b -E -H -n -k -K -P -S -i -s --askpass --background --preserve-env --set-home --non-interactive --reset-timestamp --remove-timestamp --preserve-groups --stdin --login --shell",
+		values: "-u -g -h -p -C -T -U -r -t -D -R --user --group --host --prompt --close-from --command-timeout --other-user --role --type --chdir --chroot",
+		folder: "-D --chdir -R --chroot", assigns: true,
+	},
+	"doas":    {flags: "-n -L", values: "-u -C"},
+	"env":     {flags: "-i -0 -v - --ignore-environment --null --debug", values: "-u -C --unset --chdir", folder: "-C --chdir", assigns: true},
+	"time":    {flags: "-p -v -a -q --portability --verbose --append --quiet", values: "-f -o --format --output"},
+	"timeout": {flags: "-f -p -v --foreground --preserve-status --verbose", values: "-k -s --kill-after --signal", skip: 1},
+	"nice":    {values: "-n --adjustment"},
+	"ionice":  {flags: "-t --ignore", values: "-c -n --class --classdata"},
+	"nohup":   {},
+	"setsid":  {flags: "-c -f -w --ctty --fork --wait"},
+	"stdbuf":  {values: "-i -o -e --input --output --error"},
+	"xargs": {
+		flags:  "-0 -o -p -r -t -x --null --open-tty --interactive --no-run-if-empty --verbose --exit",
+		values: "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-args --max-procs --max-chars",
+	},
+	"command": {flags: "-p -v -V"},
+	"builtin": {},
+	"exec":    {flags: "-c -l", values: "-a"},
+	"busybox": {},
+}
+
+// option is an option of a wrapper as the line has it.
+type option struct {
+	name  string
+	value Word
+}
+
+// parseOptions takes the options off words; ok is false where one is not listed or not a literal word.
+func parseOptions(words []Word, flags, values string) (options []option, rest []Word, ok bool) {
+	for rest = words; len(rest) > 0; {
+		w := rest[0]
+		if !w.Known && w.lead == 0 {
+			return options, rest, !w.split && w.Text != "" && w.Pattern
+		}
+		if !strings.HasPrefix(w.Text, "-") || w.Text == "-" && !hasWord(flags, "-") {
+			return options, rest, true
+		}
+		rest = rest[1:]
+		if w.Text == "--" {
+			return options, rest, true
+		}
+		if w.split {
+			return options, rest, false
+		}
+		name, value, attached := strings.Cut(w.Text, "=")
+		if !strings.HasPrefix(w.Text, "--") { // -abVALUE
+			name = w.Text[:min(2, len(w.Text))]
+			for hasWord(flags, name) && len(w.Text) > 2 {
+				options = append(options, option{name: name})
+				w.Text = "-" + w.Text[2:]
+				name = w.Text[:2]
+			}
+			value, attached = w.Text[len(name):], len(w.Text) > len(name)
+		}
+		given := Word{Text: value, Known: w.Known}
+		switch {
+		case hasWord(flags, name) && w.Known && (!attached || strings.HasPrefix(name, "--")):
+		case !hasWord(values, name):
+			return options, rest, false
+		case !attached:
+			if len(rest) == 0 || rest[0].split {
+				return options, rest, false
+			}
+			given, rest = rest[0], rest[1:]
+		}
+		options = append(options, option{name, given})
+	}
+	return options, nil, true
+}
+
+// runWrapper reads a wrapper and the command that it runs.
+func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
+	if name == "xargs" {
+		words = separateOptional(words)
+	}
+	if name == "nice" {
+		for len(words) > 1 && len(words[1].Text) > 1 && strings.Trim(words[1].Text[1:], "0123456789") == "" && words[1].Text[0] == '-' {
+			words = append(words[:1:1], words[2:]...)
+		}
+	}
+	options, rest, ok := parseOptions(words[1:], w.flags, w.values)
+	folder := Word{Known: true}
+	replaced := ""
+	shell := false
+	for _, o := range options {
+		switch {
+		case w.folder != "" && hasWord(w.folder, o.name):
+			folder = o.value
+		case name == "command" && (o.name == "-v" || o.name == "-V"):
+			r.emit(words, p, false)
+			return
+		case name == "xargs" && o.name == "-I":
+			replaced = o.value.Text
+			ok = ok && o.value.Known && replaced != ""
+		case name == "sudo" && (o.name == "-i" || o.name == "-s" || o.name == "--login" || o.name == "--shell"):
+			shell = true
+		}
+	}
+	for ok && w.assigns && len(rest) > 0 && isAssignment(rest[0]) {
+		ok = !rest[0].split
+		r.assignText(rest[0], &p)
+		rest = rest[1:]
+	}
+	for range w.skip {
+		if len(rest) > 0 {
+			ok = ok && !rest[0].split
+			rest = rest[1:]
+		}
+	}
+	if !ok {
+		r.emit(words, p, false)
+		r.unknown(p.at, "", "the options of %s are not known: `%s`; run the command without it", name, quoteWords(words))
+		return
+	}
+	if len(rest) == 0 {
+		r.emit(words, p, name != "exec")
+		if shell {
+			r.unknown(p.at, "", "%s opens a shell that runs what it reads; write the commands into the line", name)
+		}
+		return
+	}
+	r.emit(words, p, true)
+	if folder.Text != "" || !folder.Known {
+		defer r.keepFolders()()
+		r.changeFolder(folder)
+		r.failed = nil
+	}
+	if name == "xargs" {
+		rest = xargsWords(rest, replaced)
+	}
+	r.runWords(append([]Word(nil), rest...), p)
+}
+
+// isAssignment reports whether a word is VAR=value.
+func isAssignment(w Word) bool {
+	name, _, ok := strings.Cut(w.Text, "=")
+	return ok && name != "" && len(name) < w.lead && !strings.HasPrefix(name, "-")
+}
+
+// separateOptional writes the options of xargs whose value is optional as others are: -i as -I {}.
+func separateOptional(words []Word) (out []Word) {
+	for i, w := range words {
+		if !strings.HasPrefix(w.Text, "-") && i > 0 || !w.Known {
+			return append(out, words[i:]...)
+		}
+		name, value, _ := strings.Cut(w.Text, "=")
+		switch {
+		case name == "--replace" || strings.HasPrefix(name, "-i"):
+			if name[1] == 'i' {
+				value = w.Text[2:]
+			}
+			if value == "" {
+				value = "{}"
+			}
+			out = append(out, Word{Text: "-I" + value, Known: true})
+		case hasWord("-l -e --max-lines --eof", name) || strings.HasPrefix(name, "-l") || strings.HasPrefix(name, "-e"):
+		default:
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// xargsWords returns the words of a command with those that xargs adds, or puts in the place of replaced.
+func xargsWords(words []Word, replaced string) []Word {
+	if replaced == "" {
+		return append(words[:len(words):len(words)], Word{split: true})
+	}
+	out := make([]Word, len(words))
+	for i, w := range words {
+		if at := strings.Index(w.Text, replaced); at >= 0 {
+			w.Known, w.Pattern, w.lead = false, false, min(at, w.lead)
+		}
+		out[i] = w
+	}
+	return out
+}
+
+// runFind reads find and the commands that it runs.
+func (r *reader) runFind(words []Word, p place) {
+	r.emit(words, p, false)
+	starts := findStarts(words[1:])
+	for i := 1; i < len(words); i++ {
+		action := words[i].Text
+		if !hasWord("-exec -execdir -ok -okdir", action) {
+			continue
+		}
+		var inner []Word
+		for i++; i < len(words) && words[i].Text != ";" && words[i].Text != "+"; i++ {
+			w := words[i]
+			switch {
+			case w.Text == "{}" && w.Known:
+				for _, s := range starts {
+					found := Word{Text: strings.TrimSuffix(s.Text, "/") + "/**", Pattern: s.Known, split: true}
+					inner = append(inner, found)
+				}
+				continue
+			case strings.Contains(w.Text, "{}"):
+				w.lead, w.Known = strings.Index(w.Text, "{}"), false
+			}
+			inner = append(inner, w)
+		}
+		keep := r.keepFolders()
+		if strings.HasSuffix(action, "dir") {
+			r.changeFolder(Word{})
+		}
+		r.runWords(inner, p)
+		keep()
+	}
+}
+
+// findStarts returns the folders in which find begins.
+func findStarts(args []Word) (starts []Word) {
+	for _, w := range args {
+		if hasWord("-H -L -P", w.Text) && len(starts) == 0 {
+			continue
+		}
+		if strings.HasPrefix(w.Text, "-") || w.Text == "(" || w.Text == "!" {
+			break
+		}
+		starts = append(starts, w)
+	}
+	if starts == nil {
+		return []Word{{Text: ".", Known: true}}
+	}
+	return starts
+}
