@@ -39,9 +39,16 @@ type Identity struct {
 	// Credential names the credential in logs and quotas: a token's id, a JWT's issuer
 	// and subject. It is not secret.
 	Credential string
+	// Hooks is the folder for whose sessions the credential may post hook events, which is
+	// then all that it may do; "" for a credential that may post none.
+	Hooks string
 	// Expires is when the credential ends; zero when it does not.
 	Expires time.Time
 }
+
+// MayPostHooks reports whether the caller may post hook events: with a token for them, or
+// where callers are not told apart.
+func (id Identity) MayPostHooks() bool { return id.Hooks != "" || id.Kind == KindNone }
 
 // Errors of an Authenticator. Network callers see these and no more.
 var (

@@ -27,6 +27,9 @@ type Options struct {
 	// ResourceMetadata is the address of the protected-resource document (RFC 9728) for a
 	// request; nil, or "", leaves it out.
 	ResourceMetadata func(*http.Request) string
+	// IsHook reports whether a request posts a hook event; nil is for servers that take none.
+	// Only credentials for hook events may, and they may do nothing else.
+	IsHook func(*http.Request) bool
 	// MaxFailures is how many bad credentials one address may send in a minute before it is
 	// answered 429; 0 is 30. A valid credential is always accepted.
 	MaxFailures int
@@ -65,7 +68,12 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, err := g.authenticator.Authenticate(r.Context(), bearer)
+	isHook := g.options.IsHook != nil && g.options.IsHook(r)
 	switch {
+	case err == nil && isHook && !id.MayPostHooks():
+		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This credential may not post hook events. Make a token for them: gavel hook install CLIENT --server URL, or gavel token create NAME --hooks FOLDER.")
+	case err == nil && !isHook && id.Hooks != "":
+		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This token may post hook events and do nothing else. Use another token (gavel token create).")
 	case err == nil:
 		again := func(ctx context.Context) error {
 			_, err := g.authenticator.Authenticate(ctx, bearer)

@@ -51,7 +51,11 @@ type tokenFile struct {
 
 // encodeTokens writes the document.
 func encodeTokens(byID map[string]Token) ([]byte, error) {
-	raw, err := json.MarshalIndent(tokenFile{Version: 1, Tokens: sortTokens(byID)}, "", "  ")
+	doc := tokenFile{Version: 1, Tokens: sortTokens(byID)}
+	if slices.ContainsFunc(doc.Tokens, func(t Token) bool { return t.Hooks != "" }) {
+		doc.Version = 2 // a gavel that knows version 1 only would let those tokens do everything
+	}
+	raw, err := json.MarshalIndent(doc, "", "  ")
 	return append(raw, '\n'), err
 }
 
@@ -61,8 +65,8 @@ func decodeTokens(where string, raw []byte) (map[string]Token, error) {
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w", where, err)
 	}
-	if doc.Version != 1 {
-		return nil, fmt.Errorf("%s is of version %d, and this gavel knows version 1: use a newer one", where, doc.Version)
+	if doc.Version != 1 && doc.Version != 2 {
+		return nil, fmt.Errorf("%s is of version %d, and this gavel knows versions 1 and 2: use a newer one", where, doc.Version)
 	}
 	out := make(map[string]Token, len(doc.Tokens))
 	for _, token := range doc.Tokens {

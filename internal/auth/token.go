@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,7 +26,9 @@ type Token struct {
 	Principal string      `json:"principal"`
 	Role      engine.Role `json:"role"`
 	// Workflows as in engine.Principal; "" is all.
-	Workflows string    `json:"workflows,omitempty"`
+	Workflows string `json:"workflows,omitempty"`
+	// Hooks as in Identity.
+	Hooks     string    `json:"hooks,omitempty"`
 	CreatedAt time.Time `json:"createdAt"`
 	// ExpiresAt, RevokedAt and LastUsed are nil for never. LastUsed is a hint: it is
 	// written now and then, not at every use.
@@ -56,7 +59,7 @@ func (t Token) Status(now time.Time) string {
 func (t Token) identity() Identity {
 	id := Identity{
 		Principal: engine.Principal{ID: t.Principal, Role: t.Role, Workflows: t.Workflows},
-		Kind:      KindToken, Credential: t.ID,
+		Kind:      KindToken, Credential: t.ID, Hooks: t.Hooks,
 	}
 	if t.ExpiresAt != nil {
 		id.Expires = *t.ExpiresAt
@@ -74,6 +77,9 @@ type NewToken struct {
 	Principal string
 	Role      engine.Role
 	Workflows string
+	// Hooks is an absolute folder: the token may post hook events of sessions in it, and do
+	// nothing else. "" is a token for everything but that.
+	Hooks string
 	// Expires is when it ends; zero is never.
 	Expires time.Time
 	// Local allows principals of this machine: those that gavel mcp and the command line
@@ -86,6 +92,9 @@ var (
 	scope     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._*-]{1,64}$`) })
 	tokenForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gvl_([0-9a-f]{16})_[A-Za-z0-9_-]{43}$`) })
 )
+
+// maxFolder bounds NewToken.Hooks.
+const maxFolder = 4096
 
 // ErrBadToken is for a token that cannot be made as asked.
 var ErrBadToken = errors.New("no such token can be made")
@@ -107,6 +116,8 @@ func (n NewToken) problem(now time.Time) string {
 		return fmt.Sprintf("a principal is at most %d bytes of printable text", maxPrincipal)
 	case !n.Local && strings.HasPrefix(strings.ToLower(n.Principal), "local:"):
 		return fmt.Sprintf("a token cannot be for %q: local principals are those of programs on this machine", n.Principal)
+	case n.Hooks != "" && (!filepath.IsAbs(n.Hooks) || len(n.Hooks) > maxFolder || !isReadable(n.Hooks)):
+		return fmt.Sprintf("the folder of hooks must be an absolute path of at most %d bytes, not %.80q", maxFolder, n.Hooks)
 	case !n.Expires.IsZero() && !n.Expires.After(now):
 		return fmt.Sprintf("a token cannot end before it begins: %s is over", n.Expires.Format(time.RFC3339))
 	}
@@ -134,6 +145,9 @@ func (n NewToken) mint(now time.Time) (bearer string, t Token, err error) {
 		Workflows: strings.Join(strings.Fields(n.Workflows), " "), CreatedAt: now.UTC().Truncate(time.Second), Digest: digestBearer(bearer),
 	}
 	t.Principal = cmp.Or(t.Principal, "token:"+n.Name)
+	if n.Hooks != "" {
+		t.Hooks = filepath.Clean(n.Hooks)
+	}
 	if !n.Expires.IsZero() {
 		at := n.Expires.UTC().Truncate(time.Second)
 		t.ExpiresAt = &at

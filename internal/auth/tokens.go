@@ -107,11 +107,15 @@ func (t *Tokens) Create(asked ...NewToken) (bearers []string, made []Token, err 
 	return bearers, made, err
 }
 
-// CreateFirst is Create where there is no token at all yet; otherwise it makes none.
+// CreateFirst is Create where there is no token yet, apart from those for hook events; otherwise
+// it makes none.
 func (t *Tokens) CreateFirst(asked ...NewToken) (bearers []string, made []Token, err error) {
 	err = t.update(func(byID map[string]Token) error {
-		if bearers, made = nil, nil; len(byID) > 0 {
-			return nil
+		bearers, made = nil, nil
+		for _, token := range byID {
+			if token.Hooks == "" {
+				return nil
+			}
 		}
 		bearers, made, err = t.mint(byID, asked)
 		return err

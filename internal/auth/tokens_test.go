@@ -203,7 +203,7 @@ func TestBadFiles(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"not JSON":     "gvl",
-		"newer":        `{"version": 2, "tokens": []}`,
+		"newer":        `{"version":3, "tokens": []}`,
 		"no digest":    `{"version": 1, "tokens": [{"id": "x", "principal": "y", "role": "agent"}]}`,
 		"unknown role": strings.Replace(string(good), `"agent"`, `"root"`, 1),
 		"twice":        strings.Replace(string(good), `"tokens": [`, `"tokens": [{"id": "`+token.ID+`", "principal": "x", "role": "operator", "sha256": "`+token.Digest+`"},`, 1),
