@@ -24,6 +24,10 @@ type Config struct {
 	// Handlers that keep something open for its caller's sake end it then.
 	OnDrain func()
 
+	// Wrap returns what the answer to a request is written to: w, or something in front of it that
+	// says the refusals of handlers and of the Server in another form. nil is w.
+	Wrap func(w http.ResponseWriter, r *http.Request) http.ResponseWriter
+
 	// CertFile and KeyFile (PEM) make it HTTPS; both or none. They are read again when
 	// they change. ClientCAFile (PEM) demands a client's certificate that it signed.
 	CertFile, KeyFile, ClientCAFile string

@@ -212,6 +212,9 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Done()
 	control := http.NewResponseController(w)
+	if s.cfg.Wrap != nil {
+		w = s.cfg.Wrap(w, r)
+	}
 	setSecurityHeaders(w.Header())
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
