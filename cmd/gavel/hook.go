@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -41,7 +40,7 @@ should have decided and could not is denied, whatever the reason.
 Examples:
 
     gavel hook claude-code --config gavel.yaml < event.json
-    gavel hook cursor --server http://127.0.0.1:4285 --token-file agent.token < event.json
+    gavel hook cursor --server http://127.0.0.1:4285 --token-file hooks.token < event.json
 
 Exit codes: as the client wants them; 2, which all of them take as a no, where it cannot be told
 what the client asked.`
@@ -141,7 +140,7 @@ func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []
 // refuseHook is the answer where the command failed before it read the event. An agent that went on
 // once because of it may end.
 func refuseHook(from io.Reader, adapter hook.Adapter, reason string) hook.Output {
-	if event, err := readHookEvent(adapter, from); err == nil && event.Phase != hook.PhaseBefore {
+	if event, err := readHookEvent(adapter.Client(), adapter.Decode, from); err == nil && event.Phase != hook.PhaseBefore {
 		return adapter.Encode(event, hook.Refuse(event, reason))
 	}
 	return adapter.EncodeFailure(reason)
@@ -177,7 +176,7 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	var input bytes.Buffer
-	event, err := readHookEvent(adapter, io.TeeReader(con.stdin, &input))
+	event, err := readHookEvent(c.Client, adapter.Decode, io.TeeReader(con.stdin, &input))
 	if err != nil {
 		return err
 	}
@@ -193,14 +192,14 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 }
 
 // readHookEvent reads what a client writes to a hook.
-func readHookEvent(adapter hook.Adapter, from io.Reader) (hook.Event, error) {
+func readHookEvent(client string, decode func([]byte) (hook.Event, error), from io.Reader) (hook.Event, error) {
 	input, err := io.ReadAll(io.LimitReader(from, hook.MaxInput+1))
 	if err != nil {
 		return hook.Event{}, term.UnknownErrorf("", "the event cannot be read: %w", err)
 	}
-	event, err := adapter.Decode(input)
+	event, err := decode(input)
 	if err != nil {
-		return event, term.UnknownErrorf("Is this gavel too old for the client?", "the event of %s cannot be understood: %w", adapter.Client(), err)
+		return event, term.UnknownErrorf("Is this gavel too old for the client?", "the event of %s cannot be understood: %w", client, err)
 	}
 	return event, nil
 }
@@ -247,7 +246,11 @@ func (c *hookAnswerCmd) relay(ctx context.Context, e hook.Event, input []byte) (
 		return a, err
 	}
 	defer server.Close()
-	body, err := server.Post(ctx, hookPath+c.Client+"?"+url.Values{"form": {answerForm}, "project": {e.Project}}.Encode(), input)
+	sent, err := encodeRelayed(e, input)
+	if err != nil {
+		return a, err
+	}
+	body, err := server.Post(ctx, hookPath+c.Client+"?form="+answerForm, sent)
 	if err != nil {
 		return a, engineFailure(err)
 	}

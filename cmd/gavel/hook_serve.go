@@ -1,60 +1,300 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // hookPath is where a server answers the hooks of clients; the client's name follows.
 const hookPath = httpapi.Prefix + "hooks/"
 
-// answerForm is the form in which gavel hook --server asks for the answer, to write it itself.
+// answerForm is the form in which gavel hook --server sends a relayedEvent and gets a hook.Answer.
 const answerForm = "answer"
 
-// newHookDoor is the door of a server: its rules are those in force.
-func (r *routes) newHookDoor() *hook.Door {
-	return hook.NewDoor(hook.DoorConfig{
-		Rules: r.sys.gateway.HookRules, Logger: r.log, Answered: func(client string, v hook.Verdict) { r.sys.metered.metrics.CountHook(client, string(v)) },
-		Engine: func(context.Context) (hook.Engine, error) { return r.sys.Engine, nil },
-	})
+// isHookEvent reports whether a request posts a hook event.
+func isHookEvent(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, hookPath)
 }
 
-// answerHook answers an event of a client. The status is 200 whatever the answer: clients take any
-// other for a hook that failed, and most let the tool run then.
-func (r *routes) answerHook(w http.ResponseWriter, req *http.Request) {
+// relayedEvent is what gavel hook --server sends: the client's event, and what only that machine
+// knows. The server opens, lists and resolves no file that an event names.
+type relayedEvent struct {
+	Event   json.RawMessage `json:"event"`
+	Project string          `json:"project,omitempty"`
+}
+
+// encodeRelayed writes a relayedEvent. Some clients put byte order marks before their event.
+func encodeRelayed(e hook.Event, input []byte) ([]byte, error) {
+	const mark = "\ufeff"
+	for bytes.HasPrefix(input, []byte(mark)) {
+		input = input[len(mark):]
+	}
+	return document.Marshal(relayedEvent{Event: input, Project: e.Project})
+}
+
+// decodeRelayed reads a relayedEvent.
+func decodeRelayed(adapter hook.Adapter, body []byte) (hook.Event, error) {
+	v, err := document.ReadJSON(body, document.Limits{Bytes: hook.MaxInput, Depth: 256, Lax: true})
+	if err != nil {
+		return hook.Event{}, err
+	}
+	if name := v.Duplicate(); name.Kind() != 0 {
+		return hook.Event{}, fmt.Errorf("duplicate key %q", name.Text())
+	}
+	for name := range v.Members() {
+		if !name.Is("event") && !name.Is("project") {
+			return hook.Event{}, fmt.Errorf("unknown key %q; the gavel that sends the event and the server must be of the same version", name.Text())
+		}
+	}
+	if v.Get("event").Kind() == 0 {
+		return hook.Event{}, errors.New("event is missing; the gavel that sends the event is older than the server: update it")
+	}
+	e, err := adapter.Decode(v.Get("event").Raw())
+	if err != nil {
+		return e, err
+	}
+	if folder := v.Get("project").Text(); filepath.IsAbs(folder) {
+		e.Project = folder
+	}
+	return e, nil
+}
+
+// hookFace answers hook events over HTTP.
+type hookFace struct {
+	door     *hook.Door
+	answered func(client string, v hook.Verdict)
+	log      *slog.Logger
+	// analysis has the places for reading what an event would do. A request gives its place up
+	// when the engine begins to decide, which has places of its own.
+	analysis *fairshare.Queue
+}
+
+// hookQueueWait is how long an event waits for a place.
+const hookQueueWait = 10 * time.Second
+
+// newHookFace answers by the rules in force.
+func (r *routes) newHookFace() *hookFace {
+	f := &hookFace{
+		log:      r.log,
+		answered: func(client string, v hook.Verdict) { r.sys.metered.metrics.CountHook(client, string(v)) },
+		analysis: fairshare.New(fairshare.Config{Permits: runtime.GOMAXPROCS(0), Wait: hookQueueWait}),
+	}
+	f.door = hook.NewDoor(hook.DoorConfig{
+		Rules: r.sys.gateway.HookRules, Logger: r.log, Answered: f.answered,
+		Engine: func(ctx context.Context) (hook.Engine, error) {
+			endAnalysis(ctx)
+			if who, _ := auth.FromContext(ctx); who.Hooks != "" {
+				return folderEngine{r.sys.Engine, who.Hooks}, nil
+			}
+			return r.sys.Engine, nil
+		},
+	})
+	return f
+}
+
+// analysisKey is where a context has the func() that gives up a place for analysis.
+type analysisKey struct{}
+
+func endAnalysis(ctx context.Context) {
+	if release, ok := ctx.Value(analysisKey{}).(func()); ok {
+		release()
+	}
+}
+
+// ServeHTTP answers an event of a client. The status is 200 whatever the answer, where the client can
+// read it there: clients take any other for a hook that failed, and most let the tool run then.
+func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	adapter, ok := hook.FindAdapter(req.PathValue("client"))
 	if !ok {
 		sayProblem(w, http.StatusNotFound, "not_found", "There is no such client: it is one of "+strings.Join(hook.Clients(), ", ")+".")
 		return
 	}
+	defer f.denyPanic(w, adapter)
 	ctx, cancel := context.WithTimeout(req.Context(), defaultHookLimit-hookMargin(defaultHookLimit))
 	defer cancel()
-	who, _ := auth.FromContext(req.Context())
-	event, err := readHookEvent(adapter, req.Body)
-	asAnswer := req.URL.Query().Get("form") == answerForm
-	if folder := req.URL.Query().Get("project"); asAnswer && filepath.IsAbs(folder) {
-		event.Project = folder
+	decode, asAnswer := adapter.Decode, isRelayed(req)
+	if asAnswer {
+		decode = func(body []byte) (hook.Event, error) { return decodeRelayed(adapter, body) }
 	}
+	event, err := readHookEvent(adapter.Client(), decode, req.Body)
 	switch {
 	case err != nil && asAnswer:
 		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
 	case err != nil:
 		writeHookBody(w, adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), hookError(err))))
 	case asAnswer:
-		writeJSON(w, http.StatusOK, "application/json", r.hooks.Answer(ctx, who.Principal, event))
+		writeJSON(w, http.StatusOK, "application/json", f.answer(ctx, event))
 	default:
-		writeHookBody(w, adapter.Encode(event, r.hooks.Answer(ctx, who.Principal, event)))
+		writeHookBody(w, adapter.Encode(event, f.answer(ctx, event)))
 	}
 }
 
+// denyPanic denies where reading an event panicked.
+func (f *hookFace) denyPanic(w http.ResponseWriter, adapter hook.Adapter) {
+	if p := recover(); p != nil {
+		f.log.Error("a hook crashed; this is a bug of gavel", "client", adapter.Client(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		writeHookBody(w, adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug of gavel: tell the person who runs you."))
+	}
+}
+
+// isRelayed reports whether gavel hook --server sent the event.
+func isRelayed(r *http.Request) bool { return r.URL.Query().Get("form") == answerForm }
+
+// writeHookBody writes an answer. One that the client takes from an exit code and from nothing else, as
+// Kiro does, is a status that a script which asks for it can tell.
 func writeHookBody(w http.ResponseWriter, out hook.Output) {
+	if out.Exit != 0 && len(out.Stdout) == 0 {
+		sayProblem(w, http.StatusForbidden, "denied", strings.TrimSpace(string(out.Stderr)))
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(out.Stdout) // a caller that is gone needs no answer
 }
+
+// answer decides about an event of the caller that ctx knows.
+func (f *hookFace) answer(ctx context.Context, e hook.Event) hook.Answer {
+	if e.Phase == hook.PhaseOther {
+		return hook.Answer{Verdict: hook.Neutral}
+	}
+	who, _ := auth.FromContext(ctx)
+	if reason := checkHookFolder(who.Hooks, e); reason != "" {
+		return f.refuse(e, reason)
+	}
+	release, err := f.analysis.Acquire(ctx, who.ID)
+	if err != nil {
+		return f.refuse(e, "gavel is busy reading other tool uses, so it could not decide about this one. Wait a few seconds, then do the same again.")
+	}
+	defer release()
+	return f.door.Answer(context.WithValue(ctx, analysisKey{}, release), who.Principal, e)
+}
+
+func (f *hookFace) refuse(e hook.Event, reason string) hook.Answer {
+	a := hook.Refuse(e, reason)
+	f.answered(e.Client, a.Verdict)
+	return a
+}
+
+// checkHookFolder says why a token that is for the sessions of a folder is not for this one; "" where
+// it is. It compares names: the server knows nothing of the folders of its callers.
+func checkHookFolder(folder string, e hook.Event) string {
+	session := cmp.Or(e.Project, e.Folder)
+	if folder == "" || isWithin(folder, filepath.Clean(session)) {
+		return ""
+	}
+	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", folder, session, e.Client)
+}
+
+// isWithin reports whether a name is that of a folder, or of something in it. Both are cleaned.
+func isWithin(folder, name string) bool {
+	return name == folder || strings.HasPrefix(name, strings.TrimSuffix(folder, string(filepath.Separator))+string(filepath.Separator))
+}
+
+// folderEngine is an engine for a token that is for one folder: workflows about other folders are
+// not begun, and not found.
+type folderEngine struct {
+	hook.Engine
+	folder string
+}
+
+// FindSubject implements gate.Subjects. The workflow of a folder around the token's is none of its own.
+func (e folderEngine) FindSubject(ctx context.Context, p engine.Principal, workflow, subject string) (engine.Position, error) {
+	err := e.check(subject)
+	if about, ok := strings.CutPrefix(subject, folderSubject); err != nil && ok && isWithin(filepath.Clean(about), e.folder) {
+		err = &engine.Error{Code: engine.CodeUnknownInstance, Message: "There is no such workflow.", Err: err}
+	}
+	if err != nil {
+		return engine.Position{}, err
+	}
+	return e.Engine.FindSubject(ctx, p, workflow, subject) //nolint:wrapcheck // an *engine.Error
+}
+
+// Start implements gate.Subjects.
+func (e folderEngine) Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error) {
+	if err := e.check(req.Subject); err != nil {
+		return engine.StartResult{}, err
+	}
+	return e.Engine.Start(ctx, p, req) //nolint:wrapcheck // an *engine.Error
+}
+
+// folderSubject begins the subjects that are about a folder.
+const folderSubject = "folder:"
+
+func (e folderEngine) check(subject string) error {
+	about, ok := strings.CutPrefix(subject, folderSubject)
+	if !ok || isWithin(e.folder, filepath.Clean(about)) {
+		return nil
+	}
+	return &engine.Error{
+		Code: engine.CodeForbidden, Message: fmt.Sprintf("It acts in %s, and the token of this hook is for %s.", about, e.folder), Hint: "Run it from a session in that folder.",
+	}
+}
+
+// denyInForm has what is said in place of a hookFace, that an event is too large or that there are too
+// many requests, written as a denial that the client understands: clients ignore the body of another
+// status. A credential that is missing or wrong stays a 401 or 403.
+func denyInForm(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	adapter, ok := hook.FindAdapter(strings.TrimPrefix(r.URL.Path, hookPath))
+	if !ok || !isHookEvent(r) || isRelayed(r) {
+		return w
+	}
+	return &denyingWriter{ResponseWriter: w, body: r.Body, adapter: adapter}
+}
+
+type denyingWriter struct {
+	http.ResponseWriter
+	body    io.Reader // of the request
+	adapter hook.Adapter
+	denies  bool
+}
+
+// maxLeftover is how much of a body that is too large is read away, in bytes: a client that is
+// cut off while it writes does not read the answer.
+const maxLeftover = 64 << 20
+
+// WriteHeader implements http.ResponseWriter.
+func (w *denyingWriter) WriteHeader(status int) {
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable:
+		w.denies = true
+		w.Header().Del("Content-Length")
+	default:
+		w.ResponseWriter.WriteHeader(status)
+	}
+	if status == http.StatusRequestEntityTooLarge {
+		_, _ = io.CopyN(io.Discard, w.body, maxLeftover)
+	}
+}
+
+// Write implements http.ResponseWriter. A problem is written at once.
+func (w *denyingWriter) Write(p []byte) (int, error) {
+	if !w.denies {
+		return w.ResponseWriter.Write(p) //nolint:wrapcheck // for net/http
+	}
+	var said httpapi.Problem
+	_ = json.Unmarshal(p, &said) // what is no problem says nothing
+	reason := cmp.Or(said.Detail, "the server could not answer")
+	writeHookBody(w.ResponseWriter, w.adapter.EncodeFailure(hook.DescribeFailure(w.adapter.Client(), errors.New(reason))))
+	return len(p), nil
+}
+
+// Unwrap is for http.ResponseController.
+func (w *denyingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

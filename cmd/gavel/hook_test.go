@@ -290,26 +290,9 @@ func TestHooksOverHTTP(t *testing.T) {
 	t.Parallel()
 	dir := hookProject(t)
 	s := serveGavel(t, "--config", filepath.Join(dir, "gavel.yaml"))
-	post := func(token, path string, body []byte) (int, string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		resp, err := s.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(text)
-	}
+	post := s.postHook
+	agent := s.token("agent-hooks", "--principal", "local:agent", "--hooks", dir)
+	other := s.token("other-hooks", "--hooks", dir)
 	push := claudeTool(dir, "PreToolUse", "toolu_1", "Bash", map[string]any{"command": "git push"})
 	const path = "/v1/hooks/claude-code"
 	for _, c := range []struct {
@@ -319,22 +302,22 @@ func TestHooksOverHTTP(t *testing.T) {
 		want              string
 	}{
 		{"nobody", "", path, push, 401, ""},
-		{"an unknown client", s.agent, "/v1/hooks/claud", push, 404, "claude-code"},
-		{"a session", s.agent, path, claudeEvent(dir, "SessionStart", map[string]any{"source": "startup"}), 200, `is in \"open\"`},
-		{"too early", s.agent, path, push, 200, `"permissionDecision":"deny"`},
-		{"no JSON", s.agent, path, []byte("{"), 200, `"decision":"block"`},
-		{"another principal's", s.owner, path, push, 200, `"permissionDecision":"deny"`},
-		{"a stop", s.agent, path, claudeEvent(dir, "Stop", map[string]any{"stop_hook_active": false}), 200, `"decision":"block"`},
+		{"an unknown client", agent, "/v1/hooks/claud", push, 404, "claude-code"},
+		{"a session", agent, path, claudeEvent(dir, "SessionStart", map[string]any{"source": "startup"}), 200, `is in \"open\"`},
+		{"too early", agent, path, push, 200, `"permissionDecision":"deny"`},
+		{"no JSON", agent, path, []byte("{"), 200, `"decision":"block"`},
+		{"another principal's", other, path, push, 200, `"permissionDecision":"deny"`},
+		{"a stop", agent, path, claudeEvent(dir, "Stop", map[string]any{"stop_hook_active": false}), 200, `"decision":"block"`},
 	} {
 		if status, text := post(c.token, c.path, c.body); status != c.status || !strings.Contains(text, c.want) {
 			t.Errorf("%s: %d %s", c.name, status, text)
 		}
 	}
-	if status, text := post(s.agent, path, claudeTool(dir, "PreToolUse", "toolu_2", "Bash", map[string]any{"command": "ls"})); status != 200 || text != "" {
+	if status, text := post(agent, path, claudeTool(dir, "PreToolUse", "toolu_2", "Bash", map[string]any{"command": "ls"})); status != 200 || text != "" {
 		t.Errorf("neutral: %d %s", status, text)
 	}
 	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte(s.agent), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte(agent), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	relay := []string{"claude-code", "--server", s.url, "--token-file", token}

@@ -19,7 +19,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/export"
-	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
@@ -39,8 +38,7 @@ type routes struct {
 	flags  *serveCmd
 	health *telemetry.Health
 
-	inside   http.Handler // what callers that are known reach
-	hooks    *hook.Door
+	inside   http.Handler                  // what callers that are known reach
 	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal
 	mux      atomic.Pointer[http.ServeMux] // nil until mount
 	endpoint *mcpwire.Endpoint
@@ -54,16 +52,16 @@ func (r *routes) mount(who *callers) error {
 	if err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}
-	r.api, r.endpoint, r.hooks = h.REST, h.MCP, r.newHookDoor()
+	r.api, r.endpoint = h.REST, h.MCP
 	metrics := r.sys.metered.metrics.Handler()
 	inside := http.NewServeMux()
 	inside.Handle(mcpPath, r.endpoint)
 	inside.Handle(httpapi.Prefix, r.api)
-	inside.HandleFunc("POST "+hookPath+"{client}", r.answerHook)
+	inside.Handle("POST "+hookPath+"{client}", r.newHookFace())
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
 	r.inside = listen.Admit(callerID, inside)
 	r.setRate(r.flags.rateFlags)
-	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags)})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsHook: isHookEvent})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		(*r.limited.Load()).ServeHTTP(w, req)
 	}))
 

@@ -47,10 +47,17 @@ var servingLine = regexp.MustCompile(`serving.*?(http[^ "]+)`)
 
 func serveStore(t *testing.T, store string, args ...string) *served {
 	t.Helper()
+	return serveAs(t, store, func(*exec.Cmd) {}, args...)
+}
+
+// serveAs is serveStore with a process that prepare has a say in.
+func serveAs(t *testing.T, store string, prepare func(*exec.Cmd), args ...string) *served {
+	t.Helper()
 	needsProgram(t)
 	s := &served{t: t, store: store, stderr: &lockedBuffer{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("gavel", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", store}, args...)...)
 	s.cmd.Env = withoutSettings(os.Environ())
+	prepare(s.cmd)
 	printed, err := os.Create(filepath.Join(t.TempDir(), "stdout")) // a file: what is printed before the last line of stderr is in it then
 	if err != nil {
 		t.Fatal(err)

@@ -108,6 +108,7 @@ type tokenCreateCmd struct {
 	Role      string `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What its bearer may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal string `name:"principal" placeholder:"ID" help:"Who its bearer is, for ownership and the record. Default: token: and the name."`
 	Workflows string `name:"workflows" placeholder:"NAMES" help:"The only workflows that it is for: names separated by spaces, with * for any run of characters. Default: all."`
+	Hooks     string `name:"hooks" placeholder:"FOLDER" help:"Make a token that posts the hook events of a coding agent in this folder (absolute), and does nothing else. --principal is then the agent, also local:agent."`
 	Expires   string `name:"expires" placeholder:"WHEN" help:"When it ends: a time such as 2027-01-31T00:00:00Z, or how long from now, such as 30d or 12h. Default: never."`
 	Out       string `name:"out" placeholder:"FILE" help:"Write the token to this file, which only you can read, instead of the terminal."`
 	JSON      bool   `name:"json" help:"Print JSON."`
@@ -123,6 +124,7 @@ Examples:
 
     gavel token create ci --workflows 'deploy release-*' --expires 720h
     gavel token create anna --role reviewer --out anna.token
+    gavel token create ci-hooks --principal token:ci --hooks /srv/build --out hooks.token
     gavel token create ops --role operator --principal team:platform --out ops.token --json | jq -r .id`
 }
 
@@ -141,6 +143,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *console) (err error) {
 	defer func() { err = errors.Join(err, release()) }()
 	bearers, made, err := tokens.Create(auth.NewToken{
 		Name: c.Name, Principal: c.Principal, Role: engine.Role(c.Role), Workflows: c.Workflows, Expires: ends,
+		Hooks: c.Hooks, Local: c.Hooks != "",
 	})
 	if err != nil {
 		return tokenFailure(err)
@@ -217,6 +220,7 @@ type shownToken struct {
 	Principal string     `json:"principal"`
 	Role      string     `json:"role"`
 	Workflows string     `json:"workflows,omitempty"`
+	Hooks     string     `json:"hooks,omitempty"`
 	Status    string     `json:"status"`
 	CreatedAt time.Time  `json:"createdAt"`
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
@@ -226,7 +230,7 @@ type shownToken struct {
 
 func describeToken(t auth.Token) shownToken {
 	return shownToken{
-		ID: t.ID, Name: t.Name, Principal: t.Principal, Role: string(t.Role), Workflows: t.Workflows, Status: t.Status(time.Now()),
+		ID: t.ID, Name: t.Name, Principal: t.Principal, Role: string(t.Role), Workflows: t.Workflows, Hooks: t.Hooks, Status: t.Status(time.Now()),
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt, LastUsed: t.LastUsed,
 	}
 }
@@ -247,6 +251,9 @@ func (c *tokenListCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	rows := [][]string{{"ID", "NAME", "PRINCIPAL", "ROLE", "WORKFLOWS", "STATUS", "EXPIRES", "LAST USED"}}
 	for _, t := range list {
+		if t.Hooks != "" {
+			t.Role += ", hooks in " + t.Hooks
+		}
 		rows = append(rows, []string{t.ID, t.Name, t.Principal, t.Role, cmp.Or(t.Workflows, "all"), t.Status, orNever(t.ExpiresAt), orNever(t.LastUsed)})
 	}
 	return con.printList(c.JSON, map[string]any{"tokens": list}, rows, "no tokens", "")

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
+	"github.com/gavel-mcp/gavel/internal/hook"
+)
+
+// toolEvents make what each client writes before it runs a line of shell, and before it edits a file,
+// where it says so.
+var toolEvents = map[string]struct {
+	shell, edit func(dir, text string) map[string]any
+}{
+	"claude-code": {
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "PreToolUse", "session_id": "s", "cwd": dir, "tool_use_id": "t", "tool_name": "Bash", "tool_input": map[string]any{"command": text}}
+		},
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "PreToolUse", "session_id": "s", "cwd": dir, "tool_use_id": "t", "tool_name": "Edit", "tool_input": map[string]any{"file_path": text, "old_string": "a", "new_string": "b"}}
+		},
+	},
+	"codex": {
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "PreToolUse", "session_id": "s", "turn_id": "t", "cwd": dir, "model": "m", "permission_mode": "default", "tool_use_id": "t", "tool_name": "Bash", "tool_input": map[string]any{"command": text}}
+		},
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "PreToolUse", "session_id": "s", "turn_id": "t", "cwd": dir, "model": "m", "permission_mode": "default", "tool_use_id": "t", "tool_name": "apply_patch", "tool_input": map[string]any{"command": "*** Begin Patch\n*** Update File: " + text + "\n@@\n-a\n+b\n*** End Patch\n"}}
+		},
+	},
+	"copilot": {
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "PreToolUse", "session_id": "s", "timestamp": "2026-01-01T00:00:00Z", "cwd": dir, "tool_name": "Bash", "tool_input": map[string]any{"command": text}}
+		},
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "PreToolUse", "session_id": "s", "timestamp": "2026-01-01T00:00:00Z", "cwd": dir, "tool_name": "Write", "tool_input": map[string]any{"path": text, "file_text": "b"}}
+		},
+	},
+	"cursor": {
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "preToolUse", "conversation_id": "s", "generation_id": "g", "workspace_roots": []string{dir}, "cwd": dir, "tool_use_id": "t", "tool_name": "Shell", "tool_input": map[string]any{"command": text}}
+		},
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "preToolUse", "conversation_id": "s", "generation_id": "g", "workspace_roots": []string{dir}, "cwd": dir, "tool_use_id": "t", "tool_name": "Write", "tool_input": map[string]any{"file_path": text, "content": "b"}}
+		},
+	},
+	"gemini": {
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "BeforeTool", "session_id": "s", "cwd": dir, "timestamp": "2026-01-01T00:00:00Z", "tool_name": "run_shell_command", "tool_input": map[string]any{"command": text}}
+		},
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "BeforeTool", "session_id": "s", "cwd": dir, "timestamp": "2026-01-01T00:00:00Z", "tool_name": "write_file", "tool_input": map[string]any{"file_path": text, "content": "b"}}
+		},
+	},
+	"kiro": {
+		shell: func(dir, text string) map[string]any {
+			return map[string]any{"hook_event_name": "preToolUse", "session_id": "s", "cwd": dir, "tool_name": "execute_bash", "tool_input": map[string]any{"command": text}}
+		},
+	},
+	"opencode": {
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook": "tool.execute.before", "directory": dir, "sessionID": "s", "callID": "t", "tool": "bash", "args": map[string]any{"command": text}}
+		},
+		func(dir, text string) map[string]any {
+			return map[string]any{"hook": "tool.execute.before", "directory": dir, "sessionID": "s", "callID": "t", "tool": "write", "args": map[string]any{"filePath": text, "content": "b"}}
+		},
+	},
+}
+
+// postHook posts a body to a server and returns the status and the answer.
+func (s *served) postHook(token, path string, body []byte) (int, string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// isDeniedOverHTTP reports whether a client takes an answer to a use of a tool for a no. Kiro reads
+// no answer but an exit code.
+func isDeniedOverHTTP(client string, status int, text string) bool {
+	if client == "kiro" {
+		return status == http.StatusForbidden
+	}
+	return status == http.StatusOK && hook.ReadAnswer(client, 0, []byte(text)) == hook.ReadDeny
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// A token for the hooks of a folder posts events of sessions there, and is good for nothing else; no
+// other token posts any.
+func TestHookToken(t *testing.T) {
+	t.Parallel()
+	dir := hookProject(t)
+	s := serveGavel(t, "--config", filepath.Join(dir, "gavel.yaml"))
+	hooks := s.token("agent-hooks", "--principal", "local:agent", "--hooks", dir)
+	const path = "/v1/hooks/claude-code"
+	use := func(folder, project, line string) []byte {
+		e := toolEvents["claude-code"].shell(folder, line)
+		if project == "" {
+			return encode(t, e)
+		}
+		return encode(t, map[string]any{"event": e, "project": project})
+	}
+	if status, text := s.postHook(hooks, path, claudeEvent(dir, "SessionStart", nil)); status != 200 || !strings.Contains(text, `is in \"open\"`) {
+		t.Fatalf("a session: %d %s", status, text)
+	}
+	for _, c := range []struct {
+		name, token, path string
+		body              []byte
+		status            int
+		want              string
+	}{
+		{"the agent's own token", s.agent, path, use(dir, "", "git push"), 403, "gavel token create NAME --hooks FOLDER"},
+		{"the operator's", s.owner, path, use(dir, "", "git push"), 403, "gavel token create NAME --hooks FOLDER"},
+		{"a folder below", hooks, path, use(dir+"/src/..", "", "git push"), 200, "Run `make test` first."},
+		{"another folder", hooks, path, use("/srv/other", "", "ls"), 200, "is for sessions in " + dir},
+		{"a folder that begins alike", hooks, path, use(dir+"-2", "", "ls"), 200, "is for sessions in " + dir},
+		{"out of the folder", hooks, path, use(dir+"/../x", "", "ls"), 200, "is for sessions in " + dir},
+		{"relayed, of a project", hooks, path + "?form=answer", use("/tmp", dir, "git push"), 200, `"deny"`},
+		{"relayed, of another project", hooks, path + "?form=answer", use(dir, "/srv/other", "ls"), 200, "is for sessions in " + dir},
+		{"relayed, of another version", hooks, path + "?form=answer", []byte(`{"event":{},"elsewhere":1}`), 400, "of the same version"},
+		{"relayed by an older gavel", hooks, path + "?form=answer", encode(t, toolEvents["claude-code"].shell(dir, "ls")), 400, "of the same version"},
+	} {
+		if status, text := s.postHook(c.token, c.path, c.body); status != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %d %s", c.name, status, text)
+		}
+	}
+	for _, at := range [][2]string{{"GET", "/v1/whoami"}, {"GET", "/v1/instances"}, {"POST", "/v1/instances"}, {"GET", "/v1/definitions"}, {"POST", "/mcp"}, {"GET", "/mcp"}, {"GET", "/metrics"}, {"GET", path}, {"PUT", path}, {"POST", "/v1/hooks"}} {
+		body := ""
+		if at[0] == "POST" {
+			body = `{"type":"release"}`
+		}
+		if status, answer := s.ask(hooks, at[0], at[1], body); status != 403 || answer["code"] != "forbidden" {
+			t.Errorf("%s %s with a token for hooks: %d %v", at[0], at[1], status, answer)
+		}
+	}
+	if found := s.must(s.agent, http.MethodGet, "/v1/instances", ""); !strings.Contains(fmt.Sprint(found), "release") || strings.Contains(fmt.Sprint(found), "/srv/other") {
+		t.Errorf("the workflows are %v", found)
+	}
+	if out := runGavel(t, "token", "list", "--store", s.store); !strings.Contains(string(out), "agent, hooks in "+dir) {
+		t.Errorf("the list is %s", out)
+	}
+}
+
+// What is wrong with the body of an event is answered as a denial in the client's own form.
+func TestHookBodies(t *testing.T) {
+	t.Parallel()
+	dir := hookProject(t)
+	s := serveGavel(t, "--config", filepath.Join(dir, "gavel.yaml"))
+	hooks := s.token("h", "--hooks", "/")
+	for client, events := range toolEvents {
+		fine := string(encode(t, events.shell(dir, "ls")))
+		long := string(encode(t, events.shell(dir, strings.Repeat("x", 20<<20))))
+		for name, body := range map[string]string{
+			"20 MB":           long,
+			"cut off":         fine[:len(fine)-1],
+			"a duplicate key": strings.Replace(fine, "{", `{"cwd":"/a","cwd":"/b","directory":"/a","directory":"/b",`, 1),
+			"an array":        "[" + fine + "]",
+			"nothing":         "",
+			"two values":      fine + fine,
+			"NULs":            strings.Repeat("\x00", 100),
+		} {
+			status, text := s.postHook(hooks, "/v1/hooks/"+client, []byte(body))
+			if !isDeniedOverHTTP(client, status, text) || !strings.Contains(text, "could not decide") {
+				t.Errorf("%s, %s: %d %.300s", client, name, status, text)
+			}
+			if status, text := s.postHook(hooks, "/v1/hooks/"+client+"?form=answer", []byte(body)); status/100 != 4 || !strings.Contains(text, `"detail"`) {
+				t.Errorf("%s, %s, relayed: %d %.300s", client, name, status, text)
+			}
+		}
+		relayed := `{"event":` + fine + `,"event":` + fine + `}`
+		if status, text := s.postHook(hooks, "/v1/hooks/"+client+"?form=answer", []byte(relayed)); status != 400 || !strings.Contains(text, "duplicate key") {
+			t.Errorf("%s, a duplicate event: %d %s", client, status, text)
+		}
+	}
+}
+
+// Lines of one caller wait for each other, and not the others for them: a caller that comes later is
+// served before the second line of one that has used the only place.
+func TestHookAnalysisIsShared(t *testing.T) {
+	t.Parallel()
+	rules, err := readHookRules(filepath.Join(hookProject(t), "gavel.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var reading atomic.Int32
+		held := make(chan struct{}) // closed when the first line has been read
+		var order []string          // who is decided about; one at a time
+		f := &hookFace{log: slog.New(slog.DiscardHandler), answered: func(string, hook.Verdict) {}, analysis: fairshare.New(fairshare.Config{Permits: 1, Wait: time.Minute})}
+		f.door = hook.NewDoor(hook.DoorConfig{
+			Logger: f.log,
+			Rules: func() hook.Rules { // asked for by each event that has a place
+				reading.Add(1)
+				<-held
+				return rules
+			},
+			Engine: func(ctx context.Context) (hook.Engine, error) {
+				who, _ := auth.FromContext(ctx)
+				order = append(order, who.ID)
+				return nil, io.EOF
+			},
+		})
+		var requests sync.WaitGroup
+		for _, who := range []string{"a", "a", "a", "b"} {
+			requests.Go(func() {
+				ctx := auth.NewContext(t.Context(), auth.Identity{Principal: engine.Principal{ID: who, Role: engine.RoleAgent}, Hooks: "/"})
+				req := httptest.NewRequestWithContext(ctx, http.MethodPost, hookPath+"claude-code", bytes.NewReader(encode(t, toolEvents["claude-code"].shell("/repo", "git push"))))
+				req.SetPathValue("client", "claude-code")
+				f.ServeHTTP(httptest.NewRecorder(), req)
+			})
+			synctest.Wait()
+		}
+		if n := reading.Load(); n != 1 {
+			t.Errorf("%d lines are read at once, with one place", n)
+		}
+		<-time.After(time.Second) // a has used its place so long
+		close(held)
+		requests.Wait()
+		if got := strings.Join(order, ""); got != "abaa" {
+			t.Errorf("the order is %s", got)
+		}
+	})
+}
+
+// An event for which there is no place in time is denied, with when to come again.
+func TestHookBusy(t *testing.T) {
+	t.Parallel()
+	f := &hookFace{log: slog.New(slog.DiscardHandler), answered: func(string, hook.Verdict) {}, analysis: fairshare.New(fairshare.Config{Permits: 1, Waiting: 1, Wait: time.Millisecond})}
+	release, err := f.analysis.Acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	for client, events := range toolEvents {
+		req := httptest.NewRequestWithContext(auth.NewContext(t.Context(), auth.Identity{Principal: engine.Principal{ID: "b"}}), http.MethodPost, hookPath+client, bytes.NewReader(encode(t, events.shell("/repo", "ls"))))
+		req.SetPathValue("client", client)
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, req)
+		if !isDeniedOverHTTP(client, w.Code, w.Body.String()) || !strings.Contains(w.Body.String(), "do the same again") {
+			t.Errorf("%s: %d %s", client, w.Code, w.Body)
+		}
+	}
+}
+
+// A token that is not for hooks, relayed, is a denial with what to do.
+func TestHookRelayWithoutRight(t *testing.T) {
+	t.Parallel()
+	dir := hookProject(t)
+	s := serveGavel(t, "--config", filepath.Join(dir, "gavel.yaml"))
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte(s.agent), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, exit := answerHere(t, bytes.NewReader(encode(t, toolEvents["claude-code"].shell(dir, "ls"))), "claude-code", "--server", s.url, "--token-file", token)
+	if !isDenied(out, exit) || !strings.Contains(out, "gavel hook install CLIENT --server URL") {
+		t.Errorf("%d %s %s", exit, out, stderr)
+	}
+}
