@@ -136,7 +136,7 @@ func (c *chainLintCmd) Run(con *console) error {
 			return err
 		} else {
 			f.Name, f.Hash = d.Name, d.Hash
-			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Repeatable: c.isRepeatable, Writer: c.settings.Writer, Now: time.Now(), Flags: c.again()})...)
+			f.Issues = append(f.Issues, d.Lint(chain.LintOptions{Servers: items, Writer: c.settings.Writer, Now: time.Now(), Flags: c.again()})...)
 		}
 		report.Files = append(report.Files, f)
 	}
@@ -310,7 +310,7 @@ func (c *chainRunCmd) resumeCommand(con *console, run string) string {
 // check refuses what cannot work, and what this command has nothing for.
 func (c *chainRunCmd) check(con *console, d *chain.Definition, items map[string]chain.ServerItems, models []string) error {
 	var wrong []string
-	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Repeatable: c.isRepeatable, Writer: c.settings.Writer, Flags: c.again()}) {
+	for _, issue := range d.Lint(chain.LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: c.again()}) {
 		if issue.Severity == workflow.SeverityError {
 			wrong = append(wrong, issueLine(c.File, issue))
 		} else {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -186,7 +187,7 @@ func readChains(path string, models []string) (*chainSection, error) {
 		return nil, err
 	}
 	section := &chainSection{Settings: settings, byName: map[string]*chain.Definition{}, warnings: map[string][]string{}, issuers: namesOfIssuers(file)}
-	options := chain.LintOptions{Servers: listPinned(declared, pins), Repeatable: settings.IsRepeatable, Writer: settings.Writer, Models: models, Now: time.Now(), Flags: configFlag{Config: path}.again()}
+	options := chain.LintOptions{Servers: listPinned(declared, pins), Writer: settings.Writer, Models: models, Now: time.Now(), Flags: configFlag{Config: path}.again()}
 	from := map[string]string{}
 	var wrong []string
 	for _, name := range files {
@@ -225,12 +226,13 @@ func checkChains(path string) error {
 func listPinned(declared upstream.Config, pins *upstream.Pins) map[string]chain.ServerItems {
 	items := map[string]chain.ServerItems{}
 	for name, server := range declared.Servers {
-		known := chain.ServerItems{Unknown: server.Pinning == upstream.PinningFirstUse}
+		known := chain.ServerItems{Unknown: server.Pinning == upstream.PinningFirstUse, OutputSchemas: map[string]json.RawMessage{}}
 		pinned, _ := pins.Of(name)
 		for _, item := range pinned {
 			switch item.Kind {
 			case upstream.KindTool:
 				known.Tools = append(known.Tools, item.Name)
+				known.OutputSchemas[item.Name] = chain.ReadOutputSchema(item.Raw)
 			case upstream.KindPrompt:
 				known.Prompts = append(known.Prompts, item.Name)
 			case upstream.KindResource, upstream.KindTemplate:

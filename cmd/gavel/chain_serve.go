@@ -336,6 +336,10 @@ func (d gatewayDoor) Call(ctx context.Context, p engine.Principal, req upstream.
 	return d.sys.gateway.Door().Call(ctx, p, req)
 }
 
+func (d gatewayDoor) List(p engine.Principal, kind upstream.Kind) []upstream.Item {
+	return d.sys.gateway.Door().List(p, kind)
+}
+
 // chainsFace is the chains as operations ask them.
 type chainsFace struct{ *chains }
 

@@ -130,6 +130,7 @@ type Handler struct {
 	Step string
 	// Arguments replace those of the step; nil keeps them.
 	Arguments template
+	Stops     bool // the run is done when the step has succeeded
 	path      string
 }
 

@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -14,10 +13,11 @@ import (
 )
 
 // Condition is true or false of what a run has so far: a comparison of two operands, one operand
-// that is true or false, or a script.
+// that is true or false, conditions joined by and, or and not, or a script.
 type Condition struct {
 	left, right template
-	operator    string // "" for one operand
+	operator    string       // "" for one operand
+	parts       []*Condition // of and, or and not
 	// Script is an expression over data, the run's variables and outputs; "" for none.
 	Script string
 	text   string
@@ -29,25 +29,100 @@ func (c *Condition) String() string { return c.text }
 // The operators, longest first where one begins another.
 var operators = []string{"==", "!=", "<=", ">=", "<", ">", "contains"}
 
-var conditionPattern = sync.OnceValue(func() *regexp.Regexp {
-	operand := `(\{\{[^{}]*\}\}|'[^']*'|"[^"]*"|-?[0-9][0-9.eE+-]*|true|false|null)`
-	return regexp.MustCompile(`^\s*` + operand + `\s*(?:(==|!=|<=|>=|<|>|\bcontains\b)\s*` + operand + `)?\s*$`)
-})
+var (
+	operandPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:\{\{[^{}]*\}\}|'[^']*'|"[^"]*"|-?[0-9][0-9.eE+-]*|(?:true|false|null)\b)`)
+	})
+	operatorPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:==|!=|<=|>=|<|>|contains\b)`) })
+	joinPattern     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:and|or|not)\b|^[()]`) })
+)
+
+// maxComparisons is how many comparisons, nots and parentheses a condition may have.
+const maxComparisons = 100
 
 // parseCondition reads a condition that is not a script.
 func parseCondition(text string) (*Condition, error) {
-	m := conditionPattern().FindStringSubmatch(text)
-	if m == nil {
-		return nil, fmt.Errorf("the condition must be {{path}}, or two of {{path}}, 'text', a number, true, false and null with one of %s between them; anything more is a script: {\"script\": \"data.check.output > 3 && data.variables.input.strict\"}",
+	p := conditionParser{rest: text}
+	c, err := p.parseJoined("or")
+	switch {
+	case err != nil:
+		return nil, err
+	case c == nil || strings.TrimSpace(p.rest) != "":
+		return nil, fmt.Errorf("the condition must be {{path}}, or two of {{path}}, 'text', a number, true, false and null with one of %s between them; join several with and, or, not and parentheses; anything more is a script: {\"script\": \"data.check.output.length > 3\"}",
 			strings.Join(operators, " "))
 	}
-	c := &Condition{operator: m[2], text: text}
-	var err error
-	if c.left, err = parseOperand(m[1]); err != nil {
+	c.text = text
+	return c, nil
+}
+
+// conditionParser reads a condition from the left. Where there is none, its methods return nil.
+type conditionParser struct {
+	rest  string
+	count int
+}
+
+func (p *conditionParser) take(pattern *regexp.Regexp, want ...string) string {
+	p.rest = strings.TrimLeft(p.rest, " \t\r\n")
+	found := pattern.FindString(p.rest)
+	if len(want) > 0 && found != want[0] {
+		return ""
+	}
+	p.rest = p.rest[len(found):]
+	return found
+}
+
+// parseJoined reads conditions with or, or with and, between them.
+func (p *conditionParser) parseJoined(operator string) (*Condition, error) {
+	next := p.parseOne
+	if operator == "or" {
+		next = func() (*Condition, error) { return p.parseJoined("and") }
+	}
+	var parts []*Condition
+	for len(parts) == 0 || p.take(joinPattern(), operator) != "" {
+		c, err := next()
+		if c == nil || err != nil {
+			return nil, err
+		}
+		parts = append(parts, c)
+	}
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	return &Condition{operator: operator, parts: parts}, nil
+}
+
+// parseOne reads a comparison, a single operand, a not, or what is in parentheses.
+func (p *conditionParser) parseOne() (c *Condition, err error) {
+	if p.count++; p.count > maxComparisons {
+		return nil, fmt.Errorf("the condition has more than %d comparisons; write a script", maxComparisons)
+	}
+	switch {
+	case p.take(joinPattern(), "not") != "":
+		if c, err = p.parseOne(); c == nil || err != nil {
+			return nil, err
+		}
+		return &Condition{operator: "not", parts: []*Condition{c}}, nil
+	case p.take(joinPattern(), "(") != "":
+		if c, err = p.parseJoined("or"); p.take(joinPattern(), ")") == "" {
+			return nil, err
+		}
+		return c, err
+	}
+	left := p.take(operandPattern())
+	if left == "" {
+		return nil, nil //nolint:nilnil // no condition: the caller says what one is
+	}
+	c = &Condition{text: left, operator: p.take(operatorPattern())}
+	if c.left, err = parseOperand(left); err != nil {
 		return nil, err
 	}
 	if c.operator != "" {
-		if c.right, err = parseOperand(m[3]); err != nil {
+		right := p.take(operandPattern())
+		if right == "" {
+			return nil, nil //nolint:nilnil // as above
+		}
+		c.text += " " + c.operator + " " + right
+		if c.right, err = parseOperand(right); err != nil {
 			return nil, err
 		}
 	}
@@ -79,25 +154,65 @@ func (c *Condition) visit(f func(reference)) {
 			t.visit(f)
 		}
 	}
+	for _, part := range c.parts {
+		part.visit(f)
+	}
+}
+
+// fillOperand is the value of an operand; of a whole output with its text.
+func fillOperand(t template, find lookup) (any, error) {
+	if one, ok := t.(whole); ok {
+		return find(one.reference)
+	}
+	return t.fill(find)
+}
+
+// compared is an operand as it is compared with another one: an output next to a text is its text.
+func compared(v, other any) any {
+	c, ok := v.(content)
+	if _, isText := valueOf(other).(string); ok && isText && c.text != "" {
+		return c.text
+	}
+	return valueOf(v)
 }
 
 // holds compares. It is not for scripts.
 func (c *Condition) holds(find lookup) (bool, error) {
-	left, err := c.left.fill(find)
+	for _, part := range c.parts {
+		switch holds, err := part.holds(find); {
+		case err != nil:
+			return false, err
+		case c.operator == "not":
+			return !holds, nil
+		case holds == (c.operator == "or"):
+			return holds, nil
+		}
+	}
+	if len(c.parts) > 0 {
+		return c.operator == "and", nil
+	}
+	left, err := fillOperand(c.left, find)
 	if err != nil {
 		return false, err
 	}
 	if c.operator == "" {
+		left = valueOf(left)
 		b, ok := left.(bool)
 		if !ok {
 			return false, fmt.Errorf("%s is %s, and a condition without a comparison needs true or false", c.text, describeKind(left))
 		}
 		return b, nil
 	}
-	right, err := c.right.fill(find)
+	right, err := fillOperand(c.right, find)
 	if err != nil {
 		return false, err
 	}
+	if said, ok := left.(content); ok && c.operator == "contains" && said.text != "" {
+		if _, isList := said.value.([]any); !isList {
+			left = said.text
+		}
+	}
+	left, right = compared(left, right), compared(right, left)
 	switch c.operator {
 	case "==":
 		return equalValues(left, right), nil
@@ -176,15 +291,8 @@ func compareValues(a, b any) (int, error) {
 func containsValue(in, what any) (bool, error) {
 	switch in := in.(type) {
 	case string:
-		text, ok := what.(string)
-		if !ok {
-			raw, err := document.Marshal(what)
-			if err != nil {
-				return false, err
-			}
-			text = string(bytes.TrimSpace(raw))
-		}
-		return strings.Contains(in, text), nil
+		text, err := formatText(what)
+		return err == nil && strings.Contains(in, text), err
 	case []any:
 		for _, item := range in {
 			if equalValues(item, what) {

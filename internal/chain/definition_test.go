@@ -23,7 +23,7 @@ var writers = &Settings{Writers: map[string]Writer{"code-mcp": {Tool: "execute",
 
 // knownServers are the servers of the seed, as they would be pinned.
 var knownServers = map[string]ServerItems{
-	"vision-agent-mcp": {Tools: []string{"navigate", "screenshot", "verify", "fill_form", "alert"}, Prompts: []string{"analyze_dashboard", "compare_multiple_sites", "send_alert"}},
+	"vision-agent-mcp": {Tools: []string{"navigate", "screenshot", "verify", "fill_form", "alert"}, Prompts: []string{"analyze_dashboard", "compare_multiple_sites", "send_alert"}, OutputSchemas: map[string]json.RawMessage{"fill_form": json.RawMessage(wrapperSchema(`"type":"string"`))}},
 	"code-mcp":         {Tools: []string{"execute"}},
 	"prompts-engine":   {Prompts: []string{"summarize"}},
 }
@@ -74,7 +74,6 @@ var badDefinitions = []struct{ name, doc string }{
 	{"resource that is deleted", steps(`{id: a, type: resource, server: s, action: delete, uri: "input/screenshot"}`)},
 	{"resource that no tool writes", steps(`{id: a, type: resource, server: vision-agent-mcp, action: write, uri: "input/screenshot", data: 1}`)},
 	{"resource that an unpinned tool writes", steps(`{id: a, type: resource, server: prompts-engine, action: write, uri: "input/screenshot", data: 1}`)},
-	{"retry of a write", steps(`{id: a, type: resource, server: code-mcp, action: write, uri: "input/screenshot", data: 1, retry: {max_attempts: 3}}`)},
 	{"prompt without a name", steps(`{id: a, type: prompt, server: s, action: execute}`)},
 	{"complete without a model", steps(`{id: a, type: prompt, server: s, prompt_name: p, complete: {}}`)},
 	{"empty parallel", steps(`{id: a, type: parallel, tasks: []}`)},
@@ -160,7 +159,8 @@ var badDefinitions = []struct{ name, doc string }{
 	{"saved in the first run", steps(`{id: b, type: tool, server: code-mcp, action: execute, arguments: {x: "{{saved.x}}"}, save_output_to: saved.x}`)},
 	{"sensitive output of no step", "sensitive: [/steps/aa/output, /input/x]\n" + steps(first)},
 	{"sensitive part of a step that has none", "sensitive: [/steps/a/outptu, /steps/*/result, /output/y]\n" + steps(strings.Replace(first, "execute", "execute, save_output_to: variables.output.x", 1))},
-	{"retry of what is not repeatable", steps(`{id: a, type: tool, server: code-mcp, action: execute, retry: {max_attempts: 3}}`)},
+	{"callback that stops", steps(first) + "on_error: {step: a, then: stop}\n"},
+	{"until a text is a number", steps(`{id: l, type: loop, max_iterations: 2, until: "{{b.output}} > 3", steps: [{id: b, type: tool, server: vision-agent-mcp, action: fill_form}]}`)},
 	{"script of nothing", steps(`{id: l, type: loop, max_iterations: 2, until: {script: " "}, steps: [` + first + `]}`)},
 	{"timeout of nothing", steps(`{id: w, type: wait, signal: go, timeout: 0s}`)},
 	{"timeout of 800 hours", steps(`{id: w, type: wait, signal: go, timeout: 800h}`)},

@@ -22,6 +22,8 @@ import (
 
 // Caller is the one door to other servers; *upstream.Manager implements it.
 type Caller interface {
+	// List returns what is pinned, as far as the principal may use it.
+	List(p engine.Principal, kind upstream.Kind) []upstream.Item
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
 }
 
@@ -179,7 +181,7 @@ func (d Door) call(ctx context.Context, c Command) Outcome {
 				return o
 			}
 		default:
-			return readAnswer(c, reply, err)
+			return d.readAnswer(c, reply, err)
 		}
 	}
 }
@@ -217,13 +219,14 @@ func (d Door) send(ctx context.Context, c Command, key string) (upstream.Reply, 
 	}
 	req := requests[c.Kind]
 	req.Upstream, req.Name, req.Params = c.Server, c.Name, raw
+	req.Progress = func(json.RawMessage) { renew(ctx) }
 	if d.AsksPeople {
 		req.Capabilities = json.RawMessage(`{"elicitation":{}}`)
 	}
 	return d.Upstreams.Call(ctx, c.Principal, req)
 }
 
-func readAnswer(c Command, reply upstream.Reply, err error) Outcome {
+func (d Door) readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 	switch failure, known := errors.AsType[*upstream.Error](err); {
 	case known && failure.Code == upstream.CodeUnknown: // the door's words do not name it
 		return refuse(string(failure.Code), "%s has no %s %s of the server %s: it is not configured, not pinned or not allowed; an operator looks with gavel upstream test %s", c.Principal.ID, c.Kind, quoteName(c.Name), quoteName(c.Server), c.Server)
@@ -239,7 +242,7 @@ func readAnswer(c Command, reply upstream.Reply, err error) Outcome {
 		text, _ := answer["message"].(string)
 		return Outcome{Err: &StepError{Code: CodeServerError, Message: "the server answered with an error: " + script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
-	return readReply(c, decodeJSON(reply.Result))
+	return d.readReply(c, decodeJSON(reply.Result))
 }
 
 // isTransient are the failures after which the same call may succeed.
@@ -251,8 +254,9 @@ var isTransient = map[upstream.Code]bool{
 const maxServerText = 2 << 10
 
 // readReply takes the output out of a result: of a tool its structured content, else its text; of a
-// resource its text; of a prompt its messages. What has several parts, or others, is a list.
-func readReply(c Command, result any) Outcome {
+// resource its text; of a prompt its messages. What has several parts, or others, is a list. Where the output is used as
+// a text, it is what the parts say.
+func (d Door) readReply(c Command, result any) Outcome {
 	reply, ok := result.(map[string]any)
 	if !ok {
 		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: "the server answered with " + describeKind(result) + ", not with a result", MayHaveRun: true}}
@@ -265,32 +269,85 @@ func readReply(c Command, result any) Outcome {
 	}
 	switch c.Kind {
 	case KindResource:
-		return Outcome{Value: joinParts(reply["contents"])}
+		return withText(Outcome{Value: joinParts(reply["contents"])}, reply["contents"])
 	case KindPrompt:
-		return Outcome{Value: reply["messages"]}
+		return withText(Outcome{Value: reply["messages"]}, reply["messages"])
 	case KindTool, KindParallel, KindLoop, KindForEach, KindSwitch, KindWait, KindWorkflow:
 	}
 	if failed, _ := reply["isError"].(bool); failed {
-		text := cmp.Or(joinTexts(reply["content"]), "the tool failed without saying why")
+		text := cmp.Or(strings.Join(listTexts(reply["content"]), " "), "the tool failed without saying why")
 		return Outcome{Err: &StepError{Code: CodeToolError, Message: script.Clean(text, maxServerText), MayHaveRun: true}}
 	}
-	if structured, ok := reply["structuredContent"]; ok {
-		return Outcome{Value: structured}
+	structured, ok := reply["structuredContent"]
+	if !ok {
+		return withText(Outcome{Value: joinParts(reply["content"])}, reply["content"])
 	}
-	return Outcome{Value: joinParts(reply["content"])}
+	o := Outcome{Value: structured}
+	if object, _ := structured.(map[string]any); len(object) == 1 {
+		if value, ok := object[wrapKey]; ok && d.isWrapped(c) {
+			o.Value, o.Wrapped = value, true
+		}
+	}
+	return withText(o, reply["content"])
 }
 
-// joinTexts are the texts of all parts that have one.
-func joinTexts(parts any) string {
-	list, _ := parts.([]any)
-	var texts []string
+// wrapKey is the one member of the object into which SDKs put a result that is no object.
+const wrapKey = "result"
+
+// isWrapped reports whether the pinned outputSchema of a tool is that of such an object.
+func (d Door) isWrapped(c Command) bool {
+	for _, item := range d.Upstreams.List(c.Principal, upstream.KindTool) {
+		if item.Upstream == c.Server && item.Name == c.Name {
+			return isWrapper(ReadOutputSchema(item.Raw))
+		}
+	}
+	return false
+}
+
+// ReadOutputSchema is the outputSchema of the definition of a tool, nil for none.
+func ReadOutputSchema(tool json.RawMessage) json.RawMessage {
+	var definition struct {
+		OutputSchema json.RawMessage `json:"outputSchema"`
+	}
+	_ = json.Unmarshal(tool, &definition) // it was read when it was pinned
+	return definition.OutputSchema
+}
+
+func isWrapper(outputSchema json.RawMessage) bool {
+	var output struct{ Properties map[string]json.RawMessage }
+	_ = json.Unmarshal(outputSchema, &output) // what is no schema wraps nothing
+	properties := output.Properties
+	_, has := properties[wrapKey]
+	return has && len(properties) == 1
+}
+
+// withText is an outcome with the text of its parts, where that is not the value.
+func withText(o Outcome, parts any) Outcome {
+	text := strings.Join(listTexts(parts), "\n")
+	if same, err := formatText(o.Value); err != nil || same != text {
+		o.Text = text
+	}
+	return o
+}
+
+// listTexts are the texts of all parts that have one: of contents, resources and messages.
+func listTexts(parts any) (texts []string) {
+	list, isList := parts.([]any)
+	if !isList {
+		list = []any{parts}
+	}
 	for _, item := range list {
 		part, _ := item.(map[string]any)
 		if text, _ := part["text"].(string); text != "" {
 			texts = append(texts, text)
 		}
+		for _, inner := range []string{"content", "resource"} { // of a message, and of an embedded resource
+			if part[inner] != nil {
+				texts = append(texts, listTexts(part[inner])...)
+			}
+		}
 	}
-	return strings.Join(texts, " ")
+	return texts
 }
 
 // joinParts is the text of one part, or all parts.

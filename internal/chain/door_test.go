@@ -16,6 +16,8 @@ func (f doorFunc) Call(_ context.Context, _ engine.Principal, req upstream.Reque
 	return f(req)
 }
 
+func (doorFunc) List(engine.Principal, upstream.Kind) []upstream.Item { return nil }
+
 // TestDoor is what a step gets for what a server answers.
 func TestDoor(t *testing.T) {
 	for _, row := range []struct {
@@ -25,8 +27,8 @@ func TestDoor(t *testing.T) {
 		want                  string
 	}{
 		{"a text", `{"content":[{"type":"text","text":"hi"}]}`, "", KindTool, nil, `{"value":"hi"}`},
-		{"structured", `{"content":[{"type":"text","text":"{}"}],"structuredContent":{"n":1.50}}`, "", KindTool, nil, `{"value":{"n":1.50}}`},
-		{"several parts", `{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, "", KindTool, nil, `{"value":[{"text":"a","type":"text"},{"text":"b","type":"text"}]}`},
+		{"structured", `{"content":[{"type":"text","text":"{}"}],"structuredContent":{"n":1.50}}`, "", KindTool, nil, `{"value":{"n":1.50},"text":"{}"}`},
+		{"several parts", `{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, "", KindTool, nil, `{"value":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"text":"a\nb"}`},
 		{"no parts", `{"content":[]}`, "", KindTool, nil, `{"value":[]}`},
 		{"nothing", `{}`, "", KindTool, nil, `{}`},
 		{"a resource", `{"contents":[{"uri":"x","text":"PNG"}]}`, "", KindResource, nil, `{"value":"PNG"}`},

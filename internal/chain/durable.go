@@ -43,6 +43,8 @@ type recordedRun struct {
 	Writers map[string]Writer `json:"writers"`
 	// Deadlines says that the ends of moves with a timeout are recorded.
 	Deadlines bool `json:"deadlines,omitempty"`
+	// Started is when the run was started; zero in runs of before it was recorded, which keep to what was retried then.
+	Started time.Time `json:"started,omitzero"`
 }
 
 // Start starts a run and returns its id. What the last run of the same chain and principal saved
@@ -58,7 +60,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	}
 	raw, err := json.Marshal(recordedRun{
 		Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, Entry: withoutContext(req.Entry),
-		Repeatable: r.listRepeatable(req.Definition), Writers: r.listWriters(req.Definition), Deadlines: true,
+		Repeatable: r.listRepeatable(req.Definition), Writers: r.listWriters(req.Definition), Deadlines: true, Started: time.Now().UTC().Truncate(time.Millisecond),
 	})
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
@@ -240,7 +242,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	options := MachineOptions{Run: run, Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, RepeatableSteps: begun.Repeatable, Writer: r.config.Writer}
+	options := MachineOptions{Run: run, Started: begun.Started, KeepsErrors: begun.Started.IsZero(), Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, RepeatableSteps: begun.Repeatable, Writer: r.config.Writer}
 	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
 	end, err := r.begin(x)
 	if err != nil {

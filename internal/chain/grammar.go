@@ -150,7 +150,7 @@ func grammarOf(kind Kind) *objectGrammar {
 
 var retryObject = objectGrammar{
 	name: "retry",
-	doc:  "How often a step is tried. What a gate refused is not tried again, nor is a call that may have run of a tool that is not repeatable.",
+	doc:  "How often a step is tried. An error that the server answered is tried again; what a gate refused is not, nor is a call of which it is unknown whether it ran, of a tool that is not repeatable.",
 	keys: []keyGrammar{
 		{"max_attempts", "How often in all, 1 to 20.", `{"type":"integer","minimum":1,"maximum":20}`},
 		{"delay_seconds", "How long to wait before the second attempt. Default 1.", seconds},
@@ -166,6 +166,7 @@ var callbackObject = objectGrammar{
 	keys: []keyGrammar{
 		{"step", "The step's id.", aName},
 		{"arguments", "The arguments, instead of the step's own.", anObject},
+		{"then", "continue, the default: the run goes on behind the step that failed. stop: the run is done, with what has been saved so far.", `{"enum":["continue","stop"]}`},
 	},
 	required: []string{"step"},
 }
@@ -174,7 +175,7 @@ var conditionalObject = objectGrammar{
 	name: "conditional",
 	doc:  "Steps that run by a condition.",
 	keys: []keyGrammar{
-		{"condition", "Two operands and ==, !=, <, <=, >, >= or contains; or a script.", aCondition},
+		{"condition", "Two operands and ==, !=, <, <=, >, >= or contains; several of these joined by and, or, not and parentheses; or a script.", aCondition},
 		{"if_true", "The steps that run when it is true.", `{"type":"array","items":` + aName + `}`},
 		{"if_false", "The steps that run when it is false.", `{"type":"array","items":` + aName + `}`},
 	},

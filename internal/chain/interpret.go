@@ -23,16 +23,22 @@ const (
 // runChain is the first task: the steps, and the run's callback where they fail.
 func (m *Machine) runChain(t *task) {
 	err := m.runTop(t)
+	if err != nil && err.Code == codeStopped {
+		err = nil
+	}
 	if h := m.definition.OnError; err != nil && h != nil {
 		if s := m.definition.steps[h.Step]; s != nil {
 			_, failed := m.runStep(t, &scope{parent: m.top, outputs: m.top.outputs, failure: err}, s, h.Arguments, callbackPrefix)
-			if failed != nil {
+			if failed != nil && failed.Code != codeStopped {
 				err.Message += fmt.Sprintf("; the callback %q failed as well: %s", s.ID, failed.Message)
 			}
 		}
 	}
 	m.result = &Result{Output: m.variables["output"], Saved: m.variables["saved"], Err: err}
 }
+
+// codeStopped is of what ends a run that is done, because a handler says so. It never leaves the machine.
+const codeStopped = "stopped"
 
 // runTop runs the top-level steps. A conditional is decided when the steps in its condition have
 // ended; one that names none, or is a script, at the end.
@@ -145,8 +151,9 @@ func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefi
 	}
 	m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "started"})
 	output, err := m.runAttempts(t, sc, s, arguments, key)
-	if err != nil && err.Code != CodeGivenUp {
-		output, err = m.handle(t, sc, s, err, key)
+	stops := false
+	if err != nil && err.Code != CodeGivenUp && err.Code != codeStopped {
+		output, stops, err = m.handle(t, sc, s, err, key)
 	}
 	if err != nil {
 		m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "failed", Err: err})
@@ -158,6 +165,9 @@ func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefi
 	}
 	m.save(s.SaveOutputTo, output)
 	m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "done"})
+	if stops {
+		return nil, &StepError{Code: codeStopped, Final: true}
+	}
 	return output, nil
 }
 
@@ -165,8 +175,9 @@ func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefi
 // handler that has two of its own.
 const maxJoined = 16 << 10
 
-// handle runs the handlers of a step that failed until one succeeds. What it gives is the step's.
-func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string) (any, *StepError) {
+// handle runs the handlers of a step that failed until one succeeds. What it gives is the step's; stops says that the
+// run is done then.
+func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string) (output any, stops bool, _ *StepError) {
 	for _, h := range s.handlers() {
 		handler := m.definition.steps[h.Step]
 		if handler == nil {
@@ -175,10 +186,10 @@ func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string
 		m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "handled", Err: err})
 		output, failed := m.runStep(t, &scope{parent: sc, outputs: sc.outputs, failure: err}, handler, h.Arguments, key+"!")
 		if failed == nil {
-			return output, nil
+			return output, h.Stops, nil
 		}
-		if failed.Code == CodeGivenUp {
-			return nil, failed
+		if failed.Code == CodeGivenUp || failed.Code == codeStopped {
+			return nil, false, failed
 		}
 		joined := *err
 		joined.Message = fmt.Sprintf("%s; %q, which handles that, failed as well", err.Message, handler.ID)
@@ -187,7 +198,7 @@ func (m *Machine) handle(t *task, sc *scope, s *Step, err *StepError, key string
 		}
 		err = &joined
 	}
-	return nil, err
+	return nil, false, err
 }
 
 func (m *Machine) runAttempts(t *task, sc *scope, s *Step, arguments template, key string) (any, *StepError) {
@@ -210,7 +221,8 @@ func (m *Machine) runAttempts(t *task, sc *scope, s *Step, arguments template, k
 		if err.Step == "" {
 			err.Step, err.Key = s.ID, key
 		}
-		if attempt >= most || err.Final || err.MayHaveRun && !m.isRepeatable(s) {
+		answered := !m.options.KeepsErrors && (err.Code == CodeToolError || err.Code == CodeServerError)
+		if attempt >= most || err.Final || err.MayHaveRun && !answered && !m.isRepeatable(s) {
 			return nil, err
 		}
 		m.report(Progress{Key: key, Step: s.ID, Kind: s.Kind, Event: "retrying", Err: err, Attempt: attempt + 1})
@@ -264,7 +276,7 @@ func checkOutput(s *Step, output any) *StepError {
 	if s.outputSchema == nil {
 		return nil
 	}
-	raw, err := document.Marshal(output)
+	raw, err := document.Marshal(valueOf(output))
 	wrong := []schema.Violation(nil)
 	if err == nil {
 		wrong, err = s.outputSchema.Validate(document.Known(raw))
@@ -308,7 +320,7 @@ func (m *Machine) runOnce(t *task, sc *scope, s *Step, arguments template, key s
 	if o.Err == nil && s.Model != "" {
 		o = t.perform(Command{Op: OpComplete, Key: key + ">", Step: s.ID, Name: s.Model, Arguments: o.Value, Timeout: s.Timeout, Keep: s.Keep, Repeatable: true})
 	}
-	return o.Value, o.Err
+	return o.output(), o.Err
 }
 
 // performOnce performs a call, and asks a person where it is unknown whether it ran, or where its
@@ -387,7 +399,7 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 		}
 	case KindPrompt:
 		if c.Name, err = fillText(s.PromptName); err == nil {
-			c.Arguments, err = fill(arguments)
+			c.Arguments, err = fillPrompt(arguments, find)
 		}
 	case KindWait:
 		c.Op, c.Action = OpMove, moveReview
@@ -401,6 +413,25 @@ func (m *Machine) prepare(sc *scope, s *Step, arguments template, key string) (C
 		c.Arguments, err = fill(arguments)
 	}
 	return c, err
+}
+
+// fillPrompt fills the arguments of a prompt in, which are texts in MCP.
+func fillPrompt(t template, find lookup) (any, error) {
+	all, given := t.(objectOf)
+	if !given {
+		return nil, nil //nolint:nilnil // no arguments
+	}
+	out := map[string]any{}
+	for i, key := range all.keys {
+		v, err := fillOperand(all.values[i], find)
+		if err == nil {
+			out[key], err = formatText(v)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // runBranches runs bodies at once, at most so many, and returns their values. After a failure no
@@ -422,13 +453,17 @@ func (m *Machine) runBranches(t *task, s *Step, count int, body func(t *task, pl
 		child := t.join()
 		active--
 		if collected <= MaxCollected {
-			values[child.place] = child.value
-			collected += measureJSON(child.value)
+			values[child.place] = valueOf(child.value)
+			collected += measureJSON(values[child.place])
 		}
 		if collected > MaxCollected && child.err == nil {
 			child.err = &StepError{Code: CodeOutput, Final: true, MayHaveRun: true, Message: fmt.Sprintf("the outputs of %q have more than %d MiB together: keep less of each", s.ID, MaxCollected>>20)}
 		}
-		if child.err != nil && child.place < failedAt { // the first in the order of the document
+		if child.err == nil {
+			continue
+		}
+		// The first in the order of the document; a failure before what ends the run as done.
+		if stopped := child.err.Code == codeStopped; failed == nil || stopped == (failed.Code == codeStopped) && child.place < failedAt || !stopped && failed.Code == codeStopped {
 			failed, failedAt = child.err, child.place
 		}
 	}
@@ -512,7 +547,11 @@ func (m *Machine) runLoop(t *task, sc *scope, s *Step, key string) (any, *StepEr
 		}
 		switch {
 		case holds, s.Until == nil && n == s.MaxIterations:
-			return map[string]any{"iterations": json.Number(strconv.Itoa(n)), "steps": inner.outputs}, nil
+			outputs := map[string]any{}
+			for id, output := range inner.outputs {
+				outputs[id] = valueOf(output)
+			}
+			return map[string]any{"iterations": json.Number(strconv.Itoa(n)), "steps": outputs}, nil
 		case n == s.MaxIterations:
 			return nil, &StepError{Code: CodeExhausted, Message: fmt.Sprintf("the loop %q ended after %d iterations, and its condition was never true: %s", s.ID, n, strings.TrimSpace(s.Until.text))}
 		}

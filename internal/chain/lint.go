@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,8 +16,6 @@ type LintOptions struct {
 	// Servers are the pinned items of each configured server; nil when unknown, which skips their
 	// rules.
 	Servers map[string]ServerItems
-	// Repeatable says whether the operator declared a tool repeatable; nil is no tool.
-	Repeatable func(server, tool string) bool
 	// Writer is the tool that writes the resources of a server; nil is none.
 	Writer func(server string) (Writer, bool)
 	// Models are the configured models; nil when unknown.
@@ -30,6 +29,8 @@ type LintOptions struct {
 // ServerItems are the names of what is pinned of a server.
 type ServerItems struct {
 	Tools, Prompts []string
+	// OutputSchemas are those of the tools that have one, by name.
+	OutputSchemas map[string]json.RawMessage
 	// Unknown says that they are pinned on first use, and nothing has used the server yet.
 	Unknown bool
 }
@@ -65,8 +66,8 @@ func Rules() []Rule {
 		{"unpinned-item", e, "A step names a tool or prompt that is not pinned.", checkItems},
 		{"unmapped-write", e, "A step writes a resource of a server for which the operator names no tool that does.", checkWrites},
 		{"unknown-model", e, "A prompt is completed by a model that is not configured.", checkModels},
-		{"retry-not-repeatable", w, "A tool that is not declared repeatable is retried: a call that may have run is not.", checkRetries},
 		{"unknown-sensitive", w, "A sensitive pointer names an input, output or step that does not exist.", checkSensitive},
+		{"never-true", w, "A condition can never be true, by the pinned outputSchema of the tool whose output it reads.", checkNeverTrue},
 		{"decided-never", w, "A conditional waits for a step that may never run.", checkDecided},
 		{"saved-first-run", w, "A saved variable has no value in the first run.", checkSaved},
 		{"schedule-past", w, "The time of a schedule is over.", checkOnce},
@@ -233,6 +234,10 @@ func checkReferences(l *linter) {
 			}
 		case first == "error" || first == "failed_step":
 			l.checkFailure(u)
+		case first == runReference && l.stepOf(u.reference) == nil:
+			if len(u.segments) != 2 || u.segments[1] != "id" && u.segments[1] != "startedAt" {
+				l.addIssue(u.path, "{{%s}} is unknown; write {{run.id}} or {{run.startedAt}}", u.text)
+			}
 		case l.stepOf(u.reference) == nil:
 			l.addIssue(u.path, "{{%s}} names no step: unknown step %s%s", u.text, quoteName(first), suggestName(first, append(l.listIDs(), reservedNames...)))
 		case len(u.segments) < 2 || u.segments[1] != "output":
@@ -322,7 +327,7 @@ func checkVariables(l *linter) {
 	for _, u := range l.listUses() {
 		scope, name := variableOf(u.reference)
 		values := begins[scope]
-		if values == nil || hasDefault(u) || scope == "input" && len(l.InputSchema) > 0 {
+		if values == nil || hasDefault(u) || scope == "input" && len(l.InputSchema) > 0 || scope == "global" && name == startTime {
 			continue
 		}
 		known := append(slices.Sorted(maps.Keys(values)), l.listWritten(scope)...)
@@ -448,16 +453,6 @@ func checkModels(l *linter) {
 		if s.Model != "" && !slices.Contains(l.options.Models, s.Model) {
 			l.addIssue(s.path+"/complete/model", "unknown model %s%s", quoteName(s.Model), suggestName(s.Model, l.options.Models))
 		}
-	})
-}
-
-func checkRetries(l *linter) {
-	l.visitSteps(func(s *Step) {
-		tool, isCall := l.toolOf(s)
-		if !isCall || s.Retry == nil || s.Retry.MaxAttempts < 2 || l.options.Repeatable != nil && l.options.Repeatable(s.Server, tool) {
-			return
-		}
-		l.addIssue(s.path+"/retry", "%s/%s is not declared repeatable, so an attempt that may have run is not tried again; where the tool may run twice, list it in chains.repeatable", s.Server, tool)
 	})
 }
 

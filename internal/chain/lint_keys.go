@@ -84,6 +84,9 @@ func checkUnused(l *linter) {
 	})
 	if l.OnError != nil {
 		l.checkHandled(l.OnError)
+		if l.hasKey(l.OnError.path, "then") {
+			l.addIssue(l.OnError.path+"/then", "\"then\" does nothing in the callback of the run, which has failed by then; remove it")
+		}
 	}
 	if l.Schedule != nil && l.Schedule.Type != "cron" && l.hasKey("/schedule", "timezone") {
 		l.addIssue("/schedule/timezone", "\"timezone\" does nothing in a schedule of the type %s; remove it", l.Schedule.Type)

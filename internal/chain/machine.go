@@ -71,6 +71,18 @@ type Outcome struct {
 	Key   string     `json:"key,omitempty"`
 	Value any        `json:"value,omitempty"`
 	Err   *StepError `json:"err,omitempty"`
+	// Text is what the server said in words, where that is not the value; Wrapped says that an SDK had put the value
+	// into an object, as its member "result".
+	Text    string `json:"text,omitempty"`
+	Wrapped bool   `json:"wrapped,omitempty"`
+}
+
+// output is the value as the output of a step.
+func (o Outcome) output() any {
+	if o.Text == "" && !o.Wrapped {
+		return o.Value
+	}
+	return content{o.Value, o.Text, o.Wrapped}
 }
 
 // The codes of errors that chains themselves give.
@@ -130,12 +142,17 @@ type Result struct {
 type MachineOptions struct {
 	// Run is the run's id; the jitter of retries follows from it.
 	Run string
+	// Started is when it began, zero where that is not known.
+	Started time.Time
 	// Input is what CheckInput returned; Saved is what the last run left.
 	Input, Saved map[string]any
 	// Repeatable says whether a tool may be called twice; nil is none.
 	Repeatable func(server, tool string) bool
 	// RepeatableSteps are the ids of the steps that may run twice, instead of Repeatable; nil asks that.
 	RepeatableSteps []string
+	// KeepsErrors says that an error which a server answered is retried only where the tool may be called twice, as in
+	// runs of before that was left to the author of the chain.
+	KeepsErrors bool
 	// Writer is the tool that writes the resources of a server; nil is none.
 	Writer func(server string) (Writer, bool)
 	// Progress gets what happens to steps; nil drops it. It must not block.
@@ -185,6 +202,9 @@ func NewMachine(d *Definition, o MachineOptions) *Machine {
 		variables: map[string]map[string]any{"input": o.Input, "output": cloneValues(d.Output), "global": cloneValues(d.Global), "saved": cloneValues(d.Saved)},
 	}
 	maps.Copy(m.variables["saved"], cloneValues(o.Saved))
+	if _, declared := d.Global[startTime]; !declared && !o.Started.IsZero() {
+		m.variables["global"][startTime] = o.Started.Format(time.RFC3339Nano)
+	}
 	m.spawn(nil, m.runChain)
 	m.drain()
 	return m
@@ -379,12 +399,15 @@ func (m *Machine) find(sc *scope, r reference) (any, error) {
 		}
 	}
 	s := m.definition.stepOf(r)
-	if s == nil {
+	switch {
+	case s == nil && r.segments[0] == runReference && !m.options.Started.IsZero():
+		return walkPath(map[string]any{"id": m.options.Run, "startedAt": m.options.Started.Format(time.RFC3339Nano)}, r, 1)
+	case s == nil:
 		return nil, &missingError{r.text, "nothing has that name here"}
 	}
 	for at := sc; at != nil; at = at.parent {
 		if output, ok := at.outputs[s.ID]; ok {
-			return walkPath(map[string]any{"output": output}, r, 1)
+			return walkOutput(output, r)
 		}
 	}
 	return nil, &missingError{r.text, fmt.Sprintf("the step %q gave no output", s.ID)}
@@ -396,7 +419,7 @@ func (m *Machine) describe(sc *scope) map[string]any {
 	for at := sc; at != nil; at = at.parent {
 		for id, output := range at.outputs {
 			if _, inner := out[id]; !inner {
-				out[id] = map[string]any{"output": output}
+				out[id] = map[string]any{"output": valueOf(output)}
 			}
 		}
 		if _, inner := out["item"]; at.item != nil && !inner { // the inner one may be null
@@ -408,6 +431,32 @@ func (m *Machine) describe(sc *scope) map[string]any {
 	return out
 }
 
+// The names of what a run knows of itself, unless the definition gives them to something else.
+const (
+	runReference = "run"
+	startTime    = "start_time" // in variables.global
+)
+
+// walkOutput follows a path into the output of a step.
+func walkOutput(output any, r reference) (any, error) {
+	if len(r.segments) == 2 && r.segments[1] == "output" {
+		return output, nil
+	}
+	value := valueOf(output)
+	if c, ok := output.(content); ok && len(r.segments) > 2 {
+		value = c.around(r.segments[2])
+	}
+	return walkPath(map[string]any{"output": value}, r, 1)
+}
+
+// around is the value in which a path that begins with a key is followed.
+func (c content) around(key string) any {
+	if c.wrapped && key == wrapKey {
+		return map[string]any{wrapKey: c.value}
+	}
+	return c.value
+}
+
 func (m *Machine) report(p Progress) {
 	if m.options.Progress != nil {
 		m.options.Progress(p)
@@ -416,7 +465,7 @@ func (m *Machine) report(p Progress) {
 
 func (m *Machine) save(to *target, value any) {
 	if to != nil {
-		m.variables[to.scope][to.name] = copyValue(value)
+		m.variables[to.scope][to.name] = copyValue(valueOf(value))
 	}
 }
 

@@ -325,6 +325,8 @@ type answers struct {
 	keys []string
 }
 
+func (*answers) List(engine.Principal, upstream.Kind) []upstream.Item { return nil }
+
 func (a *answers) Call(_ context.Context, _ engine.Principal, req upstream.Request) (upstream.Reply, error) {
 	var params struct {
 		Meta map[string]any `json:"_meta"`

@@ -420,7 +420,7 @@ func (p *parser) parseHandler(o *document.ObjectReader, key string) *Handler {
 	}
 	c := o.Object(key)
 	p.checkKeys(c, &callbackObject)
-	return &Handler{Step: c.String("step"), Arguments: p.parseArguments(c, "arguments"), path: n.Path()}
+	return &Handler{Step: c.String("step"), Arguments: p.parseArguments(c, "arguments"), Stops: c.Enum("then", "continue", "stop") == "stop", path: n.Path()}
 }
 
 // parseKeep reads paths below an output, which are refused here and not once the call has been made.

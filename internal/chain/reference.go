@@ -81,7 +81,8 @@ type (
 
 func (t literal) fill(lookup) (any, error) { return t.value, nil }
 func (t whole) fill(find lookup) (any, error) {
-	return find(t.reference)
+	v, err := find(t.reference)
+	return valueOf(v), err
 }
 
 func (t mixed) fill(find lookup) (any, error) {
@@ -95,17 +96,43 @@ func (t mixed) fill(find lookup) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s, ok := v.(string); ok {
-			b.WriteString(s)
-			continue
-		}
-		raw, err := document.Marshal(v)
+		text, err := formatText(v)
 		if err != nil {
 			return nil, err
 		}
-		b.Write(raw)
+		b.WriteString(text)
 	}
 	return b.String(), nil
+}
+
+// content is the output of a step whose text is not its value: what the server said in words next to it.
+type content struct {
+	value any
+	text  string // "" where the server said nothing
+	// wrapped says that value was the member "result" of an object that an SDK made, where references find it too.
+	wrapped bool
+}
+
+// valueOf is a value without the text that belongs to it.
+func valueOf(v any) any {
+	if c, ok := v.(content); ok {
+		return c.value
+	}
+	return v
+}
+
+// formatText is a value as text: the text of an output, a string as it is, all else as JSON.
+func formatText(v any) (string, error) {
+	if c, ok := v.(content); ok {
+		if v = c.value; c.text != "" {
+			v = c.text
+		}
+	}
+	if text, ok := v.(string); ok {
+		return text, nil
+	}
+	raw, err := document.Marshal(v)
+	return string(raw), err
 }
 
 func (t listOf) fill(find lookup) (any, error) {
@@ -290,6 +317,9 @@ func quoteName(name string) string {
 // copyValue copies a value, so that no run changes what another reads.
 func copyValue(v any) any {
 	switch v := v.(type) {
+	case content:
+		v.value = copyValue(v.value)
+		return v
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, item := range v {
@@ -312,6 +342,8 @@ func copyValue(v any) any {
 func countBytes(v any) int {
 	n := 0
 	switch v := v.(type) {
+	case content:
+		n = max(len(v.text), countBytes(v.value))
 	case string:
 		n = len(v)
 	case json.Number:

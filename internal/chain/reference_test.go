@@ -84,6 +84,15 @@ func TestConditions(t *testing.T) {
 		{"{{a.output.yes}}", true, ""},
 		{"'x' == 'x'", true, ""},
 		{"'a b' contains ' '", true, ""},
+		{"{{a.output.n}} > 2 and {{a.output.one}} == '1'", true, ""},
+		{"{{a.output.n}} > 3 and {{a.output.gone}} == 1", false, ""},
+		{"{{a.output.n}} > 3 or {{a.output.yes}}", true, ""},
+		{"not {{a.output.yes}}", false, ""},
+		{"not {{a.output.n}} == 4 and {{a.output.list}} contains 'x'", true, ""},
+		{"false and false or true", true, ""},
+		{"false and (false or true)", false, ""},
+		{"not(true and not 'and' contains 'or')", false, ""},
+		{"{{a.output.yes}} and {{a.output.n}}", false, "{{a.output.n}} is a number, and a condition without a comparison needs true or false"},
 		{"{{a.output.big}} > 1", false, "a number and a number have no order; compare two numbers or two texts"},
 		{"{{a.output.text}} > 1", false, "a text and a number have no order; compare two numbers or two texts"},
 		{"{{a.output.n}} contains 3", false, "a number cannot contain anything; contains looks into a text, a list or the keys of an object"},
@@ -102,6 +111,18 @@ func TestConditions(t *testing.T) {
 		}
 		if got != row.want || message != row.err {
 			t.Errorf("%s: got %v, %q; want %v, %q", row.condition, got, message, row.want, row.err)
+		}
+	}
+}
+
+// TestRefusedConditions are refused when the definition is read.
+func TestRefusedConditions(t *testing.T) {
+	for _, text := range []string{
+		"", "and", "true and", "not", "(true", "true)", "true true", "1 == ", "true or or true", "andtrue", "{{a.output}} contains 'x' and", "true && true",
+		strings.Repeat("not ", maxComparisons) + "true", strings.Repeat("(", 100_000),
+	} {
+		if c, err := parseCondition(text); err == nil {
+			t.Errorf("%.60q is read as %v", text, c)
 		}
 	}
 }
@@ -145,7 +166,7 @@ func FuzzReferences(f *testing.F) {
 
 // FuzzConditions: what parses is decided or refused with a sentence, never with a panic.
 func FuzzConditions(f *testing.F) {
-	for _, seed := range []string{"{{a}} contains 'x'", "1 == 1.0", "{{a.b}} <= -1e5", "true", "'a' < \"b\"", "{{a}} == null"} {
+	for _, seed := range []string{"{{a}} contains 'x'", "1 == 1.0", "{{a.b}} <= -1e5", "true", "'a' < \"b\"", "{{a}} == null", "not (true or {{a}}) and 1 < 2"} {
 		f.Add(seed, `{"a":[1,{"b":"x"}]}`)
 	}
 	f.Fuzz(func(t *testing.T, text, values string) {
@@ -176,9 +197,10 @@ func TestKept(t *testing.T) {
 			}
 		}
 		output := decodeJSON(json.RawMessage(row.output))
-		kept, err := keepParts(Command{Keep: row.keep}, output)
-		if err != nil || marshal(kept) != row.want {
-			t.Errorf("of %s %q keeps %s, %v", row.output, row.keep, marshal(kept), err)
+		o := keepParts(Command{Keep: row.keep}, Outcome{Value: output})
+		kept := o.Value
+		if o.Err != nil || marshal(kept) != row.want {
+			t.Errorf("of %s %q keeps %s, %v", row.output, row.keep, marshal(kept), o.Err)
 		}
 		for _, path := range row.keep {
 			r, _ := parsePath(path)

@@ -35,9 +35,11 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 	}
 	bounded := ctx
 	if c.Timeout > 0 {
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, cmp.Or(c.Rest, c.Timeout))
-		defer cancel()
+		stopped, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		timer := time.AfterFunc(cmp.Or(c.Rest, c.Timeout), func() { cancel(context.DeadlineExceeded) })
+		defer timer.Stop()
+		bounded = context.WithValue(stopped, renewKey{}, func() { timer.Reset(c.Timeout) })
 	}
 	var o Outcome
 	if c.Op == OpWait || c.Op == OpAsk {
@@ -51,39 +53,50 @@ func perform(ctx context.Context, c Command, effects Effects, waiter Waiter) Out
 		o.Err = &StepError{Code: CodeTimeout, Message: "no answer within " + c.Timeout.String(), MayHaveRun: c.Op == OpCall}
 	}
 	if o.Err == nil {
-		if o.Value, o.Err = keepParts(c, o.Value); o.Err != nil {
-			o.Err.MayHaveRun = c.Op == OpCall
-		}
+		o = keepParts(c, o)
 	}
 	return o
 }
 
-// keepParts returns the parts of a value that are kept, and refuses what is too long to be
+// renewKey is the key of what begins the time of a command anew.
+type renewKey struct{}
+
+// renew begins the time of a command anew, because its server reports progress.
+func renew(ctx context.Context) {
+	if again, ok := ctx.Value(renewKey{}).(func()); ok {
+		again()
+	}
+}
+
+// keepParts returns the outcome with the parts of its value that are kept, and refuses what is too long to be
 // recorded.
-func keepParts(c Command, value any) (any, *StepError) {
+func keepParts(c Command, o Outcome) Outcome {
+	fail := func(format string, args ...any) Outcome {
+		return Outcome{Err: &StepError{Code: CodeOutput, Message: fmt.Sprintf(format, args...), Final: true, MayHaveRun: c.Op == OpCall}}
+	}
 	if len(c.Keep) > 0 {
 		kept := map[string]any{}
 		for _, path := range c.Keep {
 			r, err := parsePath(path)
 			var part any
 			if err == nil {
-				part, err = walkPath(value, r, 0)
+				part, err = walkPath(content{o.Value, o.Text, o.Wrapped}.around(r.segments[0]), r, 0)
 			}
 			if err != nil {
-				return nil, &StepError{Code: CodeOutput, Message: "of the output " + err.Error(), Final: true}
+				return fail("of the output %v", err)
 			}
 			putPart(kept, r.segments, part)
 		}
-		value = kept
+		o = Outcome{Value: kept}
 	}
-	raw, err := document.Marshal(value)
+	raw, err := document.Marshal(o.Value)
 	switch {
 	case err != nil:
-		return nil, &StepError{Code: CodeOutput, Message: "the output is not JSON: " + err.Error(), Final: true}
-	case len(raw) > MaxOutput:
-		return nil, &StepError{Code: CodeOutput, Final: true, Message: fmt.Sprintf("the output has %d bytes; at most %d are kept: name the parts that are needed with \"keep\"", len(raw), MaxOutput)}
+		return fail("the output is not JSON: %v", err)
+	case max(len(raw), len(o.Text)) > MaxOutput:
+		return fail("the output has %d bytes; at most %d are kept: name the parts that are needed with \"keep\"", max(len(raw), len(o.Text)), MaxOutput)
 	}
-	return value, nil
+	return o
 }
 
 // putPart puts a part where the references that name it look for it. What is around it, and kept as a whole, has it.

@@ -230,7 +230,7 @@ func TestSeedRuns(t *testing.T) {
 		}, `{}`, ""},
 		{"compare_sites", "takes elements of a list, and the list", nil, []string{
 			`vision-agent-mcp/navigate {"url":"https://site1.com"}`, `vision-agent-mcp/navigate {"url":"https://site2.com"}`, `vision-agent-mcp/navigate {"url":"https://site3.com"}`,
-			`vision-agent-mcp/compare_multiple_sites {"sites":["https://site1.com","https://site2.com","https://site3.com"]}`,
+			`vision-agent-mcp/compare_multiple_sites {"sites":"[\"https://site1.com\",\"https://site2.com\",\"https://site3.com\"]"}`,
 		}, `{}`, ""},
 		{
 			"communication", "calls a tool, hands a resource to another server, and gets prompts of two",
