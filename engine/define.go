@@ -24,9 +24,12 @@ func (e *Engine) Define(ctx context.Context, p Principal, req DefineRequest) (De
 	return e.define(ctx, p, req)
 }
 
+// ownPrefix begins the names of gavel's own workflows, which agents neither define nor start.
+const ownPrefix = "gavel."
+
 // isReserved reports whether gavel makes workflows of such names: an agent's would look like its records.
 func isReserved(name string) bool {
-	return strings.HasPrefix(name, "chain.") || strings.HasPrefix(name, "gavel.")
+	return strings.HasPrefix(name, "chain.") || strings.HasPrefix(name, ownPrefix)
 }
 
 func (e *Engine) define(ctx context.Context, p Principal, req DefineRequest) (DefineResult, error) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -47,6 +48,10 @@ func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, read 
 	}
 	if err := refuseOfChain(l, "start an instance"); err != nil {
 		return StartResult{}, err
+	}
+	if p.Role != RoleOperator && strings.HasPrefix(l.stored.Name, ownPrefix) {
+		return StartResult{}, newError(CodeForbidden, "/type", "The workflow %q is gavel's own; only an operator may start it.", l.stored.Name).
+			hint("Start one of the workflows that workflow.list shows as yours to use.")
 	}
 	l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, p.ID, time.Time{})
 	if err != nil {

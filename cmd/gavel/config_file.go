@@ -26,7 +26,10 @@ type fileSettings struct {
 	values map[string]config.Value
 	list   []effective // the settings of the command, wherever they are from
 	read   bool
-	err    error // why the file is refused; what it has right counts all the same, to find what else is wrong
+	// approved finds the rules that a person approved for a file, nil for none; it is nil where the file counts as it is.
+	approved func(storeFlag) (*approval, error)
+	approval *approval // what it found
+	err      error     // why the file is refused; what it has right counts all the same, to find what else is wrong
 }
 
 func (*fileSettings) Validate(*kong.Application) error { return nil }
@@ -114,14 +117,31 @@ func (s *fileSettings) locateIn(ctx *kong.Context, section string, err error) er
 	return &located
 }
 
-// load reads the file that --config or its variable names.
+// load reads the file that --config or its variable names. For a command that answers an agent it is the approved text.
 func (s *fileSettings) load(ctx *kong.Context) error {
+	text := map[string]string{}
 	for _, f := range ctx.Flags() {
-		if path, _ := ctx.FlagValue(f).(string); f.Name == "config" {
-			return s.open(path)
+		text[f.Name], _ = ctx.FlagValue(f).(string)
+	}
+	flag := storeFlag{configFlag: configFlag{text["config"]}, Store: text["store"], StoreKey: text["store-key"]}
+	if flag.Config == "" || s.approved == nil || text["server"] != "" || !slices.Contains([]string{"hook answer", "mcp"}, commandOf(ctx)) {
+		return s.open(flag.Config)
+	}
+	if flag.Store == "" {
+		if file, err := config.Load(flag.Config); err == nil {
+			flag.Store = locatePath(file.Dir(), file.Text(config.KeyStore))
 		}
 	}
-	return nil
+	a, err := s.approved(flag)
+	if err != nil {
+		return err
+	}
+	if s.approval = a; a != nil {
+		if err := a.pin(flag.Config); err != nil {
+			return err
+		}
+	}
+	return s.open(flag.Config)
 }
 
 func (s *fileSettings) open(path string) error {

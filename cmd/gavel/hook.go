@@ -75,7 +75,7 @@ func findHookAdapter(args []string) (hook.Adapter, bool) {
 }
 
 // hookCommands are the other commands of hookCmd.
-var hookCommands = []string{"install", "uninstall", "doctor"}
+var hookCommands = []string{"install", "uninstall", "trust", "doctor"}
 
 // readHookLimit reads the flag before anything else, so that it bounds reading the rest.
 func readHookLimit(args []string) time.Duration {
@@ -183,7 +183,7 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	if folder := os.Getenv(hook.ProjectVariable(c.Client)); filepath.IsAbs(folder) {
 		event.Project = folder
 	}
-	answer, done, err := c.answer(ctx, con, principal, event, input.Bytes())
+	answer, done, err := c.answer(ctx, con, adapter, principal, event, input.Bytes())
 	if err != nil {
 		answer = hook.Refuse(event, hook.DescribeFailure(c.Client, hookError(err)))
 	}
@@ -205,7 +205,7 @@ func readHookEvent(client string, decode func([]byte) (hook.Event, error), from 
 }
 
 // answer decides here, or asks the server. done ends what was opened for it.
-func (c *hookAnswerCmd) answer(ctx context.Context, con *console, p engine.Principal, e hook.Event, input []byte) (hook.Answer, func() error, error) {
+func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter hook.Adapter, p engine.Principal, e hook.Event, input []byte) (hook.Answer, func() error, error) {
 	nothing := func() error { return nil }
 	if e.Phase == hook.PhaseOther {
 		return hook.Answer{Verdict: hook.Neutral}, nothing, nil
@@ -219,17 +219,31 @@ func (c *hookAnswerCmd) answer(ctx context.Context, con *console, p engine.Princ
 		return hook.Answer{}, nothing, err
 	}
 	var sys *system
+	approved := con.settings.approval
+	open := func(ctx context.Context) (*system, error) {
+		var err error
+		if sys == nil {
+			sys, err = c.openForHook(ctx, con, approved)
+		}
+		return sys, err
+	}
 	door := hook.NewDoor(hook.DoorConfig{
 		Rules: func() hook.Rules { return rules }, Logger: con.log,
 		Engine: func(ctx context.Context) (hook.Engine, error) {
-			var err error
-			if sys, err = c.openForHook(ctx, con); err != nil {
+			sys, err := open(ctx)
+			if err != nil {
 				return nil, hookError(err)
 			}
 			return sys.Engine, nil
 		},
 	})
 	a := door.Answer(ctx, p, e)
+	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // else at the next event
+		a = tellAgent(a, approved.report(ctx, c.Definitions, open))
+		if e.Phase == hook.PhaseStart {
+			a = tellAgent(a, strings.Join(approved.listMissingHooks(), " "))
+		}
+	}
 	return a, func() error {
 		door.Wait(context.Background())
 		if sys == nil {
@@ -237,6 +251,22 @@ func (c *hookAnswerCmd) answer(ctx context.Context, con *console, p engine.Princ
 		}
 		return closeInTime(con.log, sys.Close)
 	}, nil
+}
+
+// tellAgent adds a sentence to an answer.
+func tellAgent(a hook.Answer, text string) hook.Answer {
+	if a.Verdict == hook.Neutral {
+		a.Context = strings.TrimSpace(a.Context + "\n" + text)
+	} else {
+		a.Reason = strings.TrimSpace(a.Reason + "\n" + text)
+	}
+	return a
+}
+
+// canTell reports whether the agent reads what an answer tells it.
+func canTell(adapter hook.Adapter, e hook.Event, a hook.Answer) bool {
+	without, with := adapter.Encode(e, a), adapter.Encode(e, tellAgent(a, "."))
+	return !bytes.Equal(without.Stdout, with.Stdout) || !bytes.Equal(without.Stderr, with.Stderr)
 }
 
 // relay asks the server.
@@ -269,6 +299,10 @@ func readHookRules(path string) (r hook.Rules, err error) {
 	if err != nil {
 		return r, badConfig(err)
 	}
+	return parseHookRules(file)
+}
+
+func parseHookRules(file *config.File) (r hook.Rules, err error) {
 	if r.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
 		return r, badConfig(err)
 	}
@@ -277,7 +311,7 @@ func readHookRules(path string) (r hook.Rules, err error) {
 }
 
 // openForHook opens the store, which is made where there never was one.
-func (c *hookAnswerCmd) openForHook(ctx context.Context, con *console) (*system, error) {
+func (c *hookAnswerCmd) openForHook(ctx context.Context, con *console, approved *approval) (*system, error) {
 	if c.Store == memoryStore {
 		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
 	}
@@ -288,7 +322,7 @@ func (c *hookAnswerCmd) openForHook(ctx context.Context, con *console) (*system,
 	}
 	sys, err := c.openSystem(ctx, con, true)
 	if err == nil {
-		if err = loadChangedDefinitions(ctx, con, sys, c.Definitions); err != nil {
+		if err = loadChangedDefinitions(ctx, con, sys, approved, c.Definitions); err != nil {
 			err = errors.Join(err, sys.Close())
 		}
 	}
@@ -297,13 +331,13 @@ func (c *hookAnswerCmd) openForHook(ctx context.Context, con *console) (*system,
 
 // loadChangedDefinitions loads the definitions that are not the operator's newest ones as they are:
 // examining one runs its scripts.
-func loadChangedDefinitions(ctx context.Context, con *console, sys *system, patterns []string) error {
-	files, err := definitionFiles(patterns)
+func loadChangedDefinitions(ctx context.Context, con *console, sys *system, approved *approval, patterns []string) error {
+	files, read, err := approved.definitions(patterns)
 	if err != nil {
 		return err
 	}
 	changed := slices.DeleteFunc(files, func(file string) bool {
-		req, err := readDefinition(file)
+		req, err := read(file)
 		if err != nil {
 			return false // told below
 		}
@@ -314,7 +348,7 @@ func loadChangedDefinitions(ctx context.Context, con *console, sys *system, patt
 		stored, _, err := sys.Engine.LoadDefinition(ctx, localCLI, engine.RightRead, d.Name, 0)
 		return err == nil && stored.Operator && stored.Hash == d.Hash
 	})
-	return defineFiles(ctx, con.log, sys.Engine, changed, readDefinition, map[string]string{})
+	return defineFiles(ctx, con.log, sys.Engine, changed, read, map[string]string{})
 }
 
 // agentPrincipal is who a client of this machine is.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -24,6 +23,7 @@ type hookCmd struct {
 	Answer    hookAnswerCmd    `cmd:"" default:"withargs" help:"Answer an event of a coding agent: from stdin to stdout."`
 	Install   hookInstallCmd   `cmd:"" help:"Write gavel's hooks into the settings of a coding agent."`
 	Uninstall hookUninstallCmd `cmd:"" help:"Remove gavel's hooks from the settings of a coding agent."`
+	Trust     hookTrustCmd     `cmd:"" help:"Approve the configuration and the definitions as they are now."`
 	Doctor    hookDoctorCmd    `cmd:"" help:"Ask the installed hooks something harmless, and see whether they bite."`
 }
 
@@ -191,6 +191,21 @@ func (f hookInstallFlags) change(con *console, path string, edit func(before []b
 	if err != nil || bytes.Equal(before, after) {
 		return false, err
 	}
+	printDiff(con, path, before, after)
+	if err := confirm(con, f.Yes, "Write this?"); err != nil {
+		return false, err
+	}
+	if now, err := readSettings(path); err != nil || !bytes.Equal(now, before) {
+		return false, term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
+	}
+	if err := writeSettings(path, after); err != nil {
+		return false, term.UsageErrorf("", "cannot write the settings: %w", err)
+	}
+	return true, nil
+}
+
+// printDiff shows how a file changes.
+func printDiff(con *console, path string, before, after []byte) {
 	con.out.Printf("%s\n", con.out.Bold(path))
 	for _, line := range diffLines(splitLines(before), splitLines(after)) {
 		switch line[0] {
@@ -202,23 +217,6 @@ func (f hookInstallFlags) change(con *console, path string, edit func(before []b
 			con.out.Printf("%s\n", line)
 		}
 	}
-	if !f.Yes {
-		if !con.out.IsTerminal() {
-			return false, term.UsageErrorf("read it, and give --yes", "nothing was written")
-		}
-		con.out.Printf("Write this? [y/N] ")
-		answer, _ := bufio.NewReader(con.stdin).ReadString('\n')
-		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-			return false, &term.ExitError{Code: term.ExitBad, Err: errors.New("nothing was written")}
-		}
-	}
-	if now, err := readSettings(path); err != nil || !bytes.Equal(now, before) {
-		return false, term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
-	}
-	if err := writeSettings(path, after); err != nil {
-		return false, term.UsageErrorf("", "cannot write the settings: %w", err)
-	}
-	return true, nil
 }
 
 func readSettings(path string) ([]byte, error) {

@@ -263,7 +263,9 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 	if len(args) > 0 && args[0] == "help" {
 		options = append(options, kong.Help(printFullHelp))
 	}
-	parsed, settings, err := parseArguments(&cmds, helpWhenAsked(args), con.out, con.err, options...)
+	approved := func(flag storeFlag) (*approval, error) { return findApproval(ctx, flag) }
+	parsed, settings, err := parseWith(&fileSettings{approved: approved}, &cmds, helpWhenAsked(args), con.out, con.err, options...)
+	defer settings.approval.unpin()
 	if settings.logFormat() == logJSON {
 		con.logErrors(stderr)
 	}
@@ -302,7 +304,11 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 // parseArguments reads args into cmds, with what the environment and the configuration file say
 // for them. Help that args ask for is printed: then the result is nil.
 func parseArguments(cmds *commands, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
-	ended, settings := false, &fileSettings{}
+	return parseWith(&fileSettings{}, cmds, args, stdout, stderr, options...)
+}
+
+func parseWith(settings *fileSettings, cmds *commands, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *fileSettings, error) {
+	ended := false
 	grammar, command := grammarFor(cmds, args)
 	options = append(append(options, command...), kong.Resolvers(settings))
 	parser, err := newParser(grammar, stdout, stderr, func(int) { ended = true }, options...)

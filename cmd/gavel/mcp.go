@@ -158,8 +158,16 @@ func checkAgent(id string) error {
 }
 
 func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal engine.Principal) error {
-	if err := loadDefinitions(ctx, con.log, sys.Engine, c.Definitions); err != nil {
+	approved := con.settings.approval
+	files, read, err := approved.definitions(c.Definitions)
+	if err != nil {
 		return err
+	}
+	if err := defineFiles(ctx, con.log, sys.Engine, files, read, map[string]string{}); err != nil {
+		return err
+	}
+	if approved != nil && !approved.isCurrent(c.Definitions) {
+		con.log.Warn("the configuration or a definition is not as a person approved it; what was approved is in force", "config", c.Config, "hint", "gavel hook trust --config "+shellWord(c.Config))
 	}
 	if err := badConfig(sys.CheckGates(ctx)); err != nil {
 		return err

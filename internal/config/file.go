@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -71,10 +72,15 @@ type File struct {
 // longer than MaxBytes is refused; one that cannot be opened is the system's
 // error, wrapped.
 func Load(path string) (*File, error) {
-	text, err := readFile(path)
+	text, err := readPinned(path)
 	if err != nil {
 		return nil, err
 	}
+	return Parse(path, text)
+}
+
+// Parse is Load with the text that the file at path holds, or is to hold.
+func Parse(path string, text []byte) (*File, error) {
 	root, err := document.Parse(path, text, document.Limits{Bytes: MaxBytes})
 	if err != nil {
 		return nil, err
@@ -106,9 +112,39 @@ func (f *File) Section(name string) *document.Node {
 	return f.root.Get(name)
 }
 
-// readFile asks what the file is before it opens it: opening a pipe that nobody writes
-// to would wait forever.
-func readFile(path string) ([]byte, error) {
+// Text is the text of a key at the top of the file, "" for none and for anything but a text.
+func (f *File) Text(key string) string {
+	if n := f.Section(key); n != nil && n.Kind == document.String {
+		return n.Text
+	}
+	return ""
+}
+
+// pinned maps absolute paths to the texts that Load takes for them.
+var pinned sync.Map
+
+// Pin makes Load take text for the file at path, whatever is there, until unpin is called: every part of this process
+// reads the same text.
+func Pin(path string, text []byte) (unpin func(), err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	pinned.Store(path, &text)
+	return func() { pinned.CompareAndDelete(path, &text) }, nil
+}
+
+func readPinned(path string) ([]byte, error) {
+	if abs, err := filepath.Abs(path); err == nil {
+		if text, ok := pinned.Load(abs); ok {
+			return *text.(*[]byte), nil
+		}
+	}
+	return Read(path)
+}
+
+// Read returns what the file at path holds, pinned or not. It asks what the file is before it opens it: opening a pipe
+// that nobody writes to would wait forever.
+func Read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fileError(path, err)

@@ -1,0 +1,602 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+// hookRulesWorkflow keeps, in one instance for each configuration file, the rules that a person approved.
+const hookRulesWorkflow = "gavel.hook-rules"
+
+const hookRulesDefinition = `
+name: gavel.hook-rules
+description: The configuration file and the definitions that coding agents are held to, as a person last approved them.
+initialState: approved
+states:
+  approved:
+    transitions:
+      approve: {target: approved, roles: [operator], writes: [config, files, hooks, noticed], description: "Put the files in force as they are; gavel hook trust does it."}
+      notice: {target: approved, roles: [agent], writes: [noticed], description: "Note that the files are not as they were approved; gavel hook does it."}
+      propose: {target: approved, roles: [agent], requireAssurance: human, review: {expiresAfter: never}, writes: [config, files, noticed], description: "Ask a person to put the changed files in force; gavel hook does it."}
+      retire: {target: retired, roles: [operator], writes: [], description: "Forget the approval: the files count as they are again."}
+  retired: {final: true, outcome: success}
+`
+
+// The principals of instances of hookRulesWorkflow: no client of this machine, no token and no issuer has their name.
+var (
+	hookRulesOwner = engine.Principal{ID: "gavel:hooks", Role: engine.RoleOperator}
+	hookRulesAgent = engine.Principal{ID: hookRulesOwner.ID, Role: engine.RoleAgent}
+)
+
+// approvedRules is the context of an instance of hookRulesWorkflow.
+type approvedRules struct {
+	Config string `json:"config"` // the text of the configuration file
+	// Files are the definitions, and the files that those name, with their digests. Names are relative to the
+	// configuration file's folder.
+	Files map[string]string `json:"files"`
+	Hooks []recordedHooks   `json:"hooks,omitempty"`
+	// Noticed is the digest of the changed files that were last reported, "" where they are as approved.
+	Noticed string `json:"noticed"`
+}
+
+// recordedHooks is what gavel hook install wrote into one settings file.
+type recordedHooks struct {
+	Client string   `json:"client"`
+	File   string   `json:"file"`
+	Events []string `json:"events"`
+}
+
+func (r approvedRules) digest() string {
+	raw, _ := json.Marshal([]any{r.Config, r.Files}) //nolint:errchkjson // texts
+	return digestFile(raw)
+}
+
+func digestFile(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// approval is what a person approved for the configuration file at path.
+type approval struct {
+	approvedRules
+	path     string
+	instance string
+	revision int64
+	release  func() // ends that the approved text is read for the file; nil before
+}
+
+// pin makes the approved text what every part of this process reads for the file.
+func (a *approval) pin(path string) (err error) {
+	a.release, err = config.Pin(path, []byte(a.Config))
+	return err
+}
+
+func (a *approval) unpin() {
+	if a != nil && a.release != nil {
+		a.release()
+	}
+}
+
+// locateConfig is the absolute path of a configuration file, which may be gone.
+func locateConfig(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", term.UnknownErrorf("", "cannot tell where this is: %w", err)
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return path, nil
+}
+
+// hookRulesSubject is what the approval of a configuration file is about. Subjects have at most 200 bytes.
+func hookRulesSubject(path string) string {
+	if len(path) > 150 {
+		path = digestFile([]byte(path))
+	}
+	return "file:" + path
+}
+
+// findApproval reads what a person approved for the configuration file of flag; nil where nobody did. It writes nothing.
+func findApproval(ctx context.Context, flag storeFlag) (*approval, error) {
+	path, err := locateConfig(flag.Config)
+	if err != nil || flag.Store == memoryStore {
+		return nil, err
+	}
+	place := storePlace{path: flag.Store}
+	if !place.isDatabase() {
+		places := flag.places()
+		at := slices.IndexFunc(places, func(path string) bool {
+			info, err := os.Stat(path)
+			return err == nil && info.Mode().IsRegular() && info.Size() > 0
+		})
+		if at < 0 {
+			return nil, nil //nolint:nilnil // nothing was ever approved
+		}
+		place.path = places[at]
+	}
+	db, _, err := openArchive(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	inst, err := store.First(db.Instances(ctx, store.InstanceQuery{Workflow: hookRulesWorkflow, Subject: hookRulesSubject(path), Limit: 1}), "the approved rules")
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && (inst.Status != record.Running || string(inst.Context) == "{}"):
+		return nil, nil //nolint:nilnil // as above
+	case err != nil:
+		return nil, storeFailure(err, "")
+	}
+	a := &approval{path: path, instance: inst.ID, revision: inst.Revision}
+	if err := json.Unmarshal(inst.Context, &a.approvedRules); err != nil {
+		return nil, term.UnknownErrorf("approve the rules again: gavel hook trust", "the approved rules of %s cannot be read from %s", path, inst.ID)
+	}
+	return a, nil
+}
+
+// readRuleFiles reads a configuration file and its definitions as they are now. With an error, the result has what could be
+// read.
+func readRuleFiles(path string) (r approvedRules, err error) {
+	text, err := config.Read(path)
+	r = approvedRules{Config: string(text), Files: map[string]string{}}
+	if err != nil {
+		return r, badConfig(err)
+	}
+	file, err := config.Parse(path, text)
+	if err != nil {
+		return r, badConfig(err)
+	}
+	if _, err := parseHookRules(file); err != nil {
+		return r, err
+	}
+	values, _ := file.Values([]config.Setting{{Key: config.KeyDefinitions, Form: config.List}}) // other keys are checked where they are read
+	patterns := values[config.KeyDefinitions].List
+	for i, pattern := range patterns {
+		patterns[i] = locatePath(file.Dir(), pattern)
+	}
+	files, err := definitionFiles(patterns)
+	if err != nil {
+		return r, err
+	}
+	note := func(file string, text []byte) { r.Files[nameFile(path, file)] = digestFile(text) }
+	for _, name := range files {
+		req, err := readDefinition(name)
+		if err != nil {
+			return r, err
+		}
+		note(name, req.Document)
+		if _, err := workflow.ParseWithFiles(req.Source, req.Document, watchFiles(req, func(file string, text []byte) error {
+			note(file, text)
+			return nil
+		})); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// watchFiles calls check with each file that the definition names, once it is read.
+func watchFiles(req engine.DefineRequest, check func(file string, text []byte) error) workflow.Files {
+	return func(name string) ([]byte, error) {
+		text, err := req.Files(name)
+		if err == nil {
+			err = check(filepath.Join(filepath.Dir(req.Source), filepath.FromSlash(name)), text)
+		}
+		return text, err
+	}
+}
+
+// nameFile is a file as approvedRules names it.
+func nameFile(configFile, file string) string {
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return file
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
+		abs = filepath.Join(dir, filepath.Base(abs))
+	}
+	if rel, err := filepath.Rel(filepath.Dir(configFile), abs); err == nil {
+		abs = rel
+	}
+	return filepath.ToSlash(abs)
+}
+
+// locate is the path of a file that approvedRules names.
+func (a *approval) locate(name string) string {
+	if name = filepath.FromSlash(name); filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(a.path), name)
+}
+
+// isCurrent reports whether all files are as they were approved. It reads them, and parses none.
+func (a *approval) isCurrent(patterns []string) bool {
+	text, err := config.Read(a.path)
+	if err != nil || string(text) != a.Config {
+		return false
+	}
+	for name, digest := range a.Files {
+		text, err := os.ReadFile(a.locate(name))
+		if err != nil || digestFile(text) != digest {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(listDefinitions(patterns), func(file string) bool { return a.Files[nameFile(a.path, file)] == "" })
+}
+
+// listDefinitions is definitionFiles without a mistake where a pattern has no file: what was approved stays defined.
+func listDefinitions(patterns []string) (files []string) {
+	for _, pattern := range patterns {
+		found, _ := definitionFiles([]string{pattern})
+		files = append(files, found...)
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
+// read reads a definition that was approved as it is; any other, and one that names such a file, is an error.
+func (a *approval) read(path string) (engine.DefineRequest, error) {
+	req, err := readDefinition(path)
+	if err != nil {
+		return req, err
+	}
+	check := func(file string, text []byte) error {
+		if a.Files[nameFile(a.path, file)] != digestFile(text) {
+			return fmt.Errorf("%s is not as a person approved it", file)
+		}
+		return nil
+	}
+	req.Files = watchFiles(req, check)
+	return req, check(path, req.Document)
+}
+
+// definitions are the files that may be loaded as the operator's, and what reads them. Without an approval these are all.
+func (a *approval) definitions(patterns []string) ([]string, definitionReader, error) {
+	if a == nil {
+		files, err := definitionFiles(patterns)
+		return files, readDefinition, err
+	}
+	return slices.DeleteFunc(listDefinitions(patterns), func(file string) bool {
+		req, err := a.read(file)
+		if err == nil {
+			_, err = workflow.ParseWithFiles(req.Source, req.Document, req.Files)
+		}
+		return err != nil
+	}), a.read, nil
+}
+
+// report says what changed since a person approved the rules, once for each change, and asks a person to approve it. The
+// approved rules stay in force. It returns "" where there is nothing new to say.
+func (a *approval) report(ctx context.Context, patterns []string, open func(context.Context) (*system, error)) string {
+	current := a.isCurrent(patterns)
+	if current && a.Noticed == "" {
+		return ""
+	}
+	now, problem := a.approvedRules, error(nil)
+	if !current {
+		now, problem = readRuleFiles(a.path)
+	}
+	digest := now.digest()
+	if digest == a.digest() && problem == nil {
+		digest = ""
+	}
+	if digest == a.Noticed {
+		return ""
+	}
+	what := fmt.Sprintf("Changed since a person approved the rules: %s. The approved rules stay in force", joinOr(a.listChanges(now), a.path))
+	sys, err := open(ctx)
+	if err == nil {
+		_, err = advanceRules(ctx, sys, hookRulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "notice", ExpectedRevision: &a.revision}, map[string]string{"noticed": digest})
+	}
+	switch {
+	case engine.CodeOf(err) == engine.CodeConflict: // another hook was faster
+		return ""
+	case err != nil:
+		return what + "; no review could be opened: " + hook.EndSentence(err.Error())
+	case problem != nil:
+		return what + ", for what is there now cannot be used: " + hook.EndSentence(strings.Join(issuesOf(problem), "; "))
+	case digest == "": // they are back, which voids the review
+		return ""
+	}
+	moved, err := advanceRules(ctx, sys, hookRulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "propose"}, approvedRules{Config: now.Config, Files: now.Files})
+	switch {
+	case err != nil:
+		return what + "; no review could be opened: " + hook.EndSentence(err.Error())
+	case moved.Review == nil:
+		return what + "; no review could be opened: " + moved.Decision.Reasoning
+	}
+	return fmt.Sprintf("%s until a person approves the review %s.", what, moved.Review.ID)
+}
+
+func joinOr(words []string, instead string) string { return cmp.Or(strings.Join(words, ", "), instead) }
+
+// listChanges names the files that are not as they were approved.
+func (a *approval) listChanges(now approvedRules) (names []string) {
+	for name := range maps.Keys(now.Files) {
+		if a.Files[name] != now.Files[name] {
+			names = append(names, name)
+		}
+	}
+	if now.Config != a.Config {
+		names = append(names, filepath.Base(a.path))
+	}
+	for name := range maps.Keys(a.Files) {
+		if now.Files[name] == "" && hasDefinitionEnding(name) { // any other file, the definition that named it tells of
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// listMissingHooks says which hooks that were installed are gone from the settings of a client, a sentence for each file.
+func (r approvedRules) listMissingHooks() (missing []string) {
+	for _, recorded := range r.Hooks {
+		text, err := os.ReadFile(recorded.File)
+		var present []string
+		if err == nil {
+			var all []hook.InstalledHook
+			all, err = hook.ReadHooks(recorded.Client, text, hook.OnWindows)
+			for _, h := range all {
+				if h.Own != nil && !h.Off {
+					present = append(present, h.Event)
+				}
+			}
+		}
+		gone := slices.DeleteFunc(slices.Clone(recorded.Events), func(event string) bool { return slices.Contains(present, event) })
+		if err != nil || len(gone) > 0 {
+			missing = append(missing, fmt.Sprintf("gavel's hooks that were installed in %s are gone: %s.", recorded.File, strings.Join(gone, ", ")))
+		}
+	}
+	return missing
+}
+
+func advanceRules(ctx context.Context, sys *system, by engine.Principal, req engine.AdvanceRequest, data any) (engine.AdvanceResult, error) {
+	raw, err := document.Marshal(data)
+	if err != nil {
+		return engine.AdvanceResult{}, err
+	}
+	req.Data = raw
+	return sys.Engine.Advance(ctx, by, req)
+}
+
+// approveRules puts rules in force that by, a person, has seen, and loads their definitions as the operator's. before is
+// the approval until then, nil for none.
+func approveRules(ctx context.Context, con *console, sys *system, by engine.Principal, before *approval, next approval) error {
+	var definitions []string
+	for _, name := range slices.Sorted(maps.Keys(next.Files)) {
+		if hasDefinitionEnding(name) {
+			definitions = append(definitions, next.locate(name))
+		}
+	}
+	files, read, err := next.definitions(definitions)
+	if err == nil {
+		err = defineFiles(ctx, con.log, sys.Engine, files, read, map[string]string{})
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := sys.Engine.Define(ctx, localCLI, engine.DefineRequest{Source: hookRulesWorkflow, Document: []byte(hookRulesDefinition)}); err != nil {
+		return engineFailure(err)
+	}
+	at, err := sys.Engine.FindSubject(ctx, localCLI, hookRulesWorkflow, hookRulesSubject(next.path))
+	if engine.CodeOf(err) == engine.CodeUnknownInstance {
+		var started engine.StartResult
+		started, err = sys.Engine.Start(ctx, hookRulesOwner, engine.StartRequest{Type: hookRulesWorkflow, Subject: hookRulesSubject(next.path)})
+		at = started.Position
+	}
+	if err != nil {
+		return engineFailure(err)
+	}
+	if before != nil {
+		at.Revision = before.revision // of what the person has seen
+	}
+	next.Noticed = ""
+	moved, err := advanceRules(ctx, sys, by, engine.AdvanceRequest{ID: at.ID, Action: "approve", ExpectedRevision: &at.Revision}, next.approvedRules)
+	switch {
+	case engine.CodeOf(err) == engine.CodeTooLarge:
+		return term.UsageErrorf("move what is long into definitions, of which only digests are kept", "the configuration file is too large to be approved: %w", err)
+	case err == nil && !moved.Decision.Applied:
+		return term.UnknownErrorf("", "the rules could not be approved: %s", moved.Decision.Reasoning)
+	}
+	return engineFailure(err)
+}
+
+// agentVariables are set in the shells of coding agents.
+var agentVariables = []string{"CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"}
+
+// confirm asks a person at a terminal. With yes a script has answered, unless a coding agent runs it.
+func confirm(con *console, yes bool, question string) error {
+	if at := slices.IndexFunc(agentVariables, func(name string) bool { return os.Getenv(name) != "" }); at >= 0 {
+		return term.UsageErrorf("run it in a terminal of your own", "nothing was written: a coding agent runs this command (%s is set), and what it is held to a person approves", agentVariables[at])
+	}
+	if yes {
+		return nil
+	}
+	if !con.out.IsTerminal() {
+		return term.UsageErrorf("read it, and give --yes", "nothing was written")
+	}
+	con.out.Printf("%s [y/N] ", question)
+	answer, _ := bufio.NewReader(con.stdin).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return &term.ExitError{Code: term.ExitBad, Err: errors.New("nothing was written")}
+	}
+	return nil
+}
+
+type hookTrustCmd struct {
+	Yes       bool    `name:"yes" short:"y" help:"Approve without asking. Refused in the shell of a coding agent."`
+	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who approves, for the record. Default: local:user: and your name on this machine."`
+	storeFlag
+}
+
+func (hookTrustCmd) Help() string {
+	return `Shows what changed in the configuration file and in the definitions that it names since they
+were last approved, asks, and puts them in force for gavel hook and gavel mcp. Until then the
+approved ones stay in force. Give the --store that gavel hook install wrote into the client's
+settings. An open review of the change (gavel review list) is closed; to approve that does the same.
+
+Examples:
+
+    gavel hook trust --config gavel.yaml
+    gavel hook trust --config gavel.yaml --store .workflows/gavel.db --yes
+
+Exit codes: 0 approved, or nothing to approve; 1 not wanted; 2 wrong usage, or a file that has
+mistakes; 3 could not find out.`
+}
+
+func (c *hookTrustCmd) Run(ctx context.Context, con *console) error {
+	if c.Config == "" {
+		return term.UsageErrorf("give --config FILE", "there is no configuration")
+	}
+	if err := c.setHookStore(); err != nil {
+		return err
+	}
+	who, err := resolving{Principal: c.Principal}.reviewer()
+	if err != nil {
+		return err
+	}
+	r, err := openRulesReview(ctx, con, c.storeFlag)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if !r.isChanged() {
+		con.out.Printf("nothing to approve: %s is as it was approved\n", c.Config)
+		return nil
+	}
+	if err := r.print(ctx, con); err != nil {
+		return err
+	}
+	if err := confirm(con, c.Yes, "Approve this?"); err != nil {
+		return err
+	}
+	if err := approveRules(ctx, con, r.system, who, r.before, r.next); err != nil {
+		return err
+	}
+	con.out.Printf("approved: %s\n", r.next.path)
+	return nil
+}
+
+// setHookStore names the store that the hooks of this project have where nothing else names one.
+func (f *storeFlag) setHookStore() (err error) {
+	if f.Store == "" {
+		project, err := projectFolder()
+		if err != nil {
+			return term.UnknownErrorf("", "cannot tell where this is: %w", err)
+		}
+		f.Store = filepath.Join(project, storeFolder, storeFile)
+	}
+	if !embed.IsDatabase(f.Store) && f.Store != memoryStore {
+		f.Store, err = filepath.Abs(f.Store)
+	}
+	return err
+}
+
+// rulesReview is what a person is asked to approve.
+type rulesReview struct {
+	*system
+	before *approval // nil for none
+	next   approval
+}
+
+func openRulesReview(ctx context.Context, con *console, flag storeFlag) (*rulesReview, error) {
+	if flag.Store == memoryStore {
+		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
+	}
+	if _, err := checkConfig(flag.Config); err != nil {
+		return nil, err
+	}
+	path, err := locateConfig(flag.Config)
+	if err != nil {
+		return nil, err
+	}
+	r := &rulesReview{next: approval{path: path}}
+	if r.next.approvedRules, err = readRuleFiles(path); err != nil {
+		return nil, err
+	}
+	if r.before, err = findApproval(ctx, flag); err != nil {
+		return nil, err
+	}
+	if r.before != nil {
+		r.next.Hooks = r.before.Hooks
+	}
+	at, err := flag.place(con.log, true)
+	if err != nil {
+		return nil, err
+	}
+	r.system, err = openSystem(ctx, con.log, at, equipment{reviews: true})
+	return r, err
+}
+
+func (r *rulesReview) isChanged() bool {
+	return r.before == nil || r.before.digest() != r.next.digest() || r.before.Noticed != ""
+}
+
+// print shows what changed. What was never approved is named.
+func (r *rulesReview) print(ctx context.Context, con *console) error {
+	if r.before == nil {
+		con.out.Printf("%s\n", con.out.Bold("never approved until now:"))
+		for _, name := range append([]string{filepath.Base(r.next.path)}, slices.Sorted(maps.Keys(r.next.Files))...) {
+			con.out.Printf("  %s\n", name)
+		}
+		return nil
+	}
+	if r.before.Config != r.next.Config {
+		printDiff(con, r.next.path, []byte(r.before.Config), []byte(r.next.Config))
+	}
+	for _, name := range r.before.listChanges(r.next.approvedRules) {
+		con.out.Printf("changed: %s\n", name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.next.Files)) { // the text of a file that a definition names is in the definition
+		d, err := parseDefinition(r.next.locate(name))
+		if !hasDefinitionEnding(name) || err != nil {
+			continue
+		}
+		stored, _, err := r.Engine.LoadDefinition(ctx, localCLI, engine.RightRead, d.Name, 0)
+		if err != nil && engine.CodeOf(err) != engine.CodeUnknownWorkflow {
+			return engineFailure(err)
+		}
+		if stored.Hash != d.Hash {
+			printDiff(con, name, indentDefinition(stored.Document), indentDefinition(d.Document))
+		}
+	}
+	return nil
+}
+
+// indentDefinition is a definition for a diff: scripts in it have their lines.
+func indentDefinition(raw json.RawMessage) []byte {
+	var text strings.Builder
+	if len(raw) > 0 {
+		var v any
+		if json.Unmarshal(raw, &v) != nil {
+			return raw
+		}
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		_ = e.Encode(v) // it was JSON
+	}
+	return []byte(strings.ReplaceAll(text.String(), `\n`, "\n"))
+}

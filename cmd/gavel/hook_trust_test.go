@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What an agent edits has no effect on the server that serves it, and the agent cannot approve it there.
+func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
+	t.Parallel()
+	needsProgram(t)
+	dir := hookProject(t)
+	configured := filepath.Join(dir, "gavel.yaml")
+	trust := func() {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), []string{"hook", "trust", "--config", configured, "--yes"}, strings.NewReader(""), &out, &errs); code != 0 {
+			t.Fatal(out.String(), errs.String())
+		}
+	}
+	edit := func(file, old, text string) {
+		t.Helper()
+		path := filepath.Join(dir, file)
+		before, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(before), old) {
+			t.Fatal(file, err)
+		}
+		if err := os.WriteFile(path, []byte(strings.Replace(string(before), old, text, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve := func() *server {
+		return launch(t, "--config", configured, "--store", filepath.Join(dir, ".workflows", "gavel.db"))
+	}
+	trust()
+	edit("release.yaml", "name: release", "name: release\ndescription: Mine now.")
+	edit("gavel.yaml", "definitions:", "mcp: {role: operator}\ndefinitions:")
+	s := serve()
+	if r := s.must("workflow.describe", map[string]any{"name": "release"}); strings.Contains(r.text(), "Mine now.") {
+		t.Error("an edited definition is the operator's:", r.text())
+	}
+	if !strings.Contains(s.stderr.String(), "not as a person approved it") {
+		t.Error("nothing is logged:", s.stderr.String())
+	}
+	for what, r := range map[string]toolResult{
+		"start":  s.call("workflow.start", map[string]any{"type": hookRulesWorkflow, "context": map[string]any{"config": "gates: []"}}),
+		"define": s.callRaw("workflow.define", `{"name": "gavel.hook-rules", "initialState": "approved", "states": {"approved": {"final": true}}}`),
+	} {
+		if !r.IsError || !strings.Contains(r.text(), "forbidden") {
+			t.Errorf("%s: %s", what, r.text())
+		}
+	}
+	a, err := findApproval(t.Context(), storeFlag{configFlag: configFlag{configured}, Store: filepath.Join(dir, ".workflows", "gavel.db")})
+	if err != nil || a == nil {
+		t.Fatal(a, err)
+	}
+	for _, action := range []string{"approve", "propose", "notice", "retire"} {
+		if r := s.call("workflow.advance", map[string]any{"id": a.instance, "action": action, "data": map[string]any{}}); !r.IsError || !strings.Contains(r.text(), "unknown_instance") {
+			t.Errorf("%s: %s", action, r.text())
+		}
+	}
+	trust()
+	if r := serve().must("workflow.describe", map[string]any{"name": "release"}); !strings.Contains(r.text(), "Mine now.") {
+		t.Error("an approved definition is not in force:", r.text())
+	}
+}
