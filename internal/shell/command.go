@@ -2,6 +2,7 @@ package shell
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -51,7 +52,11 @@ func (r *reader) emit(words []Word, p place, wraps bool) {
 		r.out.WriteString(prints)
 		r.out.WriteByte('\n')
 	}
-	if len(c.WritesTo()) > 0 || setsVariables(words) {
+	written := c.WritesTo()
+	for _, w := range written {
+		r.changesGit = r.changesGit || !w.Known && !w.Pattern || strings.Contains(w.Text, ".git") || strings.Contains(w.Text, "hook") || strings.Contains(w.Text, ".husky")
+	}
+	if len(written) > 0 || r.captured || setsVariables(words) {
 		for _, w := range c.Writes {
 			prints = r.join(prints, w.Text)
 		}
@@ -62,8 +67,10 @@ func (r *reader) emit(words []Word, p place, wraps bool) {
 // setsVariables reports whether a builtin puts its words or its input into variables.
 func setsVariables(words []Word) bool {
 	switch words[0].Text {
-	case "set", "read", "mapfile", "readarray", "getopts":
-		return len(words) > 1
+	case "read", "mapfile", "readarray", "getopts":
+		return true
+	case "set":
+		return slices.ContainsFunc(words[1:], func(w Word) bool { return w.Text == "--" || !strings.HasPrefix(w.Text, "-") && w.Text != "pipefail" })
 	case "printf":
 		return len(words) > 1 && (!words[1].Known || strings.HasPrefix(words[1].Text, "-v"))
 	case "exec":
@@ -234,7 +241,7 @@ func (r *reader) runText(by string, text Word, p place) {
 // runShell reads sh and its like: -c and a text, a file, or what comes by the standard input.
 func (r *reader) runShell(name string, words []Word, p place) {
 	rest := words[1:]
-	text, input := false, false
+	text, input, startup := false, false, false
 	for len(rest) > 0 && len(rest[0].Text) > 0 && strings.ContainsAny(rest[0].Text[:1], "-+") && rest[0].Known {
 		o := rest[0].Text
 		rest = rest[1:]
@@ -243,6 +250,7 @@ func (r *reader) runShell(name string, words []Word, p place) {
 		}
 		if strings.HasPrefix(o, "--") {
 			if (o == "--rcfile" || o == "--init-file") && len(rest) > 0 {
+				startup = true
 				if !isFile(rest[0]) {
 					r.unknown(p.at, "", "%s %s runs a script that is not named by a literal word", name, o)
 				}
@@ -258,7 +266,7 @@ func (r *reader) runShell(name string, words []Word, p place) {
 	}
 	switch {
 	case len(rest) > 0 && text:
-		r.emit(words, p, true)
+		r.emit(words, p, !startup)
 		r.hold(joinWords(rest[1:]).Text)
 		defer r.keepFolders()()
 		r.runText(name, rest[0], p)
@@ -294,9 +302,8 @@ func (r *reader) checkScriptReader(name, texts string, words []Word, p place) {
 				r.unknown(p.at, "", "%s %s runs a text that is not a literal word; write the commands themselves", name, w.Text)
 			}
 		}
-		if !strings.HasPrefix(w.Text, "-") || len(w.Text) > 1 && !hasWord("-i -l", w.Text) {
-			takesText = true
-		}
+		option := strings.HasPrefix(w.Text, "-")
+		takesText = takesText || !option || strings.HasPrefix(w.Text, "--") || strings.ContainsAny(w.Text, "cemprEvVhS")
 	}
 	if !takesText && !p.isDocument {
 		r.unknown(p.at, "", "%s runs what it reads from its standard input; write it into the line", name)

@@ -17,10 +17,11 @@ import (
 const (
 	maxText     = 64 << 10
 	maxTime     = 20 * time.Millisecond
-	maxSteps    = 20_000 // words, commands, and characters by the 64: less than maxTime on an idle machine
-	clockEvery  = 4096   // steps between looks at the clock, which short lines never reach
-	maxNesting  = 8      // texts in texts, wrappers in wrappers
-	maxFrames   = 600    // of the stack while a text is parsed: how deep it nests
+	maxSteps    = 20_000  // words, commands, and characters by the 64: less than maxTime on an idle machine
+	clockEvery  = 4096    // steps between looks at the clock, which short lines never reach
+	clockAfter  = 8 << 10 // bytes of a text before the clock counts
+	maxNesting  = 8       // texts in texts, wrappers in wrappers
+	maxFrames   = 600     // of the stack while a text is parsed: how deep it nests
 	maxCommands = 1000
 	maxUnknown  = 32
 	maxFolders  = 4
@@ -28,13 +29,19 @@ const (
 )
 
 // Read reads a line of shell.
-func Read(line string) Script {
+func Read(line string) (s Script) {
 	r := &reader{script: Script{Whole: -1}, inner: -1, folders: []Word{{Known: true}}, functions: map[string]bool{}, began: time.Now()}
 	r.given = &r.held
 	if at, reason := checkText(line); reason != "" {
 		r.refuse(at, "%s", reason)
 		return r.script
 	}
+	defer func() { // a fault in reading hostile text is no reason to say nothing
+		if p := recover(); p != nil {
+			r.refuse(0, "a fault of the reader: %v", p)
+		}
+		s = r.script
+	}()
 	r.readText(line, true)
 	r.finish()
 	return r.script
@@ -83,6 +90,8 @@ type reader struct {
 	held  strings.Builder  // text that the line puts into variables and files
 
 	functions   map[string]bool
+	captured    bool      // all that is printed goes into a file
+	changesGit  bool      // the line may write hooks or settings of git
 	renames     bool      // programs may not be what their names say: an alias, another PATH
 	evaluates   bool      // a text in a variable may be run
 	gitSettings []Unknown // assignments that matter to git, if it runs
@@ -143,7 +152,7 @@ func (r *reader) readText(text string, first bool) {
 	if !r.step(len(text)) {
 		return
 	}
-	file, err := parseText(text)
+	file, err := parseText(text, r.began)
 	if err != nil {
 		at := 0
 		var parse syntax.ParseError
@@ -168,11 +177,11 @@ func (r *reader) readText(text string, first bool) {
 	r.source = source
 }
 
-// parseText parses a text.
-func parseText(text string) (*syntax.File, error) {
-	file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&shallow{text: text}, "")
-	if err != nil {
-		return nil, err
+// parseText parses a text of a line whose reading began at a time.
+func parseText(text string, began time.Time) (*syntax.File, error) {
+	file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&shallow{text: text, began: began}, "")
+	if err != nil || !strings.Contains(text, "\\\n") {
+		return file, err
 	}
 	// The parser takes a backslash at the end of a comment for a continuation; shells do not, and run
 	// the next row.
@@ -189,10 +198,17 @@ func parseText(text string) (*syntax.File, error) {
 }
 
 // shallow gives a text to the parser in pieces, and ends it where the parser's own recursion, which
-// has no bound, has gone too deep.
-type shallow struct{ text string }
+// has no bound, has gone too deep, or takes too long.
+type shallow struct {
+	text  string
+	began time.Time
+	read  int
+}
 
-var errDeep = errors.New("it nests too deep; run its parts one by one")
+var (
+	errDeep = errors.New("it nests too deep; run its parts one by one")
+	errSlow = errors.New("it takes too long; run its parts one by one")
+)
 
 func (s *shallow) Read(p []byte) (int, error) {
 	if s.text == "" {
@@ -204,6 +220,9 @@ func (s *shallow) Read(p []byte) (int, error) {
 	}
 	n := copy(p[:min(len(p), 128)], s.text)
 	s.text = s.text[n:]
+	if s.read += n; s.read >= clockAfter && time.Since(s.began) > maxTime {
+		return 0, errSlow
+	}
 	return n, nil
 }
 
@@ -240,7 +259,7 @@ func (r *reader) finish() {
 		r.unknown(0, held, "a text in a variable may be run by an expansion")
 	}
 	for _, c := range r.script.Commands {
-		if !c.Plain {
+		if !c.Plain || r.changesGit && c.Words[0].Text == "git" {
 			r.unknown(c.At, held, "the line puts a text into a file or a variable, and %q may run it; do these in two steps", c.Words[0].Text)
 			return
 		}

@@ -89,7 +89,7 @@ func isAbsolute(name string) bool {
 var address = regexp.MustCompile(`^(@[A-Za-z0-9]|\+[a-z]+:|://)`)
 
 // MentionsProgram reports whether a program's name appears in a text as a word of its own: as the base
-// name of a path, after quotes, brackets and operators, or in an option (-cNAME). Case does not count;
+// name of a path, after quotes, brackets, operators and escapes (\nNAME), or in an option (-cNAME). Case does not count;
 // the name may have wildcards. The user of an address (git@host) is no mention.
 func MentionsProgram(text, name string) bool {
 	name = strings.ToLower(name)
@@ -111,7 +111,8 @@ func MentionsProgram(text, name string) bool {
 		if wild {
 			found, _ = path.Match(name, token)
 		}
-		if !found && token[0] == '-' && !strings.HasPrefix(token, "--") && !wild {
+		option := token[0] == '-' && !strings.HasPrefix(token, "--")
+		if escaped := from > 0 && text[from-1] == '\\'; (option || escaped) && !wild { // -cNAME, \nNAME
 			found = strings.HasSuffix(token, name)
 		}
 		if found && !address.MatchString(text[at:]) {

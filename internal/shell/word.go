@@ -13,14 +13,17 @@ func (r *reader) readWords(words []*syntax.Word) (out []Word) {
 		if !r.step(0) {
 			return append(out, Word{split: true})
 		}
-		if !strings.Contains(w.Lit(), "{") && !hasBrace(w) {
+		open := countOpen(w)
+		if open == 0 {
 			out = append(out, r.readWord(w))
 			continue
 		}
-		syntax.SplitBraces(w)
-		if n := countBraces(w); n == 0 || n > maxBraces {
+		if open <= maxOpen {
+			syntax.SplitBraces(w)
+		}
+		if n := countBraces(w); n == 0 || open > maxOpen {
 			w := r.readWord(w)
-			w.Known, w.Pattern, w.split = false, false, true
+			w.Known, w.Pattern, w.split, w.lead = false, false, true, 0
 			out = append(out, w)
 			continue
 		}
@@ -34,13 +37,17 @@ func (r *reader) readWords(words []*syntax.Word) (out []Word) {
 	return out
 }
 
-func hasBrace(w *syntax.Word) bool {
+// maxOpen is how many braces are looked at: the parser takes long for more.
+const maxOpen = 16
+
+// countOpen returns how many braces a word opens outside of quotes.
+func countOpen(w *syntax.Word) (n int) {
 	for _, p := range w.Parts {
-		if lit, ok := p.(*syntax.Lit); ok && strings.Contains(lit.Value, "{") {
-			return true
+		if lit, ok := p.(*syntax.Lit); ok {
+			n += strings.Count(lit.Value, "{")
 		}
 	}
-	return false
+	return n
 }
 
 // countBraces returns how many words the braces of a word make, 0 where they are not a list or too many.
@@ -123,6 +130,11 @@ func (r *reader) readWord(w *syntax.Word) Word {
 			f.expansion(true)
 			f.text.WriteString(p.Pattern.Value)
 			r.unknown(int(p.Pos().Offset()), p.Op.String()+p.Pattern.Value+")", "the pattern %s%s) may run a command in zsh; write the names", p.Op, p.Pattern.Value)
+		case *syntax.BraceExp:
+			f.expansion(true)
+			for _, e := range p.Elems {
+				r.give(r.readWord(e).Text)
+			}
 		default:
 			if !f.startsAtHome(p) {
 				r.walk(p)
@@ -133,7 +145,7 @@ func (r *reader) readWord(w *syntax.Word) Word {
 	}
 	out := f.word()
 	r.step(len(out.Text))
-	if subscript.MatchString(out.Text) {
+	if strings.Contains(out.Text, "[") && subscript.MatchString(out.Text) {
 		at := 0
 		if w.Pos().IsValid() {
 			at = int(w.Pos().Offset())
