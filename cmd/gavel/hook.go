@@ -178,8 +178,10 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	var input bytes.Buffer
 	event, err := readHookEvent(c.Client, adapter.Decode, io.TeeReader(con.stdin, &input))
 	if err != nil {
-		return err
+		con.answered(adapter.EncodeFailure(hook.DescribeUnreadable(err)))
+		return nil
 	}
+	event.Headless = hook.IsHeadless(c.Client, os.Getenv)
 	if folder := os.Getenv(hook.ProjectVariable(c.Client)); filepath.IsAbs(folder) {
 		event.Project = folder
 	}
@@ -199,7 +201,7 @@ func readHookEvent(client string, decode func([]byte) (hook.Event, error), from 
 	}
 	event, err := decode(input)
 	if err != nil {
-		return event, term.UnknownErrorf("Is this gavel too old for the client?", "the event of %s cannot be understood: %w", client, err)
+		return event, term.UnknownErrorf("", "the event of %s cannot be understood: %w", client, err)
 	}
 	return event, nil
 }

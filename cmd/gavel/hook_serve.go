@@ -140,7 +140,7 @@ func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case err != nil && asAnswer:
 		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
 	case err != nil:
-		writeHookBody(w, adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), hookError(err))))
+		writeHookBody(w, adapter.EncodeFailure(hook.DescribeUnreadable(err)))
 	case asAnswer:
 		writeJSON(w, http.StatusOK, "application/json", f.answer(ctx, event))
 	default:

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -62,6 +63,12 @@ func (t toolTable) free(names ...string) toolTable {
 // readInput reads what a client writes to a hook. Only its own members must be unambiguous: what a
 // tool was given is checked by classify, and what it returned may hold anything.
 func readInput(input []byte) (document.JSON, error) {
+	if len(input) > MaxInput { // of more, a caller reads no more than that
+		return document.JSON{}, fmt.Errorf("it has more than %d MiB", MaxInput>>20)
+	}
+	for range 2 { // byte order marks: Cursor on Windows writes one, or two
+		input = bytes.TrimPrefix(input, []byte("\ufeff"))
+	}
 	v, err := document.ReadJSON(input, document.Limits{Bytes: MaxInput, Depth: 256, Lax: true})
 	if err != nil {
 		return document.JSON{}, err
@@ -85,6 +92,15 @@ func requireText(v document.JSON, name string) (string, error) {
 	default:
 		return m.Text(), nil
 	}
+}
+
+// optionalText reads a member that may be absent or null, and else must be a string.
+func optionalText(v document.JSON, name string) (string, error) {
+	m := v.Get(name)
+	if kind := m.Kind(); kind != 0 && kind != document.Null && kind != document.String {
+		return "", fmt.Errorf("%s must be a string", name)
+	}
+	return m.Text(), nil
 }
 
 // requireFolder reads the working folder.

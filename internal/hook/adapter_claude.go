@@ -88,11 +88,14 @@ func decodeClaude(client string, v document.JSON, events map[string]Phase, tools
 	if !known {
 		return Event{}, fmt.Errorf("unknown hook event %q; update gavel, or remove gavel from that hook", name)
 	}
-	e := Event{Client: client, Hook: name, Phase: phase, Session: v.Get("session_id").Text(), CallID: v.Get("tool_use_id").Text()}
+	e := Event{Client: client, Hook: name, Phase: phase, Session: v.Get("session_id").Text()}
 	if phase == PhaseOther {
 		return e, nil
 	}
 	if _, err = requireText(v, "session_id"); err != nil {
+		return Event{}, err
+	}
+	if e.CallID, err = optionalText(v, "tool_use_id"); err != nil {
 		return Event{}, err
 	}
 	if e.Folder, err = requireFolder(v, "cwd"); err != nil {
@@ -103,6 +106,9 @@ func decodeClaude(client string, v document.JSON, events map[string]Phase, tools
 	case PhaseStop:
 		e.Subagent = name == "SubagentStop"
 		e.Continued = v.Get("stop_hook_active").Kind() == document.True
+		for range v.Get("background_tasks").Elements() { // the client wakes the agent when one ends: it waits, and does not stop
+			e.Phase = PhaseOther
+		}
 	case PhaseBefore, PhaseAfter:
 		if e.Tool, err = requireText(v, "tool_name"); err != nil {
 			return Event{}, err
@@ -142,7 +148,9 @@ func endClaude(e *Event, name string, v document.JSON) {
 	}
 }
 
-func (c claudeCode) Encode(e Event, a Answer) Output { return encodeClaude(e, a, c.EncodeFailure) }
+func (c claudeCode) Encode(e Event, a Answer) Output {
+	return encodeClaude(e, denyUnasked(e, a, true), c.EncodeFailure)
+}
 
 // claudeOutput is what a hook answers in the form of Claude Code.
 type claudeOutput struct {

@@ -52,7 +52,7 @@ func (c cursor) Decode(input []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{Client: c.Client(), CallID: v.Get("tool_use_id").Text()}
+	e := Event{Client: c.Client()}
 	if e.Hook, err = requireText(v, "hook_event_name"); err != nil {
 		return Event{}, err
 	}
@@ -64,6 +64,9 @@ func (c cursor) Decode(input []byte) (Event, error) {
 		return e, nil
 	}
 	if e.Session, err = requireText(v, "conversation_id"); err != nil {
+		return Event{}, err
+	}
+	if e.CallID, err = optionalText(v, "tool_use_id"); err != nil {
 		return Event{}, err
 	}
 	if e.Folder, err = findCursorFolder(v); err != nil {
@@ -154,6 +157,7 @@ type cursorOutput struct {
 
 // Encode denies where it should ask: preToolUse takes "ask", and runs the tool.
 func (c cursor) Encode(e Event, a Answer) Output {
+	a = denyUnasked(e, a, false)
 	switch {
 	case a.Verdict == Neutral && (e.Phase == PhaseStart || e.Phase == PhaseAfter):
 		return writeJSON(cursorOutput{Context: a.Context})

@@ -54,7 +54,7 @@ func (k kiro) Decode(input []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{Client: k.Client(), Session: v.Get("session_id").Text(), CallID: v.Get("tool_use_id").Text()}
+	e := Event{Client: k.Client()}
 	if e.Hook, err = requireText(v, "hook_event_name"); err != nil {
 		return Event{}, err
 	}
@@ -64,6 +64,12 @@ func (k kiro) Decode(input []byte) (Event, error) {
 	}
 	if e.Phase == PhaseOther {
 		return e, nil
+	}
+	if e.Session, err = optionalText(v, "session_id"); err != nil {
+		return Event{}, err
+	}
+	if e.CallID, err = optionalText(v, "tool_use_id"); err != nil {
+		return Event{}, err
 	}
 	if e.Folder, err = requireFolder(v, "cwd"); err != nil {
 		return Event{}, err
@@ -112,6 +118,7 @@ func endKiro(e *Event, v document.JSON) {
 
 // Encode denies where it should ask: a hook cannot. What it has for an agent that begins is its plain output.
 func (k kiro) Encode(e Event, a Answer) Output {
+	a = denyUnasked(e, a, false)
 	text := a.Context
 	if a.Verdict != Neutral {
 		text = reasonOf(a)

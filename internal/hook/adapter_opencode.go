@@ -36,11 +36,14 @@ func (o opencode) Decode(input []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{Client: o.Client(), CallID: v.Get("callID").Text(), Subagent: v.Get("subagent").Kind() == document.True}
+	e := Event{Client: o.Client(), Subagent: v.Get("subagent").Kind() == document.True}
 	if e.Hook, err = requireText(v, "hook"); err != nil {
 		return Event{}, err
 	}
 	if e.Session, err = requireText(v, "sessionID"); err != nil {
+		return Event{}, err
+	}
+	if e.CallID, err = optionalText(v, "callID"); err != nil {
 		return Event{}, err
 	}
 	if e.Folder, err = requireFolder(v, "directory"); err != nil {
@@ -114,6 +117,7 @@ type opencodeOutput struct {
 
 // Encode denies where it should ask: a plugin cannot.
 func (o opencode) Encode(e Event, a Answer) Output {
+	a = denyUnasked(e, a, false)
 	switch {
 	case a.Verdict == Neutral:
 		return writeJSON(opencodeOutput{Context: a.Context})

@@ -62,6 +62,8 @@ type Event struct {
 	Ended         Ended
 	// Continued reports that the agent goes on because a hook did not let it stop.
 	Continued bool
+	// Headless reports that no person is at the client: nobody can be asked.
+	Headless bool
 	// Subagent reports that a part of the agent's work wants to stop, and not the agent.
 	Subagent bool
 }
