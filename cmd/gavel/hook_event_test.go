@@ -49,7 +49,7 @@ func TestHookEventUnreadable(t *testing.T) {
 		"a number: session": {strings.Replace(push, `"session_id":"7d3c"`, `"session_id":7`, 1), "session_id must be a string"},
 	} {
 		out, stderr, exit := answerHere(t, strings.NewReader(c.event), "claude-code", "--config", filepath.Join(dir, "gavel.yaml"))
-		if exit != 2 || strings.Count(stderr, c.says) != 1 || strings.Count(stderr, "gavel says no") != 1 || strings.Count(stderr, "\n") != 1 {
+		if exit != 2 || strings.Count(stderr, c.says) != 1 || strings.Count(stderr, "gavel could not decide, so the answer is no") != 1 || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit %d\n%.300s\n%.300s", name, exit, out, stderr)
 		}
 		if _, stderr, exit := answerHere(t, strings.NewReader(c.event), "claude-code", "--config", filepath.Join(dir, "check.sh")); exit != 2 || stderr == "" {

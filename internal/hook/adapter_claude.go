@@ -149,7 +149,7 @@ func endClaude(e *Event, name string, v document.JSON) {
 }
 
 func (c claudeCode) Encode(e Event, a Answer) Output {
-	return encodeClaude(e, denyUnasked(e, a, true), c.EncodeFailure)
+	return encodeClaude(e, addressTo(e, a, true), c.EncodeFailure)
 }
 
 // claudeOutput is what a hook answers in the form of Claude Code.

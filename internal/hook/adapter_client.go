@@ -2,6 +2,7 @@ package hook
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -46,20 +47,28 @@ func IsHeadless(client string, getenv func(string) string) bool {
 	return ci != "" && ci != "0" && ci != "false"
 }
 
-// denyUnasked turns a question into a denial where no person would answer it: in a session without one,
-// and at a client that cannot ask for a hook.
-func denyUnasked(e Event, a Answer, canAsk bool) Answer {
-	if a.Verdict != Ask || canAsk && !e.Headless {
-		return a
+// addressTo makes an answer one for a client's agent. A question becomes a denial where no person would
+// answer it: in a session without one, and at a client that cannot ask for a hook. gavel's own tools
+// get the names that the client shows.
+func addressTo(e Event, a Answer, canAsk bool) Answer {
+	if a.Verdict == Ask && (e.Headless || !canAsk) {
+		why := "This client cannot ask its user for a hook, so the answer is no."
+		if e.Headless {
+			why = "No person is in this session to be asked, so the answer is no."
+		}
+		a.Verdict, a.Reason = Deny, strings.TrimSpace(EndSentence(a.Reason)+" "+why)
 	}
-	why := "This client cannot ask its user for a hook, so the answer is no."
-	if e.Headless {
-		why = "No person is in this session to be asked, so the answer is no."
-	}
-	return Answer{Verdict: Deny, Reason: strings.TrimSpace(EndSentence(a.Reason) + " " + why)}
+	a.Reason, a.Context = nameTools(e.Client, a.Reason), nameTools(e.Client, a.Context)
+	return a
+}
+
+var ownTools = regexp.MustCompile(`\bworkflow\.(advance|cancel|define|judge\.clear|start|status)\b`)
+
+func nameTools(client, text string) string {
+	return ownTools.ReplaceAllStringFunc(text, func(tool string) string { return ToolName(client, tool) })
 }
 
 // DescribeUnreadable tells an agent that its client's event could not be read, in one sentence.
 func DescribeUnreadable(err error) string {
-	return fmt.Sprintf("gavel says no: %s; tell the person who runs you that gavel may be too old for this client.", strings.TrimRight(err.Error(), "."))
+	return fmt.Sprintf(CouldNotDecide+", so the answer is no: %s; tell the person who runs you that gavel may be too old for this client.", strings.TrimRight(err.Error(), "."))
 }

@@ -102,6 +102,27 @@ func TestIsHeadless(t *testing.T) {
 	}
 }
 
+// TestAnswersNameTools has the names of gavel's tools in what an agent reads.
+func TestAnswersNameTools(t *testing.T) {
+	for _, a := range adapters {
+		want := ToolName(a.Client(), "workflow.advance")
+		for phase, answer := range map[Phase]Answer{
+			PhaseBefore: {Verdict: Deny, Reason: "Perform it with workflow.advance."},
+			PhaseStop:   {Verdict: GoOn, Reason: "Perform it with workflow.advance."},
+			PhaseStart:  {Verdict: Neutral, Context: "Perform it with workflow.advance."},
+		} {
+			o := a.Encode(Event{Client: a.Client(), Hook: "x", Phase: phase}, answer)
+			if said := string(o.Stdout) + string(o.Stderr); !strings.Contains(said, "with "+want+".") {
+				t.Errorf("%s, %s: %s", a.Client(), phase, said)
+			}
+		}
+	}
+	const line = "`cat workflow.advanced workflow.yaml` needs the state"
+	if got := nameTools("claude-code", line); got != line {
+		t.Errorf("a line became %s", got)
+	}
+}
+
 // TestToolName has the names that real clients gave to a tool of gavel's server, or document.
 func TestToolName(t *testing.T) {
 	for client, want := range map[string]string{

@@ -83,7 +83,7 @@ var typableShells = []string{"ash", "bash", "dash", "fish", "ksh", "screen", "sc
 
 // Encode denies where it should ask: Codex takes "ask" for a failure, and runs the tool.
 func (c codex) Encode(e Event, a Answer) Output {
-	return encodeClaude(e, denyUnasked(e, a, false), c.EncodeFailure)
+	return encodeClaude(e, addressTo(e, a, false), c.EncodeFailure)
 }
 
 func (codex) EncodeFailure(reason string) Output { return claudeCode{}.EncodeFailure(reason) }

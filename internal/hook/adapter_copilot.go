@@ -110,7 +110,7 @@ type copilotOutput struct {
 }
 
 func (c copilot) Encode(e Event, a Answer) Output {
-	a = denyUnasked(e, a, true)
+	a = addressTo(e, a, true)
 	switch {
 	case a.Verdict == Neutral:
 		if a.Context == "" || e.Phase != PhaseStart && e.Phase != PhaseAfter {

@@ -157,7 +157,7 @@ type cursorOutput struct {
 
 // Encode denies where it should ask: preToolUse takes "ask", and runs the tool.
 func (c cursor) Encode(e Event, a Answer) Output {
-	a = denyUnasked(e, a, false)
+	a = addressTo(e, a, false)
 	switch {
 	case a.Verdict == Neutral && (e.Phase == PhaseStart || e.Phase == PhaseAfter):
 		return writeJSON(cursorOutput{Context: a.Context})

@@ -109,7 +109,7 @@ type geminiOutput struct {
 
 // Encode denies where it should ask: asking is not documented, and a session without a person hangs on it.
 func (g gemini) Encode(e Event, a Answer) Output {
-	a = denyUnasked(e, a, false)
+	a = addressTo(e, a, false)
 	switch {
 	case a.Verdict == Neutral:
 		if a.Context == "" || e.Phase != PhaseStart && e.Phase != PhaseAfter {

@@ -118,7 +118,7 @@ func endKiro(e *Event, v document.JSON) {
 
 // Encode denies where it should ask: a hook cannot. What it has for an agent that begins is its plain output.
 func (k kiro) Encode(e Event, a Answer) Output {
-	a = denyUnasked(e, a, false)
+	a = addressTo(e, a, false)
 	text := a.Context
 	if a.Verdict != Neutral {
 		text = reasonOf(a)

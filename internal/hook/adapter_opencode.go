@@ -117,7 +117,7 @@ type opencodeOutput struct {
 
 // Encode denies where it should ask: a plugin cannot.
 func (o opencode) Encode(e Event, a Answer) Output {
-	a = denyUnasked(e, a, false)
+	a = addressTo(e, a, false)
 	switch {
 	case a.Verdict == Neutral:
 		return writeJSON(opencodeOutput{Context: a.Context})
