@@ -141,7 +141,7 @@ agents: build ## Play the hooks with real coding agents, offline (Node and npm, 
 
 .PHONY: bench-tokens
 bench-tokens: build ## Count what the tools and answers cost a model, in tokens (Node and npm; BEFORE=program)
-	@.ci/run clients >/dev/null
+	@.ci/run mcp-clients >/dev/null
 	@node .tmp/clients/tokens.mjs $(if $(BEFORE),--before $(BEFORE)) -- $(CURDIR)/gavel
 
 .PHONY: eval

@@ -1,8 +1,8 @@
 // A model endpoint that plays a script, in the four protocols that coding agents speak.
 import { createServer } from "node:http"
 
-// serveScript answers each request of the main conversation (those with tools) with the next step: {tool, input}
-// or {text}. After the last it says "Done." requests collects the bodies of these requests.
+// serveScript answers each request of the main conversation (those with tools) with the next step: {tool, input},
+// {text}, or {patch} for the apply_patch of Codex. After the last it says "Done." requests collects the bodies of these requests.
 export async function serveScript(script) {
   let step = 0
   const requests = []
@@ -67,7 +67,9 @@ const protocols = [
     path: /\/responses/,
     answer(response, _, say, step) {
       const id = `resp_${step}`
-      const item = say.tool
+      const item = say.patch
+        ? { type: "custom_tool_call", id: `ctc_${step}`, call_id: `call_${step}`, name: "apply_patch", input: say.patch }
+        : say.tool
         ? { type: "function_call", id: `fc_${step}`, call_id: `call_${step}`, name: say.tool, arguments: JSON.stringify(say.input) }
         : { type: "message", id: `msg_${step}`, role: "assistant", content: [{ type: "output_text", text: say.text }] }
       const usage = { input_tokens: 1, input_tokens_details: null, output_tokens: 1, output_tokens_details: null, total_tokens: 2 }
