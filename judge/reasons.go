@@ -19,13 +19,19 @@ import (
 // noObjection is the reasoning of an approval when no layer says more.
 const noObjection = "Nothing objects to this move."
 
+// The sentences that end a reasoning where no finding says what to do.
+const (
+	AwaitsPerson = "A person has to decide this; until then the state stays as it is."
+	TryAgain     = "Correct this and perform the action again."
+)
+
 // withNextSteps adds who decides now, or what to do.
 func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
 		if v.Code == CodeLoopGuard && v.Findings[0].Hint == "" {
 			v.Findings[0].Hint = liftsGuard
 		}
-		v.Reasoning = joinSentences(v.Reasoning, "A person has to decide this; until then the state stays as it is.")
+		v.Reasoning = joinSentences(v.Reasoning, AwaitsPerson)
 		return v
 	}
 	advice := nextStep(v.Code, v.RetryAfter)
@@ -36,7 +42,7 @@ func (v Verdict) withNextSteps() Verdict {
 		v.Findings[0].Hint = advice
 	}
 	if advice == "" && !v.Fault && v.DecidedBy != LayerTransition {
-		advice = "Correct this and perform the action again."
+		advice = TryAgain
 	}
 	v.Reasoning = joinSentences(v.Reasoning, advice)
 	return v

@@ -82,7 +82,7 @@ func TestApproveDialoguesPlay(t *testing.T) {
 	t.Parallel()
 	_, args := seedModel(t, llmtest.Says(`{"approved": false, "confidence": 0.95,
 		"reasoning": "Approval without comments lacks accountability. In document review workflows, approvals should include: 1) What was reviewed, 2) Key findings, 3) Any conditions. This creates an audit trail.",
-		"violations": ["The approval has no comments"],
+		"violations": ["Approval without comments lacks accountability."],
 		"suggestions": ["Add detailed approval comments", "Include review findings", "Mention any follow-up requirements"]}`))
 	s := launch(t, args...)
 	asWritten, err := testdata.Workflows.ReadFile("workflows/document-review.json")

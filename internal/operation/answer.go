@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -125,10 +126,23 @@ func ownReasoning(d engine.Decision) string {
 			return d.Reasoning
 		}
 	}
-	if len(d.Findings) == 0 {
+	if len(d.Findings) == 0 || d.DecidedBy == judge.LayerModel && saysMore(d) {
 		return d.Reasoning
 	}
 	return ""
+}
+
+// saysMore reports whether a reasoning has words that are in no finding.
+func saysMore(d engine.Decision) bool {
+	rest := d.Reasoning
+	for _, f := range append(slices.Clone(d.Findings), validators.Finding{Message: judge.TryAgain, Hint: judge.AwaitsPerson}) {
+		for _, text := range []string{f.Message, f.Hint} {
+			if text = strings.TrimRight(text, "."); text != "" {
+				rest = strings.ReplaceAll(rest, text, "")
+			}
+		}
+	}
+	return strings.ContainsFunc(rest, unicode.IsLetter)
 }
 
 // ownSuggestions are the suggestions that are no finding's hint. What always helps is left out.
