@@ -84,17 +84,18 @@ func TestMoveWithoutDataIsJudgedOnTheRest(t *testing.T) {
 	}{
 		{"the context is quoted", llmtest.Approver, []func(*judge.Case){data(`{}`), past(title)}, judge.Approve, judge.LayerModel, "", 1},
 		{"the context is pointed at", pointsAt("/context/title"), []func(*judge.Case){data(`{}`), past(title), asksModel("The item says what to do")}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
-		{"a number of the context is pointed at", pointsAt("#/context/count"), []func(*judge.Case){data(`{}`), past(title)}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
-		{"nothing of the context is pointed at", pointsAt("/context/owner"), []func(*judge.Case){data(`{}`), past(title)}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
+		{"a number of the context is pointed at", pointsAt("#/context/count"), []func(*judge.Case){data(`{}`), past(title), asksModel("The item says what to do")}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
+		{"nothing of the context is pointed at", pointsAt("/context/owner"), []func(*judge.Case){data(`{}`), past(title), asksModel("The item says what to do")}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
 		{"a removal", llmtest.Approver, []func(*judge.Case){data(`{"count":null}`), past(title)}, judge.Approve, judge.LayerModel, "", 1},
-		{"the model objects", llmtest.Rejecter, []func(*judge.Case){data(`{}`), past(title)}, judge.Reject, judge.LayerModel, judge.CodeCriterionNotMet, 1},
+		{"the model objects", llmtest.Rejecter, []func(*judge.Case){data(`{}`), past(title)}, judge.Reject, judge.LayerModel, judge.CodeModelObjection, 1},
+		{"the model objects to a criterion", llmtest.Rejecter, []func(*judge.Case){data(`{}`), past(title), asksModel("The item says what to do")}, judge.Reject, judge.LayerModel, judge.CodeCriterionNotMet, 1},
 
 		{"nothing at all", llmtest.Rejecter, []func(*judge.Case){data(`{}`)}, judge.Approve, judge.LayerTransition, "", 0},
 		{"nothing but names", llmtest.Rejecter, []func(*judge.Case){data(`{}`), past(`{"a":{},"b":[null,""]}`)}, judge.Approve, judge.LayerTransition, "", 0},
 		{"nothing at all, and a criterion", llmtest.Gullible, []func(*judge.Case){data(`{}`), asksModel("The item says what to do")}, judge.Reject, judge.LayerContent, judge.CodeCriterionNotMet, 0},
 		{"nothing at all, and an assurance", llmtest.Gullible, []func(*judge.Case){data(`{}`), needs(judge.AssuranceLLM)}, judge.Reject, judge.ByPolicy, judge.CodeAssuranceTooLow, 0},
 		{"nothing at all, and a risk", llmtest.Gullible, []func(*judge.Case){data(`{}`), func(c *judge.Case) { c.Rubric.Risk = judge.RiskHigh }}, judge.Reject, judge.ByPolicy, judge.CodeAssuranceTooLow, 0},
-		{"data that say nothing", llmtest.Gullible, []func(*judge.Case){data(`{"comments":" ..."}`)}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
+		{"data that say nothing", llmtest.Gullible, []func(*judge.Case){data(`{"comments":" ..."}`), asksModel("The item says what to do")}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
 	} {
 		gate, provider := askedOf(t, tt.brain)
 		v, err := gate.Decide(t.Context(), newCase(append([]func(*judge.Case){asksModel()}, tt.change...)...))

@@ -317,10 +317,7 @@ func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool 
 // IdleStages are the models of a rubric's cascade that cannot decide: no calibration of theirs
 // applies to the criteria, asked with the edition of the prompt that is given, or with any.
 func (c *Calibrations) IdleStages(r Rubric, prompt string) (models []string) {
-	editions := prompts.IDs()
-	if given, err := prompts.Find(cmp.Or(r.Prompt, prompt)); err == nil {
-		editions = []string{given}
-	}
+	editions := r.editions(prompt)
 	for _, s := range r.Cascade {
 		if !slices.ContainsFunc(editions, func(id string) bool { return c.applies(s.Model, prompts.Digest(id), CriteriaDigest(r)) }) {
 			models = append(models, s.Model)

@@ -119,7 +119,7 @@ func TestFlagsAreShown(t *testing.T) {
 			c = reviewCase(flagged)
 		}
 		p, err := Show(c)
-		if err != nil || strings.Contains(p.User, wordsFlagged) != shows {
+		if err != nil || strings.Contains(p.User, wordsFlagged[false]) != shows {
 			t.Errorf("%t: %v\n%s", shows, err, p.User)
 		}
 		gate, err := New(Config{Compiler: validators.NewCompiler(nil, validators.Options{}), Model: newModel(t, ModelConfig{Completer: tells(approving(idsOf(t, c)))})})

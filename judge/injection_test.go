@@ -306,9 +306,9 @@ that hide text, tokens of chat templates, the markers of the judge's prompt, a v
 form), and what proves nothing; everything else is a flag for the model and for a reviewer.
 ` + "`content: reject`" + ` makes refusals of the flags, with the price in the rows of the benign texts.
 
-Texts that are stopped by ` + "`model cannot_assess`" + ` are too short: they have no two quotes of four
-words. Among the benign ones these are values such as ` + "`{\"fix\": \"yes\"}`" + `, where the definition has to
-say ` + "`proof: {minWords: 1}`" + `.
+Texts that are stopped by ` + "`model cannot_assess`" + ` are too short for the two criteria: they have neither two quotes of
+four words nor two whole values. Among the benign ones these are single values such as ` + "`{\"fix\": \"yes\"}`" + `,
+which prove one criterion.
 
 `)
 	for _, half := range []struct{ title, attacks, benign string }{

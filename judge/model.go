@@ -35,7 +35,7 @@ type ModelConfig struct {
 	// Calibrations make a stated confidence one that was measured. nil: all are shrunk.
 	Calibrations *Calibrations
 
-	// Prompt is the edition of the prompt to ask with where a rubric names none, one of prompts.IDs.
+	// Prompt is the edition of the prompt to ask about criteria with where a rubric names none, one of prompts.IDs.
 	// "": the newest, or the newest that a calibration is bound to.
 	Prompt string
 
@@ -72,11 +72,11 @@ type modelLayer struct {
 	budget *budget
 }
 
-// NewModel returns the layer that asks a model about each criterion. The error names
-// what the config lacks.
+// NewModel returns the layer that asks a model about each criterion, or, where the rubric has none,
+// one overall question. The error names what the config lacks.
 //
-// The layer says approve only when every criterion is met with evidence that stands
-// in what the model was shown. What the case can bring about is TroubleUnreadable
+// Where there are criteria, the layer says approve only when every one of them is met with
+// evidence that stands in what the model was shown. What the case can bring about is TroubleUnreadable
 // (refusals, answers that contradict themselves), what neither it nor its caller can is
 // TroubleUnavailable. What the caller can bring about by asking often or slowly (a spent
 // budget or share, a timeout, a limit of the endpoint that it took part in) is no opinion
@@ -250,14 +250,23 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion,
 	return m.weighAnswer(q, reply.Answer, model), nil
 }
 
+// editions are the prompts that a rubric can be asked with, the first one where nothing else decides.
+// usual is the edition to ask about criteria with where the rubric names none; "" leaves it open.
+func (r Rubric) editions(usual string) []string {
+	if len(r.Criteria) == 0 {
+		return []string{prompts.Overall}
+	}
+	if given, err := prompts.Find(cmp.Or(r.Prompt, usual)); err == nil {
+		return []string{given}
+	}
+	return prompts.IDs()
+}
+
 // promptFor is the edition of the prompt to ask with. A calibration is bound to its prompt: where
 // only an earlier one is calibrated, that one is asked.
 func (m *modelLayer) promptFor(r Rubric) string {
-	if given, err := prompts.Find(cmp.Or(r.Prompt, m.Prompt)); err == nil {
-		return given
-	}
-	editions := prompts.IDs()
-	if m.Calibrations.Hash() == "" {
+	editions := r.editions(m.Prompt)
+	if len(editions) == 1 || m.Calibrations.Hash() == "" {
 		return editions[0]
 	}
 	model := r.Model

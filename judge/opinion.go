@@ -49,8 +49,11 @@ func findContradiction(q question, a llm.Answer) error {
 			notMet[idOf(c.ID)] = true
 		}
 	}
-	allMet := !slices.ContainsFunc(q.criteria, func(c prompts.Criterion) bool { return !met[idOf(c.ID)] })
+	overall := len(q.criteria) == 0
+	allMet := !overall && !slices.ContainsFunc(q.criteria, func(c prompts.Criterion) bool { return !met[idOf(c.ID)] })
 	switch {
+	case overall && a.Approved && q.clean(a.Reasoning, maxWords) == "":
+		return errors.New("the model approves and gives no reasoning")
 	case a.Approved && len(notMet) > 0:
 		word := llm.StatusNotMet
 		if q.gated {
@@ -68,17 +71,10 @@ func findContradiction(q question, a llm.Answer) error {
 // idOf normalises a criterion's id as models write it.
 func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
 
-// weighAnswer turns a consistent answer into an opinion. The model only answers
-// criteria; code derives the outcome.
+// weighAnswer turns a consistent answer into an opinion. Where there are criteria, the model only
+// answers them, and code derives the outcome.
 func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Opinion {
-	if a.NoCriteria {
-		return q.weighWhole(a, model)
-	}
-	verdicts := make([]CriterionVerdict, 0, len(q.criteria))
-	proves := map[string]string{} // by quote, the criterion that it proves
-	for _, c := range q.criteria {
-		verdicts = append(verdicts, q.verdictOn(c, a.Criteria, proves))
-	}
+	verdicts := q.verdicts(a)
 	model.Criteria = verdicts[:min(len(verdicts), maxRecorded)]
 	unmet := withStatus(verdicts, llm.StatusNotMet)
 	open := withStatus(verdicts, llm.StatusCannotAssess)
@@ -124,33 +120,22 @@ func (q question) unsureOpinion(a llm.Answer, open []CriterionVerdict, model Mod
 // noQuotes is why criteria are not assessed by an answer that approves without them.
 const noQuotes = "no_quotes: the model approved the move as a whole, without saying which criteria are met and what shows it"
 
-// weighWhole turns an answer without criteria into an opinion: the form of the Generic DFA
-// server's judges. It refuses with its reasons. It cannot meet criteria that the definition
-// states; where there are none it approves, if it says why. Calibrations are fitted on answers
-// with criteria, so none applies.
-func (q question) weighWhole(a llm.Answer, model ModelRecord) Opinion {
-	op := Opinion{
-		Layer: LayerModel, Outcome: Approve, Confidence: shrinkConfidence(a.Confidence), Assurance: AssuranceLLM,
-		Reasoning: q.clean(a.Reasoning, maxWords), Suggestions: q.cleanRemarks(a.Suggestions),
+// verdicts settle the criteria. An answer without criteria has the form of the Generic DFA server's
+// judges: it refuses with its reasons, and it meets no criterion.
+func (q question) verdicts(a llm.Answer) []CriterionVerdict {
+	if a.NoCriteria && !a.Approved {
+		return nil
 	}
-	switch {
-	case a.InjectionSuspected || !a.Approved:
-		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, nil)
-	case q.stated || op.Reasoning == "":
-		var verdicts []CriterionVerdict
-		for _, c := range q.criteria {
-			verdicts = append(verdicts, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: q.proofs[c.Text].unproven(), Why: noQuotes})
+	var out []CriterionVerdict
+	proves := map[string]string{} // by quote, the criterion that it proves
+	for _, c := range q.criteria {
+		if a.NoCriteria {
+			out = append(out, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: q.proofs[c.Text].unproven(), Why: noQuotes})
+			continue
 		}
-		model.Criteria = verdicts[:min(len(verdicts), maxRecorded)]
-		unmet := withStatus(verdicts, llm.StatusNotMet)
-		if len(unmet) == 0 {
-			return q.unsureOpinion(a, verdicts, model)
-		}
-		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, unmet)
-		op.Confidence, op.Reasoning = noEvidence, ""
+		out = append(out, q.verdictOn(c, a.Criteria, proves))
 	}
-	op.Model = &model
-	return op
+	return out
 }
 
 // verdictOn settles one criterion. Of several answers the gravest counts; a quote counts once.
@@ -162,14 +147,15 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 			continue
 		}
 		status, why := q.verifyCriterion(a, proof)
-		if first := cmp.Or(proves[sameQuote(a.Evidence)], c.ID); status == llm.StatusMet && first != c.ID && !q.earlier {
+		key, first := q.identifyQuote(a.Evidence, proves)
+		if status == llm.StatusMet && first != "" && first != c.ID && !q.earlier {
 			status, why = llm.StatusCannotAssess, "its quote already proves "+first
 		}
 		if statusGravity(status) > statusGravity(v.Status) {
 			v.Status, v.Why, v.Evidence, v.Says = status, why, q.clean(a.Evidence, maxQuote), q.clean(a.Why, maxPhrase)
 			v.Basis = ""
 			if status == llm.StatusMet {
-				v.Basis, proves[sameQuote(a.Evidence)] = q.basisOf(a.Evidence), c.ID
+				v.Basis, proves[key] = q.basisOf(a.Evidence), c.ID
 			}
 		}
 	}
@@ -180,6 +166,20 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 		v.Status, v.Why = llm.StatusNotMet, cmp.Or(v.Why, "only a quote from the evidence meets it")
 	}
 	return v
+}
+
+// identifyQuote returns the key of a quote in proves, and the criterion that it proves already. A
+// short quote of a whole value is the same with the value's key and without.
+func (q question) identifyQuote(evidence string, proves map[string]string) (key, proved string) {
+	key = sameQuote(evidence)
+	if countWords(evidence) < DefaultMinWords {
+		for _, path := range q.shown.WholeAt(evidence) {
+			if key = path; proves[key] == "" {
+				break
+			}
+		}
+	}
+	return key, proves[key]
 }
 
 // verifyCriterion looks the evidence up in what the model saw: without evidence, with

@@ -3,11 +3,13 @@ package judge
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/shown"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Proof is what code demands of the quote by which a model calls a criterion met. The
@@ -16,7 +18,8 @@ type Proof struct {
 	// Basis BasisEvidence demands a quote from what the gate fetched; without one the criterion
 	// is not met, whatever the model says.
 	Basis string `json:"basis,omitempty"`
-	// MinWords is how many words the quote has at least; 0 is DefaultMinWords.
+	// MinWords is how many words the quote has at least; 0 is DefaultMinWords, or a whole value
+	// that has fewer.
 	MinWords int `json:"minWords,omitempty"`
 	// Figure demands a digit.
 	Figure bool `json:"figure,omitempty"`
@@ -27,8 +30,25 @@ type Proof struct {
 	From string `json:"from,omitempty"`
 }
 
-// DefaultMinWords makes a clause: fewer words hardly say anything.
+// DefaultMinWords makes a clause: fewer words hardly say anything, unless they are all that a field says.
 const DefaultMinWords = 4
+
+// wholeValue tells a model what to quote where no quote has DefaultMinWords words.
+const wholeValue = " [quote: a whole value, however short]"
+
+// isShort reports whether no document that can prove a criterion has DefaultMinWords words.
+func (p Proof) isShort(docs shown.Documents) bool {
+	from := p.sources(docs)
+	return len(from) > 0 && !slices.ContainsFunc(from, func(d shown.Document) bool { return countWords(d.Quotable()) >= DefaultMinWords })
+}
+
+// sources are the documents, or the parts of them, that a quote can be from.
+func (p Proof) sources(docs shown.Documents) shown.Documents {
+	if from := p.source(); from != "" {
+		return docs.Within(from)
+	}
+	return docs
+}
 
 // source is where the quote has to stand.
 func (p Proof) source() string {
@@ -36,6 +56,55 @@ func (p Proof) source() string {
 		return shown.Evidence
 	}
 	return p.From
+}
+
+// DataField is the top-level field of the data that the quote has to be from, "" for any. isData is
+// false where the quote is from another document.
+func (p Proof) DataField() (field string, isData bool) {
+	from := p.source()
+	if p == (Proof{}) || from != "" && from != shown.Data && !strings.HasPrefix(from, "/"+shown.Data+"/") {
+		return "", false
+	}
+	tokens := slices.Collect(document.Pointer(strings.TrimPrefix(from, "/"+shown.Data)).Tokens())
+	if !strings.HasPrefix(from, "/") || len(tokens) == 0 {
+		return "", true
+	}
+	return tokens[0], true
+}
+
+// ValueBound is what is known of a value beforehand: all that it can be, or how long it is at most,
+// in runes. The zero ValueBound knows nothing.
+type ValueBound struct {
+	Values   []string
+	MaxRunes int
+}
+
+// CanMeet reports whether a quote from such fields can be what the proof demands; keyed, if their
+// keys can be quoted with them.
+func (p Proof) CanMeet(fields map[string]ValueBound, keyed bool) bool {
+	pattern, err := regexp.Compile(p.Pattern)
+	words, figure, matches := 0, !p.Figure, p.Pattern == "" || err != nil
+	for key, b := range fields {
+		if len(b.Values) == 0 {
+			if b.MaxRunes == 0 {
+				return true
+			}
+			words, figure, matches = words+(b.MaxRunes+1)/2, true, true
+		}
+		most := 0
+		for _, value := range b.Values {
+			quote := value
+			if keyed {
+				quote = fmt.Sprintf("%q:%q", key, value)
+			}
+			most, figure = max(most, countWords(value)), figure || strings.ContainsFunc(quote, unicode.IsDigit)
+			matches = matches || pattern.MatchString(quote) || pattern.MatchString(value)
+		}
+		if words += most; keyed {
+			words += countWords(key)
+		}
+	}
+	return words >= p.MinWords && figure && matches
 }
 
 // EvidenceOnly is the first criterion that only a quote from fetched evidence proves, "" for none.
@@ -85,12 +154,13 @@ func (p Proof) asked(text string) string {
 
 // missing says why a quote that stands in the documents proves nothing, "" when it does.
 func (p Proof) missing(quote string, docs shown.Documents, leastWords int) string {
+	docs = p.sources(docs)
 	if from := p.source(); from != "" {
-		if ok, _ := docs.Within(from).Contain(quote); !ok {
+		if ok, _ := docs.Contain(quote); !ok {
 			return "its quote does not stand in " + from
 		}
 	}
-	if n := countWords(quote); n < leastWords {
+	if n := countWords(quote); n < leastWords && (p.MinWords > 0 || len(docs.WholeAt(quote)) == 0) {
 		return fmt.Sprintf("its quote has %d of the %d words that it takes", n, leastWords)
 	}
 	if p.Figure && !strings.ContainsFunc(quote, unicode.IsDigit) {

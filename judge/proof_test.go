@@ -26,7 +26,7 @@ func TestCountWords(t *testing.T) {
 func TestProof(t *testing.T) {
 	t.Parallel()
 	const text = "The comments say what was compared"
-	data := `{"comments":"Compared table 1 with its sources","passed":"all tests passed: 12 of 12","ok":true}`
+	data := `{"comments":"Compared table 1 with its sources","passed":"all tests passed: 12 of 12","ok":true,"result":"two words"}`
 	for _, tt := range []struct {
 		name     string
 		proof    Proof
@@ -35,10 +35,17 @@ func TestProof(t *testing.T) {
 		why      string
 	}{
 		{"a clause", Proof{}, "Compared table 1 with its sources", llm.StatusMet, ""},
-		{"members with their keys", Proof{}, `"ok":true,"passed":"all tests`, llm.StatusMet, ""},
+		{"members with their keys", Proof{}, `"passed":"all tests passed: 12 of 12","result":"two`, llm.StatusMet, ""},
 		{"three words", Proof{}, "Compared table 1", llm.StatusCannotAssess, "its quote has 3 of the 4 words that it takes"},
 		{"three characters", Proof{}, "Com", llm.StatusCannotAssess, "its quote has 1 of the 4 words that it takes"},
 		{"a pointer", Proof{}, "/data/comments", llm.StatusCannotAssess, "a pointer alone shows nothing; it takes a quote"},
+		{"a short field, quoted whole", Proof{}, "two words", llm.StatusMet, ""},
+		{"a short field, with its key", Proof{}, `"result":"two words"`, llm.StatusMet, ""},
+		{"a value that is no text, with its key", Proof{}, `"ok": true`, llm.StatusMet, ""},
+		{"a part of a short field", Proof{}, "two", llm.StatusCannotAssess, "its quote has 1 of the 4 words that it takes"},
+		{"a part of a short field, with its key", Proof{}, `"result":"two`, llm.StatusCannotAssess, "its quote has 2 of the 4 words that it takes"},
+		{"a short field, where the owner asks for more", Proof{MinWords: 3}, "two words", llm.StatusCannotAssess, "its quote has 2 of the 3 words that it takes"},
+		{"a short field, from another", Proof{From: "/data/comments"}, "two words", llm.StatusCannotAssess, "its quote does not stand in /data/comments"},
 		{"a word, where one does", Proof{MinWords: 1}, "sources", llm.StatusMet, ""},
 		{"too few", Proof{MinWords: 7}, "Compared table 1 with its sources", llm.StatusCannotAssess, "its quote has 6 of the 7 words that it takes"},
 		{"no figure", Proof{Figure: true}, `"comments":"Compared table`, llm.StatusCannotAssess, ""},
@@ -96,6 +103,21 @@ func TestEvidenceOnly(t *testing.T) {
 
 func TestAQuoteCountsOnce(t *testing.T) {
 	t.Parallel()
+	for _, tt := range []struct{ first, second, why string }{
+		{"Ann Lee", `"reviewer":"Ann Lee"`, "its quote already proves c1"},
+		{"Ann Lee", `"by":"Bob Ray"`, ""},
+		{"yes", "yes", ""}, // two fields say so
+	} {
+		c := reviewCase(func(c *Case) {
+			c.Data = document.Known([]byte(`{"reviewer":"Ann Lee","by":"Bob Ray","read":"yes","compared":"yes"}`))
+			c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
+		})
+		a := approving([]string{"c1", "c2"})
+		a.Criteria[0].Evidence, a.Criteria[1].Evidence = tt.first, tt.second
+		if got := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c).Model.Criteria[1]; got.Why != tt.why {
+			t.Errorf("%+v: %+v", tt, got)
+		}
+	}
 	c := reviewCase()
 	a := approving([]string{"c1", "c2"})
 	a.Criteria[0].Evidence = quote

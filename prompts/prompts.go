@@ -23,7 +23,7 @@ import (
 	"unicode"
 )
 
-// The editions of the prompt that asks about one move. TransitionV2 says that the context can
+// The editions of the prompt that asks about the criteria of one move. TransitionV2 says that the context can
 // prove a criterion, and what to do with a move that carries no data. TransitionV3 has a document of
 // the gate, other statuses with a sentence of why before each, and a last line after the documents.
 const (
@@ -31,6 +31,10 @@ const (
 	TransitionV2 = "transition/v2"
 	TransitionV3 = "transition/v3"
 )
+
+// Overall asks one question about a move as a whole, where its owner wrote no criteria: approved,
+// confidence, reasoning, violations and suggestions. It is no edition that an owner chooses.
+const Overall = "overall/v1"
 
 // Input is what the template shows. Texts are shown as they are but for control
 // characters; Documents are JSON already.
@@ -108,6 +112,14 @@ var (
 	schemaV2 []byte
 	//go:embed transition_v3.schema.json
 	schemaV3 []byte
+	//go:embed overall_v1.system.txt
+	systemOverall string
+	//go:embed overall_v1.user.tmpl
+	userOverall string
+	//go:embed overall_v1.shape.tmpl
+	shapeOverall string
+	//go:embed overall_v1.schema.json
+	schemaOverall []byte
 )
 
 type edition struct {
@@ -122,12 +134,13 @@ var editions = map[string]func() *edition{
 	TransitionV1: sync.OnceValue(func() *edition { return newEdition(TransitionV1, systemV1, userV1, shapeV1, schemaV1) }),
 	TransitionV2: sync.OnceValue(func() *edition { return newEdition(TransitionV2, systemV2, userV1, shapeV1, schemaV2) }),
 	TransitionV3: sync.OnceValue(func() *edition { return newEdition(TransitionV3, systemV3, userV3, shapeV3, schemaV3) }),
+	Overall:      sync.OnceValue(func() *edition { return newEdition(Overall, systemOverall, userOverall, shapeOverall, schemaOverall) }),
 }
 
-// IDs are the known templates, the newest first.
+// IDs are the editions that ask about criteria, the newest first.
 func IDs() []string { return []string{TransitionV3, TransitionV2, TransitionV1} }
 
-// Find returns the id of a template by its id or by its version alone, such as v2.
+// Find returns the id of one of IDs by its id or by its version alone, such as v2.
 func Find(name string) (id string, err error) {
 	for _, id := range IDs() {
 		if name == id || name == path.Base(id) {
@@ -163,10 +176,10 @@ func newEdition(id, system, user, shape string, schema []byte) *edition {
 // withNonce puts the nonce first: keys are answered in the order of the schema, and an
 // answer that begins right is an answer to us.
 func withNonce(schema []byte) []byte {
-	const properties, required = `"properties": {`, `"required": ["criteria", `
-	text := string(schema)
-	text = strings.Replace(text, properties, properties+`"nonce": {"type": "string", "description": "Repeated from the instructions."},`, 1)
-	return []byte(strings.Replace(text, required, `"required": ["nonce", "criteria", `, 1))
+	const properties, required = `"properties": {`, `"required": [`
+	text := strings.Replace(string(schema), properties, properties+`"nonce": {"type": "string", "description": "Repeated from the instructions."},`, 1)
+	outermost := strings.LastIndex(text, required) + len(required)
+	return []byte(text[:outermost] + `"nonce", ` + text[outermost:])
 }
 
 func compactJSON(doc []byte) json.RawMessage {
@@ -179,9 +192,11 @@ func compactJSON(doc []byte) json.RawMessage {
 
 // Render fills a template in. The error is for an unknown id only.
 func Render(id string, in Input) (Prompt, error) {
-	id, err := Find(id)
-	if err != nil {
-		return Prompt{}, err
+	if id != Overall {
+		var err error
+		if id, err = Find(id); err != nil {
+			return Prompt{}, err
+		}
 	}
 	e := editions[id]()
 	user, err := fillTemplate(e.user, in)

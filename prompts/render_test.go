@@ -39,7 +39,7 @@ func bare() prompts.Input {
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	for _, id := range prompts.IDs() {
+	for _, id := range append(prompts.IDs(), prompts.Overall) {
 		for name, in := range map[string]prompts.Input{"full": full(), "bare": bare()} {
 			p, err := prompts.Render(id, in)
 			if err != nil {

@@ -21,8 +21,11 @@ import (
 
 const fromDFAPage = "../../docs/from-generic-dfa.md"
 
-// seedJudge answers in the form of the Generic DFA server: it approves, unless it was told to refuse.
+// seedJudge approves, unless it was told to refuse. It obeys the schema that it is sent, or else answers
+// in the form of the Generic DFA server.
 type seedJudge struct {
+	obeys bool
+
 	mu      sync.Mutex
 	refusal string
 }
@@ -33,12 +36,15 @@ func (j *seedJudge) refuse(why string) {
 	j.refusal = why
 }
 
-func (j *seedJudge) think(llmtest.Question) llmtest.Thought {
+func (j *seedJudge) think(q llmtest.Question) llmtest.Thought {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	answer := object{"approved": true, "confidence": 0.95, "reasoning": "The data say what was done.", "violations": []string{}, "suggestions": []string{}}
 	if j.refusal != "" {
-		answer = object{"approved": false, "confidence": 0.9, "reasoning": j.refusal, "violations": []string{j.refusal}, "suggestions": []string{"Say it in data"}}
+		answer = object{"approved": false, "confidence": 0.95, "reasoning": j.refusal, "violations": []string{j.refusal}, "suggestions": []string{"Say it in data"}}
+	}
+	if j.obeys {
+		return llmtest.Obedient(j.refusal == "", fmt.Sprint(answer["reasoning"]), answer["suggestions"].([]string)...)(q)
 	}
 	text, _ := json.Marshal(answer) // strings and numbers always marshal
 	return llmtest.Thought{Text: string(text)}
@@ -47,8 +53,8 @@ func (j *seedJudge) think(llmtest.Question) llmtest.Thought {
 // seedStep is an action, and what the model objects to: "" where it approves or is not asked.
 type seedStep struct{ action, data, refusal string }
 
-// The examples of the Generic DFA server's page, document-review as written and the others
-// with its model block.
+// The examples of the Generic DFA server's page, document-review as written, too, and all with its
+// model block. The model is asked where the scripts and the fields of a definition agree.
 var seedExamples = []struct {
 	name, context string
 	steps         []seedStep
@@ -58,6 +64,16 @@ var seedExamples = []struct {
 		{"submit", `{"documentId":"DOC-7","reviewer":"ann"}`, ""},
 		{"approve", `{}`, ""},
 		{"approve", `{"comments":"Checked sections 1 to 4."}`, ""},
+	}},
+	{"document-review", `{}`, []seedStep{
+		{"submit", `{"documentId":"DOC-7","reviewer":"ann"}`, ""},
+		{"approve", `{}`, "Approval without comments lacks accountability."},
+		{"approve", `{"comments":"Looks good"}`, ""},
+	}},
+	{"approval-process", `{}`, []seedStep{
+		{"submit", `{"document":"Budget 2026"}`, ""},
+		{"reject", `{"reason":"No"}`, "The reason says nothing that the author could correct."},
+		{"approve", `{"by":"ann"}`, ""},
 	}},
 	{"todo-tracker", `{"title":"Buy milk and bread"}`, []seedStep{
 		{"start", `{}`, ""},
@@ -92,11 +108,24 @@ var seedExamples = []struct {
 	}},
 }
 
+// A model that answers in exactly the schema that it is sent, and one in the old server's form, come to
+// the same: what they approve happens, and what they refuse does not, with their words.
 func TestSeedExamplesAreJudged(t *testing.T) {
 	t.Parallel()
-	var judge seedJudge
-	_, args := seedModel(t, judge.think)
-	s := launch(t, args...)
+	var played []string
+	for _, obeys := range []bool{false, true} {
+		judge := seedJudge{obeys: obeys}
+		_, args := seedModel(t, judge.think)
+		played = append(played, playSeedExamples(t, launch(t, args...), &judge))
+	}
+	if played[0] != played[1] {
+		t.Errorf("in the old server's form:\n%s\nin exactly our schema:\n%s", played[0], played[1])
+	}
+	showsAt(t, fromDFAPage, "examples", played[1])
+}
+
+func playSeedExamples(t *testing.T, s *server, judge *seedJudge) string {
+	t.Helper()
 	var out strings.Builder
 	for i, example := range seedExamples {
 		definition, title := withModelBlock(t, example.name), "with the model block"
@@ -120,36 +149,38 @@ func TestSeedExamplesAreJudged(t *testing.T) {
 		for _, step := range example.steps {
 			judge.refuse(step.refusal)
 			line := fmt.Sprintf("  %-84s", strings.TrimSuffix(step.action+" "+step.data, " {}"))
-			var r toolResult
 			switch step.action {
 			case "checkpoint":
-				r = s.must("workflow.checkpoint", object{"id": id, "description": "Before review decision"})
+				r := s.must("workflow.checkpoint", object{"id": id, "description": "Before review decision"})
 				checkpoint = r.field("checkpointId")
 				out.WriteString(line + r.field("state") + "\n")
-				continue
 			case "rollback":
-				r = s.must("workflow.rollback", object{"id": id, "checkpointId": checkpoint})
+				r := s.must("workflow.rollback", object{"id": id, "checkpointId": checkpoint})
 				out.WriteString(line + r.field("state") + "\n")
-				continue
+			default:
+				out.WriteString(line + playSeedStep(t, s, example.name, id, step) + "\n")
 			}
-			r = s.callRaw("workflow.advance", fmt.Sprintf(`{"id":%q,"action":%q,"data":%s}`, id, step.action, step.data))
-			decision, _ := r.Body["decision"].(object)
-			if refused := step.refusal != ""; refused && (!r.IsError || decision["decidedBy"] != "model" || !strings.Contains(r.text(), step.refusal)) {
-				t.Errorf("%s, %s: %s", example.name, step.action, r.text())
-			}
-			if r.IsError {
-				findings, _ := decision["findings"].([]any)
-				var says []string
-				for _, f := range findings {
-					says = append(says, fmt.Sprint(f.(object)["message"]))
-				}
-				fmt.Fprintf(&out, "%srefused by %v: %s\n", line, decision["decidedBy"], strings.Join(says, "; "))
-				continue
-			}
-			fmt.Fprintf(&out, "%s%s (%v, %v)\n", line, r.field("state"), decision["decidedBy"], decision["confidence"])
 		}
 	}
-	showsAt(t, fromDFAPage, "examples", out.String())
+	return out.String()
+}
+
+func playSeedStep(t *testing.T, s *server, workflow, id string, step seedStep) string {
+	t.Helper()
+	r := s.callRaw("workflow.advance", fmt.Sprintf(`{"id":%q,"action":%q,"data":%s}`, id, step.action, step.data))
+	decision, _ := r.Body["decision"].(object)
+	if refused := step.refusal != ""; refused && (!r.IsError || decision["decidedBy"] != "model" || !strings.Contains(r.text(), step.refusal)) {
+		t.Errorf("%s, %s: %s", workflow, step.action, r.text())
+	}
+	if !r.IsError {
+		return fmt.Sprintf("%s (%v, %v)", r.field("state"), decision["decidedBy"], decision["confidence"])
+	}
+	findings, _ := decision["findings"].([]any)
+	var says []string
+	for _, f := range findings {
+		says = append(says, fmt.Sprint(f.(object)["message"]))
+	}
+	return fmt.Sprintf("refused by %v: %s", decision["decidedBy"], strings.Join(says, "; "))
 }
 
 // difference is a row of the page's table of differences.
@@ -334,7 +365,7 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 			if moved(t, s, id, "go", object{}, "b"); provider.Count() != 0 {
 				t.Error("the model was asked about nothing")
 			}
-			moved(t, s, id, "end", object{"note": "done as agreed"}, "criterion_not_met")
+			moved(t, s, id, "end", object{"note": "done as agreed"}, "model_objection")
 		},
 		13: func(t *testing.T, _ *server) {
 			_, args := seedModel(t, llmtest.Rejecter)

@@ -26,6 +26,11 @@ func machine(document, a, goes, b, more string) string {
 		"}}},\n\"b\":{\"final\":true" + join(b) + "}\n" + join(more) + "}}"
 }
 
+// proving is a machine with a criterion that takes a proof, about the required field result.
+func proving(proof, schema string) string {
+	return machine("", "", `"useLLM":true,"criteria":[{"text":"The result says so","proof":`+proof+`}],"requiredFields":["result"],"schema":{"properties":{"result":{"type":"string",`+schema+`}}}`, "", "")
+}
+
 // lintCases each break one rule and no other; the issues are "rule path line".
 var lintCases = []struct {
 	name, doc, issues, says string
@@ -122,6 +127,14 @@ var lintCases = []struct {
 	{name: "nothing to judge", doc: machine(`"judgeConfig":{"useLLM":true}`, "", "", "", `"c":{"transitions":{"x":"b"}}`), models: []string{"m"}, issues: "model-not-asked /judgeConfig/useLLM 2, unreachable-state /states/c 6", says: "leaves the model nothing to judge"},
 	{name: "nothing to judge by a transition", doc: machine("", "", `"useLLM":true,"schema":{"type":"object"}`, "", ""), models: []string{"m"}, issues: "model-not-asked /states/a/transitions/go/useLLM 4"},
 	{name: "nothing to judge, two moves on", doc: `{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"transitions":{"y":{"target":"c","useLLM":true}}},"c":{"final":true}}}`, models: []string{"m"}, issues: "model-not-asked /states/b/transitions/y/useLLM 1"},
+	{name: "a proof that short fields can meet", doc: proving(`{"minWords":1}`, `"maxLength":8`), models: []string{"m"}},
+	{name: "a proof that a long field can meet", doc: proving(`{"minWords":6}`, `"maxLength":80`), models: []string{"m"}},
+	{name: "a proof that an unbounded field can meet", doc: proving(`{"minWords":40,"figure":true,"from":"/data/result"}`, `"minLength":1`), models: []string{"m"}},
+	{name: "a proof that a short field cannot meet", doc: proving(`{"minWords":6}`, `"maxLength":8`), models: []string{"m"}, issues: "proof-too-strict /states/a/transitions/go/criteria 4", says: `no value of "result" that the schema allows`},
+	{name: "a figure that no value has", doc: proving(`{"figure":true,"from":"/data/result"}`, `"enum":["passed","failed"]`), models: []string{"m"}, issues: "proof-too-strict /states/a/transitions/go/criteria 4"},
+	{name: "a pattern that no value has", doc: proving(`{"pattern":"^[0-9]+ passed","minWords":1}`, `"const":"all passed"`), models: []string{"m"}, issues: "proof-too-strict /states/a/transitions/go/criteria 4"},
+	{name: "a pattern that a value has", doc: proving(`{"pattern":"passed","minWords":1}`, `"enum":["all passed"]`), models: []string{"m"}},
+	{name: "a proof from a field that is not required", doc: proving(`{"from":"/data/comments"}`, `"maxLength":80`), models: []string{"m"}, issues: "proof-too-strict /states/a/transitions/go/criteria 4", says: `add it to "requiredFields"`},
 	{name: "nothing to judge only past data", doc: `{"name":"w","initialState":"a","states":{"a":{"transitions":{"x":{"target":"b","requiredFields":["n"]}}},"b":{"transitions":{"y":{"target":"c","useLLM":true}}},"c":{"final":true}}}`, models: []string{"m"}},
 	{name: "something to judge by the start", doc: machine(`"judgeConfig":{"useLLM":true},"inputSchema":{"required":["title"]}`, "", "", "", ""), models: []string{"m"}},
 	{name: "something to judge by the first state", doc: machine(`"judgeConfig":{"useLLM":true},"stateValidators":{"a":{"requiredFields":["title"]}}`, "", "", "", ""), models: []string{"m"}},

@@ -40,6 +40,7 @@ func listLintRules() []Rule {
 		{"llm-without-model", w, "The judge needs a model that is not configured.", checkModels},
 		{"model-not-asked", w, "A move without data on an empty context leaves the model nothing to judge, and no criterion applies: the other layers decide alone.", checkBlankMoves},
 		{"criteria-without-llm", w, "Criteria, a reference, exemplars, samples, a panel or a cascade are given where no model judges.", checkCriteria},
+		{"proof-too-strict", w, "No quote from the fields that a transition requires can be what a criterion's proof demands.", checkProofs},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"outage-refuses", n, "A criterion takes a quote from fetched evidence, so the structural fallback cannot approve.", checkOutage},
 		{"shrunk-confidence", n, "With strictMode an uncalibrated model has to state more confidence than minConfidence says, because what it states is shrunk.", checkShrunk},

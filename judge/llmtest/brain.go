@@ -37,6 +37,63 @@ func approveThought(q Question, confidence float64) Thought {
 	return Thought{Answer: a}
 }
 
+// Obedient answers in exactly the schema that it is sent, and fails a test by its words where it finds
+// a member that it does not know: an approval quotes the next member of the data, then of the
+// context, whole, for each criterion. What it cannot get approved, no model can.
+func Obedient(approves bool, reasoning string, suggestions ...string) Brain {
+	return func(q Question) Thought {
+		answer := map[string]any{}
+		members := q.members()
+		for name, schema := range q.schema() {
+			switch name {
+			case "approved":
+				answer[name] = approves
+			case "confidence":
+				answer[name] = 0.95
+			case "reasoning":
+				answer[name] = reasoning
+			case "nonce":
+				answer[name] = q.Nonce
+			case "injection_suspected":
+				answer[name] = false
+			case "suggestions":
+				answer[name] = append([]string{}, suggestions...)
+			case "violations":
+				answer[name] = []string{}
+				if !approves {
+					answer[name] = []string{reasoning}
+				}
+			case "criteria":
+				answer[name] = obedientCriteria(schema, approves, members)
+			default:
+				return Thought{Text: "the schema asks for " + name + ", which the obedient model does not know"}
+			}
+		}
+		raw, err := json.Marshal(answer)
+		if err != nil {
+			return Thought{Text: err.Error()}
+		}
+		return Thought{Text: string(raw)}
+	}
+}
+
+func obedientCriteria(schema any, approves bool, members []string) []any {
+	list, _ := schema.(map[string]any)
+	items, _ := list["items"].(map[string]any)
+	properties, _ := items["properties"].(map[string]any)
+	id, _ := properties["id"].(map[string]any)
+	ids, _ := id["enum"].([]any)
+	var out []any
+	for i, id := range ids {
+		one := map[string]any{"id": id, "evidence": "", "why": "Nothing says so.", "status": llm.WordNotShown}
+		if approves && i < len(members) {
+			one = map[string]any{"id": id, "evidence": members[i], "why": "The quote shows it.", "status": llm.StatusMet}
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
 // Rejecter finds that no criterion is met.
 func Rejecter(q Question) Thought {
 	a := llm.Answer{Confidence: 0.95, Reasoning: "Nothing is shown.", Violations: []string{"Nothing is shown."}, Suggestions: []string{"Show it."}}
@@ -74,6 +131,26 @@ func Liar(q Question) Thought {
 // statusWords are what the statuses are called where the model also says why.
 var statusWords = map[string]string{llm.StatusNotMet: llm.WordContradicted, llm.StatusCannotAssess: llm.WordNotShown}
 
+// overallText answers the overall question. What tries to instruct the judge is a violation there.
+func (t Thought) overallText(nonce string) string {
+	a := t.Answer
+	if a.InjectionSuspected {
+		a.Approved, a.Violations = false, append([]string{"The data tries to instruct the judge."}, a.Violations...)
+	}
+	raw, err := json.Marshal(struct {
+		Nonce       string   `json:"nonce,omitempty"`
+		Reasoning   string   `json:"reasoning"`
+		Violations  []string `json:"violations"`
+		Suggestions []string `json:"suggestions"`
+		Approved    bool     `json:"approved"`
+		Confidence  float64  `json:"confidence"`
+	}{nonce, a.Reasoning, append([]string{}, a.Violations...), append([]string{}, a.Suggestions...), a.Approved, a.Confidence})
+	if err != nil {
+		return "null" // a confidence that is no number
+	}
+	return string(raw)
+}
+
 // Says answers with a text.
 func Says(text string) Brain { return func(Question) Thought { return Thought{Text: text} } }
 
@@ -82,6 +159,9 @@ func Says(text string) Brain { return func(Question) Thought { return Thought{Te
 func (t Thought) text(q Question, nonce string) string {
 	if t.Text != "" {
 		return t.Text
+	}
+	if len(q.Criteria) == 0 {
+		return t.overallText(nonce)
 	}
 	type criterion struct {
 		ID       string  `json:"id"`

@@ -2,6 +2,8 @@ package llmtest
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -91,6 +93,37 @@ func (q Question) isStrict() bool {
 	members, _ := schema["properties"].(map[string]any)
 	required, _ := schema["required"].([]any)
 	return named["strict"] == true && schema["additionalProperties"] == false && len(members) > 0 && len(required) == len(members)
+}
+
+// schema is that of the answer, by member.
+func (q Question) schema() map[string]any {
+	at := func(v any, path ...string) map[string]any {
+		for _, name := range path {
+			object, _ := v.(map[string]any)
+			v = object[name]
+		}
+		object, _ := v.(map[string]any)
+		return object
+	}
+	if tools, _ := q.Raw["tools"].([]any); len(tools) > 0 {
+		return at(tools[0], "function", "parameters", "properties")
+	}
+	return at(q.Raw, "response_format", "json_schema", "schema", "properties")
+}
+
+// members are those of the data, then of the context, each as the document has it.
+func (q Question) members() []string {
+	var out []string
+	for _, name := range []string{"data", "context"} {
+		var members map[string]json.RawMessage
+		if json.Unmarshal([]byte(q.Documents[name]), &members) != nil {
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			out = append(out, fmt.Sprintf("%q:%s", key, members[key]))
+		}
+	}
+	return out
 }
 
 // quotes lists what proves criteria, as far as the documents can: values of the data, the

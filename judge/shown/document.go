@@ -82,6 +82,9 @@ func (d Document) Without(leaveOut func(name string) bool) Document {
 	return d
 }
 
+// Quotable is the part of the document that quotes can be from, as JSON.
+func (d Document) Quotable() string { return string(d.root.Raw()) }
+
 // renderer writes a document within the limits of its strings and containers.
 type renderer struct {
 	*strings.Builder

@@ -2,6 +2,7 @@ package shown
 
 import (
 	"encoding/json"
+	"iter"
 	"net/url"
 	"regexp"
 	"slices"
@@ -72,6 +73,19 @@ func (ds Documents) Contain(evidence string) (found bool, why string) {
 		}
 	}
 	return false, "the quote is not in what the model was shown"
+}
+
+// WholeAt returns where the values are that a quote is all of, with their keys or without, as JSON
+// pointers that begin with the name of a document.
+func (ds Documents) WholeAt(quote string) (paths []string) {
+	plain, inner := collapseSpace(quote), Unwrap(quote)
+	key, value := cutMember(inner)
+	for path, text := range ds.scalars() {
+		if HasWord(text) && (text == plain || text == inner || key != "" && strings.HasSuffix(path, pathOf(key)) && strings.Trim(text, `"`) == strings.Trim(value, `"`)) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // trimLongQuote returns the part of a quote that is looked up. A long one loses its
@@ -149,18 +163,29 @@ func containsPieces(values, pieces []string) bool {
 // values are all scalars that were shown, white space collapsed.
 func (ds Documents) values() []string {
 	var out []string
-	for _, d := range ds {
-		for l := range d.Leaves() {
-			switch {
-			case l.Name, l.Kind == document.Null, l.Cut && l.Text == "", l.Kind == document.String && l.Text == Masked:
-			case l.Kind == document.String:
-				out = append(out, collapseSpace(l.Text))
-			default:
-				out = append(out, l.Text)
+	for _, text := range ds.scalars() {
+		out = append(out, text)
+	}
+	return out
+}
+
+// scalars are values with their paths.
+func (ds Documents) scalars() iter.Seq2[string, string] {
+	return func(yield func(path, text string) bool) {
+		for _, d := range ds {
+			for l := range d.Leaves() {
+				switch {
+				case l.Name, l.Kind == document.Null, l.Cut && l.Text == "", l.Kind == document.String && l.Text == Masked:
+					continue
+				case l.Kind == document.String:
+					l.Text = collapseSpace(l.Text)
+				}
+				if !yield("/"+d.Name+l.Path, l.Text) {
+					return
+				}
 			}
 		}
 	}
-	return out
 }
 
 // member is a quote that names the key before the value: comments: "text", or
@@ -169,22 +194,30 @@ var member = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
 })
 
-// cutName returns the possible values of a quote that names a key which was shown. Of a
-// path of keys the last one counts.
-func (ds Documents) cutName(quote string) []string {
+// cutMember splits a quote that names a key before the value; both are "" for others. Of a path of
+// keys the last one counts.
+func cutMember(quote string) (key, value string) {
 	m := member().FindStringSubmatch(quote)
 	if m == nil {
+		return "", ""
+	}
+	key = strings.TrimSpace(m[1])
+	return key[strings.LastIndexAny(key, "./")+1:], m[2]
+}
+
+// cutName returns the possible values of a quote that names a key which was shown.
+func (ds Documents) cutName(quote string) []string {
+	key, value := cutMember(quote)
+	if value == "" {
 		return nil
 	}
-	key := strings.TrimSpace(m[1])
-	key = key[strings.LastIndexAny(key, "./")+1:]
 	for _, d := range ds {
 		isName := d.Name == key
 		for l := range d.Leaves() {
 			isName = isName || l.Name && l.Text == key
 		}
 		if isName {
-			return []string{m[2], strings.TrimPrefix(m[2], `"`)} // the quote may end within the value
+			return []string{value, strings.TrimPrefix(value, `"`)} // the quote may end within the value
 		}
 	}
 	return nil
