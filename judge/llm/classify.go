@@ -70,6 +70,7 @@ func (c *complaint) readMembers(o document.JSON) {
 		switch name.Text() {
 		case "message", "msg":
 			c.message = strings.TrimSpace(c.message + " " + v.Text())
+			c.readMembers(v) // Mistral puts what others call detail inside
 		case "detail", "metadata":
 			c.readDetail(v)
 		case "code":
@@ -126,14 +127,22 @@ func (c *complaint) mentions(texts ...string) bool {
 // adviseModel is for an endpoint that knows the path and not the model.
 const adviseModel = "check LLM_JUDGE_MODEL: the endpoint does not know this model, or the key may not use it"
 
+// adviseForm is for an endpoint that fails and does not say clearly that it is the form.
+const adviseForm = "look into the endpoint's log for the reason; if only the form of the question makes it fail, set --llm-structured to tool, json_object or prompt"
+
 func (c *complaint) newError(status int, header http.Header, now time.Time) *Error {
 	e := &Error{Status: status, RetryAfter: retryAfter(header, now)}
 	e.Class = c.classify()
+	if c.mayRefuseForm(e.Class) {
+		e.otherwise, e.Class = e.Class, ClassCapability
+	}
 	if e.Class == ClassCapability {
-		e.Param = c.parameterName()
+		e.Param = c.namedParameter()
 	}
 	e.Message = c.summary()
 	switch {
+	case e.Class == ClassUpstream && c.status == 500:
+		e.Advice = adviseForm
 	case e.Class == ClassNotFound && c.mentions("model"):
 		e.Advice = adviseModel
 	case e.RetryAfter > 0 && (e.Class == ClassRateLimited || e.Class == ClassOverloaded):
@@ -170,11 +179,9 @@ func (c *complaint) classify() Class {
 		return ClassTimeout
 	case c.status == 503 || c.status == 529 || c.status == 500 && c.mentions("overloaded", "loading model"):
 		return ClassOverloaded
-	case c.status == 500 && c.mentions("validation error") && c.parameterName() != "":
-		return ClassCapability // llama-cpp-python's server says so what others answer with 422
 	case c.status >= 500 && c.status != 501:
 		return ClassUpstream
-	case isRejection && c.parameterName() != "":
+	case isRejection && c.mentions(refusals...) && c.namedParameter() != "":
 		return ClassCapability
 	case c.status == 404 || c.status == 405 || c.status == 410 || isRejection && c.mentions("model") && c.mentions("not found", "not_found", "does not exist", "not exist", "unknown model", "invalid model", "no such model", "not loaded"):
 		return ClassNotFound
@@ -211,6 +218,7 @@ var parameters = []struct {
 	{"strict", []string{"'strict'", "\"strict\"", "`strict`"}},
 	{"developer", []string{"developer"}},
 	{"n", []string{"'n'", "\"n\"", "`n`"}},
+	{"response_format", []string{"schema", "schemas", "response_schema", "grammar", "parameter", "parameters", "output_format", "format"}},
 }
 
 // refusals are words for "this I do not take".
@@ -219,12 +227,23 @@ var refusals = []string{
 	"must be", "should be", "not allowed", "invalid", "not available", "no endpoints found", "only the default", "incompatible", "not implemented", "deprecated", "cannot be used", "not enabled", "requires --",
 }
 
-// parameterName returns the parameter that the complaint is about, "" for another
-// subject.
-func (c *complaint) parameterName() string {
-	if !c.mentions(refusals...) {
-		return ""
+// mayRefuseForm reports whether a failure that is something else by its status may be a refusal of how
+// the question was asked: its words name a parameter, a schema, a grammar or a form. Servers word that in
+// many ways, and some answer 404 or 500; asking in another form finds out.
+func (c *complaint) mayRefuseForm(class Class) bool {
+	switch class {
+	case ClassRefusal:
+		return c.status != 403 && c.namedParameter() != ""
+	case ClassNotFound:
+		return !c.mentions("model") && c.namedParameter() != ""
+	case ClassUpstream:
+		return c.status == 500 && c.namedParameter() != ""
 	}
+	return false
+}
+
+// namedParameter returns the parameter that the complaint names, "" for another subject.
+func (c *complaint) namedParameter() string {
 	if param, _, _ := strings.Cut(c.param, "."); param != "" {
 		if param == "messages" || param == "model" || param == "body" {
 			return ""

@@ -93,7 +93,9 @@ type Error struct {
 	// Err is the cause, if there is one to unwrap.
 	Err error
 
-	whole bool // of a ClassTimeout: the request had all the time that one gets
+	// otherwise is what a ClassCapability is that only its words say, when no other form helps.
+	otherwise Class
+	whole     bool // of a ClassTimeout: the request had all the time that one gets
 }
 
 // Error says what happened, with the class.

@@ -56,6 +56,7 @@ type ladder struct {
 	manner  manner
 	version int           // counts the changes of manner
 	since   time.Time     // when the present manner first worked
+	guessed time.Time     // when another form was last tried because of a failure without a reason
 	poor    int           // unusable answers in a row in this manner
 	busy    chan struct{} // closed when the negotiation under way is over; nil: none is
 }
@@ -131,6 +132,39 @@ func (l *ladder) noteRefusal(version int, leading bool, lower func(manner) (mann
 	return true, true
 }
 
+// guessInterval is how often an endpoint that has not answered yet may be asked in another form
+// because it fails without a reason.
+const guessInterval = time.Minute
+
+// guess lowers the manner by one rung for an endpoint that has never answered in it. Where it reports
+// true, the caller leads the negotiation.
+func (l *ladder) guess(version int, leading bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next, ok := l.manner.nextLower()
+	if !ok || l.fixed || !l.since.IsZero() || !l.guessed.IsZero() && time.Since(l.guessed) < guessInterval || !leading && (l.busy != nil || l.version != version) {
+		return false
+	}
+	l.guessed = time.Now()
+	l.set(next)
+	if !leading {
+		l.busy = make(chan struct{})
+	}
+	return true
+}
+
+// dropGuess goes back to the manner before a guess, nil for none, that has not helped: what an endpoint
+// says of one case must not change how it is asked about others.
+func (e *endpoint) dropGuess(before *manner, fail *Error) *Error {
+	if before == nil || fail.Status < 400 || fail.Class == ClassCapability {
+		return fail
+	}
+	e.ladder.mu.Lock()
+	defer e.ladder.mu.Unlock()
+	e.ladder.set(*before)
+	return fail
+}
+
 // noteAnswer counts unusable answers in a row: they show that the rung is accepted and
 // ignored, and the next question is asked one rung lower. Other failures say nothing
 // about the manner.
@@ -170,10 +204,12 @@ func (l *ladder) noteAnswer(version int, err error) {
 // timeout, so that each call has its own.
 //
 // One caller negotiates while the others wait for the result. Slow and failing
-// endpoints change nothing.
+// endpoints change nothing; one that fails with 500 before it has ever answered is asked in one
+// other form first, for some refuse a form in that way.
 func (e *endpoint) wrapNegotiate(next Completer) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		leading, calls := false, 0
+		var guessed *manner
 		defer func() {
 			if leading {
 				e.ladder.leave()
@@ -187,7 +223,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 				}
 				leading = leads
 			}
-			_, version := e.ladder.current()
+			at, version := e.ladder.current()
 			reply, err := next.Complete(ctx, req)
 			if len(req.Dialogue) == 0 { // else no form was asked for
 				e.ladder.noteAnswer(version, err)
@@ -201,8 +237,15 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 			if _, now := e.ladder.current(); errors.Is(err, errNotHeld) && now != version && again < maxNegotiation {
 				continue // one rung lower, where the verdict is tied to the question
 			}
+			if guessed == nil && fail.Class == ClassUpstream && fail.Status == 500 && len(req.Dialogue) == 0 && e.ladder.guess(version, leading) {
+				leading, guessed = true, &at
+				continue
+			}
 			if fail.Class != ClassCapability {
-				return Reply{}, fail.afterCalls(calls)
+				return Reply{}, e.dropGuess(guessed, fail).afterCalls(calls)
+			}
+			if fail.otherwise != "" && guessed == nil {
+				guessed = &at
 			}
 			ok := again < maxNegotiation
 			if ok {
@@ -214,7 +257,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 				})
 			}
 			if !ok {
-				return Reply{}, e.finalRefusal(fail, again).afterCalls(calls)
+				return Reply{}, e.dropGuess(guessed, e.finalRefusal(fail, again)).afterCalls(calls)
 			}
 		}
 	})
@@ -228,6 +271,8 @@ func (e *endpoint) finalRefusal(fail *Error, again int) *Error {
 	final := *fail
 	at, _ := e.ladder.current()
 	switch {
+	case fail.otherwise != "":
+		final.Class, final.Advice = fail.otherwise, adviseForm
 	case again >= maxNegotiation:
 		final.Advice = "ask again: what was learned so far is kept"
 	case e.ladder.fixed && at.rung != RungPrompt:

@@ -120,7 +120,11 @@ func TestFaultsThroughTheClient(t *testing.T) {
 				if !errors.As(err, &fail) || fail.Class != f.Class {
 					t.Fatalf("%v; want %s", err, f.Class)
 				}
-				if fail.Message == "" || fail.Model != "m" || fail.Calls != provider.Count() || provider.Count() > 3 || time.Since(began) > 20*time.Second {
+				most := 3
+				if f.Name == "500" {
+					most++ // which may be a refusal of the form
+				}
+				if fail.Message == "" || fail.Model != "m" || fail.Calls != provider.Count() || provider.Count() > most || time.Since(began) > 20*time.Second {
 					t.Errorf("%+v after %d requests and %v", fail, provider.Count(), time.Since(began))
 				}
 			})
