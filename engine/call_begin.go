@@ -117,6 +117,8 @@ func (e *Engine) beginCall(ctx context.Context, p Principal, g *gatedCall, key *
 		return c.Gate == g.Gate && c.Arguments == g.digest
 	})
 	switch {
+	case g.CheckOnly && (same < 0 || g.mayRepeat(p, inst.Facts.Calls[same])):
+		return e.checkCall(ctx, p, g)
 	case same >= 0 && g.mayRepeat(p, inst.Facts.Calls[same]):
 		return e.repeatCall(ctx, p, g, inst.Facts.Calls[same], key)
 	case same >= 0:
@@ -178,17 +180,11 @@ func (e *Engine) recordCall(ctx context.Context, p Principal, g *gatedCall, key 
 		}
 	}
 	if obstacles := g.findObstacles(); len(obstacles) > 0 {
-		l := g.definition
-		c, err := e.newCase(g.inst, l, p, workflow.CaseInput{Read: g.data, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash})
+		j, err := e.judgeObstacles(ctx, p, g, obstacles)
 		if err != nil {
 			return CallResult{}, err
 		}
-		c.Illegal = obstacles
-		v, err := e.askJudge(ctx, p, c, nil)
-		if err != nil {
-			return CallResult{}, err
-		}
-		return newRefusedCall(e.recordJudgement(ctx, p, judgement{inst: g.inst, definition: l, question: c, verdict: v, call: g}, key))
+		return newRefusedCall(e.recordJudgement(ctx, p, j, key))
 	}
 	ev := e.newCalledEvent(p, g, "call-"+e.cfg.NewID())
 	ev.Key = key
@@ -197,6 +193,30 @@ func (e *Engine) recordCall(ctx context.Context, p Principal, g *gatedCall, key 
 		return CallResult{}, err
 	}
 	return newBegunCall(w, g.definition, p, *w.event.Call), nil
+}
+
+// judgeObstacles is the judgement of a call that rules of its gate are against.
+func (e *Engine) judgeObstacles(ctx context.Context, p Principal, g *gatedCall, obstacles []validators.Finding) (judgement, error) {
+	l := g.definition
+	c, err := e.newCase(g.inst, l, p, workflow.CaseInput{Read: g.data, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash})
+	if err != nil {
+		return judgement{}, err
+	}
+	c.Illegal = obstacles
+	v, err := e.askJudge(ctx, p, c, nil)
+	return judgement{inst: g.inst, definition: l, question: c, verdict: v, call: g}, err
+}
+
+// checkCall says whether rules of the gate are against a call, and records nothing.
+func (e *Engine) checkCall(ctx context.Context, p Principal, g *gatedCall) (CallResult, error) {
+	out := CallResult{Position: newPosition(g.inst, g.definition, p), Answer: CallGo}
+	obstacles := g.findObstacles()
+	if len(obstacles) == 0 {
+		return out, nil
+	}
+	j, err := e.judgeObstacles(ctx, p, g, obstacles)
+	out.Answer, out.Decision = CallRefused, decisionView(&record.Decision{Verdict: j.verdict})
+	return out, err
 }
 
 // repeatCall sends a call again whose outcome nobody knows: its tool does it once, the operator says.

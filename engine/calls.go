@@ -37,6 +37,9 @@ type CallRequest struct {
 	// Timeout is how long the call may stay open: after that any process settles it as unknown.
 	Timeout time.Duration
 	Key     string // idempotency key, "" for none
+	// CheckOnly records and judges nothing: CallGo then only says that the call was not made before and that no rule
+	// of the gate is against it.
+	CheckOnly bool
 
 	exempt bool // from quotas: the operator has it done
 }

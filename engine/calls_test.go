@@ -214,6 +214,43 @@ func TestCallsWithoutAnActionAreCounted(t *testing.T) {
 	}
 }
 
+// A check says what became of a call, or what is against it, and leaves no trace.
+func TestACheckedCallIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t)
+	id := b.approved()
+	check := func(arguments string, want engine.CallAnswer, code string) engine.CallResult {
+		t.Helper()
+		before, err := b.Status(t.Context(), agent, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := deploy(id, arguments)
+		req.CheckOnly = true
+		r, err := b.BeginCall(t.Context(), agent, req)
+		if err != nil || r.Answer != want || string(r.Decision.Code) != code || r.State != before.State {
+			t.Errorf("%s: %s %+v, %v", arguments, r.Answer, r.Decision, err)
+		}
+		if after, err := b.Status(t.Context(), agent, id); err != nil || after.Seq != before.Seq {
+			t.Errorf("%s: the instance went from %d to %d: %v", arguments, before.Seq, after.Seq, err)
+		}
+		return r
+	}
+	check(`{"version":"1.2"}`, engine.CallGo, "")
+	if r := check(`{"version":"1.3"}`, engine.CallRefused, string(workflow.CodeCallArgument)); len(r.Decision.Violations) == 0 {
+		t.Errorf("%+v", r.Decision)
+	}
+	r := b.call(deploy(id, `{"version":"1.2"}`), engine.CallGo)
+	if open := check(`{"version":"1.2"}`, engine.CallKnown, ""); open.CallID != r.CallID || open.Outcome != "" {
+		t.Errorf("%+v", open)
+	}
+	b.settle(id, r.CallID, engine.CallUnknown, `{}`)
+	if known := check(`{"version":"1.2"}`, engine.CallKnown, ""); known.CallID != r.CallID || known.Outcome != engine.CallUnknown {
+		t.Errorf("%+v", known)
+	}
+	check(`{"version":"1.2","n":1}`, engine.CallRefused, string(workflow.CodeCallState))
+}
+
 // After its deadline nobody knows what became of a call: a person says, or a late answer does.
 func TestAnOverdueCallBecomesAReview(t *testing.T) {
 	t.Parallel()
