@@ -212,7 +212,7 @@ server may have done what was asked for, so that the same call is not safe to re
 	}{
 		{upstream.CodeDrifted, "The definition is no longer the one that an operator pinned.", "Ask an operator: `gavel upstream diff` shows what changed."},
 		{upstream.CodeUnavailable, "The server cannot be reached or started.", "Try again later; an operator finds the cause in gavel's log."},
-		{upstream.CodeBusy, "As many calls of the server are in flight as may be.", "Try again shortly."},
+		{upstream.CodeBusy, "As many calls of the server are in flight as may be: 64, or 32 of one principal.", "Try again shortly."},
 		{upstream.CodeTimeout, "The server gave no answer in time.", "Look at what it did before calling again."},
 		{upstream.CodeLost, "The server ended, or cut the connection, before it answered.", "Look at what it did before calling again."},
 		{upstream.CodeGateClosed, "The workflow that the call belongs to is in no state in which the tool may be called.", "Do first what the hint says."},

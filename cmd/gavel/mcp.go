@@ -112,6 +112,7 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 		err = nil // told to stop, perhaps in the middle of the start
 	}
 	sys.notifier.Close()
+	sys.gateway.Close() // before the limit: other servers have seconds to save what they hold
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 

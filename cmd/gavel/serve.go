@@ -85,6 +85,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 		err = nil // told to stop in the middle of the start
 	}
 	notifier.Close()
+	gateway.Close() // before the limit: other servers have seconds to save what they hold
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 

@@ -134,21 +134,26 @@ type checkedUpstream struct {
 	Protocol    string                `json:"protocol,omitempty"`
 	Server      document.JSON         `json:"server"`
 	Items       int                   `json:"items"`
-	Unreadable  int                   `json:"unreadable,omitempty"`
+	Notes       []upstream.Note       `json:"notes,omitempty"`
 	ConnectMs   document.Milliseconds `json:"connectMs"`
 	ListMs      document.Milliseconds `json:"listMs"`
 	Differences []upstream.Difference `json:"differences"`
 	report      upstream.Report
 }
 
-// inspect asks the servers.
-func (o *openedUpstreams) inspect(ctx context.Context) []checkedUpstream {
+// inspect asks the servers, and says what of theirs was repaired or left out.
+func (o *openedUpstreams) inspect(ctx context.Context, con *console) []checkedUpstream {
 	out := make([]checkedUpstream, len(o.names))
 	var asked sync.WaitGroup
 	for i, name := range o.names {
 		asked.Go(func() { out[i] = o.inspectOne(ctx, name) })
 	}
 	asked.Wait()
+	for _, c := range out {
+		for _, note := range c.Notes {
+			con.err.Printf("%s: %s\n", c.Name, note)
+		}
+	}
 	return out
 }
 
@@ -162,14 +167,14 @@ func (o *openedUpstreams) inspectOne(ctx context.Context, name string) checkedUp
 		return c
 	}
 	return checkedUpstream{
-		Name: name, OK: true, Protocol: r.Protocol, Server: document.Known(r.Info), Items: len(r.Items), Unreadable: r.Unreadable,
+		Name: name, OK: true, Protocol: r.Protocol, Server: document.Known(r.Info), Items: len(r.Items), Notes: r.Notes,
 		ConnectMs: document.Milliseconds(r.Connect), ListMs: document.Milliseconds(r.List),
 		Differences: append([]upstream.Difference{}, o.pins.Compare(name, r.Items)...), report: r,
 	}
 }
 
-// unreachable is the error where servers could not be asked.
-func listUnreachable(checked []checkedUpstream) error {
+// listUnreachable is the error where servers could not be asked.
+func listUnreachable(checked []checkedUpstream, code int) error {
 	var lines []string
 	for _, c := range checked {
 		if !c.OK {
@@ -179,7 +184,7 @@ func listUnreachable(checked []checkedUpstream) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return &term.ExitError{Code: term.ExitUnknown, Err: errors.New("servers could not be asked"), Lines: lines}
+	return &term.ExitError{Code: code, Err: errors.New("servers could not be asked"), Lines: lines}
 }
 
 // differenceRows is one line for each difference.
@@ -208,7 +213,10 @@ Examples:
     gavel upstream pin --all --config gavel.yaml
     gavel upstream pin files --config gavel.yaml
 
-Exit codes: 0 pinned, 2 wrong usage, 3 a server could not be asked, and nothing was written.`
+A definition that MCP clients would refuse, and with it the whole list, is repaired where its meaning
+is clear and left out where it is not; standard error says which.
+
+Exit codes: 0 pinned, 1 some servers could not be asked and the others are pinned, 2 wrong usage.`
 }
 
 func (c *upstreamPinCmd) Run(ctx context.Context, con *console) error {
@@ -220,19 +228,20 @@ func (c *upstreamPinCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer o.Close()
-	checked := o.inspect(ctx)
-	if err := listUnreachable(checked); err != nil {
-		return err
-	}
-	for _, found := range checked {
+	checked := o.inspect(ctx, con)
+	for i, found := range checked {
+		if !found.OK {
+			continue
+		}
 		if err := o.pins.Set(found.Name, found.report.Items); err != nil {
-			return term.UnknownErrorf("the server has to be mended", "%w", err)
+			checked[i].OK, checked[i].Problem = false, err.Error()
 		}
 	}
 	if err := o.pins.Save(); err != nil {
 		return term.UnknownErrorf("", "%w", err)
 	}
-	return con.printList(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from what was pinned", "")
+	err = con.printList(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from what was pinned", "")
+	return cmp.Or(err, listUnreachable(checked, term.ExitBad))
 }
 
 type upstreamDiffCmd struct{ upstreamFlags }
@@ -256,7 +265,7 @@ func (c *upstreamDiffCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer o.Close()
-	checked := o.inspect(ctx)
+	checked := o.inspect(ctx, con)
 	rows := differenceRows(checked)
 	err = con.print(c.JSON, map[string]any{"upstreams": checked}, func() {
 		if len(rows) > 1 {
@@ -268,7 +277,7 @@ func (c *upstreamDiffCmd) Run(ctx context.Context, con *console) error {
 			}
 		}
 	})
-	return cmp.Or(err, listUnreachable(checked), badUnless(len(rows) == 1))
+	return cmp.Or(err, listUnreachable(checked, term.ExitUnknown), badUnless(len(rows) == 1))
 }
 
 // printTexts shows what a description was and is: that is what speaks to the model.
@@ -300,7 +309,7 @@ func (c *upstreamTestCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer o.Close()
-	checked := o.inspect(ctx)
+	checked := o.inspect(ctx, con)
 	rows := [][]string{{"UPSTREAM", "SERVER", "PROTOCOL", "CONNECT", "LIST", "ITEMS", "NOT AS PINNED"}}
 	for _, found := range checked {
 		if found.OK {
@@ -316,7 +325,7 @@ func (c *upstreamTestCmd) Run(ctx context.Context, con *console) error {
 			con.out.Table(rows)
 		}
 	})
-	return cmp.Or(err, listUnreachable(checked))
+	return cmp.Or(err, listUnreachable(checked, term.ExitUnknown))
 }
 
 type upstreamImportCmd struct {

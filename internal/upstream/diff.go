@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // itemKey finds an item of one upstream.
@@ -60,10 +62,11 @@ func compareItems(pinned, now []Item) []Difference {
 			d.Change = changeRemoved
 		case !known:
 			d.Change = changeAdded
-		case old.Hash() != current.Hash():
-			d.Change, d.Members = changeChanged, changedMembers(old, current)
 		default:
-			continue
+			if d.Members = changedMembers(old, current); len(d.Members) == 0 {
+				continue
+			}
+			d.Change = changeChanged
 		}
 		out = append(out, d)
 	}
@@ -78,13 +81,62 @@ func byKey(items []Item) map[itemKey]Item {
 	return out
 }
 
-// changedMembers are the pinned members that two definitions have different.
+// changedMembers are the pinned members that two definitions have different. What has no order in JSON Schema
+// is the same in any.
 func changedMembers(a, b Item) (changed []string) {
 	before, after := readChecked(a.Raw), readChecked(b.Raw)
 	for _, key := range pinnedKeys {
-		if !bytes.Equal(appendCanonical(nil, before.Get(key)), appendCanonical(nil, after.Get(key))) {
+		write := appendCanonical
+		if key == "inputSchema" || key == "outputSchema" {
+			write = appendSchema
+		}
+		if !bytes.Equal(write(nil, before.Get(key)), write(nil, after.Get(key))) {
 			changed = append(changed, key)
 		}
 	}
 	return changed
+}
+
+// Keywords of JSON Schema whose arrays have no order, whose value is no schema, and whose members are schemas by name.
+var (
+	unorderedKeywords = []string{"required", "enum", "type"}
+	valueKeywords     = []string{"const", "default", "examples", "example"}
+	namingKeywords    = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
+
+// appendSchema writes a schema so that all texts of the same one are equal.
+func appendSchema(b []byte, v document.JSON) []byte { return appendKeywords(b, v, true) }
+
+// appendKeywords writes a value in a schema; hasKeywords is false where the names of its members are not keywords.
+func appendKeywords(b []byte, v document.JSON, hasKeywords bool) []byte {
+	switch v.Kind() {
+	case document.Array:
+		b = append(b, '[')
+		for _, element := range v.Elements() {
+			b = append(appendSchema(b, element), ',')
+		}
+		return append(b, ']')
+	case document.Object:
+		b = append(b, '{')
+		for name, value := range v.Sorted() {
+			b = append(document.AppendQuote(b, name), ':')
+			switch is := func(keywords []string) bool { return hasKeywords && slices.Contains(keywords, name) }; {
+			case is(valueKeywords):
+				b = appendCanonical(b, value)
+			case is(unorderedKeywords) && value.Kind() == document.Array:
+				var elements [][]byte
+				for _, element := range value.Elements() {
+					elements = append(elements, appendCanonical(nil, element))
+				}
+				slices.SortFunc(elements, bytes.Compare)
+				b = append(append(append(b, '['), bytes.Join(elements, []byte{','})...), ']')
+			default:
+				b = appendKeywords(b, value, !is(namingKeywords))
+			}
+			b = append(b, ',')
+		}
+		return append(b, '}')
+	default:
+		return appendCanonical(b, v)
+	}
 }

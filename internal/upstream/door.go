@@ -53,15 +53,18 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 			return Reply{}, err
 		}
 	}
-	leave, err := s.enter()
-	if err != nil {
+	leave, err := s.enter(p)
+	switch {
+	case err != nil && gated != nil:
+		return Reply{}, s.refuseFirst(ctx, gated, err)
+	case err != nil:
 		return Reply{}, err
-	}
-	if gated != nil {
+	case gated != nil:
 		return s.callGated(ctx, gated, leave)
 	}
 	defer leave()
 	reply, err := s.call(ctx, p, req, params)
+	s.noteOutcome(p, err)
 	switch {
 	case err == nil:
 		reply.Result = sealResult(m.states, reply.Result, bound)
@@ -74,18 +77,27 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 }
 
 // enter takes one of the upstream's places; leave gives it back.
-func (s *server) enter() (leave func(), err error) {
-	select {
-	case s.inFlight <- struct{}{}:
-		leave = func() { <-s.inFlight }
-	default:
-		return nil, s.explain(&linkError{code: CodeBusy, text: fmt.Sprintf("%d calls are in flight", maxInFlight)})
+func (s *server) enter(p engine.Principal) (leave func(), err error) {
+	leave, ok := s.inFlight.TryAcquire(p.ID)
+	if !ok {
+		return nil, s.explain(&linkError{code: CodeBusy, text: fmt.Sprintf("%d calls are in flight, or %d of this caller", maxInFlight, maxInFlight/2)})
 	}
-	if wait := s.isOpen(); wait > 0 {
+	if wait := s.isOpen(p); wait > 0 {
 		leave()
 		return nil, s.explain(&linkError{code: CodeUnavailable, text: "the last calls failed", retryAfter: wait})
 	}
 	return leave, nil
+}
+
+// codeOf is the code of why a call failed, "" of none.
+func codeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	if failure, ok := errors.AsType[*linkError](err); ok {
+		return failure.code
+	}
+	return ""
 }
 
 func unknownItem(req Request) *Error {
@@ -239,7 +251,6 @@ func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, 
 	}
 	defer release()
 	f, err := s.ask(ctx, context.Background(), ses, req, item, params)
-	s.noteOutcome(err)
 	switch {
 	case err != nil:
 		return Reply{}, s.noteForgotten(ses, err)
@@ -296,13 +307,12 @@ func (s *server) ask(ctx, waits context.Context, ses *session, req Request, item
 
 	id := ses.lastID.Add(1)
 	more := map[string]json.RawMessage{}
-	var progress func(json.RawMessage)
-	if req.Progress != nil {
-		more["progressToken"] = json.RawMessage(strconv.FormatInt(id, 10))
-		progress = func(params json.RawMessage) {
-			if time.Since(begun) < maxTimeout {
-				timer.Reset(s.CallTimeout)
-			}
+	more["progressToken"] = json.RawMessage(strconv.FormatInt(id, 10))
+	progress := func(params json.RawMessage) {
+		if time.Since(begun) < maxTimeout {
+			timer.Reset(s.CallTimeout)
+		}
+		if req.Progress != nil {
 			req.Progress(params)
 		}
 	}
@@ -327,7 +337,11 @@ func (s *server) ask(ctx, waits context.Context, ses *session, req Request, item
 		m.headers["Traceparent"] = req.Trace
 	}
 	defer context.AfterFunc(waits, func() { ses.cancel(m) })()
-	return ses.ask(ctx, m, progress)
+	f, err := ses.ask(ctx, m, progress)
+	if err == nil && isUninitialized(f) {
+		return frame{}, &linkError{code: CodeUnavailable, text: (&refusal{readChecked(f.failure)}).Error(), forgotten: true}
+	}
+	return f, err
 }
 
 // explain makes an *Error of why a call has no reply.
@@ -346,7 +360,7 @@ func (s *server) explain(err error) error {
 	s.manager.opts.Logger.Warn("a call to an upstream failed", "upstream", s.name, "code", string(failure.code), "why", failure.text,
 		"cause", maskSecrets(fmt.Sprint(cmp.Or(failure.err, error(failure))), s.secrets))
 	return &Error{
-		Code: failure.code, Upstream: s.name, Message: fmt.Sprintf("The server %q gave no answer: %s.", s.name, failure.text), Hint: hint,
+		Code: failure.code, Upstream: s.name, Message: maskSecrets(fmt.Sprintf("The server %q gave no answer: %s.", s.name, failure.text), s.secrets), Hint: hint,
 		MayHaveRun: failure.mayHaveRun, RetryAfter: failure.retryAfter, Err: failure.err,
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"strconv"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
@@ -12,15 +14,29 @@ import (
 )
 
 var (
-	NewItem    = newItem
 	PublicName = publicName
 	IsPlainURI = isPlainURI
 )
 
-// ParseFrame reads a message; ok is false of one that is refused.
-func ParseFrame(raw []byte) (id string, result, failure []byte, ok bool) {
+// NewItem reads a definition.
+func NewItem(server string, kind Kind, raw json.RawMessage) (Item, error) {
+	item, _, err := readItem(server, kind, raw)
+	return item, err
+}
+
+// ReadItem reads a definition, and says what was repaired.
+var ReadItem = readItem
+
+// ParseFrame reads a message.
+func ParseFrame(raw []byte) (id string, result, failure []byte, err error) {
 	f, err := parseFrame(raw)
-	return f.id, f.result, f.failure, err == nil
+	return f.id, f.result, f.failure, err
+}
+
+// IsAnswerError reports whether an error is of an answer that cannot be used.
+func IsAnswerError(err error) bool {
+	_, ok := errors.AsType[*answerError](err)
+	return ok
 }
 
 // ReadLines reads lines, and the edges of those that are too long.
@@ -54,7 +70,7 @@ func NewPins() *Pins { return &Pins{servers: map[string][]Item{}} }
 // ReadParams returns what a server gets for the params of a call of a tool, and the arguments in
 // them as gavel reads them.
 func ReadParams(params, definition []byte) (sent json.RawMessage, arguments document.JSON, err error) {
-	item, err := newItem("a", KindTool, definition)
+	item, err := NewItem("a", KindTool, definition)
 	if err != nil {
 		return nil, document.JSON{}, err
 	}
@@ -63,11 +79,17 @@ func ReadParams(params, definition []byte) (sent json.RawMessage, arguments docu
 	return sent, readChecked(params).Get("arguments"), err
 }
 
-// Receive has a session in which one call waits receive messages. It returns what the call was
-// answered, and how many calls still wait.
-func Receive(lines ...string) (answers []string, waiting int) {
-	p := &pending{answer: make(chan frame, 1), failed: make(chan *linkError, 1)}
-	s := &session{pending: map[string]*pending{"1": p}}
+// Receive has a session receive messages, in which calls with three ids from first wait. It returns what they were
+// answered, why they failed, and how many still wait.
+func Receive(first int64, lines ...string) (answers, failures []string, waiting int) {
+	s := &session{server: &server{}, pending: map[string]*pending{}}
+	s.lastID.Store(first + 3)
+	for id := first; id < first+4; id++ {
+		if id != first+1 { // which was answered before
+			s.pending[strconv.FormatInt(id, 10)] = &pending{answer: make(chan frame, 1), failed: make(chan *linkError, 1)}
+		}
+	}
+	all := maps.Clone(s.pending)
 	for _, line := range lines {
 		f, err := parseFrame([]byte(line))
 		if err != nil {
@@ -75,8 +97,14 @@ func Receive(lines ...string) (answers []string, waiting int) {
 		}
 		s.receive(f)
 	}
-	for len(p.answer) > 0 {
-		answers = append(answers, string((<-p.answer).result))
+	for _, id := range sortedKeys(all) {
+		select {
+		case f := <-all[id].answer:
+			answers = append(answers, string(f.result))
+		case failure := <-all[id].failed:
+			failures = append(failures, id+": "+failure.text)
+		default:
+		}
 	}
-	return answers, len(s.pending)
+	return answers, failures, len(s.pending)
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -22,36 +23,96 @@ const maxFrame = 8 << 20
 type frame struct {
 	id     string // the literal, "" of a notification
 	method string
-	// One of result and failure is set in a response, byte for byte.
-	params, result, failure json.RawMessage
+	// One of result and failure is set in a response, byte for byte. line is all of it.
+	params, result, failure, line json.RawMessage
 }
 
 func (f frame) isResponse() bool { return f.result != nil || f.failure != nil }
 
 var errFrame = errors.New("the message is not JSON-RPC 2.0")
 
+// answerError is why an answer cannot be used; id is that of its request, "" where it has none.
+type answerError struct{ id, text string }
+
+func (e *answerError) Error() string { return e.text }
+
+func (e *answerError) failure() *linkError {
+	return &linkError{code: CodeProtocol, text: e.text, mayHaveRun: true}
+}
+
 // parseFrame reads one message. It refuses what two readers could understand differently
-// where gavel itself decides by it; what is in a result is the client's to read.
+// where gavel itself decides by it; what else is in a result is the client's to read. The error of
+// an answer is an *answerError, or a *document.Issue where it is not JSON.
 func parseFrame(raw []byte) (frame, error) {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: maxFrame, Depth: maxDepth, Lax: true, Spaced: true})
 	if err != nil {
 		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
-	if v.Kind() != document.Object || v.Duplicate().Kind() != 0 || !v.Get("jsonrpc").Is("2.0") {
-		return frame{}, errFrame
+	result, failure, method := v.Get("result"), v.Get("error"), v.Get("method").Text()
+	if failure.Kind() == document.Null {
+		failure = document.JSON{}
 	}
-	f := frame{method: v.Get("method").Text(), params: v.Get("params").Raw(), result: v.Get("result").Raw(), failure: v.Get("error").Raw()}
-	if id := v.Get("id"); id.Kind() == document.Number || id.Kind() == document.String {
-		f.id = string(id.Raw())
+	if result.Kind() == document.Null && failure.Kind() != 0 {
+		result = document.JSON{}
 	}
+	isAnswer := result.Kind() != 0 || failure.Kind() != 0
+	f := frame{id: readID(v.Get("id"), isAnswer), method: method, params: v.Get("params").Raw(), result: result.Raw(), failure: failure.Raw(), line: raw}
+	isVersion := v.Get("jsonrpc").Is("2.0")
 	switch {
-	case f.isResponse() == (f.method != ""), f.result != nil && f.failure != nil, f.failure != nil && v.Get("error").Kind() != document.Object:
+	case !isAnswer && (method == "" || !isVersion || v.Duplicate().Kind() != 0), isAnswer && method != "":
 		return frame{}, errFrame
-	case f.result != nil && f.id == "": // an error may be about no request
-		return frame{}, errFrame
+	case !isAnswer:
+		return f, nil
+	}
+	if text := findAnswerFault(v, result, failure); text != "" {
+		return frame{}, &answerError{f.id, text}
 	}
 	return f, nil
 }
+
+// findAnswerFault says why an answer cannot be used, "" where it can.
+func findAnswerFault(v, result, failure document.JSON) string {
+	switch isError := result.Get("isError"); {
+	case !v.Get("jsonrpc").Is("2.0"):
+		return `the answer has no "jsonrpc": "2.0"`
+	case v.Duplicate().Kind() != 0:
+		return "the answer has a duplicate key " + shortenKey(v.Duplicate().Text())
+	case result.Kind() != 0 && failure.Kind() != 0:
+		return "the answer has both a result and an error"
+	case failure.Kind() != 0 && failure.Kind() != document.Object:
+		return fmt.Sprintf("the error of the answer is %s, not an object", failure.Kind())
+	case failure.Kind() != 0:
+		return ""
+	case result.Kind() != document.Object:
+		return fmt.Sprintf("the result is %s, not an object", result.Kind())
+	case result.Duplicate().Kind() != 0:
+		return "the result has a duplicate key " + shortenKey(result.Duplicate().Text())
+	case isError.Kind() != 0 && isError.Kind() != document.Null && isError.Kind() != document.True && isError.Kind() != document.False:
+		return fmt.Sprintf("isError of the result is %s, not a boolean", isError.Kind())
+	}
+	if err := checkCase(result, "isError"); err != nil {
+		return "in the result " + err.Error()
+	}
+	return ""
+}
+
+// readID is the literal of an id, "" where there is none. In an answer it may be one of gavel's numbers as
+// other libraries write it: as a string, or as a float.
+func readID(id document.JSON, isAnswer bool) string {
+	switch literal := string(id.Raw()); {
+	case id.Kind() != document.Number && id.Kind() != document.String:
+		return ""
+	case !isAnswer:
+		return literal
+	case id.Kind() == document.String && idNumber().MatchString(id.Text()):
+		return id.Text()
+	default:
+		return strings.TrimSuffix(literal, ".0")
+	}
+}
+
+// idNumber matches an id that gavel may have given.
+var idNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[1-9][0-9]{0,18}$`) })
 
 // message is one message to an upstream.
 type message struct {
@@ -129,9 +190,12 @@ var isAsking = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*[^,{}\[\]]*,\s*)*"method"\s*:`)
 })
 
-// explainUnreadable says why an answer that parseFrame refused fails its request, whose id is "" where it is not known.
+// explainUnreadable says why an answer that parseFrame refused fails a request, whose id is "" where it is not known.
 // It returns nil for what is no answer: other lines are noise, as of npm.
 func explainUnreadable(line []byte, err error) (id string, failure *linkError) {
+	if wrong, ok := errors.AsType[*answerError](err); ok {
+		return wrong.id, wrong.failure()
+	}
 	issue, ok := errors.AsType[*document.Issue](err)
 	if !ok || !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) || isAsking().Match(line) {
 		return "", nil
@@ -154,7 +218,7 @@ func newUnreadable(issue *document.Issue) *linkError {
 
 // idAtEdge are the usual places of an id in a message: before all else, or after it.
 var idAtEdge = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*([0-9]+)\s*,|"id"\s*:\s*([0-9]+)\s*\}\s*$`)
+	return regexp.MustCompile(`^\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?([0-9]+)"?\s*,|"id"\s*:\s*"?([0-9]+)"?\s*\}\s*$`)
 })
 
 // guessID finds the id of a message of which only the beginning and the end are there, "" where

@@ -16,26 +16,38 @@ import (
 
 func TestParseFrame(t *testing.T) {
 	for raw, want := range map[string]string{
-		`{"jsonrpc":"2.0","id":1,"result":{ "a": 1.0 }}`:     "1 { \"a\": 1.0 } ",
-		`{"jsonrpc":"2.0","id":"a","error":{"code":1e400}}`:  `"a"  {"code":1e400}`,
-		`{"jsonrpc":"2.0","id":null,"error":{}}`:             "  {}",
-		`{"jsonrpc":"2.0","id":1,"result":null}`:             "1 null ",
-		`{"jsonrpc":"2.0","method":"m","params":{}}`:         "  ",
-		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`:    "refused",
-		`{"jsonrpc":"2.0","id":1,"result":{},"result":{}}`:   "refused",
-		`{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`:  "refused",
-		`{"jsonrpc":"2.0","id":1}`:                           "refused",
-		`{"jsonrpc":"2.0","result":{}}`:                      "refused",
-		`{"jsonrpc":"2.0","id":1,"error":"x"}`:               "refused",
-		`{"id":1,"result":{}}`:                               "refused",
-		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}": "refused",
-		`[{"jsonrpc":"2.0","id":1,"result":{}}]`:             "refused",
-		strings.Repeat("[", 1_000_000):                       "refused",
+		`{"jsonrpc":"2.0","id":1,"result":{ "a": 1.0 }}`:                     "1 { \"a\": 1.0 } ",
+		`{"jsonrpc":"2.0","id":"a","error":{"code":1e400}}`:                  `"a"  {"code":1e400}`,
+		`{"jsonrpc":"2.0","id":null,"error":{}}`:                             "  {}",
+		`{"jsonrpc":"2.0","id":"7","result":{},"error":null}`:                "7 {} ",
+		`{"jsonrpc":"2.0","id":7.0,"result":{}}`:                             "7 {} ",
+		`{"jsonrpc":"2.0","id":1,"result":null,"error":{}}`:                  "1  {}",
+		`{"jsonrpc":"2.0","result":{}}`:                                      " {} ",
+		`{"jsonrpc":"2.0","id":"7","method":"m"}`:                            `"7"  `,
+		`{"jsonrpc":"2.0","id":1,"result":{"isError":null}}`:                 `1 {"isError":null} `,
+		`{"jsonrpc":"2.0","id":1,"result":null}`:                             "the result is null, not an object",
+		`{"jsonrpc":"2.0","id":1,"result":[]}`:                               "the result is an array, not an object",
+		`{"jsonrpc":"2.0","id":1,"result":{"isError":true,"isError":false}}`: `the result has a duplicate key "isError"`,
+		`{"jsonrpc":"2.0","id":1,"result":{"isError":"true"}}`:               "isError of the result is a string, not a boolean",
+		`{"jsonrpc":"2.0","id":1,"result":{"IsError":true}}`:                 `in the result the key "IsError" must be written "isError"`,
+		`{"jsonrpc":"2.0","method":"m","params":{}}`:                         "  ",
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`:                    "the answer has both a result and an error",
+		`{"jsonrpc":"2.0","id":1,"result":{},"result":{}}`:                   `the answer has a duplicate key "result"`,
+		`{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`:                  "refused",
+		`{"jsonrpc":"2.0","id":1}`:                                           "refused",
+		`{"jsonrpc":"2.0","id":1,"error":"x"}`:                               "the error of the answer is a string, not an object",
+		`{"id":1,"result":{}}`:                                               `the answer has no "jsonrpc": "2.0"`,
+		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}":                 "refused",
+		`[{"jsonrpc":"2.0","id":1,"result":{}}]`:                             "refused",
+		strings.Repeat("[", 1_000_000):                                       "refused",
 	} {
-		id, result, failure, ok := upstream.ParseFrame([]byte(raw))
+		id, result, failure, err := upstream.ParseFrame([]byte(raw))
 		got := id + " " + string(result) + " " + string(failure)
-		if !ok {
+		if err != nil {
 			got = "refused"
+			if upstream.IsAnswerError(err) {
+				got = err.Error()
+			}
 		}
 		if got != want {
 			t.Errorf("%.80s: %q, want %q", raw, got, want)
@@ -62,8 +74,8 @@ func FuzzParseFrame(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		id, result, failure, ok := upstream.ParseFrame(raw)
-		if !ok {
+		id, result, failure, err := upstream.ParseFrame(raw)
+		if err != nil {
 			return
 		}
 		var m struct {
@@ -116,11 +128,32 @@ func FuzzRewriteMembers(f *testing.F) {
 // The first answer to a call is the answer: a second holds up no reader, and nothing is kept of it.
 func TestSecondAnswerIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers, waiting := upstream.Receive(`{"jsonrpc":"2.0","id":2,"result":{"n":0}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":1}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":2}}`)
-		if !slices.Equal(answers, []string{`{"n":1}`}) || waiting != 0 {
+		answers, _, waiting := upstream.Receive(1, `{"jsonrpc":"2.0","id":2,"result":{"n":0}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":1}}`, `{"jsonrpc":"2.0","id":1,"result":{"n":2}}`)
+		if !slices.Equal(answers, []string{`{"n":1}`}) || waiting != 2 {
 			t.Errorf("answered %q, %d calls still wait", answers, waiting)
 		}
 	})
+}
+
+// An answer with the id of no call that was ever sent fails the oldest call that waits, at once and in the
+// answer's own words; one that comes late fails none.
+func TestUnmatchedAnswer(t *testing.T) {
+	const said = "an answer that it sent matches no call: "
+	long := `{"jsonrpc":"2.0","result":{"s":"` + strings.Repeat("a", 500) + `"}}`
+	for line, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":"x-1","result":{"n":1}}`:           "9: " + said + `{"jsonrpc":"2.0","id":"x-1","result":{"n":1}}`,
+		`{"jsonrpc":"2.0","id":13,"result":{"n":1}}`:              "9: " + said + `{"jsonrpc":"2.0","id":13,"result":{"n":1}}`,
+		`{"jsonrpc":"2.0","id":null,"error":{"message":"what?"}}`: "9: " + said + `{"jsonrpc":"2.0","id":null,"error":{"message":"what?"}}`,
+		long: "9: " + said + long[:200],
+		`{"jsonrpc":"2.0","id":7,"result":{"n":1}}`:    "", // late
+		`{"jsonrpc":"2.0","id":10,"result":{"n":1}}`:   "", // a second one
+		`{"jsonrpc":"2.0","id":"11","result":{"n":1}}`: "",
+	} {
+		answers, failures, waiting := upstream.Receive(9, line)
+		if got := strings.Join(failures, "; "); got != want || waiting+len(failures)+len(answers) != 3 || (len(answers) == 1) != strings.Contains(line, `"11"`) {
+			t.Errorf("%s: failed %q, want %q; answered %q, %d wait", line, got, want, answers, waiting)
+		}
+	}
 }
 
 // Whoever judges the arguments of a call and a server that reads keys in any case read the same.

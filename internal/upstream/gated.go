@@ -87,6 +87,7 @@ func (s *server) callGated(ctx context.Context, c *gatedCall, leave func()) (Rep
 	running := s.tryRun(func() {
 		defer leave()
 		reply, err := s.performGated(ctx, c)
+		s.noteOutcome(c.principal, err)
 		done <- answer{reply, err}
 	})
 	if !running {
@@ -130,7 +131,7 @@ func (s *server) performGated(ctx context.Context, c *gatedCall) (Reply, error) 
 		ses, release, item, err = s.prepare(ctx, c.principal, c.Request)
 	}
 	if err != nil {
-		return Reply{}, s.explainTo(ctx, err)
+		return Reply{}, s.refuseFirst(ctx, c, s.explainTo(ctx, err))
 	}
 	c.item = item
 	continued := c.callID != ""
@@ -198,29 +199,54 @@ func (s *server) sendGated(ctx context.Context, c *gatedCall, ses *session, rele
 		release()
 		ses = again
 	}
-	s.noteOutcome(err)
 	if err == nil && f.failure != nil && isForgotten(f) {
 		s.forget(ses)
 	}
 	return f, s.noteForgotten(ses, err)
 }
 
+// refuseFirst is why a call of an upstream that cannot be reached now is refused: because it was made before or may
+// not be made, where that is so, else err.
+func (s *server) refuseFirst(ctx context.Context, c *gatedCall, err error) error {
+	if c.callID != "" || ctx.Err() != nil {
+		return err
+	}
+	req := s.newCallRequest(c, s.CallTimeout)
+	req.CheckOnly = true
+	r, checkErr := s.manager.opts.Engine().BeginCall(ctx, c.principal, req)
+	if checkErr != nil {
+		return ofEngine(s.name, checkErr)
+	}
+	c.at = r.Position
+	return cmp.Or(s.refuseAnswer(ctx, c, r), err)
+}
+
+func (s *server) newCallRequest(c *gatedCall, timeout time.Duration) engine.CallRequest {
+	g := c.gate
+	return engine.CallRequest{
+		ID: c.instance, Gate: g.Tool, Upstream: s.name, Tool: c.item.Name, Pin: c.item.Hash(), Arguments: c.values.Arguments.Raw(),
+		States: g.States, Action: g.Action, Data: g.DataOf(c.values), Success: g.Success, Error: g.Error,
+		Bound: g.Bind, MaxCalls: g.MaxCalls, MaxArguments: g.MaxArguments, Repeatable: g.Repeatable, Timeout: timeout, Key: c.key,
+	}
+}
+
 // beginGated has a call judged and recorded. Only without an error may it be sent.
 func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) error {
-	g := c.gate
 	timeout := s.CallTimeout + answerGrace
 	if ses.isModern() && c.Capabilities != nil {
 		timeout += inputGrace
 	}
-	r, err := s.manager.opts.Engine().BeginCall(ctx, c.principal, engine.CallRequest{
-		ID: c.instance, Gate: g.Tool, Upstream: s.name, Tool: c.item.Name, Pin: c.item.Hash(), Arguments: c.values.Arguments.Raw(),
-		States: g.States, Action: g.Action, Data: g.DataOf(c.values), Success: g.Success, Error: g.Error,
-		Bound: g.Bind, MaxCalls: g.MaxCalls, MaxArguments: g.MaxArguments, Repeatable: g.Repeatable, Timeout: timeout, Key: c.key,
-	})
+	r, err := s.manager.opts.Engine().BeginCall(ctx, c.principal, s.newCallRequest(c, timeout))
 	if err != nil {
 		return ofEngine(s.name, err)
 	}
 	c.at, c.callID, c.deadline = r.Position, r.CallID, r.Deadline
+	return s.refuseAnswer(ctx, c, r)
+}
+
+// refuseAnswer says why the engine does not let a call be sent, nil where it does.
+func (s *server) refuseAnswer(ctx context.Context, c *gatedCall, r engine.CallResult) error {
+	g := c.gate
 	switch r.Answer {
 	case engine.CallGo:
 		return nil

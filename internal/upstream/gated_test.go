@@ -125,6 +125,12 @@ const gatedRelease = `{name: release, initialState: ready, states: {
 // openGated opens the fake server with some gates.
 func openGated(t *testing.T, e *fakeEngine, more, gates string) *upstream.Manager {
 	t.Helper()
+	return openGatedIn(t, e, "well", more, gates)
+}
+
+// openGatedIn opens the fake server in a mode.
+func openGatedIn(t *testing.T, e *fakeEngine, mode, more, gates string) *upstream.Manager {
+	t.Helper()
 	root, err := document.Parse("gates.yaml", []byte(gates), document.Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +143,7 @@ func openGated(t *testing.T, e *fakeEngine, more, gates string) *upstream.Manage
 		t.Fatal(err)
 	}
 	e.began, e.ended = make(chan struct{}, 100), make(chan struct{}, 100)
-	return openFake(t, upstream.Options{Gates: cfg, Engine: func() upstream.Engine { return e }}, [3]string{"a", "well", more})
+	return openFake(t, upstream.Options{Gates: cfg, Engine: func() upstream.Engine { return e }}, [3]string{"a", mode, more})
 }
 
 const allGated = `
@@ -145,6 +151,8 @@ const allGated = `
 - {tool: a__fails, workflow: release, states: [ready], success: reset, error: reset, result: {why: "{{result.structuredContent.why}}"}}
 - {tool: a__rpcerr, workflow: release, states: [ready], error: reset, result: {code: "{{result.error.code}}"}}
 - {tool: a__task, workflow: release, states: [ready]}
+- {tool: a__list, workflow: release, states: [ready], success: reset}
+- {tool: a__two_ways, workflow: release, states: [ready], success: reset}
 - {tool: a__exit, workflow: release, states: [ready]}
 - {tool: a__hang, workflow: release, states: [ready]}
 - {tool: a__progress, workflow: release, states: [ready]}
@@ -176,10 +184,10 @@ func TestGatedCall(t *testing.T) {
 	}
 	const arguments = `{"n":1.50e400,"text":"a\u0062"}`
 	line := document.Known(r.Result).Get("line").Text()
-	if !strings.Contains(line, `"arguments":`+arguments) || !strings.Contains(line, `"_meta":{"own":1,"gavel/idempotencyKey":"k","io.github.gavel-mcp/callId":"call-1"}`) || strings.Contains(line, "wf-1") {
+	if !strings.Contains(line, `"arguments":`+arguments) || !strings.Contains(line, `"_meta":{"own":1,"gavel/idempotencyKey":"k","io.github.gavel-mcp/callId":"call-1","progressToken":`) || strings.Contains(line, "wf-1") {
 		t.Errorf("sent: %s", line)
 	}
-	if got, want := string(document.Known(r.Result).At("_meta", "io.github.gavel-mcp/workflow").Raw()), `{"id":"wf-1","workflow":"release","state":"ready","nextActions":["by-hand"],"nextTools":["a__echo","a__fails","a__rpcerr","a__task","a__exit","a__hang","a__progress","a__question"],"callId":"call-1"}`; got != want {
+	if got, want := string(document.Known(r.Result).At("_meta", "io.github.gavel-mcp/workflow").Raw()), `{"id":"wf-1","workflow":"release","state":"ready","nextActions":["by-hand"],"nextTools":["a__echo","a__fails","a__rpcerr","a__task","a__list","a__two_ways","a__exit","a__hang","a__progress","a__question"],"callId":"call-1"}`; got != want {
 		t.Errorf("told: %s", got)
 	}
 	b := e.begun[0]
@@ -209,6 +217,8 @@ func TestOutcomes(t *testing.T) {
 		{"fails", "", engine.CallError, "", `{"why":"full"}`},
 		{"rpcerr", "", engine.CallError, "", `{"code":-32042}`},
 		{"task", "", engine.CallUnknown, upstream.CodeProtocol, ""},
+		{"list", "", engine.CallUnknown, upstream.CodeProtocol, ""},
+		{"two ways", "", engine.CallUnknown, upstream.CodeProtocol, ""},
 		{"question", "", engine.CallUnknown, upstream.CodeProtocol, ""},
 		{"exit", "", engine.CallUnknown, upstream.CodeLost, ""},
 		{"hang", ", callTimeout: 50ms", engine.CallUnknown, upstream.CodeTimeout, ""},
@@ -378,6 +388,34 @@ func TestGatedQuestion(t *testing.T) {
 	wantCode(t, err, upstream.CodeInvalid, false)
 	if failed, _ := errors.AsType[*upstream.Error](err); failed == nil || failed.Message != "The requestState was used before, or the call is no longer open." {
 		t.Errorf("a state that comes again: %v", err)
+	}
+}
+
+// Of a server that cannot be called now a call that was made before, or may not be made, is refused for that: only
+// what remains is worth another try. Nothing is recorded for it.
+func TestGateBeforeAvailability(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer engine.CallResult
+		err    error
+		want   upstream.Code
+	}{
+		"known":   {engine.CallResult{Answer: engine.CallKnown, Outcome: engine.CallUnknown}, nil, upstream.CodeCallRepeated},
+		"closed":  {engine.CallResult{Answer: engine.CallRefused}, nil, upstream.CodeCallRefused},
+		"open":    {engine.CallResult{}, &engine.Error{Code: engine.CodeCallOpen}, upstream.Code(engine.CodeCallOpen)},
+		"allowed": {engine.CallResult{}, nil, upstream.CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &fakeEngine{answer: c.answer, err: c.err}
+			m := openGatedIn(t, e, "crash", "", allGated)
+			for range 4 { // the breaker is open then
+				_, err := call(t.Context(), m, "a", "fails", `{"arguments":{"workflowId":"wf-1"}}`)
+				wantCode(t, err, c.want, false)
+			}
+			if len(e.settles) != 0 || slices.ContainsFunc(e.begun, func(r engine.CallRequest) bool { return !r.CheckOnly }) {
+				t.Errorf("begun %+v, settled %d", e.begun, len(e.settles))
+			}
+		})
 	}
 }
 

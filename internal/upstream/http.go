@@ -103,71 +103,92 @@ func (l *httpLink) send(ctx context.Context, m message) error {
 			l.mu.Unlock()
 		}
 	}
-	failed := l.statusError(response)
-	if m.id == 0 {
-		if failed != nil {
-			return failed
-		}
-		return nil
-	}
+	id := strconv.FormatInt(m.id, 10)
 	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	switch {
-	case media == "text/event-stream" && response.StatusCode == http.StatusOK:
-		return l.readEvents(response.Body, strconv.FormatInt(m.id, 10))
+	case response.StatusCode >= http.StatusMultipleChoices:
+		return l.explainStatus(response, id)
+	case m.id == 0:
+		return nil
+	case media == "text/event-stream":
+		return l.readEvents(response.Body, id)
 	case media == "application/json":
-		return l.readAnswer(response, failed, strconv.FormatInt(m.id, 10))
-	case failed != nil:
-		return failed
+		return l.readAnswer(response.Body, id)
 	}
 	return &linkError{code: CodeProtocol, text: "the answer is neither JSON nor a stream of events", mayHaveRun: true}
 }
 
-// statusError is why a status is not a success; nil of one that is.
-func (l *httpLink) statusError(response *http.Response) *linkError {
-	status := response.StatusCode
+// explainStatus is why a status is no success, in the server's own words. An error of JSON-RPC that answers the
+// request is its answer, whatever the status: then it is received, and the error is nil.
+func (l *httpLink) explainStatus(response *http.Response, id string) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxFrame))
+	f, parseErr := parseFrame(body)
+	words := shortenText(string(body), l.server.secrets)
+	if parseErr == nil && f.failure != nil {
+		words = shortenText(readChecked(f.failure).Get("message").Text(), l.server.secrets)
+	}
+	status, hasSession := response.StatusCode, l.currentSession() != ""
 	after, _ := strconv.Atoi(response.Header.Get("Retry-After"))
 	failure := &linkError{
-		code: CodeUnavailable, text: fmt.Sprintf("the server answered with status %d", status),
-		mayHaveRun: status >= 500, retryAfter: min(time.Duration(max(after, 0))*time.Second, maxTimeout),
+		code: CodeUnavailable, text: fmt.Sprintf("the server answered with status %d%s", status, prefixWords(words)),
+		mayHaveRun: status >= 500, retryAfter: min(time.Duration(max(after, 0))*time.Second, maxTimeout), err: err,
 	}
 	switch {
-	case status < 300:
+	case isUninitialized(f), status < 500 && strings.Contains(strings.ToLower(words), "session"),
+		hasSession && (status == http.StatusNotFound || status == http.StatusGone):
+		failure.forgotten, failure.mayHaveRun = true, false
+	case parseErr == nil && f.isResponse() && f.id == id:
+		l.session.receive(f)
 		return nil
-	case status == http.StatusNotFound && l.currentSession() != "":
+	case hasSession && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity):
 		failure.forgotten = true
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		failure.text = fmt.Sprintf("the server does not accept gavel's credentials (status %d)", status)
+		failure.text = fmt.Sprintf("the server does not accept gavel's credentials (status %d)%s", status, prefixWords(words))
 	}
 	return failure
 }
 
-func (l *httpLink) readAnswer(response *http.Response, failed *linkError, id string) error {
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxFrame+1))
+// prefixWords is a server's own text after gavel's.
+func prefixWords(words string) string {
+	if words == "" {
+		return ""
+	}
+	return ": " + words
+}
+
+func (l *httpLink) readAnswer(from io.Reader, id string) error {
+	body, err := io.ReadAll(io.LimitReader(from, maxFrame+1))
 	if len(body) > maxFrame {
 		return errAnswerTooLong
 	}
-	f, parseErr := parseFrame(body)
-	issue, unreadable := errors.AsType[*document.Issue](parseErr)
-	switch {
-	case err != nil:
+	if err != nil {
 		return &linkError{code: CodeLost, text: "the connection broke in the answer", mayHaveRun: true, err: err}
-	case failed != nil && (failed.forgotten || parseErr == nil && isForgotten(f)):
-		return &linkError{code: CodeUnavailable, text: "the server no longer knows the session", forgotten: true}
-	case parseErr == nil && f.isResponse() && f.id == id:
-		l.session.receive(f)
-		return nil
-	case failed != nil:
-		return failed
-	case unreadable:
+	}
+	f, err := parseFrame(body)
+	if wrong, ok := errors.AsType[*answerError](err); ok {
+		return wrong.failure()
+	}
+	if issue, ok := errors.AsType[*document.Issue](err); ok {
 		return newUnreadable(issue)
 	}
-	return &linkError{code: CodeProtocol, text: "the answer is not one to the request", mayHaveRun: true, err: parseErr}
+	if err != nil || !f.isResponse() || f.id != id {
+		return l.session.newUnmatched(body)
+	}
+	l.session.receive(f)
+	return nil
 }
 
 // isForgotten reports whether an error says that the session is not known any more.
 func isForgotten(f frame) bool {
 	failure := readChecked(f.failure) // absent in another frame
 	return string(failure.Get("code").Raw()) == "-32001" && strings.Contains(strings.ToLower(failure.Get("message").Text()), "session")
+}
+
+// isUninitialized reports whether an error says that the server was never initialised, so that it has done
+// nothing: it began anew.
+func isUninitialized(f frame) bool {
+	text := strings.ToLower(readChecked(f.failure).Get("message").Text())
+	return (strings.Contains(text, "initializ") || strings.Contains(text, "initialis")) && (strings.Contains(text, "not ") || strings.Contains(text, "before"))
 }
 
 // readEvents reads a stream up to the response to a request.
@@ -195,9 +216,12 @@ func (l *httpLink) readEvents(body io.Reader, id string) error {
 		}
 		f, err := parseFrame(data)
 		of, failure := explainUnreadable(data, err)
+		if failure == nil && f.isResponse() {
+			of, failure = f.id, l.session.newUnmatched(data)
+		}
 		data = nil // the frame keeps it
 		switch {
-		case failure != nil && (of == id || of == ""):
+		case failure != nil && !l.session.hasIssued(of), err != nil && of == id:
 			return failure
 		case err != nil:
 			continue

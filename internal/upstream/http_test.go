@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -194,6 +195,19 @@ func forgetful(t testing.TB, mode string, writes *atomic.Int64) string {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(http.StatusBadRequest)
 				fmt.Fprint(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}`)
+			case first && strings.HasPrefix(mode, "restart "):
+				status, text, _ := strings.Cut(strings.TrimPrefix(mode, "restart "), " ")
+				n, _ := strconv.Atoi(status)
+				w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: "text/plain"}[strings.HasPrefix(text, "{")])
+				w.WriteHeader(n)
+				fmt.Fprint(w, strings.ReplaceAll(text, "ID", string(m.ID)))
+			case mode == "always":
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				fmt.Fprint(w, "no such\n  sessio\x07n")
+			case mode == "invalid":
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				answer("error", `{"code":-32602,"message":"region is missing"}`)
 			case first && mode == "200":
 				writes.Add(1) // it does what it is asked for, and then says this
 				answer("error", `{"code":-32001,"message":"session expired"}`)
@@ -231,6 +245,11 @@ func TestForgottenSession(t *testing.T) {
 		writes     int64
 	}{
 		"404": {"", false, 1}, "400": {"", false, 1},
+		`restart 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}`: {"", false, 1},
+		`restart 400 {"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"Bad Request: Server not initialized"}}`:         {"", false, 1},
+		`restart 200 {"jsonrpc":"2.0","id":ID,"error":{"code":-32002,"message":"Received request before initialization"}}`:      {"", false, 1},
+		"restart 400 Bad Request": {"", false, 1}, "restart 410 gone": {"", false, 1}, "restart 422 unknown session": {"", false, 1}, "restart 404 Not Found": {"", false, 1},
+		"restart 500 oops": {upstream.CodeUnavailable, true, 0}, "restart 403 no": {upstream.CodeUnavailable, false, 0},
 		"200": {"error", false, 1},
 		"cut": {upstream.CodeLost, true, 1}, "sse": {upstream.CodeLost, true, 1}, "503": {upstream.CodeUnavailable, true, 0},
 	} {
@@ -258,6 +277,23 @@ func TestForgottenSession(t *testing.T) {
 				t.Errorf("the next one: %v", err)
 			}
 		})
+	}
+}
+
+// A new session is begun once: what is refused in it too has the server's own words. An error that answers the call
+// is its answer, whatever the status.
+func TestRefusedInANewSession(t *testing.T) {
+	var writes atomic.Int64
+	p := pins(t, [3]string{"web", "tool", `{"name":"write"}`})
+	m := open(t, "  web: "+over(forgetful(t, "always", &writes), ""), upstream.Options{Pins: p})
+	_, err := call(t.Context(), m, "web", "write", "")
+	wantCode(t, err, upstream.CodeUnavailable, false)
+	if want := `The server "web" gave no answer: the server answered with status 422: no such session.`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	m = open(t, "  web: "+over(forgetful(t, "invalid", &writes), ""), upstream.Options{Pins: p})
+	if reply, err := call(t.Context(), m, "web", "write", ""); err != nil || !strings.Contains(string(reply.Error), "region is missing") {
+		t.Errorf("%s, %v", reply.Error, err)
 	}
 }
 
@@ -349,6 +385,15 @@ func TestHTTPNastyServer(t *testing.T) {
 	}
 }
 
+func countLeftOut(notes []upstream.Note) (n int) {
+	for _, note := range notes {
+		if note.LeftOut {
+			n++
+		}
+	}
+	return n
+}
+
 // Of a tool whose schema names a header that must not be, a server that reads such headers gets no
 // call, and a client sees none: the tool is as if it did not exist. Others are not held up.
 func TestInvalidParamHeader(t *testing.T) {
@@ -384,8 +429,8 @@ func TestInvalidParamHeader(t *testing.T) {
 			for protocol, want := range map[string]int{"initialize": 2, "2026-07-28": 1} { // an older server reads no such headers
 				m := open(t, "  web: "+over(h.URL, fmt.Sprintf(", protocol: %q", protocol)), upstream.Options{Pins: pins(t,
 					[3]string{"web", "tool", `{"name":"bad","inputSchema":` + schema + `}`}, [3]string{"web", "tool", `{"name":"good"}`})})
-				if r, err := m.Inspect(t.Context(), "web"); err != nil || len(r.Items) != want || r.Unreadable != 2-want {
-					t.Errorf("%s: %d items, %d unreadable, %v", protocol, len(r.Items), r.Unreadable, err)
+				if r, err := m.Inspect(t.Context(), "web"); err != nil || len(r.Items) != want || countLeftOut(r.Notes) != 2-want {
+					t.Errorf("%s: %d items, %v, %v", protocol, len(r.Items), r.Notes, err)
 				}
 				_, err := call(t.Context(), m, "web", "bad", `{"arguments":{"a":"x","b":"y"}}`)
 				if (err == nil) != (want == 2) || want == 1 && called.Load() != 0 {

@@ -3,6 +3,8 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -16,11 +18,30 @@ type Report struct {
 	Info json.RawMessage
 	// Items are all that it has, sorted, whoever is allowed them.
 	Items []Item
-	// Unreadable counts definitions that nothing can be made of: without a name, or with a
-	// duplicate key.
-	Unreadable int
+	// Notes are what was repaired of them, and what was left out.
+	Notes []Note
 	// Connect and List are how long it took.
 	Connect, List time.Duration
+}
+
+// Note is what was wrong with a definition, or with a list (then Name is "").
+type Note struct {
+	Kind Kind   `json:"kind"`
+	Name string `json:"name,omitempty"`
+	// LeftOut says that nothing can be made of the definition; else it was repaired.
+	LeftOut bool   `json:"leftOut,omitempty"`
+	Reason  string `json:"reason"`
+}
+
+func (n Note) String() string {
+	switch {
+	case n.Name == "" && !n.LeftOut:
+		return fmt.Sprintf("the %ss: %s", n.Kind, n.Reason)
+	case n.LeftOut:
+		return fmt.Sprintf("the %s %q is left out: %s", n.Kind, n.Name, n.Reason)
+	default:
+		return fmt.Sprintf("the %s %q is repaired: %s", n.Kind, n.Name, n.Reason)
+	}
 }
 
 // Inspect starts a session with an upstream, whatever is pinned, and lists what it has. The error
@@ -41,15 +62,32 @@ func (m *Manager) Inspect(ctx context.Context, upstream string) (Report, error) 
 	defer cancel()
 	r := Report{Protocol: ses.version, Info: ses.info.Raw(), Connect: connected.Sub(began)}
 	for _, kind := range Kinds {
-		items, unreadable, err := ses.list(ctx, kind)
+		items, notes, err := ses.list(ctx, kind)
 		if err != nil {
 			return Report{}, s.explain(err)
 		}
-		r.Items, r.Unreadable = append(r.Items, items...), r.Unreadable+unreadable
+		r.Items, r.Notes = append(r.Items, items...), append(r.Notes, notes...)
 	}
 	sortItems(r.Items)
+	r.leaveOutTwins()
 	r.List = time.Since(connected)
 	return r, nil
+}
+
+// leaveOutTwins leaves out items that clients could not tell apart.
+func (r *Report) leaveOutTwins() {
+	count := map[itemKey]int{}
+	publicKey := func(i Item) itemKey { return itemKey{i.Kind, i.Public} }
+	for _, item := range r.Items {
+		count[publicKey(item)]++
+	}
+	r.Items = slices.DeleteFunc(r.Items, func(i Item) bool {
+		twins := count[publicKey(i)] > 1
+		if twins {
+			r.Notes = append(r.Notes, Note{Kind: i.Kind, Name: i.Name, LeftOut: true, Reason: fmt.Sprintf("clients would know two by the name %q", i.Public)})
+		}
+		return twins
+	})
 }
 
 // Compare lists how what an upstream has now differs from the pins, sorted.

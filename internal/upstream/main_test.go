@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // fakeTools are what the fake server has. Each does what it is called.
 const fakeTools = `{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
-	`{"name":"hang"},{"name":"exit"},{"name":"twice"},{"name":"other"},{"name":"long"},{"name":"endless"},{"name":"progress"},{"name":"fork"},` +
+	`{"name":"hang"},{"name":"exit"},{"name":"twice"},{"name":"text id"},{"name":"stray"},{"name":"both"},{"name":"list"},{"name":"two ways"},{"name":"long"},{"name":"endless"},{"name":"progress"},{"name":"fork"},` +
 	`{"name":"floods"},{"name":"drowns"},{"name":"noise"},{"name":"asks"},{"name":"cancelled"},{"name":"drift"},{"name":"task"},{"name":"rpcerr"},{"name":"stderr"},{"name":"deaf"},{"name":"fails"},{"name":"question"},{"name":"sent"},{"name":"deep"},{"name":"deep at the end"},{"name":"NaN"},{"name":"deep notice"}`
 
 // edgeResult is at the edge of what JSON and MCP allow, white space included.
@@ -144,10 +144,16 @@ func serve(mode string) int {
 			case "twice":
 				answer(id, `{"content":[],"n":1}`)
 				answer(id, `{"content":[],"n":2}`)
-			case "other":
-				answer("99999", edgeResult)
-				answer(`"`+id+`"`, edgeResult)
-				answer(id, `{"content":[]}`)
+			case "text id":
+				answer(`"`+id+`"`, `{"content":[]}`)
+			case "stray":
+				answer("99999", `{"content":[]}`)
+			case "both":
+				fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{},"error":{}}`+"\n", id)
+			case "list":
+				answer(id, `[]`)
+			case "two ways":
+				answer(id, `{"content":[],"isError":true,"isError":false}`)
 			case "long":
 				fmt.Print(`{"result":{"content":[{"type":"text","text":"`)
 				for range 200 {
@@ -182,7 +188,7 @@ func serve(mode string) int {
 					fmt.Fprint(os.Stderr, strings.Repeat("flood ", 1<<14))
 				}
 			case "noise":
-				fmt.Print("npm WARN\n\n{}\n[]\n{\"jsonrpc\":\"2.0\",\"id\":" + id + ",\"result\":{},\"error\":{}}\n")
+				fmt.Print("npm WARN\n\n{}\n[]\n")
 				answer(id, edgeResult)
 			case "asks":
 				asked = id
@@ -222,6 +228,10 @@ func serve(mode string) int {
 				<-time.After(5 * time.Minute)
 			}
 		}
+	}
+	if mode == "saves" { // what it holds, when its input ends
+		<-time.After(700 * time.Millisecond)
+		os.WriteFile(file+".saved", []byte("all"), 0o600)
 	}
 	return 0
 }

@@ -177,7 +177,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // A file of pins is read as it was written, byte for byte, and not after a change by hand.
 func TestPinsFile(t *testing.T) {
-	definition := "{ \"name\" : \"t\",\n \"n\": 12345678901234567890.0, \"s\": \"<&>\\u2028\", \"x-own\": {} }"
+	definition := "{ \"name\" : \"t\",\n \"n\": 12345678901234567890.0, \"s\": \"<&>\\u2028\", \"x-own\": {}, \"inputSchema\": {\"type\":\"object\"} }"
 	path := filepath.Join(t.TempDir(), "gavel.pins.json")
 	p, err := upstream.LoadPins(path)
 	if err != nil {

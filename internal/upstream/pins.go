@@ -29,6 +29,8 @@ const (
 	maxPinsFile   = 64 << 20
 	maxItems      = 5000    // of one upstream
 	maxDefinition = 1 << 20 // bytes of one
+	// maxDefinitionDepth bounds its nesting: the Python SDK reads no message that is nested 200 deep.
+	maxDefinitionDepth = 150
 )
 
 // pinsVersion is the version of the file's form.
@@ -76,11 +78,12 @@ func LoadPins(path string) (*Pins, error) {
 	for server, rows := range file.Upstreams {
 		var items []Item
 		for _, row := range rows {
-			item, err := newItem(server, row.Kind, row.Definition)
-			if err != nil || item.Name != row.Name || item.Hash() != row.Hash {
+			if (Item{Raw: row.Definition}).Hash() != row.Hash || readChecked(row.Definition).Get(nameKey(row.Kind)).Text() != row.Name {
 				return nil, fmt.Errorf("%s: the pin of the %s %q of %q was changed by hand; accept it with gavel upstream pin %s", path, row.Kind, row.Name, server, server)
 			}
-			items = append(items, item)
+			if item, _, err := readItem(server, row.Kind, row.Definition); err == nil { // an older gavel pinned what strict clients refuse
+				items = append(items, item)
+			}
 		}
 		if err := p.Set(server, items); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
@@ -148,21 +151,26 @@ func separateAt(i int) string { return [2]string{"", ","}[min(i, 1)] }
 
 func quoteJSON(s string) string { return string(document.AppendQuote(nil, s)) }
 
-// newItem reads a definition of an upstream's list. It refuses one that two readers could
-// understand differently.
-func newItem(server string, kind Kind, raw json.RawMessage) (Item, error) {
-	v, err := document.ReadJSON(raw, document.Limits{Bytes: maxDefinition, Depth: maxDepth, Lax: true, Spaced: true})
+// readItem reads a definition of an upstream's list and repairs it, as repaired says. It refuses one that two
+// readers could understand differently, and one that strict clients refuse.
+func readItem(server string, kind Kind, raw json.RawMessage) (item Item, repaired []string, err error) {
+	whole := replaceSurrogates(raw)
+	v, err := document.ReadJSON(whole, document.Limits{Bytes: maxDefinition, Depth: maxDefinitionDepth, Lax: true, Spaced: true})
 	if err != nil {
-		return Item{}, err
+		return Item{}, nil, err
 	}
 	if err := checkKeys(v, false); err != nil {
-		return Item{}, err
+		return Item{}, nil, err
 	}
 	name := v.Get(nameKey(kind)).Text()
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7F }) {
-		return Item{}, fmt.Errorf("a %s has no %s of 1 to %d printable characters", kind, nameKey(kind), maxName)
+		return Item{}, nil, fmt.Errorf("it has no %s of 1 to %d printable characters", nameKey(kind), maxName)
 	}
-	return Item{Upstream: server, Kind: kind, Name: name, Public: publicName(server, kind, name), Raw: bytes.Clone(raw)}, nil
+	fixed, repaired, err := repairDefinition(kind, v)
+	if !bytes.Equal(whole, raw) {
+		repaired = append(repaired, "it has escapes of half characters")
+	}
+	return Item{Upstream: server, Kind: kind, Name: name, Public: publicName(server, kind, name), Raw: bytes.Clone(fixed)}, repaired, err
 }
 
 // maxName bounds a name and a URI.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/egress"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
 // The bounds of one upstream.
@@ -24,7 +25,7 @@ const (
 	recheckAfter = time.Minute
 	// failures in a row, after the first, make the next wait.
 	firstBackoff, lastBackoff = 500 * time.Millisecond, time.Minute
-	maxTimeouts               = 3 // in a row count as a failure
+	maxUnanswered             = 3 // calls in a row count as a failure
 )
 
 // server is one upstream with what is known of it.
@@ -35,7 +36,7 @@ type server struct {
 	manager *Manager
 	// secrets are values that no text shows.
 	secrets    []string
-	inFlight   chan struct{}
+	inFlight   *fairshare.Queue // of which one principal holds at most half
 	responding chan struct{}
 	closing    chan struct{} // closed with the Manager
 
@@ -47,9 +48,23 @@ type server struct {
 	// differences are what the last comparison of each kind found, pinned or not.
 	differences map[itemKey]Difference
 	learned     map[Kind]bool // kinds that first-use has pinned
-	failures    int           // in a row
-	timeouts    int           // in a row
-	notBefore   time.Time
+	breaker
+	// unanswered are the principals with calls that got no answer since their last that got one.
+	unanswered map[string]*unanswered
+}
+
+// breaker makes calls wait after failures.
+type breaker struct {
+	failures  int // in a row
+	notBefore time.Time
+}
+
+// unanswered are calls in a row of one principal.
+type unanswered struct {
+	breaker
+	count int
+	// recent says that one of them is younger than the last answer to anybody.
+	recent bool
 }
 
 // slot is the place of one session.
@@ -63,8 +78,9 @@ type slot struct {
 
 func newServer(m *Manager, name, dir string, s Server, pinned []Item) *server {
 	out := &server{
-		Server: s, name: name, dir: dir, manager: m, inFlight: make(chan struct{}, maxInFlight), responding: make(chan struct{}, maxResponses),
+		Server: s, name: name, dir: dir, manager: m, inFlight: fairshare.New(fairshare.Config{Permits: maxInFlight}), responding: make(chan struct{}, maxResponses),
 		closing: make(chan struct{}), sessions: map[string]*slot{}, differences: map[itemKey]Difference{}, learned: map[Kind]bool{},
+		unanswered: map[string]*unanswered{},
 	}
 	if s.Pinning == PinningFile {
 		out.pinned = pinned
@@ -126,7 +142,6 @@ func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session,
 		select {
 		case <-sl.session.link.gone():
 			delete(s.sessions, key)
-			s.noteFailure()
 			sl = nil
 		default:
 		}
@@ -198,7 +213,7 @@ func (s *server) start(key string, sl *slot) {
 		if s.sessions[key] == sl {
 			delete(s.sessions, key)
 		}
-		s.noteFailure()
+		s.fail()
 	}
 	close(sl.ready)
 	s.mu.Unlock()
@@ -273,36 +288,57 @@ func (s *server) watchClosing(ses *session) (stop func()) {
 	return func() { close(done) }
 }
 
-// noteFailure makes the next start wait, from the second failure in a row. mu is held.
-func (s *server) noteFailure() {
-	s.failures, s.timeouts = s.failures+1, 0
-	if s.failures > 1 {
-		wait := min(lastBackoff, firstBackoff<<min(s.failures-2, 20))
-		s.notBefore = time.Now().Add(wait/2 + rand.N(wait/2+1)) //nolint:gosec // not a secret
+// fail makes the next call wait, from the second failure in a row.
+func (b *breaker) fail() {
+	if b.failures++; b.failures > 1 {
+		wait := min(lastBackoff, firstBackoff<<min(b.failures-2, 20))
+		b.notBefore = time.Now().Add(wait/2 + rand.N(wait/2+1)) //nolint:gosec // not a secret
 	}
 }
 
-// noteOutcome counts how a call ended.
-func (s *server) noteOutcome(err error) {
+// noteOutcome counts how a call of a principal ended. One principal whose calls get no answer waits alone: all
+// wait only when calls of two got none, and nobody's call was answered since.
+func (s *server) noteOutcome(p engine.Principal, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	failure, _ := errors.AsType[*linkError](err)
-	switch {
-	case err == nil:
-		s.failures, s.timeouts, s.notBefore = 0, 0, time.Time{}
-	case failure != nil && failure.code == CodeTimeout:
-		if s.timeouts++; s.timeouts >= maxTimeouts {
-			s.failures = max(s.failures, 1)
-			s.noteFailure()
+	switch code := codeOf(err); {
+	case err == nil, code == CodeProtocol:
+		s.breaker = breaker{}
+		delete(s.unanswered, p.ID)
+		for _, other := range s.unanswered {
+			other.recent = false
+		}
+	case code == CodeTimeout, code == CodeLost:
+		own := s.unanswered[p.ID]
+		if own == nil {
+			own = &unanswered{}
+			s.unanswered[p.ID] = own
+		}
+		own.recent = true
+		if own.count++; own.count < maxUnanswered {
+			break
+		}
+		own.failures = max(own.failures, 1)
+		own.fail()
+		for id, other := range s.unanswered {
+			if id != p.ID && other.recent {
+				s.failures = max(s.failures, 1)
+				s.fail()
+				break
+			}
 		}
 	}
 }
 
-// isOpen reports how long calls are refused because the last ones failed.
-func (s *server) isOpen() time.Duration {
+// isOpen reports how long calls of a principal are refused because the last ones failed.
+func (s *server) isOpen(p engine.Principal) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Until(s.notBefore)
+	wait := time.Until(s.notBefore)
+	if own := s.unanswered[p.ID]; own != nil {
+		wait = max(wait, time.Until(own.notBefore))
+	}
+	return wait
 }
 
 // forget ends a session that the upstream no longer knows, so that the next call begins anew.
@@ -371,7 +407,9 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 		select {
 		case <-running:
 		case <-ses.link.gone():
-			return ses.link.cause()
+			failure := ses.link.cause()
+			failure.mayHaveRun = false // a list changes nothing
+			return failure
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -389,7 +427,7 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.ListTimeout,
 		&linkError{code: CodeUnavailable, text: "the server did not list what it has within " + s.ListTimeout.String()})
 	defer cancel()
-	now, _, err := ses.list(ctx, kind)
+	now, notes, err := ses.list(ctx, kind)
 	if failure, ok := errors.AsType[*linkError](err); ok && failure.mayHaveRun {
 		again := *failure
 		again.mayHaveRun = false // a list changes nothing
@@ -399,6 +437,9 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 		s.noteItems(kind, now)
 	}
 	ses.mu.Lock()
+	if len(notes) > 0 && c.at.IsZero() { // once in a session
+		s.manager.opts.Logger.Warn("what an upstream lists was repaired or left out", "upstream", s.name, "notes", notes)
+	}
 	c.at, c.err = time.Now(), err
 	c.stale = c.stale || err != nil
 	close(c.running)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,10 +57,12 @@ func (s *session) receive(f frame) {
 	case f.isResponse():
 		s.mu.Lock()
 		p := s.pending[f.id]
-		delete(s.pending, f.id) // a second answer, or one to another id, is nobody's
+		delete(s.pending, f.id)
 		s.mu.Unlock()
 		if p != nil {
 			p.answer <- f
+		} else {
+			s.receiveFailure(f.id, s.newUnmatched(f.line))
 		}
 	case f.id != "":
 		go s.respond(f) // the reader must not wait for the writer
@@ -85,16 +88,44 @@ var listChanged = map[string][]Kind{
 	string(mcp.MethodNotificationPromptsListChanged):   {KindPrompt},
 }
 
-// receiveFailure implements receiver.
+// receiveFailure implements receiver. What matches no call that was ever sent fails the oldest open one: it is
+// most likely its answer. A second or late answer fails none.
 func (s *session) receiveFailure(id string, failure *linkError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for known, p := range s.pending {
-		if id == "" || id == known { // of an unknown id each may be the one
-			delete(s.pending, known)
-			p.failed <- failure
+	if s.pending[id] == nil && !s.hasIssued(id) {
+		id = ""
+		for known := range s.pending {
+			if id == "" || len(known) < len(id) || len(known) == len(id) && known < id { // as numbers
+				id = known
+			}
 		}
 	}
+	if p := s.pending[id]; p != nil {
+		delete(s.pending, id)
+		p.failed <- failure
+	}
+}
+
+// hasIssued reports whether a request was ever sent with an id.
+func (s *session) hasIssued(id string) bool {
+	n, err := strconv.ParseInt(id, 10, 64)
+	return err == nil && n > 0 && n <= s.lastID.Load()
+}
+
+// newUnmatched is of an answer to no request of the session.
+func (s *session) newUnmatched(line []byte) *linkError {
+	return &linkError{code: CodeProtocol, text: "an answer that it sent matches no call" + prefixWords(shortenText(string(line), s.server.secrets)), mayHaveRun: true}
+}
+
+// maxQuoted is how much of a server's own text is repeated.
+const maxQuoted = 200
+
+// shortenText is the beginning of a server's own text on one line, without secrets.
+func shortenText(text string, secrets []string) string {
+	text = maskSecrets(strings.ToValidUTF8(text[:min(len(text), maxTail)], ""), secrets)
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ToValidUTF8(text[:min(len(text), maxQuoted)], "")
 }
 
 // maxResponses is how many requests of an upstream are answered at once.
@@ -202,6 +233,8 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params json
 	switch {
 	case err != nil:
 		return document.JSON{}, err
+	case f.failure != nil && method != mcp.MethodInitialize && (isForgotten(f) || isUninitialized(f)):
+		return document.JSON{}, &linkError{code: CodeUnavailable, text: (&refusal{readChecked(f.failure)}).Error(), forgotten: true}
 	case f.failure != nil:
 		return document.JSON{}, &refusal{readChecked(f.failure)}
 	}
@@ -216,7 +249,7 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params json
 type refusal struct{ v document.JSON }
 
 func (r *refusal) Error() string {
-	return "the server answered with error " + string(r.v.Get("code").Raw())
+	return "the server answered with error " + string(r.v.Get("code").Raw()) + prefixWords(shortenText(r.v.Get("message").Text(), nil))
 }
 
 // notFound reports whether the upstream does not know the method.
@@ -256,11 +289,13 @@ func listElements(v document.JSON) (out []document.JSON) {
 // readsParamHeaders reports whether the upstream wants arguments in headers too.
 func (s *session) readsParamHeaders() bool { return s.isModern() && s.server.URL != "" }
 
-// hasValidHeaders reports whether the headers that a tool names for its arguments can be sent as
-// MCP has them. A client must leave out a tool of which they cannot.
-func hasValidHeaders(item Item) bool {
+// checkHeaders refuses a tool that names headers for its arguments which cannot be sent as MCP has them.
+func checkHeaders(item Item) error {
 	var tool mcp.Tool
-	return item.Kind != KindTool || json.Unmarshal(item.Raw, &tool) != nil || mcp.ValidateParamHeaderAnnotations(&tool) == nil
+	if item.Kind != KindTool || json.Unmarshal(item.Raw, &tool) != nil {
+		return nil
+	}
+	return mcp.ValidateParamHeaderAnnotations(&tool)
 }
 
 func (s *session) initialize(ctx context.Context) error {
@@ -289,39 +324,57 @@ var lists = map[Kind]struct {
 	KindPrompt:   {mcp.MethodPromptsList, "prompts", "prompts"},
 }
 
-// list reads all definitions of a kind. Those that nothing can be made of are left out, and
-// counted.
-func (s *session) list(ctx context.Context, kind Kind) (items []Item, unreadable int, err error) {
+// list reads all definitions of a kind, each once, as strict clients accept them. The notes say what was
+// repaired or left out.
+func (s *session) list(ctx context.Context, kind Kind) (items []Item, notes []Note, err error) {
 	how := lists[kind]
 	if s.capabilities.Get(how.capability).Kind() == 0 {
-		return nil, 0, nil
+		return nil, nil, nil
 	}
+	seen, cursors, listed := map[string]bool{}, map[string]bool{"": true}, 0
 	params := json.RawMessage(`{}`)
-	for range maxItems { // of pages
+	for {
 		v, err := s.request(ctx, how.method, params)
 		var refused *refusal
 		switch {
 		case errors.As(err, &refused) && refused.notFound():
-			return items, unreadable, nil
+			return items, notes, nil
 		case err != nil:
-			return nil, 0, err
+			return nil, nil, err
 		}
-		for _, raw := range v.Get(how.member).Elements() {
-			item, err := newItem(s.server.name, kind, raw.Raw())
-			if err != nil || s.readsParamHeaders() && !hasValidHeaders(item) {
-				unreadable++
-				continue
+		page := v.Get(how.member)
+		if page.Kind() != document.Array && page.Kind() != document.Null && page.Kind() != 0 {
+			return nil, nil, &linkError{code: CodeProtocol, text: fmt.Sprintf("%s of the answer to %s is %s, not a list", how.member, how.method, page.Kind())}
+		}
+		for _, raw := range page.Elements() {
+			item, repaired, err := readItem(s.server.name, kind, raw.Raw())
+			if err == nil && s.readsParamHeaders() {
+				err = checkHeaders(item)
 			}
-			items = append(items, item)
+			listed++
+			switch {
+			case err != nil:
+				notes = append(notes, Note{Kind: kind, Name: shortenText(raw.Get(nameKey(kind)).Text(), nil), LeftOut: true, Reason: err.Error()})
+			case !seen[string(item.Raw)]:
+				seen[string(item.Raw)] = true
+				items = append(items, item)
+				for _, reason := range repaired {
+					notes = append(notes, Note{Kind: kind, Name: item.Name, Reason: reason})
+				}
+			}
 		}
 		cursor := v.Get("nextCursor")
-		if cursor.Kind() != document.String || len(items)+unreadable > maxItems {
-			break
+		switch {
+		case listed > maxItems:
+			return nil, nil, &linkError{code: CodeProtocol, text: fmt.Sprintf("the server lists more than %d items of a kind", maxItems)}
+		case cursor.Kind() == 0 || cursor.Kind() == document.Null:
+			return items, notes, nil
+		case cursor.Kind() != document.String:
+			return nil, nil, &linkError{code: CodeProtocol, text: fmt.Sprintf("nextCursor of the answer to %s is %s, not a string: %s", how.method, cursor.Kind(), shortenText(string(cursor.Raw()), nil))}
+		case cursors[cursor.Text()]:
+			return items, append(notes, Note{Kind: kind, Reason: "the list ends at a nextCursor that is empty or was there before"}), nil
 		}
+		cursors[cursor.Text()] = true
 		params = rewriteMembers(json.RawMessage(`{}`), map[string]json.RawMessage{"cursor": cursor.Raw()})
 	}
-	if len(items)+unreadable > maxItems {
-		return nil, 0, &linkError{code: CodeProtocol, text: fmt.Sprintf("the server lists more than %d items of a kind", maxItems)}
-	}
-	return items, unreadable, nil
 }

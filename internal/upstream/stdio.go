@@ -20,7 +20,7 @@ import (
 // How long a program may take to end: after its input was closed, after SIGTERM, and for what
 // still holds its output.
 const (
-	closeGrace     = 300 * time.Millisecond
+	closeGrace     = 2 * time.Second // as both official SDKs give
 	terminateGrace = 2 * time.Second
 	pipeGrace      = time.Second
 )

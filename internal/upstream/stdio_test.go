@@ -19,13 +19,14 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // What a server answers reaches the caller byte for byte, whatever else it writes; what the caller
 // sends reaches the server so too.
 func TestCallIsFaithful(t *testing.T) {
 	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ""})
-	for tool, want := range map[string]string{"noise": edgeResult, "twice": `{"content":[],"n":1}`, "other": `{"content":[]}`} {
+	for tool, want := range map[string]string{"noise": edgeResult, "twice": `{"content":[],"n":1}`, "text id": `{"content":[]}`} {
 		if got, err := call(t.Context(), m, "a", tool, ""); err != nil || string(got.Result) != want || got.Error != nil {
 			t.Errorf("%s: %s, %v", tool, got.Result, err)
 		}
@@ -38,7 +39,8 @@ func TestCallIsFaithful(t *testing.T) {
 	if err != nil || json.Unmarshal(got.Result, &line) != nil {
 		t.Fatal(err)
 	}
-	if _, params, _ := strings.Cut(line.Line, `"params":`); params != `{"name":"echo","arguments":{"n": 12345678901234567890.0, "u":"\u00e9<&>"},"_meta":{"v/x":[1.0]},"x":1}}` {
+	id := string(document.Known([]byte(line.Line)).Get("id").Raw())
+	if _, params, _ := strings.Cut(line.Line, `"params":`); params != `{"name":"echo","arguments":{"n": 12345678901234567890.0, "u":"\u00e9<&>"},"_meta":{"progressToken":`+id+`,"v/x":[1.0]},"x":1}}` {
 		t.Errorf("the server got %s", line.Line)
 	}
 }
@@ -115,6 +117,8 @@ func TestUnreadableAnswer(t *testing.T) {
 	for tool, want := range map[string]string{
 		"deep":            `The server "a" gave no answer: the answer cannot be read: objects and arrays are nested more than 500 deep.`,
 		"deep at the end": `The server "a" gave no answer: the answer cannot be read: objects and arrays are nested more than 500 deep.`,
+		"stray":           `The server "a" gave no answer: an answer that it sent matches no call: {"jsonrpc":"2.0","id":99999,"result":{"content":[]}}.`,
+		"both":            `The server "a" gave no answer: the answer has both a result and an error.`,
 		"NaN":             `The server "a" gave no answer: the answer cannot be read: expected a JSON value.`,
 	} {
 		_, err := call(t.Context(), m, "a", tool, "")
@@ -158,6 +162,9 @@ func TestCallProgressAndCancel(t *testing.T) {
 	})
 	if err != nil || !strings.Contains(string(reply.Result), "done") || len(got) != 4 || got[3] != `{"progress":3,"own":1.0}` {
 		t.Errorf("%s, %v, progress %q", reply.Result, err, got)
+	}
+	if reply, err := call(t.Context(), m, "a", "progress", ""); err != nil || !strings.Contains(string(reply.Result), "done") {
+		t.Errorf("of a caller that wants no progress: %s, %v", reply.Result, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -288,6 +295,20 @@ func TestStandardErrorIsMasked(t *testing.T) {
 	wantCode(t, err, upstream.CodeUnavailable, false)
 	if strings.Contains(err.Error(), "token") || !strings.Contains(log.String(), "cannot start: token ***") || strings.Contains(log.String(), "hunter22") {
 		t.Errorf("the caller got %v, the log %s", err, log.String())
+	}
+}
+
+// A program has time to save what it holds when its input ends.
+func TestServerSavesAtTheEnd(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "started")
+	m := openFake(t, upstream.Options{}, [3]string{"a", "saves=" + file, ""})
+	if _, err := call(t.Context(), m, "a", "twice", ""); err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	if text, err := os.ReadFile(file + ".saved"); err != nil || string(text) != "all" {
+		t.Errorf("saved %q: %v", text, err)
 	}
 }
 

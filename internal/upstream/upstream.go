@@ -67,7 +67,7 @@ type Request struct {
 	// for byte.
 	Params json.RawMessage
 	// Progress gets the params of each notifications/progress of the call, without the token. It
-	// must not block. nil asks the upstream for none.
+	// must not block. Progress extends the call's deadline even where this is nil.
 	Progress func(params json.RawMessage)
 	// Capabilities are what the client of a request can be asked for in an input_required result,
 	// as it declares them; nil is nothing. Upstreams of the era of initialize are told nothing.
@@ -126,7 +126,7 @@ const (
 type Error struct {
 	Code     Code
 	Upstream string
-	Message  string // one sentence, without values
+	Message  string // one sentence, without values but for the server's own words
 	Hint     string // what to do next
 	// MayHaveRun says that the upstream may have done what was asked for.
 	MayHaveRun bool
