@@ -434,12 +434,9 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 		err = &again
 	}
 	if err == nil {
-		s.noteItems(kind, now)
+		s.noteItems(kind, now, notes)
 	}
 	ses.mu.Lock()
-	if len(notes) > 0 && c.at.IsZero() { // once in a session
-		s.manager.opts.Logger.Warn("what an upstream lists was repaired or left out", "upstream", s.name, "notes", notes)
-	}
 	c.at, c.err = time.Now(), err
 	c.stale = c.stale || err != nil
 	close(c.running)
@@ -448,11 +445,14 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 }
 
 // noteItems keeps what the upstream has now, and tells of a list that changed by it.
-func (s *server) noteItems(kind Kind, now []Item) {
+func (s *server) noteItems(kind Kind, now []Item, notes []Note) {
 	s.mu.Lock()
 	var changed []string // names
 	if s.Pinning == PinningFirstUse && !s.learned[kind] {
 		s.learned[kind] = true
+		for _, note := range notes { // gavel upstream pin tells them of others
+			s.manager.opts.Logger.Warn("a definition of an upstream was repaired or left out", "upstream", s.name, "what", note.String())
+		}
 		for _, item := range now {
 			if len(compareNames(now, item)) == 1 {
 				s.pinned = append(s.pinned, item)

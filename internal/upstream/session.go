@@ -347,20 +347,21 @@ func (s *session) list(ctx context.Context, kind Kind) (items []Item, notes []No
 			return nil, nil, &linkError{code: CodeProtocol, text: fmt.Sprintf("%s of the answer to %s is %s, not a list", how.member, how.method, page.Kind())}
 		}
 		for _, raw := range page.Elements() {
+			if listed++; seen[string(raw.Raw())] {
+				continue
+			}
+			seen[string(raw.Raw())] = true
 			item, repaired, err := readItem(s.server.name, kind, raw.Raw())
 			if err == nil && s.readsParamHeaders() {
 				err = checkHeaders(item)
 			}
-			listed++
-			switch {
-			case err != nil:
+			if err != nil {
 				notes = append(notes, Note{Kind: kind, Name: shortenText(raw.Get(nameKey(kind)).Text(), nil), LeftOut: true, Reason: err.Error()})
-			case !seen[string(item.Raw)]:
-				seen[string(item.Raw)] = true
-				items = append(items, item)
-				for _, reason := range repaired {
-					notes = append(notes, Note{Kind: kind, Name: item.Name, Reason: reason})
-				}
+				continue
+			}
+			items = append(items, item)
+			for _, reason := range repaired {
+				notes = append(notes, Note{Kind: kind, Name: item.Name, Reason: reason})
 			}
 		}
 		cursor := v.Get("nextCursor")
