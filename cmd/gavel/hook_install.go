@@ -42,9 +42,11 @@ type hookInstallCmd struct {
 	hookInstallFlags
 	Scope string        `name:"scope" enum:"project,user" default:"project" placeholder:"SCOPE" help:"Whose settings: those of the project (the default), or user for every project of yours."`
 	Limit time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the agent waits for an answer (60s); gavel denies before."`
-	configFlag
+	storeFlag
+	tokensFlag
 	Server    string `name:"server" placeholder:"URL" help:"Let the gavel that serves there decide (gavel serve)."`
-	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server."`
+	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server (gavel token create --hooks). Default: one that is made now, where the server's --store is on this machine."`
+	Principal string `name:"principal" placeholder:"ID" help:"With --server: the agent, as its own token names it. Default: local:agent."`
 }
 
 func (hookInstallCmd) Help() string {
@@ -56,19 +58,29 @@ that has .git, or else this one. The hooks name files of this machine: do not sh
 Examples:
 
     gavel hook install claude-code --config gavel.yaml
-    gavel hook install cursor --scope user --server http://localhost:8080 --yes
+    gavel hook install cursor --scope user --server http://localhost:4285 --yes
+    gavel hook install codex --server https://gavel.example.org --token-file hooks.token
     gavel hook doctor claude-code    # then see whether it bites
 
 Exit codes: 0 written, or nothing to change; 1 not wanted; 2 wrong usage or settings that
 cannot be changed; the lines to paste are printed.`
 }
 
-func (c *hookInstallCmd) Run(ctx context.Context, con *console) error {
-	in, err := c.installation(ctx, con)
+func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
+	path, err := hookSettingsFile(c.Client, hook.Scope(c.Scope))
 	if err != nil {
 		return err
 	}
-	path, err := hookSettingsFile(c.Client, hook.Scope(c.Scope))
+	undo, err := c.makeToken(ctx, con)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			undo()
+		}
+	}()
+	in, err := c.installation(ctx, con)
 	if err != nil {
 		return err
 	}
@@ -92,6 +104,27 @@ func (c *hookInstallCmd) Run(ctx context.Context, con *console) error {
 	}
 	con.out.Printf("Next: gavel hook doctor %s\n", c.Client)
 	return nil
+}
+
+// makeToken makes the token that the hooks show the server, where none is given.
+func (c *hookInstallCmd) makeToken(ctx context.Context, con *console) (undo func(), err error) {
+	if c.Server == "" || c.TokenFile != "" {
+		return func() {}, nil
+	}
+	folder, err := projectFolder()
+	if c.Scope == string(hook.ScopeUser) {
+		folder, err = os.UserHomeDir()
+	}
+	if err == nil {
+		folder, err = filepath.EvalSymlinks(folder)
+	}
+	if err != nil {
+		return nil, term.UnknownErrorf("", "cannot tell where this is: %w", err)
+	}
+	c.TokenFile, undo, err = createHookToken(ctx, con, hookToken{
+		client: c.Client, server: c.Server, folder: folder, principal: c.Principal, tokens: c.tokensFlag, store: c.storeFlag,
+	})
+	return undo, err
 }
 
 func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hook.Installation, err error) {

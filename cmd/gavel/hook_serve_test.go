@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -293,5 +294,73 @@ func TestHookRelayWithoutRight(t *testing.T) {
 	out, stderr, exit := answerHere(t, bytes.NewReader(encode(t, toolEvents["claude-code"].shell(dir, "ls"))), "claude-code", "--server", s.url, "--token-file", token)
 	if !isDenied(out, exit) || !strings.Contains(out, "gavel hook install CLIENT --server URL") {
 		t.Errorf("%d %s %s", exit, out, stderr)
+	}
+}
+
+// gavel hook install makes the token that its hooks show a server, once, and takes it back where it is
+// of no use.
+func TestHookInstallMakesToken(t *testing.T) {
+	t.Parallel()
+	dir, home := hookProject(t), t.TempDir()
+	s := serveGavel(t, "--config", filepath.Join(dir, "gavel.yaml"))
+	run := func(input io.Reader, args ...string) (stdout, stderr string, err error) {
+		cmd := exec.CommandContext(t.Context(), "gavel", args...)
+		cmd.Dir, cmd.Stdin, cmd.Env = dir, input, append(withoutSettings(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_DATA_HOME="+filepath.Join(home, "data"))
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		err = cmd.Run()
+		return out.String(), errs.String(), err
+	}
+	list := func(store string) string {
+		t.Helper()
+		return string(runGavel(t, "token", "list", "--store", store))
+	}
+	made := func() []string {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(home, "config", "gavel", "*.token"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+
+	install := []string{"hook", "install", "claude-code", "--server", s.url, "--yes"}
+	if _, stderr, err := run(nil, install...); err == nil || !strings.Contains(stderr, "gavel token create hooks-claude-code --hooks "+dir+" --principal local:agent") {
+		t.Errorf("without the server's store: %v %s", err, stderr)
+	}
+	other := filepath.Join(t.TempDir(), "gavel.db")
+	runGavel(t, "token", "create", "x", "--store", other, "--out", filepath.Join(t.TempDir(), "x"))
+	if _, stderr, err := run(nil, append(install, "--store", other)...); err == nil || !strings.Contains(stderr, "gavel token create hooks-claude-code") || strings.Contains(list(other), "hooks-claude-code") {
+		t.Errorf("with another server's: %v %s\n%s", err, stderr, list(other))
+	}
+	if _, stderr, err := run(nil, "hook", "install", "claude-code", "--server", s.url, "--store", s.store); err == nil || strings.Contains(list(s.store), "hooks-claude-code") || len(made()) > 0 {
+		t.Errorf("without a yes: %v %s\n%s %v", err, stderr, list(s.store), made())
+	}
+	for range 2 { // the second time nothing is left to do
+		if _, stderr, err := run(nil, append(install, "--store", s.store)...); err != nil {
+			t.Fatal(err, stderr)
+		}
+	}
+	files := made()
+	if n := strings.Count(list(s.store), "agent, hooks in "+dir); n != 1 || len(files) != 1 {
+		t.Fatalf("%d tokens, and the files %v\n%s", n, files, list(s.store))
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the token: %v %v", info, err)
+	}
+	push := claudeTool(dir, "PreToolUse", "toolu_1", "Bash", map[string]any{"command": "git push"})
+	settings, err := os.ReadFile(filepath.Join(dir, ".claude", "settings.local.json"))
+	if err != nil || !strings.Contains(string(settings), files[0]) {
+		t.Errorf("the settings: %v %s", err, settings)
+	}
+	if stdout, stderr, err := run(bytes.NewReader(claudeEvent(dir, "SessionStart", nil)), "hook", "claude-code", "--server", s.url, "--token-file", files[0]); err != nil || !strings.Contains(stdout, "release") {
+		t.Errorf("a session: %v %s %s", err, stdout, stderr)
+	}
+	if stdout, stderr, err := run(bytes.NewReader(push), "hook", "claude-code", "--server", s.url, "--token-file", files[0]); err != nil || !isDenied(stdout, 0) || !strings.Contains(stdout, "make test") {
+		t.Errorf("a push: %v %s %s", err, stdout, stderr)
+	}
+	open := serveGavel(t, "--auth", "none", "--config", filepath.Join(dir, "gavel.yaml"))
+	if _, stderr, err := run(nil, "hook", "install", "codex", "--server", open.url, "--yes"); err != nil || len(made()) != 1 {
+		t.Errorf("a server without tokens: %v %s %v", err, stderr, made())
 	}
 }

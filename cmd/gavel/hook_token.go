@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+)
+
+// hookToken is the token that the hooks of a client show a server.
+type hookToken struct {
+	client, server string
+	folder         string // for whose sessions it is
+	principal      string // of the agent
+	tokens         tokensFlag
+	store          storeFlag
+}
+
+// createHookToken makes a token where the server's tokens are on this machine and returns the file with
+// it, "" where the server wants none. A file that is there and works stays. undo takes back what was made.
+func createHookToken(ctx context.Context, con *console, t hookToken) (file string, undo func(), err error) {
+	undo = func() {}
+	switch err := t.try(ctx, ""); {
+	case err == nil: // --auth none
+		return "", undo, nil
+	case isCredentialRefused(err), engine.CodeOf(err) == engine.CodeUnavailable:
+	default:
+		return "", undo, engineFailure(err)
+	}
+	if file, err = t.file(); err != nil {
+		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot tell where to keep the token: %w", err)
+	}
+	if kept, err := (serverFlags{TokenFile: file}).token(strings.NewReader("")); err == nil && !isCredentialRefused(t.try(ctx, kept)) {
+		return file, undo, nil
+	}
+	tokens, release, err := tokensAt(ctx, con, t.tokens, t.store, false)
+	if err != nil {
+		return "", undo, t.askOperator(err)
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	name := "hooks-" + t.client
+	bearers, made, err := tokens.Create(auth.NewToken{Name: name, Principal: cmp.Or(t.principal, localAgent.ID), Role: engine.RoleAgent, Hooks: t.folder, Local: true})
+	if err != nil {
+		return "", undo, tokenFailure(err)
+	}
+	if isCredentialRefused(t.try(ctx, bearers[0])) { // these tokens are another server's
+		return "", undo, errors.Join(t.askOperator(nil), tokens.Forget(made[0].ID))
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return "", undo, errors.Join(term.UsageErrorf("give --token-file FILE", "cannot keep the token: %w", err), tokens.Forget(made[0].ID))
+	}
+	if err := auth.WriteSecret(file, bearers[0]); err != nil {
+		return "", undo, errors.Join(term.UsageErrorf("give --token-file FILE", "%w", err), tokens.Forget(made[0].ID))
+	}
+	return file, func() { t.forget(ctx, con, file, made[0].ID) }, nil
+}
+
+// forget takes a token back that nobody will use.
+func (t hookToken) forget(ctx context.Context, con *console, file, id string) {
+	_ = os.Remove(file) // it is worth nothing without its entry
+	tokens, release, err := tokensAt(ctx, con, t.tokens, t.store, false)
+	if err == nil {
+		err = errors.Join(tokens.Forget(id), release())
+	}
+	if err != nil {
+		con.err.Printf("the token %s was not removed: %v; gavel token revoke --forget %s\n", id, err, id)
+	}
+}
+
+// try posts an event that the server cannot read. The error says whether it takes the token's events;
+// it is nil where it does.
+func (t hookToken) try(ctx context.Context, bearer string) error {
+	c, err := client.New(client.Config{Server: t.server, Token: bearer})
+	if err != nil {
+		return term.UsageErrorf("", "--server: %w", err)
+	}
+	defer c.Close()
+	_, err = c.Post(ctx, hookPath+t.client+"?form="+answerForm, []byte("{}"))
+	if engine.CodeOf(err) == engine.CodeInvalidArgument {
+		return nil
+	}
+	return err
+}
+
+// isCredentialRefused reports whether a server takes no events with a token.
+func isCredentialRefused(err error) bool {
+	switch engine.CodeOf(err) {
+	case "invalid_token", engine.CodeUnauthenticated, engine.CodeForbidden:
+		return true
+	}
+	return false
+}
+
+// askOperator says what has to be done where the tokens of the server are.
+func (t hookToken) askOperator(cause error) error {
+	err := fmt.Errorf("%s takes hook events with a token for them only, and its tokens are not on this machine", t.server)
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return &term.ExitError{
+		Code: term.ExitUsage, Err: err,
+		Hint: fmt.Sprintf("run on the server: gavel token create hooks-%s --hooks %s --principal %s --out hooks.token; bring the file here, and give --token-file hooks.token", t.client, shellWord(t.folder), shellWord(cmp.Or(t.principal, localAgent.ID))),
+	}
+}
+
+// file is where the token is kept: one for each client and folder.
+func (t hookToken) file() (string, error) {
+	dir, err := os.UserConfigDir()
+	sum := sha256.Sum256([]byte(t.server + "\n" + t.folder))
+	return filepath.Join(dir, "gavel", "hooks-"+t.client+"-"+hex.EncodeToString(sum[:6])+".token"), err
+}
