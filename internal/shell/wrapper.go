@@ -91,15 +91,14 @@ func parseOptions(words []Word, flags, values string) (options []option, rest []
 
 // runWrapper reads a wrapper and the command that it runs.
 func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
+	args := words[1:]
 	if name == "xargs" {
-		words = separateOptional(words)
+		args = separateOptional(args)
 	}
-	if name == "nice" {
-		for len(words) > 1 && len(words[1].Text) > 1 && strings.Trim(words[1].Text[1:], "0123456789") == "" && words[1].Text[0] == '-' {
-			words = append(words[:1:1], words[2:]...)
-		}
+	for name == "nice" && len(args) > 0 && len(args[0].Text) > 1 && args[0].Text[0] == '-' && strings.Trim(args[0].Text[1:], "0123456789") == "" { // -5
+		args = args[1:]
 	}
-	options, rest, ok := parseOptions(words[1:], w.flags, w.values)
+	options, rest, ok := parseOptions(args, w.flags, w.values)
 	folder := Word{Known: true}
 	replaced := ""
 	shell := false
@@ -162,7 +161,7 @@ func isAssignment(w Word) bool {
 // separateOptional writes the options of xargs whose value is optional as others are: -i as -I {}.
 func separateOptional(words []Word) (out []Word) {
 	for i, w := range words {
-		if !strings.HasPrefix(w.Text, "-") && i > 0 || !w.Known {
+		if !strings.HasPrefix(w.Text, "-") || !w.Known {
 			return append(out, words[i:]...)
 		}
 		name, value, _ := strings.Cut(w.Text, "=")
