@@ -2,6 +2,7 @@ package shell
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -176,6 +177,7 @@ func (r *reader) runBuiltin(name string, words []Word, p place) bool {
 		if len(args) > 1 || len(args) == 1 && !args[0].Known {
 			r.later = true
 			keep := r.keepFolders()
+			p.writes = append(p.writes, Word{}) // what it prints may go anywhere
 			r.runText(name, args[0], p)
 			keep()
 		}
@@ -234,8 +236,10 @@ func (r *reader) runText(by string, text Word, p place) {
 		r.inner = p.at
 	}
 	r.input = p.input
+	captured := r.captured
+	r.captured = captured || len(p.writes) > 0
 	r.readText(text.Text, false)
-	r.inner, r.input = inner, input
+	r.inner, r.input, r.captured = inner, input, captured || r.captured && len(p.writes) == 0
 }
 
 // runShell reads sh and its like: -c and a text, a file, or what comes by the standard input.
@@ -369,6 +373,9 @@ func (r *reader) assignText(w Word, p *place) {
 	}
 }
 
+// runsValue matches variables that hold a command.
+var runsValue = regexp.MustCompile("(EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|_RSH|LESSOPEN|LESSCLOSE|TAR_OPTIONS)$")
+
 // checkVariable reads an assignment to a variable that makes programs run something.
 func (r *reader) checkVariable(at int, name string, w Word, p *place) {
 	if r.inner >= 0 {
@@ -390,7 +397,7 @@ func (r *reader) checkVariable(at int, name string, w Word, p *place) {
 		return
 	case hasWord("PS0 PS1 PS2 PS4 PROMPT_COMMAND", name):
 		r.evaluates = true
-	case hasWord("EDITOR VISUAL PAGER MANPAGER LESSOPEN LESSCLOSE BROWSER SSH_ASKPASS SUDO_ASKPASS RSYNC_RSH TAR_OPTIONS", name):
+	case runsValue.MatchString(name) && !isGitVariable(upper):
 		if w.Text != "" {
 			r.unknown(at, name+"="+w.Text, "programs run what the variable %s says", name)
 		}

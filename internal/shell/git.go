@@ -27,7 +27,7 @@ var plainGit = makeSet(`add annotate apply blame branch bundle cat-file check-ig
 	sparse-checkout stage stash status switch symbolic-ref tag update-index update-ref var verify-commit verify-tag version whatchanged worktree write-tree`)
 
 // gitRuns begin options of git's commands, or addresses, that name a program.
-var gitRuns = []string{"--up", "--rece", "--ex", "-x", "-u", "-O", "--op", "-i", "ext::"}
+var gitRuns = []string{"--up", "--rece", "--ex", "-x", "-u", "-O", "--op", "-i", "-c", "--co", "ext::"}
 
 // isPlainGit reports whether a command of git runs nothing that its words say.
 func isPlainGit(words []Word) bool {
@@ -49,7 +49,8 @@ func isPlainGit(words []Word) bool {
 			switch {
 			case !strings.HasPrefix(w.Text, prefix):
 			case prefix == "-u" && command.Text != "clone", prefix == "-O" && command.Text != "grep", prefix == "--op" && command.Text != "grep",
-				prefix == "-x" && command.Text != "rebase", prefix == "-i", prefix == "--ex" && hasWord("ls-files clean describe diff log status fetch", command.Text) && !strings.HasPrefix(w.Text, "--exec"):
+				prefix == "-x" && command.Text != "rebase", (prefix == "-c" || prefix == "--co") && command.Text != "clone",
+				prefix == "-i", prefix == "--ex" && hasWord("ls-files clean describe diff log status fetch", command.Text) && !strings.HasPrefix(w.Text, "--exec"):
 			default:
 				return false
 			}

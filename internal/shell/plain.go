@@ -8,7 +8,7 @@ import (
 // plainPrograms run no other program, whatever their words and their input are. Not among them is a
 // program with an option, a script or a key for that (awk, sed, tar, less, ssh), but for those in
 // plainUnless.
-var plainPrograms = makeSet(`: [ arch b2sum base32 base64 basename bg break cal cat cd chgrp chmod chown cksum clear cmp column comm continue cp csplit curl cut
+var plainPrograms = makeSet(`: [ b2sum base32 base64 basename bg break cal cat cd chgrp chmod chown cksum clear cmp column comm command continue cp csplit curl cut
 	date dd declare df diff dir dircolors dirname dirs du echo egrep exit expand export expr factor false fg fgrep file fmt fold free getconf getopts grep groups
 	head hexdump host hostname iconv id ifconfig jobs join jq kill killall link ln local locale logname logout look ls lsof
 	md5sum mkdir mkfifo mktemp mv nl nproc numfmt od paste pgrep ping pinky pkill popd printenv printf ps pushd pwd read readlink realpath readonly return rev rm rmdir

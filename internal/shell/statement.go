@@ -169,14 +169,20 @@ func (r *reader) readCommand(cmd syntax.Command) {
 				r.functions[name.Value] = true
 			}
 		}
+		captured := r.captured
+		r.captured = true // what it prints goes to whoever calls it
 		r.readBranch([]*syntax.Stmt{c.Body}, false)
+		r.captured = captured
 	case *syntax.DeclClause:
 		r.readDeclaration(c)
 	case *syntax.TimeClause:
 		r.readStatement(c.Stmt)
 	case *syntax.CoprocClause:
 		defer r.keepFolders()()
+		captured := r.captured
+		r.captured = true
 		r.readStatement(c.Stmt)
+		r.captured = captured
 	case *syntax.TestClause, *syntax.ArithmCmd, *syntax.LetClause:
 		r.walk(c)
 	default:

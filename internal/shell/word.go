@@ -243,7 +243,15 @@ func (r *reader) walk(n syntax.Node) {
 			r.substitute(n.Stmts)
 			return false
 		case *syntax.ParamExp:
-			r.evaluates = r.evaluates || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps
+			if n.Exp != nil {
+				r.evaluates = r.evaluates || n.Exp.Op == syntax.OtherParamOps
+				if n.Exp.Op == syntax.AssignUnset || n.Exp.Op == syntax.AssignUnsetOrNull {
+					r.hold(r.readWord(n.Exp.Word).Text)
+				}
+			}
+			if last := len(r.script.Commands) - 1; last >= 0 && n.Param != nil && n.Param.Value == "_" { // the last word before
+				r.hold(joinWords(r.script.Commands[last].Words).Text)
+			}
 		case *syntax.Word:
 			r.give(r.readWord(n).Text)
 			return false
