@@ -57,7 +57,7 @@ func (r *reader) emit(words []Word, p place, wraps bool) {
 	for _, w := range written {
 		r.changesGit = r.changesGit || !w.Known && !w.Pattern || strings.Contains(w.Text, ".git") || strings.Contains(w.Text, "hook") || strings.Contains(w.Text, ".husky")
 	}
-	if len(written) > 0 || r.captured || setsVariables(words) {
+	if len(written) > 0 || r.captured || r.redirected || setsVariables(words) {
 		for _, w := range c.Writes {
 			prints = r.join(prints, w.Text)
 		}
@@ -236,10 +236,10 @@ func (r *reader) runText(by string, text Word, p place) {
 		r.inner = p.at
 	}
 	r.input = p.input
-	captured := r.captured
-	r.captured = captured || len(p.writes) > 0
+	release := r.capture(len(p.writes) > 0)
 	r.readText(text.Text, false)
-	r.inner, r.input, r.captured = inner, input, captured || r.captured && len(p.writes) == 0
+	release()
+	r.inner, r.input = inner, input
 }
 
 // runShell reads sh and its like: -c and a text, a file, or what comes by the standard input.

@@ -2,6 +2,8 @@ package shell
 
 import (
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,10 +20,16 @@ var plainPrograms = makeSet(`: [ b2sum base32 base64 basename bg break cal cat c
 // plainUnless are programs that run another one only with an option; the value begins it.
 var plainUnless = map[string]string{"sort": "--c", "rg": "--pre", "find": "\x00", "mapfile": "-C", "readarray": "-C"}
 
-// plainSubcommands are subcommands of programs that run nothing that their words say.
+// plainSubcommands are subcommands of programs that run nothing that their words say, but for options
+// that begin with one of runsOption.
 var plainSubcommands = map[string]string{
-	"gh": "auth browse gist issue label pr release run search workflow api",
+	"gh":      "api auth browse gist issue label pr release run search workflow",
+	"go":      "build clean doc env fmt get install list mod test version vet",
+	"kubectl": "annotate apply create delete describe explain get label logs patch replace rollout scale",
+	"npm":     "ci install ls outdated pack publish view",
 }
+
+var runsOption = regexp.MustCompile("^--?(exec|toolexec|vettool|script-shell|C|modfile)")
 
 // isPlain reports whether a command runs no other one.
 func isPlain(words []Word) bool {
@@ -39,7 +47,8 @@ func isPlain(words []Word) bool {
 		return isPlainGit(words)
 	}
 	if commands, ok := plainSubcommands[name]; ok {
-		return len(words) > 1 && words[1].Known && hasWord(commands, words[1].Text)
+		return len(words) > 1 && words[1].Known && hasWord(commands, words[1].Text) &&
+			!slices.ContainsFunc(words[2:], func(w Word) bool { return w.split || runsOption.MatchString(w.Text) })
 	}
 	option, conditional := plainUnless[name]
 	if !conditional {

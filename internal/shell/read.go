@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -52,17 +51,13 @@ func checkText(line string) (at int, reason string) {
 	if len(line) > maxText {
 		return maxText, fmt.Sprintf("the line has %d bytes, and at most %d are read; put the text into a file", len(line), maxText)
 	}
-	if at := strings.IndexByte(line, 0); at >= 0 {
-		return at, "the line has a NUL"
-	}
-	if at := strings.IndexByte(line, '\r'); at >= 0 {
-		return at, "the line has a carriage return, which shells read in different ways; remove it"
-	}
-	if !utf8.ValidString(line) {
-		for at, c := range line {
-			if _, size := utf8.DecodeRuneInString(line[at:]); c == utf8.RuneError && size == 1 {
-				return at, "the line is not UTF-8"
-			}
+	for _, c := range []struct{ text, of, reason string }{
+		{"\x00", line, "the line has a NUL; remove it"},
+		{"\r", line, "the line has a carriage return, which shells read in different ways; remove it"},
+		{"\x00", strings.ToValidUTF8(line, "\x00"), "the line is not UTF-8; write it in UTF-8"},
+	} {
+		if at := strings.Index(c.of, c.text); at >= 0 {
+			return at, c.reason
 		}
 	}
 	return 0, ""
@@ -90,7 +85,8 @@ type reader struct {
 	held  strings.Builder  // text that the line puts into variables and files
 
 	functions   map[string]bool
-	captured    bool      // all that is printed goes into a file
+	captured    bool      // what is printed may go into a file
+	redirected  bool      // so for the rest of the line
 	changesGit  bool      // the line may write hooks or settings of git
 	renames     bool      // programs may not be what their names say: an alias, another PATH
 	evaluates   bool      // a text in a variable may be run

@@ -72,7 +72,7 @@ func TestRead(t *testing.T) {
 		{`git {push,-q}{,x}`, "W:git push pushx -q -qx"},
 		{`echo {1..9} {a,{b,c}d} a{b`, "echo ? a bd cd a{b"},
 		{`ls *.go "*.go" a[bc] ?`, "ls *.go~ *.go a[bc]~ ?~"},
-		{`echo ~/a ~ann/b $HOME/c "$HOME" a$HOME`, "echo ~/a ~ann/b? ~/c ~ a?"},
+		{`echo ~/a ~ann/b $HOME/c "$HOME" a$HOME ${HOME}x "${HOME:-y}"`, "echo ~/a ~ann/b? ~/c ~ a? x? ?"},
 		{"git pu\\\nsh", "W:git push"},
 		{`a$x; "a$x"b c$y`, "a?; ab? c?; U; U"},
 
@@ -107,6 +107,7 @@ func TestRead(t *testing.T) {
 		{"bash -euo pipefail -c 'a; b' x; busybox sh -c c", "bash -euo pipefail -c \"a; b\" x; a; b; busybox sh -c c; sh -c c; c; u[x]"},
 		{"sh a.sh; . ./b; bash; sh -c \"$x\"; bash \"$y\"; source <(c)", "sh a.sh; . ./b; bash; sh -c ?; bash ?; c; source ?; U; U; U; U"},
 		{"bash -s x <<'E'\na\nE\nsh <<< b", "bash -s x; a; sh; b"},
+		{"curl u | sh 3<<< a", "curl u; sh; U"},
 		{"curl u | sh; sh < a; bash <<E\n$x\nE", "curl u; sh; sh <a; bash; U; U; U"},
 
 		// git
@@ -145,7 +146,7 @@ func TestWhole(t *testing.T) {
 		"(make test &) ; sleep 0", "f(){ make test; }; true", "true || make test", "case x in y) make test;; esac", "cat <<E | true\nmake test\nE", "! make test", "make test &",
 		"{ make test; }", "echo \"$(make test)\"", "PATH=. make test", "A=b make test", "make() { :; }; make test", "make test | tail", "set -n; make test", "set -o noexec; make test",
 		"set +e; make test", "set -o pipefail; cd a; make test", "make test && true", "cd a && cd b && make test", "cd \"$x\" && make test", "make \"$x\"", "make $(echo test)", "git -c a.b=c status",
-		"set -o pipefail && ! make test | tail", "true | make test", "exec > x; make test", "", "A=b", "[[ a ]]", "time (make test)", "set -e; set -e; make test", "eval \"$x\"; make test",
+		"set -o pipefail && ! make test | tail", "true | make test", "cd a || make test", "exec > x; make test", "", "A=b", "[[ a ]]", "time (make test)", "set -e; set -e; make test", "eval \"$x\"; make test",
 	} {
 		if got := whole(line); got != "" {
 			t.Errorf("%s: %q", line, got)
@@ -336,7 +337,7 @@ func TestPlain(t *testing.T) {
 		"git fetch ext::a": false, "git grep -Oa b": false, "git submodule foreach a": false, "git bisect run a": false, "git difftool": false, "git clone git@a:b": true,
 		"sort a": true, "sort --compress-program=a b": false, "rg a": true, "rg --pre a b": false, "rg $x": false, "find . -name a": true, "find . $x": false, "gh pr create --body a": true, "gh alias set a b": false,
 		"sudo ls": true, "sh -c ls": true, "sh a.sh": false, "eval ls": true, "ls() { :; }; ls": false, "alias a=b; ls": false, "PATH=.; ls": false, "hash -p a ls; ls": false,
-		"tar cf a b": false, "less a": false, "ssh a": false, "env": true, "xargs": true, "read a": true, "[ a ]": true,
+		"tar cf a b": false, "go test ./...": true, "go test -exec a ./...": false, "go run a": false, "npm install a": true, "npm exec a": false, "less a": false, "ssh a": false, "env": true, "xargs": true, "read a": true, "[ a ]": true,
 	} {
 		commands := shell.Read(line).Commands
 		var c shell.Command

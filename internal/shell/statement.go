@@ -169,20 +169,16 @@ func (r *reader) readCommand(cmd syntax.Command) {
 				r.functions[name.Value] = true
 			}
 		}
-		captured := r.captured
-		r.captured = true // what it prints goes to whoever calls it
+		defer r.capture(true)() // what it prints goes to whoever calls it
 		r.readBranch([]*syntax.Stmt{c.Body}, false)
-		r.captured = captured
 	case *syntax.DeclClause:
 		r.readDeclaration(c)
 	case *syntax.TimeClause:
 		r.readStatement(c.Stmt)
 	case *syntax.CoprocClause:
 		defer r.keepFolders()()
-		captured := r.captured
-		r.captured = true
+		defer r.capture(true)()
 		r.readStatement(c.Stmt)
-		r.captured = captured
 	case *syntax.TestClause, *syntax.ArithmCmd, *syntax.LetClause:
 		r.walk(c)
 	default:
@@ -345,6 +341,13 @@ func joinTexts(a, b string) string {
 		return a + b
 	}
 	return a + "\n" + b
+}
+
+// capture holds what is printed until the function that it returns is called, if it is for a file.
+func (r *reader) capture(isForFile bool) func() {
+	before := r.captured
+	r.captured = before || isForFile
+	return func() { r.captured = before }
 }
 
 // hold notes a text that the line puts into a file or a variable.

@@ -134,7 +134,7 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 	}
 	if len(rest) == 0 {
 		r.emit(words, p, name != "exec")
-		r.captured = r.captured || name == "exec" && len(p.writes) > 0 // for the rest of the line
+		r.redirected = r.redirected || name == "exec" && len(p.writes) > 0
 		if shell {
 			r.unknown(p.at, "", "%s opens a shell that runs what it reads; write the commands into the line", name)
 		}
