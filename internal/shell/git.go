@@ -26,8 +26,10 @@ var plainGit = makeSet(`add annotate apply blame branch bundle cat-file check-ig
 	pull push range-diff read-tree rebase reflog remote reset restore rev-list rev-parse revert rm shortlog show show-branch show-ref
 	sparse-checkout stage stash status switch symbolic-ref tag update-index update-ref var verify-commit verify-tag version whatchanged worktree write-tree`)
 
-// gitRuns begin options of git's commands, or addresses, that name a program.
-var gitRuns = []string{"--up", "--rece", "--ex", "-x", "-u", "-O", "--op", "-i", "-c", "--co", "ext::"}
+// gitRuns begin options of git's commands that name a program; those of "" count for every command.
+var gitRuns = map[string]string{
+	"": "--upl --rece --exe ext::", "clone": "-u -c --co", "grep": "-O --op", "rebase": "-x --ex",
+}
 
 // isPlainGit reports whether a command of git runs nothing that its words say.
 func isPlainGit(words []Word) bool {
@@ -42,16 +44,11 @@ func isPlainGit(words []Word) bool {
 		if w.Text == "--" && w.Known {
 			return true
 		}
-		if w.split && command.Text != "add" && command.Text != "commit" && command.Text != "log" && command.Text != "diff" && command.Text != "show" {
+		if w.split && !hasWord("add commit log diff show", command.Text) {
 			return false
 		}
-		for _, prefix := range gitRuns {
-			switch {
-			case !strings.HasPrefix(w.Text, prefix):
-			case prefix == "-u" && command.Text != "clone", prefix == "-O" && command.Text != "grep", prefix == "--op" && command.Text != "grep",
-				prefix == "-x" && command.Text != "rebase", (prefix == "-c" || prefix == "--co") && command.Text != "clone",
-				prefix == "-i", prefix == "--ex" && hasWord("ls-files clean describe diff log status fetch", command.Text) && !strings.HasPrefix(w.Text, "--exec"):
-			default:
+		for prefix := range strings.FieldsSeq(gitRuns[""] + " " + gitRuns[command.Text]) {
+			if strings.HasPrefix(w.Text, prefix) {
 				return false
 			}
 		}
