@@ -103,6 +103,7 @@ func TestRead(t *testing.T) {
 		{"stdbuf -oL setsid -w ionice -c 3 time -p a", "W:stdbuf -oL setsid -w ionice -c 3 time -p a; setsid -w ionice -c 3 time -p a; ionice -c 3 time -p a; time -p a; a"},
 		{"xargs -0 -n 1 a b; xargs; xargs -I% a x% y; xargs -i -l a {}", "xargs -0 -n 1 a b; a b ?; xargs; xargs -I% a x% y; a x%? y; xargs -i -l a {}; a {}?"},
 		{"find a b -name x -exec rm {} + -o -execdir c \\; -delete", "W:find a b -name x -exec rm {} + -o -execdir c ; -delete; rm a/**~ b/**~; c @?; u[a b -name x -exec rm {} + -o -execdir c ; -delete a/** b/**]"},
+		{"env A=$x a; sudo -u$x a; env A=\"$x\" a; sudo -u\"$x\" b", "env A=? a; sudo -u? a; env A=? a; a; sudo -u? b; U; U; U"},
 		{"sudo $x a; timeout $n a; sudo --new a; sudo -s", "sudo ? a; timeout ? a; sudo --new a; sudo -s; U; U; U; U"},
 		{"bash -euo pipefail -c 'a; b' x; busybox sh -c c", "bash -euo pipefail -c \"a; b\" x; a; b; busybox sh -c c; sh -c c; c; u[x]"},
 		{"sh a.sh; . ./b; bash; sh -c \"$x\"; bash \"$y\"; source <(c)", "sh a.sh; . ./b; bash; sh -c ?; bash ?; c; source ?; U; U; U; U"},

@@ -76,7 +76,7 @@ func parseOptions(words []Word, flags, values string) (options []option, rest []
 		given := Word{Text: value, Known: w.Known}
 		switch {
 		case hasWord(flags, name) && w.Known && (!attached || strings.HasPrefix(name, "--")):
-		case !hasWord(values, name):
+		case !hasWord(values, name) || !attached && !w.Known: // -u"$x"
 			return options, rest, false
 		case !attached:
 			if len(rest) == 0 || rest[0].split {
