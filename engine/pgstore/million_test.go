@@ -5,8 +5,6 @@ package pgstore_test
 import (
 	"context"
 	"flag"
-	"fmt"
-	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -21,7 +19,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
-	"github.com/gavel-mcp/gavel/judge"
 )
 
 var millionOf = flag.Int("pg.instances", 0, "measure pages over so many instances (make bench-postgres)")
@@ -29,9 +26,7 @@ var millionOf = flag.Int("pg.instances", 0, "measure pages over so many instance
 // slowestPage is what a page may take, whatever it asks for and however much there is.
 const slowestPage = 50 * time.Millisecond
 
-// fill writes n instances: in ten workflows alike, of which one in a hundred is in one that was given
-// up long ago, and ten in a rare one; half of them of one owner. Every second one moved, ended or was
-// refused, and every hundredth has a review.
+// fill writes n instances (storetest.Grown).
 func fill(t testing.TB, s *opened, n int) {
 	t.Helper()
 	ctx := context.Background()
@@ -48,7 +43,7 @@ func fill(t testing.TB, s *opened, n int) {
 			for first := k * chunk; first < n; first += len(made) * chunk {
 				var all [][]store.Commit
 				for i := first; i < min(n, first+chunk); i++ {
-					all = append(all, grow(t, i, n))
+					all = append(all, storetest.Grown(t, i, n))
 				}
 				made[k] <- all
 			}
@@ -66,126 +61,6 @@ func fill(t testing.TB, s *opened, n int) {
 	if err := finish(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// grow is what instance i of n went through.
-func grow(t testing.TB, i, n int) []store.Commit {
-	workflow, owner, said := fmt.Sprint("doc-", i%10), "local:busy", ""
-	switch {
-	case i < n/50:
-		workflow, said = "old", "an ancient habit"
-	case i%(n/10) == 7:
-		workflow, said = "rare", "a zebra"
-	}
-	if i%2 == 1 {
-		owner = fmt.Sprint("local:", i%1000)
-	}
-	at := func(e *record.Event) {
-		e.Time = storetest.Epoch.Add(time.Duration(i) * time.Second)
-		e.Decision.Reasoning = said
-	}
-	c := storetest.Start(t, storetest.ID(i), `{"title":"a document","n":0}`, at, storetest.By(owner), func(e *record.Event) { e.Workflow = workflow })
-	if i%100 == 0 {
-		r := storetest.Review(i, c.Next)
-		if i%200 == 0 {
-			r.Status, r.Data, r.Principal = record.ReviewResolved, nil, fmt.Sprint("local:", i%1000)
-		}
-		c.Reviews = []store.Review{r}
-	}
-	switch {
-	case i%2 == 0:
-		return []store.Commit{c}
-	case i%7 == 0:
-		return []store.Commit{c, storetest.Refuse(t, c.Next, "submit", at)}
-	case i%20 == 1:
-		return []store.Commit{c, storetest.Advance(t, c.Next, "done", `{}`, at, func(e *record.Event) { e.Status = record.Complete })}
-	}
-	return []store.Commit{c, storetest.Advance(t, c.Next, "reviewing", `{"n":1}`, at)}
-}
-
-// pagesOver are pages of all kinds over n instances with last events.
-func pagesOver(n int, last int64) map[string]any {
-	deep := storetest.ID(n / 3)
-	all := map[string]any{}
-	for name, q := range map[string]store.InstanceQuery{
-		"all": {}, "all, deep": {BeforeID: deep},
-		"of a workflow": {Workflow: "doc-3"}, "of a workflow, deep": {Workflow: "doc-3", BeforeID: deep},
-		"of a rare workflow": {Workflow: "rare"}, "of an old workflow": {Workflow: "old"}, "of no workflow": {Workflow: "none"},
-		"in a state": {State: "draft"}, "in a state, deep": {State: "reviewing", BeforeID: deep}, "in no state": {State: "none"},
-		"of a workflow in a state": {Workflow: "doc-1", State: "done"}, "of a workflow in a state that it does not have": {Workflow: "doc-2", State: "done"},
-		"of a status": {Status: record.Complete}, "of a status, deep": {Status: record.Running, BeforeID: deep}, "of a status without any": {Status: record.Cancelled},
-		"of a workflow and a status": {Workflow: "doc-1", Status: record.Complete}, "of an owner": {Owner: "local:17"}, "of an owner with half of all": {Owner: "local:busy", BeforeID: deep},
-		"of an owner and a status without any":             {Owner: "local:busy", Status: record.Complete},
-		"of an owner and a workflow without any":           {Owner: "local:busy", Workflow: "doc-1"},
-		"of an owner, a workflow, a state, a status, deep": {Owner: "local:busy", Workflow: "doc-2", State: "draft", Status: record.Running, BeforeID: deep},
-		"of a subject": {Workflow: "doc-1", Subject: "release 7"}, "with open calls": {OpenCalls: true}, "heads": {Heads: true, BeforeID: deep},
-		"of an owner, heads": {Owner: "local:busy", Status: record.Running, Heads: true},
-	} {
-		all["instances "+name] = q
-	}
-	low := 0.9
-	for name, q := range map[string]store.DecisionQuery{
-		"all": {}, "all, deep": {Before: last / 3}, "of an instance": {Instance: storetest.ID(7)}, "of a workflow": {Workflow: "doc-3"},
-		"of an old workflow": {Workflow: "old"}, "of a rare workflow": {Workflow: "rare"}, "of an owner": {Owner: "local:17"},
-		"of an owner with half of all, deep": {Owner: "local:busy", Before: last / 3}, "of an owner with half of all and a workflow without any": {Owner: "local:busy", Workflow: "doc-1"},
-		"that reject": {Outcome: judge.Reject}, "of a workflow that reject, deep": {Workflow: "doc-7", Outcome: judge.Reject, Before: last / 3},
-		"with a frequent word": {Text: "missing"}, "with a rare word": {Text: "zebra"}, "with an old word": {Text: "ancient"}, "with no such word": {Text: "unicorn"},
-		"with a frequent and an old word": {Text: "missing ancient"}, "with two words of different decisions": {Text: "zebra ancient"},
-		"with a confidence without any": {MaxConfidence: &low},
-		"before an hour long past":      {Until: storetest.Epoch.Add(time.Hour)},
-		"of an hour":                    {Since: storetest.Epoch.Add(time.Duration(n/2) * time.Second), Until: storetest.Epoch.Add(time.Duration(n/2+3600) * time.Second)},
-		"with a word in an hour":        {Text: "missing", Since: storetest.Epoch.Add(time.Duration(n/2) * time.Second), Until: storetest.Epoch.Add(time.Duration(n/2+3600) * time.Second)},
-	} {
-		all["decisions "+name] = q
-	}
-	for name, q := range map[string]store.TailQuery{
-		"from the first": {}, "from a third": {After: last / 3}, "from the last": {After: last}, "of an instance": {Instance: storetest.ID(7)},
-		"of a workflow": {Workflow: "doc-3", After: last / 3}, "of an old workflow, from a third": {Workflow: "old", After: last / 3},
-		"of a rare workflow": {Workflow: "rare"}, "of no workflow": {Workflow: "none"}, "of an owner": {Owner: "local:17"},
-		"of an owner with half of all and a workflow without any": {Owner: "local:busy", Workflow: "doc-1"}, "of a workflow, from the last": {Workflow: "doc-3", After: last},
-	} {
-		all["events "+name] = q
-	}
-	for name, q := range map[string]store.ReviewQuery{
-		"all": {}, "all, deep": {After: &store.ReviewCursor{Rank: record.PriorityNormal.Rank(), ID: storetest.ReviewID(n / 3)}},
-		"of a workflow": {Workflow: "doc-0"}, "of no workflow": {Workflow: "none"}, "open": {Status: record.ReviewOpen}, "expired": {Status: record.ReviewExpired},
-		"of a principal": {Principal: "local:agent"}, "of a principal, open": {Principal: "local:200", Status: record.ReviewOpen}, "of an instance": {Instance: storetest.ID(100)},
-	} {
-		all["reviews "+name] = q
-	}
-	return all
-}
-
-// pageRows is how many rows a page has.
-const pageRows = 20
-
-func readPage(t testing.TB, s store.Store, q any) (found int) {
-	switch q := q.(type) {
-	case store.InstanceQuery:
-		q.Limit = pageRows
-		return count(t, s.Instances(context.Background(), q))
-	case store.DecisionQuery:
-		q.Limit = pageRows
-		return count(t, s.Decisions(context.Background(), q))
-	case store.TailQuery:
-		q.Limit = pageRows
-		return count(t, s.EventsAfter(context.Background(), q))
-	case store.ReviewQuery:
-		q.Limit = pageRows
-		return count(t, s.Reviews(context.Background(), q))
-	}
-	t.Fatalf("no page of %T", q)
-	return 0
-}
-
-func count[T any](t testing.TB, all iter.Seq2[T, error]) (n int) {
-	for _, err := range all {
-		if err != nil {
-			t.Fatal(err)
-		}
-		n++
-	}
-	return n
 }
 
 // TestMany looks at a store with more than fits in a page of anything.
@@ -232,7 +107,7 @@ func requirePlans(t *testing.T, s *opened, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages := pagesOver(n, last)
+	pages := storetest.ListPages(n, last)
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
 		for _, plan := range plansOf(t, s, pages[name], last) {
 			if slices.ContainsFunc(plan, isWide) {
@@ -250,7 +125,7 @@ func plansOf(t *testing.T, s *opened, q any, last int64) (all [][]string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	for _, page := range s.PagesOf(q, last, pageRows) {
+	for _, page := range s.PagesOf(q, last, storetest.PageRows) {
 		found, err := conn.Query(t.Context(), "EXPLAIN "+page.SQL, append([]any{pgx.QueryExecModeCacheDescribe}, page.Args...)...)
 		if err != nil {
 			t.Fatal(err)
@@ -281,16 +156,16 @@ func TestMillion(t *testing.T) {
 	requirePlans(t, s, *millionOf)
 	for _, when := range []string{"counted", "from what is kept"} {
 		start := time.Now()
-		count(t, s.Figures(t.Context(), store.DecisionQuery{Workflow: "doc-3"}))
+		storetest.Count(t, s.Figures(t.Context(), store.DecisionQuery{Workflow: "doc-3"}))
 		t.Logf("figures of a workflow, %s: %s", when, time.Since(start).Round(time.Millisecond))
 	}
-	pages := pagesOver(*millionOf, last)
+	pages := storetest.ListPages(*millionOf, last)
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
 		var took []time.Duration
 		found := 0
 		for range 21 {
 			start := time.Now()
-			found = readPage(t, s, pages[name])
+			found = storetest.ReadPage(t, s, pages[name])
 			took = append(took, time.Since(start))
 		}
 		first := took[0]

@@ -128,15 +128,16 @@ func (s *Store) Queries() []Query {
 		{Status: record.Complete},
 		{State: "s", BeforeID: "id"},
 	} {
-		add(instancesPage(q, true, nil, pageSize))
-		if q.State != "" || q.Status != "" {
-			add(instancesPage(q, false, nil, pageSize))
+		for _, x := range append(listIndexes(q), listIndex{}) {
+			if x.name != "" || len(listIndexes(q)) == 0 {
+				add(instancesPage(q, x.name, nil, pageSize))
+			}
 		}
 	}
 	add(tailPage(store.TailQuery{After: 7}, pageSize))
 	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Owner: "o", Workflow: "w"}, pageSize))
 	add(tailPage(store.TailQuery{After: 7, UpTo: 9, Instance: "id", Owner: "o"}, pageSize))
-	add(instancesPage(store.InstanceQuery{Owner: "o", Status: record.Running, Heads: true}, false, nil, pageSize))
+	add(instancesPage(store.InstanceQuery{Owner: "o", Status: record.Running, Heads: true}, "instances_owner", nil, pageSize))
 	for _, q := range []store.ReviewQuery{{}, {ID: "id"}, {Workflow: "w"}, {Limit: 5, After: &store.ReviewCursor{Rank: 1, ID: "id"}}} {
 		out = append(out, ReviewsQuery(q))
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -97,11 +97,11 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	}
 	return rows.Pages(ctx, q.Limit, size, func(ctx context.Context, after *record.Instance, n int) (page []record.Instance, err error) {
 		err = s.read(ctx, "instances", func(ctx context.Context) (err error) {
-			narrow, err := s.isNarrow(ctx, q)
+			index, err := s.chooseIndex(ctx, q)
 			if err != nil {
 				return err
 			}
-			query, args := instancesPage(q, narrow, after, n)
+			query, args := instancesPage(q, index, after, n)
 			page, err = queryAll(ctx, s.poolFor(ctx), scan, query, args...)
 			return err
 		})
@@ -109,44 +109,74 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	})
 }
 
-// fewInstances is how many instances are looked at one by one.
+// fewInstances is how many entries of an index a page may pass over before another index is tried.
 const fewInstances = 1000
 
-// isNarrow reports whether a list is found along what never changes of an instance: where
-// nothing else is asked for, and where its owner or workflow has few.
-func (s *Store) isNarrow(ctx context.Context, q store.InstanceQuery) (narrow bool, err error) {
-	if q.State == "" && q.Status == "" || q.Owner == "" && q.Workflow == "" {
-		return q.State == "" && q.Status == "", nil
-	}
-	column, value := "owner", q.Owner
-	if value == "" {
-		column, value = "workflow", q.Workflow
-	}
-	query := `SELECT count(*) < ?1 FROM (SELECT 1 FROM instances WHERE ` + column + ` = ?2 LIMIT ?1)`
-	return narrow, s.poolFor(ctx).QueryRowContext(ctx, query, fewInstances, value).Scan(&narrow)
+// listIndex is an index in the order of lists.
+type listIndex struct {
+	name, prefix string // the columns that are compared before id
+	values       []any
 }
 
-func instancesPage(q store.InstanceQuery, narrow bool, after *record.Instance, n int) (string, []any) {
+// listIndexes returns the indexes that a query can use. The first holds every column that the query
+// filters by, so that it needs no row to pass one over.
+func listIndexes(q store.InstanceQuery) (all []listIndex) {
+	switch {
+	case q.Workflow != "" && q.State != "":
+		all = append(all, listIndex{"instances_workflow_state", "workflow = ? AND state = ?", []any{q.Workflow, q.State}})
+	case q.State != "":
+		all = append(all, listIndex{"instances_state", "state = ?", []any{q.State}})
+	}
+	if q.Owner != "" {
+		all = append(all, listIndex{"instances_owner", "owner = ?", []any{q.Owner}})
+	}
+	if q.Workflow != "" && q.State == "" {
+		all = append(all, listIndex{"instances_workflow", "workflow = ?", []any{q.Workflow}})
+	}
+	if q.Status != "" {
+		all = append(all, listIndex{"instances_status", "status = ?", []any{string(q.Status)}})
+	}
+	return all
+}
+
+// chooseIndex returns the name of the index to list along: the first in which few instances
+// match, or the default. It is empty where the planner needs no help.
+func (s *Store) chooseIndex(ctx context.Context, q store.InstanceQuery) (string, error) {
+	all := listIndexes(q)
+	switch {
+	case q.OpenCalls:
+		return "instances_calls", nil
+	case len(all) == 0 || q.Subject != "":
+		return "", nil
+	case len(all) == 1:
+		return all[0].name, nil
+	}
+	for _, x := range all {
+		var few bool
+		query := `SELECT count(*) < ` + strconv.Itoa(fewInstances) + ` FROM (SELECT 1 FROM instances INDEXED BY ` + x.name + ` WHERE ` + x.prefix + ` LIMIT ` + strconv.Itoa(fewInstances) + `)`
+		if err := s.poolFor(ctx).QueryRowContext(ctx, query, x.values...).Scan(&few); err != nil || few {
+			return x.name, err
+		}
+	}
+	return all[0].name, nil
+}
+
+// instancesPage finds the instances of a page in the index alone, and reads then only their rows.
+func instancesPage(q store.InstanceQuery, index string, after *record.Instance, n int) (string, []any) {
 	var w where
 	before := q.BeforeID
 	if after != nil {
 		before = after.ID
 	}
 	w.addText("i.id < ?", before)
-	if q.Owner != "" {
-		w.addText("+i.workflow = ?", q.Workflow) // the owner is what isNarrow looked at
-	} else {
-		w.addText("i.workflow = ?", q.Workflow)
-	}
+	w.addText("i.workflow = ?", q.Workflow)
 	w.addText("i.owner = ?", q.Owner)
 	w.addText("i.state = ?", q.State)
+	w.addText("i.status = ?", string(q.Status))
 	w.addText("i.subject = ?", q.Subject)
-	from := `instances i`
 	if q.OpenCalls {
 		w.add("i.calls > 0")
-		from += ` INDEXED BY instances_calls`
 	}
-	narrow = narrow || q.OpenCalls || q.Subject != ""
 	if q.MovedAfter > 0 {
 		w.add("i.n IN (SELECT n FROM events WHERE pos > ?)", q.MovedAfter)
 	}
@@ -154,30 +184,12 @@ func instancesPage(q store.InstanceQuery, narrow bool, after *record.Instance, n
 	if q.Heads {
 		columns, joined = "i.id, i.seq, i.head", ""
 	}
-	if narrow {
-		w.addText("i.status = ?", string(q.Status))
-		return `SELECT ` + columns + ` FROM ` + from + joined + w.String() + ` ORDER BY i.id DESC LIMIT ?`, append(w.args, n)
+	from := `instances i`
+	if index != "" {
+		from += ` INDEXED BY ` + index
 	}
-	query, args := byStatus(q.Status, w, n)
-	return `SELECT ` + columns + ` FROM (` + query + `) p CROSS JOIN instances i ON i.n = p.n` + joined + ` ORDER BY p.id DESC`, args
-}
-
-// byStatus finds instances along the index of what changes of them, in which all that a list
-// asks for is, so that others are passed over without a look at them: one status after the
-// other is merged, where any will do.
-func byStatus(status record.Status, w where, n int) (query string, args []any) {
-	statuses := []record.Status{record.Running, record.Complete, record.Cancelled}
-	if status != "" {
-		statuses = []record.Status{status}
-	}
-	var parts []string
-	for _, status := range statuses {
-		of := where{slices.Clone(w.conditions), slices.Clone(w.args)}
-		of.add("i.status = ?", string(status))
-		parts = append(parts, `SELECT i.n, i.id FROM instances i INDEXED BY instances_status`+of.String())
-		args = append(args, of.args...)
-	}
-	return strings.Join(parts, " UNION ALL ") + ` ORDER BY id DESC LIMIT ?`, append(args, n)
+	return `SELECT ` + columns + ` FROM (SELECT i.n, i.id FROM ` + from + w.String() + ` ORDER BY i.id DESC LIMIT ?) p
+		CROSS JOIN instances i ON i.n = p.n` + joined + ` ORDER BY p.id DESC`, append(w.args, n)
 }
 
 func scanHead(r row) (i record.Instance, err error) {

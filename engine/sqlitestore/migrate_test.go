@@ -24,6 +24,7 @@ func TestMigrate(t *testing.T) {
 		10: {"TABLE counters"},
 		11: {"TABLE leases", "TABLE cursors", "TABLE data_keys"},
 		12: {"TABLE dead_letters"},
+		13: {"INDEX instances_state", "INDEX instances_workflow_state"},
 	} // by schema
 	for schema := 1; schema <= len(added); schema++ {
 		t.Run(fmt.Sprint("from schema ", schema), func(t *testing.T) {

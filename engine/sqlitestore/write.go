@@ -24,7 +24,8 @@ type statements struct {
 	begin, commit, rollback                     *sql.Stmt
 	probe                                       *sql.Stmt
 	keyTaken                                    *sql.Stmt
-	addInstance, moveInstance, keepInstance     *sql.Stmt
+	addInstance, keepInstance                   *sql.Stmt
+	moveInstance, endInstance                   *sql.Stmt
 	setCalls, subjectTaken                      *sql.Stmt
 	addContext, setContext                      *sql.Stmt
 	addEvent, addSnapshot                       *sql.Stmt
@@ -55,12 +56,11 @@ func (s *statements) all() map[**sql.Stmt]string {
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 		&s.subjectTaken: `SELECT 1 FROM instances WHERE workflow = ? AND subject = ?`,
 		&s.setCalls:     `UPDATE instances SET calls = ?, subject = ? WHERE id = ?`,
-		&s.moveInstance: `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?, state = ?,
-			status = ?, head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`,
-		&s.keepInstance: `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?,
-			head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`,
-		&s.addContext: `INSERT INTO contexts (n, context) SELECT n, ? FROM instances WHERE id = ?`,
-		&s.setContext: `UPDATE contexts SET context = ? WHERE n = (SELECT n FROM instances WHERE id = ?)`,
+		&s.keepInstance: moveInstance(``),
+		&s.moveInstance: moveInstance(`state = ?, `),
+		&s.endInstance:  moveInstance(`state = ?, status = ?, `),
+		&s.addContext:   `INSERT INTO contexts (n, context) SELECT n, ? FROM instances WHERE id = ?`,
+		&s.setContext:   `UPDATE contexts SET context = ? WHERE n = (SELECT n FROM instances WHERE id = ?)`,
 		&s.addEvent: `INSERT INTO events (n, seq, revision, kind, at, key_scope, prev_hash, hash, body)
 			SELECT n, ?, ?, ?, ?, ?, ?, ?, ? FROM instances WHERE id = ?`,
 		&s.addSnapshot: `INSERT OR REPLACE INTO snapshots (n, revision, instance, context)
@@ -102,6 +102,13 @@ func (s *statements) all() map[**sql.Stmt]string {
 	maps.Copy(all, s.counterStatements.all())
 	maps.Copy(all, s.sharedStatements.all())
 	return all
+}
+
+// moveInstance is the statement that moves an instance and sets some columns besides. SQLite writes
+// every index that holds a column that is set, changed or not.
+func moveInstance(besides string) string {
+	return `UPDATE instances SET version = ?, definition_hash = ?, updated_at = ?, seq = ?, revision = ?, ` + besides +
+		`head = ?, facts = ? WHERE id = ? AND seq = ? AND head = ?`
 }
 
 func (s *statements) close() error { return closeAll(s.all()) }
@@ -305,11 +312,12 @@ func (p *pending) applyInstance(st *statements) error {
 		}
 		return st.exec(st.addContext, rows.OrEmpty(p.Next.Context), i.ID)
 	}
-	move, values := st.moveInstance, []any{i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision}
-	if p.Stays() {
-		move = st.keepInstance
-	} else {
-		values = append(values, i.State, string(i.Status))
+	move, values := st.keepInstance, []any{i.Version, i.DefinitionHash, i.UpdatedAt.UnixNano(), i.Seq, i.Revision}
+	switch state, status := p.Changes(); {
+	case status:
+		move, values = st.endInstance, append(values, i.State, string(i.Status))
+	case state:
+		move, values = st.moveInstance, append(values, i.State)
 	}
 	if err := st.execOne(moved, move, append(values, p.Head, p.Facts, i.ID, p.Expect, p.From)...); err != nil {
 		return err

@@ -140,15 +140,16 @@ func (p *Commit) ChangesCalls() bool {
 	})
 }
 
-// Stays reports whether state and status are as they were: an index of lists that has them
+// Changes reports whether the state and the status may change: an index of lists that holds one
 // would else be written although nothing in it changes.
-func (p *Commit) Stays() bool {
+func (p *Commit) Changes() (state, status bool) {
 	for _, e := range p.Events {
-		if e.Kind.Revises() && (e.Kind != record.Advanced || e.From != e.To || e.Status != record.Running) {
-			return false
+		if e.Kind.Revises() {
+			advances := e.Kind == record.Advanced && e.Status == record.Running
+			state, status = state || !advances || e.From != e.To, status || !advances
 		}
 	}
-	return true
+	return state, status
 }
 
 // Moved is the refusal of a commit whose instance is elsewhere.

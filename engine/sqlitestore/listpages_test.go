@@ -1,0 +1,108 @@
+package sqlitestore_test
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"modernc.org/sqlite"
+
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+)
+
+// A page of a list reads about as much in a large store as in a small one, whatever it asks for.
+func TestListsReadOnlyWhatTheyShow(t *testing.T) {
+	few, many := 1000, 6000
+	if storetest.Long() {
+		many = 300_000
+	}
+	small, large := fillStore(t, few), fillStore(t, many)
+	smallPages, largePages := listPages(t, small, few), listPages(t, large, many)
+	for _, name := range slices.Sorted(maps.Keys(largePages)) {
+		before, after := pagesRead(t, small, smallPages[name]), pagesRead(t, large, largePages[name])
+		t.Logf("%-60s %4d pages of %d instances, %4d of %d", name, before, few, after, many)
+		// Each row is at its own place in trees that are one level deeper. A filter that no index begins
+		// with passes over entries of one, of which a page of the file holds more than 32; decisions are
+		// looked at one by one, two pages each, in a block of positions at most.
+		limit := before + 3*storetest.PageRows
+		switch q := largePages[name].(type) {
+		case store.InstanceQuery:
+			if q.Owner != "" {
+				limit += many / 2 / 32
+			}
+		case store.DecisionQuery:
+			limit = 2 * 4096
+		case store.TailQuery: // what others did is passed over, event by event
+			if q.Owner != "" || q.Workflow != "" {
+				continue
+			}
+		}
+		if after > limit {
+			t.Errorf("%s: %d pages are read of %d instances, and %d of %d, want at most %d", name, before, few, after, many, limit)
+		}
+	}
+}
+
+// fillStore makes a store of n instances (storetest.Grown). Every list reads on one connection.
+func fillStore(t *testing.T, n int) *sqlitestore.Store {
+	t.Helper()
+	s := openAt(t, newPath(t))
+	t.Cleanup(func() { s.Close() })
+	for first := 0; first < n; first += 64 { // in the order of their times, nearly
+		var wg sync.WaitGroup
+		for i := first; i < min(n, first+64); i++ {
+			wg.Go(func() {
+				for _, c := range storetest.Grown(t, i, n) {
+					if err := s.Commit(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	s.ReaderDB().SetMaxOpenConns(1)
+	storetest.ReadPage(t, s, store.DecisionQuery{Text: "missing"}) // the index catches up
+	return s
+}
+
+func listPages(t *testing.T, s *sqlitestore.Store, n int) map[string]any {
+	t.Helper()
+	last, err := s.LastPosition(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return storetest.ListPages(n, last)
+}
+
+// pagesRead is how many pages of the file a page of a list looks at.
+func pagesRead(t *testing.T, s *sqlitestore.Store, q any) int {
+	t.Helper()
+	read := func() (n int) {
+		conn, err := s.ReaderDB().Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		err = conn.Raw(func(c any) error {
+			for _, counter := range []sqlite.DBStatusOp{sqlite.DBStatusCacheHit, sqlite.DBStatusCacheMiss} {
+				count, _, err := c.(sqlite.DBStatus).Status(counter, false)
+				if err != nil {
+					return err
+				}
+				n += count
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := read()
+	storetest.ReadPage(t, s, q)
+	return read() - before
+}
