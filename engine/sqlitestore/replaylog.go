@@ -32,7 +32,8 @@ const (
 	logMagic    = 0x377f0682 // the last bit says in which order checksums read their words
 )
 
-// replayLog writes the pages that the whole, committed frames of a log hold to a new file.
+// replayLog writes the pages that the whole, committed frames of a log hold to a file, a new one or the
+// log's own.
 func replayLog(logPath, to string) (r *ReplayedLog, err error) {
 	in, err := os.Open(logPath)
 	if err != nil {
@@ -43,7 +44,7 @@ func replayLog(logPath, to string) (r *ReplayedLog, err error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -113,6 +113,10 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
+	list, err := completeTableList(ctx, db, part, damaged)
+	if err != nil {
+		return err
+	}
 	if _, err := db.ExecContext(ctx, "ATTACH ? AS old", damaged); err != nil {
 		return err
 	}
@@ -120,6 +124,7 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	if err != nil {
 		return err
 	}
+	lost = append(list, lost...)
 	if _, err := db.ExecContext(ctx, "DETACH old"); err != nil {
 		return err
 	}
@@ -166,13 +171,9 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pages, tables int64
-	const query = `SELECT page_count, (SELECT count(*) FROM old.sqlite_schema WHERE name IN ('instances', 'events')) FROM pragma_page_count('old')`
-	if err := db.QueryRowContext(ctx, query).Scan(&pages, &tables); err != nil {
+	var pages int64
+	if err := db.QueryRowContext(ctx, `SELECT page_count FROM pragma_page_count('old')`).Scan(&pages); err != nil {
 		return nil, err
-	}
-	if tables == 0 {
-		return nil, fmt.Errorf("%w (its list of tables cannot be read)", ErrCorrupt)
 	}
 	lost := []Loss{}
 	for _, name := range salvagedTables {

@@ -48,13 +48,6 @@ var specimen = sync.OnceValue(func() []byte {
 	for n := range at {
 		at[n] = commit(storetest.Start(orphan{}, storetest.ID(n), `{"title":"a"}`))
 	}
-	// The first close completes the list of tables: it lies where the file ends by then.
-	if err := s.Close(); err != nil {
-		panic(err)
-	}
-	if s, err = sqlitestore.Open(context.Background(), sqlitestore.Config{Path: path}); err != nil {
-		panic(err)
-	}
 	for range 700 {
 		n := rng.IntN(len(at))
 		switch rng.IntN(8) {
@@ -471,9 +464,84 @@ func readableEvents(t *testing.T, path string, events map[string]record.Event) m
 	return keys
 }
 
-// The first page says where the tables are. Without it there is nothing to go by.
-func TestSalvageWithoutTheFirstPage(t *testing.T) {
-	path := harmed(t, func(b []byte) []byte { clear(b[:page]); return b })
+// schemaPages are the pages of the list of tables.
+func schemaPages(t *testing.T, path string) (pages []int) {
+	t.Helper()
+	db := raw(t, path)
+	defer db.Close()
+	rows, err := db.Query(`SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int
+		if err := rows.Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, n)
+	}
+	if err := rows.Err(); err != nil || len(pages) < 2 {
+		t.Fatalf("the list of tables is on pages %v, %v", pages, err)
+	}
+	return pages
+}
+
+// The list of tables can be lost, whichever of its pages it is, and in a backup as in a store: this program
+// knows what it said.
+func TestSalvageWithoutTheListOfTables(t *testing.T) {
+	salvageOnly(t)
+	instances, events := keep(t)
+	store := harmed(t, func(b []byte) []byte { return b })
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	if _, err := sqlitestore.Copy(t.Context(), store, backup, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{store, backup} {
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range schemaPages(t, path) {
+			r, s := saved(t, harmed(t, func([]byte) []byte {
+				b := bytes.Clone(whole)
+				clear(b[(n-1)*page : n*page])
+				return b
+			}))
+			what := fmt.Sprintf("%s without page %d", filepath.Base(path), n)
+			honest(t, what, r, s, instances, events)
+			if r.Whole() || int(r.Contents.Instances) != len(instances) || int(r.Contents.Events) != len(events) {
+				t.Errorf("%s: %d instances, %d events, lost %+v", what, r.Contents.Instances, r.Contents.Events, r.Lost)
+			}
+		}
+	}
+}
+
+// A file that is cut at its end loses what was there.
+func TestSalvageOfAFileWithoutItsLastPage(t *testing.T) {
+	salvageOnly(t)
+	instances, events := keep(t)
+	path := harmed(t, func(b []byte) []byte { return b[:len(b)-page] })
+	r, s := saved(t, path)
+	honest(t, "cut", r, s, instances, events)
+	if lost := len(events) - int(r.Contents.Events); r.Whole() || lost > 40 {
+		t.Errorf("%d of %d events are lost: %+v", lost, len(events), r.Lost)
+	}
+}
+
+// Closing a store adds no tables, such as those of statistics, to the end of its file.
+func TestCloseAddsNoTables(t *testing.T) {
+	db := raw(t, harmed(t, func(b []byte) []byte { return b }))
+	defer db.Close()
+	var added int
+	if err := db.QueryRow(`SELECT count(*) FROM sqlite_schema WHERE name LIKE 'sqlite_stat%'`).Scan(&added); err != nil || added > 0 {
+		t.Errorf("%d tables of statistics, %v", added, err)
+	}
+}
+
+// A file that holds nothing of a store is none.
+func TestSalvageOfNothing(t *testing.T) {
+	path := harmed(t, func(b []byte) []byte { clear(b); return b })
 	out := filepath.Join(t.TempDir(), "saved.db")
 	r, err := sqlitestore.Salvage(t.Context(), path, out)
 	if !errors.Is(err, sqlitestore.ErrCorrupt) && !errors.Is(err, sqlitestore.ErrNotAStore) {

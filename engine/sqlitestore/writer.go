@@ -155,9 +155,8 @@ func (w *writer) stop() error {
 		err = w.checkpointer.stop()
 	}
 	ctx := context.Background()
-	// Both are upkeep: another process that reads or writes may be in their way,
-	// and the next one to open the file makes up for them.
-	_, _ = w.conn.ExecContext(ctx, "PRAGMA optimize")
+	// Upkeep: another process that reads or writes may be in its way, and the next one to open the
+	// file makes up for it.
 	if w.files.isSame(w.path) { // else the log is all that has a name
 		_, _ = w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	}
