@@ -102,6 +102,9 @@ func sameStops(a, b workflow.Facts) bool {
 	return a.Stops.Refused == b.Stops.Refused && a.Stops.Accepted == b.Stops.Accepted && slices.Equal(a.Reviews, b.Reviews)
 }
 
+// snapshotEvery is how many events apart snapshots are at most: so many are folded to show the past.
+const snapshotEvery = 64
+
 // prepareCommit makes the commit of a change onto inst: first what ends reviews, then its events.
 func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do change) (store.Commit, change, error) {
 	ends, rows, err := e.endReviews(ctx, inst, do)
@@ -110,7 +113,6 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 	}
 	c := store.Commit{
 		Expect: inst.Seq, Next: inst, Reviews: append(rows, do.rows...), Lesson: do.lesson, Lease: store.LeaseOf(ctx),
-		Snapshot: do.event.Kind == record.Checkpointed || do.event.Rollback != nil,
 	}
 	do.with = slices.Clone(do.with)
 	for _, ev := range append(ends, do.event) {
@@ -133,6 +135,7 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 		}
 		c.Events = append(c.Events, ev)
 	}
+	c.Snapshot = do.event.Kind == record.Checkpointed || do.event.Rollback != nil || c.Next.Seq/snapshotEvery > inst.Seq/snapshotEvery
 	do.next, c.Next = c.Next, c.Next.Kept()
 	if do.reopens != nil {
 		c.Reviews = append(c.Reviews, closeRow(*do.reopens, do.end, do.event))

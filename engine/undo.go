@@ -86,17 +86,20 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 	if inst, err = e.mayMoveNow(ctx, p, inst, l, ""); err != nil {
 		return UndoResult{}, err
 	}
-	line, err := e.loadUndoHistory(ctx, inst)
+	find, kind := record.UndoHistory.LastMove, record.Undone
+	if op == RightRedo {
+		find, kind = record.UndoHistory.LastUndone, record.Redone
+	}
+	line, err := e.loadUndoHistory(ctx, inst, func(line record.UndoHistory) bool { _, found := find(line); return found })
 	if err != nil {
 		return UndoResult{}, err
 	}
-	move, _ := line.LastMove()
-	target, kind := move.Before, record.Undone
+	move, found := find(line)
+	target := move.Before
 	if op == RightRedo {
-		move, _ = line.LastUndone()
-		target, kind = move.Event.Revision, record.Redone
+		target = move.Event.Revision
 	}
-	if target == 0 { // there is none
+	if !found {
 		return UndoResult{}, nothingToUndo(inst, l, p, op, line)
 	}
 	if tool := cmp.Or(e.findGate(inst.Workflow, move.Event.Action), findGateOf(move.Event)); op == RightRedo && tool != "" {
@@ -182,13 +185,19 @@ func nothingToUndo(inst record.Instance, l definition, p Principal, op Right, li
 const undoReach = 10_000
 
 // loadUndoHistory is what can be undone and redone of an instance, as it was loaded: events that
-// were committed since are not on it.
-func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance) (record.UndoHistory, error) {
-	line, err := record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
-		Instance: inst.ID, Kinds: append(record.RevisingKinds(), record.Called), AfterSeq: max(0, inst.Seq-undoReach), MaxRevision: inst.Revision,
-	}))
-	if err != nil {
-		return record.UndoHistory{}, StoreError("read the history", err)
+// were committed since are not on it. It reads back only until there is enough: the newest moves
+// are on it whatever is before them.
+func (e *Engine) loadUndoHistory(ctx context.Context, inst record.Instance, enough func(record.UndoHistory) bool) (line record.UndoHistory, err error) {
+	for _, reach := range []int64{snapshotEvery, 16 * snapshotEvery, undoReach} {
+		line, err = record.ReadUndoHistory(e.cfg.Store.Events(ctx, store.EventQuery{
+			Instance: inst.ID, Kinds: append(record.RevisingKinds(), record.Called), AfterSeq: max(0, inst.Seq-reach), MaxRevision: inst.Revision,
+		}))
+		if err != nil {
+			return record.UndoHistory{}, StoreError("read the history", err)
+		}
+		if inst.Seq <= reach || enough(line) {
+			break
+		}
 	}
 	return line, nil
 }
@@ -224,7 +233,9 @@ func (e *Engine) rejectCrossing(ctx context.Context, p Principal, inst record.In
 	if p.Role == RoleOperator {
 		return nil
 	}
-	line, err := e.loadUndoHistory(ctx, inst)
+	line, err := e.loadUndoHistory(ctx, inst, func(line record.UndoHistory) bool {
+		return !line.IsIncomplete() && line.FirstRevision() > 0 && line.FirstRevision() <= revision
+	})
 	if err != nil {
 		return err
 	}

@@ -167,8 +167,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 		var w where
 		w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", q.Instance)
 		w.add("e.seq > %", from)
-		if q.MaxRevision != 0 {
-			w.add("e.revision <= %", q.MaxRevision) // revisions never fall along a history
+		if store.IsMarking(q.Kinds) {
+			w.conditions = append(w.conditions, "e.kind IN ('checkpointed', 'truncated')") // as in the index of these
 		}
 		if len(q.Kinds) > 0 {
 			kinds := make([]string, len(q.Kinds))
@@ -182,6 +182,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 				` FROM gavel.events e`+w.String()+` ORDER BY e.seq LIMIT `+w.value(n)), w.args...)
 			return err
 		})
+		page = q.UpToRevision(page)
 		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
 		if err == nil && len(page) == n && page[n-1].Seq <= from {
 			err = asDamage(fmt.Errorf("events of %s behind number %d lead back", q.Instance, from))

@@ -19,7 +19,7 @@ type UndoHistory struct {
 	at           map[int64]*link // what each revision stands on, since the last migration
 	first        int64           // the lowest revision that is known
 	migrated     int64           // the revision of the last migration, 0 for none
-	incomplete   bool            // something before the first revision was restored
+	incomplete   bool            // something before the first revision was restored, or cut off
 }
 
 // Move is an applied move.
@@ -94,6 +94,7 @@ func (l *UndoHistory) add(e Event) {
 		clear(l.at)
 	case Started, Imported, Reconciled:
 		l.done, l.undone = nil, nil
+		l.incomplete = l.incomplete || l.first > 1 // what it cuts off is before the first revision
 	case Refused, Prechecked, Checkpointed, Cancelling, Escalated, Reviewed, Called, Settled, Released, Truncated:
 	}
 	l.at[e.Revision] = l.done
@@ -103,6 +104,7 @@ func (l *UndoHistory) add(e Event) {
 // the call behind.
 func (l *UndoHistory) addCall(e Event) {
 	if l.done == nil || l.done.move.Event.Call != nil || l.first == 0 {
+		l.incomplete = l.incomplete || l.done == nil && l.first > 1 // it was made after a move before the first revision
 		return
 	}
 	move := *l.done.move
@@ -138,8 +140,9 @@ func (l UndoHistory) MigratedAt() int64 { return l.migrated }
 // FirstRevision returns the lowest known revision; above 1, earlier ones were removed.
 func (l UndoHistory) FirstRevision() int64 { return l.first }
 
-// IsIncomplete reports whether a rollback went before FirstRevision: then moves may be
-// missing, from MovesBetween too.
+// IsIncomplete reports whether a rollback went before FirstRevision, or moves before it may have been
+// cut off: then moves may be missing, from MovesBetween too. LastMove and LastUndone are right where they
+// return a move.
 func (l UndoHistory) IsIncomplete() bool { return l.incomplete }
 
 // MovesBetween returns the moves that going from the present revision to another takes

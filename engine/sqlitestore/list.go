@@ -53,6 +53,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 			page, err = queryAll(ctx, s.poolFor(ctx), scanFiled, query, args...)
 			return err
 		})
+		page = q.UpToRevision(page)
 		// What an event says of its place may not be where it is kept. Then the next page could be this one again.
 		if from := startOf(q, after); err == nil && len(page) == pageSize && page[pageSize-1].Seq <= from {
 			err = fmt.Errorf("%w: events of %s behind number %d lead back", ErrCorrupt, q.Instance, from)
@@ -73,8 +74,10 @@ func eventsPage(q store.EventQuery, after *record.Event, n int) (string, []any) 
 	var w where
 	w.add("e.n = (SELECT n FROM instances WHERE id = ?)", q.Instance)
 	w.add("e.seq > ?", startOf(q, after))
-	if q.MaxRevision != 0 {
-		w.add("e.revision <= ?", q.MaxRevision) // revisions never fall along a history
+	from := `events e`
+	if store.IsMarking(q.Kinds) {
+		from += ` INDEXED BY events_marks`
+		w.add("(e.kind = 'checkpointed' OR e.kind = 'truncated')")
 	}
 	if len(q.Kinds) > 0 {
 		kinds := make([]any, len(q.Kinds))
@@ -83,7 +86,7 @@ func eventsPage(q store.EventQuery, after *record.Event, n int) (string, []any) 
 		}
 		w.add("e.kind IN (?"+strings.Repeat(", ?", len(kinds)-1)+")", kinds...)
 	}
-	return `SELECT ` + filedColumns + ` FROM events e` + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
+	return `SELECT ` + filedColumns + ` FROM ` + from + w.String() + ` ORDER BY e.seq LIMIT ?`, append(w.args, n)
 }
 
 // Instances implements store.Store.

@@ -8,6 +8,7 @@ import (
 
 	"modernc.org/sqlite"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
@@ -27,7 +28,7 @@ func TestListsReadOnlyWhatTheyShow(t *testing.T) {
 		// Each row is at its own place in trees that are one level deeper. A filter that no index begins
 		// with passes over entries of one, of which a page of the file holds more than 32; decisions are
 		// looked at one by one, two pages each, in a block of positions at most.
-		limit := before + 3*storetest.PageRows
+		limit := before + 5*storetest.PageRows
 		switch q := largePages[name].(type) {
 		case store.InstanceQuery:
 			if q.Owner != "" {
@@ -42,6 +43,41 @@ func TestListsReadOnlyWhatTheyShow(t *testing.T) {
 		}
 		if after > limit {
 			t.Errorf("%s: %d pages are read of %d instances, and %d of %d, want at most %d", name, before, few, after, many, limit)
+		}
+	}
+}
+
+// A part of a history is found without a look at the rest.
+func TestHistoriesReadOnlyWhatTheyGive(t *testing.T) {
+	pages := func(moves int) map[string]int {
+		s := openAt(t, newPath(t))
+		defer s.Close()
+		c := storetest.Start(t, storetest.ID(1), `{}`)
+		for n := range moves {
+			if err := s.Commit(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			last := c.Next
+			if c = storetest.Advance(t, last, "reviewing", `{}`); n == moves-9 {
+				c = storetest.CheckpointOf(t, last)
+			}
+		}
+		s.ReaderDB().SetMaxOpenConns(1)
+		read := map[string]int{}
+		for name, q := range map[string]store.EventQuery{
+			"up to a revision":    {Instance: storetest.ID(1), MaxRevision: 20},
+			"checkpoints":         {Instance: storetest.ID(1), Kinds: []record.Kind{record.Checkpointed}},
+			"removals":            {Instance: storetest.ID(1), Kinds: []record.Kind{record.Truncated}},
+			"the last, of a kind": {Instance: storetest.ID(1), AfterSeq: int64(moves) - 20, Kinds: []record.Kind{record.Advanced}},
+		} {
+			read[name] = pagesRead(t, s, q)
+		}
+		return read
+	}
+	short, long := pages(100), pages(2000)
+	for name, n := range short {
+		if t.Logf("%s: %d pages of 100 events, %d of 2,000", name, n, long[name]); long[name] > n+n/2+10 {
+			t.Errorf("%s: %d pages are read of 100 events, %d of 2,000", name, n, long[name])
 		}
 	}
 }

@@ -213,7 +213,7 @@ func TestOlderSchemaIsRead(t *testing.T) {
 	db := raw(t, path)
 	unseal(t, db)
 	forgetCalls(t, db)
-	run(t, db, `DROP TRIGGER decisions_removed; DROP TABLE decision_terms; DROP TABLE decision_times; DROP TABLE decision_index; DROP INDEX instances_status; DROP INDEX instances_state; DROP INDEX instances_workflow_state; ALTER TABLE refusals DROP COLUMN instance;
+	run(t, db, `DROP TRIGGER decisions_removed; DROP TABLE decision_terms; DROP TABLE decision_times; DROP TABLE decision_index; DROP INDEX instances_status; DROP INDEX instances_state; DROP INDEX instances_workflow_state; DROP INDEX events_marks; ALTER TABLE refusals DROP COLUMN instance;
 		DROP TABLE counters; DROP TABLE leases; DROP TABLE cursors; DROP TABLE data_keys; DROP TABLE dead_letters; PRAGMA user_version = 4`)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)

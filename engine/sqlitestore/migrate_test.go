@@ -25,6 +25,7 @@ func TestMigrate(t *testing.T) {
 		11: {"TABLE leases", "TABLE cursors", "TABLE data_keys"},
 		12: {"TABLE dead_letters"},
 		13: {"INDEX instances_state", "INDEX instances_workflow_state"},
+		14: {"INDEX events_marks"},
 	} // by schema
 	for schema := 1; schema <= len(added); schema++ {
 		t.Run(fmt.Sprint("from schema ", schema), func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestSettingsInForce(t *testing.T) {
 	defer s.Close()
 	for query, want := range map[string]int64{
 		"PRAGMA synchronous": 2, "PRAGMA foreign_keys": 1, "PRAGMA wal_autocheckpoint": 0, "PRAGMA busy_timeout": 0,
-		"PRAGMA auto_vacuum": 0, "PRAGMA application_id": 0x6761766c, "PRAGMA user_version": 13,
+		"PRAGMA auto_vacuum": 0, "PRAGMA application_id": 0x6761766c, "PRAGMA user_version": 14,
 	} {
 		var got int64
 		if err := s.WriterConn().QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {

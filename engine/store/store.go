@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -224,6 +225,24 @@ type EventQuery struct {
 	Kinds []record.Kind
 	// Limit, when not 0, ends after that many.
 	Limit int
+}
+
+// UpToRevision ends a page of the history where MaxRevision does. A driver that had its database do so
+// would have it look through the rest for more.
+func (q EventQuery) UpToRevision(page []record.Event) []record.Event {
+	if q.MaxRevision == 0 {
+		return page
+	}
+	if end := slices.IndexFunc(page, func(e record.Event) bool { return e.Revision > q.MaxRevision }); end >= 0 {
+		return page[:end]
+	}
+	return page
+}
+
+// IsMarking reports whether only kinds are selected that an index of drivers holds: those that mark
+// a place in a history, of which there are few.
+func IsMarking(kinds []record.Kind) bool {
+	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k record.Kind) bool { return k != record.Checkpointed && k != record.Truncated })
 }
 
 // InstanceQuery selects instances.

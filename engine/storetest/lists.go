@@ -117,6 +117,8 @@ func ReadPage(tb testing.TB, s store.Store, q any) (found int) {
 	case store.DecisionQuery:
 		q.Limit = PageRows
 		return Count(tb, s.Decisions(context.Background(), q))
+	case store.EventQuery:
+		return Count(tb, s.Events(context.Background(), q))
 	case store.TailQuery:
 		q.Limit = PageRows
 		return Count(tb, s.EventsAfter(context.Background(), q))
