@@ -43,7 +43,8 @@ func TestFailover(t *testing.T) {
 		}
 		grow(50)
 		primary.Kill()
-		if err := pgtest.Execute(standby.URL, `SELECT pg_promote()`, `ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`); err != nil {
+		standby.Promote(t)
+		if err := pgtest.Execute(standby.URL, `ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`); err != nil {
 			t.Error(err)
 			return
 		}

@@ -69,7 +69,7 @@ func writeUntil(t *testing.T, stores []store.Store, writers int, stop <-chan str
 
 // load reads an instance for as long as the server is away.
 func load(db store.Store, id string) (inst record.Instance, err error) {
-	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
+	for until := time.Now().Add(5 * time.Minute); time.Now().Before(until); {
 		if inst, err = db.Load(context.Background(), id); !errors.Is(err, pgstore.ErrUnreachable) {
 			return inst, err
 		}

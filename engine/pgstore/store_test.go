@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 // awaitBlocked waits until a session of the server stands behind the lock on a schema's counter.
 func awaitBlocked(t testing.TB, schema string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, pgtest.Shared(t).Fast)
 	if err != nil {

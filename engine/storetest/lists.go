@@ -9,7 +9,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/judge"
 )
 
 // Grown returns what instance i of n went through. The instances are spread over ten workflows; one in
@@ -76,7 +75,7 @@ func ListPages(n int, last int64) map[string]any {
 		"all": {}, "all, deep": {Before: last / 3}, "of an instance": {Instance: ID(7)}, "of a workflow": {Workflow: "doc-3"},
 		"of an old workflow": {Workflow: "old"}, "of a rare workflow": {Workflow: "rare"}, "of an owner": {Owner: "local:17"},
 		"of an owner with half of all, deep": {Owner: "local:busy", Before: last / 3}, "of an owner with half of all and a workflow without any": {Owner: "local:busy", Workflow: "doc-1"},
-		"that reject": {Outcome: judge.Reject}, "of a workflow that reject, deep": {Workflow: "doc-7", Outcome: judge.Reject, Before: last / 3},
+		"that reject": {Outcome: "reject"}, "of a workflow that reject, deep": {Workflow: "doc-7", Outcome: "reject", Before: last / 3},
 		"with a frequent word": {Text: "missing"}, "with a rare word": {Text: "zebra"}, "with an old word": {Text: "ancient"}, "with no such word": {Text: "unicorn"},
 		"with a frequent and an old word": {Text: "missing ancient"}, "with two words of different decisions": {Text: "zebra ancient"},
 		"with a confidence without any": {MaxConfidence: &low},

@@ -71,7 +71,7 @@ func StartProxy(t testing.TB, at string, others ...string) string {
 		_ = proxy.Wait()
 	})
 	server.Host = fmt.Sprintf("127.0.0.1:%d", port)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
 		conn, err := pgx.Connect(ctx, server.String()+"?default_query_exec_mode=exec")

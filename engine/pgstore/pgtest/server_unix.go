@@ -122,7 +122,7 @@ func serve(data string, command func(name string, args ...string) *exec.Cmd) (*S
 }
 
 // Standby starts a server that follows this one and has each commit before it is acknowledged. It ends
-// with the test; `SELECT pg_promote()` has it take over.
+// with the test.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
 	data := filepath.Join(filepath.Dir(s.data), "standby", "data")
@@ -147,6 +147,15 @@ func (s *Server) Standby(t testing.TB) *Server {
 	return standby
 }
 
+// Promote has a standby take over, and waits until it has. A query that asks for it can be cancelled by what
+// the standby replays; a signal cannot.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	if out, err := s.run("pg_ctl", "promote", "-D", s.data, "-w", "-t", "300").CombinedOutput(); err != nil {
+		t.Errorf("pg_ctl promote: %v: %s", err, out)
+	}
+}
+
 // askForPassword has the server ask the user locked for a password, and nobody else.
 func askForPassword(data string) error {
 	file := filepath.Join(data, "pg_hba.conf")
@@ -166,10 +175,13 @@ func (s *Server) Stop() {
 // Kill ends the server as kill -9 does.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
+// patience is how long a server may take to start: on a busy machine it replays its log for minutes.
+const patience = 5 * time.Minute
+
 // Start starts the server and waits until it serves. After one that was killed that may take more
 // than one attempt: what is left of it has to end first.
 func (s *Server) Start() (err error) {
-	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
+	for until := time.Now().Add(patience); time.Now().Before(until); {
 		if err = s.startOnce(); err == nil {
 			break
 		}
@@ -198,7 +210,7 @@ func (s *Server) startOnce() error {
 
 // wait returns when the server serves.
 func (s *Server) wait(ended <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
 		conn, err := pgx.Connect(ctx, s.URL)
