@@ -38,24 +38,32 @@ type Feed struct {
 	last   int64
 	bytes  int
 	events []*feedEvent
-	err    error // of the last readNew
+	moving map[string]*movingInstance // of the events that are held
+	err    error                      // of the last readNew
+}
+
+// movingInstance is what is known of an instance with events in the feed without a look at it.
+type movingInstance struct {
+	held    int // events; guarded by Feed.mu
+	moves   atomic.Int64
+	version atomic.Int64 // the present one of its definition
 }
 
 type feedEvent struct {
 	store.PlacedEvent
 	size int
-	// stale counts what happened to the instance since: what is shown of an event depends
-	// on what the instance has by now.
-	stale atomic.Int64
+	now  *movingInstance
 
 	mu       sync.Mutex // held while it is rendered
 	rendered map[viewClass]rendering
 }
 
-// rendering is an event as JSON, as it was when the count was stale.
+// rendering is an event as JSON. What is shown of it depends on the present version of the definition and,
+// where something is sensitive, on what the instance has by now, so on its moves.
 type rendering struct {
-	stale int64
-	json  []byte
+	version, moves int64
+	sensitive      bool
+	json           []byte
 }
 
 // viewClass is all that what is shown of an event depends on: two callers of one class see
@@ -110,7 +118,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	}
 	f.mu.Lock()
 	if !f.begun || last-f.last > maxFeedEvents { // who wants what is before reads it from the store
-		f.begun, f.after, f.last, f.bytes, f.events = true, last, last, 0, nil
+		f.begun, f.after, f.last, f.bytes, f.events, f.moving = true, last, last, 0, nil, map[string]*movingInstance{}
 	}
 	from := f.last
 	f.mu.Unlock()
@@ -133,14 +141,17 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 func (f *Feed) addEvent(at store.PlacedEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if at.Event.Kind.Revises() {
-		for _, old := range f.events {
-			if old.Event.Instance == at.Event.Instance {
-				old.stale.Add(1)
-			}
-		}
+	now := f.moving[at.Event.Instance]
+	if now == nil {
+		now = &movingInstance{}
+		f.moving[at.Event.Instance] = now
 	}
-	ev := &feedEvent{PlacedEvent: at, size: len(at.Event.Body())}
+	now.held++
+	now.version.Store(int64(at.Version))
+	if at.Event.Kind.Revises() {
+		now.moves.Add(1)
+	}
+	ev := &feedEvent{PlacedEvent: at, size: len(at.Event.Body()), now: now}
 	f.events = append(f.events, ev)
 	f.bytes += ev.size
 	f.last = at.Position
@@ -148,6 +159,11 @@ func (f *Feed) addEvent(at store.PlacedEvent) {
 	for ; len(f.events)-drop > maxFeedEvents || f.bytes > maxFeedBytes; drop++ {
 		f.bytes -= f.events[drop].size
 		f.after = f.events[drop].Position
+		if old := f.events[drop]; old.now.held > 1 {
+			old.now.held--
+		} else {
+			delete(f.moving, old.Event.Instance)
+		}
 	}
 	if drop > 0 {
 		clear(f.events[:drop])
@@ -161,7 +177,7 @@ func (f *Feed) dropAll() {
 	defer f.reading.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.begun, f.bytes, f.events, f.err = false, 0, nil, nil
+	f.begun, f.bytes, f.events, f.moving, f.err = false, 0, nil, nil, nil
 }
 
 // Page returns what follows req.After, as Tail does, up to where the feed has come. Its Limit is
@@ -237,8 +253,8 @@ func (f *Feed) readPage(ctx context.Context, p Principal, req TailRequest) (Feed
 func (f *Feed) renderEvent(ctx context.Context, ev *feedEvent, class viewClass) ([]byte, error) {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
-	stale := ev.stale.Load()
-	if r, ok := ev.rendered[class]; ok && r.stale == stale {
+	version, moves := ev.now.version.Load(), ev.now.moves.Load()
+	if r, ok := ev.rendered[class]; ok && r.version == version && (!r.sensitive || r.moves == moves) {
 		return r.json, nil
 	}
 	// Nobody else's rights count: who is not the owner owns nothing at all.
@@ -248,16 +264,12 @@ func (f *Feed) renderEvent(ctx context.Context, ev *feedEvent, class viewClass) 
 	}
 	ctx = store.BulkRead(ctx)
 	show := f.e.newView(viewer)
-	var err error
-	if stale > 0 { // its version may be another one by now
-		err = show.loadInstance(ctx, ev.Event.Instance)
-	} else {
-		err = show.prepareEvent(ctx, ev.PlacedEvent)
-	}
-	if err != nil {
+	at := ev.PlacedEvent
+	at.Version = int(version)
+	if err := show.prepareEvent(ctx, at); err != nil {
 		return nil, err
 	}
-	view, err := eventView(ctx, show, ev.PlacedEvent)
+	view, err := eventView(ctx, show, at)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +280,7 @@ func (f *Feed) renderEvent(ctx context.Context, ev *feedEvent, class viewClass) 
 	if ev.rendered == nil {
 		ev.rendered = map[viewClass]rendering{}
 	}
-	ev.rendered[class] = rendering{stale, text}
+	ev.rendered[class] = rendering{version, moves, show.id != "" && !show.idOnly, text}
 	return text, nil
 }
 

@@ -210,7 +210,7 @@ func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[st
 		upTo = math.MaxInt64 - 1
 	}
 	terms := store.DecisionQuery{Instance: q.Instance, Workflow: q.Workflow, Owner: q.Owner}
-	return find(q.Limit, pageSize, q.After, func(after int64, n int) (page []store.PlacedEvent, err error) {
+	return find(q.Limit, q.PageSize(pageSize), q.After, func(after int64, n int) (page []store.PlacedEvent, err error) {
 		err = s.read(ctx, "events in the order of commits", func(ctx context.Context, on handle) (err error) {
 			page, err = search{q: terms, above: after, below: upTo + 1}.page(ctx, s, on, n)
 			return err

@@ -168,7 +168,7 @@ func alongHistory(q store.DecisionQuery, within span, after placed, n int) (stri
 
 // EventsAfter implements store.Store.
 func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
-	pages := rows.Pages(ctx, q.Limit, pageSize, func(ctx context.Context, after *placed, n int) (page []placed, err error) {
+	pages := rows.Pages(ctx, q.Limit, q.PageSize(pageSize), func(ctx context.Context, after *placed, n int) (page []placed, err error) {
 		behind := q
 		if after != nil {
 			behind.After = after.Position

@@ -62,6 +62,15 @@ type TailQuery struct {
 	Instance, Workflow, Owner string
 }
 
+// PageSize is how many events a driver reads at a time, where a page has so many: more where all are wanted,
+// for next to many writers each read waits for its turn.
+func (q TailQuery) PageSize(page int) int {
+	if q.Instance == "" && q.Workflow == "" && q.Owner == "" {
+		return 8 * page
+	}
+	return page
+}
+
 // PlacedEvent is an event with its place among all of a store.
 type PlacedEvent struct {
 	// Position orders all events of a store; it never changes.

@@ -1,0 +1,94 @@
+package engine_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// loadingStore counts the instances that are loaded of it.
+type loadingStore struct {
+	*memstore.Store
+	loads atomic.Int64
+}
+
+func (s *loadingStore) Load(ctx context.Context, id string) (record.Instance, error) {
+	s.loads.Add(1)
+	return s.Store.Load(ctx, id)
+}
+
+// Streams that are behind catch up without a look at the store for each event of an instance that has moved
+// since: those who lag must not have more to do than those who do not.
+func TestStreamsBehindCostNoLoads(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		definition string
+		most       int64 // loads
+	}{
+		"nothing sensitive":   {walkFlow, 0},
+		"something sensitive": {`{"name":"walk","initialState":"a","sensitive":["/secret"],"states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"back":"a"}}}}`, 1 << 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const streams, instances, moves = 16, 5, 40
+			db := &loadingStore{Store: memstore.New()}
+			b := newBenchOn(t, db)
+			b.define(agent, tt.definition)
+			feed := b.Feed()
+			var followers []*engine.Follower
+			for range streams {
+				followers = append(followers, feed.Follow(0))
+			}
+			for _, f := range followers {
+				defer f.Leave()
+			}
+			var ids []string
+			for range instances {
+				ids = append(ids, b.start(agent, "walk", `{"secret":"tangerine"}`).ID)
+			}
+			for n := range moves {
+				for _, id := range ids {
+					if n%2 == 0 {
+						b.moved(agent, id, "go", `{"n":1}`, "b")
+					} else {
+						b.moved(agent, id, "back", `{"n":2}`, "a")
+					}
+				}
+			}
+			last, err := db.LastPosition(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for changed := followers[0].Changed(); feed.Lag().Events < last; changed = followers[0].Changed() {
+				if feed.Lag().Events < last {
+					<-changed
+				}
+			}
+			before := db.loads.Load()
+			for _, f := range followers {
+				shown := 0
+				for after, more := int64(0), true; more; {
+					page, err := feed.Page(t.Context(), agent, engine.TailRequest{After: after})
+					if err != nil {
+						t.Fatal(err)
+					}
+					shown, after, more = shown+len(page.Items), page.Next, page.More
+					f.Sent(after)
+				}
+				if shown != instances*(moves+1) {
+					t.Fatalf("%d events are shown", shown)
+				}
+			}
+			if n := db.loads.Load() - before; n > tt.most {
+				t.Errorf("%d streams loaded %d instances for %d events", streams, n, last)
+			}
+			if lag := feed.Lag(); lag != (engine.FeedLag{}) {
+				t.Errorf("the lag is %+v", lag)
+			}
+		})
+	}
+}
