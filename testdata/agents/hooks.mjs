@@ -190,6 +190,7 @@ async function playHeld(gavel, name) {
       ...client.edit(join(project, "tests", "app_test.py"), "x = 1", "x = 2"),
       client.read(join(project, ".env")),
       client.shell("echo y > tests/app_test.py"),
+      client.shell('x=git; "$x" push origin main'),
       ...client.edit(join(project, "src", "app.py"), "a = 1", "a = 2"),
       { text: "All is done." },
       { text: "All is done, as I said." },
@@ -199,9 +200,10 @@ async function playHeld(gavel, name) {
   const told = (i) => played.results.at(i)?.text ?? ""
   const edits = name === "codex" ? 1 : 2 // Claude Code reads a file first
   check(name, "git push is held, and says in which state it may run", !played.pushed && /git push/.test(told(0)) && /tested/.test(told(0)), played)
-  check(name, "an edit of tests/** is held", played.files["tests/app_test.py"] === "x = 1\n" && /tests\/\*\*/.test(told(edits)) && /tested/.test(told(edits)), played)
+  check(name, "an edit of tests/** is held", played.files["tests/app_test.py"] === "x = 1\n" && /`tests\/.*"tested"/.test(told(edits)), played)
   check(name, "a read of .env is held", !played.results.some((r) => r.text.includes("canary")) && /\.env/.test(told(edits + 1)), played)
-  check(name, "a line that writes to tests/** is held", /tests\/\*\*/.test(told(edits + 2)), played)
+  check(name, "a line that writes to tests/** is held", /`tests\/.*"tested"/.test(told(edits + 2)), played)
+  check(name, "a line that may push is held", /git push.*"tested"/.test(told(edits + 3)), played)
   check(name, "an edit that no gate is on happens", played.files["src/app.py"] === "a = 2\n", played)
   check(name, "an early stop is held twice, with the next step", played.requests === played.results.length + 3 && /"writing"[^]*mcp__gavel__workflow_advance/.test(played.said), played)
   console.log(`${name.padEnd(12)}      ${played.seconds} s`)
