@@ -100,7 +100,7 @@ Other MCP servers by name: [the gateway](../gateway.md). A name is up to 24 lett
 	fmt.Fprint(b, `
 ## gates
 
-Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates); and which uses of a coding agent's own tools: [gates on builtin tools](../hooks-gates.md). A change applies at once.
+Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates); and which uses of a coding agent's own tools: [what a gate sees](../hooks.md#what-a-gate-sees). A change applies at once.
 
 | key | value | meaning |
 |---|---|---|
@@ -109,7 +109,7 @@ Which tools of other MCP servers may be called in which states of a workflow, as
 	fmt.Fprint(b, `
 ## hooks
 
-What the hooks of coding agents are answered with, beside the gates on builtin tools: [gates on builtin tools](../hooks-gates.md#the-section-hooks). A change applies at once.
+How the [hooks](../hooks.md#configuration) of coding agents are answered, in addition to the gates on builtin tools. A change applies at once.
 
 | key | value | meaning |
 |---|---|---|

@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/hook"
 )
 
-const sessionPage = "../../docs/hooks-session.md"
+const sessionPage = "../../docs/hooks.md"
 
 // hookProject is a folder with the files of the page.
 func hookProject(t testing.TB) string {
@@ -134,7 +134,7 @@ func TestHookSession(t *testing.T) {
 	say("The agent edits a file.")
 	must(ask("PreToolUse", tool("", "toolu_1", "Edit", map[string]any{"file_path": filepath.Join(dir, "src", "app.py"), "old_string": "1", "new_string": "2"})))
 	say("It pushes too early.")
-	must(bash("PreToolUse", "toolu_2", "git push"), deny, "Run `make test` first.")
+	must(bash("PreToolUse", "toolu_2", "git push"), deny, "Next: run `make test`.")
 	say("It runs the tests.")
 	must(bash("PreToolUse", "toolu_3", "make test"))
 	must(bash("PostToolUse", "toolu_3", "make test"), `is in \"tested\"`)
@@ -321,7 +321,7 @@ func TestHooksOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	relay := []string{"claude-code", "--server", s.url, "--token-file", token}
-	if out, stderr, exit := answerHere(t, bytes.NewReader(push), relay...); exit != 0 || !isDenied(out, exit) || !strings.Contains(out, "Run `make test` first.") {
+	if out, stderr, exit := answerHere(t, bytes.NewReader(push), relay...); exit != 0 || !isDenied(out, exit) || !strings.Contains(out, "Next: run `make test`.") {
 		t.Errorf("relayed: %d %s %s", exit, out, stderr)
 	}
 	if out, stderr, exit := answerHere(t, bytes.NewReader(claudeTool(dir, "PreToolUse", "toolu_2", "Bash", map[string]any{"command": "ls"})), relay...); exit != 0 || out != "" {

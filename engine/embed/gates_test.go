@@ -203,13 +203,13 @@ func TestGatesOfARelease(t *testing.T) {
 	g := openGated(t)
 	id := g.start(ann, "release")
 	for _, c := range []struct{ tool, more, want string }{
-		{"ops__deploy", "", "gate_closed: Call ops__authenticate first."},
+		{"ops__deploy", "", "gate_closed: Next: call ops__authenticate."},
 		{"ops__authenticate", "", "ready"},
-		{"ops__deploy", "", "gate_closed: Call ops__validate first."},
+		{"ops__deploy", "", "gate_closed: Next: call ops__validate."},
 		{"ops__validate", "", "validated"},
 		{"ops__deploy", `,"fail":true`, "error"},
-		{"ops__deploy", "", "gate_closed: Call ops__reset first."},
-		{"ops__validate", "", "gate_closed: Call ops__reset first."},
+		{"ops__deploy", "", "gate_closed: Next: call ops__reset."},
+		{"ops__validate", "", "gate_closed: Next: call ops__reset."},
 		{"ops__reset", "", "idle"},
 		{"ops__authenticate", "", "ready"},
 		{"ops__validate", "", "validated"},
@@ -366,7 +366,7 @@ func TestGatesAreReloadedWhole(t *testing.T) {
 			t.Errorf("%s: %v", c.gates, err)
 		}
 	}
-	if got := g.call(ann, "ops__deploy", g.start(ann, "release"), ""); got != "gate_closed: Call ops__authenticate first." {
+	if got := g.call(ann, "ops__deploy", g.start(ann, "release"), ""); got != "gate_closed: Next: call ops__authenticate." {
 		t.Errorf("after all that: %s", got)
 	}
 }

@@ -37,8 +37,10 @@ type Gate struct {
 	Tool string
 	// Builtin is the coding agent's own tool, "" for one of another server. When are the uses that
 	// the gate is about; nil is every one.
-	Builtin  string
-	When     []When
+	Builtin string
+	When    []When
+	// Unknown is the answer to a shell line of which it cannot be seen whether it belongs to the gate.
+	Unknown  UnknownLine
 	Workflow string
 	States   []string
 	// Action is performed before the call, Success or Error after it; "" performs none.
@@ -60,7 +62,8 @@ type Gate struct {
 	Repeatable bool
 	List       List
 
-	node *document.Node // where it was read from
+	shown string         // what sentences call the use, "" for what the gate is on
+	node  *document.Node // where it was read from
 }
 
 // Config is the section gates. The zero value has none.
@@ -87,8 +90,12 @@ func (c Config) PerformedBy(workflow, action string) string {
 // IsPlain reports whether nothing is recorded of a use that the gate lets happen: only the state
 // decides.
 func (g Gate) IsPlain() bool {
-	return g.Action == "" && g.Success == "" && g.Error == "" && g.MaxCalls == 0 && len(g.Bind) == 0
+	return g.IsPlainBefore() && g.Success == "" && g.Error == ""
 }
+
+// IsPlainBefore reports whether nothing has to be recorded before a use that the state allows: only
+// its end counts.
+func (g Gate) IsPlainBefore() bool { return g.Action == "" && g.MaxCalls == 0 && len(g.Bind) == 0 }
 
 // Upstream is the server of the gate's tool, "" of a builtin one: no server's name has an underscore.
 func (g Gate) Upstream() string {

@@ -276,13 +276,13 @@ func TestRefusals(t *testing.T) {
 		hint        string
 		tools, acts []string
 	}{
-		{"ops__deploy", "idle", record.Running, "", `ops__deploy can be called in the states "validated" or "approved", and the workflow release (wf-1) is in "idle".`, "Call ops__authenticate first.", []string{"ops__authenticate"}, nil},
-		{"ops__deploy", "ready", record.Running, "", "", "Call ops__validate first.", []string{"ops__validate"}, nil},
-		{"ops__deploy", "ready", record.Running, "ops__validate", "", "First somebody else has to perform the action approve (reviewer).", nil, nil},
-		{"ops__deploy", "validating", record.Running, "", "", "Perform the action judged first.", nil, []string{"judged"}},
-		{"ops__deploy", "error", record.Running, "", "", "Call ops__reset first.", []string{"ops__reset"}, nil},
-		{"ops__reset", "idle", record.Running, "", `ops__reset can be called in the state "error", and the workflow release (wf-1) is in "idle".`, "From here no action leads there: cancel it and begin another one, or ask an operator.", []string{"ops__authenticate"}, nil},
-		{"ops__deploy", "deployed", record.Complete, "", `ops__deploy can be called in the states "validated" or "approved", and the workflow release (wf-1) has ended in "deployed".`, "Begin another one with workflow.start.", nil, nil},
+		{"ops__deploy", "idle", record.Running, "", `ops__deploy needs the state "validated" or "approved"; the workflow release (wf-1) is in "idle".`, "Next: call ops__authenticate.", []string{"ops__authenticate"}, nil},
+		{"ops__deploy", "ready", record.Running, "", "", "Next: call ops__validate.", []string{"ops__validate"}, nil},
+		{"ops__deploy", "ready", record.Running, "ops__validate", "", "Next: ask for the action approve (role reviewer).", nil, nil},
+		{"ops__deploy", "validating", record.Running, "", "", "Next: perform the action judged.", nil, []string{"judged"}},
+		{"ops__deploy", "error", record.Running, "", "", "Next: call ops__reset.", []string{"ops__reset"}, nil},
+		{"ops__reset", "idle", record.Running, "", `ops__reset needs the state "error"; the workflow release (wf-1) is in "idle".`, "From here no action leads there: cancel it and begin another one, or ask an operator.", []string{"ops__authenticate"}, nil},
+		{"ops__deploy", "deployed", record.Complete, "", `ops__deploy needs the state "validated" or "approved"; the workflow release (wf-1) has ended in "deployed".`, "Begin another one with workflow.start.", nil, nil},
 	} {
 		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: c.status}
 		r := cfg.Refuse(*cfg.Of(c.tool), d, at, engine.RoleAgent, func(tool string) bool { return tool != c.deny })
@@ -292,7 +292,7 @@ func TestRefusals(t *testing.T) {
 	}
 	reviewed := define(t, strings.Replace(release, "check: validating, ", "", 1))
 	r := cfg.Refuse(*cfg.Of("ops__deploy"), reviewed, engine.Position{Workflow: "release", State: "ready", Status: record.Running}, engine.RoleAgent, func(string) bool { return true })
-	if r.Hint != "First somebody else has to perform the action approve (reviewer)." {
+	if r.Hint != "Next: ask for the action approve (role reviewer)." {
 		t.Errorf("a reviewer's action: %+v", r)
 	}
 }
@@ -312,13 +312,13 @@ func TestRefusalsOfAgentsOwnTools(t *testing.T) {
 	// Both gates on edits are here for their words only: a file has a name for each.
 	cfg, d := mustParse(t, strings.Replace(agentGates, `edit", workflow`, `edit", name: all, workflow`, 1)), define(t, release)
 	for _, c := range []struct{ tool, state, message, hint string }{
-		{"builtin:shell deploy", "idle", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like can be run in the states \"validated\" or \"approved\", and the workflow release (wf-1) is in \"idle\".", "Run `gh|glab auth login` first."},
-		{"builtin:edit all", "idle", "Any file can be edited in the states \"ready\" or \"error\", and", "Run `gh|glab auth login` first."},
-		{"builtin:fetch docs", "idle", "`a.org` or `b.org` can be fetched in the state", "Run `gh|glab auth login` first."},
-		{"builtin:shell login", "error", "`gh|glab auth login` can be run", "Fetch `a.org` or `b.org` first."},
-		{"builtin:read keys", "ready", "`~/.ssh/**` can be read in the state", "Perform the action check first."},
-		{"builtin:shell deploy", "ready", "", "Perform the action check first."},
-		{"builtin:shell deploy", "deployed", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like can be run in the states \"validated\" or \"approved\", and the workflow release (wf-1) has ended in \"deployed\".", "Ask an operator to release it, if it has to be done again."},
+		{"builtin:shell deploy", "idle", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) is in \"idle\".", "Next: run `gh|glab auth login`."},
+		{"builtin:edit all", "idle", "Any file needs the state \"ready\" or \"error\";", "Next: run `gh|glab auth login`."},
+		{"builtin:fetch docs", "idle", "`a.org` or `b.org` needs the state", "Next: run `gh|glab auth login`."},
+		{"builtin:shell login", "error", "`gh|glab auth login` needs", "Next: fetch `a.org` or `b.org`."},
+		{"builtin:read keys", "ready", "`~/.ssh/**` needs the state", "Next: perform the action check."},
+		{"builtin:shell deploy", "ready", "", "Next: perform the action check."},
+		{"builtin:shell deploy", "deployed", "`make deploy` or `git push` (of x.org) or what is about `/etc` or the like needs the state \"validated\" or \"approved\"; the workflow release (wf-1) has ended in \"deployed\".", "Ask an operator to release it, if it has to be done again."},
 	} {
 		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: record.Running}
 		if c.state == "deployed" {
@@ -355,11 +355,11 @@ func TestNextStep(t *testing.T) {
 		want   string
 		own    bool
 	}{
-		{"idle", record.Running, engine.RoleAgent, []string{"deployed"}, "Run `gh|glab auth login` first.", true},
-		{"ready", record.Running, engine.RoleAgent, []string{"deployed", "error"}, "Perform the action check first.", true},
-		{"validating", record.Running, engine.RoleAgent, []string{"error"}, "Perform the action invalid first.", true},
-		{"approved", record.Running, engine.RoleAgent, []string{"deployed"}, "Run `make deploy` or", true},
-		{"ready", record.Running, engine.RoleAgent, []string{"approved"}, "First somebody else has to perform the action approve (reviewer).", false},
+		{"idle", record.Running, engine.RoleAgent, []string{"deployed"}, "Next: run `gh|glab auth login`.", true},
+		{"ready", record.Running, engine.RoleAgent, []string{"deployed", "error"}, "Next: perform the action check.", true},
+		{"validating", record.Running, engine.RoleAgent, []string{"error"}, "Next: perform the action invalid.", true},
+		{"approved", record.Running, engine.RoleAgent, []string{"deployed"}, "Next: run `make deploy` or", true},
+		{"ready", record.Running, engine.RoleAgent, []string{"approved"}, "Next: ask for the action approve (role reviewer).", false},
 		{"deploying", record.Running, engine.RoleAgent, []string{"idle"}, "From here no action leads there: ask an operator.", false},
 		{"deployed", record.Complete, engine.RoleAgent, []string{"idle"}, "", false},
 		{"idle", record.Running, engine.RoleAgent, []string{"ready", "idle"}, "", false},
@@ -389,7 +389,7 @@ func TestHintsLeadThere(t *testing.T) {
 			}
 			moved := false
 			for _, other := range cfg.Gates {
-				if strings.Contains(r.Hint, " "+other.Tool+" ") {
+				if strings.Contains(r.Hint, " "+other.Tool+".") {
 					for _, action := range []string{other.Action, other.Success} {
 						if action != "" {
 							at.State, moved = d.States[at.State].Transitions[action].Targets()[0], true
@@ -398,7 +398,7 @@ func TestHintsLeadThere(t *testing.T) {
 				}
 			}
 			for _, action := range d.States[at.State].Actions {
-				if !moved && strings.Contains(r.Hint, "the action "+action+" ") {
+				if !moved && strings.Contains(r.Hint, "the action "+action+".") || strings.Contains(r.Hint, "the action "+action+" ") {
 					at.State, moved = d.States[at.State].Transitions[action].Targets()[0], true
 				}
 			}

@@ -28,6 +28,15 @@ const (
 	UnknownNeutral UnknownTools = "neutral"
 )
 
+// OnFailure is the answer to an event that gavel cannot read.
+type OnFailure string
+
+// The answers.
+const (
+	OnFailureDeny    OnFailure = "deny"
+	OnFailureNeutral OnFailure = "neutral"
+)
+
 const (
 	usualAttempts = 3
 	maxAttempts   = 100
@@ -37,6 +46,7 @@ const (
 type Hooks struct {
 	Instance     InstanceBy
 	UnknownTools UnknownTools
+	OnFailure    OnFailure
 	Finish       *Finish // nil: an agent may stop when it likes
 
 	node *document.Node // where it was read from, nil without a section
@@ -55,13 +65,14 @@ type Finish struct {
 // ParseHooks reads the section "hooks" of a configuration file; nil is one with the defaults. The
 // error is document.Errors. Check compares with definitions.
 func ParseHooks(section *document.Node) (Hooks, error) {
-	h := Hooks{Instance: InstanceFolder, UnknownTools: UnknownAsk, node: section}
+	h := Hooks{Instance: InstanceFolder, UnknownTools: UnknownAsk, OnFailure: OnFailureDeny, node: section}
 	if section == nil {
 		return h, nil
 	}
 	o := document.NewObject(section)
 	h.Instance = cmp.Or(InstanceBy(o.Enum("instance", string(InstanceFolder), string(InstanceSession))), h.Instance)
 	h.UnknownTools = cmp.Or(UnknownTools(o.Enum("unknownTools", string(UnknownAsk), string(UnknownDeny), string(UnknownNeutral))), h.UnknownTools)
+	h.OnFailure = cmp.Or(OnFailure(o.Enum("onFailure", string(OnFailureDeny), string(OnFailureNeutral))), h.OnFailure)
 	if o.Has("finish") {
 		h.Finish = readFinish(o.Object("finish"))
 	}

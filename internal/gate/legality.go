@@ -38,7 +38,7 @@ type Refusal struct {
 // first. d is the definition that the instance is pinned to; may says of another server's tool
 // whether the caller may use it at all.
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
-	r := Refusal{Message: fmt.Sprintf("%s in the %s %s, and the workflow %s (%s) ", g.wording().can(), choosePlural(g.States, "state", "states"), quoteList(g.States), at.Workflow, at.ID)}
+	r := Refusal{Message: fmt.Sprintf("%s needs the state %s; the workflow %s (%s) ", g.wording().begin(), quoteList(g.States), at.Workflow, at.ID)}
 	held := g.Subject != nil || g.Builtin != "" // another one begins when this one is released
 	if at.Status != record.Running {
 		r.Message += fmt.Sprintf("has ended in %q.", at.State)
@@ -90,14 +90,14 @@ func (c Config) describeWay(states []string, d *workflow.Definition, at engine.P
 	if first.tool != "" {
 		w := c.Of(first.tool).wording()
 		if own {
-			return fmt.Sprintf("%s %s first.", w.do, w.what), true
+			return fmt.Sprintf("Next: %s %s.", w.do, w.what), true
 		}
-		return fmt.Sprintf("First somebody else has to %s %s.", strings.ToLower(w.do), w.what), false
+		return fmt.Sprintf("Next: somebody else has to %s %s.", w.do, w.what), false
 	}
 	if own {
-		return fmt.Sprintf("Perform the action %s first.", first.action), true
+		return fmt.Sprintf("Next: perform the action %s.", first.action), true
 	}
-	return fmt.Sprintf("First somebody else has to perform the action %s (%s).", first.action, strings.Join(d.States[at.State].Transitions[first.action].Roles, ", ")), false
+	return fmt.Sprintf("Next: ask for the action %s (role %s).", first.action, strings.Join(d.States[at.State].Transitions[first.action].Roles, " or ")), false
 }
 
 // mayUse reports whether a caller may use a tool at all: another server's where may says so, and an

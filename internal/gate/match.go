@@ -1,9 +1,7 @@
 package gate
 
 import (
-	"cmp"
 	"fmt"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -12,23 +10,65 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// Match is a gate that a use belongs to.
+// Match is a gate that a use belongs to, or may belong to.
 type Match struct {
 	Gate Gate
-	// Why is one sentence where that cannot be seen from the use itself, "" elsewhere: a
-	// line of shell that cannot be read to the end may run anything.
-	Why string
+	// Unknown is why it cannot be seen whether the use belongs to the gate, as a sentence to the
+	// agent; "" where it does.
+	Unknown string
+	// Commands are the commands of a shell line that belong to the gate: indexes into
+	// Script.Commands, none for other tools.
+	Commands []int
+	// Anchored are the files that a pattern covers which begins at a project's folder: their own
+	// repository decides which workflow is asked.
+	Anchored []Path
 }
 
-// Match returns the gates that a use of a builtin tool belongs to, in their order. What cannot be
-// known counts as matching.
+// fit is how a part of a use relates to a gate: yes, no, or unknown for a reason.
+type fit struct {
+	yes      bool
+	unknown  string
+	anchored []Path // as Match.Anchored
+}
+
+var fits = fit{yes: true}
+
+func perhaps(format string, args ...any) fit { return fit{unknown: fmt.Sprintf(format, args...)} }
+
+func (f fit) no() bool { return !f.yes && f.unknown == "" }
+
+// and is the fit of two conditions that must both hold.
+func (f fit) and(other fit) fit {
+	switch {
+	case f.no() || other.no():
+		return fit{}
+	case f.unknown != "":
+		return f
+	case other.unknown != "":
+		return other
+	}
+	return fit{yes: true, anchored: slices.Concat(f.anchored, other.anchored)}
+}
+
+// or is the fit of two conditions of which one must hold.
+func (f fit) or(other fit) fit {
+	if f.no() || other.yes && !f.yes {
+		return other
+	}
+	if f.yes && other.yes {
+		f.anchored = slices.Concat(f.anchored, other.anchored)
+	}
+	return f
+}
+
+// Match returns the gates that a use of a builtin tool belongs to or may belong to, in their order.
 func (c Config) Match(u Use) (out []Match) {
 	for _, g := range c.Gates {
 		if g.Builtin == "" {
 			continue
 		}
-		if matched, why := g.match(u); matched {
-			out = append(out, Match{g, why})
+		if m, ok := g.match(u); ok {
+			out = append(out, m)
 		}
 	}
 	return out
@@ -39,157 +79,257 @@ func (c Config) HasBuiltin() bool {
 	return slices.ContainsFunc(c.Gates, func(g Gate) bool { return g.Builtin != "" })
 }
 
-// match reports whether a use belongs to the gate.
-func (g Gate) match(u Use) (matched bool, why string) {
+// match is the gate's Match; false where the use does not belong to it.
+func (g Gate) match(u Use) (Match, bool) {
+	m := Match{Gate: g}
 	if u.Tool == BuiltinShell {
 		return g.matchScript(u)
 	}
 	if g.Builtin != u.Tool {
-		return false, ""
+		return m, false
 	}
-	if len(g.When) == 0 {
-		return true, ""
-	}
+	f := fit{yes: len(g.When) == 0}
 	for _, w := range g.When {
 		switch u.Tool {
 		case BuiltinFetch:
-			matched = matchURL(u.URL, w.Hosts)
+			f = f.or(fit{yes: matchURL(u.URL, w.Hosts)})
 		case BuiltinEdit:
-			matched = u.anyPath(u.Paths, w.Paths, true)
+			f = f.or(u.anyPath(u.Paths, w.Paths, true))
 		case BuiltinRead:
-			matched = u.anyPath(u.Paths, w.Paths, false)
-		}
-		if matched {
-			return true, ""
+			f = f.or(u.anyPath(u.Paths, w.Paths, false))
 		}
 	}
-	return false, ""
+	m.Anchored = f.anchored
+	return m, f.yes
 }
 
 // anyPath reports whether a pattern covers one of some paths or, with below, what may be in it.
-func (u Use) anyPath(paths []Path, patterns []string, below bool) bool {
-	return slices.ContainsFunc(paths, func(p Path) bool {
-		return slices.ContainsFunc(patterns, func(pattern string) bool { return u.covers(pattern, p, below) })
-	})
+func (u Use) anyPath(paths []Path, patterns []string, below bool) (f fit) {
+	for _, p := range paths {
+		for _, pattern := range patterns {
+			if !u.covers(pattern, p, below) {
+				continue
+			}
+			hit := fits
+			if !isAbsolute(pattern) && !strings.HasPrefix(pattern, "~") {
+				hit.anchored = []Path{p}
+			}
+			f = f.or(hit)
+		}
+	}
+	return f
 }
 
-// matchScript reports whether a line of shell belongs to the gate, on whatever tool it is.
-func (g Gate) matchScript(u Use) (matched bool, why string) {
-	entries := g.When
+// matchScript is match for a line of shell, whatever tool the gate is on.
+func (g Gate) matchScript(u Use) (Match, bool) {
+	m, entries := Match{Gate: g}, g.When
 	if len(entries) == 0 {
 		switch g.Builtin {
 		case BuiltinShell:
-			return true, ""
+			for i := range u.Script.Commands {
+				m.Commands = append(m.Commands, i)
+			}
+			return m, true
 		case BuiltinRead: // nearly every word may be the name of a file
-			return false, ""
+			return m, false
 		default:
 			entries = []When{{Paths: []string{"/**"}, Hosts: []string{"*"}}}
 		}
 	}
-	if g.Builtin == BuiltinEdit && slices.ContainsFunc(entries, func(w When) bool { return u.anyPath(u.Paths, w.Paths, true) }) {
-		return true, "" // a patch that the line applies
-	}
-	for _, command := range u.Script.Commands {
+	var all fit
+	for i, command := range u.Script.Commands {
+		var f fit
 		for _, w := range entries {
-			switch g.Builtin {
-			case BuiltinShell:
-				matched, why = u.matchCommand(command, w)
-			case BuiltinEdit:
-				matched, why = u.matchWrites(command, w)
-			case BuiltinRead:
-				matched = u.matchReads(command, w)
-			case BuiltinFetch:
-				matched, why = matchHosts(command, w.Hosts)
-			}
-			if matched {
-				return true, why
-			}
+			f = f.or(g.fitCommand(u, command, w))
+		}
+		if f.yes {
+			m.Commands = append(m.Commands, i)
+		}
+		all = all.or(f)
+	}
+	for _, w := range entries {
+		if g.Builtin == BuiltinEdit { // a patch that the line applies
+			all = all.or(u.anyPath(u.Paths, w.Paths, true))
 		}
 	}
-	if g.Builtin != BuiltinShell {
-		return false, ""
+	if !all.yes {
+		all = all.or(g.fitUnknown(u.Script, entries))
 	}
-	for _, unknown := range u.Script.Unknown {
-		if unknown.Program || slices.ContainsFunc(entries, func(w When) bool { return len(w.Programs) == 0 || mentionsAny(unknown.Text, w.Programs) }) {
-			return true, "It cannot be seen what the line runs: " + unknown.Reason
-		}
-	}
-	return false, ""
+	m.Unknown, m.Anchored = all.unknown, all.anchored
+	return m, !all.no()
 }
 
-// matchCommand reports whether a command matches an entry of a gate on the shell.
-func (u Use) matchCommand(c shell.Command, w When) (bool, string) {
-	if !c.Plain && len(w.Programs) > 0 && !u.matchProgram(c, w.Programs) {
-		if slices.ContainsFunc(textsOf(c), func(text string) bool { return mentionsAny(text, w.Programs) }) {
-			return true, fmt.Sprintf("The words that it gives to %s mention the program.", programOf(c))
-		}
+// fitCommand compares a command with an entry.
+func (g Gate) fitCommand(u Use, c shell.Command, w When) fit {
+	switch g.Builtin {
+	case BuiltinEdit:
+		return u.fitWords(c.WritesTo(), w.Paths, isRecursive(c)).or(u.fitCode(c, w.Paths))
+	case BuiltinRead:
+		return u.fitReads(c, w.Paths).or(u.fitCode(c, w.Paths))
+	case BuiltinFetch:
+		return fitHosts(c, w.Hosts)
 	}
-	if len(w.Programs) > 0 && !u.matchProgram(c, w.Programs) || len(w.Args) > 0 && !matchArgs(c, w.Args) {
-		return false, ""
+	f := fits
+	if len(w.Programs) > 0 {
+		f = u.fitProgram(c, w.Programs)
+	}
+	if len(w.Args) > 0 {
+		f = f.and(fitArgs(c, w.Args))
 	}
 	if len(w.Hosts) > 0 {
-		if ok, _ := matchHosts(c, w.Hosts); !ok {
-			return false, ""
-		}
+		f = f.and(fitHosts(c, w.Hosts))
 	}
 	if len(w.Paths) > 0 {
-		return u.matchWords(FileWords(c), w.Paths)
+		f = f.and(u.fitWords(fileWords(c), w.Paths, isRecursive(c)))
 	}
-	return true, ""
+	return f
 }
 
-// FileWords are the words of a command that may name files, resolved: its arguments, what stands in
-// them after an option, what it writes, and names in code.
-func FileWords(c shell.Command) (out []shell.Word) {
+// fitUnknown says whether the gate's program may run in a part of the line that cannot be read, or
+// be run by a program that was given its name.
+func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
+	var programs []string
+	for _, w := range entries {
+		programs = append(programs, w.Programs...)
+	}
+	for _, u := range s.Unknown {
+		_, mentioned := findMention(u.Text, programs)
+		if u.Program || mentioned || g.Builtin == BuiltinFetch && redirectsRequests(u.Text) {
+			return fit{unknown: u.Reason}
+		}
+	}
+	for _, c := range s.Commands {
+		if c.Plain || findSubcommand(c) != nil {
+			continue
+		}
+		texts := []string{c.Input}
+		for _, word := range argsOf(c) {
+			texts = append(texts, word.Text)
+		}
+		for _, text := range texts {
+			if name, ok := findMention(text, programs); ok {
+				return perhaps("`%s` may run `%s`, which is among its words or its input. Write that command itself, on its own line.", programOf(c), name)
+			}
+		}
+	}
+	return fit{}
+}
+
+// fileWords are the words of a command that may name files, resolved: its arguments, what follows an
+// option in them, and what redirections name.
+func fileWords(c shell.Command) (out []shell.Word) {
 	for _, word := range argsOf(c) {
 		out = append(out, c.Resolve(word))
+		part := func(text string) {
+			w := word
+			w.Text = text
+			out = append(out, c.Resolve(w))
+		}
 		if _, value, ok := strings.Cut(word.Text, "="); ok {
-			out = append(out, c.Resolve(shell.Word{Text: value, Known: word.Known, Pattern: word.Pattern && strings.ContainsAny(value, "*?[")}))
+			part(value)
 		}
 		if rest := strings.TrimLeft(word.Text, "-@"); len(rest) < len(word.Text) && len(rest) > 1 { // -ofile, @file
 			if word.Text[0] == '-' {
 				rest = rest[1:]
 			}
-			out = append(out, c.Resolve(shell.Word{Text: rest, Known: word.Known, Pattern: word.Pattern && strings.ContainsAny(rest, "*?[")}))
+			part(rest)
 		}
 	}
-	return foldersOf(slices.Concat(out, c.WritesTo(), mentionsOf(c)))
+	for _, word := range slices.Concat(c.Writes, c.Reads) {
+		out = append(out, c.Resolve(word))
+	}
+	return slices.Concat(out, c.WritesTo(), c.ReadsFrom())
 }
 
-// foldersOf replaces patterns of files with the folders that the files are in.
-func foldersOf(words []shell.Word) []shell.Word {
-	for i, w := range words {
-		if w.Pattern {
-			before := w.Text[:strings.IndexAny(w.Text, "*?[")]
-			words[i] = shell.Word{Text: cmp.Or(before[:strings.LastIndexByte(before, '/')+1], "."), Known: true}
-		}
+// FileWords are the words of a command that may name files, its program included, resolved.
+func FileWords(c shell.Command) []shell.Word {
+	words := fileWords(c)
+	for _, name := range codeNames(c) {
+		words = append(words, c.Resolve(shell.Word{Text: name, Known: true}))
+	}
+	if len(c.Words) > 0 {
+		words = append(words, c.Resolve(c.Words[0]))
 	}
 	return words
 }
 
-// matchWords reports whether a word names a file that a pattern covers, or may.
-func (u Use) matchWords(words []shell.Word, patterns []string) (bool, string) {
+// fitWords compares the files that some words name with patterns. With below, a folder in which
+// matching files may be is enough to be unsure.
+func (u Use) fitWords(words []shell.Word, patterns []string, below bool) (f fit) {
 	for _, word := range words {
-		if !word.Known {
-			return true, "It cannot be seen which file one of its words names; write the name itself."
+		f = f.or(u.fitWord(word, patterns, below))
+	}
+	return f
+}
+
+func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
+	switch {
+	case word.Pattern:
+		for _, pattern := range patterns {
+			f = f.or(u.fitGlob(word.Text, pattern, below))
 		}
-		if u.anyPath(u.Named[word.Text], patterns, true) {
-			return true, ""
+		return f
+	case !word.Known:
+		return perhaps("It cannot be seen which file `%s` names. Write its name.", word.Text)
+	}
+	for _, p := range u.PathsOf(word.Text) {
+		f = f.or(u.anyPath([]Path{p}, patterns, false))
+		if below && p.Below && f.no() && u.anyPath([]Path{p}, patterns, true).yes {
+			f = perhaps("The folder `%s` may contain files that the gate is about. Name the files.", word.Text)
 		}
 	}
-	return false, ""
+	return f
 }
 
-// matchWrites reports whether a command writes a file that an entry covers, or may.
-func (u Use) matchWrites(c shell.Command, w When) (bool, string) {
-	return u.matchWords(foldersOf(slices.Concat(c.WritesTo(), mentionsOf(c))), w.Paths)
+// PathsOf are the names of a file: as they were looked up, or as it is written.
+func (u Use) PathsOf(name string) []Path {
+	if paths, ok := u.Named[name]; ok {
+		return paths
+	}
+	if rest, ok := strings.CutPrefix(name+"/", "~/"); ok && u.Home != "" {
+		name = u.Home + "/" + rest
+	}
+	if !isAbsolute(name) {
+		name = u.Working + "/" + name
+	}
+	return []Path{{Name: path.Clean(name)}}
 }
 
-// matchReads reports whether a command names a file that an entry covers.
-func (u Use) matchReads(c shell.Command, w When) bool {
-	return slices.ContainsFunc(FileWords(c), func(word shell.Word) bool {
-		return word.Known && u.anyPath(u.Named[word.Text], w.Paths, false)
-	})
+// fitCode compares names in program text that another interpreter is given (python -c) with patterns.
+func (u Use) fitCode(c shell.Command, patterns []string) fit {
+	for _, name := range codeNames(c) {
+		if u.anyPath(u.PathsOf(c.Resolve(shell.Word{Text: name, Known: true}).Text), patterns, false).yes {
+			return perhaps("The text that `%s` is given names `%s`. It cannot be seen what it does with it.", programOf(c), name)
+		}
+	}
+	return fit{}
+}
+
+// codeNames are the names in program text that a command is given.
+func codeNames(c shell.Command) (names []string) {
+	if c.Plain || findSubcommand(c) != nil {
+		return nil
+	}
+	for _, word := range argsOf(c) {
+		if strings.ContainsAny(word.Text, " '\"();\n") {
+			names = append(names, splitCode(word.Text)...)
+		}
+	}
+	return names
+}
+
+// readers are programs whose words are files that they show or copy.
+var readers = strings.Fields("cat less more head tail bat nl tac cut sort uniq grep egrep fgrep rg ag sed awk jq yq cp mv tar zip gzip base64 xxd od hexdump strings source . diff cmp paste column dd rsync scp")
+
+// fitReads compares the files that a command may read.
+func (u Use) fitReads(c shell.Command, patterns []string) (f fit) {
+	reads := slices.Contains(readers, programOf(c))
+	for _, word := range slices.Concat(fileWords(c), c.ReadsFrom()) {
+		if word.Known || word.Pattern || reads {
+			f = f.or(u.fitWord(word, patterns, false))
+		}
+	}
+	return f
 }
 
 func argsOf(c shell.Command) []shell.Word {
@@ -208,38 +348,47 @@ func programOf(c shell.Command) string {
 	return strings.TrimSuffix(name, ".exe")
 }
 
-// matchProgram reports whether a command's program matches, by its own name or by that of the file
-// that a link leads to.
-func (u Use) matchProgram(c shell.Command, patterns []string) bool {
-	if len(c.Words) == 0 {
-		return false
+// fitProgram compares a command's program, by its own name and by that of the file that a link leads
+// to. One that is not known is an unknown part of the line.
+func (u Use) fitProgram(c shell.Command, patterns []string) fit {
+	if len(c.Words) == 0 || !c.Words[0].Known {
+		return fit{}
 	}
-	return !c.Words[0].Known || matchAny(patterns, programOf(c)) ||
-		slices.ContainsFunc(u.Named[c.Resolve(c.Words[0]).Text], func(p Path) bool { return matchAny(patterns, path.Base(p.Name)) })
+	return fit{yes: matchAny(patterns, programOf(c)) ||
+		slices.ContainsFunc(u.Named[c.Resolve(c.Words[0]).Text], func(p Path) bool { return matchAny(patterns, path.Base(p.Name)) })}
 }
 
-// matchArgs reports whether all patterns match a word each, in their order, or may: a word that is
-// not known may be any number of any words.
-func matchArgs(c shell.Command, patterns []string) bool {
-	if len(c.Words) > 0 && !c.Words[0].Known {
-		return true
-	}
+// fitArgs reports whether all patterns match a word each, in their order. A word that is not known
+// may be any number of any words.
+func fitArgs(c shell.Command, patterns []string) fit {
 	words := argsOf(c)
 	if sub := findSubcommand(c); sub != nil && !strings.HasPrefix(patterns[0], "-") {
 		if !engine.MatchName(patterns[0], sub[0].Text) {
-			return false
+			return fit{}
 		}
 		words, patterns = sub[1:], patterns[1:]
 	}
+	open := ""
 	for _, word := range words {
-		if len(patterns) == 0 || !word.Known {
-			return true
-		}
-		if engine.MatchName(patterns[0], word.Text) {
+		switch {
+		case len(patterns) == 0:
+			return fits
+		case !word.Known && open == "":
+			open = word.Text
+			if open == "" {
+				open = "$..."
+			}
+		case word.Known && engine.MatchName(patterns[0], word.Text):
 			patterns = patterns[1:]
 		}
 	}
-	return len(patterns) == 0
+	switch {
+	case len(patterns) == 0:
+		return fits
+	case open != "":
+		return perhaps("It cannot be seen what the word `%s` of `%s` is. Write it out.", open, programOf(c))
+	}
+	return fit{}
 }
 
 // matchAny reports whether a pattern matches a name, whatever its case.
@@ -247,96 +396,17 @@ func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return engine.MatchName(strings.ToLower(p), strings.ToLower(name)) })
 }
 
-// textsOf returns the words and the input of a command that may run what they say.
-func textsOf(c shell.Command) (texts []string) {
-	if c.Plain {
-		return nil
-	}
-	for _, word := range argsOf(c) {
-		texts = append(texts, word.Text)
-	}
-	return append(texts, c.Input)
-}
-
-// mentionsOf returns the names in the code that a command gets, as words.
-func mentionsOf(c shell.Command) (out []shell.Word) {
-	for _, text := range textsOf(c) {
-		if strings.ContainsAny(text, "\"'(") {
-			for _, name := range splitCode(text) {
-				out = append(out, c.Resolve(shell.Word{Text: name, Known: true}))
-			}
-		}
-	}
-	return out
-}
-
-// splitCode returns the names in the code of another interpreter that may be programs, files or
-// hosts.
+// splitCode returns the names in program text that may be programs, files or hosts.
 func splitCode(code string) []string {
 	return strings.FieldsFunc(code, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`()[]{}<>,;=|&$#!?\\", r) })
 }
 
-// mentionsAny reports whether a text mentions one of some programs.
-func mentionsAny(text string, programs []string) bool {
-	return slices.ContainsFunc(programs, func(name string) bool { return shell.MentionsProgram(text, name) })
-}
-
-// fetchers are programs that take a host without a scheme.
-var fetchers = []string{"curl", "wget", "aria2c", "http", "https", "xh", "nc", "ncat", "telnet", "ssh", "scp", "sftp", "rsync"}
-
-// matchHosts reports whether a word of a command is an address of a host, or may be.
-func matchHosts(c shell.Command, hosts []string) (bool, string) {
-	fetches := slices.Contains(fetchers, programOf(c))
-	words := argsOf(c)
-	for _, text := range textsOf(c) {
-		for _, name := range splitCode(text) {
-			words = append(words[:len(words):len(words)], shell.Word{Text: name, Known: true})
+// findMention finds a program's name in a text.
+func findMention(text string, programs []string) (name string, ok bool) {
+	for _, mention := range splitCode(text) {
+		if name := path.Base(mention); matchAny(programs, name) {
+			return name, true
 		}
 	}
-	for _, word := range words {
-		_, address, isURL := strings.Cut(word.Text, "://")
-		switch {
-		case !word.Known && (fetches || isURL):
-			return true, "It cannot be seen which host one of its words names; write the address itself."
-		case isURL && matchURL("any://"+address, hosts):
-			return true, ""
-		case !isURL && matchBareHost(word.Text, hosts, fetches):
-			return true, ""
-		}
-	}
-	return false, ""
+	return "", false
 }
-
-// matchBareHost reports whether a word without a scheme is an address of a host: example.com/x,
-// git@example.com:x.
-func matchBareHost(word string, hosts []string, fetches bool) bool {
-	if _, value, ok := strings.Cut(word, "="); ok {
-		word = value
-	}
-	_, after, hasUser := strings.Cut(word, "@")
-	if hasUser {
-		word = after
-		hasUser = strings.Contains(word, ":")
-	}
-	if i := strings.IndexAny(word, "/:?#"); i >= 0 {
-		word = word[:i]
-	}
-	if word == "" || strings.HasPrefix(word, "-") {
-		return false
-	}
-	return slices.ContainsFunc(hosts, func(h string) bool {
-		return (fetches || hasUser || strings.Trim(h, "*.") != "") && engine.MatchName(h, cleanHost(word))
-	})
-}
-
-// matchURL reports whether an address is one of a host's. One that cannot be read, or has a host
-// with letters that are written in more than one way, may be.
-func matchURL(address string, hosts []string) bool {
-	at, err := url.Parse(address)
-	if err != nil || at.Hostname() == "" || !isASCII(at.Hostname()) {
-		return true
-	}
-	return slices.ContainsFunc(hosts, func(h string) bool { return engine.MatchName(h, cleanHost(at.Hostname())) })
-}
-
-func cleanHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }

@@ -2,7 +2,6 @@ package gate_test
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,107 +12,118 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// command makes a command of words; one that begins with ? is not known.
-func command(line string) (c shell.Command) {
-	c.Folder.Known, c.Plain = true, true
-	for word := range strings.FieldsSeq(line) {
-		text, unknown := strings.CutPrefix(word, "?")
-		if target, writes := strings.CutPrefix(text, ">"); writes {
-			c.Writes = append(c.Writes, shell.Word{Text: target, Known: !unknown})
-			continue
-		}
-		c.Words = append(c.Words, shell.Word{Text: text, Known: !unknown})
-	}
-	return c
-}
-
-// useShell is a line of commands with ; between them, whose words name files of /p.
+// useShell is a line in /p, in which src and lib are folders.
 func useShell(line string) gate.Use {
-	u := gate.Use{Tool: gate.BuiltinShell, Folders: []string{"/p"}, Home: "/home/ann", Named: map[string][]gate.Path{}}
-	for part := range strings.SplitSeq(line, ";") {
-		c := command(part)
-		u.Script.Commands = append(u.Script.Commands, c)
-		for _, w := range gate.FileWords(c) {
-			name := w.Text
-			if !strings.HasPrefix(name, "/") {
-				name = "/p/" + strings.TrimSuffix(name, "/")
-			}
-			u.Named[w.Text] = []gate.Path{{Name: name, Below: slices.Contains([]string{"/", "src", "src/a", "src/a/b", "lib"}, w.Text)}}
-		}
+	u := gate.Use{
+		Tool: gate.BuiltinShell, Working: "/p", Folders: []string{"/p"}, Home: "/home/ann",
+		Script: shell.Read(line), Named: map[string][]gate.Path{},
 	}
+	for _, folder := range []string{"/", "/p", "/p/src", "/p/src/a", "/p/src/a/b", "/p/lib"} {
+		path := []gate.Path{{Name: folder, Below: true, Roots: []string{"/p"}}}
+		u.Named[folder], u.Named[strings.TrimPrefix(folder, "/p/")], u.Named[strings.TrimPrefix(folder, "/p/")+"/"] = path, path, path
+	}
+	u.Named["."] = u.Named["/p"]
 	return u
 }
 
-// matches reports whether a gate with an entry is about a use.
-func matches(t testing.TB, builtin, when string, u gate.Use) bool {
+// The marks of a use for a gate.
+const (
+	matches = "matches"
+	unknown = "unknown"
+	neutral = "neutral"
+)
+
+// mark compares a use with a gate that has one entry.
+func mark(t testing.TB, builtin, when string, u gate.Use) string {
 	t.Helper()
 	if when != "" {
 		when = ", when: [" + when + "]"
 	}
-	c := mustParse(t, "gates: [{tool: '"+builtin+"', workflow: w, states: s"+when+"}]")
-	return len(c.Match(u)) > 0
+	switch m := mustParse(t, "gates: [{tool: '"+builtin+"', workflow: w, states: s"+when+"}]").Match(u); {
+	case len(m) == 0:
+		return neutral
+	case m[0].Unknown != "":
+		return unknown
+	}
+	return matches
 }
 
 func TestShellGates(t *testing.T) {
 	t.Parallel()
 	const push = "{program: git, args: [push]}"
-	for _, c := range []struct {
-		when, line string
-		want       bool
-	}{
-		{"", "ls", true},
-		{push, "git push", true},
-		{push, "git status; git push origin main", true},
-		{push, "/usr/bin/git push", true},
-		{push, `C:\bin\Git.EXE push`, true},
-		{push, "GIT push", true},
-		{push, "gitk push", false},
-		{push, "git pull", false},
-		{push, "git PUSH", false},
-		{push, "git -C x push", true},
-		{push, "git subtree push", true},
-		{push, "git config alias.x push", true},
-		{push, "git ?$x", true},
-		{push, "?$x push", true},
-		{push, "?$x", true},
-		{push, "git stash push", false},
-		{push, "git commit -m push", false},
-		{push, "git commit -m ?$x", false},
-		{push, "git ?$x commit", true},
-		{push, "echo git push", false},
-		{"{program: git, args: [push, '--force*']}", "git push origin --force-with-lease", true},
-		{"{program: git, args: [push, '--force*']}", "git push origin", false},
-		{"{program: git, args: [push, '--force*']}", "git push ?$x", true},
-		{"{program: git, args: [push, '--force*']}", "git stash push --force", false},
-		{"{program: git, args: ['--force']}", "git commit ?$x", true},
-		{"{program: [rm, 'un*']}", "unlink x", true},
-		{"{program: [rm, 'un*']}", "mv x y", false},
-		{"{program: rm, path: tests}", "rm -r tests", true},
-		{"{program: rm, path: tests/**}", "rm -r tests", true},
-		{"{program: rm, path: tests/**}", "rm src/a; cat tests/a", false},
-		{"{program: rm, path: tests/**}", "rm ?$x", true},
-		{"{program: rm, path: tests/**}", "rm ?/tests/a; rm /tests/a", true},
-		{"{program: rm, path: 'src/*/tests'}", "rm src/", true},
-		{"{program: rm, path: 'src/*/tests'}", "rm lib/", false},
-		{"{program: rm, path: 'src/*/tests'}", "rm src/a/", true},
-		{"{program: rm, path: 'src/*/tests'}", "rm src/f", false},
-		{"{program: rm, path: 'src/*/tests'}", "rm src/a/b/", false},
-		{"{program: rm, path: tests/**}", "rm /", true},
-		{"{program: rm, path: '~/.ssh/**'}", "rm /home/ann/.ssh/id", true},
-		{"{path: tests/**}", "x >tests/a", true},
-		{"{path: tests/**}", "x --out=tests/a", true},
-		{"{path: tests/**}", "x -otests/a", true},
-		{"{path: tests/**}", "x -d @tests/a", true},
-		{"{path: tests/**}", "x -d tests.txt", false},
-		{"{path: tests/**}", "x ?>$x", true},
-		{"{host: '*.example.com'}", "curl -s https://a.example.com/x", true},
-		{"{host: example.com}", "curl example.com", true},
-		{"{host: example.com}", "git clone git@example.com:a/b", true},
-		{"{host: example.com}", "nc ?$x 80", true},
-		{"{host: example.com}", "echo ?$x", false},
-		{"{host: example.com}", "echo https://other.com", false},
+	const force = "{program: git, args: [push, '--force*']}"
+	for _, c := range []struct{ when, line, want string }{
+		{"", "ls", matches},
+		{push, "git push", matches},
+		{push, "git status; git push origin main", matches},
+		{push, "/usr/bin/git push", matches},
+		{push, `'C:\bin\Git.EXE' push`, matches},
+		{push, "GIT push", matches},
+		{push, "gitk push", neutral},
+		{push, "git pull", neutral},
+		{push, "git -C x push", matches},
+		{push, "git subtree push", matches},
+		{push, "git config alias.x push", matches},
+		{push, "git $x", unknown},
+		{push, "$x push", unknown},
+		{push, "$x", unknown},
+		{push, "git stash push", neutral},
+		{push, "git commit -m push", neutral},
+		{push, "git commit -m $x", neutral},
+		{push, "git $x commit", unknown},
+		{push, "echo git push", neutral},
+		{push, "perl -e 'exec @ARGV' git push", unknown},
+		{push, "ssh-agent git push", unknown},
+		{push, "echo git push | awk '{system($0)}'", unknown},
+		{push, "git submodule foreach 'git push'", unknown},
+		{push, "git -c core.x='git push' status", unknown},
+		{push, "make test", neutral},
+		{push, "source .venv/bin/activate && pytest", neutral},
+		{force, "git push origin --force-with-lease", matches},
+		{force, "git push origin", neutral},
+		{force, "git push $x", unknown},
+		{force, "git stash push --force", neutral},
+		{"{program: git, args: ['--force']}", "git commit $x", unknown},
+		{"{program: [rm, 'un*']}", "unlink x", matches},
+		{"{program: [rm, 'un*']}", "mv x y", neutral},
+		{"{program: rm, path: tests}", "rm -r tests", matches},
+		{"{program: rm, path: tests/**}", "rm -r tests", matches},
+		{"{program: rm, path: tests/**}", "rm src/a; cat tests/a", neutral},
+		{"{program: rm, path: tests/**}", "rm $x", unknown},
+		{"{program: rm, path: tests/**}", "rm te*", unknown},
+		{"{program: rm, path: tests/**}", "rm tests/*", matches},
+		{"{program: rm, path: tests/**}", "rm src/*.o", neutral},
+		{"{program: rm, path: tests/**}", "rm -r src/*", neutral},
+		{"{program: rm, path: '**/*_test.go'}", "rm *.py", neutral},
+		{"{program: rm, path: '**/*_test.go'}", "rm -r *.py", unknown},
+		{"{program: rm, path: '**/*_test.go'}", "rm src/a*", unknown},
+		{"{program: rm, path: .env}", "rm .e*", matches},
+		{"{program: rm, path: 'src/*/tests'}", "rm -r src/", unknown},
+		{"{program: rm, path: 'src/*/tests'}", "rm src/", neutral},
+		{"{program: rm, path: 'src/*/tests'}", "rm -r lib/", neutral},
+		{"{program: rm, path: 'src/*/tests'}", "rm -r src/a/", unknown},
+		{"{program: rm, path: 'src/*/tests'}", "rm -r src/f", neutral},
+		{"{program: rm, path: 'src/*/tests'}", "rm -r src/a/b/", neutral},
+		{"{program: rm, path: tests/**}", "rm -r /", unknown},
+		{"{program: rm, path: '~/.ssh/**'}", "rm /home/ann/.ssh/id", matches},
+		{"{program: rm, path: '~/.ssh/**'}", "rm ~/.ssh/id", matches},
+		{"{path: tests/**}", "x >tests/a", matches},
+		{"{path: tests/**}", "x --out=tests/a", matches},
+		{"{path: tests/**}", "x -otests/a", matches},
+		{"{path: tests/**}", "x -d @tests/a", matches},
+		{"{path: tests/**}", "x -d tests.txt", neutral},
+		{"{path: tests/**}", "x >$x", unknown},
+		{"{host: '*.example.com'}", "curl -s https://a.example.com/x", matches},
+		{"{host: example.com}", "curl example.com", matches},
+		{"{host: example.com}", "git clone git@example.com:a/b", matches},
+		{"{host: example.com}", "nc $x 80", unknown},
+		{"{host: example.com}", "echo $x", neutral},
+		{"{host: example.com}", "echo https://other.com", neutral},
+		{"{host: example.com}", "exec 3<>/dev/tcp/example.com/80", unknown},
+		{"{host: example.com}", "curl -x proxy.org https://a.org", unknown},
+		{"{host: example.com}", "curl --connect-to ::a.org https://x.org", unknown},
 	} {
-		if got := matches(t, gate.BuiltinShell, c.when, useShell(c.line)); got != c.want {
+		if got := mark(t, gate.BuiltinShell, c.when, useShell(c.line)); got != c.want {
 			t.Errorf("%s, %s: %v", c.when, c.line, got)
 		}
 	}
@@ -178,12 +188,12 @@ func TestGatesOnFiles(t *testing.T) {
 		{"{path: '~/x'}", "/home", true, true},
 		{"{path: '~/x'}", "/home/bob", true, false},
 	} {
-		u := gate.Use{Tool: gate.BuiltinEdit, Folders: []string{"/p"}, Home: "/home/ann", Paths: []gate.Path{{Name: c.path, Below: c.below}}}
-		if got := matches(t, gate.BuiltinEdit, c.when, u); got != c.want {
+		u := gate.Use{Tool: gate.BuiltinEdit, Folders: []string{"/p"}, Home: "/home/ann", Paths: []gate.Path{{Name: c.path, Below: c.below, Roots: []string{}}}}
+		if got := mark(t, gate.BuiltinEdit, c.when, u) == matches; got != c.want {
 			t.Errorf("edit %s, %s: %v", c.when, c.path, got)
 		}
 		u.Tool = gate.BuiltinRead // what is in a folder is not read with it
-		if got := matches(t, gate.BuiltinRead, c.when, u); got != (c.want && !c.below) {
+		if got := mark(t, gate.BuiltinRead, c.when, u) == matches; got != (c.want && !c.below) {
 			t.Errorf("read %s, %s: %v", c.when, c.path, got)
 		}
 	}
@@ -212,7 +222,7 @@ func TestGatesOnHosts(t *testing.T) {
 		{"{host: example.com}", "example.com/x", true},            // no address
 		{"{host: example.com}", "", true},
 	} {
-		if got := matches(t, gate.BuiltinFetch, c.when, gate.Use{Tool: gate.BuiltinFetch, URL: c.url}); got != c.want {
+		if got := mark(t, gate.BuiltinFetch, c.when, gate.Use{Tool: gate.BuiltinFetch, URL: c.url}) == matches; got != c.want {
 			t.Errorf("%s, %s: %v", c.when, c.url, got)
 		}
 	}
@@ -221,54 +231,71 @@ func TestGatesOnHosts(t *testing.T) {
 // Of one line, each gate is about what it says.
 func TestLinesBelongToGatesOnOtherTools(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		builtin, when, line string
-		want                bool
-	}{
-		{gate.BuiltinEdit, "", "x >a", true},
-		{gate.BuiltinEdit, "", "x a", false},
-		{gate.BuiltinEdit, "", "x ?>$y", true},
-		{gate.BuiltinEdit, "{path: tests}", "x >tests/a", true},
-		{gate.BuiltinEdit, "{path: tests}", "x tests/a", false},
-		{gate.BuiltinRead, "", "cat a", false},
-		{gate.BuiltinRead, "{path: a}", "cat a", true},
-		{gate.BuiltinRead, "{path: a}", "cat ?$x", false},
-		{gate.BuiltinRead, "{path: src/f}", "ls src", false},
-		{gate.BuiltinFetch, "", "curl a.org", true},
-		{gate.BuiltinFetch, "", "curl ?$x", true},
-		{gate.BuiltinFetch, "", "git clone https://a.org/b", true},
-		{gate.BuiltinFetch, "", "git clone git@a.org:b", true},
-		{gate.BuiltinFetch, "", "git commit --author=a@b.org", false},
-		{gate.BuiltinFetch, "", "go test ./...", false},
-		{gate.BuiltinFetch, "{host: a.org}", "x ?https://", true}, // https://$host
-		{gate.BuiltinFetch, "{host: a.org}", "x --url=https://a.org", true},
-		{gate.BuiltinFetch, "{host: a.org}", "x a.org:443/y", true},
-		{gate.BuiltinFetch, "{host: a.org}", "curl b.org", false},
+	for _, c := range []struct{ builtin, when, line, want string }{
+		{gate.BuiltinEdit, "", "x >a", matches},
+		{gate.BuiltinEdit, "", "x a", neutral},
+		{gate.BuiltinEdit, "", "x >$y", unknown},
+		{gate.BuiltinEdit, "{path: tests}", "x >tests/a", matches},
+		{gate.BuiltinEdit, "{path: tests}", "x tests/a", neutral},
+		{gate.BuiltinEdit, "{path: tests}", "git stash; black .; git pull", neutral},
+		{gate.BuiltinEdit, "{path: tests}", `python3 -c "open('tests/a', 'w')"`, unknown},
+		{gate.BuiltinEdit, "{path: tests}", "$x", unknown},
+		{gate.BuiltinRead, "", "cat a", neutral},
+		{gate.BuiltinRead, "{path: a}", "cat a", matches},
+		{gate.BuiltinRead, "{path: a}", "cat $x", unknown},
+		{gate.BuiltinRead, "{path: a}", "echo $x", neutral},
+		{gate.BuiltinRead, "{path: .env}", "cat .env*", matches},
+		{gate.BuiltinRead, "{path: .env}", "cat .en?", matches},
+		{gate.BuiltinRead, "{path: .env}", "cat *.py", neutral},
+		{gate.BuiltinRead, "{path: .env}", "cat < .env", matches},
+		{gate.BuiltinRead, "{path: .env}", "git show HEAD:.env", matches},
+		{gate.BuiltinRead, "{path: .env}", "cp .env x; ls", matches},
+		{gate.BuiltinRead, "{path: .env}", "tar cf x.tar .env", matches},
+		{gate.BuiltinRead, "{path: src/f}", "ls src", neutral},
+		{gate.BuiltinFetch, "", "curl a.org", matches},
+		{gate.BuiltinFetch, "", "curl $x", unknown},
+		{gate.BuiltinFetch, "", "git clone https://a.org/b", matches},
+		{gate.BuiltinFetch, "", "git clone git@a.org:b", matches},
+		{gate.BuiltinFetch, "", "git commit --author=a@b.org", neutral},
+		{gate.BuiltinFetch, "", "go test ./...", neutral},
+		{gate.BuiltinFetch, "{host: a.org}", "x https://$host", unknown},
+		{gate.BuiltinFetch, "{host: a.org}", "x --url=https://a.org", matches},
+		{gate.BuiltinFetch, "{host: a.org}", "x a.org:443/y", matches},
+		{gate.BuiltinFetch, "{host: a.org}", "curl b.org", neutral},
+		{gate.BuiltinFetch, "{host: a.org}", `python3 -c 'get("https://a.org/x")'`, matches},
+		{gate.BuiltinFetch, "{host: b.org}", `python3 -c 'get("https://a.org/x")'`, neutral},
+		{gate.BuiltinShell, "{program: git}", `python3 -c 'import os; os.system("/usr/bin/git push")'`, unknown},
+		{gate.BuiltinShell, "{program: rm}", `python3 -c 'import os; os.system("/usr/bin/git push")'`, neutral},
 	} {
-		if got := matches(t, c.builtin, c.when, useShell(c.line)); got != c.want {
+		if got := mark(t, c.builtin, c.when, useShell(c.line)); got != c.want {
 			t.Errorf("%s %s, %s: %v", c.builtin, c.when, c.line, got)
 		}
 	}
-	code := gate.Use{Tool: gate.BuiltinShell, Script: shell.Script{Commands: []shell.Command{{
-		Words: []shell.Word{{Text: "python3", Known: true}, {Text: "-c", Known: true}, {Text: `import os; os.system("/usr/bin/git push https://a.org/x")`, Known: true}}, Folder: shell.Word{Known: true},
-	}}}}
-	for _, c := range []struct {
-		builtin, when string
-		want          bool
-	}{
-		{gate.BuiltinShell, "{program: git, args: [push]}", true},
-		{gate.BuiltinShell, "{program: rm}", false},
-		{gate.BuiltinFetch, "{host: a.org}", true},
-		{gate.BuiltinFetch, "{host: b.org}", false},
+}
+
+// Only the whole command says how it ended.
+func TestSettles(t *testing.T) {
+	t.Parallel()
+	cfg := mustParse(t, `gates: [{tool: "builtin:shell", workflow: w, states: s, success: x, when: [{program: make, args: [test]}, {program: git, args: [tag, "v*"]}]}]`)
+	for line, want := range map[string]bool{
+		"make test": true, "make -s -j4 test": true, "make test -k": true, "make clean test": true, "cd sub && make test": true, "make test > log 2>&1": true,
+		"set -o pipefail && make test 2>&1 | tail -20": true, "set -o pipefail; make test | tail": true,
+		"git tag v1": true, "git tag -a v1 -m 'Words of a release'": true,
+		"make -n test": false, "make test SHELL=true": false, "make test $x": false, "make -i test": false, "make -f other test": false,
+		"make test || true": false, "make test; true": false, "make test | tail": false, "make test &": false, "! make test": false,
+		"false && make test": false, "true && make test": false, "if false; then make test; fi": false, "f() { make test; }; f": false,
+		"PATH=.:$PATH make test": false, "MAKEFLAGS=-n make test": false, "make test && make test": false, "echo $(make test)": false,
+		"git tag -d v1": false, "git tag -l 'v*'": false,
 	} {
-		if got := matches(t, c.builtin, c.when, code); got != c.want {
-			t.Errorf("%s %s, in code: %v", c.builtin, c.when, got)
+		u := useShell(line)
+		m := cfg.Match(u)
+		if len(m) != 1 {
+			t.Errorf("%s: %d matches", line, len(m))
+			continue
 		}
-	}
-	unknown := gate.Use{Tool: gate.BuiltinShell, Script: shell.Script{Unknown: []shell.Unknown{{Reason: "eval runs a text that is not known.", Program: true}}}}
-	m := mustParse(t, `gates: [{tool: "builtin:shell", workflow: w, states: s, when: [{program: git}]}, {tool: "builtin:edit", workflow: w, states: s}, {tool: a__b, workflow: w, states: s}]`).Match(unknown)
-	if len(m) != 1 || m[0].Why != "It cannot be seen what the line runs: eval runs a text that is not known." {
-		t.Errorf("what cannot be read: %+v", m)
+		if got := m[0].Settles(u); got != want {
+			t.Errorf("%s: %v", line, got)
+		}
 	}
 }
 
@@ -286,7 +313,7 @@ func TestPatternsStayInside(t *testing.T) {
 		file := join(name, "file")
 		cfg := mustParse(outer, "gates: [{tool: 'builtin:edit', workflow: w, states: s, when: [{path: '"+pattern+"'}]}]")
 		edit := func(folder, path string) bool {
-			return len(cfg.Match(gate.Use{Tool: gate.BuiltinEdit, Folders: []string{folder}, Paths: []gate.Path{{Name: path}}})) > 0
+			return len(cfg.Match(gate.Use{Tool: gate.BuiltinEdit, Folders: []string{folder}, Paths: []gate.Path{{Name: path, Roots: []string{}}}})) > 0
 		}
 		if edit("/p/q", "/"+file) || edit("/p/q", "/p/"+file) || edit("/p/q", "/p/q"+file) {
 			t.Fatalf("%s matches %s outside", pattern, file)
@@ -320,7 +347,7 @@ func FuzzPatterns(f *testing.F) {
 			return
 		}
 		edit := func(path string) bool {
-			return len(cfg.Match(gate.Use{Tool: gate.BuiltinEdit, Folders: []string{"/p/q"}, Home: "/h", Paths: []gate.Path{{Name: path, Below: below}}})) > 0
+			return len(cfg.Match(gate.Use{Tool: gate.BuiltinEdit, Folders: []string{"/p/q"}, Home: "/h", Paths: []gate.Path{{Name: path, Below: below, Roots: []string{}}}})) > 0
 		}
 		edit("/p/q/" + name)
 		if !strings.HasPrefix(pattern, "/") && !strings.HasPrefix(pattern, "~") && !strings.Contains(pattern, ":") && edit("/p/r/"+strings.ReplaceAll(name, "..", "")) {

@@ -32,7 +32,7 @@ func (u Use) covers(pattern string, p Path, below bool) bool {
 	case isAbsolute(pattern):
 		return covers(pattern, name, below)
 	}
-	return slices.ContainsFunc(u.Folders, func(folder string) bool {
+	return slices.ContainsFunc(u.rootsOf(p), func(folder string) bool {
 		folder = strings.TrimSuffix(foldPath(folder), "/")
 		switch {
 		case name == folder:
@@ -43,6 +43,22 @@ func (u Use) covers(pattern string, p Path, below bool) bool {
 			return below && strings.HasPrefix(folder, strings.TrimSuffix(name, "/")+"/")
 		}
 	})
+}
+
+// rootsOf are the folders that relative patterns begin in for a file. Where nobody looked up its
+// repository and it is outside of the session's project, every folder above it may be one.
+func (u Use) rootsOf(p Path) []string {
+	inside := func(folder string) bool { return strings.HasPrefix(p.Name+"/", strings.TrimSuffix(folder, "/")+"/") }
+	if p.Roots != nil || slices.ContainsFunc(u.Folders, inside) {
+		return slices.Concat(u.Folders, p.Roots)
+	}
+	roots := slices.Clone(u.Folders)
+	for at := path.Dir(path.Clean(p.Name)); ; at = path.Dir(at) {
+		roots = append(roots, at)
+		if at == "/" || at == "." {
+			return roots
+		}
+	}
 }
 
 func isAbsolute(pattern string) bool {

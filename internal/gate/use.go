@@ -13,29 +13,33 @@ const (
 	BuiltinFetch = "builtin:fetch"
 )
 
-// Use is a use of one of a coding agent's own tools, in one form whatever its client calls it.
+// Use is a use of one of a coding agent's own tools, in the same form for every client.
 type Use struct {
 	// Tool is one of the constants.
 	Tool string
-	// Folders are where patterns of paths begin: the project's, and those of projects around it,
-	// so that nobody leaves a pattern behind by beginning a repository inside. Home is what ~ in
-	// them stands for. Absolute, without symbolic links.
+	// Working is the folder that relative names begin in. Folders are where relative patterns
+	// begin: the session's project and the projects around it. Home replaces ~. All are absolute,
+	// with slashes.
+	Working string
 	Folders []string
 	Home    string
-	// Paths are the files that an edit or a read is about.
+	// Paths are the files that an edit or a read names.
 	Paths []Path
-	// Script is what a shell line runs, and Named the files that its words name: its programs, and
-	// FileWords, by their texts as Command.Resolve has them.
+	// Script is what a shell line runs. Named maps each file name in it, as Command.Resolve returns
+	// it, to the names of that file; a name that is missing is taken as written.
 	Script shell.Script
 	Named  map[string][]Path
-	// URL is what a fetch asks for.
+	// URL is the address that a fetch asks for.
 	URL string
 }
 
-// Path is a file, absolute and with slashes. A file has one for each way to its name: as it was
-// written, and with symbolic links resolved as far as they exist.
+// Path is one name of a file: absolute, with slashes. A file has the name as written and, where the
+// client looked them up, its names without symbolic links.
 type Path struct {
-	Name string
+	Name string `json:"name"`
 	// Below reports that it is a folder: what is done to it may be done to everything in it.
-	Below bool
+	Below bool `json:"below,omitempty"`
+	// Roots are the folders of the repositories that contain it, the innermost first. Relative
+	// patterns begin there too. Nil: unknown, and every folder above the file counts.
+	Roots []string `json:"roots,omitempty"`
 }

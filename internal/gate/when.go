@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -20,6 +21,16 @@ type When struct {
 	Paths []string
 }
 
+// UnknownLine is the answer to a shell line that may belong to a gate.
+type UnknownLine string
+
+// The answers.
+const (
+	UnknownLineAsk   UnknownLine = "ask" // the person at the client; without one, deny
+	UnknownLineDeny  UnknownLine = "deny"
+	UnknownLineAllow UnknownLine = "allow" // as a line that does not belong to the gate
+)
+
 // whenKeys are the keys of an entry by builtin tool.
 var whenKeys = map[string][]string{
 	BuiltinShell: {"program", "args", "path", "host"},
@@ -31,9 +42,10 @@ var whenKeys = map[string][]string{
 // readBuiltin reads what only gates on builtin tools have.
 func readBuiltin(o *document.ObjectReader, g *Gate) {
 	name, entries := o.String("name"), o.Items("when")
+	g.Unknown = cmp.Or(UnknownLine(o.Enum("unknown", string(UnknownLineAsk), string(UnknownLineDeny), string(UnknownLineAllow))), UnknownLineAsk)
 	keys := whenKeys[g.Tool]
 	if keys == nil {
-		for _, key := range []string{"name", "when"} {
+		for _, key := range []string{"name", "when", "unknown"} {
 			if o.Has(key) && g.Tool != "" {
 				o.Fail(o.Value(key), "%q is for gates on %s; what a gate on another server's tool looks at is in the tool's arguments", key, strings.Join(sortedKeys(whenKeys), ", "))
 			}

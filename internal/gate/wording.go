@@ -8,20 +8,24 @@ import (
 // wording is how sentences speak of what a gate is on.
 type wording struct {
 	what string // `git push`
-	done string // run, as in "can be run"
-	do   string // Run
+	done string // run, as in "was not run"
+	do   string // run
 }
 
 // wording speaks of another server's tool by its name, and of a builtin one by what the agent does
 // with it: that it has a gate's name is the operator's business.
 func (g Gate) wording() wording {
 	w := map[string]wording{
-		"":           {g.Tool, "called", "Call"},
-		BuiltinShell: {anything + "command", "run", "Run"},
-		BuiltinEdit:  {anything + "file", "edited", "Edit"},
-		BuiltinRead:  {anything + "file", "read", "Read"},
-		BuiltinFetch: {anything + "address", "fetched", "Fetch"},
+		"":           {g.Tool, "called", "call"},
+		BuiltinShell: {anything + "command", "run", "run"},
+		BuiltinEdit:  {anything + "file", "edited", "edit"},
+		BuiltinRead:  {anything + "file", "read", "read"},
+		BuiltinFetch: {anything + "address", "fetched", "fetch"},
 	}[g.Builtin]
+	if g.shown != "" {
+		w.what = g.shown
+		return w
+	}
 	var shown []string
 	for _, entry := range g.When {
 		shown = append(shown, entry.show(g.Builtin)...)
@@ -66,13 +70,22 @@ func (w When) show(builtin string) (shown []string) {
 	return quoted
 }
 
-// can begins a sentence: `git push` can be run.
-func (w wording) can() string {
-	what := w.what
-	if rest, ok := strings.CutPrefix(what, anything); ok {
-		what = "Any " + rest
+// Name returns the gate with the words by which sentences call one use of it: the line that was
+// asked for, and not all that the gate is on.
+func (g Gate) Name(use string) Gate {
+	g.shown = "`" + use + "`"
+	return g
+}
+
+// Uses is what the gate is on, as sentences to an agent name it: `git push`, ops__deploy.
+func (g Gate) Uses() string { return g.wording().what }
+
+// begin is what as the beginning of a sentence.
+func (w wording) begin() string {
+	if rest, ok := strings.CutPrefix(w.what, anything); ok {
+		return "Any " + rest
 	}
-	return what + " can be " + w.done
+	return w.what
 }
 
 // not begins a sentence: `git push` was not run.
@@ -91,7 +104,7 @@ const anything = "any "
 func (c Config) Describe(tool string) string {
 	if g := c.Of(tool); g != nil && g.Builtin != "" {
 		w := g.wording()
-		return fmt.Sprintf("%s %s", strings.ToLower(w.do), w.what)
+		return w.do + " " + w.what
 	}
 	return tool
 }

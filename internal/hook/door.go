@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,55 +255,17 @@ type place struct {
 	refusal *gate.Refusal
 }
 
-// subjects are what instances of this event are about: the folders of projects from the outside in,
-// or the session. The last one is what a new instance is about.
-func (c *decision) subjects() []string {
-	if c.rules.Hooks.Instance == gate.InstanceSession {
-		return []string{"session:" + c.Client + ":" + c.Session}
-	}
-	var out []string
-	for _, folder := range slices.Backward(listFolders(c.project())) {
-		out = append(out, "folder:"+folder)
-	}
-	return out
-}
-
-// find finds the instance of a workflow that this event is about, or begins it. Of those of the
-// project and of the projects around it the oldest counts: a repository that an agent makes inside or
-// around leads out of no workflow. tool is what needs it.
-func (c *decision) find(ctx context.Context, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
-	subjects := c.subjects()
-	own := subjects[len(subjects)-1]
-	if len(subjects) == 1 {
-		return gate.FindInstance(ctx, c.engine, c.principal, name, own, tool, start)
-	}
-	var oldest engine.Position
-	for _, subject := range subjects {
-		at, err := c.engine.FindSubject(ctx, c.principal, name, subject)
-		switch {
-		case engine.CodeOf(err) == engine.CodeUnknownInstance:
-		case err != nil:
-			return at, nil, err
-		case oldest.ID == "" || at.ID < oldest.ID: // ids grow with time
-			oldest = at
-		}
-	}
-	if oldest.ID != "" {
-		return oldest, nil, nil
-	}
-	return gate.FindInstance(ctx, c.engine, c.principal, name, own, tool, start)
-}
-
 // findFor finds the instance that a gate asks about.
-func (c *decision) findFor(ctx context.Context, g gate.Gate) (at place, err error) {
-	if at.Position, at.refusal, err = c.find(ctx, g.Workflow, g.Tool, g.Start); err != nil || at.refusal != nil {
+func (c *decision) findFor(ctx context.Context, u gatedUse) (at place, err error) {
+	g := u.Gate
+	if at.Position, at.refusal, err = c.find(ctx, u.site, g.Workflow, u.named.Uses(), g.Start); err != nil || at.refusal != nil {
 		return at, err
 	}
 	stored, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version)
 	if err != nil {
 		return at, err
 	}
-	at.definition, at.refusal = d, g.RefuseForeign(at.Position, stored.Operator, d)
+	at.definition, at.refusal = d, u.named.RefuseForeign(at.Position, stored.Operator, d)
 	return at, nil
 }
 
@@ -327,7 +288,7 @@ func (c *decision) explain(r gate.Refusal, at engine.Position) string {
 // describePossible says what an agent can do now, and how; "" where that is nothing.
 func (c *decision) describePossible(id string, actions, tools []string) (text string) {
 	if len(actions) > 0 {
-		text += fmt.Sprintf(" Possible with workflow.advance (id %s): %s.", id, strings.Join(actions, ", "))
+		text += fmt.Sprintf(" Possible with %s (id %s): %s.", ToolName(c.Client, "workflow.advance"), id, strings.Join(actions, ", "))
 	}
 	if len(tools) > 0 {
 		var can []string

@@ -27,7 +27,7 @@ func (c *decision) begin(ctx context.Context) (Answer, error) {
 		}
 	}
 	for _, name := range names {
-		at, refusal, err := c.find(ctx, name, "This session", finish != nil && finish.Start && name == finish.Workflow)
+		at, refusal, err := c.find(ctx, c.home(), name, "This session", finish != nil && finish.Start && name == finish.Workflow)
 		switch {
 		case err != nil:
 			return Answer{}, err
@@ -67,7 +67,7 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	at, refusal, err := c.find(ctx, finish.Workflow, "The end of the work", false)
+	at, refusal, err := c.find(ctx, c.home(), finish.Workflow, "The end of the work", false)
 	if err != nil || refusal != nil { // it came to its good end, or nothing was begun
 		return Answer{}, err
 	}

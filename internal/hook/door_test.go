@@ -79,8 +79,10 @@ type doorBench struct {
 	// asked is what the door asks; the engine, unless a test sets it.
 	asked hook.Engine
 	fault error // of opening it
-	log   strings.Builder
-	door  *hook.Door
+	// lexical leaves the names of events as they are written, as a server does.
+	lexical bool
+	log     strings.Builder
+	door    *hook.Door
 }
 
 func newDoorBench(t testing.TB, rules string) *doorBench {
@@ -140,6 +142,9 @@ func (b *doorBench) answer(e hook.Event, want hook.Verdict, parts ...string) hoo
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if !b.lexical {
+		e.Places = hook.FindPlaces(e)
+	}
 	return b.compare(b.door.Answer(ctx, agent, e), want, parts...)
 }
 
@@ -181,22 +186,22 @@ func TestSession(t *testing.T) {
 	b.answer(b.shell(before, "1", "ls -l"), hook.Neutral)
 	b.answer(b.edit("src/a.go"), hook.Neutral)
 	b.answer(b.edit("README.md"), hook.Neutral)
-	b.answer(b.shell(before, "2", "git push"), hook.Deny, "`git push` can be run in the state \"tested\"", b.at().ID, "Run `make test` first.")
+	b.answer(b.shell(before, "2", "git push"), hook.Deny, "`git push` needs the state \"tested\"", b.at().ID, "Next: run `make test`.")
 	b.answer(b.shell(before, "3", "make test && git push"), hook.Deny, "run `make test`; run `git push`", "one at a time")
-	b.answer(b.shell(before, "4", `eval "$X"`), hook.Deny, "one at a time", "It cannot be seen what the line runs")
+	b.answer(b.shell(before, "4", `eval "$X"`), hook.Ask, "It cannot be seen whether this line has to do with `make test`")
 	b.answer(b.shell(before, "5", "make test"), hook.Neutral)
 	b.answer(b.ended("5", "make test", hook.EndedFailed), hook.Neutral, `is in "open"`)
 	b.answer(b.shell(before, "6", "make test"), hook.Neutral)
 	b.answer(b.ended("6", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`, "run `git push`")
 	b.answer(b.ended("6", "make test", hook.EndedFailed), hook.Neutral) // told twice, and otherwise
-	b.answer(b.edit("src/a.go"), hook.Deny, "`src/**` can be edited", "Perform the action edit first.", "workflow.advance (id "+b.at().ID+"): edit")
-	b.answer(b.event(hook.PhaseStop), hook.GoOn, `in "tested"`, "Run `git push` first.")
+	b.answer(b.edit("src/a.go"), hook.Deny, "`src/a.go` needs the state \"open\"", "Next: perform the action edit.", "workflow.advance (id "+b.at().ID+"): edit")
+	b.answer(b.event(hook.PhaseStop), hook.GoOn, `in "tested"`, "Next: run `git push`.")
 	b.answer(b.shell(before, "7", "git push"), hook.Neutral)
 	b.answer(b.ended("7", "git push", hook.EndedFailed), hook.Neutral, "the action failed that follows was refused", "code")
 	if at := b.at(); at.State != "pushing" {
 		t.Errorf("after a move that was refused: %+v", at.Position)
 	}
-	if n, ok := b.counts.Load("claude-code deny"); !ok || n.(*atomic.Int64).Load() != 4 {
+	if n, ok := b.counts.Load("claude-code deny"); !ok || n.(*atomic.Int64).Load() != 3 {
 		t.Errorf("counted %v", n)
 	}
 }
@@ -428,7 +433,7 @@ func TestStop(t *testing.T) {
 	b.answer(b.event(hook.PhaseStop), hook.Neutral) // nothing was begun
 	b.answer(b.event(hook.PhaseStart), hook.Neutral)
 	stop := b.event(hook.PhaseStop)
-	b.answer(stop, hook.GoOn, `may end in "done"`, "Run `make test` first.")
+	b.answer(stop, hook.GoOn, `may end in "done"`, "Next: run `make test`.")
 	stop.Continued = true
 	b.answer(stop, hook.GoOn)
 	b.answer(stop, hook.Neutral) // the third
@@ -476,10 +481,12 @@ func TestWorkingFolderElsewhere(t *testing.T) {
 	b.answer(b.shell(before, "1", "make test"), hook.Neutral)
 	b.answer(b.ended("1", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`)
 	elsewhere := t.TempDir()
-	for _, e := range []hook.Event{b.edit(filepath.Join(b.folder, "src/a.go")), b.shell(before, "2", "rm -r "+b.folder)} {
+	there := func(e hook.Event) hook.Event {
 		e.Project, e.Folder = b.folder, elsewhere
-		b.answer(e, hook.Deny, `is in "tested"`)
+		return e
 	}
+	b.answer(there(b.edit(filepath.Join(b.folder, "src/a.go"))), hook.Deny, `is in "tested"`)
+	b.answer(there(b.shell(before, "2", "chmod -R a+x "+b.folder)), hook.Ask, `is in "tested"`) // src may be in it
 	e := b.event(hook.PhaseStop)
 	e.Project, e.Folder = b.folder, elsewhere
 	b.answer(e, hook.GoOn, "`git push`")
@@ -525,4 +532,105 @@ func TestFoldersMadeAround(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.answer(b.edit(filepath.Join(b.folder, "src/a.go")), hook.Deny, b.at().ID)
+}
+
+// A line that may belong to a gate is asked about, denied or let through, as the gate says; where the
+// state allows the use and nothing of it is recorded, nobody is asked.
+func TestUnknownLines(t *testing.T) {
+	t.Parallel()
+	const rules = `gates: [{tool: "builtin:shell", when: [{program: git, args: [push]}], workflow: release, states: STATE, start: true, unknown: ANSWER}]`
+	for _, c := range []struct {
+		state, answer, line string
+		want                hook.Verdict
+	}{
+		{"tested", "ask", "$x push", hook.Ask},
+		{"tested", "deny", "$x push", hook.Deny},
+		{"tested", "allow", "$x push", hook.Neutral},
+		{"tested", "allow", "git push", hook.Deny},
+		{"open", "ask", "$x push", hook.Neutral},
+		{"open", "deny", "git $x", hook.Neutral},
+		{"tested", "ask", "source .venv/bin/activate && pytest", hook.Neutral},
+		{"tested", "ask", "x=$(cat y); make $x", hook.Neutral},
+	} {
+		b := newDoorBench(t, strings.NewReplacer("STATE", "open", "ANSWER", c.answer).Replace(rules))
+		b.answer(b.shell(before, "0", "git push"), hook.Neutral) // starts it
+		b.rules = readRules(t, strings.NewReplacer("STATE", c.state, "ANSWER", c.answer).Replace(rules))
+		var parts []string
+		if c.want == hook.Ask {
+			parts = []string{"`git push`", `needs the state "tested"`, b.at().ID}
+		}
+		b.answer(b.shell(before, "1", c.line), c.want, parts...)
+	}
+}
+
+// A line settles a gate only where it is that one command; others may run, and say so.
+func TestOnlyTheCommandItselfSettles(t *testing.T) {
+	t.Parallel()
+	const flow = "name: release\ninitialState: open\nstates:\n  open: {transitions: {pass: tested}}\n  tested: {transitions: {push: pushing}}\n  pushing: {transitions: {pushed: done}}\n  done: {final: true}\n"
+	b := newDoorBench(t, `
+hooks: {finish: {workflow: release, states: done, start: true}}
+gates:
+  - {tool: "builtin:shell", name: test, workflow: release, states: open, success: pass, when: [{program: make, args: [test]}]}
+  - {tool: "builtin:shell", name: push, workflow: release, states: tested, action: push, success: pushed, when: [{program: git, args: [push]}]}
+`)
+	if _, err := b.engine.Define(t.Context(), operator, engine.DefineRequest{Source: "release.yaml", Document: []byte(flow)}); err != nil {
+		t.Fatal(err)
+	}
+	b.answer(b.event(hook.PhaseStart), hook.Neutral, `is in "open"`)
+	for i, line := range []string{
+		"make test || true", "make test; true", "false && make test; true", "if false; then make test; fi", "make -n test", "make test -q || :", "make --version test",
+		"make -t test", "make test 2>&1 | tail -5", "(make test &) ; sleep 0", "make -i test", "make -f /dev/null test || true", "f(){ make test; }; true",
+		"true || make test", "case x in y) make test;; esac", `sh -c "exit 0; make test"`, `echo "$(make test)"`, "timeout 0.001 make test || true",
+		"make test SHELL=true", "make -n test && cd /",
+	} {
+		id := fmt.Sprint(i)
+		b.answer(b.shell(before, id, line), hook.Neutral, "does not count as `make test`", "Run `make test` alone")
+		b.answer(b.ended(id, line, hook.EndedOK), hook.Neutral)
+		if s := b.at(); s.State != "open" || len(s.Calls) != 0 {
+			t.Errorf("%s: %s, %+v", line, s.State, s.Calls)
+		}
+	}
+	b.answer(b.ended("never begun", "make test", hook.EndedOK), hook.Neutral)
+	const line = "set -o pipefail && make test 2>&1 | tail -20"
+	b.answer(b.shell(before, "p", line), hook.Neutral)
+	b.answer(b.ended("p", line, hook.EndedOK), hook.Neutral, `is in "tested"`)
+	b.answer(b.shell(before, "q", "git commit -m x && git push"), hook.Deny, "`git push` was not run", "Run `git push` alone")
+	b.answer(b.shell(before, "r", "git push --dry-run"), hook.Deny, "Run `git push` alone")
+	b.answer(b.shell(before, "s", "git push -u origin main"), hook.Neutral)
+	b.answer(b.ended("s", "git push -u origin main", hook.EndedOK), hook.Neutral, `has ended in "done"`)
+}
+
+// The permission of one project is none for another.
+func TestProjects(t *testing.T) {
+	t.Parallel()
+	for _, lexical := range []bool{false, true} {
+		b := newDoorBench(t, releaseRules)
+		b.lexical = lexical
+		a, other := filepath.Join(b.folder, "a"), filepath.Join(b.folder, "b")
+		for _, folder := range []string{a, other} {
+			if err := os.MkdirAll(filepath.Join(folder, ".git"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in := func(folder string, e hook.Event) hook.Event {
+			e.Folder, e.Project = folder, folder
+			return e
+		}
+		b.answer(in(a, b.event(hook.PhaseStart)), hook.Neutral, `is in "open"`)
+		b.answer(in(a, b.shell(before, "1", "make test")), hook.Neutral)
+		b.answer(in(a, b.ended("1", "make test", hook.EndedOK)), hook.Neutral, `is in "tested"`)
+		lines := []string{"git -C " + other + " push", "cd " + other + " && git push", "git --git-dir=" + other + "/.git push", "GIT_DIR=" + other + "/.git git push", "cd .. && git -C b push"}
+		for i, line := range lines {
+			b.answer(in(a, b.shell(before, fmt.Sprint("n", i), line)), hook.Deny, "which has no workflow release", "Run it from there", a)
+		}
+		b.answer(in(a, b.shell(before, "u", `cd "$x" && git push`)), hook.Deny, "Write the folder out")
+		b.answer(in(other, b.event(hook.PhaseStart)), hook.Neutral, `is in "open"`)
+		for i, line := range lines {
+			b.answer(in(a, b.shell(before, fmt.Sprint("o", i), line)), hook.Deny, `is in "open"`)
+		}
+		b.answer(in(other, b.shell(before, "2", "git -C "+a+" push")), hook.Neutral) // it is that project's turn
+		b.answer(in(other, b.ended("2", "git -C "+a+" push", hook.EndedFailed)), hook.Neutral)
+		edit := b.edit(filepath.Join(other, "src", "x"))
+		b.answer(in(a, edit), hook.Neutral) // open there
+	}
 }

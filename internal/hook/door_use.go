@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/gate"
@@ -22,28 +23,73 @@ func (c *decision) before(ctx context.Context) (Answer, error) {
 	if c.Unknown {
 		return c.answerUnknown(), nil
 	}
-	matches := c.match()
-	if len(matches) == 0 {
+	uses := c.match()
+	if len(uses) == 0 {
 		return Answer{}, nil
 	}
-	recording := slices.DeleteFunc(slices.Clone(matches), func(m gate.Match) bool { return m.Gate.IsPlain() })
+	var plain, recording, unknown []gatedUse
+	for _, u := range uses {
+		switch {
+		case u.Unknown != "":
+			unknown = append(unknown, u)
+		case u.Gate.IsPlain():
+			plain = append(plain, u)
+		default:
+			recording = append(recording, u)
+		}
+	}
 	if len(recording) > 1 {
-		return Refuse(c.Event, fmt.Sprintf("This use of %s does several things that have gates of their own: %s.%s Do one at a time.", c.Tool, c.listTools(recording), explainWhy(recording))), nil
+		return Refuse(c.Event, fmt.Sprintf("This use of %s does several things that have gates of their own: %s. Do one at a time.", c.Tool, c.listTools(recording))), nil
 	}
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	for _, m := range slices.DeleteFunc(slices.Clone(matches), func(m gate.Match) bool { return !m.Gate.IsPlain() }) {
-		if reason, err := c.pass(ctx, m); err != nil || reason != "" {
+	for _, u := range plain {
+		if reason, err := c.pass(ctx, u); err != nil || reason != "" {
 			return Refuse(c.Event, reason), err
 		}
 	}
-	for _, m := range recording {
-		if reason, err := c.beginCall(ctx, m); err != nil || reason != "" {
+	var at entry
+	for _, u := range recording {
+		var reason string
+		var err error
+		if at, reason, err = c.enter(ctx, u); err != nil || reason != "" {
 			return Refuse(c.Event, reason), err
 		}
 	}
-	return Answer{}, nil
+	if a, err := c.decideUnknown(ctx, unknown); err != nil || a.Verdict != "" || len(recording) == 0 {
+		return a, err
+	}
+	return c.beginCall(ctx, recording[0], at)
+}
+
+// decideUnknown answers a line that may belong to gates. It needs no answer where their states let
+// it happen and nothing of it is recorded.
+func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer, err error) {
+	for _, u := range uses {
+		if u.Gate.Unknown == gate.UnknownLineAllow {
+			continue
+		}
+		at, reason, err := c.enter(ctx, u)
+		if err != nil {
+			return a, err
+		}
+		if reason == "" && u.Gate.IsPlain() && u.Gate.Allows(at.Position) {
+			continue
+		}
+		if reason == "" && at.definition != nil && !u.Gate.Allows(at.Position) {
+			reason = c.explain(c.rules.Gates.Refuse(u.Gate, at.definition, at.Position, c.principal.Role, mayUse), at.Position)
+		}
+		verdict := Ask
+		if u.Gate.Unknown == gate.UnknownLineDeny {
+			verdict = Deny
+		}
+		if a.Verdict == "" || verdict == Deny && a.Verdict == Ask {
+			text := fmt.Sprintf("It cannot be seen whether this line has to do with %s: %s %s", u.Gate.Uses(), u.Unknown, reason)
+			a = Answer{Verdict: verdict, Reason: strings.TrimSpace(text)}
+		}
+	}
+	return a, nil
 }
 
 // answerUnknown decides about a tool that no version of the adapter knows: it may be a shell.
@@ -59,44 +105,89 @@ func (c *decision) answerUnknown() Answer {
 	}
 }
 
-// match finds the gates that the use belongs to.
-func (c *decision) match() []gate.Match {
+// gatedUse is the event's use of a tool, as one gate sees it.
+type gatedUse struct {
+	gate.Match
+	// named is the gate in the words of this use.
+	named gate.Gate
+	// site is where it acts; problem says why that cannot be told.
+	site    site
+	problem string
+	// settles reports that the end of the use says how the gate's command ended.
+	settles bool
+}
+
+// match finds the gates that the use belongs to, or may belong to.
+func (c *decision) match() (uses []gatedUse) {
 	if c.Builtin == "" || c.Unknown {
 		return nil
 	}
-	var script shell.Script
+	script := shell.Script{Whole: -1}
 	if c.Builtin == gate.BuiltinShell {
 		script = shell.Read(c.Command)
 	}
-	return c.rules.Gates.Match(NewUse(c.Event, script))
+	use := NewUse(c.Event, script)
+	for _, m := range c.rules.Gates.Match(use) {
+		u := gatedUse{Match: m, named: m.Gate, settles: m.Settles(use)}
+		if name := c.nameUse(m, script); name != "" {
+			u.named = m.Gate.Name(name)
+		}
+		u.site, u.problem = c.siteOfMatch(m, script)
+		uses = append(uses, u)
+	}
+	return uses
 }
 
-func (c *decision) listTools(matches []gate.Match) string {
-	names := make([]string, len(matches))
-	for i, m := range matches {
-		names[i] = c.rules.Gates.Describe(m.Gate.Tool)
+// maxNamed bounds the words of a use in a sentence, in bytes.
+const maxNamed = 80
+
+// nameUse is what a sentence calls the use: the command that the gate is about, or the first file or
+// address.
+func (c *decision) nameUse(m gate.Match, script shell.Script) string {
+	text := c.URL
+	switch {
+	case len(m.Commands) > 0:
+		var words []string
+		for _, word := range script.Commands[m.Commands[0]].Words {
+			words = append(words, word.Text)
+		}
+		text = strings.Join(words, " ")
+	case len(c.Paths) > 0:
+		text = strings.TrimPrefix(cleanPath(c.Paths[0]), c.projectAt(c.project()).Root+"/")
+	}
+	text = strings.Map(func(r rune) rune {
+		if r == '`' || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxNamed {
+		text = strings.ToValidUTF8(text[:maxNamed], "") + "..."
+	}
+	return text
+}
+
+func (c *decision) listTools(uses []gatedUse) string {
+	names := make([]string, len(uses))
+	for i, u := range uses {
+		names[i] = c.rules.Gates.Describe(u.Gate.Tool)
 	}
 	return strings.Join(names, "; ")
 }
 
-// explainWhy says why a use belongs to gates where that cannot be seen, after a space.
-func explainWhy(matches []gate.Match) string {
-	for _, m := range matches {
-		if m.Why != "" {
-			return " " + m.Why
-		}
-	}
-	return ""
-}
-
 // pass decides about a use that a gate records only where it refuses it. The reason is why it may
 // not be, "" where it may.
-func (c *decision) pass(ctx context.Context, m gate.Match) (reason string, err error) {
-	at, reason, err := c.enter(ctx, m)
-	if err != nil || reason != "" || m.Gate.Allows(at.Position) {
+func (c *decision) pass(ctx context.Context, u gatedUse) (reason string, err error) {
+	at, reason, err := c.enter(ctx, u)
+	if err != nil || reason != "" || u.Gate.Allows(at.Position) {
 		return reason, err
 	}
-	reason, err = c.record(ctx, m, at)
+	return c.refuseCall(ctx, u, at)
+}
+
+// refuseCall records a use that the state does not allow, and says why.
+func (c *decision) refuseCall(ctx context.Context, u gatedUse, at entry) (reason string, err error) {
+	reason, err = c.record(ctx, u, at)
 	if err == nil && reason == "" { // it moved meanwhile
 		c.undo(ctx)
 		reason = fmt.Sprintf("The workflow %s (%s) moved meanwhile. Do the same again.", at.Workflow, at.ID)
@@ -104,13 +195,30 @@ func (c *decision) pass(ctx context.Context, m gate.Match) (reason string, err e
 	return reason, err
 }
 
-// beginCall has a use judged and recorded before it happens.
-func (c *decision) beginCall(ctx context.Context, m gate.Match) (reason string, err error) {
-	at, reason, err := c.enter(ctx, m)
-	if err != nil || reason != "" {
-		return reason, err
+// beginCall has a use judged and recorded before it happens. A line that is more than the gate's
+// command says nothing about how that command ended: it is not recorded, and where an action is
+// performed before the call, it is refused.
+func (c *decision) beginCall(ctx context.Context, u gatedUse, at entry) (a Answer, err error) {
+	var reason string
+	switch g := u.Gate; {
+	case u.settles || g.Success == "" && g.Error == "":
+		reason, err = c.record(ctx, u, at)
+	case !g.Allows(at.Position):
+		reason, err = c.refuseCall(ctx, u, at)
+	case g.IsPlainBefore():
+		return Answer{Context: fmt.Sprintf("This line does not count as %s, because its result may be that of something else. %s", g.Uses(), sayAlone(g))}, nil
+	default:
+		reason = fmt.Sprintf("%s was not run: the result of this line may be that of something else. %s", u.named.Uses(), sayAlone(g))
 	}
-	return c.record(ctx, m, at)
+	if err != nil || reason != "" {
+		return Refuse(c.Event, reason), err
+	}
+	return Answer{}, nil
+}
+
+// sayAlone says how to run a gate's command so that its end counts.
+func sayAlone(g gate.Gate) string {
+	return fmt.Sprintf("Run %s alone: without other commands, options that change what it does, or a pipe (`set -o pipefail &&` before it allows a pipe).", g.Uses())
 }
 
 // entry is a place that a gate may be asked about.
@@ -122,12 +230,15 @@ type entry struct {
 
 // enter finds the instance of a gate, and keeps everybody out of one with an open call: its state is
 // that of a use that has not ended.
-func (c *decision) enter(ctx context.Context, m gate.Match) (at entry, reason string, err error) {
-	if at.place, err = c.findFor(ctx, m.Gate); err != nil {
+func (c *decision) enter(ctx context.Context, u gatedUse) (at entry, reason string, err error) {
+	if u.problem != "" {
+		return at, u.problem, nil
+	}
+	if at.place, err = c.findFor(ctx, u); err != nil {
 		return at, "", err
 	}
 	if at.refusal != nil {
-		return at, c.explain(*at.refusal, at.Position) + explainWhy([]gate.Match{m}), nil
+		return at, c.explain(*at.refusal, at.Position), nil
 	}
 	open, err := c.findOpen(ctx, &at.place)
 	if err != nil || open == nil {
@@ -135,7 +246,7 @@ func (c *decision) enter(ctx context.Context, m gate.Match) (at entry, reason st
 	}
 	wait := fmt.Sprintf("You began to %s, and how that ended has not been reported: nothing else of the workflow %s (%s) may happen before. Wait for its end. Unreported, it counts as unknown at %s, and a person has to say what happened.",
 		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
-	if key := c.key(); key != "" && !m.Gate.IsPlain() {
+	if key := c.key(); key != "" && !u.Gate.IsPlain() {
 		call, err := c.engine.FindCall(ctx, c.principal, at.ID, key)
 		if err == nil && call == open.CallID {
 			at.wait = wait
@@ -171,8 +282,8 @@ func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary
 
 // record asks the engine. The reason is why it refuses, "" where the use may happen: then undo takes
 // it back.
-func (c *decision) record(ctx context.Context, m gate.Match, at entry) (reason string, err error) {
-	g := m.Gate
+func (c *decision) record(ctx context.Context, u gatedUse, at entry) (reason string, err error) {
+	g := u.Gate
 	values := c.values()
 	r, err := c.engine.BeginCall(ctx, c.principal, engine.CallRequest{
 		ID: at.ID, Gate: g.Tool, Upstream: c.Client, Tool: c.Tool, Arguments: values.Arguments.Raw(),
@@ -197,20 +308,20 @@ func (c *decision) record(ctx context.Context, m gate.Match, at entry) (reason s
 		}
 		return "", nil
 	case engine.CallParked:
-		refusal = g.RefuseParked()
+		refusal = u.named.RefuseParked()
 		if r.Review != nil {
 			refusal.Hint = fmt.Sprintf("They see it with gavel review show %s. Do the same again once it is approved.", r.Review.ID)
 		}
 	case engine.CallKnown:
-		refusal = g.RefuseKnown(r.Outcome)
+		refusal = u.named.RefuseKnown(r.Outcome)
 	default:
 		_, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
 		if err != nil {
 			return "", err
 		}
-		refusal = c.rules.Gates.RefuseCall(g, d, r, c.principal.Role, mayUse)
+		refusal = c.rules.Gates.RefuseCall(u.named, d, r, c.principal.Role, mayUse)
 	}
-	return c.explain(refusal, r.Position) + explainWhy([]gate.Match{m}), nil
+	return c.explain(refusal, r.Position), nil
 }
 
 // values are what templates of gates see of the use. A line of shell is all that the tool is about;
@@ -236,14 +347,17 @@ func (c *decision) values() gate.Values {
 
 // after records how a use ended.
 func (c *decision) after(ctx context.Context) (Answer, error) {
-	gates := c.listEnded()
-	if len(gates) == 0 {
+	uses := slices.DeleteFunc(c.match(), func(u gatedUse) bool {
+		return u.Unknown != "" || u.Gate.IsPlain() || !u.settles && (u.Gate.Success != "" || u.Gate.Error != "")
+	})
+	if len(uses) != 1 { // of several, none was begun
 		return Answer{}, nil
 	}
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	g, at, call, err := c.findBegun(ctx, gates)
+	g := uses[0].Gate
+	at, call, err := c.findBegun(ctx, uses[0])
 	if err != nil || call == "" {
 		return Answer{}, err
 	}
@@ -263,44 +377,30 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 
 var outcomes = map[Ended]engine.CallOutcome{EndedOK: engine.CallOK, EndedFailed: engine.CallError, EndedNotRun: engine.CallNotSent}
 
-// listEnded lists the gates of which the use may have begun a call.
-func (c *decision) listEnded() (gates []gate.Gate) {
-	for _, m := range c.match() {
-		gates = append(gates, m.Gate)
+// findBegun finds the call that the use began; its id is "" for none. Where the client has no id for
+// a use, it is the one that is open.
+func (c *decision) findBegun(ctx context.Context, u gatedUse) (at engine.Position, call string, err error) {
+	if u.problem != "" {
+		return at, "", nil
 	}
-	gates = slices.DeleteFunc(gates, func(g gate.Gate) bool { return g.Builtin == "" || g.IsPlain() })
-	if len(gates) > 1 { // several were denied
-		return nil
+	at, refusal, err := c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), false)
+	if err != nil || refusal != nil {
+		return at, "", err
 	}
-	return gates
-}
-
-// findBegun finds the call that the use began at one of some gates; its id is "" for none. Where the
-// client has no id for a use, it is the one that is open.
-func (c *decision) findBegun(ctx context.Context, gates []gate.Gate) (g gate.Gate, at engine.Position, call string, err error) {
-	for _, g := range gates {
-		at, refusal, err := c.find(ctx, g.Workflow, g.Tool, false)
-		if err != nil {
-			return g, at, "", err
-		}
-		if refusal != nil {
-			continue
-		}
-		status, err := c.engine.Status(ctx, c.principal, at.ID)
-		if err != nil {
-			return g, at, "", err
-		}
-		begun := ""
-		if key := c.key(); key != "" {
-			if begun, err = c.engine.FindCall(ctx, c.principal, at.ID, key); err != nil && engine.CodeOf(err) != engine.CodeUnknownCall {
-				return g, at, "", err
-			}
-		}
-		for _, call := range status.Calls {
-			if call.Tool == g.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown) {
-				return g, at, call.CallID, nil
-			}
+	status, err := c.engine.Status(ctx, c.principal, at.ID)
+	if err != nil {
+		return at, "", err
+	}
+	begun := ""
+	if key := c.key(); key != "" {
+		if begun, err = c.engine.FindCall(ctx, c.principal, at.ID, key); err != nil && engine.CodeOf(err) != engine.CodeUnknownCall {
+			return at, "", err
 		}
 	}
-	return g, at, "", nil
+	for _, call := range status.Calls {
+		if call.Tool == u.Gate.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown) {
+			return at, call.CallID, nil
+		}
+	}
+	return at, "", nil
 }

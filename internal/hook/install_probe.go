@@ -11,6 +11,7 @@ import (
 	"github.com/tailscale/hujson"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/shell"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -94,7 +95,8 @@ func MatchSample(client string, gates gate.Config, sample []byte) []gate.Match {
 	if err != nil {
 		return nil
 	}
-	return (&decision{Event: e, rules: Rules{Gates: gates}}).match()
+	e.Places = FindPlaces(e)
+	return gates.Match(NewUse(e, shell.Read(e.Command)))
 }
 
 // CouldNotDecide is in what an agent reads where gavel denies because of a failure.

@@ -154,7 +154,7 @@ for (const name of names.length ? names : Object.keys(agents)) {
   }
   const played = await play(resolve(gavel), name)
   check("a command that no gate is about runs", played.made, played)
-  check("git push is refused, and the agent reads why", !played.pushed && /git push[^"]* can be run in the state/.test(played.told), played)
+  check("git push is refused, and the agent reads why", !played.pushed && /git push[^"]* needs the state/.test(played.told), played)
   if (agent.sendsBack) {
     check("a stop before the workflow has ended is sent back, twice", played.requests === 5 && /is in [^.]*"writing[^.]*may end in/.test(played.told), played)
   }

@@ -32,11 +32,11 @@ async function step(tool, input, want, hint = '', failed = hint !== '') {
 }
 
 const version = { version: '1.4.0' };
-await step('deploy', version, 'gate_closed', 'Call infra__authenticate first.');
-await step('validate', version, 'gate_closed', 'Call infra__authenticate first.');
+await step('deploy', version, 'gate_closed', 'Next: call infra__authenticate.');
+await step('validate', version, 'gate_closed', 'Next: call infra__authenticate.');
 await step('authenticate', { user: 'ada' }, 'ada is logged in');
 await step('validate', { version: '2.0.0' }, 'there is no quota', '', true);
-await step('deploy', version, 'gate_closed', 'Call infra__reset first.'); // error blocks
+await step('deploy', version, 'gate_closed', 'Next: call infra__reset.'); // error blocks
 await step('reset', {}, 'it is as it was');
 await step('authenticate', { user: 'ada' }, 'ada is logged in');
 await step('validate', version, 'the resources of 1.4.0 are there');

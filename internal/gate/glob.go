@@ -1,0 +1,121 @@
+package gate
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/shell"
+)
+
+// isRecursive reports whether a command acts on what is in the folders that it names.
+func isRecursive(c shell.Command) bool {
+	switch programOf(c) {
+	case "mv", "find", "rsync", "git":
+		return true
+	case "rm", "cp", "chmod", "chown", "chgrp":
+		return slices.ContainsFunc(argsOf(c), func(w shell.Word) bool {
+			short := strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--")
+			return w.Text == "--recursive" || w.Text == "--archive" || short && strings.ContainsAny(w.Text, "rRa")
+		})
+	}
+	return false
+}
+
+// fitGlob compares a pattern of the shell (te*, src/*.py) with one of a gate. It is sure where the
+// gate's covers the folder, or names one file that the shell's matches. With below, folders that
+// the shell's may name count with what is in them.
+func (u Use) fitGlob(glob, pattern string, below bool) (f fit) {
+	for _, p := range u.PathsOf(glob) {
+		folder := Path{Name: path.Dir(p.Name), Roots: p.Roots}
+		f = f.or(u.anyPath([]Path{folder}, []string{pattern}, false))
+		for _, full := range u.expandPattern(pattern, p) {
+			name := splitPath(foldPath(p.Name))
+			switch wanted := splitPath(full); {
+			case !strings.ContainsAny(full, `*?[{\`) && partsIntersect(name, wanted, false):
+				f = f.or(u.anyPath([]Path{{Name: full, Roots: p.Roots}}, []string{pattern}, false))
+			case partsIntersect(name, wanted, below):
+				f = f.or(perhaps("The pattern `%s` may name a file that the gate is about. Write the names.", glob))
+			}
+		}
+	}
+	return f
+}
+
+// expandPattern is a gate's pattern in its absolute forms, for a file.
+func (u Use) expandPattern(pattern string, p Path) (all []string) {
+	switch pattern = foldPath(pattern); {
+	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
+		return []string{escapePattern(foldPath(u.Home)) + pattern[1:]}
+	case isAbsolute(pattern):
+		return []string{pattern}
+	}
+	for _, root := range u.rootsOf(p) {
+		all = append(all, strings.TrimSuffix(escapePattern(foldPath(root)), "/")+"/"+pattern)
+	}
+	return all
+}
+
+// partsIntersect reports whether a name with patterns of the shell in it can be covered by a gate's
+// pattern: the whole name, or a folder in it. With below, it also can be a folder in which a covered
+// file may be.
+func partsIntersect(name, pattern []string, below bool) bool {
+	switch {
+	case len(pattern) == 0:
+		return true
+	case len(name) == 0:
+		return below || !slices.ContainsFunc(pattern, func(part string) bool { return part != "**" })
+	case pattern[0] == "**":
+		return partsIntersect(name, pattern[1:], below) || partsIntersect(name[1:], pattern, below)
+	}
+	part := pattern[0]
+	if strings.ContainsAny(part, `{\`) {
+		part = "*"
+	}
+	return globsIntersect(name[0], part) && partsIntersect(name[1:], pattern[1:], below)
+}
+
+// maxGlob bounds the patterns that are compared, in characters: file systems have no longer names.
+const maxGlob = 255
+
+// globsIntersect reports whether one name can match two patterns of *, ? and brackets (taken as ?).
+func globsIntersect(a, b string) bool {
+	one, other := splitGlob(a), splitGlob(b)
+	if len(one) > maxGlob || len(other) > maxGlob {
+		return true
+	}
+	// row[j] says whether the rest of one from i on and of other from j on intersect.
+	row := make([]bool, len(other)+1)
+	for i := len(one); i >= 0; i-- {
+		below := slices.Clone(row)
+		for j := len(other); j >= 0; j-- {
+			switch {
+			case i == len(one) && j == len(other):
+				row[j] = true
+			case i < len(one) && one[i] == '*':
+				row[j] = below[j] || j < len(other) && row[j+1]
+			case j < len(other) && other[j] == '*':
+				row[j] = row[j+1] || i < len(one) && below[j]
+			case i == len(one) || j == len(other):
+				row[j] = false
+			default:
+				row[j] = (one[i] == '?' || other[j] == '?' || one[i] == other[j]) && below[j+1]
+			}
+		}
+	}
+	return row[0]
+}
+
+// splitGlob returns the characters of a pattern, with ? for a set in brackets.
+func splitGlob(pattern string) (out []rune) {
+	runes := []rune(pattern)
+	for i := 0; i < len(runes); i++ {
+		if end := slices.Index(runes[i:], ']'); runes[i] == '[' && end > 0 {
+			out = append(out, '?')
+			i += end
+			continue
+		}
+		out = append(out, runes[i])
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package gate
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/shell"
+)
+
+// harmlessOptions change neither what a command does nor what its exit status says, by program;
+// those of "" are harmless to every program.
+var harmlessOptions = map[string][]string{
+	"":        {"--verbose", "--quiet", "--silent", "--color", "--no-color", "--colour"},
+	"make":    {"-j", "-s", "-k", "-B", "-w", "--jobs", "--keep-going", "--always-make", "--output-sync", "--no-print-directory"},
+	"go":      {"-v", "-race", "-count", "-timeout", "-cover", "-p", "-parallel", "-shuffle", "-failfast", "-json"},
+	"pytest":  {"-q", "-v", "-vv", "-x", "-s", "-n", "-ra", "--tb", "--durations", "--exitfirst"},
+	"npm":     {"-s"},
+	"cargo":   {"-q", "-v", "--release", "--all", "--workspace", "--all-features", "--locked"},
+	"git":     {"-u", "--set-upstream", "-f", "--force", "--force-with-lease", "--force-if-includes", "--tags", "--follow-tags", "--atomic", "-q", "-v", "--progress", "-a", "-m", "-s"},
+	"kubectl": {"-f", "-n", "--namespace", "--context", "-k", "-R", "--server-side", "--record"},
+}
+
+// idleOptions make a command do nothing, or something else, by program; those of "" for every one.
+var idleOptions = map[string][]string{
+	"":      {"--help", "-h", "--version", "--dry-run", "--noop", "--no-op", "--simulate", "--what-if", "--list", "--check"},
+	"git":   {"-n"},
+	"rsync": {"-n"},
+	"make":  {"-n", "-q", "-t", "--just-print", "--recon", "--question", "--touch"},
+}
+
+// Settles reports whether the end of the use says how the gate's command ended: the whole line is
+// that command, as the gate has it. Without an action that was judged before, it has no option that is
+// not known to be harmless (make -n test); with one, none that is known to make it do nothing.
+func (m Match) Settles(u Use) bool {
+	if u.Tool != BuiltinShell {
+		return true
+	}
+	if m.Unknown != "" || len(m.Commands) != 1 || m.Commands[0] != u.Script.Whole {
+		return false
+	}
+	command := u.Script.Commands[u.Script.Whole]
+	if m.Gate.Builtin != BuiltinShell {
+		return true
+	}
+	return slices.ContainsFunc(m.Gate.When, func(w When) bool {
+		return m.Gate.fitCommand(u, command, w).yes && m.Gate.isUnchanged(command, w)
+	}) || len(m.Gate.When) == 0
+}
+
+// isUnchanged reports whether a command has no words beside those of an entry that may change what it does.
+func (g Gate) isUnchanged(c shell.Command, w When) bool {
+	program := programOf(c)
+	has := func(options map[string][]string, option string) bool {
+		return slices.Contains(options[""], option) || slices.Contains(options[program], option)
+	}
+	for _, word := range argsOf(c) {
+		option, _, assigned := strings.Cut(word.Text, "=")
+		switch {
+		case slices.ContainsFunc(w.Args, func(p string) bool { return engine.MatchName(p, word.Text) }):
+		case !word.Known && g.Action == "":
+			return false
+		case has(idleOptions, option):
+			return false
+		case g.Action != "":
+		case assigned && isVariable(option): // make test SHELL=true
+			return false
+		case strings.HasPrefix(word.Text, "-") && !has(harmlessOptions, option) && !has(harmlessOptions, strings.TrimRight(option, "0123456789")): // -j4
+			return false
+		}
+	}
+	return true
+}
+
+func isVariable(name string) bool {
+	return name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789") == ""
+}
