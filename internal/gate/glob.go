@@ -32,7 +32,7 @@ func (u Use) fitGlob(glob, pattern string, below bool) (f fit) {
 		for _, full := range u.expandPattern(pattern, p) {
 			name := splitPath(foldPath(p.Name))
 			switch wanted := splitPath(full); {
-			case !strings.ContainsAny(full, `*?[{\`) && partsIntersect(name, wanted, false):
+			case !strings.ContainsAny(full, `*?[{\`) && !slices.Contains(name, "**") && partsIntersect(name, wanted, false):
 				f = f.or(u.anyPath([]Path{{Name: full, Roots: p.Roots}}, []string{pattern}, false))
 			case partsIntersect(name, wanted, below):
 				f = f.or(perhaps("The pattern `%s` may name a file that the gate is about. Write the names.", glob))
@@ -58,21 +58,32 @@ func (u Use) expandPattern(pattern string, p Path) (all []string) {
 
 // partsIntersect reports whether a name with patterns of the shell in it can be covered by a gate's
 // pattern: the whole name, or a folder in it. With below, it also can be a folder in which a covered
-// file may be.
+// file may be. The part ** is any number of folders, on both sides.
 func partsIntersect(name, pattern []string, below bool) bool {
-	switch {
-	case len(pattern) == 0:
-		return true
-	case len(name) == 0:
-		return below || !slices.ContainsFunc(pattern, func(part string) bool { return part != "**" })
-	case pattern[0] == "**":
-		return partsIntersect(name, pattern[1:], below) || partsIntersect(name[1:], pattern, below)
+	// row[j] says whether the rest of name from i on and of pattern from j on intersect.
+	row := make([]bool, len(pattern)+1)
+	for i := len(name); i >= 0; i-- {
+		next := slices.Clone(row)
+		for j := len(pattern); j >= 0; j-- {
+			switch {
+			case j == len(pattern):
+				row[j] = true
+			case i == len(name):
+				row[j] = below || pattern[j] == "**" && row[j+1]
+			case pattern[j] == "**":
+				row[j] = row[j+1] || next[j]
+			case name[i] == "**":
+				row[j] = next[j] || row[j+1]
+			default:
+				part := pattern[j]
+				if strings.ContainsAny(part, `{\`) {
+					part = "*"
+				}
+				row[j] = next[j+1] && globsIntersect(name[i], part)
+			}
+		}
 	}
-	part := pattern[0]
-	if strings.ContainsAny(part, `{\`) {
-		part = "*"
-	}
-	return globsIntersect(name[0], part) && partsIntersect(name[1:], pattern[1:], below)
+	return row[0]
 }
 
 // maxGlob bounds the patterns that are compared, in characters: file systems have no longer names.

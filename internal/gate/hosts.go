@@ -45,7 +45,7 @@ func fitHosts(c shell.Command, hosts []string) (f fit) {
 			_, address, isURL := strings.Cut(text, "://")
 			switch {
 			case !word.Known && !word.Pattern && (fetches || isURL):
-				f = f.or(perhaps("It cannot be seen which host `%s` names. Write the address.", word.Text))
+				f = f.or(perhaps("It cannot be seen which host %s names. Write the address.", sayWord(word)))
 			case isURL && matchURL("any://"+address, hosts), !isURL && matchBareHost(text, hosts, fetches):
 				f = f.or(fits)
 			}

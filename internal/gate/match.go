@@ -270,7 +270,7 @@ func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
 		}
 		return f
 	case !word.Known:
-		return perhaps("It cannot be seen which file `%s` names. Write its name.", word.Text)
+		return perhaps("It cannot be seen which file %s names. Write its name.", sayWord(word))
 	}
 	for _, p := range u.PathsOf(word.Text) {
 		f = f.or(u.anyPath([]Path{p}, patterns, false))
@@ -279,6 +279,14 @@ func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
 		}
 	}
 	return f
+}
+
+// sayWord speaks of a word that is not known.
+func sayWord(w shell.Word) string {
+	if strings.TrimSpace(w.Text) == "" {
+		return "one of its words"
+	}
+	return "`" + w.Text + "`"
 }
 
 // PathsOf are the names of a file: as they were looked up, or as it is written.
@@ -374,10 +382,7 @@ func fitArgs(c shell.Command, patterns []string) fit {
 		case len(patterns) == 0:
 			return fits
 		case !word.Known && open == "":
-			open = word.Text
-			if open == "" {
-				open = "$..."
-			}
+			open = sayWord(word)
 		case word.Known && engine.MatchName(patterns[0], word.Text):
 			patterns = patterns[1:]
 		}
@@ -386,7 +391,7 @@ func fitArgs(c shell.Command, patterns []string) fit {
 	case len(patterns) == 0:
 		return fits
 	case open != "":
-		return perhaps("It cannot be seen what the word `%s` of `%s` is. Write it out.", open, programOf(c))
+		return perhaps("It cannot be seen what %s is to `%s`. Write it out.", open, programOf(c))
 	}
 	return fit{}
 }
