@@ -185,6 +185,7 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	if folder := os.Getenv(hook.ProjectVariable(c.Client)); filepath.IsAbs(folder) {
 		event.Project = folder
 	}
+	event.Places = hook.FindPlaces(event)
 	answer, done, err := c.answer(ctx, con, adapter, principal, event, input.Bytes())
 	if err != nil {
 		answer = hook.Refuse(event, hook.DescribeFailure(c.Client, hookError(err)))

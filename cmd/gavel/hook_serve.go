@@ -40,6 +40,7 @@ func isHookEvent(r *http.Request) bool {
 type relayedEvent struct {
 	Event   json.RawMessage `json:"event"`
 	Project string          `json:"project,omitempty"`
+	Places  *hook.Places    `json:"places,omitempty"`
 }
 
 // encodeRelayed writes a relayedEvent. Some clients put byte order marks before their event.
@@ -48,7 +49,7 @@ func encodeRelayed(e hook.Event, input []byte) ([]byte, error) {
 	for bytes.HasPrefix(input, []byte(mark)) {
 		input = input[len(mark):]
 	}
-	return document.Marshal(relayedEvent{Event: input, Project: e.Project})
+	return document.Marshal(relayedEvent{Event: input, Project: e.Project, Places: e.Places})
 }
 
 // decodeRelayed reads a relayedEvent.
@@ -61,7 +62,7 @@ func decodeRelayed(adapter hook.Adapter, body []byte) (hook.Event, error) {
 		return hook.Event{}, fmt.Errorf("duplicate key %q", name.Text())
 	}
 	for name := range v.Members() {
-		if !name.Is("event") && !name.Is("project") {
+		if !name.Is("event") && !name.Is("project") && !name.Is("places") {
 			return hook.Event{}, fmt.Errorf("unknown key %q; the gavel that sends the event and the server must be of the same version", name.Text())
 		}
 	}
@@ -74,6 +75,11 @@ func decodeRelayed(adapter hook.Adapter, body []byte) (hook.Event, error) {
 	}
 	if folder := v.Get("project").Text(); filepath.IsAbs(folder) {
 		e.Project = folder
+	}
+	if places := v.Get("places"); places.Kind() != 0 {
+		if err := json.Unmarshal(places.Raw(), &e.Places); err != nil {
+			return e, fmt.Errorf("places cannot be read: %w", err)
+		}
 	}
 	return e, nil
 }

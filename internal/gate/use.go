@@ -41,5 +41,5 @@ type Path struct {
 	Below bool `json:"below,omitempty"`
 	// Roots are the folders of the repositories that contain it, the innermost first. Relative
 	// patterns begin there too. Nil: unknown, and every folder above the file counts.
-	Roots []string `json:"roots,omitempty"`
+	Roots []string `json:"roots"`
 }

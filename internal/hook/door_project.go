@@ -163,7 +163,7 @@ func (c *decision) find(ctx context.Context, s site, name, tool string, start bo
 		}
 		at, err := c.engine.FindSubject(ctx, c.principal, name, subject)
 		switch {
-		case engine.CodeOf(err) == engine.CodeUnknownInstance:
+		case engine.CodeOf(err) == engine.CodeUnknownInstance, engine.CodeOf(err) == engine.CodeForbidden: // a credential for one folder
 		case err != nil:
 			return at, nil, err
 		case s.nearest || found.ID == "" || at.ID < found.ID: // ids grow with time
