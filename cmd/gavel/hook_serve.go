@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,8 @@ type relayedEvent struct {
 	Event   json.RawMessage `json:"event"`
 	Project string          `json:"project,omitempty"`
 	Places  *hook.Places    `json:"places,omitempty"`
+	// Headless as in hook.Event.
+	Headless bool `json:"headless,omitempty"`
 }
 
 // encodeRelayed writes a relayedEvent. Some clients put byte order marks before their event.
@@ -49,7 +52,7 @@ func encodeRelayed(e hook.Event, input []byte) ([]byte, error) {
 	for bytes.HasPrefix(input, []byte(mark)) {
 		input = input[len(mark):]
 	}
-	return document.Marshal(relayedEvent{Event: input, Project: e.Project, Places: e.Places})
+	return document.Marshal(relayedEvent{Event: input, Project: e.Project, Places: e.Places, Headless: e.Headless})
 }
 
 // decodeRelayed reads a relayedEvent.
@@ -62,7 +65,7 @@ func decodeRelayed(adapter hook.Adapter, body []byte) (hook.Event, error) {
 		return hook.Event{}, fmt.Errorf("duplicate key %q", name.Text())
 	}
 	for name := range v.Members() {
-		if !name.Is("event") && !name.Is("project") && !name.Is("places") {
+		if !slices.ContainsFunc([]string{"event", "project", "places", "headless"}, name.Is) {
 			return hook.Event{}, fmt.Errorf("unknown key %q; the gavel that sends the event and the server must be of the same version", name.Text())
 		}
 	}
@@ -76,6 +79,7 @@ func decodeRelayed(adapter hook.Adapter, body []byte) (hook.Event, error) {
 	if folder := v.Get("project").Text(); filepath.IsAbs(folder) {
 		e.Project = folder
 	}
+	e.Headless = v.Get("headless").Kind() == document.True
 	if places := v.Get("places"); places.Kind() != 0 {
 		if err := json.Unmarshal(places.Raw(), &e.Places); err != nil {
 			return e, fmt.Errorf("places cannot be read: %w", err)
