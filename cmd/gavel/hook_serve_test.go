@@ -151,7 +151,7 @@ func TestHookToken(t *testing.T) {
 	}{
 		{"the agent's own token", s.agent, path, use(dir, "", "git push"), 403, "gavel token create NAME --hooks FOLDER"},
 		{"the operator's", s.owner, path, use(dir, "", "git push"), 403, "gavel token create NAME --hooks FOLDER"},
-		{"a folder below", hooks, path, use(dir+"/src/..", "", "git push"), 200, "Run `make test` first."},
+		{"a folder below", hooks, path, use(dir+"/src/..", "", "git push"), 200, "Next: run `make test`."},
 		{"another folder", hooks, path, use("/srv/other", "", "ls"), 200, "is for sessions in " + dir},
 		{"a folder that begins alike", hooks, path, use(dir+"-2", "", "ls"), 200, "is for sessions in " + dir},
 		{"out of the folder", hooks, path, use(dir+"/../x", "", "ls"), 200, "is for sessions in " + dir},

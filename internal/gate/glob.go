@@ -8,15 +8,16 @@ import (
 	"github.com/gavel-mcp/gavel/internal/shell"
 )
 
-// isRecursive reports whether a command acts on what is in the folders that it names.
+// isRecursive reports whether a command acts on what is in the folders that it names. What a copied
+// folder contains is not known by the name of its copy, so copies count by their own name only.
 func isRecursive(c shell.Command) bool {
 	switch programOf(c) {
 	case "mv", "find", "rsync", "git":
 		return true
-	case "rm", "cp", "chmod", "chown", "chgrp":
+	case "rm", "chmod", "chown", "chgrp":
 		return slices.ContainsFunc(argsOf(c), func(w shell.Word) bool {
 			short := strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--")
-			return w.Text == "--recursive" || w.Text == "--archive" || short && strings.ContainsAny(w.Text, "rRa")
+			return w.Text == "--recursive" || short && strings.ContainsAny(w.Text, "rR")
 		})
 	}
 	return false

@@ -141,11 +141,13 @@ func (c *decision) match() (uses []gatedUse) {
 // maxNamed bounds the words of a use in a sentence, in bytes.
 const maxNamed = 80
 
-// nameUse is what a sentence calls the use: the command that the gate is about, or the first file or
-// address.
+// nameUse is what a sentence calls the use: the file that the gate is about, else the command, the
+// first file or the address.
 func (c *decision) nameUse(m gate.Match, script shell.Script) string {
 	text := c.URL
 	switch {
+	case len(m.Anchored) > 0 && m.Gate.Builtin != gate.BuiltinShell:
+		text = c.nameFile(m.Anchored[0].Name)
 	case len(m.Commands) > 0:
 		var words []string
 		for _, word := range script.Commands[m.Commands[0]].Words {
@@ -153,7 +155,7 @@ func (c *decision) nameUse(m gate.Match, script shell.Script) string {
 		}
 		text = strings.Join(words, " ")
 	case len(c.Paths) > 0:
-		text = strings.TrimPrefix(cleanPath(c.Paths[0]), c.projectAt(c.project()).Root+"/")
+		text = c.nameFile(c.Paths[0])
 	}
 	text = strings.Map(func(r rune) rune {
 		if r == '`' || !unicode.IsPrint(r) {
@@ -165,6 +167,15 @@ func (c *decision) nameUse(m gate.Match, script shell.Script) string {
 		text = strings.ToValidUTF8(text[:maxNamed], "") + "..."
 	}
 	return text
+}
+
+// nameFile is a file's name from the project's folder on, where it is in it.
+func (c *decision) nameFile(name string) string {
+	name = cleanPath(name)
+	for _, folder := range []string{cleanPath(c.project()), c.projectAt(c.project()).Root} {
+		name = strings.TrimPrefix(name, folder+"/")
+	}
+	return name
 }
 
 func (c *decision) listTools(uses []gatedUse) string {
