@@ -600,6 +600,34 @@ gates:
 	b.answer(b.ended("s", "git push -u origin main", hook.EndedOK), hook.Neutral, `has ended in "done"`)
 }
 
+// A linked worktree asks the workflow of its repository.
+func TestWorktreeIsTheSameProject(t *testing.T) {
+	t.Parallel()
+	b := newDoorBench(t, releaseRules)
+	main, beside := filepath.Join(b.folder, "main"), filepath.Join(b.folder, "beside")
+	admin := filepath.Join(main, ".git", "worktrees", "beside")
+	for _, folder := range []string{admin, beside} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, text := range map[string]string{filepath.Join(beside, ".git"): "gitdir: " + admin, filepath.Join(admin, "gitdir"): filepath.Join(beside, ".git")} {
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.folder = main
+	b.answer(b.event(hook.PhaseStart), hook.Neutral, `is in "open"`)
+	b.answer(b.shell(before, "1", "make test"), hook.Neutral)
+	b.answer(b.ended("1", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`)
+	b.answer(b.edit(filepath.Join(beside, "src", "a.go")), hook.Deny, `is in "tested"`, b.at().ID)
+	b.answer(b.shell(before, "2", "git -C "+beside+" push"), hook.Neutral)
+	b.answer(b.ended("2", "git -C "+beside+" push", hook.EndedFailed), hook.Neutral)
+	there := b.shell(before, "3", "git push")
+	there.Folder, there.Project = beside, beside
+	b.answer(there, hook.Deny, b.at().ID)
+}
+
 // The permission of one project is none for another.
 func TestProjects(t *testing.T) {
 	t.Parallel()

@@ -57,10 +57,10 @@ func FindPlaces(e Event) *Places {
 			p.Files[name] = append(p.Files[name], r.listNames(trimmed)...)
 		}
 	}
-	if e.Builtin != gate.BuiltinShell {
-		return p
+	var script shell.Script
+	if e.Builtin == gate.BuiltinShell {
+		script = shell.Read(e.Command)
 	}
-	script := shell.Read(e.Command)
 	for _, command := range script.Commands {
 		for _, folder := range []shell.Word{command.Folder, command.Repository} {
 			if folder.Known && folder.Text != "" {
@@ -75,6 +75,13 @@ func FindPlaces(e Event) *Places {
 				p.Files[word.Text] = r.listNames(word.Text)
 			case word.Pattern:
 				p.Files[word.Text] = r.listMatches(word.Text)
+			}
+		}
+	}
+	for _, paths := range p.Files { // a gate on a file asks the workflow of the file's own repository
+		for _, file := range paths {
+			if len(file.Roots) > 0 {
+				p.Projects[file.Roots[0]] = findProject(filepath.FromSlash(file.Roots[0]))
 			}
 		}
 	}
