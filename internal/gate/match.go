@@ -199,12 +199,14 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 		}
 	}
 	for _, c := range s.Commands {
-		if c.Plain || findSubcommand(c) != nil {
+		if c.Plain {
 			continue
 		}
 		texts := []string{c.Input}
-		for _, word := range argsOf(c) {
-			texts = append(texts, word.Text)
+		if programOf(c) == "git" || findSubcommand(c) == nil { // of git, Plain says it
+			for _, word := range argsOf(c) {
+				texts = append(texts, word.Text)
+			}
 		}
 		for _, text := range texts {
 			if name, ok := findMention(text, programs); ok {
@@ -406,12 +408,11 @@ func splitCode(code string) []string {
 	return strings.FieldsFunc(code, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"'`()[]{}<>,;=|&$#!?\\", r) })
 }
 
-// findMention finds a program's name in a text.
+// findMention finds one of some programs in a text.
 func findMention(text string, programs []string) (name string, ok bool) {
-	for _, mention := range splitCode(text) {
-		if name := path.Base(mention); matchAny(programs, name) {
-			return name, true
-		}
+	i := slices.IndexFunc(programs, func(name string) bool { return shell.MentionsProgram(text, name) })
+	if i < 0 {
+		return "", false
 	}
-	return "", false
+	return programs[i], true
 }

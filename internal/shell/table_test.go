@@ -1,17 +1,22 @@
 package shell_test
 
 import (
+	"flag"
 	"os"
-	"path"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/shell"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// gates are those of the table: a program, and the arguments that it is about.
-var gates = map[string][]string{"push": {"git", "push"}, "rm": {"rm"}, "test": {"make", "test"}}
+// gates are those of the table, as a configuration has them.
+var gates = map[string]string{
+	"push": "{program: git, args: [push]}",
+	"rm":   "{program: rm}",
+	"test": "{program: make, args: [test]}",
+}
 
 // row is a line of the table, testdata/lines.txt.
 type row struct {
@@ -30,7 +35,7 @@ func readTable(t testing.TB) (rows []row) {
 			continue
 		}
 		cells := strings.SplitN(text, " | ", 4)
-		if len(cells) != 4 || gates[strings.TrimSpace(cells[1])] == nil {
+		if len(cells) != 4 || gates[strings.TrimSpace(cells[1])] == "" {
 			t.Fatalf("not a row: %s", text)
 		}
 		rows = append(rows, row{strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1]), cells[2], strings.NewReplacer("⏎", "\n", "⇥", "\t").Replace(cells[3])})
@@ -38,58 +43,24 @@ func readTable(t testing.TB) (rows []row) {
 	return rows
 }
 
-// classify reports whether a line matches a gate on a program, may match it, or is neutral.
-func classify(s shell.Script, gate []string) string {
-	mark := "neutral"
-	for _, u := range s.Unknown {
-		if u.Program || shell.MentionsProgram(u.Text, gate[0]) {
-			mark = "unknown"
-		}
+// classify reports whether a line matches a gate of the table, may match it, or is neutral.
+func classify(t testing.TB, line, name string) string {
+	t.Helper()
+	root, err := document.Parse("gates.yaml", []byte("[{tool: 'builtin:shell', workflow: w, states: s, when: ["+gates[name]+"]}]"), document.Limits{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, c := range s.Commands {
-		switch one := classifyCommand(c, gate); one {
-		case "matches":
-			return one
-		case "unknown":
-			mark = one
-		}
+	config, err := gate.ParseConfig(root)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return mark
-}
-
-func classifyCommand(c shell.Command, gate []string) string {
-	if c.Words[0].Known && strings.EqualFold(path.Base(c.Words[0].Text), gate[0]) {
-		if mark := matchArguments(c.Words[1:], gate[1:]); mark != "neutral" {
-			return mark
-		}
-	}
-	texts := []string{c.Input}
-	for _, w := range c.Words[1:] {
-		texts = append(texts, w.Text)
-	}
-	if !c.Plain && slices.ContainsFunc(texts, func(text string) bool { return shell.MentionsProgram(text, gate[0]) }) {
+	switch m := config.Match(gate.Use{Tool: gate.BuiltinShell, Working: "/p", Folders: []string{"/p"}, Script: shell.Read(line)}); {
+	case len(m) == 0:
+		return "neutral"
+	case m[0].Unknown != "":
 		return "unknown"
 	}
-	return "neutral"
-}
-
-// matchArguments compares the arguments with those of a gate: git's subcommand is its first one, other
-// programs have it anywhere.
-func matchArguments(args []shell.Word, want []string) string {
-	if len(want) == 0 {
-		return "matches"
-	}
-	for i, w := range args {
-		switch {
-		case w.Text == want[0] && w.Known:
-			return "matches"
-		case !w.Known:
-			return "unknown"
-		case want[0] == "push" && i == 0:
-			return "neutral"
-		}
-	}
-	return "neutral"
+	return "matches"
 }
 
 // TestTable compares every line of the table with its mark. An escape is a line that passes though it
@@ -105,13 +76,41 @@ func TestTable(t *testing.T) {
 		if want == "escape" {
 			want = "neutral"
 		}
-		if got := classify(shell.Read(r.line), gates[r.gate]); got != want {
+		if got := classify(t, r.line, r.gate); got != want {
 			t.Errorf("%s for %s, not %s (%s):\n%s\n%s", got, r.gate, r.mark, r.reason, r.line, say(shell.Read(r.line)))
 		}
 		if key := (row{gate: r.gate, line: r.line}); seen[key] {
 			t.Errorf("duplicate row: %s", r.line)
 		} else {
 			seen[key] = true
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the escapes into docs/hooks.md")
+
+// TestEscapesOfThePage holds the list of known escapes to the table.
+func TestEscapesOfThePage(t *testing.T) {
+	const page, begin, end = "../../docs/hooks.md", "<!-- escapes:begin -->\n", "<!-- escapes:end -->"
+	var b strings.Builder
+	b.WriteString("| line | why it passes |\n|---|---|\n")
+	for _, r := range readTable(t) {
+		if r.mark == "escape" {
+			b.WriteString("| `" + strings.NewReplacer("\n", " ⏎ ", "|", `\|`).Replace(r.line) + "` | " + r.reason + " |\n")
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(string(text), begin)
+	_, tail, ok := strings.Cut(rest, end)
+	if got := head + begin + b.String() + end + tail; !ok || got != string(text) {
+		if !*update {
+			t.Fatalf("%s is stale; run: go test ./internal/shell -run TestEscapesOfThePage -update", page)
+		}
+		if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
