@@ -173,19 +173,7 @@ func (c *decision) decide(ctx context.Context) (a Answer) {
 		return c.fail(err)
 	}
 	a.Verdict = cmp.Or(a.Verdict, Neutral)
-	a.Reason, a.Context = nameTools(c.Client, a.Reason), nameTools(c.Client, a.Context)
 	return a
-}
-
-// namedTools are the tools of gavel that sentences to an agent name.
-var namedTools = []string{"workflow.advance", "workflow.start", "workflow.status", "workflow.describe"}
-
-// nameTools puts the names that a client shows in the place of those that gavel's sentences have.
-func nameTools(client, text string) string {
-	for _, tool := range namedTools {
-		text = strings.ReplaceAll(text, tool, ToolName(client, tool))
-	}
-	return text
 }
 
 var errCrashed = errors.New("gavel crashed while it decided")

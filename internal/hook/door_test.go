@@ -194,7 +194,7 @@ func TestSession(t *testing.T) {
 	b.answer(b.shell(before, "6", "make test"), hook.Neutral)
 	b.answer(b.ended("6", "make test", hook.EndedOK), hook.Neutral, `is in "tested"`, "run `git push`")
 	b.answer(b.ended("6", "make test", hook.EndedFailed), hook.Neutral) // told twice, and otherwise
-	b.answer(b.edit("src/a.go"), hook.Deny, "`src/a.go` needs the state \"open\"", "Next: perform the action edit.", "mcp__gavel__workflow_advance (id "+b.at().ID+"): edit")
+	b.answer(b.edit("src/a.go"), hook.Deny, "`src/a.go` needs the state \"open\"", "Next: perform the action edit.", "workflow.advance (id "+b.at().ID+"): edit")
 	b.answer(b.event(hook.PhaseStop), hook.GoOn, `in "tested"`, "Next: run `git push`.")
 	b.answer(b.shell(before, "7", "git push"), hook.Neutral)
 	b.answer(b.ended("7", "git push", hook.EndedFailed), hook.Neutral, "the action failed that follows was refused", "code")
