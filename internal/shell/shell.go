@@ -111,7 +111,7 @@ func MentionsProgram(text, name string) bool {
 		if wild {
 			found, _ = path.Match(name, token)
 		}
-		option := token[0] == '-' && !strings.HasPrefix(token, "--")
+		option := strings.HasPrefix(token, "-") && !strings.HasPrefix(token, "--")
 		if escaped := from > 0 && text[from-1] == '\\'; (option || escaped) && !wild { // -cNAME, \nNAME
 			found = strings.HasSuffix(token, name)
 		}
