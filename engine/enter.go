@@ -114,6 +114,32 @@ func (e *Engine) findEntry(ctx context.Context, at store.PlacedEvent) (*Entry, e
 	}, nil
 }
 
+// FindAwaited returns the entry of the state in which an instance waits for a chain that never ran; nil where it waits
+// for none.
+func (e *Engine) FindAwaited(ctx context.Context, instance string) (*Entry, error) {
+	inst, err := e.load(ctx, instance)
+	if err != nil {
+		return nil, err
+	}
+	l, err := e.loadPinned(ctx, inst)
+	if err != nil {
+		return nil, err
+	}
+	if inst.Status != record.Running || awaitedChain(inst, l) == nil {
+		return nil, nil //nolint:nilnil // nothing is awaited
+	}
+	var entered record.Event
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: entersState}) {
+		if err != nil {
+			return nil, StoreError("read the history", err)
+		}
+		if ev.Kind != record.Advanced || ev.From != ev.To {
+			entered = ev
+		}
+	}
+	return e.findEntry(ctx, store.PlacedEvent{Event: entered, Owner: inst.Owner})
+}
+
 // chainTime is how long the run of a state counts as under way: then a person is asked what became of it.
 const chainTime = 7 * 24 * time.Hour
 

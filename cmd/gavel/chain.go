@@ -20,17 +20,18 @@ import (
 )
 
 type chainCmd struct {
-	Lint    chainLintCmd    `cmd:"" help:"Check definitions of chains."`
-	Graph   chainGraphCmd   `cmd:"" help:"Draw a chain."`
-	Run     chainRunCmd     `cmd:"" help:"Run a chain to its end here, and show its steps."`
-	Start   chainStartCmd   `cmd:"" help:"Start a run of a chain in a server."`
-	List    chainListCmd    `cmd:"" help:"List runs, newest first; or the chains."`
-	Show    chainShowCmd    `cmd:"" help:"Show a run: its steps, what it waits for, what it gave."`
-	Signal  chainSignalCmd  `cmd:"" help:"Give a value to a run that waits for a signal."`
-	Cancel  chainCancelCmd  `cmd:"" help:"End a run for good."`
-	Pause   chainPauseCmd   `cmd:"" help:"Stop a run before its next step."`
-	Resume  chainResumeCmd  `cmd:"" help:"Let a paused run go on."`
-	Redrive chainRedriveCmd `cmd:"" help:"Run a failed run again from the step that failed."`
+	Lint        chainLintCmd        `cmd:"" help:"Check definitions of chains."`
+	Graph       chainGraphCmd       `cmd:"" help:"Draw a chain."`
+	Run         chainRunCmd         `cmd:"" help:"Run a chain to its end here, and show its steps."`
+	Start       chainStartCmd       `cmd:"" help:"Start a run of a chain in a server."`
+	List        chainListCmd        `cmd:"" help:"List runs, newest first; or the chains."`
+	Show        chainShowCmd        `cmd:"" help:"Show a run: its steps, what it waits for, what it gave."`
+	Signal      chainSignalCmd      `cmd:"" help:"Give a value to a run that waits for a signal."`
+	Cancel      chainCancelCmd      `cmd:"" help:"End a run for good."`
+	CancelEntry chainCancelEntryCmd `cmd:"" name:"cancel-entry" help:"Free an instance whose state waits for a chain that never ran."`
+	Pause       chainPauseCmd       `cmd:"" help:"Stop a run before its next step."`
+	Resume      chainResumeCmd      `cmd:"" help:"Let a paused run go on."`
+	Redrive     chainRedriveCmd     `cmd:"" help:"Run a failed run again from the step that failed."`
 }
 
 func (chainCmd) Help() string {

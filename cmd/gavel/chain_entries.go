@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
 )
@@ -42,11 +44,67 @@ func warnEntries(ctx context.Context, log *slog.Logger, sys *system, c *chains) 
 	return nil
 }
 
-// checkEntries compares the states of some definitions with the chains of a configuration file.
-func checkEntries(path string, files []lintFile) error {
-	section, err := readChains(path, nil)
+type chainCancelEntryCmd struct {
+	Instance string `arg:"" name:"instance" help:"The instance that waits."`
+	storeFlag
+}
+
+func (chainCancelEntryCmd) Help() string {
+	return `An instance in a state with onEnter and wait: true waits for its chain. Where no server ever ran
+that chain, this frees the instance, as if the chain had failed: its onFailure is performed.
+A run that has begun is ended with gavel chain cancel.
+
+Examples:
+
+    gavel chain cancel-entry wf-019d0a11 --store gavel.db
+
+Exit codes: 0 freed, 1 it does not wait for a chain that never ran, 2 wrong usage, 3 could not
+find out.`
+}
+
+func (c *chainCancelEntryCmd) Run(ctx context.Context, con *console) error {
+	sys, err := openForWriting(ctx, con, c.storeFlag)
 	if err != nil {
 		return err
+	}
+	defer sys.Close()
+	name, err := chain.CancelEntry(ctx, sys.Engine, localCLI, c.Instance)
+	if err != nil {
+		return engineFailure(err)
+	}
+	con.out.Printf("%s no longer waits for the chain %s\n", c.Instance, name)
+	return nil
+}
+
+// entryDefiner refuses definitions with states that start a chain which the configuration file does not have: nothing
+// would move their instances on.
+type entryDefiner struct {
+	definer
+	config string
+}
+
+// Define implements definer.
+func (d entryDefiner) Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error) {
+	if parsed, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files); err == nil && bytes.Contains(req.Document, []byte("onEnter")) {
+		file := []lintFile{{Name: parsed.Name, definition: parsed}}
+		if err := checkEntries(d.config, file); err == nil { // what is wrong with the chains is said where they are opened
+			missing := slices.DeleteFunc(file[0].Issues, func(i workflow.Issue) bool { return i.Rule != chain.RuleUnknownChain })
+			if len(missing) > 0 {
+				return engine.DefineResult{}, &engine.Error{Code: engine.CodeInvalidDefinition, Message: "A state starts a chain that does not exist.", Issues: missing}
+			}
+		}
+	}
+	return d.definer.Define(ctx, p, req)
+}
+
+// checkEntries compares the states of some definitions with the chains of a configuration file.
+func checkEntries(path string, files []lintFile) error {
+	var section *chainSection
+	if path != "" {
+		var err error
+		if section, err = readChains(path, nil); err != nil {
+			return err
+		}
 	}
 	known := map[string]*chain.Definition{}
 	if section != nil {

@@ -163,6 +163,25 @@ func TestPromptsAreCompleted(t *testing.T) {
 	}
 }
 
+// TestUnknownChainOfStateIsRefused: a definition whose state starts a chain that the configuration does not have is
+// refused when it is loaded.
+func TestUnknownChainOfStateIsRefused(t *testing.T) {
+	t.Parallel()
+	flow := filepath.Join(t.TempDir(), "job.json")
+	put(t, flow, `{"name":"job","initialState":"work","states":{"work":{"transitions":{"fail":"error"}},"error":{"onEnter":{"chain":"clean","wait":true},"transitions":{"skip":"over"}},"over":{"final":true}}}`)
+	none, other := filepath.Join(t.TempDir(), "gavel.yaml"), writeChains(t, `{"name":"cleaner","steps":[{"id":"nap","type":"wait","seconds":0.01}]}`)
+	put(t, none, "{}\n")
+	for config, want := range map[string]string{"": `there is no chain "clean"`, none: `there is no chain "clean"`, other: `there is no chain "clean"; known are "cleaner"`} {
+		args := []string{"serve", "--auth", "none", "--listen", "127.0.0.1:0", "--store", memoryStore, "--definitions", flow}
+		if config != "" {
+			args = append(args, "--config", config)
+		}
+		if out, code := gavelFails(t, nil, args...); code == 0 || !strings.Contains(out, want) {
+			t.Errorf("serve ends with %d: %s", code, out)
+		}
+	}
+}
+
 // TestServerStartsChainsOfStates: an instance that enters a state has its chain run, for its owner, and the end
 // of the run moves it on.
 func TestServerStartsChainsOfStates(t *testing.T) {

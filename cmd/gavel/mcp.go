@@ -164,7 +164,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err != nil {
 		return err
 	}
-	if err := defineFiles(ctx, con.log, sys.Engine, files, read, map[string]string{}); err != nil {
+	if err := defineFiles(ctx, con.log, entryDefiner{sys.Engine, c.Config}, files, read, map[string]string{}); err != nil {
 		return err
 	}
 	if approved != nil && !approved.isCurrent(c.Definitions) {

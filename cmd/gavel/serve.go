@@ -96,7 +96,7 @@ func (c *serveCmd) check(ctx context.Context) error {
 
 // serve answers until ctx ends, and returns when what was begun is finished.
 func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err error) {
-	watch := newDefinitionWatch(sys.Engine, con.log, c.Definitions)
+	watch := newDefinitionWatch(entryDefiner{sys.Engine, c.Config}, con.log, c.Definitions)
 	if err := watch.start(ctx); err != nil {
 		return err
 	}

@@ -191,11 +191,12 @@ type entryPass struct {
 func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 	for ctx.Err() == nil {
 		err := s.config.Engine.Lead(ctx, jobEntries, 0, func(ctx context.Context) error {
-			at, err := s.findPlace(ctx)
+			p := &entryPass{Entries: s, runs: runs}
+			at, err := p.findPlace(ctx)
 			if err != nil {
 				return err
 			}
-			p := &entryPass{Entries: s, runs: runs, moved: at, read: at}
+			p.moved, p.read = at, at
 			for ctx.Err() == nil {
 				if err := p.look(ctx); err != nil {
 					return err
@@ -211,23 +212,70 @@ func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 	}
 }
 
-// findPlace is where the cursor is. One that is missing begins at the end: what was entered before starts nothing.
-func (s *Entries) findPlace(ctx context.Context) (int64, error) {
-	all, err := s.config.Store.Cursors(ctx)
+// findPlace is where the cursor is. One that is missing begins at the end: of what was entered before, only those
+// instances have their chains started that have waited for them since.
+func (p *entryPass) findPlace(ctx context.Context) (int64, error) {
+	all, err := p.config.Store.Cursors(ctx)
 	if err != nil {
 		return 0, engine.StoreError("find the cursor", err)
 	}
 	if at := slices.IndexFunc(all, func(c store.Cursor) bool { return c.Name == EntryCursor }); at >= 0 {
 		return all[at].Position, nil
 	}
-	last, err := s.config.Store.LastPosition(ctx)
+	last, err := p.config.Store.LastPosition(ctx)
 	if err == nil {
-		err = s.config.Store.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: last}, store.NoCursor, store.LeaseOf(ctx))
+		err = p.startAwaited(ctx, last)
+	}
+	if err == nil {
+		err = p.config.Store.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: last}, store.NoCursor, store.LeaseOf(ctx))
 	}
 	if err != nil {
 		return 0, engine.StoreError("make the cursor", err)
 	}
 	return last, nil
+}
+
+// startAwaited starts the chains for which instances have waited since before there was a cursor.
+func (p *entryPass) startAwaited(ctx context.Context, last int64) error {
+	for at := int64(0); at < last; {
+		found, _, upTo, err := p.config.Engine.ListEntries(ctx, at, maxEntries)
+		if err != nil {
+			return err
+		}
+		for _, e := range found {
+			if !e.OnEnter.Wait || e.Position > last {
+				continue
+			}
+			now, err := p.config.Engine.FindAwaited(ctx, e.Instance)
+			if err != nil {
+				return err
+			}
+			since := p.config.Engine.Now()
+			for started := now == nil || now.Revision != e.Revision; !started; {
+				if started, err = p.start(ctx, pendingEntry{e, since}); err != nil {
+					return err
+				}
+				if !started {
+					_, _ = pause(ctx, nil, lookInterval)
+				}
+			}
+		}
+		at = upTo
+	}
+	return nil
+}
+
+// CancelEntry frees an instance that waits for a chain which never ran, as if that had failed, and returns the state's
+// chain. by is an operator.
+func CancelEntry(ctx context.Context, e *engine.Engine, by engine.Principal, instance string) (chain string, err error) {
+	entry, err := e.FindAwaited(ctx, instance)
+	switch {
+	case err != nil:
+		return "", err
+	case entry == nil:
+		return "", &engine.Error{Code: engine.CodeConflict, Message: fmt.Sprintf("The instance %s does not wait for a chain that never ran.", instance), Hint: "A run that has begun is ended with gavel chain cancel RUN."}
+	}
+	return entry.OnEnter.Chain, e.SettleChain(ctx, by, EntryRun(entry.Instance, entry.Revision), *entry, false)
 }
 
 // look reads what was entered, starts what it can, and moves the cursor.

@@ -9,6 +9,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
+// RuleUnknownChain is the rule that a state breaks whose chain does not exist.
+const RuleUnknownChain = "unknown-chain"
+
 // CheckEntries compares the chains that states of workflows start with the chains that there are, and returns
 // what is wrong by the name of the workflow: chains that are not known, inputs that they do not take or that
 // would show what the workflow calls sensitive, and chains that lead back into a state which starts them. What is started by workflows that are not among these
@@ -49,7 +52,7 @@ func (c entryChecker) check(w *workflow.Definition, s *workflow.State) {
 		}
 	}
 	if c.chains[s.OnEnter.Chain] == nil {
-		add("unknown-chain", workflow.SeverityError, "chain", "there is no chain %s%s; without it the state counts as one whose chain has failed", quoteName(s.OnEnter.Chain), suggestName(s.OnEnter.Chain, slices.Sorted(maps.Keys(c.chains))))
+		add(RuleUnknownChain, workflow.SeverityError, "chain", "there is no chain %s%s; declare it in the section chains of the configuration file, or remove onEnter", quoteName(s.OnEnter.Chain), suggestName(s.OnEnter.Chain, slices.Sorted(maps.Keys(c.chains))))
 		return
 	}
 	if way, sure := c.findWayBack(s.OnEnter.Chain); way != nil {

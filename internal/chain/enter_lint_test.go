@@ -44,7 +44,7 @@ func TestCheckEntries(t *testing.T) {
 		want      string // of the workflow job, "" for nothing
 	}{
 		{"fits", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{instance.id}} {{context.deep.x}}"}`)}, ""},
-		{"no such chain", []*workflow.Definition{enteringWorkflow(t, "job", "claen", "")}, `2 error unknown-chain there is no chain "claen"; did you mean "clean"?; without it the state counts as one whose chain has failed`},
+		{"no such chain", []*workflow.Definition{enteringWorkflow(t, "job", "claen", "")}, `2 error unknown-chain there is no chain "claen"; did you mean "clean"?; declare it in the section chains of the configuration file, or remove onEnter`},
 		{"no such input", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"jub":1}`)}, `2 error chain-input the chain "clean" has no input "jub"; did you mean "job"?`},
 		{"no such reference", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{instance.name}}"}`)}, `2 error chain-input {{instance.name}} is not known here: use {{instance.id}}, workflow, state, revision, owner or subject, and {{context.KEY}}`},
 		{"a reference of chains", []*workflow.Definition{enteringWorkflow(t, "job", "clean", `,"input":{"job":"{{saved.x}}"}`)}, `2 error chain-input {{saved.x}} is not known here: use {{instance.id}}, workflow, state, revision, owner or subject, and {{context.KEY}}`},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -307,6 +308,66 @@ func TestStateWaitsForChain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLockedInstances: an instance whose chain never ran, because there were no chains, is freed once there are, or by an
+// operator. What was entered before and does not wait starts nothing.
+func TestLockedInstances(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, runs := memstore.New(), &fakeEntries{began: map[string]int{}}
+		e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
+		const locks = `{"name":"job","initialState":"work","states":{"work":{"transitions":{"fail":"error"}},
+			"error":{"onEnter":{"chain":"clean","wait":true,"onFailure":"broken"},"transitions":{"broken":"dirty","skip":"dirty"}},"dirty":{"final":true}}}`
+		free := strings.NewReplacer(`"job"`, `"free"`, `"wait":true,`, "").Replace(locks)
+		for _, doc := range []string{locks, free} {
+			if _, err := e.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(doc)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enter := func(workflow string) (id string, revision int64) {
+			began, err := e.Start(t.Context(), ann, engine.StartRequest{Type: workflow})
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed, err := e.Advance(t.Context(), ann, engine.AdvanceRequest{ID: began.ID, Action: "fail"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return began.ID, failed.Revision
+		}
+		locked, revision := enter("job")
+		freed, _ := enter("job")
+		enter("free")
+		skip := func(id string) engine.Code {
+			_, err := e.Advance(t.Context(), ann, engine.AdvanceRequest{ID: id, Action: "skip"})
+			return engine.CodeOf(err)
+		}
+		if code := skip(freed); code != engine.CodeCallOpen {
+			t.Errorf("without chains it is %q", code)
+		}
+		if name, err := chain.CancelEntry(t.Context(), e, operator, freed); name != "clean" || err != nil {
+			t.Errorf("%q, %v", name, err)
+		}
+		if now, err := e.Status(t.Context(), ann, freed); err != nil || now.State != "dirty" {
+			t.Errorf("the instance that the operator freed is in %q, %v", now.State, err)
+		}
+		if _, err := chain.CancelEntry(t.Context(), e, operator, freed); engine.CodeOf(err) != engine.CodeConflict {
+			t.Errorf("freed again: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { newEntries(t, db).RunEntries(ctx, runs) })
+		time.Sleep(time.Minute) //nolint:forbidigo // by the clock of synctest
+		later, _ := enter("free")
+		time.Sleep(time.Minute) //nolint:forbidigo // by the clock of synctest
+		cancel()
+		running.Wait()
+		want := map[string]int{chain.EntryRun(locked, revision): 1, chain.EntryRun(later, 2): 1}
+		if !maps.Equal(runs.began, want) {
+			t.Errorf("began %v, want %v", runs.began, want)
+		}
+	})
 }
 
 // TestChainThatCannotStart counts as one that failed.
