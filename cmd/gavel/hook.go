@@ -178,7 +178,16 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	var input bytes.Buffer
 	event, err := readHookEvent(c.Client, adapter.Decode, io.TeeReader(con.stdin, &input))
 	if err != nil {
-		con.answered(adapter.EncodeFailure(hook.DescribeUnreadable(err)))
+		var how gate.OnFailure
+		if c.Server == "" { // its rules are not known here
+			if rules, bad := readHookRules(c.Config); bad == nil {
+				how = rules.Hooks.OnFailure
+			}
+		}
+		if how == gate.OnFailureNeutral { // else the answer says it
+			con.log.WarnContext(ctx, "an event cannot be read", "client", c.Client, "error", err)
+		}
+		con.answered(hook.AnswerUnreadable(adapter, how, err))
 		return nil
 	}
 	event.Headless = hook.IsHeadless(c.Client, os.Getenv)

@@ -150,7 +150,7 @@ func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case err != nil && asAnswer:
 		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
 	case err != nil:
-		writeHookBody(w, adapter.EncodeFailure(hook.DescribeUnreadable(err)))
+		writeHookBody(w, hook.AnswerUnreadable(adapter, f.door.Rules().Hooks.OnFailure, err))
 	case asAnswer:
 		writeJSON(w, http.StatusOK, "application/json", f.answer(ctx, event))
 	default:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
 // ToolName is the name under which a client's agent sees a tool of gavel's MCP server, which is called
@@ -68,7 +70,11 @@ func nameTools(client, text string) string {
 	return ownTools.ReplaceAllStringFunc(text, func(tool string) string { return ToolName(client, tool) })
 }
 
-// DescribeUnreadable tells an agent that its client's event could not be read, in one sentence.
-func DescribeUnreadable(err error) string {
-	return fmt.Sprintf(CouldNotDecide+", so the answer is no: %s; tell the person who runs you that gavel may be too old for this client.", strings.TrimRight(err.Error(), "."))
+// AnswerUnreadable answers an event that could not be read: denied in one sentence, unless the rules say
+// otherwise. Without rules, how is "".
+func AnswerUnreadable(a Adapter, how gate.OnFailure, err error) Output {
+	if how == gate.OnFailureNeutral {
+		return a.Encode(Event{Client: a.Client()}, Answer{Verdict: Neutral})
+	}
+	return a.EncodeFailure(fmt.Sprintf(CouldNotDecide+", so the answer is no: %s; tell the person who runs you that gavel may be too old for this client.", strings.TrimRight(err.Error(), ".")))
 }

@@ -1,9 +1,12 @@
 package hook
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
 // bashEvents are uses of a shell as three clients write them, with an id where %s is.
@@ -120,6 +123,21 @@ func TestAnswersNameTools(t *testing.T) {
 	const line = "`cat workflow.advanced workflow.yaml` needs the state"
 	if got := nameTools("claude-code", line); got != line {
 		t.Errorf("a line became %s", got)
+	}
+}
+
+// TestAnswerUnreadable has the answer to an event that cannot be read, in each client's form.
+func TestAnswerUnreadable(t *testing.T) {
+	for _, a := range adapters {
+		for _, how := range []gate.OnFailure{"", gate.OnFailureDeny} {
+			o := AnswerUnreadable(a, how, errors.New("the event is 7"))
+			if o.Exit != 2 || strings.Count(string(o.Stderr), "the event is 7") != 1 {
+				t.Errorf("%s, %q: %+v", a.Client(), how, o)
+			}
+		}
+		if o := AnswerUnreadable(a, gate.OnFailureNeutral, errors.New("the event is 7")); o.Exit != 0 || strings.Trim(string(o.Stdout), "{}\n") != "" || len(o.Stderr) != 0 {
+			t.Errorf("%s, neutral: %+v", a.Client(), o)
+		}
 	}
 }
 
