@@ -67,7 +67,7 @@ func TestBreakerIsOfOnePrincipal(t *testing.T) {
 					if want := c.waits; round == 0 && waits != "" && waits[1:] != want || round == 0 && waits == "" && want != "" || round == 1 && waits != "" {
 						t.Errorf("round %d: %q wait", round, waits)
 					}
-					time.Sleep(lastBackoff)
+					<-time.After(lastBackoff)
 				}
 			})
 		})
