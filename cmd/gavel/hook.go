@@ -178,16 +178,7 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	var input bytes.Buffer
 	event, err := readHookEvent(c.Client, adapter.Decode, io.TeeReader(con.stdin, &input))
 	if err != nil {
-		var how gate.OnFailure
-		if c.Server == "" { // its rules are not known here
-			if rules, bad := readHookRules(c.Config); bad == nil {
-				how = rules.Hooks.OnFailure
-			}
-		}
-		if how == gate.OnFailureNeutral { // else the answer says it
-			con.log.WarnContext(ctx, "an event cannot be read", "client", c.Client, "error", err)
-		}
-		con.answered(hook.AnswerUnreadable(adapter, how, err))
+		con.answered(hook.AnswerUnreadable(adapter, c.onFailure(ctx, input.Bytes()), err))
 		return nil
 	}
 	event.Headless = hook.IsHeadless(c.Client, os.Getenv)
@@ -201,6 +192,18 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	}
 	con.answered(adapter.Encode(event, answer))
 	return done()
+}
+
+// onFailure says how an event is answered that cannot be read.
+func (c *hookAnswerCmd) onFailure(ctx context.Context, input []byte) gate.OnFailure {
+	if c.Server == "" {
+		rules, _ := readHookRules(c.Config) // with a mistake in them, it is denied
+		return rules.Hooks.OnFailure
+	}
+	if a, err := c.relay(ctx, hook.Event{}, input); err == nil && a.Verdict == hook.Neutral {
+		return gate.OnFailureNeutral
+	}
+	return gate.OnFailureDeny
 }
 
 // readHookEvent reads what a client writes to a hook.

@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -147,6 +148,8 @@ func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	event, err := readHookEvent(adapter.Client(), decode, req.Body)
 	switch {
+	case err != nil && asAnswer && f.door.Rules().Hooks.OnFailure == gate.OnFailureNeutral:
+		writeJSON(w, http.StatusOK, "application/json", hook.Answer{Verdict: hook.Neutral, Context: hook.DescribeUnreadable(err)})
 	case err != nil && asAnswer:
 		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
 	case err != nil:
@@ -206,9 +209,14 @@ func (f *hookFace) refuse(e hook.Event, reason string) hook.Answer {
 // checkHookFolder says why a token that is for the sessions of a folder is not for this one; "" where
 // it is. It compares names: the server knows nothing of the folders of its callers.
 func checkHookFolder(folder string, e hook.Event) string {
-	session := cmp.Or(e.Project, e.Folder)
-	if folder == "" || isWithin(folder, filepath.Clean(session)) {
+	session := filepath.Clean(cmp.Or(e.Project, e.Folder))
+	if folder == "" || isWithin(folder, session) {
 		return ""
+	}
+	if e.Places != nil { // a worktree elsewhere, or a name with a link
+		if root := e.Places.Projects[filepath.ToSlash(session)].Root; root != "" && isWithin(folder, filepath.Clean(root)) {
+			return ""
+		}
 	}
 	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", folder, session, e.Client)
 }
@@ -261,19 +269,20 @@ func (e folderEngine) check(subject string) error {
 // denyInForm has what is said in place of a hookFace, that an event is too large or that there are too
 // many requests, written as a denial that the client understands: clients ignore the body of another
 // status. A credential that is missing or wrong stays a 401 or 403.
-func denyInForm(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
-	adapter, ok := hook.FindAdapter(strings.TrimPrefix(r.URL.Path, hookPath))
-	if !ok || !isHookEvent(r) || isRelayed(r) {
+func (r *routes) denyInForm(w http.ResponseWriter, req *http.Request) http.ResponseWriter {
+	adapter, ok := hook.FindAdapter(strings.TrimPrefix(req.URL.Path, hookPath))
+	if !ok || !isHookEvent(req) || isRelayed(req) {
 		return w
 	}
-	return &denyingWriter{ResponseWriter: w, body: r.Body, adapter: adapter}
+	return &denyingWriter{ResponseWriter: w, body: req.Body, adapter: adapter, rules: r.sys.gateway.HookRules}
 }
 
 type denyingWriter struct {
 	http.ResponseWriter
 	body    io.Reader // of the request
 	adapter hook.Adapter
-	denies  bool
+	rules   func() hook.Rules
+	denies  int // the status that was replaced, 0 for none
 }
 
 // maxLeftover is how much of a body that is too large is read away, in bytes: a client that is
@@ -284,7 +293,7 @@ const maxLeftover = 64 << 20
 func (w *denyingWriter) WriteHeader(status int) {
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable:
-		w.denies = true
+		w.denies = status
 		w.Header().Del("Content-Length")
 	default:
 		w.ResponseWriter.WriteHeader(status)
@@ -296,13 +305,17 @@ func (w *denyingWriter) WriteHeader(status int) {
 
 // Write implements http.ResponseWriter. A problem is written at once.
 func (w *denyingWriter) Write(p []byte) (int, error) {
-	if !w.denies {
+	if w.denies == 0 {
 		return w.ResponseWriter.Write(p) //nolint:wrapcheck // for net/http
 	}
 	var said httpapi.Problem
 	_ = json.Unmarshal(p, &said) // what is no problem says nothing
-	reason := cmp.Or(said.Detail, "the server could not answer")
-	writeHookBody(w.ResponseWriter, w.adapter.EncodeFailure(hook.DescribeFailure(w.adapter.Client(), errors.New(reason))))
+	reason := errors.New(cmp.Or(said.Detail, "the server could not answer"))
+	out := w.adapter.EncodeFailure(hook.DescribeFailure(w.adapter.Client(), reason))
+	if w.denies == http.StatusRequestEntityTooLarge {
+		out = hook.AnswerUnreadable(w.adapter, w.rules().Hooks.OnFailure, reason)
+	}
+	writeHookBody(w.ResponseWriter, out)
 	return len(p), nil
 }
 

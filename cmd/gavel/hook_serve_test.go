@@ -157,6 +157,13 @@ func TestHookToken(t *testing.T) {
 		{"out of the folder", hooks, path, use(dir+"/../x", "", "ls"), 200, "is for sessions in " + dir},
 		{"relayed, of a project", hooks, path + "?form=answer", use("/tmp", dir, "git push"), 200, `"deny"`},
 		{"relayed, of another project", hooks, path + "?form=answer", use(dir, "/srv/other", "ls"), 200, "is for sessions in " + dir},
+		{"relayed, of a worktree", hooks, path + "?form=answer", encode(t, map[string]any{
+			"event": toolEvents["claude-code"].shell("/srv/worktree", "git push"), "places": hook.Places{Projects: map[string]hook.Project{"/srv/worktree": {Root: dir, Repository: true}}},
+		}), 200, "Next: run `make test`."},
+		{"relayed, with the name of another project for its own", hooks, path + "?form=answer", encode(t, map[string]any{
+			"event": toolEvents["claude-code"].shell(dir, "git push"), "places": hook.Places{Projects: map[string]hook.Project{dir: {Root: "/srv/other", Repository: true}}},
+		}), 200, "the token of this hook is for " + dir},
+		{"of another folder in its line", hooks, path, use(dir, "", "git -C /srv/other push"), 200, `"permissionDecision":"deny"`},
 		{"relayed, of another version", hooks, path + "?form=answer", []byte(`{"event":{},"elsewhere":1}`), 400, "of the same version"},
 		{"relayed by an older gavel", hooks, path + "?form=answer", encode(t, toolEvents["claude-code"].shell(dir, "ls")), 400, "of the same version"},
 	} {
@@ -200,7 +207,7 @@ func TestHookBodies(t *testing.T) {
 			"NULs":            strings.Repeat("\x00", 100),
 		} {
 			status, text := s.postHook(hooks, "/v1/hooks/"+client, []byte(body))
-			if !isDeniedOverHTTP(client, status, text) || !strings.Contains(text, "could not decide") {
+			if !isDeniedOverHTTP(client, status, text) || !strings.Contains(text, "gavel says no") {
 				t.Errorf("%s, %s: %d %.300s", client, name, status, text)
 			}
 			if status, text := s.postHook(hooks, "/v1/hooks/"+client+"?form=answer", []byte(body)); status/100 != 4 || !strings.Contains(text, `"detail"`) {
@@ -210,6 +217,47 @@ func TestHookBodies(t *testing.T) {
 		relayed := `{"event":` + fine + `,"event":` + fine + `}`
 		if status, text := s.postHook(hooks, "/v1/hooks/"+client+"?form=answer", []byte(relayed)); status != 400 || !strings.Contains(text, "duplicate key") {
 			t.Errorf("%s, a duplicate event: %d %s", client, status, text)
+		}
+	}
+}
+
+// hooks.onFailure decides about an event that cannot be read, also where the client's side or the
+// listener finds that out.
+func TestHookOnFailure(t *testing.T) {
+	t.Parallel()
+	dir := hookProject(t)
+	config := filepath.Join(dir, "gavel.yaml")
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lenient := filepath.Join(dir, "lenient.yaml")
+	if err := os.WriteFile(lenient, bytes.Replace(text, []byte("\nhooks:\n"), []byte("\nhooks:\n  onFailure: neutral\n"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unknown := string(encode(t, map[string]any{"hook_event_name": "PreTeleport", "session_id": "s", "cwd": dir}))
+	number := string(encode(t, map[string]any{"hook_event_name": "PreToolUse", "session_id": 7, "cwd": dir, "tool_name": "Bash", "tool_input": map[string]any{"command": "ls"}}))
+	for file, denies := range map[string]bool{config: true, lenient: false} {
+		s := serveGavel(t, "--config", file)
+		token := filepath.Join(t.TempDir(), "token")
+		hooks := s.token("h", "--hooks", "/")
+		if err := os.WriteFile(token, []byte(hooks), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for name, input := range map[string]string{"an unknown event": unknown, "an id that is a number": number, "20 MB": strings.Repeat("x", 20<<20)} {
+			status, text := s.postHook(hooks, "/v1/hooks/claude-code", []byte(input))
+			if status != 200 || isDeniedOverHTTP("claude-code", status, text) != denies {
+				t.Errorf("%s, %s: %d %.200s", file, name, status, text)
+			}
+			for place, args := range map[string][]string{"here": {"--config", file}, "relayed": {"--server", s.url, "--token-file", token}} {
+				if name == "20 MB" && place == "relayed" { // which is not sent
+					continue
+				}
+				out, stderr, exit := answerHere(t, strings.NewReader(input), append([]string{"claude-code"}, args...)...)
+				if isDenied(out, exit) != denies || !strings.Contains(out+stderr, "gavel says no") {
+					t.Errorf("%s, %s, %s: exit %d, %.200s %.200s", file, name, place, exit, out, stderr)
+				}
+			}
 		}
 	}
 }

@@ -117,7 +117,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	defer chains.Close()
 	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble, chains)}
 	cfg := c.listenFlags.config(con.log)
-	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, denyInForm
+	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, r.denyInForm
 	server, err := listen.New(ctx, cfg)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
