@@ -172,7 +172,7 @@ func checkScript(t failer, line string) shell.Script {
 		t.Fatalf("%q: whole %d of %d", line, s.Whole, len(s.Commands))
 	}
 	for _, u := range s.Unknown {
-		if u.Reason == "" || strings.Contains(u.Reason, "fault") || u.Program != (u.Text == "") || u.At < 0 || u.At > len(line) {
+		if u.Reason == "" || strings.Contains(u.Reason, "A fault of the reader") || u.Program != (u.Text == "") || u.At < 0 || u.At > len(line) {
 			t.Fatalf("%q: %+v", line, u)
 		}
 	}
