@@ -197,6 +197,15 @@ func FindSandboxing(owner Owner, raw json.RawMessage) string {
 	return schema.FindCost(raw)
 }
 
+// FindMisspelt returns the keys of a schema that look like keywords and are none.
+func FindMisspelt(raw json.RawMessage) []Problem {
+	var out []Problem
+	for _, err := range schema.FindMisspelt(raw) {
+		out = append(out, newSchemaProblems(err)...)
+	}
+	return out
+}
+
 // Try runs scripts once, each alone, on a batch's data and context, and returns those that give no
 // answer: that throw, or return what is none. Where the sandbox cannot try, there are none.
 func (c *Compiler) Try(ctx context.Context, b script.Batch) ([]Problem, error) {

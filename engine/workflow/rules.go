@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators"
 )
 
 // listLintRules returns the rules of Lint. Each check looks for one thing only.
@@ -25,6 +26,7 @@ func listLintRules() []Rule {
 		{"unknown-must-pass", e, "mustPassThrough names a state that does not exist.", checkMustPassNames},
 		{"must-pass-through", e, "Some path enters a state without passing through a state that mustPassThrough requires.", checkMustPassThrough},
 		listCompileRules()[0], listCompileRules()[1], listCompileRules()[2],
+		{"misspelt-keyword", e, "A key of a JSON Schema is no keyword and looks like one, so that the check that was meant is not made.", checkKeywords},
 		{"malformed-pointer", e, "An entry of sensitive or freezes is not a JSON pointer to a field.", checkPointers},
 		{"malformed-write", e, "An entry of writes is not a top-level key.", checkWrites},
 		{"evidence-not-operator", e, "A definition asks for evidence, and its owner is not an operator.", checkEvidenceOwner},
@@ -196,6 +198,17 @@ func reportProblems(kind problemKind) func(*linter) {
 			if p.kind == kind {
 				s.addIssue(p.path, "%s", p.message)
 			}
+		}
+	}
+}
+
+func checkKeywords(s *linter) {
+	for _, part := range s.listParts() {
+		for _, p := range validators.FindMisspelt(part.checks.Schema) {
+			if file := s.files[part.schema]; file != "" {
+				p.Message = file + ": " + p.Message
+			}
+			s.addIssue(part.schema+p.Path, "%s", p.Message)
 		}
 	}
 }
