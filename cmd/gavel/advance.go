@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -95,7 +97,7 @@ func (c *startCmd) Run(ctx context.Context, con *console) error {
 	err = con.print(c.JSON, r, func() {
 		if r.ID != "" {
 			con.out.Printf("%s\n", r.ID)
-			printPosition(con.out, r.Position)
+			printPosition(con.out, r.Position, c.advanceLine)
 		}
 		printReasons(con.out, r.Decision)
 		printOutcome(con.out, r.Decision)
@@ -142,7 +144,7 @@ func (c *advanceCmd) Run(ctx context.Context, con *console) error {
 		return badEnd(err, engine.CodeConflict, engine.CodeInstanceEnded, engine.CodeValuesDestroyed)
 	}
 	err = con.print(c.JSON, r, func() {
-		printPosition(con.out, r.Position)
+		printPosition(con.out, r.Position, c.advanceLine)
 		switch {
 		case waitsForPerson(r):
 			con.out.Printf("it waits for a person: gavel review show %s\n", r.Review.ID)
@@ -181,7 +183,7 @@ func (c *statusCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return con.print(c.JSON, r, func() {
-		printPosition(con.out, r.Position)
+		printPosition(con.out, r.Position, c.advanceLine)
 		printCalls(con.out, r.Calls)
 		for _, review := range r.Reviews {
 			if review.Status == record.ReviewResolved {
@@ -221,8 +223,42 @@ func printOutcome(out *term.Terminal, d engine.Decision) {
 	out.Printf("%s by %s, confidence %s, assurance %s\n", out.Outcome(verdict), string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance))
 }
 
-// printPosition says where an instance stands, and what each next action takes.
-func printPosition(out *term.Terminal, p engine.Position) {
+// advanceLine is a command line that performs an action, with "..." for what its data require.
+func (f placeFlags) advanceLine(p engine.Position, n workflow.NextAction) string {
+	line := "gavel advance " + p.ID + " " + n.Action
+	if len(n.Requires) > 0 {
+		data := map[string]any{}
+		for _, field := range n.Requires {
+			into, keys := data, strings.FieldsFunc(field, func(r rune) bool { return r == '/' || r == '.' })
+			for _, key := range keys[:max(len(keys)-1, 0)] {
+				next, ok := into[key].(map[string]any)
+				if !ok {
+					next = map[string]any{}
+					into[key] = next
+				}
+				into = next
+			}
+			if len(keys) > 0 && into[keys[len(keys)-1]] == nil {
+				into[keys[len(keys)-1]] = "..."
+			}
+		}
+		text, _ := json.Marshal(data) // texts always marshal
+		line += " --data '" + strings.ReplaceAll(string(text), "'", `'\''`) + "'"
+	}
+	return line + f.again()
+}
+
+// tryLine is what gavel try takes for an action.
+func tryLine(_ engine.Position, n workflow.NextAction) string {
+	line := n.Action
+	for _, field := range n.Requires {
+		line += " " + field + "=..."
+	}
+	return line
+}
+
+// printPosition says where an instance stands, and what performs each next action.
+func printPosition(out *term.Terminal, p engine.Position, line func(engine.Position, workflow.NextAction) string) {
 	state := fmt.Sprintf("in state %s", p.State)
 	if p.Outcome != "" {
 		state += " (" + p.Outcome + ")"
@@ -238,14 +274,11 @@ func printPosition(out *term.Terminal, p engine.Position) {
 	out.Printf("%s; next:\n", state)
 	rows := [][]string{}
 	for _, n := range p.Next {
-		takes, needs := "", ""
-		for _, field := range n.Requires {
-			takes += " " + field + "=..."
-		}
+		needs := ""
 		for _, need := range n.Needs {
 			needs = strings.TrimPrefix(needs+", asks ", ", ") + map[string]string{"evidence": "for evidence", "model": "a model", "person": "a person"}[string(need)]
 		}
-		rows = append(rows, []string{"  " + n.Action + takes, needs})
+		rows = append(rows, []string{"  " + line(p, n), needs})
 	}
 	for _, tool := range p.NextTools {
 		rows = append(rows, []string{"  " + tool, "a call of the tool"})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
@@ -91,12 +92,13 @@ func findInstance(ctx context.Context, at operation.Caller, typed string) (strin
 	return chooseID("instance", typed, found)
 }
 
-// findReview returns the id of the review that begins with typed, or typed where none does.
+// findReview returns the id of the review that begins with typed, or of the instance's that does, an open one
+// before others, or typed where there is none.
 func findReview(ctx context.Context, at operation.Caller, typed string) (string, error) {
 	if isWhole(typed, reviewPrefix) {
 		return typed, nil
 	}
-	var found []idMatch
+	var found, past []idMatch
 	starts := startsOf(typed, reviewPrefix)
 	for page := (engine.ReviewsRequest{Status: "all", Limit: 500}); ; {
 		r, err := operation.Reviews.Do(ctx, at, page)
@@ -104,11 +106,18 @@ func findReview(ctx context.Context, at operation.Caller, typed string) (string,
 			return "", err //nolint:wrapcheck // an *engine.Error
 		}
 		for _, review := range r.Reviews {
-			if slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(review.ID, start) }) {
-				found = append(found, idMatch{review.ID, fmt.Sprintf("%s %s, %s", review.Workflow, review.Action, howEnded(review))})
+			match := idMatch{review.ID, fmt.Sprintf("%s %s, %s", review.Workflow, review.Action, howEnded(review))}
+			switch isInstance := strings.HasPrefix(typed, instancePrefix) && strings.HasPrefix(review.Instance, typed); {
+			case isInstance && review.Status != record.ReviewOpen:
+				past = append(past, match)
+			case isInstance, slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(review.ID, start) }):
+				found = append(found, match)
 			}
 		}
 		if page.Cursor = r.NextCursor; page.Cursor == "" {
+			if len(found) == 0 {
+				found = past
+			}
 			return chooseID("review", typed, found)
 		}
 	}

@@ -104,9 +104,10 @@ func (c *initCmd) Run(con *console) error {
 	if to.where != "" {
 		about += ": " + to.where
 	}
-	if hooks {
-		files = append(files, newFile{".workflows/.gitignore", "*\n", "keeps the store out of git"})
-	} else {
+	if ignore := ".workflows/.gitignore"; !isFile(filepath.Join(folder, ignore)) {
+		files = append(files, newFile{ignore, "*\n", "keeps the store out of git"})
+	}
+	if !hooks {
 		files = append(files, newFile{settingsFile, initSettings, "settings: where the workflows and the store are"})
 	}
 	_, missing := os.Lstat(filepath.Join(folder, filepath.FromSlash(to.file)))

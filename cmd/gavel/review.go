@@ -55,7 +55,7 @@ func (reviewListCmd) Help() string {
 
     gavel review list
     gavel review list --status all --instance wf-019bedd2-33e0-735d-935b-1a4cd46500a0
-    gavel review list --json | jq -r '.reviews[].reviewId'`
+    gavel review list --json | jq -r '.reviews[].id'`
 }
 
 func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
@@ -72,7 +72,27 @@ func (c *reviewListCmd) Run(ctx context.Context, con *console) error {
 	if c.Status == "open" {
 		none = "nothing waits for a person"
 	}
-	return con.printList(c.JSON, result, reviewRows(result.Reviews, c.Status != "open"), none, formatCursorFlag("--after", result.NextCursor))
+	return con.printList(c.JSON, newReviewList(result), reviewRows(result.Reviews, c.Status != "open"), none, formatCursorFlag("--after", result.NextCursor))
+}
+
+// reviewList is a list of reviews whose id is the review's, as what other commands take.
+type reviewList struct {
+	engine.ReviewsResult
+	Reviews []listedReview `json:"reviews"`
+}
+
+type listedReview struct {
+	engine.ReviewSummary
+	ID       string `json:"id"`
+	Instance string `json:"instance"`
+}
+
+func newReviewList(r engine.ReviewsResult) reviewList {
+	list := reviewList{r, make([]listedReview, 0, len(r.Reviews))}
+	for _, one := range r.Reviews {
+		list.Reviews = append(list.Reviews, listedReview{one, one.ID, one.Instance})
+	}
+	return list
 }
 
 // endMark stands for an action where an agent wanted to end.

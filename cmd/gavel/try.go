@@ -207,7 +207,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	if waitsForPerson(r) {
 		p.con.out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
 	}
-	printPosition(p.con.out, r.Position)
+	printPosition(p.con.out, r.Position, tryLine)
 	return nil
 }
 
@@ -221,7 +221,7 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 		printReasons(p.con.out, r.Decision)
 		return nil
 	}
-	printPosition(p.con.out, r.Position)
+	printPosition(p.con.out, r.Position, tryLine)
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string
 	if err != nil {
 		return err
 	}
-	printPosition(p.con.out, s.Position)
+	printPosition(p.con.out, s.Position, tryLine)
 	return nil
 }
 
