@@ -21,6 +21,7 @@ var notMilliseconds = regexp.MustCompile(`(Ns|Nanos|Nanoseconds|Us|Micros|Micros
 // recordedNames are JSON names by type that stay as they are, because what was written has
 // them. Answers show such types as others.
 var recordedNames = map[string][]string{
+	"cmd/gavel.listedReview":               {"instance"}, // whose id is the review's, as other commands take it
 	"engine/record.Decision":               {"tookNs"},
 	"engine/record.Event":                  {"instance"},
 	"engine/record.Review":                 {"resolution"},
