@@ -11,21 +11,27 @@ package mcpgate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 )
 
 // Gate binds a tool to the states in which it may be called.
 type Gate struct {
 	Tool   string
 	States []string // any of them
+	// Steps are actions that the handler performs itself with Gates.Perform, one after the other. Success
+	// is one of them then, and Error is performed where the handler fails after any.
+	Steps []string
 	// Action is performed before the handler runs, with the arguments as data: where it is
 	// refused, the handler does not run. Success or Error is performed after it. "" performs none.
 	// engine.Config.Gated keeps callers from performing them without the tool.
@@ -72,6 +78,9 @@ func New(e Engine, caller Caller, gates ...Gate) (*Gates, error) {
 	for _, gate := range gates {
 		if _, twice := g.of[gate.Tool]; twice || gate.Tool == "" || len(gate.States) == 0 {
 			return nil, fmt.Errorf("mcpgate: the gate of the tool %q needs a tool without another gate, and a state", gate.Tool)
+		}
+		if len(gate.Steps) > 0 && gate.Success != "" {
+			return nil, fmt.Errorf("mcpgate: the gate of the tool %q has steps, so its handler performs %q as the last of them", gate.Tool, gate.Success)
 		}
 		if gate.Timeout <= 0 {
 			gate.Timeout = DefaultTimeout
@@ -124,9 +133,63 @@ func (g *Gates) Guard(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		case begun.Answer != engine.CallGo:
 			return mcp.NewToolResultError(gate.explain(begun)), nil
 		}
-		call := begunCall{gates: g, gate: gate, principal: p, instance: id, id: begun.CallID}
-		return call.run(context.WithValue(ctx, callIDKey{}, begun.CallID), req, next)
+		call := &begunCall{gates: g, gate: gate, principal: p, instance: id, id: begun.CallID, state: begun.State}
+		return call.run(context.WithValue(context.WithValue(ctx, callIDKey{}, begun.CallID), callKey{}, call), req, next)
 	}
+}
+
+// CanExecute reports whether the caller's instance is in one of the states, and was not cancelled.
+func (g *Gates) CanExecute(ctx context.Context, states ...string) (bool, error) {
+	at, err := g.position(ctx)
+	return err == nil && slices.Contains(states, at.State) && at.Status != record.Cancelled, err
+}
+
+type callKey struct{}
+
+// Perform performs one of the Steps of the gate whose handler asks; data encode to a JSON object.
+// What the handler has done so far is settled as done, and what follows belongs to the step: a crash in it
+// leaves that alone unknown. The error says why the step was not performed; then nothing has moved.
+func (g *Gates) Perform(ctx context.Context, action string, data any) error {
+	c, ok := ctx.Value(callKey{}).(*begunCall)
+	if !ok || c.gates != g || !slices.Contains(c.gate.Steps, action) {
+		return fmt.Errorf("mcpgate: %q is no step of a call of these gates", action)
+	}
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("mcpgate: the data of %s: %w", action, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id != "" {
+		settled, err := g.engine.SettleCall(ctx, c.principal, engine.SettleRequest{ID: c.instance, CallID: c.id, Outcome: engine.CallOK})
+		if err != nil {
+			return err
+		}
+		c.id, c.state = "", settled.State
+	}
+	begun, err := c.begin(ctx, action, raw)
+	if err == nil && begun.Answer != engine.CallGo {
+		gate := c.gate
+		gate.States = []string{c.state} // of the step
+		err = errors.New(gate.explain(begun))
+	}
+	if err != nil { // what the handler does next belongs to a call as well
+		_, again := c.begin(ctx, "", nil)
+		return errors.Join(err, again)
+	}
+	return nil
+}
+
+// begin begins the call for a step, "" for none. The caller holds mu.
+func (c *begunCall) begin(ctx context.Context, action string, data json.RawMessage) (engine.CallResult, error) {
+	begun, err := c.gates.engine.BeginCall(ctx, c.principal, engine.CallRequest{
+		ID: c.instance, Gate: c.gate.Tool, Tool: c.gate.Tool, Arguments: json.RawMessage("{}"), States: []string{c.state},
+		Action: action, Data: data, Error: c.gate.Error, Timeout: c.gate.Timeout,
+	})
+	if err == nil && begun.Answer == engine.CallGo {
+		c.id, c.state = begun.CallID, begun.State
+	}
+	return begun, err
 }
 
 func (g *Gates) begin(ctx context.Context, gate Gate, req mcp.CallToolRequest) (p engine.Principal, id string, begun engine.CallResult, err error) {
@@ -202,12 +265,14 @@ type begunCall struct {
 	gate      Gate
 	principal engine.Principal
 	instance  string
-	id        string
+
+	mu        sync.Mutex
+	id, state string // "" while no call is open
 }
 
 // run runs the handler and settles the call: as unknown where it panics, or fails because its
 // request has ended.
-func (c begunCall) run(ctx context.Context, req mcp.CallToolRequest, next server.ToolHandlerFunc) (result *mcp.CallToolResult, err error) {
+func (c *begunCall) run(ctx context.Context, req mcp.CallToolRequest, next server.ToolHandlerFunc) (result *mcp.CallToolResult, err error) {
 	outcome := engine.CallUnknown
 	defer func() {
 		note := c.settle(ctx, outcome, req, result)
@@ -227,8 +292,13 @@ func (c begunCall) run(ctx context.Context, req mcp.CallToolRequest, next server
 }
 
 // settle returns what the caller has to know besides the result, "" for nothing.
-func (c begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
+func (c *begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req mcp.CallToolRequest, result *mcp.CallToolResult) string {
 	const end = " Do not call the tool again for it."
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id == "" {
+		return fmt.Sprintf("Not all steps of %s were recorded."+end, c.gate.Tool)
+	}
 	ctx = context.WithoutCancel(ctx) // the handler has run: what follows is owed
 	r := engine.SettleRequest{ID: c.instance, CallID: c.id, Outcome: outcome}
 	var dataErr error
@@ -251,7 +321,7 @@ func (c begunCall) settle(ctx context.Context, outcome engine.CallOutcome, req m
 		settled.Decision.Outcome, strings.Join(settled.Decision.Violations, " "), settled.State)
 }
 
-func (c begunCall) data(req mcp.CallToolRequest, result *mcp.CallToolResult) (json.RawMessage, error) {
+func (c *begunCall) data(req mcp.CallToolRequest, result *mcp.CallToolResult) (json.RawMessage, error) {
 	if c.gate.Data != nil && result != nil {
 		return c.gate.Data(req, result)
 	}
