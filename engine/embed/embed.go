@@ -245,7 +245,7 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	if key, err = record.LoadOrCreateKey(keyPath); err != nil {
 		return nil, &OpenError{PartKey, err}
 	}
-	if info, err := os.Stat(path); missing == nil && filepath.Base(path) == StoreFile && (err != nil || info.Size() == 0) {
+	if info, err := os.Stat(path); missing == nil && filepath.Base(path) == StoreFile && !sqlitestore.IsLogAlone(path) && (err != nil || info.Size() == 0) {
 		log.Warn("the key of a store is here, and the store is missing or empty: a new one is made; if there was one, restore a backup",
 			"store", path, "key", keyPath)
 	}

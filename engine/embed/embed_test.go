@@ -1,6 +1,7 @@
 package embed_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -341,4 +342,30 @@ func post(t *testing.T, url, message string) string {
 		}
 	}
 	return ""
+}
+
+// A store of which only the log is left is refused, and nothing else is said: no new one is made.
+func TestALogAloneIsOnlyRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		log  string // beside the key
+		warn bool
+	}{"the log is there": {"gavel.db-wal", false}, "nothing is left": {"other", true}} {
+		dir := t.TempDir()
+		for file, size := range map[string]int{"gavel.key": 64, tt.log: 100} {
+			if err := os.WriteFile(filepath.Join(dir, file), bytes.Repeat([]byte("7"), size), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		gate, err := embed.Open(t.Context(), embed.Config{Store: filepath.Join(dir, "gavel.db"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if refused := err != nil; refused == tt.warn {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			defer gate.Close()
+		}
+		if warned := strings.Contains(log.String(), "a new one is made"); warned != tt.warn {
+			t.Errorf("%s: the log says %q", name, log.String())
+		}
+	}
 }
