@@ -178,7 +178,11 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 	var input bytes.Buffer
 	event, err := readHookEvent(c.Client, adapter.Decode, io.TeeReader(con.stdin, &input))
 	if err != nil {
-		con.answered(hook.AnswerUnreadable(adapter, c.onFailure(ctx, input.Bytes()), err))
+		how := c.onFailure(ctx, input.Bytes())
+		if how == gate.OnFailureNeutral { // else the answer says it
+			con.log.WarnContext(ctx, "an event cannot be read", "client", c.Client, "error", err)
+		}
+		con.answered(hook.AnswerUnreadable(adapter, how, err))
 		return nil
 	}
 	event.Headless = hook.IsHeadless(c.Client, os.Getenv)

@@ -149,7 +149,7 @@ func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	event, err := readHookEvent(adapter.Client(), decode, req.Body)
 	switch {
 	case err != nil && asAnswer && f.door.Rules().Hooks.OnFailure == gate.OnFailureNeutral:
-		writeJSON(w, http.StatusOK, "application/json", hook.Answer{Verdict: hook.Neutral, Context: hook.DescribeUnreadable(err)})
+		writeJSON(w, http.StatusOK, "application/json", hook.Answer{Verdict: hook.Neutral, Context: err.Error()})
 	case err != nil && asAnswer:
 		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
 	case err != nil:
