@@ -255,7 +255,7 @@ func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	if words[0] == "token" && flag.Name == "tokens" {
 		return config.SectionServe, "tokens", true
 	}
-	if words[0] == "hook" && (flag.Name == "role" || flag.Name == "principal") { // the agent is one, over MCP and here
+	if words[0] == "hook" && command != "hook trust" && (flag.Name == "role" || flag.Name == "principal") { // the agent is one, over MCP and here
 		return config.SectionMCP, flag.Name, true
 	}
 	if last := words[len(words)-1]; slices.Contains(servers, last) {

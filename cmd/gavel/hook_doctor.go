@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +24,7 @@ import (
 type hookDoctorCmd struct {
 	Client string `arg:"" optional:"" enum:",claude-code,codex,copilot,cursor,gemini,kiro,opencode" default:"" name:"client" help:"The coding agent; without it, each that has gavel's hooks."`
 	JSON   bool   `name:"json" help:"Print the findings as JSON."`
+	storeFlag
 }
 
 func (hookDoctorCmd) Help() string {
@@ -29,14 +32,16 @@ func (hookDoctorCmd) Help() string {
 the agent would write to it: a use that a gate denies, one that no gate is about, and
 something unreadable. Each is done over an empty store that is removed again: nothing is
 recorded in yours, no evidence is fetched and no model asked. Where a server decides, only
-the last two are tried. For each thing that is wrong there is a line with what to do.
+the last two are tried. Codex is asked whether it trusts the hooks. With --config, and where the
+project has a gavel.yaml, hooks that were installed and are gone are found, too.
+For each thing that is wrong there is a line with what to do.
 
 Examples:
 
     gavel hook doctor
     gavel hook doctor claude-code --json | jq '.clients[].problems'
 
-Exit codes: 0 the hooks bite, 1 they do not, or none are installed, 2 wrong usage.`
+Exit codes: 0 the hooks bite, 1 they do not, or none are installed, 2 wrong usage, 3 not known.`
 }
 
 // hookDiagnosis is what is found of a client's hooks.
@@ -47,6 +52,7 @@ type hookDiagnosis struct {
 	Failing  string      `json:"failing"` // what the client does where a hook fails
 	Probes   []hookProbe `json:"probes"`
 	Problems []string    `json:"problems,omitempty"` // the cause and what to do, a line each
+	Unknown  []string    `json:"unknown,omitempty"`  // what could not be found out
 	Notes    []string    `json:"notes,omitempty"`
 	OK       bool        `json:"ok"`
 }
@@ -68,21 +74,23 @@ func (c *hookDoctorCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return term.UnknownErrorf("", "cannot tell where this is: %w", err)
 	}
-	found, ok := []hookDiagnosis{}, true
+	if err := c.findHookConfig(); err != nil {
+		return err
+	}
+	found, wrong, unknown := []hookDiagnosis{}, false, false
 	for _, client := range hook.InstallClients() {
 		if c.Client != "" && client != c.Client {
 			continue
 		}
 		e := hookExamination{home: home, project: project, hookDiagnosis: hookDiagnosis{Client: client, Files: []string{}, Probes: []hookProbe{}, Failing: hook.DescribeFailing(client)}}
-		installed := e.examine(ctx)
-		if !installed && c.Client == "" {
+		if installed := e.examine(ctx, c.storeFlag); !installed && c.Client == "" {
 			continue
 		}
-		e.OK = len(e.Problems) == 0
-		ok = ok && e.OK
+		e.OK = len(e.Problems)+len(e.Unknown) == 0
+		wrong, unknown = wrong || len(e.Problems) > 0, unknown || len(e.Unknown) > 0
 		found = append(found, e.hookDiagnosis)
 	}
-	err = con.print(c.JSON, map[string]any{"ok": ok && len(found) > 0, "clients": found}, func() {
+	err = con.print(c.JSON, map[string]any{"ok": !wrong && !unknown && len(found) > 0, "clients": found}, func() {
 		for _, d := range found {
 			d.print(con)
 		}
@@ -90,7 +98,10 @@ func (c *hookDoctorCmd) Run(ctx context.Context, con *console) error {
 			con.out.Printf("no coding agent has gavel's hooks, for this user or for %s; gavel hook install writes them\n", project)
 		}
 	})
-	return cmp.Or(err, badUnless(ok && len(found) > 0))
+	if err == nil && unknown && !wrong {
+		return &term.ExitError{Code: term.ExitUnknown}
+	}
+	return cmp.Or(err, badUnless(!wrong && len(found) > 0))
 }
 
 func (d hookDiagnosis) print(con *console) {
@@ -105,12 +116,15 @@ func (d hookDiagnosis) print(con *console) {
 	for _, p := range d.Probes {
 		line("asked", fmt.Sprintf("%s: %s, %d ms", p.About, p.Answer, p.TookMs.Duration().Milliseconds()))
 	}
-	if d.OK {
-		line("result", out.Green("bites"))
-	} else {
+	switch {
+	case len(d.Problems) > 0:
 		line("result", out.Red("cannot be relied on"))
+	case len(d.Unknown) > 0:
+		line("result", "not known")
+	default:
+		line("result", out.Green("bites"))
 	}
-	for _, text := range append(slices.Clone(d.Problems), d.Notes...) {
+	for _, text := range slices.Concat(d.Problems, d.Unknown, d.Notes) {
 		out.Printf("    - %s\n", text)
 	}
 	out.Printf("\n")
@@ -121,6 +135,7 @@ type hookExamination struct {
 	hookDiagnosis
 	home, project string
 	own           []hook.InstalledHook
+	approved      bool // the approved rules count, whatever the configuration file holds
 	hung          bool // a probe got no answer: others would take as long
 }
 
@@ -132,12 +147,23 @@ func (e *hookExamination) note(format string, args ...any) {
 	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
 }
 
-// examine reports whether gavel's hooks are there, or may be.
-func (e *hookExamination) examine(ctx context.Context) bool {
+// examine reports whether gavel's hooks are there, may be, or were.
+func (e *hookExamination) examine(ctx context.Context, at storeFlag) bool {
 	installed := e.readFiles()
+	var before *hook.InstalledHook
+	if len(e.own) > 0 {
+		before = e.find(hook.InstalledEvents(e.Client)[0])
+	}
+	if before != nil && before.Option("config") != "" {
+		at.Config, at.Store = before.Option("config"), before.Option("store")
+	}
+	if err := at.findHookConfig(); err != nil {
+		e.Unknown = append(e.Unknown, err.Error())
+	}
+	recorded := e.checkApproval(ctx, at, installed)
 	if !installed {
 		e.problem("gavel's hooks are not installed; gavel hook install %s --config FILE writes them", e.Client)
-		return false
+		return recorded
 	}
 	version, known := clientVersion(ctx, e.Client)
 	if known {
@@ -151,10 +177,145 @@ func (e *hookExamination) examine(ctx context.Context) bool {
 		return true
 	}
 	e.checkEvents()
-	if before := e.find(hook.InstalledEvents(e.Client)[0]); before != nil && e.checkCommand(ctx, *before) {
+	if before != nil && e.checkCommand(*before) {
 		e.probe(ctx, *before)
 	}
+	if e.Client == "codex" {
+		e.checkCodexTrust(ctx)
+	}
 	return true
+}
+
+// checkApproval looks for the rules that a person approved, and reports whether hooks of the client were recorded there.
+func (e *hookExamination) checkApproval(ctx context.Context, at storeFlag, installed bool) (recorded bool) {
+	if at.Config == "" {
+		return false
+	}
+	again := "gavel hook trust --config " + shellWord(at.Config) + " --store " + shellWord(at.Store)
+	a, err := findApproval(ctx, at)
+	switch {
+	case err != nil:
+		e.Unknown = append(e.Unknown, fmt.Sprintf("which rules are approved cannot be read: %v", err))
+		return false
+	case a == nil && installed:
+		e.note("no rules were ever approved, so that the configuration counts as it is, whoever edits it: %s", again)
+	}
+	if a == nil {
+		return false
+	}
+	e.approved = true
+	if patterns, err := a.patterns(); err != nil || !a.isCurrent(patterns) {
+		e.note("the configuration or a definition is not as it was approved; what was approved is in force: %s", again)
+	}
+	for _, r := range a.Hooks {
+		if r.Client != e.Client {
+			continue
+		}
+		recorded = true
+		for _, text := range (approvedRules{Hooks: []recordedHooks{r}}).listMissingHooks() {
+			e.problem("%s Install them again, or forget them with gavel hook uninstall %s", text, e.Client)
+		}
+	}
+	return recorded
+}
+
+// checkCodexTrust asks Codex itself, which skips hooks that its user did not trust.
+func (e *hookExamination) checkCodexTrust(ctx context.Context) {
+	listed, err := listCodexHooks(ctx, e.project)
+	if err != nil {
+		e.Unknown = append(e.Unknown, fmt.Sprintf("whether Codex trusts these hooks: codex app-server could not be asked (%v); type /hooks in Codex to see it", err))
+		return
+	}
+	skipped := map[string][]string{}
+	for _, h := range e.own {
+		status := "not loaded"
+		for _, l := range listed {
+			if l.Command == h.Command && strings.EqualFold(l.EventName, h.Event) {
+				status = l.TrustStatus
+				if !l.Enabled {
+					status = "disabled"
+				}
+			}
+		}
+		if status != "trusted" && status != "managed" {
+			skipped[status] = append(skipped[status], h.Event)
+		}
+	}
+	for status, events := range skipped {
+		do := "start codex here, type /hooks, and trust them"
+		if status == "not loaded" {
+			do = "start codex here, trust the folder, then type /hooks and trust the hooks"
+		}
+		e.problem("Codex skips the hooks at %s, which it reports as %s; %s", strings.Join(events, ", "), status, do)
+	}
+}
+
+// codexHook is a hook as codex app-server lists it.
+type codexHook struct {
+	EventName, Command, TrustStatus string
+	Enabled                         bool
+}
+
+// listCodexHooks asks codex app-server for the hooks of a folder.
+func listCodexHooks(ctx context.Context, folder string) (hooks []codexHook, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "codex", "app-server")
+	cmd.Dir, cmd.WaitDelay = folder, time.Second
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // it was ended
+	}()
+	answers := json.NewDecoder(bufio.NewReader(stdout))
+	ask := func(id int, method string, params, result any) error {
+		if err := json.NewEncoder(stdin).Encode(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params}); err != nil {
+			return err
+		}
+		for {
+			var a struct {
+				ID     *int
+				Result json.RawMessage
+				Error  *struct{ Message string }
+			}
+			switch err := answers.Decode(&a); {
+			case ctx.Err() != nil:
+				return errors.New("no answer within 15 s")
+			case err != nil:
+				return fmt.Errorf("its answer cannot be read: %w", err)
+			case a.ID == nil || *a.ID != id: // a notification
+			case a.Error != nil:
+				return errors.New(a.Error.Message)
+			default:
+				return json.Unmarshal(a.Result, result)
+			}
+		}
+	}
+	var ignored json.RawMessage
+	if err := ask(1, "initialize", map[string]any{"clientInfo": map[string]string{"name": "gavel", "title": "gavel", "version": readBuild().Version}}, &ignored); err != nil {
+		return nil, err
+	}
+	if err := json.NewEncoder(stdin).Encode(map[string]any{"jsonrpc": "2.0", "method": "initialized"}); err != nil {
+		return nil, err
+	}
+	var listed struct{ Data []struct{ Hooks []codexHook } }
+	if err := ask(2, "hooks/list", map[string]any{"cwds": []string{folder}}, &listed); err != nil {
+		return nil, err
+	}
+	for _, at := range listed.Data {
+		hooks = append(hooks, at.Hooks...)
+	}
+	return hooks, nil
 }
 
 // readFiles reads the settings of both scopes.
@@ -238,9 +399,6 @@ func (e *hookExamination) checkSwitches() {
 			e.problem("hooks are switched off: %s in %s", setting, file.Path)
 		}
 	}
-	if e.Client == "codex" {
-		e.note("whether Codex trusts these hooks, only /hooks in it shows; it skips them until it does")
-	}
 }
 
 // checkEvents looks at how each hook is installed.
@@ -287,7 +445,7 @@ func (e *hookExamination) checkEvents() {
 }
 
 // checkCommand reports whether the command can be run.
-func (e *hookExamination) checkCommand(ctx context.Context, h hook.InstalledHook) bool {
+func (e *hookExamination) checkCommand(h hook.InstalledHook) bool {
 	program := h.Own[0]
 	info, err := os.Stat(program)
 	if err != nil && !strings.ContainsAny(program, `/\`) {
@@ -303,7 +461,7 @@ func (e *hookExamination) checkCommand(ctx context.Context, h hook.InstalledHook
 			e.note("the hooks run another gavel than this one: %s", program)
 		}
 	}
-	if file := h.Option("config"); file != "" {
+	if file := h.Option("config"); file != "" && !e.approved {
 		if _, err := checkConfig(file); err != nil {
 			e.problem("the configuration is refused, so gavel denies what it should decide: %v; gavel config check %s says more", err, file)
 			return false
@@ -312,7 +470,7 @@ func (e *hookExamination) checkCommand(ctx context.Context, h hook.InstalledHook
 			e.problem("%s has no gate on a builtin tool and no hooks.finish, so gavel has nothing to say", file)
 		}
 	}
-	return ctx.Err() == nil
+	return true
 }
 
 // probe runs the installed command.
@@ -324,21 +482,26 @@ func (e *hookExamination) probe(ctx context.Context, h hook.InstalledHook) {
 	}
 	defer os.RemoveAll(folder)                    //nolint:errcheck // a temporary folder
 	rules, _ := readHookRules(h.Option("config")) // it was checked; a server has its own
-	gates := rules.Gates
-	switch about, sample := e.findDenied(gates); {
-	case h.Option("server") != "", h.Option("store") != "":
-		e.note("what a gate denies was not tried: it would be recorded, for the command names a server or a store")
-	case sample != nil:
-		if said := e.ask(ctx, h, folder, about, sample, hook.ReadDeny); strings.Contains(said, hook.CouldNotDecide) {
-			e.problem("%s was denied because of a failure, not by its gate: %s", about, said)
+	line := ""
+	for _, g := range rules.Gates.Gates {
+		if sample := hook.SampleLine(g); line == "" && !g.Start {
+			line = sample
 		}
-	case gates.HasBuiltin():
-		e.note("no denial was tried: each gate on a builtin tool begins its workflow, or its uses cannot be guessed")
 	}
-	if about, sample := e.findNeutral(gates); sample != nil {
-		e.ask(ctx, h, folder, about, sample, hook.ReadNeutral)
+	switch {
+	case h.Option("server") != "":
+		e.note("what a gate denies was not tried: the server would record it")
+	case line != "":
+		if said := e.ask(ctx, h, folder, line, hook.Sample(e.Client, e.project, line), hook.ReadDeny); strings.Contains(said, hook.CouldNotDecide) {
+			e.problem("%s was denied because of a failure, not by its gate: %s", line, said)
+		}
+	case rules.Gates.HasBuiltin():
+		e.note("no denial was tried: each gate on the shell begins its workflow, or its uses cannot be guessed")
+	}
+	if slices.ContainsFunc(rules.Gates.Gates, func(g gate.Gate) bool { return g.Builtin == gate.BuiltinShell && len(g.When) == 0 }) {
+		e.note("the neutral answer was not tried: a gate is about every use of the shell")
 	} else {
-		e.note("the neutral answer was not tried: gates are about every use of a tool")
+		e.ask(ctx, h, folder, "true", hook.Sample(e.Client, e.project, "true"), hook.ReadNeutral)
 	}
 	e.ask(ctx, h, folder, "something unreadable", []byte("{\"gavel doctor\": "), hook.ReadDeny)
 }
@@ -350,11 +513,13 @@ func (e *hookExamination) ask(ctx context.Context, h hook.InstalledHook, folder,
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(h.Timeout, time.Minute))
 	defer cancel()
-	cmd := hookCommand(ctx, h)
+	args := slices.Clone(h.Own[1:])
+	if at := slices.Index(args, "--store"); at >= 0 && at+1 < len(args) {
+		args[at+1] = filepath.Join(folder, storeFile)
+	}
+	cmd := exec.CommandContext(ctx, h.Own[0], args...) //nolint:gosec // what is installed is what is tried
 	cmd.Dir, cmd.Stdin = e.project, bytes.NewReader(input)
-	// What the configuration file says of the store the environment overrules; what the command line
-	// says it does not, and gavel hook install writes no store there.
-	cmd.Env = append(os.Environ(), "GAVEL_STORE="+filepath.Join(folder, "gavel.db"))
+	cmd.Env = append(os.Environ(), "GAVEL_STORE="+filepath.Join(folder, storeFile)) // overrules the configuration file
 	cmd.WaitDelay = time.Second
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -378,50 +543,4 @@ func (e *hookExamination) ask(ctx context.Context, h hook.InstalledHook, folder,
 	}
 	e.problem("%s should be answered with %s, and the client reads %s: %s", about, expected, p.Answer, orNone(term.Fit(said, 300)))
 	return ""
-}
-
-// hookCommand is the installed command, run as the client runs it.
-func hookCommand(ctx context.Context, h hook.InstalledHook) *exec.Cmd {
-	switch {
-	case h.Command == "": // of a plugin, which needs no shell
-		return exec.CommandContext(ctx, h.Own[0], h.Own[1:]...) //nolint:gosec // what is installed is what is tried
-	case hook.OnWindows:
-		return exec.CommandContext(ctx, "powershell", "-NoProfile", "-Command", h.Command) //nolint:gosec // the same
-	default:
-		return exec.CommandContext(ctx, "sh", "-c", h.Command) //nolint:gosec // the same
-	}
-}
-
-// findDenied finds a use that a gate denies over an empty store, before it judges anything: there is
-// no instance of its workflow, and the gate begins none.
-func (e *hookExamination) findDenied(gates gate.Config) (about string, sample []byte) {
-	begins := func(m gate.Match) bool { return m.Gate.Start }
-	for _, g := range gates.Gates {
-		if g.Builtin == "" || g.Start {
-			continue
-		}
-		for _, text := range hook.SampleTexts(g, e.project, e.home) {
-			sample := hook.Sample(e.Client, g.Builtin, e.project, text)
-			if matches := hook.MatchSample(e.Client, gates, sample); len(matches) > 0 && !slices.ContainsFunc(matches, begins) {
-				return fmt.Sprintf("%s: %s", g.Tool, text), sample
-			}
-		}
-	}
-	return "", nil
-}
-
-// findNeutral finds a use that no gate is about.
-func (e *hookExamination) findNeutral(gates gate.Config) (about string, sample []byte) {
-	for _, use := range [][2]string{
-		{gate.BuiltinShell, "true"},
-		{gate.BuiltinRead, filepath.Join(e.project, "gavel-doctor")},
-		{gate.BuiltinFetch, "https://example.invalid/"},
-		{gate.BuiltinEdit, filepath.Join(e.project, "gavel-doctor")},
-	} {
-		sample := hook.Sample(e.Client, use[0], e.project, use[1])
-		if sample != nil && len(hook.MatchSample(e.Client, gates, sample)) == 0 {
-			return fmt.Sprintf("%s: %s", use[0], use[1]), sample
-		}
-	}
-	return "", nil
 }

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/hook"
 )
 
@@ -55,6 +58,10 @@ file stays as it is; gavel's own hooks, also those of an older gavel, are replac
 agent has a setting for it, a hook that fails blocks the tool. The project is the folder
 that has .git, or else this one. The hooks name files of this machine: do not share them.
 
+The yes also approves the configuration and its definitions as they are, as gavel hook trust
+does. The hooks name the store, so that an edited configuration leads to no other one; it is
+.workflows in the project's folder where nothing names it.
+
 Examples:
 
     gavel hook install claude-code --config gavel.yaml
@@ -67,6 +74,11 @@ cannot be changed; the lines to paste are printed.`
 }
 
 func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
+	if c.Server == "" {
+		if err := c.setHookStore(); err != nil {
+			return err
+		}
+	}
 	path, err := hookSettingsFile(c.Client, hook.Scope(c.Scope))
 	if err != nil {
 		return err
@@ -84,21 +96,53 @@ func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	changed, err := c.change(con, path, func(before []byte) ([]byte, error) {
-		after, err := hook.Install(c.Client, before, in)
-		if err != nil {
-			return nil, pasteInstead(c.Client, path, in, err)
-		}
-		return after, nil
-	})
+	before, err := readSettings(path)
 	if err != nil {
 		return err
 	}
-	if !changed {
+	after, err := hook.Install(c.Client, before, in)
+	if err != nil {
+		return pasteInstead(c.Client, path, in, err)
+	}
+	var rules *rulesReview
+	if c.Server == "" {
+		if rules, err = openRulesReview(ctx, con, c.storeFlag); err != nil {
+			return err
+		}
+		defer rules.close()
+		rules.hooked = rules.next.record(recordedHooks{Client: c.Client, File: path, Events: hook.InstalledEvents(c.Client)})
+	}
+	changed := !bytes.Equal(before, after)
+	if !changed && (rules == nil || !rules.isChanged()) {
 		con.out.Printf("nothing to change: %s has gavel's hooks\n", path)
 		return nil
 	}
-	con.out.Printf("written: %s\n", path)
+	if changed {
+		printDiff(con, path, before, after)
+	}
+	if rules != nil && rules.isChanged() {
+		if err := rules.print(ctx, con); err != nil {
+			return err
+		}
+	}
+	if err := confirm(con, c.Yes, "Write and approve this?"); err != nil {
+		return err
+	}
+	if changed {
+		if err := replaceSettings(path, before, after); err != nil {
+			return err
+		}
+		con.out.Printf("written: %s\n", path)
+	}
+	if rules != nil {
+		who, err := resolving{}.reviewer()
+		if err == nil {
+			err = rules.approve(ctx, con, who)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if next := hook.AfterInstall(c.Client); next != "" {
 		con.out.Printf("%s\n", next)
 	}
@@ -148,6 +192,9 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 		in.Args = append(in.Args, flag, value)
 	}
 	add("--config", c.Config, true)
+	if c.Server == "" && nameStore(c.Store) == c.Store { // without a password
+		add("--store", c.Store, !embed.IsDatabase(c.Store))
+	}
 	add("--server", c.Server, false)
 	add("--token-file", c.TokenFile, true)
 	if err != nil {
@@ -171,6 +218,7 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 type hookUninstallCmd struct {
 	hookInstallFlags
 	Scope string `name:"scope" enum:",project,user" default:"" placeholder:"SCOPE" help:"Only from the settings of the project or the user; both without it."`
+	storeFlag
 }
 
 func (hookUninstallCmd) Help() string {
@@ -186,7 +234,7 @@ Exit codes: 0 removed, or nothing to remove; 1 not wanted; 2 wrong usage or sett
 cannot be changed.`
 }
 
-func (c *hookUninstallCmd) Run(con *console) error {
+func (c *hookUninstallCmd) Run(ctx context.Context, con *console) error {
 	for _, scope := range []hook.Scope{hook.ScopeProject, hook.ScopeUser} {
 		if c.Scope != "" && c.Scope != string(scope) {
 			continue
@@ -195,46 +243,74 @@ func (c *hookUninstallCmd) Run(con *console) error {
 		if err != nil {
 			return err
 		}
-		changed, err := c.change(con, path, func(before []byte) ([]byte, error) {
-			after, err := hook.Uninstall(c.Client, before, hook.OnWindows)
-			if err != nil {
-				return nil, term.UsageErrorf("remove them by hand", "%s: %w", path, err)
-			}
-			return after, nil
-		})
-		switch {
-		case err != nil:
+		before, err := readSettings(path)
+		if err != nil {
 			return err
-		case changed:
-			con.out.Printf("removed from %s\n", path)
-		default:
+		}
+		after, err := hook.Uninstall(c.Client, before, hook.OnWindows)
+		if err != nil {
+			return term.UsageErrorf("remove them by hand", "%s: %w", path, err)
+		}
+		if bytes.Equal(before, after) {
 			con.out.Printf("nothing to remove: %s\n", path)
+		} else {
+			printDiff(con, path, before, after)
+			if err := confirm(con, c.Yes, "Write this?"); err != nil {
+				return err
+			}
+			if err := replaceSettings(path, before, after); err != nil {
+				return err
+			}
+			con.out.Printf("removed from %s\n", path)
+		}
+		if err := c.forget(ctx, con, path, before); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// change shows what edit makes of a settings file, asks and writes it. An empty result removes the file.
-func (f hookInstallFlags) change(con *console, path string, edit func(before []byte) ([]byte, error)) (bool, error) {
-	before, err := readSettings(path)
+// forget takes the hooks that were in a settings file out of the record of what is installed.
+func (c *hookUninstallCmd) forget(ctx context.Context, con *console, path string, settings []byte) error {
+	flag := c.storeFlag
+	all, _ := hook.ReadHooks(c.Client, settings, hook.OnWindows) // gavel's hooks in it were read before
+	for _, h := range all {
+		if h.Option("config") != "" && h.Option("server") == "" {
+			flag = storeFlag{configFlag: configFlag{h.Option("config")}, Store: h.Option("store")}
+		}
+	}
+	if err := flag.findHookConfig(); err != nil || flag.Config == "" {
+		return err
+	}
+	a, err := findApproval(ctx, flag)
+	if err != nil || a == nil || !a.record(recordedHooks{Client: c.Client, File: path}) {
+		return err
+	}
+	if err := confirm(con, c.Yes, "Forget that they were installed?"); err != nil {
+		return err
+	}
+	sys, err := openForWriting(ctx, con, flag)
 	if err != nil {
-		return false, err
+		return err
 	}
-	after, err := edit(before)
-	if err != nil || bytes.Equal(before, after) {
-		return false, err
+	defer sys.Close()
+	_, err = advanceRules(ctx, sys, localCLI, engine.AdvanceRequest{ID: a.instance, Action: "approve"}, map[string]any{"hooks": a.Hooks})
+	return engineFailure(err)
+}
+
+// findHookConfig takes the gavel.yaml of the project where no configuration is named, and the store that it names.
+func (f *storeFlag) findHookConfig() error {
+	project, err := projectFolder()
+	if err != nil {
+		return term.UnknownErrorf("", "cannot tell where this is: %w", err)
 	}
-	printDiff(con, path, before, after)
-	if err := confirm(con, f.Yes, "Write this?"); err != nil {
-		return false, err
+	if file := filepath.Join(project, "gavel.yaml"); f.Config == "" && isFile(file) {
+		f.Config = file
 	}
-	if now, err := readSettings(path); err != nil || !bytes.Equal(now, before) {
-		return false, term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
+	if file, err := config.Load(f.Config); err == nil && f.Store == "" {
+		f.Store = locatePath(file.Dir(), file.Text(config.KeyStore))
 	}
-	if err := writeSettings(path, after); err != nil {
-		return false, term.UsageErrorf("", "cannot write the settings: %w", err)
-	}
-	return true, nil
+	return f.setHookStore()
 }
 
 // printDiff shows how a file changes.
@@ -250,6 +326,17 @@ func printDiff(con *console, path string, before, after []byte) {
 			con.out.Printf("%s\n", line)
 		}
 	}
+}
+
+// replaceSettings writes a settings file that is as it was shown.
+func replaceSettings(path string, before, after []byte) error {
+	if now, err := readSettings(path); err != nil || !bytes.Equal(now, before) {
+		return term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
+	}
+	if err := writeSettings(path, after); err != nil {
+		return term.UsageErrorf("", "cannot write the settings: %w", err)
+	}
+	return nil
 }
 
 func readSettings(path string) ([]byte, error) {

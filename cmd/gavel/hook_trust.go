@@ -67,6 +67,21 @@ type recordedHooks struct {
 	Events []string `json:"events"`
 }
 
+// record notes what is installed in a settings file, nothing where there are no events. It reports whether that is new.
+func (r *approvedRules) record(h recordedHooks) bool {
+	before := r.Hooks
+	r.Hooks = slices.DeleteFunc(slices.Clone(before), func(old recordedHooks) bool { return old.Client == h.Client && old.File == h.File })
+	if len(h.Events) > 0 {
+		r.Hooks = append(r.Hooks, h)
+	}
+	slices.SortFunc(r.Hooks, func(a, b recordedHooks) int {
+		return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.File, b.File))
+	})
+	return !slices.EqualFunc(before, r.Hooks, func(a, b recordedHooks) bool {
+		return a.Client == b.Client && a.File == b.File && slices.Equal(a.Events, b.Events)
+	})
+}
+
 func (r approvedRules) digest() string {
 	raw, _ := json.Marshal([]any{r.Config, r.Files}) //nolint:errchkjson // texts
 	return digestFile(raw)
@@ -170,12 +185,7 @@ func readRuleFiles(path string) (r approvedRules, err error) {
 	if _, err := parseHookRules(file); err != nil {
 		return r, err
 	}
-	values, _ := file.Values([]config.Setting{{Key: config.KeyDefinitions, Form: config.List}}) // other keys are checked where they are read
-	patterns := values[config.KeyDefinitions].List
-	for i, pattern := range patterns {
-		patterns[i] = locatePath(file.Dir(), pattern)
-	}
-	files, err := definitionFiles(patterns)
+	files, err := definitionFiles(listPatterns(file))
 	if err != nil {
 		return r, err
 	}
@@ -190,10 +200,29 @@ func readRuleFiles(path string) (r approvedRules, err error) {
 			note(file, text)
 			return nil
 		})); err != nil {
-			return r, err
+			return r, term.UsageErrorf("check it with: gavel lint", "%w", err)
 		}
 	}
 	return r, nil
+}
+
+// listPatterns are those of the definitions that a configuration file names.
+func listPatterns(file *config.File) []string {
+	values, _ := file.Values([]config.Setting{{Key: config.KeyDefinitions, Form: config.List}}) // other keys are checked where they are read
+	patterns := values[config.KeyDefinitions].List
+	for i, pattern := range patterns {
+		patterns[i] = locatePath(file.Dir(), pattern)
+	}
+	return patterns
+}
+
+// patterns are those of the approved text.
+func (a *approval) patterns() ([]string, error) {
+	file, err := config.Parse(a.path, []byte(a.Config))
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	return listPatterns(file), nil
 }
 
 // watchFiles calls check with each file that the definition names, once it is read.
@@ -481,7 +510,7 @@ func (c *hookTrustCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer r.close()
 	if !r.isChanged() {
 		con.out.Printf("nothing to approve: %s is as it was approved\n", c.Config)
 		return nil
@@ -492,11 +521,7 @@ func (c *hookTrustCmd) Run(ctx context.Context, con *console) error {
 	if err := confirm(con, c.Yes, "Approve this?"); err != nil {
 		return err
 	}
-	if err := approveRules(ctx, con, r.system, who, r.before, r.next); err != nil {
-		return err
-	}
-	con.out.Printf("approved: %s\n", r.next.path)
-	return nil
+	return r.approve(ctx, con, who)
 }
 
 // setHookStore names the store that the hooks of this project have where nothing else names one.
@@ -517,8 +542,10 @@ func (f *storeFlag) setHookStore() (err error) {
 // rulesReview is what a person is asked to approve.
 type rulesReview struct {
 	*system
+	flag   storeFlag
 	before *approval // nil for none
 	next   approval
+	hooked bool // what is installed is to be recorded
 }
 
 func openRulesReview(ctx context.Context, con *console, flag storeFlag) (*rulesReview, error) {
@@ -532,26 +559,50 @@ func openRulesReview(ctx context.Context, con *console, flag storeFlag) (*rulesR
 	if err != nil {
 		return nil, err
 	}
-	r := &rulesReview{next: approval{path: path}}
+	r := &rulesReview{flag: flag, next: approval{path: path}}
 	if r.next.approvedRules, err = readRuleFiles(path); err != nil {
 		return nil, err
 	}
 	if r.before, err = findApproval(ctx, flag); err != nil {
 		return nil, err
 	}
-	if r.before != nil {
-		r.next.Hooks = r.before.Hooks
+	if r.before == nil { // the store may not be there yet
+		return r, nil
 	}
-	at, err := flag.place(con.log, true)
-	if err != nil {
-		return nil, err
+	r.next.Hooks = r.before.Hooks
+	return r, r.open(ctx, con)
+}
+
+func (r *rulesReview) open(ctx context.Context, con *console) error {
+	at, err := r.flag.place(con.log, true)
+	if err == nil {
+		r.system, err = openSystem(ctx, con.log, at, equipment{reviews: true})
 	}
-	r.system, err = openSystem(ctx, con.log, at, equipment{reviews: true})
-	return r, err
+	return err
+}
+
+func (r *rulesReview) close() {
+	if r.system != nil {
+		_ = r.system.Close() // what was acknowledged is on disk
+	}
+}
+
+// approve puts in force what by has seen.
+func (r *rulesReview) approve(ctx context.Context, con *console, by engine.Principal) error {
+	if r.system == nil {
+		if err := r.open(ctx, con); err != nil {
+			return err
+		}
+	}
+	if err := approveRules(ctx, con, r.system, by, r.before, r.next); err != nil {
+		return err
+	}
+	con.out.Printf("approved: %s\n", r.next.path)
+	return nil
 }
 
 func (r *rulesReview) isChanged() bool {
-	return r.before == nil || r.before.digest() != r.next.digest() || r.before.Noticed != ""
+	return r.before == nil || r.before.digest() != r.next.digest() || r.before.Noticed != "" || r.hooked
 }
 
 // print shows what changed. What was never approved is named.

@@ -67,3 +67,45 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 		t.Error("an approved definition is not in force:", r.text())
 	}
 }
+
+// An evidence command that the agent makes succeed is not run: the approved one is.
+func TestEditedEvidenceHasNoEffect(t *testing.T) {
+	t.Parallel()
+	needsProgram(t)
+	dir := hookProject(t)
+	configured := filepath.Join(dir, "gavel.yaml")
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"hook", "trust", "--config", configured, "--store", filepath.Join(dir, ".workflows", "gavel.db"), "--yes"}, strings.NewReader(""), &out, &errs); code != 0 {
+		t.Fatal(out.String(), errs.String())
+	}
+	before, err := os.ReadFile(configured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(before), "[sh, check.sh]", `["true"]`, 1)
+	if edited == string(before) {
+		t.Fatal("nothing was edited")
+	}
+	if err := os.WriteFile(configured, []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answer := func(event []byte) string {
+		t.Helper()
+		out, stderr, exit := answerHere(t, bytes.NewReader(event), "claude-code", "--config", configured)
+		if exit != 0 {
+			t.Fatal(exit, out, stderr)
+		}
+		return out
+	}
+	if out := answer(claudeEvent(dir, "SessionStart", map[string]any{"source": "startup"})); !strings.Contains(out, "Changed since a person approved the rules: gavel.yaml.") {
+		t.Error("the change is not reported:", out)
+	}
+	test, push := map[string]any{"command": "make test"}, map[string]any{"command": "git push"}
+	answer(claudeTool(dir, "PreToolUse", "1", "Bash", test))
+	if out := answer(claudeTool(dir, "PostToolUse", "1", "Bash", test, map[string]any{"stdout": ""})); !strings.Contains(out, `is in \"tested\"`) {
+		t.Fatal("the tests have not passed:", out)
+	}
+	if out := answer(claudeTool(dir, "PreToolUse", "2", "Bash", push)); !isDenied(out, 0) || !strings.Contains(out, "gavel ran them itself") {
+		t.Error("the edited command was run:", out)
+	}
+}

@@ -2,7 +2,9 @@ package hook
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -11,7 +13,6 @@ import (
 	"github.com/tailscale/hujson"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
-	"github.com/gavel-mcp/gavel/internal/shell"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -42,61 +43,38 @@ func DescribeFailing(client string) string {
 	}[client]
 }
 
-// Sample is what a client writes to the hook before a use of a tool: what a shell is to run, the file
-// to edit or read, or the address to fetch.
-func Sample(client, builtin, folder, text string) []byte {
+// Sample is what a client writes to the hook before a shell runs a line.
+func Sample(client, folder, line string) []byte {
 	const id = "gavel-doctor"
-	use := func(name, member string, more ...orderedMember) orderedObject {
-		return orderedObject{{"tool_name", name}, {"tool_input", append(orderedObject{{member, text}}, more...)}}
+	shell := map[string]string{"cursor": "Shell", "gemini": "run_shell_command", "kiro": "execute_bash"}
+	e := map[string]any{
+		"hook_event_name": InstalledEvents(client)[0], "session_id": id, "cwd": folder, "tool_use_id": id,
+		"tool_name": cmp.Or(shell[client], "Bash"), "tool_input": map[string]string{"command": line},
 	}
-	var tools map[string]orderedObject
-	var common orderedObject
 	switch client {
-	case "claude-code":
-		common = orderedObject{{"hook_event_name", "PreToolUse"}, {"session_id", id}, {"transcript_path", ""}, {"cwd", folder}, {"permission_mode", "default"}, {"tool_use_id", id}}
-		tools = map[string]orderedObject{
-			gate.BuiltinShell: use("Bash", "command"), gate.BuiltinEdit: use("Write", "file_path", orderedMember{"content", ""}),
-			gate.BuiltinRead: use("Read", "file_path"), gate.BuiltinFetch: use("WebFetch", "url", orderedMember{"prompt", ""}),
-		}
-	case "codex":
-		common = orderedObject{{"hook_event_name", "PreToolUse"}, {"session_id", id}, {"turn_id", id}, {"transcript_path", nil}, {"cwd", folder}, {"model", id}, {"permission_mode", "default"}, {"tool_use_id", id}}
-		tools = map[string]orderedObject{gate.BuiltinShell: use("Bash", "command")}
-	case "copilot":
-		common = orderedObject{{"hook_event_name", "PreToolUse"}, {"session_id", id}, {"timestamp", "2026-01-01T00:00:00Z"}, {"cwd", folder}}
-		tools = map[string]orderedObject{gate.BuiltinShell: use("Bash", "command"), gate.BuiltinEdit: use("Write", "path", orderedMember{"file_text", ""}), gate.BuiltinRead: use("Read", "path"), gate.BuiltinFetch: use("WebFetch", "url")}
+	case "claude-code", "codex":
+		maps.Copy(e, map[string]any{"turn_id": id, "transcript_path": "", "model": id, "permission_mode": "default"})
+	case "copilot", "gemini":
+		maps.Copy(e, map[string]any{"transcript_path": "", "timestamp": "2026-01-01T00:00:00Z"})
 	case "cursor":
-		common = orderedObject{{"hook_event_name", "preToolUse"}, {"conversation_id", id}, {"generation_id", id}, {"model", id}, {"cursor_version", ""}, {"workspace_roots", []string{folder}}, {"cwd", folder}, {"tool_use_id", id}}
-		tools = map[string]orderedObject{gate.BuiltinShell: use("Shell", "command"), gate.BuiltinEdit: use("Write", "file_path"), gate.BuiltinRead: use("Read", "file_path")}
-	case "gemini":
-		common = orderedObject{{"hook_event_name", "BeforeTool"}, {"session_id", id}, {"transcript_path", ""}, {"cwd", folder}, {"timestamp", "2026-01-01T00:00:00Z"}}
-		tools = map[string]orderedObject{gate.BuiltinShell: use("run_shell_command", "command"), gate.BuiltinEdit: use("write_file", "file_path", orderedMember{"content", ""}), gate.BuiltinRead: use("read_file", "file_path"), gate.BuiltinFetch: use("web_fetch", "prompt")}
-	case "kiro":
-		common = orderedObject{{"hook_event_name", "PreToolUse"}, {"session_id", id}, {"cwd", folder}}
-		tools = map[string]orderedObject{gate.BuiltinShell: use("execute_bash", "command")}
+		maps.Copy(e, map[string]any{"conversation_id": id, "generation_id": id, "model": id, "cursor_version": "", "workspace_roots": []string{folder}})
 	case "opencode":
-		common = orderedObject{{"hook", "tool.execute.before"}, {"directory", folder}, {"sessionID", id}, {"callID", id}}
-		tools = map[string]orderedObject{gate.BuiltinShell: {{"tool", "bash"}, {"args", orderedObject{{"command", text}}}}, gate.BuiltinEdit: {{"tool", "write"}, {"args", orderedObject{{"filePath", text}, {"content", ""}}}}}
+		e = map[string]any{"hook": InstalledEvents(client)[0], "directory": folder, "sessionID": id, "callID": id, "tool": "bash", "args": map[string]string{"command": line}}
 	}
-	tool, ok := tools[builtin]
-	if !ok {
-		return nil
-	}
-	raw, _ := encodePlain(slices.Concat(common, tool)) // texts always encode
+	raw, _ := encodePlain(e) // texts always encode
 	return raw
 }
 
-// MatchSample finds the gates that a Sample is about; nil where the client has no adapter.
-func MatchSample(client string, gates gate.Config, sample []byte) []gate.Match {
-	adapter, ok := FindAdapter(client)
-	if !ok {
-		return nil
+// SampleLine is a line that a gate on the shell is about, "" where its patterns do not show one.
+func SampleLine(g gate.Gate) string {
+	if g.Builtin != gate.BuiltinShell || len(g.When) == 0 || len(g.When[0].Programs) == 0 || len(g.When[0].Paths)+len(g.When[0].Hosts) > 0 {
+		return ""
 	}
-	e, err := adapter.Decode(sample)
-	if err != nil {
-		return nil
+	line := strings.Join(append([]string{g.When[0].Programs[0]}, g.When[0].Args...), " ")
+	if strings.ContainsAny(line, "*?[{") {
+		return ""
 	}
-	e.Places = FindPlaces(e)
-	return gates.Match(NewUse(e, shell.Read(e.Command)))
+	return line
 }
 
 // CouldNotDecide is in what an agent reads where gavel denies because of a failure.
@@ -245,77 +223,4 @@ func SwitchedOff(client string, text []byte, managed bool) string {
 		}
 	}
 	return ""
-}
-
-// SampleTexts are texts for Sample of uses that a gate on a builtin tool is about, as far as its
-// patterns show: one for each entry.
-func SampleTexts(g gate.Gate, project, home string) (all []string) {
-	entries := g.When
-	if len(entries) == 0 {
-		entries = []gate.When{{}}
-	}
-	for _, w := range entries {
-		path := ""
-		if len(w.Paths) > 0 {
-			path = samplePath(w.Paths[0], project, home)
-		}
-		address := ""
-		if len(w.Hosts) > 0 {
-			address = "https://" + fillPattern(w.Hosts[0]) + "/"
-		}
-		text := path
-		switch g.Builtin {
-		case gate.BuiltinShell:
-			program := "cat"
-			if len(w.Programs) > 0 {
-				program = fillPattern(w.Programs[0])
-			}
-			words := []string{program}
-			for _, word := range append(slices.Clone(w.Args), path, address) {
-				if word != "" {
-					words = append(words, quoteWord(fillPattern(word), false))
-				}
-			}
-			text = strings.Join(words, " ")
-		case gate.BuiltinFetch:
-			text = address
-			if text == "" {
-				text = "https://example.invalid/"
-			}
-		default:
-			if text == "" {
-				text = filepath.Join(project, "gavel-doctor")
-			}
-		}
-		all = append(all, text)
-	}
-	return all
-}
-
-// samplePath is a file that a pattern of paths is about.
-func samplePath(pattern, project, home string) string {
-	name := filepath.FromSlash(fillPattern(pattern))
-	switch rest, ok := strings.CutPrefix(name, "~"); {
-	case ok:
-		return filepath.Join(home, rest)
-	case filepath.IsAbs(name):
-		return name
-	default:
-		return filepath.Join(project, name)
-	}
-}
-
-var anyText = strings.NewReplacer("**", "gavel", "*", "gavel", "?", "g")
-
-// fillPattern puts texts where a pattern has wildcards, and the first of its alternatives.
-func fillPattern(pattern string) string {
-	for {
-		begin := strings.IndexByte(pattern, '{')
-		end := strings.IndexByte(pattern, '}')
-		if begin < 0 || end < begin {
-			return anyText.Replace(pattern)
-		}
-		first, _, _ := strings.Cut(pattern[begin+1:end], ",")
-		pattern = pattern[:begin] + first + pattern[end+1:]
-	}
 }
