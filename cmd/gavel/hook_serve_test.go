@@ -143,6 +143,8 @@ func TestHookToken(t *testing.T) {
 	if status, text := s.postHook(hooks, path, claudeEvent(dir, "SessionStart", nil)); status != 200 || !strings.Contains(text, `is in \"open\"`) {
 		t.Fatalf("a session: %d %s", status, text)
 	}
+	elsewhere := toolEvents["claude-code"].shell("/srv/worktree", "git push")
+	elsewhere["tool_use_id"] = "toolu_elsewhere"
 	for _, c := range []struct {
 		name, token, path string
 		body              []byte
@@ -158,7 +160,7 @@ func TestHookToken(t *testing.T) {
 		{"relayed, of a project", hooks, path + "?form=answer", use("/tmp", dir, "git push"), 200, `"deny"`},
 		{"relayed, of another project", hooks, path + "?form=answer", use(dir, "/srv/other", "ls"), 200, "is for sessions in " + dir},
 		{"relayed, of a worktree", hooks, path + "?form=answer", encode(t, map[string]any{
-			"event": toolEvents["claude-code"].shell("/srv/worktree", "git push"), "places": hook.Places{Projects: map[string]hook.Project{"/srv/worktree": {Root: dir, Repository: true}}},
+			"event": elsewhere, "places": hook.Places{Projects: map[string]hook.Project{"/srv/worktree": {Root: dir, Repository: true}}},
 		}), 200, "Next: run `make test`."},
 		{"relayed, with the name of another project for its own", hooks, path + "?form=answer", encode(t, map[string]any{
 			"event": toolEvents["claude-code"].shell(dir, "git push"), "places": hook.Places{Projects: map[string]hook.Project{dir: {Root: "/srv/other", Repository: true}}},

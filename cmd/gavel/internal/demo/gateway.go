@@ -47,10 +47,10 @@ var pinScenes = []scene{
 
 var stepScenes = []scene{
 	start("The agent begins a release. Its calls name it.", "release", "idle"),
-	callGated("It deploys first.", "infra__deploy", version, closed("idle", "infra__authenticate first")),
+	callGated("It deploys first.", "infra__deploy", version, closed("idle", "call infra__authenticate")),
 	callGated("It logs in. The call reaches the server, and its answer the agent.", "infra__authenticate", login, answered("ada is logged in")),
 	callGated("It has a version checked, and the check fails.", "infra__validate", tooBig, answeredError("there is no quota for 2.0.0")),
-	callGated("It goes on as if nothing had happened.", "infra__deploy", tooBig, closed("error", "infra__reset first")),
+	callGated("It goes on as if nothing had happened.", "infra__deploy", tooBig, closed("error", "call infra__reset")),
 	callGated("It resets.", "infra__reset", map[string]any{}, answered("it is as it was")),
 	callGated("It logs in again.", "infra__authenticate", login, answered("ada is logged in")),
 	callGated("It has a version checked for which there is room.", "infra__validate", version, answered("the resources of 1.4.0 are there")),
