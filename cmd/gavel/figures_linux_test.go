@@ -24,7 +24,7 @@ var figuresFlag = flag.Bool("figures", false, "measure start, memory and size of
 const (
 	mostStart  = 800 * time.Millisecond
 	mostMemory = 60 << 20
-	mostBinary = 45 << 20
+	mostBinary = 64 << 20
 	starts     = 11
 )
 
