@@ -47,7 +47,7 @@ func TestComplete(t *testing.T) {
 		{line: "review ", want: []string{"list", "watch", "show", "approve", "reject", "reopen", "give-up"}},
 		{line: "review list --status s", want: []string{"stale", "superseded"}},
 		{line: "evidence list --config ", files: true},
-		{line: "chain ", want: []string{"lint", "graph", "run", "start", "list", "show", "signal", "cancel", "pause", "resume", "redrive"}},
+		{line: "chain ", want: []string{"lint", "graph", "run", "start", "list", "show", "signal", "cancel", "cancel-entry", "pause", "resume", "redrive"}},
 		{line: "chain list --status ", want: []string{"queued", "running", "paused", "done", "failed", "cancelled"}},
 		{line: "chain show "},
 		{line: "chain run ", files: true},

@@ -203,10 +203,8 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 			continue
 		}
 		texts := []string{c.Input}
-		if programOf(c) == "git" || findSubcommand(c) == nil { // of git, Plain says it
-			for _, word := range argsOf(c) {
-				texts = append(texts, word.Text)
-			}
+		for _, word := range argsOf(c) {
+			texts = append(texts, word.Text)
 		}
 		for _, text := range texts {
 			if name, ok := findMention(text, programs); ok {

@@ -114,7 +114,9 @@ func (g *Gateway) current() Door {
 // List implements mcpwire.Foreign.
 func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.Item) {
 	for _, item := range listOf(g.current(), list{p, kind}) {
-		items = append(items, publishItem(item))
+		if mayList(item) {
+			items = append(items, publishItem(item))
+		}
 	}
 	sort.Slice(items, func(i, j int) bool { return cmp.Compare(items[i].Name, items[j].Name) < 0 })
 	return items

@@ -3,7 +3,9 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
@@ -14,6 +16,14 @@ import (
 // nameMember is the member of a definition that clients name it by.
 var nameMember = map[upstream.Kind]string{
 	upstream.KindTool: "name", upstream.KindPrompt: "name", upstream.KindResource: "uri", upstream.KindTemplate: "uriTemplate",
+}
+
+var isAbsoluteURI = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`) })
+
+// mayList reports whether strict clients take an item in a list: a resource whose URI has no scheme
+// makes them refuse the whole list. Chains and callers that know its URI read it all the same.
+func mayList(item upstream.Item) bool {
+	return item.Kind != upstream.KindResource || isAbsoluteURI().MatchString(item.Public)
 }
 
 // publish is an item under the name that clients know it by.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/schema"
@@ -65,16 +66,14 @@ func repairDefinition(kind Kind, v document.JSON) (json.RawMessage, []string, er
 		r.note("it has no name, and gets its %s for one", nameKey(kind))
 		replace["name"] = v.Get(nameKey(kind)).Raw()
 	}
-	if kind == KindResource && !isAbsoluteURI().MatchString(v.Get("uri").Text()) {
-		r.refuse("its uri does not begin with a scheme")
+	if uri := v.Get("uri").Text(); kind == KindResource && strings.IndexFunc(uri, unicode.IsSpace) >= 0 {
+		r.refuse("its uri has a space in it")
 	}
 	if len(r.made) == 0 || r.refused != nil {
 		return v.Raw(), nil, r.refused
 	}
 	return rewriteMembers(v.Raw(), replace), r.made, nil
 }
-
-var isAbsoluteURI = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`) })
 
 // dropNulls returns what removes the members that are null, but for those whose value may be.
 func (r *repairs) dropNulls(path string, v document.JSON, mayBeNull ...string) map[string]json.RawMessage {
