@@ -90,7 +90,7 @@ async function play(set, at) {
     const ended = await ask(`runs/${run}/result?wait=60`);
     assert.equal(ended.status, failed ? 'failed' : 'done', `${chain}: ${JSON.stringify(ended)}`);
     if (failed) {
-      assert.equal(ended.error.step, failed[0]);
+      assert.equal(ended.error.step, failed[0], `${chain}: ${JSON.stringify(ended)}`);
       assert.match(ended.error.message, failed[1]);
     }
     holds?.(ended, calls().slice(from), n);

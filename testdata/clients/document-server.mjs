@@ -36,8 +36,8 @@ if (name === 'vision-agent-mcp') {
     return `at ${url}`;
   });
   tool('screenshot', {}, () => `/tmp/shot-${++shots}.png${shots > 1 ? ' Expected Text' : ''}`);
-  tool('verify', { text, url: text, page: text, at: text, before: z.any() }, (args) => (args.text === 'Error' ? 'the page has an Error' : `OK ${args.url || args.text || args.page}`));
-  tool('fill_form', { url: z.string(), fields: z.record(z.string()) }, ({ fields }) => `filled ${Object.keys(fields).length} fields`);
+  tool('verify', { text, url: text, page: text, at: text, before: z.any().optional() }, (args) => (args.text === 'Error' ? 'the page has an Error' : `OK ${args.url || args.text || args.page}`));
+  tool('fill_form', { url: z.string(), fields: z.record(z.string(), z.string()) }, ({ fields }) => `filled ${Object.keys(fields).length} fields`);
   tool('alert', { message: z.string() }, () => 'alerted');
   // McpServer takes no resource whose URI has no scheme, as that of the document; the server below it does.
   const uri = 'screenshots/latest';
