@@ -103,8 +103,17 @@ func TestStopsAreCountedInEachSession(t *testing.T) {
 		refused int
 		mayEnd  bool
 	}{
-		{"one", 1, false}, {"two", 1, false}, {"one", 2, false}, {"one", 2, true}, {"one", 2, true},
-		{"two", 2, false}, {"three", 1, false}, {"two", 2, true}, {"three", 2, false}, {"three", 2, true}, {"one", 2, true},
+		{"one", 1, false},
+		{"two", 1, false},
+		{"one", 2, false},
+		{"one", 2, true},
+		{"one", 2, true},
+		{"two", 2, false},
+		{"three", 1, false},
+		{"two", 2, true},
+		{"three", 2, false},
+		{"three", 2, true},
+		{"one", 2, true},
 	} {
 		r, err := b.Finish(t.Context(), agent, engine.FinishRequest{ID: id, States: []string{"done"}, Attempts: 2, Session: step.session})
 		if err != nil || r.MayEnd != step.mayEnd || r.Refused != step.refused {

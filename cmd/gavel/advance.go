@@ -250,11 +250,11 @@ func (f placeFlags) advanceLine(p engine.Position, n workflow.NextAction) string
 
 // tryLine is what gavel try takes for an action.
 func tryLine(_ engine.Position, n workflow.NextAction) string {
-	line := n.Action
+	line := []string{n.Action}
 	for _, field := range n.Requires {
-		line += " " + field + "=..."
+		line = append(line, field+"=...")
 	}
-	return line
+	return strings.Join(line, " ")
 }
 
 // printPosition says where an instance stands, and what performs each next action.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -94,11 +95,7 @@ func (t hookToken) try(ctx context.Context, bearer string) error {
 
 // isCredentialRefused reports whether a server takes no events with a token.
 func isCredentialRefused(err error) bool {
-	switch engine.CodeOf(err) {
-	case "invalid_token", engine.CodeUnauthenticated, engine.CodeForbidden:
-		return true
-	}
-	return false
+	return slices.Contains([]engine.Code{"invalid_token", engine.CodeUnauthenticated, engine.CodeForbidden}, engine.CodeOf(err))
 }
 
 // askOperator says what has to be done where the tokens of the server are.

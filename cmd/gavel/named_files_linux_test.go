@@ -137,7 +137,7 @@ func TestHooksReadNoFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	temporary, err := os.MkdirTemp("/tmp", "canary-")
+	temporary, err := os.MkdirTemp("/tmp", "canary-") //nolint:usetesting // the folder that every process can read
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -66,9 +67,7 @@ func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([
 		if err != nil {
 			return nil, err
 		}
-		for name, root := range listed {
-			roots[name] = root
-		}
+		maps.Copy(roots, listed)
 		if err := writeTableList(ctx, part, damaged, all, roots); err != nil {
 			return nil, err
 		}
@@ -186,7 +185,7 @@ func writeTableList(ctx context.Context, part, path string, all []tableForm, roo
 			list, values = append(list, "('table', ?, ?, ?, ?)"), append(values, t.name, t.name, roots[t.name], t.create)
 		}
 	}
-	_, err = db.ExecContext(ctx, "INSERT INTO sqlite_schema (type, name, tbl_name, rootpage, sql) VALUES "+strings.Join(list, ", "), values...)
+	_, err = db.ExecContext(ctx, "INSERT INTO sqlite_schema (type, name, tbl_name, rootpage, sql) VALUES "+strings.Join(list, ", "), values...) //nolint:gosec // placeholders alone are joined
 	return err
 }
 

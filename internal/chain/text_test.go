@@ -149,7 +149,11 @@ func TestAnsweredErrorsAreRetried(t *testing.T) {
 		keeps bool
 		calls int
 	}{
-		{CodeToolError, false, 3}, {CodeServerError, false, 3}, {CodeTimeout, false, 1}, {string(upstream.CodeLost), false, 1}, {CodeOutput, false, 1},
+		{CodeToolError, false, 3},
+		{CodeServerError, false, 3},
+		{CodeTimeout, false, 1},
+		{string(upstream.CodeLost), false, 1},
+		{CodeOutput, false, 1},
 		{CodeToolError, true, 1},
 	} {
 		f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/pay": func(Command, int) Outcome {

@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzNeutralLineNeverPushes runs lines that are neutral to a gate on git push, with a git that notes
-// how it is called. By hand: go test -fuzz FuzzNeutralLineNeverPushes -fuzztime 10m ./internal/shell
+// how it is called. By hand: go test -fuzz FuzzNeutralLineNeverPushes -fuzztime 10m ./internal/shell.
 func FuzzNeutralLineNeverPushes(f *testing.F) {
 	for _, r := range readTable(f) {
 		if r.mark != "escape" {

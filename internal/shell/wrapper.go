@@ -12,7 +12,6 @@ type wrapper struct {
 	folder  string // those of them that name the folder in which the command acts
 	assigns bool   // VAR=value may come before the command
 	skip    int    // words before the command
-	needs   bool   // without a command it runs what it reads from its standard input
 }
 
 var wrappers = map[string]wrapper{

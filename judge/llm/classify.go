@@ -238,8 +238,9 @@ func (c *complaint) mayRefuseForm(class Class) bool {
 		return !c.mentions("model") && c.namedParameter() != ""
 	case ClassUpstream:
 		return c.status == 500 && c.namedParameter() != ""
+	default:
+		return false
 	}
-	return false
 }
 
 // namedParameter returns the parameter that the complaint names, "" for another subject.

@@ -24,7 +24,7 @@ func (f *formless) Do(req *http.Request) (*http.Response, error) {
 	if err := json.NewDecoder(req.Body).Decode(&sent); err != nil {
 		return nil, err
 	}
-	rung := Rung(rungOf(sent))
+	rung := rungOf(sent)
 	f.asked = append(f.asked, rung)
 	status, body := f.status, f.body
 	if rung == f.takes {
@@ -112,12 +112,12 @@ func TestGuessesAreRare(t *testing.T) {
 		}
 		ask(2)
 		ask(1)
-		time.Sleep(guessInterval)
+		<-time.After(guessInterval)
 		ask(2)
 		p.takes = RungJSONSchema
 		ask(1)
 		p.takes = ""
-		time.Sleep(guessInterval)
+		<-time.After(guessInterval)
 		ask(1)
 	})
 }
