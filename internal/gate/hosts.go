@@ -27,25 +27,25 @@ func fitHosts(c shell.Command, hosts []string) (f fit) {
 	fetches := slices.Contains(fetchers, program)
 	for _, word := range slices.Concat(c.Writes, c.Reads) {
 		if strings.HasPrefix(word.Text, "/dev/tcp/") || strings.HasPrefix(word.Text, "/dev/udp/") {
-			f = f.or(perhaps("`%s` opens a connection from the shell itself. Use a program such as curl with the address.", word.Text))
+			f = f.or(unknownBecause("`%s` opens a connection from the shell itself. Use a program such as curl with the address.", word.Text))
 		}
 	}
 	if program == "env" || program == "export" {
 		for _, word := range argsOf(c) {
 			if name, _, ok := strings.Cut(word.Text, "="); ok && redirectsRequests(name) {
-				f = f.or(perhaps("`%s` sends requests through a proxy. Leave it out.", word.Text))
+				f = f.or(unknownBecause("`%s` sends requests through a proxy. Leave it out.", word.Text))
 			}
 		}
 	}
 	for _, word := range argsOf(c) {
 		if program == "curl" && slices.ContainsFunc(redirectingOptions, func(o string) bool { return strings.HasPrefix(word.Text, o) }) {
-			f = f.or(perhaps("The option `%s` of curl can send the request to another host. Leave it out.", word.Text))
+			f = f.or(unknownBecause("The option `%s` of curl can send the request to another host. Leave it out.", word.Text))
 		}
 		for _, text := range append(addressesIn(c, word), word.Text) {
 			_, address, isURL := strings.Cut(text, "://")
 			switch {
 			case !word.Known && !word.Pattern && (fetches || isURL):
-				f = f.or(perhaps("It cannot be seen which host %s names. Write the address.", sayWord(word)))
+				f = f.or(unknownBecause("It cannot be seen which host %s names. Write the address.", sayWord(word)))
 			case isURL && matchURL("any://"+address, hosts), !isURL && matchBareHost(text, hosts, fetches):
 				f = f.or(fits)
 			}

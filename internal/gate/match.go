@@ -33,7 +33,9 @@ type fit struct {
 
 var fits = fit{yes: true}
 
-func perhaps(format string, args ...any) fit { return fit{unknown: fmt.Sprintf(format, args...)} }
+func unknownBecause(format string, args ...any) fit {
+	return fit{unknown: fmt.Sprintf(format, args...)}
+}
 
 func (f fit) no() bool { return !f.yes && f.unknown == "" }
 
@@ -208,7 +210,7 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 		}
 		for _, text := range texts {
 			if name, ok := findMention(text, programs); ok {
-				return perhaps("`%s` may run `%s`, which is among its words or its input. Write that command itself, on its own line.", programOf(c), name)
+				return unknownBecause("`%s` may run `%s`, which is among its words or its input. Write that command itself, on its own line.", programOf(c), name)
 			}
 		}
 	}
@@ -270,12 +272,12 @@ func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
 		}
 		return f
 	case !word.Known:
-		return perhaps("It cannot be seen which file %s names. Write its name.", sayWord(word))
+		return unknownBecause("It cannot be seen which file %s names. Write its name.", sayWord(word))
 	}
 	for _, p := range u.PathsOf(word.Text) {
 		f = f.or(u.anyPath([]Path{p}, patterns, false))
 		if below && p.Below && f.no() && u.anyPath([]Path{p}, patterns, true).yes {
-			f = perhaps("The folder `%s` may contain files that the gate is about. Name the files.", word.Text)
+			f = unknownBecause("The folder `%s` may contain files that the gate is about. Name the files.", word.Text)
 		}
 	}
 	return f
@@ -307,7 +309,7 @@ func (u Use) PathsOf(name string) []Path {
 func (u Use) fitCode(c shell.Command, patterns []string) fit {
 	for _, name := range codeNames(c) {
 		if u.anyPath(u.PathsOf(c.Resolve(shell.Word{Text: name, Known: true}).Text), patterns, false).yes {
-			return perhaps("The text that `%s` is given names `%s`. It cannot be seen what it does with it.", programOf(c), name)
+			return unknownBecause("The text that `%s` is given names `%s`. It cannot be seen what it does with it.", programOf(c), name)
 		}
 	}
 	return fit{}
@@ -391,7 +393,7 @@ func fitArgs(c shell.Command, patterns []string) fit {
 	case len(patterns) == 0:
 		return fits
 	case open != "":
-		return perhaps("It cannot be seen what %s is to `%s`. Write it out.", open, programOf(c))
+		return unknownBecause("It cannot be seen what %s is to `%s`. Write it out.", open, programOf(c))
 	}
 	return fit{}
 }
