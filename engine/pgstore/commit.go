@@ -41,12 +41,12 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	if s.writer == nil {
 		return fmt.Errorf("commit: %w", ErrReadOnly)
 	}
-	if err := s.writer.submit(ctx, m); err != nil && !isRefusal(err) {
-		return fmt.Errorf("commit: %w", s.fail(err))
-	} else if err != nil {
+	switch err := s.writer.submit(ctx, m); {
+	case err == nil, isRefusal(err), errors.Is(err, ctx.Err()):
 		return err
+	default:
+		return fmt.Errorf("commit: %w", s.fail(err))
 	}
-	return nil
 }
 
 func newMember(encoded *rows.Commit) *member {

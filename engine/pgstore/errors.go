@@ -43,7 +43,8 @@ var (
 	ErrUnreachable = errors.New("the database cannot be reached or written")
 )
 
-// classify gives an error of the server or the network a name.
+// classify gives an error of the server or the network a name. A deadline that passed is one of the store's own:
+// no caller may take it for the end of its request.
 func classify(err error) error {
 	pg, told := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -52,7 +53,7 @@ func classify(err error) error {
 	case !told && isConnect(err):
 		return fmt.Errorf("%w: %s", ErrUnreachable, describeConnect(err))
 	case !told && (isNetwork(err) || pgconn.Timeout(err)):
-		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return fmt.Errorf("%w: %s", ErrUnreachable, err.Error())
 	case !told:
 		return err
 	}

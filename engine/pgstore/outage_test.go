@@ -177,3 +177,25 @@ func TestKilledServer(t *testing.T) {
 	acknowledged := writeUntil(t, stores, 8, stop)
 	t.Logf("%d kills, %d events, none lost", rounds, requireWhole(t, stores[1], acknowledged))
 }
+
+// A deadline of the store's own that has passed, as after a stop of the process, is not the end of the caller's
+// request; the end of that is no failure of the store.
+func TestOwnDeadline(t *testing.T) {
+	t.Parallel()
+	s, err := pgstore.Open(t.Context(), pgstore.Config{URL: pgtest.Shared(t).URL, Schema: newSchema(t), Patience: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, leaseErr := s.TakeLease(t.Context(), "job", "owner", time.Minute)
+	for what, err := range map[string]error{"commit": s.Commit(t.Context(), storetest.Start(t, storetest.ID(1), `{}`)), "take a lease": leaseErr} {
+		if !errors.Is(err, pgstore.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	late, cancel := context.WithTimeout(t.Context(), -1)
+	defer cancel()
+	if err := s.Commit(late, storetest.Start(t, storetest.ID(1), `{}`)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, pgstore.ErrUnreachable) {
+		t.Errorf("a caller whose time is up: %v", err)
+	}
+}

@@ -72,9 +72,17 @@ type Caller interface {
 	Ask(ctx context.Context, op *Operation, req any) (any, error)
 }
 
-// Ask performs the operation with the engine.
+// Ask performs the operation with the engine. Only the end of ctx answers CodeCancelled: what ended for another
+// reason, such as a lease that was lost or a process that was stopped, is CodeUnavailable.
 func (c Call) Ask(ctx context.Context, op *Operation, req any) (any, error) {
-	return op.run(ctx, c, req)
+	res, err := op.run(ctx, c, req)
+	if engine.CodeOf(err) == engine.CodeCancelled && ctx.Err() == nil {
+		err = &engine.Error{
+			Code: engine.CodeUnavailable, Message: "The server stopped working on the request before it had an answer.",
+			Hint: "Check the status, then try again.", Err: err,
+		}
+	}
+	return res, err
 }
 
 // Typed is an operation whose types are known: what is asked as Req is answered as Res.

@@ -230,6 +230,39 @@ func (a *asked) Resolve(_ context.Context, p engine.Principal, req engine.Resolv
 	return engine.ResolveResult{}, nil
 }
 
+// ending is an engine whose work ends with an error.
+type ending struct {
+	operation.Engine
+	err error
+}
+
+func (e ending) Tail(context.Context, engine.Principal, engine.TailRequest) (engine.TailResult, error) {
+	return engine.TailResult{}, e.err
+}
+
+// Only a request that ended is cancelled: work that ended here for another reason is worth another try.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		err  error
+		want engine.Code
+	}{
+		{t.Context(), context.Canceled, engine.CodeUnavailable},
+		{t.Context(), engine.StoreError("read the events", context.DeadlineExceeded), engine.CodeUnavailable},
+		{t.Context(), &engine.Error{Code: engine.CodeBusy}, engine.CodeBusy},
+		{gone, context.Canceled, engine.CodeCancelled},
+		{gone, engine.StoreError("read the events", context.Canceled), engine.CodeCancelled},
+	} {
+		_, err := operation.Events.Do(c.ctx, operation.Call{Engine: ending{err: c.err}}, operation.EventsRequest{})
+		if got := engine.CodeOf(err); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%v, where the request has ended: %v: %s", c.err, c.ctx.Err() != nil, got)
+		}
+	}
+}
+
 // An operation runs as its caller; the face's channel is the one of a word that names none.
 func TestCall(t *testing.T) {
 	t.Parallel()
