@@ -200,18 +200,19 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 			return fit{unknown: u.Reason}
 		}
 	}
+	passed, isPassed := findMention(s.Passed, programs)
 	for _, c := range s.Commands {
 		if c.Plain {
 			continue
 		}
-		texts := []string{c.Input}
+		name, mentioned := passed, isPassed
 		for _, word := range argsOf(c) {
-			texts = append(texts, word.Text)
-		}
-		for _, text := range texts {
-			if name, ok := findMention(text, programs); ok {
-				return unknownBecause("`%s` may run `%s`, which is among its words or its input. Write that command itself, on its own line.", programOf(c), name)
+			if !mentioned {
+				name, mentioned = findMention(word.Text, programs)
 			}
+		}
+		if mentioned {
+			return unknownBecause("`%s` may run `%s`, which is among its words or in a text of the line. Write that command itself, on its own line.", programOf(c), name)
 		}
 	}
 	return fit{}

@@ -11,28 +11,23 @@ import (
 
 // readCall reads a simple command with at least one word.
 func (r *reader) readCall(c *syntax.CallExpr, p place) {
-	given := r.given
-	var own strings.Builder
-	r.given = &own
 	for _, a := range c.Assigns {
 		r.assign(a, &p)
 	}
 	words := r.readWords(c.Args)
-	r.given = given
-	p.input = r.join(r.join(r.input, p.input), own.String())
 	if c == r.whole {
 		r.script.Whole = len(r.script.Commands)
 	}
 	r.runWords(words, p)
 }
 
-// emit adds a command, once for each folder that it may act in. Its arguments and its input may be
-// what it prints; those of a wrapper are not, as the command that it runs follows.
+// emit adds a command, once for each folder that it may act in. Its arguments may be what it prints; those of a wrapper
+// are not, as the command that it runs follows.
 func (r *reader) emit(words []Word, p place, wraps bool) {
 	if !r.step(len(words)) {
 		return
 	}
-	c := Command{Words: words, Writes: p.writes, Reads: p.reads, Input: p.input, Plain: wraps || isPlain(words), At: p.at}
+	c := Command{Words: words, Writes: p.writes, Reads: p.reads, Plain: wraps || isPlain(words), At: p.at}
 	if r.inner >= 0 {
 		c.At = r.inner
 	}
@@ -40,42 +35,25 @@ func (r *reader) emit(words []Word, p place, wraps bool) {
 		c.Repository = c.Resolve(p.repository)
 		r.script.Commands = append(r.script.Commands, c)
 	}
-	if wraps {
+	written := c.WritesTo()
+	sets := setsVariables(words)
+	r.assigns = r.assigns || sets
+	if wraps || !r.captured && !r.redirected && !sets && len(written) == 0 {
 		return
 	}
-	var b strings.Builder
-	for _, w := range words[1:] {
-		b.WriteString(w.Text)
-		b.WriteByte(' ')
-	}
-	prints := r.join(strings.TrimSuffix(b.String(), " "), p.input)
-	if r.out != nil && r.step(len(prints)) {
-		r.out.WriteString(prints)
-		r.out.WriteByte('\n')
-	}
-	written := c.WritesTo()
+	r.pass(joinWords(words[1:]).Text)
 	for _, w := range written {
-		r.changesGit = r.changesGit || !w.Known && !w.Pattern || strings.Contains(w.Text, ".git") || strings.Contains(w.Text, "hook") || strings.Contains(w.Text, ".husky")
-	}
-	if len(written) > 0 || r.captured || r.redirected || setsVariables(words) {
-		for _, w := range c.Writes {
-			prints = r.join(prints, w.Text)
-		}
-		r.hold(prints)
+		r.renames = r.renames || strings.Contains(w.Text, ".git") || strings.Contains(w.Text, "hook") || strings.Contains(w.Text, ".husky")
 	}
 }
 
-// setsVariables reports whether a builtin puts its words or its input into variables.
+// setsVariables reports whether a builtin puts its words into variables, or prints them there.
 func setsVariables(words []Word) bool {
 	switch words[0].Text {
-	case "read", "mapfile", "readarray", "getopts":
+	case "read", "mapfile", "readarray", "getopts", "set", "exec":
 		return true
-	case "set":
-		return slices.ContainsFunc(words[1:], func(w Word) bool { return w.Text == "--" || !strings.HasPrefix(w.Text, "-") && w.Text != "pipefail" })
 	case "printf":
 		return len(words) > 1 && (!words[1].Known || strings.HasPrefix(words[1].Text, "-v"))
-	case "exec":
-		return true
 	}
 	return false
 }
@@ -117,8 +95,8 @@ func (r *reader) runWords(words []Word, p place) {
 		r.runWrapper(name, w, words, p)
 		return
 	}
-	if needs, ok := scriptReaders[name]; ok {
-		r.checkScriptReader(name, needs, words, p)
+	if interpreters[name] || otherShells[name] {
+		r.checkInterpreter(name, words, p)
 	}
 	if r.runBuiltin(name, words, p) {
 		return
@@ -183,23 +161,17 @@ func (r *reader) runBuiltin(name string, words []Word, p place) bool {
 		}
 		return true
 	case "source", ".":
-		if len(args) > 0 && !isFile(args[0]) {
-			r.unknown(p.at, "", "%s runs a script that is not named by a literal word: `%s`; write its name", name, quoteWords(words))
+		if len(args) > 0 {
+			r.checkScript(name, args[0], words, p)
 		}
 	case "alias", "hash", "enable":
 		r.renames = r.renames || len(args) > 0
 	case "export", "declare", "typeset", "readonly", "local": // behind command or builtin
 		for _, w := range args {
-			r.assignText(w, &p)
+			r.assignText(w, p.at, &p)
 		}
 	}
 	return false
-}
-
-// isFile reports whether a word names a script that is there already: not what another command prints.
-func isFile(w Word) bool {
-	name := path.Clean(w.Text)
-	return w.Known && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") && name != "-"
 }
 
 func joinWords(words []Word) Word {
@@ -231,145 +203,89 @@ func (r *reader) runText(by string, text Word, p place) {
 			}
 		}
 	}
-	inner, input := r.inner, r.input
+	inner := r.inner
 	if r.inner < 0 {
 		r.inner = p.at
 	}
-	r.input = p.input
-	release := r.capture(len(p.writes) > 0)
-	r.readText(text.Text, false)
-	release()
-	r.inner, r.input = inner, input
+	r.capture(len(p.writes) > 0, func() { r.readText(text.Text, false) })
+	r.inner = inner
 }
 
 // runShell reads sh and its like: -c and a text, a file, or what comes by the standard input.
 func (r *reader) runShell(name string, words []Word, p place) {
-	rest := words[1:]
-	text, input, startup := false, false, false
-	for len(rest) > 0 && len(rest[0].Text) > 0 && strings.ContainsAny(rest[0].Text[:1], "-+") && rest[0].Known {
-		o := rest[0].Text
-		rest = rest[1:]
-		if o == "-" || o == "--" {
-			break
-		}
-		if strings.HasPrefix(o, "--") {
-			if (o == "--rcfile" || o == "--init-file") && len(rest) > 0 {
-				startup = true
-				if !isFile(rest[0]) {
-					r.unknown(p.at, "", "%s %s runs a script that is not named by a literal word", name, o)
-				}
-				rest = rest[1:]
-			}
-			continue
-		}
-		text = text || o[0] == '-' && strings.Contains(o, "c")
-		input = input || o[0] == '-' && strings.Contains(o, "s")
-		if strings.ContainsAny(o, "oO") && len(rest) > 0 {
-			rest = rest[1:]
-		}
+	options, rest, ok := parseOptions(words[1:], "-c -e -u -x -l -i -s -v -n -p -f -a -b -m -h -B -E -H -P -T -r --login --posix --norc --noprofile --verbose --interactive", "-o -O")
+	has := func(name string) bool {
+		return slices.ContainsFunc(options, func(o option) bool { return o.name == name })
 	}
+	isText := ok && len(rest) > 0 && has("-c")
+	r.emit(words, p, isText)
+	defer r.keepFolders()()
 	switch {
-	case len(rest) > 0 && text:
-		r.emit(words, p, !startup)
-		r.hold(joinWords(rest[1:]).Text)
-		defer r.keepFolders()()
+	case !ok:
+		r.unknown(p.at, "", "the options of %s are not known: `%s`; run the commands without it", name, quoteWords(words))
+	case isText:
+		r.pass(joinWords(rest[1:]).Text)
 		r.runText(name, rest[0], p)
-	case len(rest) > 0 && !input:
-		r.emit(words, p, false)
-		if !isFile(rest[0]) {
-			r.unknown(p.at, "", "%s runs a script that is not named by a literal word: `%s`; write its name", name, quoteWords(words))
-		}
-	case p.isDocument:
-		r.emit(words, p, false)
-		defer r.keepFolders()()
-		r.runText(name, Word{Text: p.document, Known: true}, p)
+	case len(rest) > 0 && !has("-s"):
+		r.checkScript(name, rest[0], words, p)
+	case p.document.Known && p.document.Text != "":
+		r.runText(name, p.document, p)
 	default:
-		r.emit(words, p, false)
 		r.unknown(p.at, "", "%s runs the commands that it reads from its standard input; write them into the line", name)
 	}
 }
 
-// scriptReaders are programs that run what they read; the value is the options that give them a text to
-// run instead.
-var scriptReaders = map[string]string{
-	"fish": "-c --command", "csh": "-c", "tcsh": "-c", "pwsh": "-c -Command -File -f", "powershell": "-c -Command -File", "nu": "-c", "elvish": "-c", "xonsh": "-c",
-	"python": "", "python3": "", "perl": "", "ruby": "", "node": "", "php": "", "lua": "", "su": "-c --command", "tmux": "", "screen": "", "script": "-c",
+// checkScript notes a script that is not a file with a literal name that is there already.
+func (r *reader) checkScript(name string, w Word, words []Word, p place) {
+	file := path.Clean(w.Text)
+	if !w.Known || strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") || file == "-" {
+		r.unknown(p.at, "", "%s runs a script that is not named by a literal word: `%s`; write its name", name, quoteWords(words))
+	}
 }
 
-// checkScriptReader notes a program that runs what comes by its standard input.
-func (r *reader) checkScriptReader(name, texts string, words []Word, p place) {
-	takesText := false
-	for i, w := range words[1:] {
-		if texts != "" && hasWord(texts, w.Text) && i+2 < len(words) {
-			takesText = true
-			if !words[i+2].Known {
-				r.unknown(p.at, "", "%s %s runs a text that is not a literal word; write the commands themselves", name, w.Text)
-			}
-		}
-		option := strings.HasPrefix(w.Text, "-")
-		takesText = takesText || !option || strings.HasPrefix(w.Text, "--") || strings.ContainsAny(w.Text, "cemprEvVhS")
-	}
-	if !takesText && !p.isDocument {
-		r.unknown(p.at, "", "%s runs what it reads from its standard input; write it into the line", name)
+// interpreters run what they read where no word names a script; shells of another kind run the text of an option.
+var (
+	interpreters = makeSet("python python3 perl ruby node php lua tmux screen script")
+	otherShells  = makeSet("fish csh tcsh pwsh powershell nu elvish xonsh su")
+)
+
+// checkInterpreter notes a program that may run a text that is not in the line.
+func (r *reader) checkInterpreter(name string, words []Word, p place) {
+	names := func(w Word) bool { return !strings.HasPrefix(w.Text, "-") || strings.ContainsAny(w.Text, "cemprEvVhS") }
+	switch {
+	case otherShells[name] && !allKnown(words), !p.document.Known && !slices.ContainsFunc(words[1:], names):
+		r.unknown(p.at, "", "%s runs a text that is not in the line: `%s`; write the commands themselves", name, quoteWords(words))
 	}
 }
 
 func hasWord(list, word string) bool { return strings.Contains(" "+list+" ", " "+word+" ") }
 
-// readDeclaration reads declare, local, export, readonly, typeset and nameref.
-func (r *reader) readDeclaration(c *syntax.DeclClause) {
-	for _, a := range c.Args {
-		if a.Naked && a.Name == nil {
-			w := r.readWord(a.Value)
-			if !w.Known { // it may name any variable
-				r.evaluates = true
-			}
-			r.assignText(w, nil)
-			continue
-		}
-		r.assign(a, nil)
-	}
-}
-
-// assign reads an assignment; p is the command that it is for, nil for the rest of the line.
+// assign reads an assignment, or a word of declare; p is the command that it is for, nil for the rest of the line.
 func (r *reader) assign(a *syntax.Assign, p *place) {
-	at := int(a.Pos().Offset())
+	if a.Name == nil {
+		w := r.readWord(a.Value)
+		r.evaluates = r.evaluates || !w.Known // it may name any variable
+		r.assignText(w, int(a.Pos().Offset()), p)
+		return
+	}
 	if a.Index != nil {
 		r.walk(a.Index)
 	}
 	if a.Array != nil {
-		for _, e := range a.Array.Elems {
-			if e.Index != nil {
-				r.walk(e.Index)
-			}
-			if e.Value != nil {
-				r.hold(r.readWord(e.Value).Text)
-			}
-		}
+		r.walk(a.Array)
 	}
-	if a.Value == nil || a.Name == nil {
-		return
+	if a.Value != nil {
+		w := r.readWord(a.Value)
+		r.pass(w.Text)
+		r.checkVariable(int(a.Pos().Offset()), a.Name.Value, w, p)
 	}
-	given := r.given
-	r.given = &r.held
-	w := r.readWord(a.Value)
-	r.given = given
-	r.hold(w.Text)
-	r.checkVariable(at, a.Name.Value, w, p)
 }
 
 // assignText reads an assignment that is a word: env A=b.
-func (r *reader) assignText(w Word, p *place) {
-	name, value, ok := strings.Cut(w.Text, "=")
-	at := 0
-	if p != nil {
-		at = p.at
-	}
-	if ok && len(name) < w.lead {
-		r.hold(value)
+func (r *reader) assignText(w Word, at int, p *place) {
+	r.pass(w.Text)
+	if name, value, ok := strings.Cut(w.Text, "="); ok && len(name) < w.lead {
 		r.checkVariable(at, strings.TrimSuffix(name, "+"), Word{Text: value, Known: w.Known}, p)
-	} else if !w.Known {
-		r.hold(w.Text)
 	}
 }
 
@@ -378,6 +294,7 @@ var runsValue = regexp.MustCompile("(EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|_RSH|LE
 
 // checkVariable reads an assignment to a variable that makes programs run something.
 func (r *reader) checkVariable(at int, name string, w Word, p *place) {
+	r.assigns = true
 	if r.inner >= 0 {
 		at = r.inner
 	}

@@ -2,53 +2,39 @@ package shell
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// writer says which words of a program are files that it writes, moves or removes.
-type writer struct {
-	values string // options with a value that is no such file
-	files  string // options whose value is one
-	which  which
-}
-
-type which byte
+// writtenWords says which words of a program are files that it writes, moves or removes. An option's value among them
+// does no harm: no path is 0644.
+type writtenWords byte
 
 const (
-	noWords    which = iota // only the values of options
-	allWords                // rm a b
-	lastWord                // cp a b
-	afterFirst              // chmod 600 a b
+	allWords   writtenWords = iota + 1 // rm a b
+	lastWord                           // cp a b
+	afterFirst                         // chmod 600 a b
 )
 
-var writers = map[string]writer{
-	"rm": {which: allWords}, "rmdir": {which: allWords}, "unlink": {which: allWords},
-	"shred":    {which: allWords, values: "-n -s --iterations --size --random-source"},
-	"mkdir":    {which: allWords, values: "-m --mode"},
-	"mkfifo":   {which: allWords, values: "-m --mode"},
-	"touch":    {which: allWords, values: "-d -t -r --date --reference --time"},
-	"truncate": {which: allWords, values: "-s -r --size --reference"},
-	"tee":      {which: allWords},
-	"cp":       {which: lastWord, values: "-S --suffix", files: "-t --target-directory"},
-	"mv":       {which: allWords, values: "-S --suffix", files: "-t --target-directory"},
-	"ln":       {which: lastWord, values: "-S --suffix", files: "-t --target-directory"},
-	"install":  {which: lastWord, values: "-m -o -g -S --mode --owner --group --suffix", files: "-t --target-directory"},
-	"rsync": {
-		which: lastWord, files: "--log-file --backup-dir",
-		values: "-e -f --rsh --exclude --include --filter --exclude-from --include-from --files-from --chmod --chown --port --bwlimit --timeout",
-	},
-	"scp":   {which: lastWord, values: "-c -F -i -J -l -o -P -S -D -X"},
-	"chmod": {which: afterFirst}, "chown": {which: afterFirst}, "chgrp": {which: afterFirst},
-	"curl": {files: "-o --output -D --dump-header -c --cookie-jar"},
-	"wget": {files: "-O --output-document -o --output-file"},
-	"sort": {files: "-o --output"},
+var writers = map[string]writtenWords{
+	"rm": allWords, "rmdir": allWords, "unlink": allWords, "shred": allWords, "mkdir": allWords, "mkfifo": allWords, "touch": allWords,
+	"truncate": allWords, "tee": allWords, "mv": allWords, "install": allWords,
+	"cp": lastWord, "ln": lastWord, "rsync": lastWord, "scp": lastWord,
+	"chmod": afterFirst, "chown": afterFirst, "chgrp": afterFirst,
+}
+
+// writingOptions are the options of a program whose value is a file that it writes.
+var writingOptions = map[string]string{
+	"cp": "-t --target-directory", "mv": "-t --target-directory", "ln": "-t --target-directory", "install": "-t --target-directory",
+	"curl": "-o --output -D --dump-header -c --cookie-jar", "wget": "-O --output-document -o --output-file", "sort": "-o --output",
+	"find": "-fprint -fprint0 -fls -fprintf",
 }
 
 // WritesTo returns the files that the command writes, moves or removes, by redirection or by what its
 // program does, resolved. A folder stands for what is in it. Programs that write of their own accord
 // (formatters, compilers, git stash) are left out.
-func (c Command) WritesTo() []Word { return c.resolveAll(slices.Concat(c.Writes, c.writtenWords())) }
+func (c Command) WritesTo() []Word { return c.resolveAll(slices.Concat(c.Writes, c.writtenFiles())) }
 
 // ReadsFrom returns the words that may name files that the command reads, resolved.
 func (c Command) ReadsFrom() []Word {
@@ -87,54 +73,46 @@ func (c Command) resolveAll(words []Word) []Word {
 	return files
 }
 
-func (c Command) writtenWords() []Word {
+// inPlace matches the option of sed and perl that makes them edit files.
+var inPlace = regexp.MustCompile(`^(-[^-efIMm]*i|--in-place)`)
+
+func (c Command) writtenFiles() []Word {
 	if len(c.Words) == 0 {
 		return nil
 	}
 	name, args := path.Base(c.Words[0].Text), c.Words[1:]
-	switch name {
-	case "git":
+	plain, named := splitOptions(args, writingOptions[name])
+	has := func(matches func(string) bool) bool {
+		return slices.ContainsFunc(args, func(w Word) bool { return matches(w.Text) })
+	}
+	switch {
+	case name == "git":
 		return gitWrites(args)
-	case "dd":
-		var files []Word
+	case name == "dd":
 		for _, a := range args {
 			if strings.HasPrefix(a.Text, "of=") {
-				files = append(files, a.from(len("of=")))
+				named = append(named, a.from(len("of=")))
 			}
 		}
-		return files
-	case "sed", "perl":
-		return editedInPlace(name, args)
-	case "find":
-		return findWrites(args)
+	case name == "find" && has(func(s string) bool { return s == "-delete" }), (name == "sed" || name == "perl") && has(inPlace.MatchString):
+		return append(named, plain...)
 	}
-	w, ok := writers[name]
-	if !ok {
-		return nil
-	}
-	plain, files := w.split(args)
-	switch w.which {
-	case noWords:
+	switch writers[name] {
 	case allWords:
-		files = append(files, plain...)
 		if name == "mv" && len(plain) > 1 {
-			files = append(files, intoFolder(plain)[1:]...)
+			named = append(named, intoFolder(plain)[1:]...)
 		}
+		named = append(named, plain...)
 	case lastWord:
-		if len(plain) > 1 && len(files) == 0 {
-			files = intoFolder(plain)
-		} else if name == "ln" && len(plain) == 1 {
-			files = append(files, Word{Text: path.Base(plain[0].Text), Known: plain[0].Known})
-		}
-		if name == "install" && hasOption(args, "-d --directory") {
-			files = append(files, plain...)
+		if len(plain) > 1 && len(named) == 0 {
+			named = intoFolder(plain)
+		} else if len(plain) == 1 { // ln -s a/b makes b
+			named = append(named, Word{Text: path.Base(plain[0].Text), Known: plain[0].Known})
 		}
 	case afterFirst:
-		if len(plain) > 1 {
-			files = append(files, plain[1:]...)
-		}
+		named = append(named, plain[min(1, len(plain)):]...)
 	}
-	return files
+	return named
 }
 
 // intoFolder returns the target of a copy, and the names of the copies if it is a folder.
@@ -147,97 +125,31 @@ func intoFolder(plain []Word) []Word {
 	return files
 }
 
-// split parts the arguments into plain words and the values of options that are files.
-func (w writer) split(args []Word) (plain, files []Word) {
+// splitOptions parts arguments into words that are no options, and the values of some options.
+func splitOptions(args []Word, options string) (plain, values []Word) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
-		if a.Text == "--" && a.Known {
-			return append(plain, args[i+1:]...), files
-		}
-		if len(a.Text) < 2 || a.Text[0] != '-' {
+		name, value, attached := strings.Cut(a.Text, "=")
+		switch {
+		case a.Text == "--" && a.Known:
+			return append(plain, args[i+1:]...), values
+		case len(a.Text) < 2 || a.Text[0] != '-':
 			plain = append(plain, a)
 			continue
 		}
-		name, value, attached := strings.Cut(a.Text, "=")
-		if a.Text[1] != '-' { // -abVALUE
-			name = a.Text[:2]
-			for at := 1; at < len(a.Text); at++ {
-				if o := "-" + a.Text[at:at+1]; hasWord(w.values+" "+w.files, o) {
-					name, value, attached = o, a.Text[at+1:], at+1 < len(a.Text)
-					break
-				}
-			}
+		for at := 1; at < len(a.Text) && a.Text[1] != '-' && !hasWord(options, name); at++ { // -abVALUE
+			name, value, attached = "-"+a.Text[at:at+1], a.Text[at+1:], at+1 < len(a.Text)
 		}
-		given := Word{Text: value, Known: a.Known}
-		if !hasWord(w.values+" "+w.files, name) {
-			continue
-		}
-		if !attached {
-			if i++; i == len(args) {
-				break
-			}
-			given = args[i]
-		}
-		if hasWord(w.files, name) {
-			files = append(files, given)
-		}
-	}
-	return plain, files
-}
-
-// hasOption reports whether one of the options is among the words.
-func hasOption(args []Word, options string) bool {
-	for _, a := range args {
-		name, _, _ := strings.Cut(a.Text, "=")
-		for o := range strings.FieldsSeq(options) {
-			if name == o || len(o) == 2 && len(name) > 1 && name[0] == '-' && name[1] != '-' && strings.Contains(name, o[1:]) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// editedInPlace returns the files of sed -i and perl -i.
-func editedInPlace(name string, args []Word) []Word {
-	w := writer{values: "-e -f -l --expression --file --line-length"}
-	if name == "perl" {
-		w.values = "-e -E -I -M -m"
-	}
-	inPlace, program := false, false
-	for _, a := range args {
-		for at := 1; at < len(a.Text) && a.Text[0] == '-' && a.Text[1] != '-'; at++ { // -ni.bak, -pie
-			o := a.Text[at : at+1]
-			inPlace = inPlace || o == "i"
-			program = program || strings.Contains("eEf", o)
-			if strings.Contains("iIeEfMm", o) && !(name == "perl" && o == "i") {
-				break
-			}
-		}
-		inPlace = inPlace || strings.HasPrefix(a.Text, "--in-place")
-		program = program || strings.HasPrefix(a.Text, "--expression") || strings.HasPrefix(a.Text, "--file")
-	}
-	if !inPlace {
-		return nil
-	}
-	plain, _ := w.split(args)
-	if !program && len(plain) > 0 {
-		plain = plain[1:]
-	}
-	return plain
-}
-
-// findWrites returns the folders in which find -delete removes, and the files that it prints to.
-func findWrites(args []Word) (files []Word) {
-	for i, a := range args {
 		switch {
-		case a.Text == "-delete":
-			files = append(files, findStarts(args)...)
-		case hasWord("-fprint -fprint0 -fls -fprintf", a.Text) && i+1 < len(args):
-			files = append(files, args[i+1])
+		case !hasWord(options, name):
+		case attached:
+			values = append(values, Word{Text: value, Known: a.Known})
+		case i+1 < len(args):
+			i++
+			values = append(values, args[i])
 		}
 	}
-	return files
+	return plain, values
 }
 
 // gitWrites returns the files that the words of git name, and that it writes, moves or removes.
@@ -245,17 +157,16 @@ func gitWrites(args []Word) []Word {
 	if len(args) == 0 {
 		return nil
 	}
-	rest := args[1:]
-	plain, _ := writer{values: "-s -b -B --source --conflict --pathspec-from-file"}.split(rest)
-	switch args[0].Text {
-	case "rm", "mv", "restore":
-		if args[0].Text == "rm" && hasOption(rest, "--cached") || args[0].Text == "restore" && hasOption(rest, "--staged -S") && !hasOption(rest, "--worktree -W") {
-			return nil
-		}
+	has := func(options string) bool {
+		return slices.ContainsFunc(args, func(w Word) bool { return hasWord(options, w.Text) })
+	}
+	plain, _ := splitOptions(args[1:], "-s --source --pathspec-from-file")
+	switch command := args[0].Text; {
+	case command == "rm" && !has("--cached"), command == "mv", command == "restore" && (!has("--staged -S") || has("--worktree -W")):
 		return plain
-	case "checkout":
-		if i := slices.IndexFunc(rest, func(w Word) bool { return w.Text == "--" && w.Known }); i >= 0 {
-			return rest[i+1:]
+	case command == "checkout":
+		if i := slices.IndexFunc(args, func(w Word) bool { return w.Text == "--" && w.Known }); i >= 0 {
+			return args[i+1:]
 		}
 	}
 	return nil

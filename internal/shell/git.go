@@ -100,8 +100,8 @@ func (r *reader) runGit(words []Word, p place) {
 	r.runsGit = true
 	defer r.keepFolders()()
 	options, rest, ok := parseOptions(words[1:],
-		"-p -P -v -h --paginate --no-pager --version --help --html-path --man-path --info-path --exec-path --no-replace-objects --no-lazy-fetch --no-optional-locks --no-advice --bare --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs",
-		"-C -c --git-dir --work-tree --namespace --super-prefix --config-env --attr-source --list-cmds")
+		"-p -P -v -h --paginate --no-pager --version --help --html-path --man-path --info-path --no-replace-objects --no-lazy-fetch --no-optional-locks --no-advice --bare --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs",
+		"-C -c --git-dir --work-tree --namespace --super-prefix --attr-source --list-cmds")
 	said := "git " + joinWords(words[1:]).Text
 	for _, o := range options {
 		switch o.name {
@@ -116,12 +116,6 @@ func (r *reader) runGit(words []Word, p place) {
 		case "--git-dir", "--work-tree":
 			if o.name == "--git-dir" || p.repository.Text == "" {
 				p.repository = o.value
-			}
-		case "--config-env":
-			r.unknown(p.at, said, "--config-env takes a setting of git from a variable; leave it out")
-		case "--exec-path":
-			if o.value.Text != "" || !o.value.Known {
-				r.unknown(p.at, said, "--exec-path takes git's commands from another folder; leave it out")
 			}
 		}
 	}

@@ -24,13 +24,11 @@ const (
 	maxCommands = 1000
 	maxUnknown  = 32
 	maxFolders  = 4
-	maxBraces   = 64 // words that braces make of one
 )
 
 // Read reads a line of shell.
 func Read(line string) (s Script) {
 	r := &reader{script: Script{Whole: -1}, inner: -1, folders: []Word{{Known: true}}, functions: map[string]bool{}, began: time.Now()}
-	r.given = &r.held
 	if at, reason := checkText(line); reason != "" {
 		r.refuse(at, "%s", reason)
 		return r.script
@@ -66,8 +64,7 @@ func checkText(line string) (at int, reason string) {
 // reader goes through a line in the order in which a shell would.
 type reader struct {
 	script    Script
-	source    string // the text that is being read
-	inner     int    // where the command that runs this text is in the line; -1 in the line itself
+	inner     int // where the command that runs this text is in the line; -1 in the line itself
 	began     time.Time
 	steps     int
 	nesting   int
@@ -79,17 +76,13 @@ type reader struct {
 	moved   bool   // the line changes its folder anywhere
 	later   bool   // it has commands that run at another place: functions, traps
 
-	input string           // what is known of the standard input around the command
-	out   *strings.Builder // gets what the commands may print, nil where it is not used
-	given *strings.Builder // gets the text of expansions in the words that are being read
-	held  strings.Builder  // text that the line puts into variables and files
-
+	passed      strings.Builder // text that the line passes on: Script.Passed
+	captured    bool            // what is printed now is passed on
+	redirected  bool            // so for the rest of the line
 	functions   map[string]bool
-	captured    bool      // what is printed may go into a file
-	redirected  bool      // so for the rest of the line
-	changesGit  bool      // the line may write hooks or settings of git
-	renames     bool      // programs may not be what their names say: an alias, another PATH
-	evaluates   bool      // a text in a variable may be run
+	renames     bool      // programs may not be what their names say: an alias, another PATH, hooks of git
+	assigns     bool      // there are texts in variables
+	evaluates   bool      // they may be run
 	gitSettings []Unknown // assignments that matter to git, if it runs
 	runsGit     bool
 }
@@ -165,12 +158,9 @@ func (r *reader) readText(text string, first bool) {
 	if first {
 		r.whole = findWhole(file)
 	}
-	source := r.source
-	r.source = text
 	r.nesting++
 	r.readAll(file.Stmts)
 	r.nesting--
-	r.source = source
 }
 
 // parseText parses a text of a line whose reading began at a time.
@@ -237,9 +227,7 @@ func (r *reader) finish() {
 		if r.later && r.moved {
 			c.Folder = Word{}
 		}
-		if len(c.Words) > 0 && (r.renames || r.functions[c.Words[0].Text]) {
-			c.Plain = false
-		}
+		c.Plain = c.Plain && !r.renames && !r.functions[c.Words[0].Text]
 	}
 	if w := r.script.Whole; w >= 0 && (len(r.script.Unknown) > 0 || !allKnown(r.script.Commands[w].Words)) {
 		r.script.Whole = -1
@@ -247,18 +235,10 @@ func (r *reader) finish() {
 	if r.runsGit {
 		r.script.Unknown = append(r.script.Unknown, r.gitSettings...)
 	}
-	held := strings.TrimSpace(r.held.String())
-	if held == "" {
-		return
-	}
-	if r.evaluates || strings.Contains(held, "[") && strings.ContainsAny(held, "$`") { // arithmetic runs an index of an array
-		r.unknown(0, held, "a text in a variable may be run by an expansion")
-	}
-	for _, c := range r.script.Commands {
-		if !c.Plain || r.changesGit && c.Words[0].Text == "git" {
-			r.unknown(c.At, held, "the line puts a text into a file or a variable, and %q may run it; do these in two steps", c.Words[0].Text)
-			return
-		}
+	r.script.Passed = r.passed.String()
+	isIndex := r.assigns && strings.Contains(r.script.Passed, "[") && strings.ContainsAny(r.script.Passed, "$`") // arithmetic runs an index of an array
+	if (r.evaluates || isIndex) && r.script.Passed != "" {
+		r.unknown(0, r.script.Passed, "a text in a variable may be run by an expansion")
 	}
 }
 

@@ -25,6 +25,9 @@ type Script struct {
 	// set -e or set -o pipefail, redirections, and time; a pipe only after set -o pipefail, where Whole is
 	// its first command. -1: the line is more than that, or has parts that are unknown.
 	Whole int
+	// Passed is text that the line passes on: here-documents, here-strings, the values of variables, and the arguments
+	// of commands that print into pipes, files and words. A command that is not plain may run what it says.
+	Passed string
 }
 
 // Unknown is a part of a line that cannot be read.
@@ -40,9 +43,6 @@ type Command struct {
 	Words  []Word // the program, then its arguments, without git's own options before its subcommand
 	Writes []Word // files that redirections write
 	Reads  []Word // files that redirections read
-	// Input is what is known of its standard input: here-documents, here-strings, and the arguments of
-	// the commands before it in the pipe and in the substitutions among its words.
-	Input string
 	// Plain reports that the program runs no other program: not for its words, and not for its input. A
 	// wrapper is plain, too: what it runs follows.
 	Plain      bool

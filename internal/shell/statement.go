@@ -11,9 +11,7 @@ import (
 // place is what surrounds a command.
 type place struct {
 	at            int
-	input         string // from redirections and expansions
-	document      string // a here-document or here-string that is its whole standard input
-	isDocument    bool
+	document      Word // a here-document or here-string that is its whole standard input
 	writes, reads []Word
 	repository    Word
 }
@@ -22,7 +20,7 @@ type place struct {
 func (r *reader) readAll(stmts []*syntax.Stmt) {
 	for _, s := range stmts {
 		r.readStatement(s)
-		r.setFolders(append(r.folders, r.failed...), nil) // cd may have failed
+		r.rejoin()
 	}
 }
 
@@ -34,46 +32,36 @@ func (r *reader) readStatement(s *syntax.Stmt) {
 		defer r.keepFolders()()
 	}
 	p := place{at: int(s.Pos().Offset())}
-	call, simple := s.Cmd.(*syntax.CallExpr)
-	if simple && len(call.Args) > 0 {
-		p.at = int(call.Args[0].Pos().Offset())
-	}
-	given := r.given
-	var own strings.Builder
-	r.given = &own
 	for _, d := range s.Redirs {
 		r.readRedirection(d, &p)
 	}
-	r.given = given
-	p.input = joinTexts(p.input, own.String())
-	if simple && len(call.Args) > 0 {
+	if call, ok := s.Cmd.(*syntax.CallExpr); ok && len(call.Args) > 0 {
+		p.at = int(call.Args[0].Pos().Offset())
 		r.readCall(call, p)
-		return
+	} else {
+		if len(p.writes)+len(p.reads) > 0 {
+			r.emit([]Word{{Text: ":", Known: true}}, p, true)
+		}
+		r.capture(len(p.writes) > 0, func() { r.readCommand(s.Cmd) })
 	}
-	if len(p.writes)+len(p.reads) > 0 {
-		r.emit([]Word{{Text: ":", Known: true}}, p, true)
+	if s.Negated { // what comes after && runs where it failed
+		r.rejoin()
 	}
-	input, out := r.input, r.out
-	r.input = r.join(r.input, p.input)
-	if len(p.writes) > 0 {
-		r.out = &strings.Builder{}
-	}
-	r.readCommand(s.Cmd)
-	if len(p.writes) > 0 {
-		r.hold(r.out.String())
-	}
-	r.input, r.out = input, out
 }
 
 // readRedirection reads a redirection into the place.
 func (r *reader) readRedirection(d *syntax.Redirect, p *place) {
 	w := r.readWord(d.Word)
 	switch d.Op {
-	case syntax.Hdoc, syntax.DashHdoc:
-		doc := r.readDocument(d)
-		p.input, p.document, p.isDocument = r.join(p.input, doc.Text), doc.Text, doc.Known
-	case syntax.WordHdoc:
-		p.input, p.document, p.isDocument = r.join(p.input, w.Text), w.Text, w.Known
+	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		if d.Op != syntax.WordHdoc {
+			w = r.readDocument(d)
+		}
+		r.pass(w.Text)
+		p.document = w
+		if d.N != nil && d.N.Value != "0" { // it is not the standard input
+			p.document = Word{}
+		}
 	case syntax.RdrIn:
 		p.reads = append(p.reads, w)
 	case syntax.RdrInOut:
@@ -84,9 +72,6 @@ func (r *reader) readRedirection(d *syntax.Redirect, p *place) {
 		}
 	default:
 		p.writes = append(p.writes, w)
-	}
-	if d.N != nil && d.N.Value != "0" { // it is not the standard input
-		p.isDocument = false
 	}
 }
 
@@ -148,7 +133,7 @@ func (r *reader) readCommand(cmd syntax.Command) {
 	case *syntax.ForClause:
 		if words, ok := c.Loop.(*syntax.WordIter); ok {
 			for _, w := range r.readWords(words.Items) {
-				r.hold(w.Text)
+				r.pass(w.Text)
 			}
 		} else {
 			r.walk(c.Loop)
@@ -169,16 +154,16 @@ func (r *reader) readCommand(cmd syntax.Command) {
 				r.functions[name.Value] = true
 			}
 		}
-		defer r.capture(true)() // what it prints goes to whoever calls it
-		r.readBranch([]*syntax.Stmt{c.Body}, false)
+		r.capture(true, func() { r.readBranch([]*syntax.Stmt{c.Body}, false) }) // what it prints goes to whoever calls it
 	case *syntax.DeclClause:
-		r.readDeclaration(c)
+		for _, a := range c.Args {
+			r.assign(a, nil)
+		}
 	case *syntax.TimeClause:
 		r.readStatement(c.Stmt)
 	case *syntax.CoprocClause:
 		defer r.keepFolders()()
-		defer r.capture(true)()
-		r.readStatement(c.Stmt)
+		r.capture(true, func() { r.readStatement(c.Stmt) })
 	case *syntax.TestClause, *syntax.ArithmCmd, *syntax.LetClause:
 		r.walk(c)
 	default:
@@ -186,66 +171,27 @@ func (r *reader) readCommand(cmd syntax.Command) {
 	}
 }
 
-// readPipe reads a pipeline: each part runs in a shell of its own, and may get what those before print.
+// readPipe reads a pipeline: each part runs in a shell of its own.
 func (r *reader) readPipe(c *syntax.BinaryCmd) {
-	input, out := r.input, r.out
 	parts := flatten(&syntax.Stmt{Cmd: c}, true)
 	for i, part := range parts {
 		keep := r.keepFolders()
-		r.out = &strings.Builder{}
-		if i == len(parts)-1 {
-			r.out = out
-		}
-		r.readStatement(part.stmt)
-		if i < len(parts)-1 {
-			r.input = r.out.String()
-		}
+		r.capture(i < len(parts)-1, func() { r.readStatement(part.stmt) })
 		keep()
 	}
-	r.input, r.out = input, out
 }
 
 // readList reads a && b || c.
 func (r *reader) readList(c *syntax.BinaryCmd) {
-	before, beforeFailed := r.folders, r.failed
-	parts := flatten(&syntax.Stmt{Cmd: c}, false)
-	r.readStatement(parts[0].stmt)
-	succeeded := r.folders
-	var failed []Word
-	for _, part := range parts[1:] {
-		if part.op == syntax.AndStmt {
-			failed = slices.Concat(failed, r.failed)
-			r.failed = nil
-			r.readStatement(part.stmt)
-			succeeded = r.folders
-			continue
-		}
-		r.setFolders(slices.Concat(r.folders, before, r.failed, failed), nil)
-		if isExit(part.stmt) {
-			keep := r.keepFolders()
-			r.readStatement(part.stmt)
-			keep()
-			r.setFolders(succeeded, nil)
-			failed = nil
-			continue
+	for _, part := range flatten(&syntax.Stmt{Cmd: c}, false) {
+		if part.op == syntax.OrStmt {
+			r.rejoin()
 		}
 		r.readStatement(part.stmt)
-		r.setFolders(slices.Concat(r.folders, r.failed), nil)
-		succeeded = r.folders
+		if part.op == syntax.OrStmt { // it may not have run
+			r.rejoin()
+		}
 	}
-	if !slices.Equal(r.folders, before) && !(len(parts) == 2 && isExit(parts[1].stmt)) {
-		failed = slices.Concat(failed, before)
-	}
-	r.setFolders(r.folders, slices.Concat(r.failed, beforeFailed, failed))
-}
-
-// isExit reports whether a statement ends what is running.
-func isExit(s *syntax.Stmt) bool {
-	if block, ok := s.Cmd.(*syntax.Block); ok && len(block.Stmts) > 0 {
-		s = block.Stmts[len(block.Stmts)-1]
-	}
-	call, ok := s.Cmd.(*syntax.CallExpr)
-	return ok && isSimple(s) && len(call.Args) > 0 && (call.Args[0].Lit() == "exit" || call.Args[0].Lit() == "return")
 }
 
 // readBranch reads what may run or not; loops reports that it may run again, from where it ended.
@@ -253,13 +199,13 @@ func (r *reader) readBranch(stmts []*syntax.Stmt, loops bool) {
 	before, from := slices.Clone(r.folders), len(r.script.Commands)
 	r.readAll(stmts)
 	if loops && !slices.Equal(r.folders, before) {
-		r.setFolders([]Word{{}}, nil)
+		r.setFolders([]Word{{}})
 		for i := from; i < len(r.script.Commands); i++ {
 			r.script.Commands[i].Folder = Word{}
 		}
 		return
 	}
-	r.setFolders(append(before, r.folders...), nil)
+	r.setFolders(append(before, r.folders...))
 }
 
 // keepFolders returns a function that goes back to where the shell is now.
@@ -268,14 +214,18 @@ func (r *reader) keepFolders() func() {
 	return func() { r.folders, r.failed = folders, failed }
 }
 
-// setFolders notes where the next command may act, and where if the last cd failed.
-func (r *reader) setFolders(folders, failed []Word) {
-	r.folders = slices.Clone(folders)
-	r.failed = failed
-	for i := 0; i < len(r.folders); i++ {
-		if slices.Contains(r.folders[:i], r.folders[i]) {
-			r.folders = slices.Delete(r.folders, i, i+1)
-			i--
+// rejoin goes on where the shell may be if a cd before failed, too.
+func (r *reader) rejoin() {
+	r.setFolders(slices.Concat(r.folders, r.failed))
+	r.failed = nil
+}
+
+// setFolders notes where the next command may act.
+func (r *reader) setFolders(folders []Word) {
+	r.folders = nil
+	for _, f := range folders {
+		if !slices.Contains(r.folders, f) {
+			r.folders = append(r.folders, f)
 		}
 	}
 	if len(r.folders) > maxFolders || slices.ContainsFunc(r.folders, func(w Word) bool { return !w.Known }) {
@@ -293,7 +243,8 @@ func (r *reader) changeFolder(to Word) {
 			next[i] = Word{Text: joinPath(f.Text, to.Text), Known: true}
 		}
 	}
-	r.setFolders(next, before)
+	r.setFolders(next)
+	r.failed = slices.Concat(r.failed, before)
 }
 
 func joinPath(folder, name string) string {
@@ -328,32 +279,18 @@ func flatten(s *syntax.Stmt, pipe bool) (parts []part) {
 	return parts
 }
 
-// join puts texts one after the other.
-func (r *reader) join(a, b string) string {
-	if a != "" && b != "" {
-		r.step(len(a) + len(b))
-	}
-	return joinTexts(a, b)
-}
-
-func joinTexts(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "\n" + b
-}
-
-// capture holds what is printed until the function that it returns is called, if it is for a file.
-func (r *reader) capture(isForFile bool) func() {
+// capture reads what prints into a pipe, a file or a word, if isCaptured.
+func (r *reader) capture(isCaptured bool, read func()) {
 	before := r.captured
-	r.captured = before || isForFile
-	return func() { r.captured = before }
+	r.captured = before || isCaptured
+	read()
+	r.captured = before
 }
 
-// hold notes a text that the line puts into a file or a variable.
-func (r *reader) hold(text string) {
+// pass notes a text that the line passes on.
+func (r *reader) pass(text string) {
 	if text = strings.TrimSpace(text); text != "" && r.step(len(text)) {
-		r.held.WriteString(text)
-		r.held.WriteByte('\n')
+		r.passed.WriteString(text)
+		r.passed.WriteByte('\n')
 	}
 }

@@ -10,67 +10,9 @@ import (
 // readWords returns what words become.
 func (r *reader) readWords(words []*syntax.Word) (out []Word) {
 	for _, w := range words {
-		if !r.step(0) {
-			return append(out, Word{split: true})
-		}
-		open := countOpen(w)
-		if open == 0 {
-			out = append(out, r.readWord(w))
-			continue
-		}
-		if open <= maxOpen {
-			syntax.SplitBraces(w)
-		}
-		if n := countBraces(w); n == 0 || open > maxOpen {
-			w := r.readWord(w)
-			w.Known, w.Pattern, w.split, w.lead = false, false, true, 0
-			out = append(out, w)
-			continue
-		}
-		for one, err := range expand.BracesSeq(nil, w) {
-			if err != nil || !r.step(0) {
-				return append(out, Word{split: true})
-			}
-			out = append(out, r.readWord(one))
-		}
+		out = append(out, r.readWord(w))
 	}
 	return out
-}
-
-// maxOpen is how many braces are looked at: the parser takes long for more.
-const maxOpen = 16
-
-// countOpen returns how many braces a word opens outside of quotes.
-func countOpen(w *syntax.Word) (n int) {
-	for _, p := range w.Parts {
-		if lit, ok := p.(*syntax.Lit); ok {
-			n += strings.Count(lit.Value, "{")
-		}
-	}
-	return n
-}
-
-// countBraces returns how many words the braces of a word make, 0 where they are not a list or too many.
-func countBraces(w *syntax.Word) int {
-	n := 1
-	for _, p := range w.Parts {
-		b, ok := p.(*syntax.BraceExp)
-		if !ok {
-			continue
-		}
-		sum := 0
-		for _, e := range b.Elems {
-			one := countBraces(e)
-			if one == 0 || b.Sequence {
-				return 0
-			}
-			sum += one
-		}
-		if n *= sum; n > maxBraces {
-			return 0
-		}
-	}
-	return n
 }
 
 // field builds a word.
@@ -94,7 +36,7 @@ func (f *field) expansion(split bool) {
 
 func (f *field) word() Word {
 	w := Word{Text: f.text.String(), Known: f.known && !f.pattern, Pattern: f.known && f.pattern, split: f.split, lead: f.lead}
-	if f.home && !isAbsolute(w.Text) {
+	if f.home && !isAbsolute(w.Text) { // $HOMEx
 		w = Word{Text: strings.TrimPrefix(w.Text, "~")}
 	}
 	if w.Known {
@@ -103,9 +45,9 @@ func (f *field) word() Word {
 	return w
 }
 
-// readWord returns a word that is neither split nor expanded by braces.
+// readWord returns what a word becomes.
 func (r *reader) readWord(w *syntax.Word) Word {
-	f := &field{known: true}
+	f, braces := &field{known: true}, false
 	if w == nil {
 		return f.word()
 	}
@@ -116,6 +58,7 @@ func (r *reader) readWord(w *syntax.Word) Word {
 		switch p := p.(type) {
 		case *syntax.Lit:
 			f.literal(p.Value, i == 0)
+			braces = braces || makesWords(p.Value, len(w.Parts) > 1)
 		case *syntax.SglQuoted:
 			text, ok := readSingle(p)
 			f.text.WriteString(text)
@@ -130,21 +73,17 @@ func (r *reader) readWord(w *syntax.Word) Word {
 			f.expansion(true)
 			f.text.WriteString(p.Pattern.Value)
 			r.unknown(int(p.Pos().Offset()), p.Op.String()+p.Pattern.Value+")", "the pattern %s%s) may run a command in zsh; write the names", p.Op, p.Pattern.Value)
-		case *syntax.BraceExp:
-			f.expansion(true)
-			for _, e := range p.Elems {
-				r.give(r.readWord(e).Text)
-			}
 		default:
-			if !f.startsAtHome(p) {
-				r.walk(p)
-				_, arithmetic := p.(*syntax.ArithmExp)
-				f.expansion(!arithmetic)
-			}
+			_, arithmetic := p.(*syntax.ArithmExp)
+			r.expand(f, p, !arithmetic)
 		}
 	}
 	out := f.word()
 	r.step(len(out.Text))
+	if braces {
+		r.pass(out.Text)
+		out = out.withBraces()
+	}
 	if strings.Contains(out.Text, "[") && subscript.MatchString(out.Text) {
 		at := 0
 		if w.Pos().IsValid() {
@@ -155,20 +94,36 @@ func (r *reader) readWord(w *syntax.Word) Word {
 	return out
 }
 
-// startsAtHome reads $HOME at the beginning of a word as ~.
-func (f *field) startsAtHome(p syntax.WordPart) bool {
-	e, ok := p.(*syntax.ParamExp)
-	if !ok || f.text.Len() > 0 || !f.known || e.Param == nil || e.Param.Value != "HOME" || !isPlainParameter(e) {
-		return false
+// expand adds a part that is not known, but for $HOME at the beginning, which is ~.
+func (r *reader) expand(f *field, p syntax.WordPart, split bool) {
+	if e, ok := p.(*syntax.ParamExp); ok && f.known && f.text.Len() == 0 && e.Param != nil && e.Param.Value == "HOME" && isPlainParameter(e) {
+		f.text.WriteByte('~')
+		f.home = true
+		return
 	}
-	f.text.WriteByte('~')
-	f.home = true
-	return true
+	r.walk(p)
+	f.expansion(split)
 }
 
 func isPlainParameter(e *syntax.ParamExp) bool {
 	return e.Flags == nil && !e.Excl && !e.Length && !e.Width && !e.IsSet && e.NestedParam == nil && e.Index == nil &&
 		e.Slice == nil && e.Repl == nil && e.Names == 0 && e.Exp == nil && len(e.Modifiers) == 0
+}
+
+// makesWords reports whether braces outside of quotes make words: {a,b}, {1..9}. What they hold may be in other parts.
+func makesWords(text string, isPart bool) bool {
+	at := strings.IndexByte(text, '{')
+	return at >= 0 && (isPart || strings.Contains(text[at:], ",") || strings.Contains(text[at:], ".."))
+}
+
+// withBraces returns any number of words for a word with braces: any file in the folder before them, where that is known.
+func (w Word) withBraces() Word {
+	at := strings.IndexByte(w.Text, '{')
+	folder := w.Text[:strings.LastIndexByte(w.Text[:at], '/')+1]
+	if w.lead < len(folder) || strings.Contains(w.Text, "..") || folder == "" && strings.ContainsAny(w.Text, "/~") {
+		return Word{Text: w.Text, split: true}
+	}
+	return Word{Text: folder + "**", Pattern: true, split: true}
 }
 
 // literal adds what stands without quotes.
@@ -207,12 +162,8 @@ func readSingle(p *syntax.SglQuoted) (string, bool) {
 func (r *reader) readQuoted(f *field, p syntax.WordPart, escaped string) {
 	lit, ok := p.(*syntax.Lit)
 	if !ok {
-		if !f.startsAtHome(p) {
-			e, ok := p.(*syntax.ParamExp)
-			each := ok && (e.Param == nil || e.Param.Value == "@" || e.Index != nil || e.Names != 0) // "$@" is any number of words
-			r.walk(p)
-			f.expansion(each)
-		}
+		e, ok := p.(*syntax.ParamExp)
+		r.expand(f, p, ok && (e.Param == nil || e.Param.Value == "@" || e.Index != nil || e.Names != 0)) // "$@" is any number of words
 		return
 	}
 	for i := 0; i < len(lit.Value); i++ {
@@ -229,7 +180,7 @@ func (r *reader) readQuoted(f *field, p syntax.WordPart, escaped string) {
 	}
 }
 
-// walk reads the words and substitutions in a node, and gives their text to the command that they are for.
+// walk reads the words and substitutions in a node, and passes their text on.
 func (r *reader) walk(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		if n == nil || !r.step(0) {
@@ -243,35 +194,20 @@ func (r *reader) walk(n syntax.Node) {
 			r.substitute(n.Stmts)
 			return false
 		case *syntax.ParamExp:
-			if n.Exp != nil {
-				r.evaluates = r.evaluates || n.Exp.Op == syntax.OtherParamOps
-				if n.Exp.Op == syntax.AssignUnset || n.Exp.Op == syntax.AssignUnsetOrNull {
-					r.hold(r.readWord(n.Exp.Word).Text)
-				}
-			}
+			r.evaluates = r.evaluates || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps
 			if last := len(r.script.Commands) - 1; last >= 0 && n.Param != nil && n.Param.Value == "_" { // the last word before
-				r.hold(joinWords(r.script.Commands[last].Words).Text)
+				r.pass(joinWords(r.script.Commands[last].Words).Text)
 			}
 		case *syntax.Word:
-			r.give(r.readWord(n).Text)
+			r.pass(r.readWord(n).Text)
 			return false
 		}
 		return true
 	})
 }
 
-func (r *reader) give(text string) {
-	r.given.WriteString(text)
-	r.given.WriteByte('\n')
-	r.step(len(text))
-}
-
-// substitute reads what a substitution runs, and gives what it may print.
+// substitute reads what a substitution runs.
 func (r *reader) substitute(stmts []*syntax.Stmt) {
 	defer r.keepFolders()()
-	out := r.out
-	r.out = &strings.Builder{}
-	r.readAll(stmts)
-	r.give(r.out.String())
-	r.out = out
+	r.capture(true, func() { r.readAll(stmts) })
 }

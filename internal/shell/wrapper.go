@@ -91,9 +91,6 @@ func parseOptions(words []Word, flags, values string) (options []option, rest []
 // runWrapper reads a wrapper and the command that it runs.
 func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 	args := words[1:]
-	if name == "xargs" {
-		args = separateOptional(args)
-	}
 	for name == "nice" && len(args) > 0 && len(args[0].Text) > 1 && args[0].Text[0] == '-' && strings.Trim(args[0].Text[1:], "0123456789") == "" { // -5
 		args = args[1:]
 	}
@@ -117,7 +114,7 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 	}
 	for ok && w.assigns && len(rest) > 0 && isAssignment(rest[0]) {
 		ok = !rest[0].split
-		r.assignText(rest[0], &p)
+		r.assignText(rest[0], p.at, &p)
 		rest = rest[1:]
 	}
 	for range w.skip {
@@ -146,7 +143,9 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 		r.failed = nil
 	}
 	if name == "xargs" {
-		rest = xargsWords(rest, replaced)
+		if rest = append(rest[:len(rest):len(rest)], Word{split: true}); replaced != "" {
+			rest = replaceWords(rest[:len(rest)-1], replaced)
+		}
 	}
 	r.runWords(append([]Word(nil), rest...), p)
 }
@@ -157,35 +156,8 @@ func isAssignment(w Word) bool {
 	return ok && name != "" && len(name) < w.lead && !strings.HasPrefix(name, "-")
 }
 
-// separateOptional writes the options of xargs whose value is optional as others are: -i as -I {}.
-func separateOptional(words []Word) (out []Word) {
-	for i, w := range words {
-		if !strings.HasPrefix(w.Text, "-") || !w.Known {
-			return append(out, words[i:]...)
-		}
-		name, value, _ := strings.Cut(w.Text, "=")
-		switch {
-		case name == "--replace" || strings.HasPrefix(name, "-i"):
-			if name[1] == 'i' {
-				value = w.Text[2:]
-			}
-			if value == "" {
-				value = "{}"
-			}
-			out = append(out, Word{Text: "-I" + value, Known: true})
-		case hasWord("-l -e --max-lines --eof", name) || strings.HasPrefix(name, "-l") || strings.HasPrefix(name, "-e"):
-		default:
-			out = append(out, w)
-		}
-	}
-	return out
-}
-
-// xargsWords returns the words of a command with those that xargs adds, or puts in the place of replaced.
-func xargsWords(words []Word, replaced string) []Word {
-	if replaced == "" {
-		return append(words[:len(words):len(words)], Word{split: true})
-	}
+// replaceWords returns words in which any text comes in the place of replaced.
+func replaceWords(words []Word, replaced string) []Word {
 	out := make([]Word, len(words))
 	for i, w := range words {
 		if at := strings.Index(w.Text, replaced); at >= 0 {
@@ -196,10 +168,9 @@ func xargsWords(words []Word, replaced string) []Word {
 	return out
 }
 
-// runFind reads find and the commands that it runs.
+// runFind reads find and the commands that it runs for each file.
 func (r *reader) runFind(words []Word, p place) {
 	r.emit(words, p, false)
-	starts := findStarts(words[1:])
 	for i := 1; i < len(words); i++ {
 		action := words[i].Text
 		if !hasWord("-exec -execdir -ok -okdir", action) {
@@ -207,41 +178,13 @@ func (r *reader) runFind(words []Word, p place) {
 		}
 		var inner []Word
 		for i++; i < len(words) && words[i].Text != ";" && words[i].Text != "+"; i++ {
-			w := words[i]
-			switch {
-			case w.Text == "{}" && w.Known:
-				for _, s := range starts {
-					found := Word{Text: strings.TrimSuffix(s.Text, "/") + "/**", Pattern: s.Known, split: true}
-					inner = append(inner, found)
-				}
-				continue
-			case strings.Contains(w.Text, "{}"):
-				w.lead, w.Known = strings.Index(w.Text, "{}"), false
-			}
-			inner = append(inner, w)
+			inner = append(inner, words[i])
 		}
 		keep := r.keepFolders()
 		if strings.HasSuffix(action, "dir") {
 			r.changeFolder(Word{})
 		}
-		r.runWords(inner, p)
+		r.runWords(replaceWords(inner, "{}"), p)
 		keep()
 	}
-}
-
-// findStarts returns the folders in which find begins.
-func findStarts(args []Word) (starts []Word) {
-	for _, w := range args {
-		if hasWord("-H -L -P", w.Text) && len(starts) == 0 {
-			continue
-		}
-		if strings.HasPrefix(w.Text, "-") || w.Text == "(" || w.Text == "!" {
-			break
-		}
-		starts = append(starts, w)
-	}
-	if starts == nil {
-		return []Word{{Text: ".", Known: true}}
-	}
-	return starts
 }
