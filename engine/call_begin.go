@@ -148,6 +148,9 @@ func (e *Engine) beginCall(ctx context.Context, p Principal, g *gatedCall, key *
 }
 
 func (e *Engine) newCalledEvent(p Principal, g *gatedCall, id string) record.Event {
+	if g.Hold != nil {
+		g.Hold(id)
+	}
 	ev := e.newEvent(p, record.Called)
 	ev.Action = g.Action
 	ev.Call = &record.Call{

@@ -213,11 +213,15 @@ func (e *Engine) findCallReview(ctx context.Context, inst record.Instance, unkno
 	return row, nil
 }
 
-// settleOverdueOf settles the open calls of an instance whose deadline has passed, and returns the
-// instance as it is then.
+// isOverdueCall reports whether nobody will settle an open call: its deadline has passed, or its process has ended.
+func (e *Engine) isOverdueCall(c workflow.OpenCall) bool {
+	return c.IsOpen() && (!e.Now().Before(c.Deadline) || e.cfg.Abandoned != nil && e.cfg.Abandoned(c.ID))
+}
+
+// settleOverdueOf settles the overdue calls of an instance, and returns the instance as it is then.
 func (e *Engine) settleOverdueOf(ctx context.Context, inst record.Instance) (record.Instance, error) {
 	for {
-		at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.IsOpen() && !e.Now().Before(c.Deadline) })
+		at := slices.IndexFunc(inst.Facts.Calls, e.isOverdueCall)
 		if at < 0 {
 			return inst, nil
 		}
@@ -240,15 +244,15 @@ func (e *Engine) settleOverdueOf(ctx context.Context, inst record.Instance) (rec
 	}
 }
 
-// SettleOverdue settles open calls whose deadline has passed as unknown, and returns how many
-// instances had some. Any process may do it, at any time; it is left to one that does it already.
+// SettleOverdue settles open calls as unknown whose deadline has passed or whose process has ended, and returns how
+// many instances had some. Any process may do it, at any time; it is left to one that does it already.
 func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 	var due []record.Instance
 	for inst, err := range e.cfg.Store.Instances(store.BulkRead(ctx), store.InstanceQuery{OpenCalls: true}) {
 		if err != nil {
 			return 0, StoreError("list the instances", err)
 		}
-		if slices.ContainsFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.IsOpen() && !e.Now().Before(c.Deadline) }) {
+		if slices.ContainsFunc(inst.Facts.Calls, e.isOverdueCall) {
 			due = append(due, inst)
 		}
 	}

@@ -37,6 +37,9 @@ type CallRequest struct {
 	// Timeout is how long the call may stay open: after that any process settles it as unknown.
 	Timeout time.Duration
 	Key     string // idempotency key, "" for none
+	// Hold is called with the id of the call before it is recorded, by a caller that can show for as long as it lives that
+	// it makes the call (Config.Abandoned); nil for a call that others settle.
+	Hold func(call string)
 	// CheckOnly records and judges nothing: CallGo then only says that the call was not made before and that no rule
 	// of the gate is against it.
 	CheckOnly bool

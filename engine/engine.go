@@ -130,6 +130,9 @@ type Config struct {
 	// Gated returns the public name of the tool whose gate performs an action of a workflow, ""
 	// for none: Advance and Redo refuse such an action. nil gates nothing.
 	Gated func(workflow, action string) string
+	// Abandoned reports whether the process that held an open call (CallRequest.Hold) has ended: then nobody
+	// waits for its deadline. nil knows of none.
+	Abandoned func(call string) bool
 	// NextTools returns the public names of the gated tools that a principal may call where a
 	// running instance stands; positions name them instead of the actions that Gated names.
 	NextTools func(p Principal, at Position) []string

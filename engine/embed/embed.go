@@ -26,6 +26,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -180,7 +181,8 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 }
 
 // New wires everything over an open store, which is the System's from then on, also where there
-// is an error. Without a key nothing is sealed. Neither Config.Store nor Config.Definitions counts.
+// is an error. Without a key nothing is sealed. Config.Store only says where the store is, Config.Definitions does not
+// count.
 func New(db store.Store, key []byte, cfg Config) (*System, error) {
 	s, err := prepareSystem(cfg)
 	if err != nil {
@@ -229,6 +231,15 @@ func (s *System) besideStore() string {
 		return filepath.Join(s.cfg.Folder, StoreFile)
 	}
 	return s.cfg.Store
+}
+
+// heldCalls are the gated calls that processes over the store make on this machine.
+func (s *System) heldCalls() heldCalls {
+	path := s.besideStore()
+	if path == "" {
+		return ""
+	}
+	return heldCalls(filepath.Join(filepath.Dir(path), evidence.CallsFolder))
 }
 
 // openStore opens the store and returns its key.
@@ -302,6 +313,8 @@ func (s *System) wire(key []byte) error {
 	if config.Judge, err = judge.New(judging); err != nil {
 		return err
 	}
+	held := s.heldCalls()
+	config.Abandoned = held.isAbandoned
 	if s.cfg.Gateway != nil {
 		config.Gated = func(name, action string) string { return s.cfg.Gateway.Gates().PerformedBy(name, action) }
 		config.NextTools = func(p engine.Principal, at engine.Position) []string {
@@ -316,7 +329,7 @@ func (s *System) wire(key []byte) error {
 		return err
 	}
 	s.cfg.Exposure.serve(s)
-	s.cfg.Gateway.connect(s.Engine)
+	s.cfg.Gateway.connect(s.Engine, held)
 	s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.Store, Signer: s.cfg.Signer})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -25,6 +26,7 @@ type Gateway struct {
 	*gateway.Gateway
 	opts   upstream.Options
 	engine atomic.Pointer[engine.Engine]
+	held   atomic.Value // heldCalls, once there is a store
 
 	mu    sync.Mutex
 	door  *upstream.Manager
@@ -77,6 +79,10 @@ func newGateway(cfg GatewayConfig) *Gateway {
 			return e
 		}
 		return nil
+	}
+	g.opts.Hold = func(call string) func() {
+		held, _ := g.held.Load().(heldCalls)
+		return held.hold(call)
 	}
 	return g
 }
@@ -153,8 +159,10 @@ func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager
 }
 
 // connect has gated calls judged by an engine.
-func (g *Gateway) connect(e *engine.Engine) {
+func (g *Gateway) connect(e *engine.Engine, held heldCalls) {
 	if g != nil {
+		held.sweep(time.Now())
+		g.held.Store(held)
 		g.engine.Store(e)
 		g.follow()
 	}

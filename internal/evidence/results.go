@@ -22,6 +22,10 @@ import (
 // ResultsFolder is where results of commands in the background are kept, next to the store.
 const ResultsFolder = "gavel.evidence"
 
+// CallsFolder is next to the store, too. It has a file for each gated call under way, locked by the process that makes
+// the call: the lock ends with its process, and then nobody need wait for the deadline of the call.
+const CallsFolder = "gavel.calls"
+
 // How long a result counts while its tree stays as it is: one that says something of the tree, and one
 // that only says why there is none.
 const (
@@ -49,7 +53,7 @@ func (m *Manager) KeepResults(store string, key []byte) error {
 		return err
 	}
 	r := &results{Folder: filepath.Join(folder, ResultsFolder), Key: record.DeriveKey(key, "gavel/evidence-results/v1")}
-	r.Exclude = []string{r.Folder}
+	r.Exclude = []string{r.Folder, filepath.Join(folder, CallsFolder)}
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
 		r.Exclude = append(r.Exclude, filepath.Join(folder, filepath.Base(store)+suffix))
 	}

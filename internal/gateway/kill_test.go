@@ -136,6 +136,11 @@ func serveEffects(dir string) error {
 			result = `{"tools":[{"name":"effect"},{"name":"record"}]}`
 		case "tools/call":
 			die(dir, whileSending)
+			if pause, err := os.OpenFile(filepath.Join(dir, "pause"), os.O_WRONLY, 0); err == nil {
+				_ = pause.Close()
+				_, err = io.Copy(io.Discard, os.Stdin) // until gavel is gone
+				return err
+			}
 			f, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 			if err != nil {
 				return err
@@ -201,7 +206,7 @@ func serveGavel(dir string) error {
 	if err != nil {
 		return err
 	}
-	sys, err := embed.New(mortal{db, dir}, key, embed.Config{Gateway: g, Logger: log, Configure: func(c *engine.Config) {
+	sys, err := embed.New(mortal{db, dir}, key, embed.Config{Store: path, Gateway: g, Logger: log, Configure: func(c *engine.Config) {
 		c.Now = func() time.Time { return time.Now().Add(ahead) }
 	}})
 	if err != nil {
@@ -370,6 +375,53 @@ func TestKill(t *testing.T) {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
 	t.Logf("%d kills, %d effects, %d calls that a person has to look at", *killRounds, len(done), unknown)
+}
+
+// A call that its process can no longer settle waits for a person as soon as anybody looks; one whose process lives waits
+// for its deadline.
+func TestKilledCallIsAsked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	putShip(t, dir)
+	open := func() *embed.System {
+		sys, err := embed.Open(t.Context(), embed.Config{Store: filepath.Join(dir, "gavel.db")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sys.Close() })
+		return sys
+	}
+	k := startGavel(t, dir, "")
+	started, _ := k.call("workflow.start", map[string]any{"type": "ship"})
+	instance := regexp.MustCompile(`wf-[0-9a-f-]{36}`).FindString(started)
+	pause := filepath.Join(dir, "pause")
+	if err := syscall.Mkfifo(pause, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan bool)
+	go func() {
+		_, ok := k.call("fx__effect", map[string]any{"workflowId": instance, "n": 1})
+		answered <- ok
+	}()
+	if _, err := os.ReadFile(pause); err != nil { // the server has the call
+		t.Fatal(err)
+	}
+	sys := open()
+	if n, err := sys.Engine.SettleOverdue(t.Context()); n != 0 || err != nil {
+		t.Errorf("while the call is under way %d are settled: %v", n, err)
+	}
+	_ = k.cmd.Process.Kill()
+	if <-answered {
+		t.Error("the call has an answer")
+	}
+	k.end()
+	if n, err := sys.Engine.SettleOverdue(t.Context()); n != 1 || err != nil {
+		t.Errorf("once the process is gone %d are settled: %v", n, err)
+	}
+	reviews, err := sys.Engine.Reviews(t.Context(), embed.Operator, engine.ReviewsRequest{Instance: instance})
+	if err != nil || len(reviews.Reviews) != 1 || reviews.Reviews[0].Status != record.ReviewOpen {
+		t.Errorf("the reviews are %+v, %v", reviews.Reviews, err)
+	}
 }
 
 // putShip writes the configuration, the definition and the pins.

@@ -70,6 +70,7 @@ type gatedCall struct {
 	callID, use string
 	key         string // the client's idempotency key, "" for none
 	deadline    time.Time
+	release     func() // ends what shows that this process makes the call
 }
 
 // callGated judges and records a call before and after it is sent. It goes on when its caller
@@ -134,8 +135,11 @@ func (s *server) performGated(ctx context.Context, c *gatedCall) (Reply, error) 
 		return Reply{}, s.refuseFirst(ctx, c, s.explainTo(ctx, err))
 	}
 	c.item = item
+	defer func() { c.release() }()
+	c.release = func() {}
 	continued := c.callID != ""
 	if continued {
+		s.hold(c, c.callID)
 		err = s.manager.takeAnswer(ctx, c)
 	} else {
 		err = s.beginGated(ctx, c, ses)
@@ -236,12 +240,20 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 	if ses.isModern() && c.Capabilities != nil {
 		timeout += inputGrace
 	}
-	r, err := s.manager.opts.Engine().BeginCall(ctx, c.principal, s.newCallRequest(c, timeout))
+	req := s.newCallRequest(c, timeout)
+	req.Hold = func(call string) { s.hold(c, call) }
+	r, err := s.manager.opts.Engine().BeginCall(ctx, c.principal, req)
 	if err != nil {
 		return ofEngine(s.name, err)
 	}
 	c.at, c.callID, c.deadline = r.Position, r.CallID, r.Deadline
 	return s.refuseAnswer(ctx, c, r)
+}
+
+// hold shows that this process makes a call, and no longer one that was overtaken before it was recorded.
+func (s *server) hold(c *gatedCall, call string) {
+	c.release()
+	c.release = s.manager.opts.Hold(call)
 }
 
 // refuseAnswer says why the engine does not let a call be sent, nil where it does.

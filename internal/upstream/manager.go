@@ -26,6 +26,8 @@ type Options struct {
 	// they are refused.
 	Gates  gate.Config
 	Engine func() Engine
+	// Hold shows that this process makes a gated call, from before the call is recorded until release; nil shows nothing.
+	Hold func(call string) (release func())
 	// Changed is called when lists may have changed. It must not block.
 	Changed func(Change)
 	// LookupEnv finds variables of gavel's environment; nil is os.LookupEnv.
@@ -65,6 +67,9 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	}
 	if opts.States == nil {
 		opts.States = clientstate.New()
+	}
+	if opts.Hold == nil {
+		opts.Hold = func(string) func() { return func() {} }
 	}
 	if opts.Changed == nil {
 		opts.Changed = func(Change) {}
