@@ -56,7 +56,7 @@ func hookMargin(limit time.Duration) time.Duration { return min(max(limit/10, ti
 const hookGrace = 300 * time.Millisecond
 
 // findHookAdapter finds the client that a command line answers, also where the rest of it is wrong.
-func findHookAdapter(args []string) (hook.Adapter, bool) {
+func findHookAdapter(args []string) (*hook.Adapter, bool) {
 	if len(args) < 2 || args[0] != "hook" || slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 		return nil, false
 	}
@@ -93,7 +93,7 @@ func readHookLimit(args []string) time.Duration {
 
 // answerHook runs gavel hook CLIENT. Whatever happens in it, the client gets an answer in its own form
 // and in time.
-func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []string, stderr io.Writer) int {
+func answerHook(ctx context.Context, con *console, adapter *hook.Adapter, args []string, stderr io.Writer) int {
 	limit := readHookLimit(args)
 	ctx, cancel := context.WithTimeout(ctx, limit-hookMargin(limit))
 	defer cancel()
@@ -117,7 +117,7 @@ func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []
 		if err == nil {
 			err = errors.New("gavel has no answer") // only where there was none before
 		}
-		con.answered(refuseHook(con.stdin, adapter, hook.DescribeFailure(adapter.Client(), hookError(err))))
+		con.answered(refuseHook(con.stdin, adapter, hook.DescribeFailure(adapter.Client, hookError(err))))
 	}()
 	var out hook.Output
 	select {
@@ -126,7 +126,7 @@ func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []
 		select {
 		case out = <-answered: // in time, or denied by the door in better words
 		case <-time.After(hookGrace):
-			out = adapter.EncodeFailure(hook.DescribeFailure(adapter.Client(), context.Cause(ctx)))
+			out = adapter.EncodeFailure(hook.DescribeFailure(adapter.Client, context.Cause(ctx)))
 		}
 	}
 	code := writeHookOutput(con, out, stderr)
@@ -139,8 +139,8 @@ func answerHook(ctx context.Context, con *console, adapter hook.Adapter, args []
 
 // refuseHook is the answer where the command failed before it read the event. An agent that went on
 // once because of it may end.
-func refuseHook(from io.Reader, adapter hook.Adapter, reason string) hook.Output {
-	if event, err := readHookEvent(adapter.Client(), adapter.Decode, from); err == nil && event.Phase != hook.PhaseBefore {
+func refuseHook(from io.Reader, adapter *hook.Adapter, reason string) hook.Output {
+	if event, err := readHookEvent(adapter.Client, adapter.Decode, from); err == nil && event.Phase != hook.PhaseBefore {
 		return adapter.Encode(event, hook.Refuse(event, reason))
 	}
 	return adapter.EncodeFailure(reason)
@@ -182,11 +182,11 @@ func (c *hookAnswerCmd) Run(ctx context.Context, con *console) error {
 		if how == gate.OnFailureNeutral { // else the answer says it
 			con.log.WarnContext(ctx, "an event cannot be read", "client", c.Client, "error", err)
 		}
-		con.answered(hook.AnswerUnreadable(adapter, how, err))
+		con.answered(adapter.EncodeUnreadable(how, err))
 		return nil
 	}
-	event.Headless = hook.IsHeadless(c.Client, os.Getenv)
-	if folder := os.Getenv(hook.ProjectVariable(c.Client)); filepath.IsAbs(folder) {
+	event.Headless = adapter.IsHeadless(os.Getenv)
+	if folder := os.Getenv(adapter.ProjectVariable); filepath.IsAbs(folder) {
 		event.Project = folder
 	}
 	event.Places = hook.FindPlaces(event)
@@ -224,7 +224,7 @@ func readHookEvent(client string, decode func([]byte) (hook.Event, error), from 
 }
 
 // answer decides here, or asks the server. done ends what was opened for it.
-func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter hook.Adapter, p engine.Principal, e hook.Event, input []byte) (hook.Answer, func() error, error) {
+func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter *hook.Adapter, p engine.Principal, e hook.Event, input []byte) (hook.Answer, func() error, error) {
 	nothing := func() error { return nil }
 	if e.Phase == hook.PhaseOther {
 		return hook.Answer{Verdict: hook.Neutral}, nothing, nil
@@ -283,7 +283,7 @@ func tellAgent(a hook.Answer, text string) hook.Answer {
 }
 
 // canTell reports whether the agent reads what an answer tells it.
-func canTell(adapter hook.Adapter, e hook.Event, a hook.Answer) bool {
+func canTell(adapter *hook.Adapter, e hook.Event, a hook.Answer) bool {
 	without, with := adapter.Encode(e, a), adapter.Encode(e, tellAgent(a, "."))
 	return !bytes.Equal(without.Stdout, with.Stdout) || !bytes.Equal(without.Stderr, with.Stderr)
 }

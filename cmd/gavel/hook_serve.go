@@ -57,7 +57,7 @@ func encodeRelayed(e hook.Event, input []byte) ([]byte, error) {
 }
 
 // decodeRelayed reads a relayedEvent.
-func decodeRelayed(adapter hook.Adapter, body []byte) (hook.Event, error) {
+func decodeRelayed(adapter *hook.Adapter, body []byte) (hook.Event, error) {
 	v, err := document.ReadJSON(body, document.Limits{Bytes: hook.MaxInput, Depth: 256, Lax: true})
 	if err != nil {
 		return hook.Event{}, err
@@ -146,14 +146,14 @@ func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if asAnswer {
 		decode = func(body []byte) (hook.Event, error) { return decodeRelayed(adapter, body) }
 	}
-	event, err := readHookEvent(adapter.Client(), decode, req.Body)
+	event, err := readHookEvent(adapter.Client, decode, req.Body)
 	switch {
 	case err != nil && asAnswer && f.door.Rules().Hooks.OnFailure == gate.OnFailureNeutral:
 		writeJSON(w, http.StatusOK, "application/json", hook.Answer{Verdict: hook.Neutral, Context: err.Error()})
 	case err != nil && asAnswer:
 		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
 	case err != nil:
-		writeHookBody(w, hook.AnswerUnreadable(adapter, f.door.Rules().Hooks.OnFailure, err))
+		writeHookBody(w, adapter.EncodeUnreadable(f.door.Rules().Hooks.OnFailure, err))
 	case asAnswer:
 		writeJSON(w, http.StatusOK, "application/json", f.answer(ctx, event))
 	default:
@@ -162,9 +162,9 @@ func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // denyPanic denies where reading an event panicked.
-func (f *hookFace) denyPanic(w http.ResponseWriter, adapter hook.Adapter) {
+func (f *hookFace) denyPanic(w http.ResponseWriter, adapter *hook.Adapter) {
 	if p := recover(); p != nil {
-		f.log.Error("a hook crashed; this is a bug of gavel", "client", adapter.Client(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		f.log.Error("a hook crashed; this is a bug of gavel", "client", adapter.Client, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		writeHookBody(w, adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug of gavel: tell the person who runs you."))
 	}
 }
@@ -280,7 +280,7 @@ func (r *routes) denyInForm(w http.ResponseWriter, req *http.Request) http.Respo
 type denyingWriter struct {
 	http.ResponseWriter
 	body    io.Reader // of the request
-	adapter hook.Adapter
+	adapter *hook.Adapter
 	rules   func() hook.Rules
 	denies  int // the status that was replaced, 0 for none
 }
@@ -311,9 +311,9 @@ func (w *denyingWriter) Write(p []byte) (int, error) {
 	var said httpapi.Problem
 	_ = json.Unmarshal(p, &said) // what is no problem says nothing
 	reason := errors.New(cmp.Or(said.Detail, "the server could not answer"))
-	out := w.adapter.EncodeFailure(hook.DescribeFailure(w.adapter.Client(), reason))
+	out := w.adapter.EncodeFailure(hook.DescribeFailure(w.adapter.Client, reason))
 	if w.denies == http.StatusRequestEntityTooLarge {
-		out = hook.AnswerUnreadable(w.adapter, w.rules().Hooks.OnFailure, reason)
+		out = w.adapter.EncodeUnreadable(w.rules().Hooks.OnFailure, reason)
 	}
 	writeHookBody(w.ResponseWriter, out)
 	return len(p), nil

@@ -62,18 +62,18 @@ func TestAskWithoutPerson(t *testing.T) {
 	asking := map[string]bool{"claude-code": true, "copilot": true}
 	for _, a := range adapters {
 		for _, headless := range []bool{false, true} {
-			e := Event{Client: a.Client(), Hook: "PreToolUse", Phase: PhaseBefore, Headless: headless}
+			e := Event{Client: a.Client, Hook: "PreToolUse", Phase: PhaseBefore, Headless: headless}
 			o := a.Encode(e, Answer{Verdict: Ask, Reason: "It may push"})
 			said := string(o.Stdout) + string(o.Stderr)
 			want := "cannot ask its user"
 			switch {
 			case headless:
 				want = "It may push. No person is in this session"
-			case asking[a.Client()]:
+			case asking[a.Client]:
 				want = `"ask"`
 			}
-			if !strings.Contains(said, want) || headless && strings.Contains(said, `"ask"`) || !asking[a.Client()] && strings.Contains(said, `"ask"`) {
-				t.Errorf("%s, headless %t: %s", a.Client(), headless, said)
+			if !strings.Contains(said, want) || headless && strings.Contains(said, `"ask"`) || !asking[a.Client] && strings.Contains(said, `"ask"`) {
+				t.Errorf("%s, headless %t: %s", a.Client, headless, said)
 			}
 		}
 	}
@@ -99,7 +99,8 @@ func TestIsHeadless(t *testing.T) {
 		{"copilot", map[string]string{"CI": "false"}, false},
 		{"copilot", map[string]string{"CLAUDE_CODE_SESSION_ATTENDED": "0"}, false},
 	} {
-		if got := IsHeadless(c.client, func(name string) string { return c.env[name] }); got != c.want {
+		a, _ := FindAdapter(c.client)
+		if got := a.IsHeadless(func(name string) string { return c.env[name] }); got != c.want {
 			t.Errorf("%s with %v: %t", c.client, c.env, got)
 		}
 	}
@@ -108,20 +109,20 @@ func TestIsHeadless(t *testing.T) {
 // TestAnswersNameTools has the names of gavel's tools in what an agent reads.
 func TestAnswersNameTools(t *testing.T) {
 	for _, a := range adapters {
-		want := ToolName(a.Client(), "workflow.advance")
+		want := a.nameTools("workflow.advance")
 		for phase, answer := range map[Phase]Answer{
 			PhaseBefore: {Verdict: Deny, Reason: "Perform it with workflow.advance."},
 			PhaseStop:   {Verdict: GoOn, Reason: "Perform it with workflow.advance."},
 			PhaseStart:  {Verdict: Neutral, Context: "Perform it with workflow.advance."},
 		} {
-			o := a.Encode(Event{Client: a.Client(), Hook: "x", Phase: phase}, answer)
+			o := a.Encode(Event{Client: a.Client, Hook: "x", Phase: phase}, answer)
 			if said := string(o.Stdout) + string(o.Stderr); !strings.Contains(said, "with "+want+".") {
-				t.Errorf("%s, %s: %s", a.Client(), phase, said)
+				t.Errorf("%s, %s: %s", a.Client, phase, said)
 			}
 		}
 	}
 	const line = "`cat workflow.advanced workflow.yaml` needs the state"
-	if got := nameTools("claude-code", line); got != line {
+	if got := claudeCode.nameTools(line); got != line {
 		t.Errorf("a line became %s", got)
 	}
 }
@@ -130,13 +131,13 @@ func TestAnswersNameTools(t *testing.T) {
 func TestAnswerUnreadable(t *testing.T) {
 	for _, a := range adapters {
 		for _, how := range []gate.OnFailure{"", gate.OnFailureDeny} {
-			o := AnswerUnreadable(a, how, errors.New("the event is 7"))
+			o := a.EncodeUnreadable(how, errors.New("the event is 7"))
 			if o.Exit != 2 || strings.Count(string(o.Stderr), "the event is 7") != 1 {
-				t.Errorf("%s, %q: %+v", a.Client(), how, o)
+				t.Errorf("%s, %q: %+v", a.Client, how, o)
 			}
 		}
-		if o := AnswerUnreadable(a, gate.OnFailureNeutral, errors.New("the event is 7")); o.Exit != 0 || strings.Trim(string(o.Stdout), "{}\n") != "" || len(o.Stderr) != 0 {
-			t.Errorf("%s, neutral: %+v", a.Client(), o)
+		if o := a.EncodeUnreadable(gate.OnFailureNeutral, errors.New("the event is 7")); o.Exit != 0 || strings.Trim(string(o.Stdout), "{}\n") != "" || len(o.Stderr) != 0 {
+			t.Errorf("%s, neutral: %+v", a.Client, o)
 		}
 	}
 }
@@ -151,9 +152,9 @@ func TestToolName(t *testing.T) {
 		"gemini":      "mcp_gavel_workflow_advance",
 		"kiro":        "@gavel/workflow_advance",
 		"opencode":    "gavel_workflow_advance",
-		"":            "workflow.advance",
 	} {
-		if got := ToolName(client, "workflow.advance"); got != want {
+		a, _ := FindAdapter(client)
+		if got := a.nameTools("workflow.advance"); got != want {
 			t.Errorf("%s: %s, want %s", client, got, want)
 		}
 	}

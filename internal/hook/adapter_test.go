@@ -29,7 +29,7 @@ func recorded(t testing.TB, client string) []string {
 // TestAdapters reads every recorded input and writes every verdict on it.
 func TestAdapters(t *testing.T) {
 	for _, a := range adapters {
-		for _, file := range recorded(t, a.Client()) {
+		for _, file := range recorded(t, a.Client) {
 			t.Run(file, func(t *testing.T) {
 				input, err := os.ReadFile(file)
 				if err != nil {
@@ -39,7 +39,7 @@ func TestAdapters(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e.Client != a.Client() {
+				if e.Client != a.Client {
 					t.Errorf("client %q", e.Client)
 				}
 				var b bytes.Buffer
@@ -126,7 +126,7 @@ func TestAdaptersRefuse(t *testing.T) {
 		"nothing else": func([]byte) []byte { return []byte("{}") },
 	}
 	for _, a := range adapters {
-		for i, file := range recorded(t, a.Client()) {
+		for i, file := range recorded(t, a.Client) {
 			input, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -169,7 +169,7 @@ func TestAdaptersRefuseMembers(t *testing.T) {
 		{"claude-code", claudeBash, `"Bash"`, `["Bash"]`, "tool_name must be a string"},
 		{"claude-code", claudeBash, `"Bash"`, `"Write"`, "file_path is missing"},
 		{"claude-code", claudeBash, `"Bash","tool_use_id":"u","tool_input":{"command":"ls"}`, `"Write","tool_input":{"file_path":7}`, "file_path"},
-		{"claude-code", claudeBash, `"Bash","tool_use_id":"u","tool_input":{"command":"ls"}`, `"Glob","tool_input":{"path":{"a":1}}`, "path must be"},
+		{"claude-code", claudeBash, `"Bash","tool_use_id":"u","tool_input":{"command":"ls"}`, `"Glob","tool_input":{"path":{"a":1}}`, "path must name files"},
 		{"claude-code", claudeBash, `"/p"`, `"p"`, "cwd must be an absolute path"},
 		{"claude-code", claudeBash, `"cwd"`, `"CWD"`, "cwd is missing"},
 		{"claude-code", claudeBash, `"session_id"`, `"sessionId"`, "session_id is missing"},
@@ -185,7 +185,7 @@ func TestAdaptersRefuseMembers(t *testing.T) {
 		{"copilot", claudeBash, `"Bash","tool_use_id":"u","tool_input":{"command":"ls"}`, `"Write","tool_input":{"file_path":""}`, "path is missing"},
 		{"cursor", cursorShell, `"preToolUse"`, `"beforeShellExecution"`, "unknown hook event"},
 		{"cursor", cursorShell, `"cwd":"/p"`, `"cwd":""`, "cwd"},
-		{"cursor", cursorShell, `"cwd":"/p"`, `"workspace_roots":["p"]`, "workspace_roots"},
+		{"cursor", cursorShell, `"cwd":"/p"`, `"workspace_roots":["p"]`, "cwd is missing"},
 		{"cursor", cursorShell, `"command":"ls"`, `"command":null`, "command"},
 		{"cursor", cursorShell, `"Shell"`, `"Write"`, "no member names a file"},
 		{"opencode", opencodeBash, `"tool.execute.before"`, `"tool.execute.Before"`, "unknown hook event"},
@@ -239,10 +239,49 @@ func TestUnknownTools(t *testing.T) {
 	}
 }
 
+// TestToolForms has tools whose input says what they are, or names what they are about in its own way.
+func TestToolForms(t *testing.T) {
+	for _, test := range []struct {
+		client, tool, input string
+		want                string // builtin, command, paths, address
+	}{
+		{"claude-code", "Monitor", `{"command":"ls"}`, "builtin:shell ls [] "},
+		{"claude-code", "Monitor", `{"ws":{"url":"wss://a.example"}}`, "builtin:fetch  [] wss://a.example"},
+		{"claude-code", "WebFetch", `{"url":"https://a.example","prompt":"x"}`, "builtin:fetch  [] https://a.example"},
+		{"claude-code", "Grep", `{"pattern":"x","path":"src"}`, "builtin:read  [src] "},
+		{"codex", "write_stdin", `{"chars":"ls"}`, "builtin:shell ls [] "},
+		{"copilot", "str_replace_editor", `{"command":"view","path":"a"}`, "builtin:read  [a] "},
+		{"copilot", "str_replace_editor", `{"command":"create","path":"a"}`, "builtin:edit  [a] "},
+		{"copilot", "apply_patch", `{"patch":"*** Add File: a"}`, "builtin:edit  [a] "},
+		{"copilot", "apply_patch", `{"command":"*** Move to: a"}`, "builtin:edit  [a] "},
+		{"cursor", "EditNotebook", `{"target_notebook":"a"}`, "builtin:edit  [a] "},
+		{"cursor", "Write", `{"relative_path":"a","files":["b",{"path":"c"}]}`, "builtin:edit  [a b c] "},
+		{"cursor", "ApplyPatch", `{"input":"*** Delete File: a"}`, "builtin:edit  [a] "},
+		{"gemini", "run_shell_command", `{"command":"ls","dir_path":"it's"}`, `builtin:shell cd 'it'\''s' && ls [] `},
+		{"gemini", "list_directory", `{"dir_path":"src"}`, "builtin:read  [src] "},
+		{"gemini", "read_many_files", `{"include":["a","b"]}`, "builtin:read  [a b] "},
+		{"gemini", "web_fetch", `{"prompt":"read https://a.example/x"}`, "builtin:fetch  [] https://a.example/x"},
+		{"kiro", "fs_read", `{"operations":[{"path":"a"},{"path":"b"}]}`, "builtin:read  [a b] "},
+		{"kiro", "readFile", `{"path":"a"}`, "builtin:read  [a] "},
+		{"opencode", "patch", `{"patchText":"*** Update File: a"}`, "builtin:edit  [a] "},
+	} {
+		a, _ := FindAdapter(test.client)
+		m := a.members
+		event := fmt.Sprintf(`{%q:%q,%q:"s",%q:"/p",%q:%q,%q:%s}`, m.hook, a.events[PhaseBefore], m.session, m.folder, m.tool, test.tool, m.input, test.input)
+		if a == &kiro {
+			event = strings.Replace(event, a.events[PhaseBefore], "preToolUse", 1)
+		}
+		e, err := a.Decode([]byte(event))
+		if got := fmt.Sprint(e.Builtin, " ", e.Command, " ", e.Paths, " ", e.URL); err != nil || got != test.want {
+			t.Errorf("%s: %s: %s, %v; want %s", test.client, event, got, err, test.want)
+		}
+	}
+}
+
 // FuzzDecode gives every adapter the same input. What is read must be whole: a gate decides by it.
 func FuzzDecode(f *testing.F) {
 	for _, a := range adapters {
-		for _, file := range recorded(f, a.Client()) {
+		for _, file := range recorded(f, a.Client) {
 			input, err := os.ReadFile(file)
 			if err != nil {
 				f.Fatal(err)
@@ -257,15 +296,15 @@ func FuzzDecode(f *testing.F) {
 				continue
 			}
 			if e.Phase != PhaseOther && !filepath.IsAbs(e.Folder) {
-				t.Errorf("%s: folder %q", a.Client(), e.Folder)
+				t.Errorf("%s: folder %q", a.Client, e.Folder)
 			}
 			if e.Phase == PhaseBefore {
 				if e.Tool == "" || e.Builtin == "builtin:shell" && e.Command == "" || e.Unknown && e.Builtin != "" {
-					t.Errorf("%s: %+v", a.Client(), e)
+					t.Errorf("%s: %+v", a.Client, e)
 				}
 				for _, verdict := range []Verdict{Deny, Ask, GoOn} {
 					if o := a.Encode(e, Answer{Verdict: verdict, Reason: "REASON"}); !bytes.Contains(append(o.Stdout, o.Stderr...), []byte("REASON")) {
-						t.Errorf("%s: %s says %+v", a.Client(), verdict, o)
+						t.Errorf("%s: %s says %+v", a.Client, verdict, o)
 					}
 				}
 			}

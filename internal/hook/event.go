@@ -91,18 +91,6 @@ type Answer struct {
 	Context string `json:"context,omitempty"`
 }
 
-// Adapter translates between a client and Event.
-type Adapter interface {
-	// Client is the client's name on the command line and in addresses.
-	Client() string
-	// Decode reads what the client writes to a hook. The error says what cannot be read.
-	Decode(input []byte) (Event, error)
-	// Encode writes an answer as the client reads it.
-	Encode(e Event, a Answer) Output
-	// EncodeFailure denies where not even the event could be read.
-	EncodeFailure(reason string) Output
-}
-
 // Output is what a hook's process writes, and how it ends. Stdout is the body where the client asks
 // over http.
 type Output struct {

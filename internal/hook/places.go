@@ -104,12 +104,6 @@ func cleanPath(name string) string { return path.Clean(filepath.ToSlash(name)) }
 // project is the folder that the work of a session is about.
 func (e Event) project() string { return cmp.Or(e.Project, e.Folder) }
 
-// ProjectVariable is the variable of the environment in which a client tells a hook the folder that
-// the session began in, "" for none.
-func ProjectVariable(client string) string {
-	return map[string]string{"claude-code": "CLAUDE_PROJECT_DIR", "cursor": "CURSOR_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR"}[client]
-}
-
 // findProject finds the repository that a folder is in. All worktrees of a repository are one project.
 func findProject(folder string) Project {
 	folder = resolveLinks(filepath.Clean(folder))
