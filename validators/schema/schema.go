@@ -13,12 +13,6 @@
 // time: a small schema with nested applicators can take minutes, so what
 // strangers wrote runs in the sandbox's worker, and so does an operator's schema
 // of which [Simple] does not say that it cannot do that.
-//
-// There are two ways through a schema. A recogniser reads the document once and knows the
-// common keywords; its yes is the answer, and its no comes with the errors that the library
-// would give. Where it meets a keyword that it does not know, the library validates the
-// decoded document. The recogniser may be unsure, never wrong: tests hold it to the library,
-// violation by violation, on the official test suite and on generated cases.
 package schema
 
 import (
@@ -45,7 +39,6 @@ const base = "gavel:///schema.json"
 type Schema struct {
 	library *jsonschema.Schema
 	index   index
-	fast    *node
 }
 
 // Compile compiles one schema document: an object, true or false. The error is a
@@ -77,7 +70,7 @@ func Compile(raw json.RawMessage) (out *Schema, err error) {
 	}
 	ix := index{}
 	ix.add(s)
-	return &Schema{library: s, index: ix, fast: newRecogniser(s)}, nil
+	return &Schema{library: s, index: ix}, nil
 }
 
 // ErrUnapplied reports that a schema could not be applied to a document; it says
@@ -87,23 +80,13 @@ var ErrUnapplied = errors.New("the schema could not be applied")
 // Validate checks a document and returns what is wrong with it, at most MaxViolations and a note
 // of how many more. The document must not hold a key twice (the program refuses such before they
 // get here); otherwise it is open which of the values counts. The error wraps ErrUnapplied.
-func (s *Schema) Validate(doc document.JSON) ([]Violation, error) {
+func (s *Schema) Validate(doc document.JSON) (out []Violation, err error) {
 	if doc.Kind() == 0 {
 		return nil, fmt.Errorf("%w: the document is not JSON", ErrUnapplied)
 	}
 	if path, found := findHugeNumber(doc); found {
 		return nil, fmt.Errorf("%w: the document has a number with a huge exponent at %s", ErrUnapplied, path)
 	}
-	switch v, ve := s.fast.match(doc); v {
-	case yes:
-		return nil, nil
-	case no:
-		return report{index: s.index, doc: doc}.listViolations(ve), nil
-	}
-	return s.validateByLibrary(doc)
-}
-
-func (s *Schema) validateByLibrary(doc document.JSON) (out []Violation, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			out, err = nil, fmt.Errorf("%w: the library failed", ErrUnapplied)
