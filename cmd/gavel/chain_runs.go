@@ -298,7 +298,8 @@ type chainRedriveCmd struct{ changing }
 func (chainRedriveCmd) Help() string {
 	return `A failed run is run again from the step that failed, as a new run with the definition and input
 of the first. What ended before that step keeps its outcome. Of a call that may have been done, and
-may not run twice, a person is asked first (gavel review list). The id of the new run is printed.
+may not run twice, a person is asked first (gavel review list). The id of the new run is printed, also when
+it was started before.
 
 Examples:
 

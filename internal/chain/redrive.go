@@ -13,7 +13,8 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// Redrive runs a failed run again from the step that failed, as a new run, and returns its id.
+// Redrive runs a failed run again from the step that failed, as a new run, and returns its id; asked again, it returns the
+// same id while that run has not failed.
 // What ended before keeps its outcome. Of a call that may have been done and may not run twice a person
 // is asked before it is made again.
 func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error) {
@@ -28,9 +29,9 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	id, err := r.claimRedrive(ctx, run)
-	if err != nil {
-		return "", err
+	id, begun, err := r.claimRedrive(ctx, run)
+	if begun || err != nil {
+		return id, err
 	}
 	at := s.place
 	if at.partition != "" {
@@ -47,6 +48,9 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		})
 	}
 	if err != nil {
+		if _, other := r.Get(ctx, id); other == nil { // who asked at the same time has begun it
+			return id, nil
+		}
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
 	return id, errors.Join(dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n}), r.keepQueue(ctx, id, at), r.keepOwner(ctx, chainOwner(s.Chain, s.Principal)))
@@ -198,31 +202,30 @@ func isAttempt(key, step string) bool {
 	return ok && (rest == "" || strings.Contains("~+", rest[:1]) && !strings.ContainsAny(rest, "/#:>?!"))
 }
 
-// claimRedrive returns the id of the run that runs another one again. Of two who ask at once one gets it,
-// also in different processes: the other would do the failed step as well.
-func (r *Runs) claimRedrive(ctx context.Context, run string) (string, error) {
+// claimRedrive returns the id of the run that runs another one again, and whether it has begun. Of two who ask at once
+// both get the same id, also in different processes: else the failed step would be done twice.
+func (r *Runs) claimRedrive(ctx context.Context, run string) (string, bool, error) {
 	id, claim := newRunID(), run+"/redrive/"+run
 	if IsTickRun(run) { // both end once nobody names their principal for schedules
 		id = TickRun(id, time.Now())
 	}
 	if ours, err := r.record(ctx, run, claim, id); err != nil || ours {
-		return id, err
+		return id, false, err
 	}
 	o, _ := r.readSignal(ctx, claim)
 	claimed, _ := o.Value.(string)
 	if claimed == "" {
-		return "", fmt.Errorf("read which run runs %s again; try again", run)
+		return "", false, fmt.Errorf("read which run runs %s again; try again", run)
 	}
 	switch s, err := r.Get(ctx, claimed); {
 	case errors.Is(err, ErrUnknownRun): // who claimed it was stopped before it began
-		return claimed, nil
+		return claimed, false, nil
 	case err != nil:
-		return "", err
+		return "", false, err
 	case s.Status == StatusFailed:
-		return "", fmt.Errorf("the run %s ran %s again and failed too; redrive that one", claimed, run)
-	default:
-		return "", fmt.Errorf("the run %s runs %s again already: it is %s", claimed, run, s.Status)
+		return "", false, fmt.Errorf("the run %s ran %s again and failed too; redrive that one", claimed, run)
 	}
+	return claimed, true, nil
 }
 
 // isWithin reports whether a key is a step's, or that of something that the step does: an attempt, a

@@ -181,7 +181,7 @@ func TestDefects(t *testing.T) {
 		retry  string
 	}{
 		"/v1/definitions":     {http.StatusInternalServerError, engine.CodeInternal, ""},
-		"/v1/instances/wf-1":  {http.StatusGatewayTimeout, engine.CodeCancelled, "1"},
+		"/v1/instances/wf-1":  {http.StatusServiceUnavailable, engine.CodeUnavailable, "1"},
 		"/v1/reviews/rev-1":   {http.StatusTooManyRequests, engine.CodeRateLimited, "2"},
 		"/v1/definitions/../": {http.StatusNotFound, httpapi.CodeUnknownPath, ""},
 	} {

@@ -359,7 +359,7 @@ var (
 	}, askChains(Chains.ResumeRun))
 	RedriveRun = addOperation(Operation{
 		ID: "redriveRun", Group: "chains", Title: "Redrive a run", Right: engine.RightOperate,
-		Description: "Run a failed run again from the step that failed, as a new run, which is returned. What ended before keeps its outcome. Of a call that may have been done and may not run twice a person is asked first.",
+		Description: "Run a failed run again from the step that failed, as a new run, which is returned; a repeated request returns the same run. What ended before keeps its outcome. Of a call that may have been done and may not run twice a person is asked first.",
 		Fields:      []Field{fieldRun, fieldReason},
 		Routes:      []Route{{At: "POST /v1/runs/{run}/redrive"}},
 	}, askChains(Chains.RedriveRun))
