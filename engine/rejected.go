@@ -1,10 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sort"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -34,7 +34,7 @@ func (e *Engine) findRejections(ctx context.Context, inst record.Instance) ([]st
 			out = append(out, row)
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Seq > out[j].Seq })
+	slices.SortFunc(out, func(a, b store.Review) int { return cmp.Compare(b.Seq, a.Seq) })
 	return out, nil
 }
 

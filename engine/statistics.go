@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
@@ -43,8 +42,8 @@ func (t tally) listTransitions() []TransitionStatistics {
 			ConfidenceLower: confidence(0.25), ConfidenceMedian: confidence(0.5), ConfidenceUpper: confidence(0.75),
 		})
 	}
-	sort.Slice(out, func(i, j int) bool {
-		return cmp.Or(cmp.Compare(out[i].Workflow, out[j].Workflow), cmp.Compare(out[i].State, out[j].State), cmp.Compare(out[i].Action, out[j].Action)) < 0
+	slices.SortFunc(out, func(a, b TransitionStatistics) int {
+		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.State, b.State), cmp.Compare(a.Action, b.Action))
 	})
 	return out
 }
@@ -55,8 +54,8 @@ func rankCounts[K ~string](counts map[K]int64) []Counted {
 	for name, n := range counts {
 		out = append(out, Counted{string(name), n})
 	}
-	sort.Slice(out, func(i, j int) bool {
-		return cmp.Or(cmp.Compare(out[j].Count, out[i].Count), cmp.Compare(out[i].Name, out[j].Name)) < 0
+	slices.SortFunc(out, func(a, b Counted) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -107,7 +106,7 @@ func (s *fileSettings) effective(ctx *kong.Context) []effective {
 		e.Origin, e.Where = s.origin(ctx, flag)
 		list = append(list, e)
 	}
-	sort.SliceStable(list, func(i, j int) bool { return sectionRank(list[i].Key) < sectionRank(list[j].Key) })
+	slices.SortStableFunc(list, func(a, b effective) int { return cmp.Compare(sectionRank(a.Key), sectionRank(b.Key)) })
 	return list
 }
 

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -136,7 +135,7 @@ func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 		sum := sha256.Sum256([]byte(s.by + "\x00" + c.ID))
 		return string(sum[:])
 	}
-	sort.Slice(rest, func(i, j int) bool { return place(rest[i]) < place(rest[j]) })
+	slices.SortFunc(rest, func(a, b labelCase) int { return cmp.Compare(place(a), place(b)) })
 	s.cases, s.at = append(s.cases, rest...), done
 	if done > 0 {
 		s.con.err.Printf("gavel: %d of %s labelled already\n", done, term.Count(len(s.cases), "case"))

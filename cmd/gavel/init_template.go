@@ -8,7 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
@@ -109,9 +109,8 @@ func readTemplate(name string, p project) (files []newFile, err error) {
 		}
 		return nil, term.UsageErrorf("templates are: "+strings.Join(names, ", "), "there is no template %q", name)
 	}
-	sort.SliceStable(files, func(i, j int) bool {
-		a, b := files[i].path, files[j].path
-		return cmp.Or(cmp.Compare(strings.Count(a, "/"), strings.Count(b, "/")), cmp.Compare(len(a), len(b))) < 0
+	slices.SortStableFunc(files, func(a, b newFile) int {
+		return cmp.Or(cmp.Compare(strings.Count(a.path, "/"), strings.Count(b.path, "/")), cmp.Compare(len(a.path), len(b.path)))
 	})
 	return files, err
 }

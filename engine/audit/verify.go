@@ -8,7 +8,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"runtime"
-	"sort"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,9 +214,8 @@ func (v *verification) result() VerifyReport {
 	if r.Problems == nil {
 		r.Problems = []Problem{}
 	}
-	sort.SliceStable(r.Problems, func(i, j int) bool {
-		a, b := r.Problems[i], r.Problems[j]
-		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Anchor, b.Anchor)) < 0
+	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Anchor, b.Anchor))
 	})
 	return r
 }

@@ -2,13 +2,13 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -293,7 +293,7 @@ func (d *diagnosis) reportMisplaced(numbers []int64) {
 	for _, seq := range numbers {
 		events = append(events, d.bySeq[seq][0])
 	}
-	sort.Slice(events, func(i, j int) bool { return events[i].number < events[j].number })
+	slices.SortFunc(events, func(a, b place) int { return cmp.Compare(a.number, b.number) })
 	highest := int64(0)
 	for _, p := range events {
 		if wrong := p.seq != p.number; wrong && (!d.moved || p.seq < highest) {

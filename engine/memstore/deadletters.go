@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -41,9 +41,8 @@ func (s *Store) DeadLetters(ctx context.Context, cursor string) iter.Seq2[store.
 				found = append(found, l)
 			}
 		}
-		sort.Slice(found, func(i, j int) bool {
-			a, b := found[i], found[j]
-			return cmp.Or(strings.Compare(a.Cursor, b.Cursor), cmp.Compare(a.Position, b.Position)) < 0
+		slices.SortFunc(found, func(a, b store.DeadLetter) int {
+			return cmp.Or(strings.Compare(a.Cursor, b.Cursor), cmp.Compare(a.Position, b.Position))
 		})
 		return found
 	}, func(l store.DeadLetter) (store.DeadLetter, error) { return l, nil })

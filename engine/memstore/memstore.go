@@ -8,11 +8,11 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"slices"
-	"sort"
 	"sync"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -323,7 +323,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 				found = append(found, i)
 			}
 		}
-		sort.Slice(found, func(i, j int) bool { return found[i].ID > found[j].ID })
+		slices.SortFunc(found, func(a, b record.Instance) int { return cmp.Compare(b.ID, a.ID) })
 		return firstOf(found, q.Limit)
 	}, func(i record.Instance) (record.Instance, error) {
 		if q.Heads {

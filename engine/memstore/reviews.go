@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -61,7 +60,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 				found = append(found, r)
 			}
 		}
-		sort.Slice(found, func(i, j int) bool { return compareCursors(found[i].place, found[j].place) < 0 })
+		slices.SortFunc(found, func(a, b review) int { return compareCursors(a.place, b.place) })
 		return firstOf(found, q.Limit)
 	}, review.decode)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/gavel-mcp/gavel/engine/store"
 )
@@ -73,7 +72,7 @@ func (s *Store) Definitions(ctx context.Context) (out []store.Definition, err er
 		}
 		return nil
 	})
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	slices.SortFunc(out, func(a, b store.Definition) int { return cmp.Compare(a.Name, b.Name) })
 	return out, err
 }
 
@@ -126,7 +125,7 @@ func (s *Store) listRules() (all []store.Rule, err error) {
 			all = append(all, store.Rule{Config: &revisions[i]})
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Seal().Place < all[j].Seal().Place })
+	slices.SortFunc(all, func(a, b store.Rule) int { return cmp.Compare(a.Seal().Place, b.Seal().Place) })
 	return all, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -110,7 +109,7 @@ func (s *Store) MoveCursor(ctx context.Context, c store.Cursor, from int64, leas
 func (s *Store) Cursors(ctx context.Context) (all []store.Cursor, err error) {
 	err = s.read(ctx, func() error {
 		all = slices.Collect(maps.Values(s.cursors))
-		sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+		slices.SortFunc(all, func(a, b store.Cursor) int { return cmp.Compare(a.Name, b.Name) })
 		return nil
 	})
 	return all, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -245,11 +244,10 @@ func (t *tally) report() Report {
 	for _, c := range t.changes {
 		r.Changes = append(r.Changes, *c)
 	}
-	sort.Slice(r.Changes, func(i, j int) bool {
-		a, b := &r.Changes[i], &r.Changes[j]
+	slices.SortFunc(r.Changes, func(a, b ChangeCount) int {
 		return cmp.Or(
-			cmp.Compare(changeGravity(*a), changeGravity(*b)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Action, b.Action),
-			cmp.Compare(a.Before, b.Before), cmp.Compare(a.After, b.After), cmp.Compare(a.BeforeReason, b.BeforeReason), cmp.Compare(a.AfterReason, b.AfterReason)) < 0
+			cmp.Compare(changeGravity(a), changeGravity(b)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Action, b.Action),
+			cmp.Compare(a.Before, b.Before), cmp.Compare(a.After, b.After), cmp.Compare(a.BeforeReason, b.BeforeReason), cmp.Compare(a.AfterReason, b.AfterReason))
 	})
 	for _, name := range slices.Sorted(maps.Keys(t.workflows)) {
 		r.Workflows = append(r.Workflows, *t.workflows[name])
@@ -257,16 +255,14 @@ func (t *tally) report() Report {
 	for _, u := range t.missing {
 		r.NotReplayed = append(r.NotReplayed, *u)
 	}
-	sort.Slice(r.NotReplayed, func(i, j int) bool {
-		a, b := &r.NotReplayed[i], &r.NotReplayed[j]
-		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason)) < 0
+	slices.SortFunc(r.NotReplayed, func(a, b Unreplayed) int {
+		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
 	})
 	for _, s := range t.shadow {
 		r.Shadow.Rows = append(r.Shadow.Rows, *s)
 	}
-	sort.Slice(r.Shadow.Rows, func(i, j int) bool {
-		a, b := &r.Shadow.Rows[i], &r.Shadow.Rows[j]
-		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Action, b.Action), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Reason, b.Reason)) < 0
+	slices.SortFunc(r.Shadow.Rows, func(a, b ShadowCount) int {
+		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Action, b.Action), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Reason, b.Reason))
 	})
 	t.cfg.Gates.check(&r)
 	return r

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -219,12 +218,11 @@ func (d *draft) sortCheckpoints() {
 		d.checkpoints[cp.ID] = cp
 		d.waiting = append(d.waiting, cp)
 	}
-	sort.Slice(d.waiting, func(i, j int) bool {
-		a, b := d.waiting[i], d.waiting[j]
+	slices.SortFunc(d.waiting, func(a, b Checkpoint) int {
 		if a.Time.IsZero() != b.Time.IsZero() && a.Seq == b.Seq {
-			return b.Time.Before(a.Time)
+			return b.Time.Compare(a.Time) // without a time: last
 		}
-		return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID)) < 0
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
 	})
 }
 

@@ -1,11 +1,11 @@
 package workflow
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -236,12 +236,7 @@ func (d *Definition) newReplacer(docs iter.Seq[document.JSON]) *strings.Replacer
 	}
 	// At one place of the text the first pair wins: longer values go first, so
 	// that no rest of them stays behind.
-	sort.Slice(list, func(i, j int) bool {
-		if len(list[i]) != len(list[j]) {
-			return len(list[i]) > len(list[j])
-		}
-		return list[i] < list[j]
-	})
+	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	pairs := make([]string, 0, 2*len(list))
 	for _, text := range list {
 		pairs = append(pairs, text, Masked)

@@ -267,9 +267,14 @@ var Doors = []Door{
 		Why:   "every document is read by the one strict decoder",
 	},
 	{
+		Name: "prometheus", Deps: []string{"github.com/prometheus"},
+		Doors: []string{"internal/telemetry"},
+		Why:   "metrics have one list",
+	},
+	{
 		Name: "testing", Deps: []string{
 			"testing", "pgregory.net/rapid", "go.uber.org/goleak",
-			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal", "github.com/prometheus",
+			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal",
 		},
 		Doors: []string{"engine/storetest", "engine/pgstore/pgtest", "engine/enginetest", "judge/llmtest"},
 		Tests: true,

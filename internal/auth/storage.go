@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -80,9 +79,8 @@ func decodeTokens(where string, raw []byte) (map[string]Token, error) {
 
 func sortTokens(byID map[string]Token) []Token {
 	all := slices.Collect(maps.Values(byID))
-	sort.Slice(all, func(i, j int) bool {
-		a, b := all[i], all[j]
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) < 0
+	slices.SortFunc(all, func(a, b Token) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 	return all
 }

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
@@ -118,7 +117,7 @@ func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.I
 			items = append(items, publishItem(item))
 		}
 	}
-	sort.Slice(items, func(i, j int) bool { return cmp.Compare(items[i].Name, items[j].Name) < 0 })
+	slices.SortFunc(items, func(a, b mcpwire.Item) int { return cmp.Compare(a.Name, b.Name) })
 	return items
 }
 

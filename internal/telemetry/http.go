@@ -11,13 +11,13 @@ import (
 func (m *Metrics) Instrument(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, route := time.Now(), routeOf(r.URL.Path)
-		m.inFlight.add(1)
+		m.inFlight.Inc()
 		seen := &seenWriter{ResponseWriter: w}
 		defer func() {
-			m.inFlight.add(-1)
-			m.requests.add(1, strconv.Itoa(seen.status()), methodOf(r.Method), route)
+			m.inFlight.Dec()
+			m.requests.WithLabelValues(strconv.Itoa(seen.status()), methodOf(r.Method), route).Inc()
 			if !seen.stream {
-				m.served.observe(time.Since(began).Seconds(), route)
+				m.served.WithLabelValues(route).Observe(time.Since(began).Seconds())
 			}
 		}()
 		next.ServeHTTP(seen, r)

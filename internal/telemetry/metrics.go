@@ -15,6 +15,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
@@ -79,15 +84,13 @@ type WebhookStats struct {
 
 // Metrics counts. It is an engine.Observer.
 type Metrics struct {
-	from    Sources
-	version string
-	began   time.Time
+	registry *prometheus.Registry
 
-	decisions, degraded, faults *metric
-	took, layers                *metric
-	events, calls, hooks        *metric
-	eventSize, context          *metric
-	requests, served, inFlight  *metric
+	decisions, events, calls, hooks, requests *prometheus.CounterVec
+	degraded, faults                          prometheus.Counter
+	took, layers, served                      *prometheus.HistogramVec
+	eventSize, context                        prometheus.Histogram
+	inFlight                                  prometheus.Gauge
 }
 
 // The buckets: decisions take from 50 us (fields and schema) to a minute (a model), requests
@@ -102,52 +105,47 @@ const namespace = "gavel_"
 
 // NewMetrics makes the metrics. version is the program's.
 func NewMetrics(version string, from Sources) *Metrics {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), pulled{from, version})
+	with := promauto.With(registry)
+	count := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return with.NewCounterVec(prometheus.CounterOpts{Name: namespace + name, Help: help}, labels)
+	}
+	spread := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: namespace + name, Help: help, Buckets: buckets}
+	}
 	return &Metrics{
-		from: from, version: version, began: time.Now(),
-		decisions: newMetric(counter, namespace+"decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
+		registry: registry,
+		decisions: count("decisions_total", "Decisions recorded, by what was asked, what came of it, and which layer settled it.",
 			"asked", "decided_by", "outcome"),
-		degraded:  newMetric(counter, namespace+"decisions_degraded_total", "Decisions made without a judge that the definition asks for."),
-		faults:    newMetric(counter, namespace+"decisions_faulted_total", "Decisions in which an examiner failed, such as a script that threw."),
-		took:      newHistogram(namespace+"decision_seconds", "How long the layers of a decision took together.", decisionBuckets, "asked"),
-		layers:    newHistogram(namespace+"layer_seconds", "How long one layer took.", decisionBuckets, "layer"),
-		events:    newMetric(counter, namespace+"events_total", "Events committed.", "kind"),
-		hooks:     newMetric(counter, namespace+"hooks_answered_total", "Events of coding agents, by client and by what it was told.", "client", "verdict"),
-		calls:     newMetric(counter, namespace+"calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
-		eventSize: newHistogram(namespace+"event_bytes", "Size of committed events.", sizeBuckets),
-		context:   newHistogram(namespace+"context_bytes", "Size of an instance's context after a commit.", sizeBuckets),
-		requests:  newMetric(counter, namespace+"http_requests_total", "HTTP requests answered.", "code", "method", "route"),
-		served:    newHistogram(namespace+"http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", requestBuckets, "route"),
-		inFlight:  newMetric(gauge, namespace+"http_requests_in_flight", "HTTP requests being served, streams included."),
+		degraded:  with.NewCounter(prometheus.CounterOpts{Name: namespace + "decisions_degraded_total", Help: "Decisions made without a judge that the definition asks for."}),
+		faults:    with.NewCounter(prometheus.CounterOpts{Name: namespace + "decisions_faulted_total", Help: "Decisions in which an examiner failed, such as a script that threw."}),
+		took:      with.NewHistogramVec(spread("decision_seconds", "How long the layers of a decision took together.", decisionBuckets), []string{"asked"}),
+		layers:    with.NewHistogramVec(spread("layer_seconds", "How long one layer took.", decisionBuckets), []string{"layer"}),
+		events:    count("events_total", "Events committed.", "kind"),
+		hooks:     count("hooks_answered_total", "Events of coding agents, by client and by what it was told.", "client", "verdict"),
+		calls:     count("calls_settled_total", "Gated calls of other servers' tools, by what became of them.", "outcome"),
+		eventSize: with.NewHistogram(spread("event_bytes", "Size of committed events.", sizeBuckets)),
+		context:   with.NewHistogram(spread("context_bytes", "Size of an instance's context after a commit.", sizeBuckets)),
+		requests:  count("http_requests_total", "HTTP requests answered.", "code", "method", "route"),
+		served:    with.NewHistogramVec(spread("http_request_seconds", "How long an HTTP request took until its answer ended; streams are left out.", requestBuckets), []string{"route"}),
+		inFlight:  with.NewGauge(prometheus.GaugeOpts{Name: namespace + "http_requests_in_flight", Help: "HTTP requests being served, streams included."}),
 	}
 }
 
-// Handler serves the metrics as the text that Prometheus reads.
+// Handler serves the metrics in the formats that Prometheus reads.
 func (m *Metrics) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		p := page{}
-		for _, one := range []*metric{
-			m.decisions, m.degraded, m.faults, m.took, m.layers, m.events, m.hooks, m.calls, m.eventSize, m.context, m.requests, m.served, m.inFlight,
-		} {
-			p[one.name] = one
-		}
-		p.tell(namespace+"build_info", "1, with the version of the program.", gauge, 1, "version", m.version)
-		p.tell("process_start_time_seconds", "Start time of the process since 1970 in seconds.", gauge, float64(m.began.UnixMilli())/1000)
-		p.tellPulled(m.from)
-		p.tellRuntime()
-		p.tellProcess()
-		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write(p.text()) // whoever asked may be gone
-	})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
 // Committed implements engine.Observer.
 func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 	for i := range events {
 		ev := &events[i]
-		m.events.add(1, string(ev.Kind))
-		m.eventSize.observe(float64(len(ev.Body())))
+		m.events.WithLabelValues(string(ev.Kind)).Inc()
+		m.eventSize.Observe(float64(len(ev.Body())))
 		if ev.Kind == record.Settled {
-			m.calls.add(1, string(ev.Call.Outcome))
+			m.calls.WithLabelValues(string(ev.Call.Outcome)).Inc()
 		}
 		if ev.Decision != nil {
 			m.countDecision(operationOf(ev), ev.Decision)
@@ -156,28 +154,28 @@ func (m *Metrics) Committed(_ context.Context, events []record.Event) {
 }
 
 // CountHook counts an answer to a hook. Both words are gavel's own, never a caller's.
-func (m *Metrics) CountHook(client, verdict string) { m.hooks.add(1, client, verdict) }
+func (m *Metrics) CountHook(client, verdict string) { m.hooks.WithLabelValues(client, verdict).Inc() }
 
 // Changed implements engine.Observer.
 func (m *Metrics) Changed(_ context.Context, inst record.Instance) {
-	m.context.observe(float64(len(inst.Context)))
+	m.context.Observe(float64(len(inst.Context)))
 }
 
 // Unrecorded implements engine.Observer.
 func (*Metrics) Unrecorded(context.Context, record.Event) {}
 
 func (m *Metrics) countDecision(asked string, d *record.Decision) {
-	m.decisions.add(1, asked, string(d.DecidedBy), string(d.Outcome))
-	m.took.observe(d.Took.Seconds(), asked)
+	m.decisions.WithLabelValues(asked, string(d.DecidedBy), string(d.Outcome)).Inc()
+	m.took.WithLabelValues(asked).Observe(d.Took.Seconds())
 	if d.Degraded {
-		m.degraded.add(1)
+		m.degraded.Inc()
 	}
 	if d.Fault {
-		m.faults.add(1)
+		m.faults.Inc()
 	}
 	for i := range d.Opinions {
 		if o := &d.Opinions[i]; o.Outcome != "" || o.Layer == judge.LayerModel {
-			m.layers.observe(o.Took.Seconds(), string(o.Layer))
+			m.layers.WithLabelValues(string(o.Layer)).Observe(o.Took.Seconds())
 		}
 	}
 }

@@ -3,17 +3,40 @@ package telemetry
 import (
 	"maps"
 	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// tellPulled tells what others count.
-func (p page) tellPulled(from Sources) {
-	tell := func(name, help string, k kind, value float64, labels ...string) {
-		p.tell(namespace+name, help, k, value, labels...)
+const (
+	counter = prometheus.CounterValue
+	gauge   = prometheus.GaugeValue
+)
+
+// pulled collects what others count, when somebody looks.
+type pulled struct {
+	from    Sources
+	version string
+}
+
+// Describe implements prometheus.Collector. It names nothing: what there is depends on the sources.
+func (pulled) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (p pulled) Collect(to chan<- prometheus.Metric) {
+	from := p.from
+	tell := func(name, help string, kind prometheus.ValueType, value float64, labels ...string) {
+		var names, values []string
+		for i := 0; i+1 < len(labels); i += 2 {
+			names, values = append(names, labels[i]), append(values, strings.ToValidUTF8(labels[i+1], "\uFFFD"))
+		}
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(namespace+name, help, names, nil), kind, value, values...)
 	}
+	tell("build_info", "1, with the version of the program.", gauge, 1, "version", p.version)
 	if from.Model != nil {
 		tellModel(tell, from.Model())
 	}
@@ -84,7 +107,7 @@ func tellListener(tell telling, s ListenerStats) {
 	tell("http_requests_refused_total", "Requests that found no place among those in flight, or lost it before they began.", counter, float64(s.Refused))
 }
 
-type telling func(name, help string, k kind, value float64, labels ...string)
+type telling func(name, help string, kind prometheus.ValueType, value float64, labels ...string)
 
 // The states of a breaker; exactly one of them is 1.
 var breakerStates = []string{"closed", "half-open", "open"}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -243,8 +242,7 @@ func checkItems(server string, items []Item) error {
 }
 
 func sortItems(items []Item) {
-	sort.Slice(items, func(i, j int) bool {
-		a, b := &items[i], &items[j]
-		return cmp.Or(cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(a.Upstream, b.Upstream), cmp.Compare(a.Name, b.Name)) < 0
+	slices.SortFunc(items, func(a, b Item) int {
+		return cmp.Or(cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(a.Upstream, b.Upstream), cmp.Compare(a.Name, b.Name))
 	})
 }

@@ -11,6 +11,7 @@ package worktree
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -24,7 +25,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -101,7 +101,7 @@ func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 			}
 		}
 	}
-	sort.Slice(s.files, func(i, j int) bool { return s.files[i].path < s.files[j].path })
+	slices.SortFunc(s.files, func(a, b file) int { return cmp.Compare(a.path, b.path) })
 	s.files = slices.CompactFunc(s.files, func(a, b file) bool { return a.path == b.path }) // a conflict is listed thrice
 	s.Digest = s.digest()
 	known.learn(s.files, began)

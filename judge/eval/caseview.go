@@ -110,7 +110,7 @@ func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 		addLabel("workflow", workflowOf(c))
 		out = append(out, g)
 	}
-	sortStable(out, func(a, b graded) int {
+	slices.SortStableFunc(out, func(a, b graded) int {
 		return cmp.Or(cmp.Compare(len(changed[b.Title]), len(changed[a.Title])), cmp.Compare(b.grade, a.grade), cmp.Compare(b.confidence, a.confidence), cmp.Compare(a.Title, b.Title))
 	})
 	cases := make([]PageCase, 0, len(out))

@@ -255,7 +255,7 @@ func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 			other = append(other, p)
 		}
 	}
-	sortStable(other, func(a, b pairing) int {
+	slices.SortStableFunc(other, func(a, b pairing) int {
 		return cmp.Or(cmp.Compare(gradeOutcome(b.after)-gradeOutcome(b.before), gradeOutcome(a.after)-gradeOutcome(a.before)), cmp.Compare(a.before.c.ID, b.before.c.ID))
 	})
 	leftOut = max(len(other)-most, 0)

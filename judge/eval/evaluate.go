@@ -236,7 +236,7 @@ func listWorst(rows []row, most int) []WorstCase {
 			wrong = append(wrong, w)
 		}
 	}
-	sortStable(wrong, func(a, b row) int {
+	slices.SortStableFunc(wrong, func(a, b row) int {
 		return cmp.Or(cmp.Compare(gradeOutcome(b), gradeOutcome(a)), cmp.Compare(b.r.Confidence, a.r.Confidence), cmp.Compare(a.c.ID, b.c.ID))
 	})
 	all := []WorstCase{}

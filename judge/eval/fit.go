@@ -93,7 +93,7 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 		}
 		all = append(all, f)
 	}
-	sortStable(all, func(a, b Fitting) int {
+	slices.SortStableFunc(all, func(a, b Fitting) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.PromptDigest, b.PromptDigest), cmp.Compare(a.CriteriaDigest, b.CriteriaDigest))
 	})
 	return all, nil
@@ -187,7 +187,7 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 		sorted[i].p, sorted[i].group = confidence(f.p), dense[f.group]
 		squares += sizes.add(f.group)
 	}
-	sortStable(sorted, byProbability)
+	slices.SortStableFunc(sorted, byProbability)
 	s := &ConfidenceScore{N: len(all), Groups: len(sizes), Bins: binForecasts(sorted, max(1, min(maxBins, len(all)/leastBin)), o.Confidence)}
 	right, n := 0, float64(len(all))
 	for _, f := range sorted {
@@ -238,7 +238,7 @@ func FitIsotonic(stated []float64, right []bool) judge.Isotonic {
 	for i := range order {
 		order[i] = i
 	}
-	sortStable(order, func(a, b int) int { return cmp.Compare(stated[a], stated[b]) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(stated[a], stated[b]) })
 	var blocks []block
 	for _, i := range order {
 		one := block{stated[i], stated[i], forecast{good: right[i]}.value(), 1}

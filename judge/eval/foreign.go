@@ -133,7 +133,7 @@ func ReadForeign(from io.Reader, split Split) (Foreign, error) {
 	for _, j := range byName {
 		f.Judges = append(f.Judges, *j)
 	}
-	sortStable(f.Judges, func(a, b ForeignJudge) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(f.Judges, func(a, b ForeignJudge) int { return cmp.Compare(a.Name, b.Name) })
 	return f, nil
 }
 

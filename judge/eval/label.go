@@ -125,7 +125,7 @@ func Agree(cases []Case, a, b Labels) Agreement {
 		}
 		rows = append(rows, row{group: groupOf(&c), expect: first.Outcome, got: second.Outcome})
 	}
-	sortStable(rows, func(x, y row) int { return cmp.Compare(x.group, y.group) })
+	slices.SortStableFunc(rows, func(x, y row) int { return cmp.Compare(x.group, y.group) })
 	t := newTable(rows)
 	out.Cases, out.Groups, out.Counts = len(rows), len(groupStarts(rows))-1, t
 	out.Same = rateOf(rows, o.Confidence, func(row) bool { return true }, row.isExact)

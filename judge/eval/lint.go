@@ -254,7 +254,7 @@ func (l *Linter) Finish() ([]Issue, Summary) {
 			rest.addIssue(s.first, RuleSplitWithoutClass, "the split %s, which begins here, has no case to reject or escalate; no figure on wrong approvals can come from it", split)
 		}
 	}
-	sortStable(rest.issues, func(a, b Issue) int {
+	slices.SortStableFunc(rest.issues, func(a, b Issue) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Rule, b.Rule))
 	})
 	sum := l.summary

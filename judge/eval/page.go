@@ -135,7 +135,7 @@ func newPageText(title, text string, quotes []quotation) PageText {
 			at += i + len(needle)
 		}
 	}
-	sortStable(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
 	out := PageText{Title: title}
 	at := 0
 	for _, s := range spans {
@@ -221,7 +221,7 @@ func (p Page) listFilters() (filters []filter, classes []string, style string) {
 				labels = append(labels, l)
 			}
 		}
-		sortStable(labels, func(a, b PageLabel) int {
+		slices.SortStableFunc(labels, func(a, b PageLabel) int {
 			return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.Name, b.Name))
 		})
 		group := fmt.Sprintf("g%d", i)

@@ -71,7 +71,7 @@ func scoreProbability(all []forecast, groups, bins int, o Options) *Probability 
 		return nil
 	}
 	sorted := slices.Clone(all)
-	sortStable(sorted, byProbability)
+	slices.SortStableFunc(sorted, byProbability)
 	p := &Probability{N: len(all), Bins: binForecasts(sorted, bins, o.Confidence)}
 	var squares, good float64
 	for _, f := range sorted {

@@ -16,7 +16,7 @@ type rankedAnswer struct {
 }
 
 func sortAnswers(all []rankedAnswer) {
-	sortStable(all, func(a, b rankedAnswer) int { return cmp.Compare(b.score, a.score) })
+	slices.SortStableFunc(all, func(a, b rankedAnswer) int { return cmp.Compare(b.score, a.score) })
 }
 
 func listAnswers(all []forecast) (of []rankedAnswer) {

@@ -58,7 +58,7 @@ func joinResults(cases []Case, results []Result, o Options) scoredCases {
 		s.cases = append(s.cases, c)
 		s.counts.Splits[c.Split]++
 	}
-	sortStable(s.cases, func(a, b *Case) int {
+	slices.SortStableFunc(s.cases, func(a, b *Case) int {
 		return cmp.Or(cmp.Compare(groupOf(a), groupOf(b)), cmp.Compare(a.ID, b.ID))
 	})
 	for i := range results {
@@ -138,7 +138,7 @@ func (s *scoredCases) score(o Options) {
 // repeatsOf returns the results of a case in order, each repeat once.
 func (s *scoredCases) repeatsOf(id string) []*Result {
 	all := s.by[id]
-	sortStable(all, func(a, b *Result) int { return cmp.Compare(a.Repeat, b.Repeat) })
+	slices.SortStableFunc(all, func(a, b *Result) int { return cmp.Compare(a.Repeat, b.Repeat) })
 	once := slices.CompactFunc(all, func(a, b *Result) bool { return a.Repeat == b.Repeat })
 	s.counts.DuplicateResults += len(all) - len(once)
 	s.counts.Results += len(once)
@@ -216,7 +216,7 @@ func digestOf(c *Case) (sum [sha256.Size]byte) {
 }
 
 func digestAll(sums [][sha256.Size]byte) string {
-	sortStable(sums, func(a, b [sha256.Size]byte) int { return slices.Compare(a[:], b[:]) })
+	slices.SortStableFunc(sums, func(a, b [sha256.Size]byte) int { return slices.Compare(a[:], b[:]) })
 	all := sha256.New()
 	for _, sum := range sums {
 		_, _ = all.Write(sum[:]) // a hash never fails
@@ -242,7 +242,7 @@ func sortTallies(counts map[string]int) []Tally {
 	for name, n := range counts {
 		all = append(all, Tally{name, n})
 	}
-	sortStable(all, func(a, b Tally) int {
+	slices.SortStableFunc(all, func(a, b Tally) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	return all

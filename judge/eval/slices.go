@@ -50,12 +50,12 @@ func slicesOf(rows []row, confidence float64) (all []Slice, leftOut int) {
 		add(w, SliceLabel, w.c.Label.Source)
 	}
 	keys := slices.Collect(maps.Keys(tables))
-	sortStable(keys, func(a, b sliceKey) int {
+	slices.SortStableFunc(keys, func(a, b sliceKey) int {
 		return cmp.Or(cmp.Compare(tables[b].total(), tables[a].total()), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
 	})
 	leftOut = max(len(keys)-maxSlices, 0)
 	keys = keys[:len(keys)-leftOut]
-	sortStable(keys, func(a, b sliceKey) int {
+	slices.SortStableFunc(keys, func(a, b sliceKey) int {
 		return cmp.Compare(slices.Index(sliceKinds, a.kind), slices.Index(sliceKinds, b.kind))
 	})
 	all = []Slice{}
@@ -138,7 +138,7 @@ func scoreCriteria(rows []row, confidence float64) []CriterionScore {
 			Accuracy: t.accuracy.rate(confidence), Kappa: t.outcomeKappa(), Unanswered: unanswered[at],
 		})
 	}
-	sortStable(all, func(a, b CriterionScore) int {
+	slices.SortStableFunc(all, func(a, b CriterionScore) int {
 		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Name, b.Name))
 	})
 	return all
