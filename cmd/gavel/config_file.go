@@ -29,7 +29,8 @@ type fileSettings struct {
 	// approved finds the rules that a person approved for a file, nil for none; it is nil where the file counts as it is.
 	approved func(storeFlag) (*approval, error)
 	approval *approval // what it found
-	err      error     // why the file is refused; what it has right counts all the same, to find what else is wrong
+	unpin    func()
+	err      error // why the file is refused; what it has right counts all the same, to find what else is wrong
 }
 
 func (*fileSettings) Validate(*kong.Application) error { return nil }
@@ -136,8 +137,8 @@ func (s *fileSettings) load(ctx *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.approval = a; a != nil {
-		if err := a.pin(flag.Config); err != nil {
+	if s.approval = a; a != nil { // every part of this process reads the approved text
+		if s.unpin, err = config.Pin(flag.Config, []byte(a.Config)); err != nil {
 			return err
 		}
 	}

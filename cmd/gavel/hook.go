@@ -258,7 +258,7 @@ func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter *hook.
 	})
 	a := door.Answer(ctx, p, e)
 	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // else at the next event
-		a = tellAgent(a, approved.report(ctx, c.Definitions, open))
+		a = tellAgent(a, approved.report(ctx, open))
 		if e.Phase == hook.PhaseStart {
 			a = tellAgent(a, strings.Join(approved.listMissingHooks(), " "))
 		}
@@ -334,8 +334,8 @@ func (c *hookAnswerCmd) openForHook(ctx context.Context, con *console, approved 
 	if c.Store == memoryStore {
 		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
 	}
-	for _, path := range c.places()[:1] {
-		if err := checkNotLost(path); err != nil {
+	if places := c.places(); len(places) > 0 { // none of a database
+		if err := checkNotLost(places[0]); err != nil {
 			return nil, err
 		}
 	}

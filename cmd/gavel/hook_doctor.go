@@ -204,7 +204,7 @@ func (e *hookExamination) checkApproval(ctx context.Context, at storeFlag, insta
 		return false
 	}
 	e.approved = true
-	if patterns, err := a.patterns(); err != nil || !a.isCurrent(patterns) {
+	if !a.isCurrent() {
 		e.note("the configuration or a definition is not as it was approved; what was approved is in force: %s", again)
 	}
 	for _, r := range a.Hooks {

@@ -106,7 +106,7 @@ func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	var rules *rulesReview
 	if c.Server == "" {
-		if rules, err = openRulesReview(ctx, con, c.storeFlag); err != nil {
+		if rules, err = openRulesReview(ctx, c.storeFlag); err != nil {
 			return err
 		}
 		defer rules.close()

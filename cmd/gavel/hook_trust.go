@@ -52,8 +52,8 @@ var (
 // approvedRules is the context of an instance of hookRulesWorkflow.
 type approvedRules struct {
 	Config string `json:"config"` // the text of the configuration file
-	// Files are the definitions, and the files that those name, with their digests. Names are relative to the
-	// configuration file's folder.
+	// Files are the configuration file with the digest of its text, and the definitions with their hashes, which are over
+	// the files that those name as well. Names are absolute.
 	Files map[string]string `json:"files"`
 	Hooks []recordedHooks   `json:"hooks,omitempty"`
 	// Noticed is the digest of the changed files that were last reported, "" where they are as approved.
@@ -74,16 +74,12 @@ func (r *approvedRules) record(h recordedHooks) bool {
 	if len(h.Events) > 0 {
 		r.Hooks = append(r.Hooks, h)
 	}
-	slices.SortFunc(r.Hooks, func(a, b recordedHooks) int {
-		return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.File, b.File))
-	})
-	return !slices.EqualFunc(before, r.Hooks, func(a, b recordedHooks) bool {
-		return a.Client == b.Client && a.File == b.File && slices.Equal(a.Events, b.Events)
-	})
+	slices.SortFunc(r.Hooks, func(a, b recordedHooks) int { return cmp.Compare(a.Client+a.File, b.Client+b.File) })
+	return fmt.Sprint(before) != fmt.Sprint(r.Hooks)
 }
 
 func (r approvedRules) digest() string {
-	raw, _ := json.Marshal([]any{r.Config, r.Files}) //nolint:errchkjson // texts
+	raw, _ := json.Marshal(r.Files) //nolint:errchkjson // texts
 	return digestFile(raw)
 }
 
@@ -98,23 +94,10 @@ type approval struct {
 	path     string
 	instance string
 	revision int64
-	release  func() // ends that the approved text is read for the file; nil before
 }
 
-// pin makes the approved text what every part of this process reads for the file.
-func (a *approval) pin(path string) (err error) {
-	a.release, err = config.Pin(path, []byte(a.Config))
-	return err
-}
-
-func (a *approval) unpin() {
-	if a != nil && a.release != nil {
-		a.release()
-	}
-}
-
-// locateConfig is the absolute path of a configuration file, which may be gone.
-func locateConfig(path string) (string, error) {
+// locateFile is the absolute path of a file, which may be gone.
+func locateFile(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", term.UnknownErrorf("", "cannot tell where this is: %w", err)
@@ -135,7 +118,7 @@ func hookRulesSubject(path string) string {
 
 // findApproval reads what a person approved for the configuration file of flag; nil where nobody did. It writes nothing.
 func findApproval(ctx context.Context, flag storeFlag) (*approval, error) {
-	path, err := locateConfig(flag.Config)
+	path, err := locateFile(flag.Config)
 	if err != nil || flag.Store == memoryStore {
 		return nil, err
 	}
@@ -170,11 +153,25 @@ func findApproval(ctx context.Context, flag storeFlag) (*approval, error) {
 	return a, nil
 }
 
-// readRuleFiles reads a configuration file and its definitions as they are now. With an error, the result has what could be
-// read.
-func readRuleFiles(path string) (r approvedRules, err error) {
+// ruleFiles are the rules as the files at path have them now.
+type ruleFiles struct {
+	approvedRules
+	path        string
+	definitions definitions
+}
+
+// definitions are parsed definitions by the names of their files, as approvedRules has them.
+type definitions map[string]*workflow.Definition
+
+// read implements definitionReader. A document has the files in it that the definition names.
+func (d definitions) read(file string) (engine.DefineRequest, error) {
+	return engine.DefineRequest{Source: file, Document: d[file].Document}, nil
+}
+
+// readRuleFiles reads a configuration file and its definitions. With an error, the result has what could be read.
+func readRuleFiles(path string) (ruleFiles, error) {
 	text, err := config.Read(path)
-	r = approvedRules{Config: string(text), Files: map[string]string{}}
+	r := ruleFiles{path: path, approvedRules: approvedRules{Config: string(text), Files: map[string]string{path: digestFile(text)}}}
 	if err != nil {
 		return r, badConfig(err)
 	}
@@ -185,119 +182,41 @@ func readRuleFiles(path string) (r approvedRules, err error) {
 	if _, err := parseHookRules(file); err != nil {
 		return r, err
 	}
-	files, err := definitionFiles(listPatterns(file))
-	if err != nil {
-		return r, err
-	}
-	note := func(file string, text []byte) { r.Files[nameFile(path, file)] = digestFile(text) }
-	for _, name := range files {
-		req, err := readDefinition(name)
-		if err != nil {
-			return r, err
-		}
-		note(name, req.Document)
-		if _, err := workflow.ParseWithFiles(req.Source, req.Document, watchFiles(req, func(file string, text []byte) error {
-			note(file, text)
-			return nil
-		})); err != nil {
-			return r, term.UsageErrorf("check it with: gavel lint", "%w", err)
-		}
-	}
-	return r, nil
-}
-
-// listPatterns are those of the definitions that a configuration file names.
-func listPatterns(file *config.File) []string {
 	values, _ := file.Values([]config.Setting{{Key: config.KeyDefinitions, Form: config.List}}) // other keys are checked where they are read
 	patterns := values[config.KeyDefinitions].List
 	for i, pattern := range patterns {
 		patterns[i] = locatePath(file.Dir(), pattern)
 	}
-	return patterns
+	r.definitions, err = readDefinitions(patterns)
+	for name, d := range r.definitions {
+		r.Files[name] = d.Hash
+	}
+	return r, err
 }
 
-// patterns are those of the approved text.
-func (a *approval) patterns() ([]string, error) {
-	file, err := config.Parse(a.path, []byte(a.Config))
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	return listPatterns(file), nil
-}
-
-// watchFiles calls check with each file that the definition names, once it is read.
-func watchFiles(req engine.DefineRequest, check func(file string, text []byte) error) workflow.Files {
-	return func(name string) ([]byte, error) {
-		text, err := req.Files(name)
-		if err == nil {
-			err = check(filepath.Join(filepath.Dir(req.Source), filepath.FromSlash(name)), text)
-		}
-		return text, err
-	}
-}
-
-// nameFile is a file as approvedRules names it.
-func nameFile(configFile, file string) string {
-	abs, err := filepath.Abs(file)
-	if err != nil {
-		return file
-	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
-		abs = filepath.Join(dir, filepath.Base(abs))
-	}
-	if rel, err := filepath.Rel(filepath.Dir(configFile), abs); err == nil {
-		abs = rel
-	}
-	return filepath.ToSlash(abs)
-}
-
-// locate is the path of a file that approvedRules names.
-func (a *approval) locate(name string) string {
-	if name = filepath.FromSlash(name); filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(filepath.Dir(a.path), name)
-}
-
-// isCurrent reports whether all files are as they were approved. It reads them, and parses none.
-func (a *approval) isCurrent(patterns []string) bool {
-	text, err := config.Read(a.path)
-	if err != nil || string(text) != a.Config {
-		return false
-	}
-	for name, digest := range a.Files {
-		text, err := os.ReadFile(a.locate(name))
-		if err != nil || digestFile(text) != digest {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(listDefinitions(patterns), func(file string) bool { return a.Files[nameFile(a.path, file)] == "" })
-}
-
-// listDefinitions is definitionFiles without a mistake where a pattern has no file: what was approved stays defined.
-func listDefinitions(patterns []string) (files []string) {
+// readDefinitions reads the definitions that patterns name. The error is about those that are missing in the result.
+func readDefinitions(patterns []string) (definitions, error) {
+	all, problems := definitions{}, []error(nil)
 	for _, pattern := range patterns {
-		found, _ := definitionFiles([]string{pattern})
-		files = append(files, found...)
+		files, err := definitionFiles([]string{pattern})
+		problems = append(problems, err)
+		for _, file := range files {
+			name, err1 := locateFile(file)
+			d, err2 := parseDefinition(file)
+			if err := errors.Join(err1, err2); err != nil {
+				problems = append(problems, term.UsageErrorf("check it with: gavel lint", "%w", err))
+				continue
+			}
+			all[name] = d
+		}
 	}
-	slices.Sort(files)
-	return slices.Compact(files)
+	return all, errors.Join(problems...)
 }
 
-// read reads a definition that was approved as it is; any other, and one that names such a file, is an error.
-func (a *approval) read(path string) (engine.DefineRequest, error) {
-	req, err := readDefinition(path)
-	if err != nil {
-		return req, err
-	}
-	check := func(file string, text []byte) error {
-		if a.Files[nameFile(a.path, file)] != digestFile(text) {
-			return fmt.Errorf("%s is not as a person approved it", file)
-		}
-		return nil
-	}
-	req.Files = watchFiles(req, check)
-	return req, check(path, req.Document)
+// isCurrent reports whether all files are as they were approved.
+func (a *approval) isCurrent() bool {
+	now, err := readRuleFiles(a.path)
+	return err == nil && now.digest() == a.digest()
 }
 
 // definitions are the files that may be loaded as the operator's, and what reads them. Without an approval these are all.
@@ -306,76 +225,63 @@ func (a *approval) definitions(patterns []string) ([]string, definitionReader, e
 		files, err := definitionFiles(patterns)
 		return files, readDefinition, err
 	}
-	return slices.DeleteFunc(listDefinitions(patterns), func(file string) bool {
-		req, err := a.read(file)
-		if err == nil {
-			_, err = workflow.ParseWithFiles(req.Source, req.Document, req.Files)
-		}
-		return err != nil
-	}), a.read, nil
+	all, _ := readDefinitions(patterns) // one with a mistake is not as it was approved
+	maps.DeleteFunc(all, func(name string, d *workflow.Definition) bool { return a.Files[name] != d.Hash })
+	return slices.Sorted(maps.Keys(all)), all.read, nil
 }
 
 // report says what changed since a person approved the rules, once for each change, and asks a person to approve it. The
 // approved rules stay in force. It returns "" where there is nothing new to say.
-func (a *approval) report(ctx context.Context, patterns []string, open func(context.Context) (*system, error)) string {
-	current := a.isCurrent(patterns)
-	if current && a.Noticed == "" {
+func (a *approval) report(ctx context.Context, open func(context.Context) (*system, error)) string {
+	now, problem := readRuleFiles(a.path)
+	noticed := now.digest()
+	switch {
+	case problem != nil:
+		noticed = digestFile([]byte(noticed + problem.Error()))
+	case noticed == a.digest():
+		noticed = ""
+	}
+	if noticed == a.Noticed {
 		return ""
 	}
-	now, problem := a.approvedRules, error(nil)
-	if !current {
-		now, problem = readRuleFiles(a.path)
-	}
-	digest := now.digest()
-	if digest == a.digest() && problem == nil {
-		digest = ""
-	}
-	if digest == a.Noticed {
-		return ""
-	}
-	what := fmt.Sprintf("Changed since a person approved the rules: %s. The approved rules stay in force", joinOr(a.listChanges(now), a.path))
+	what := fmt.Sprintf("Changed since a person approved the rules: %s. The approved rules stay in force", cmp.Or(strings.Join(a.listChanges(now), ", "), a.path))
 	sys, err := open(ctx)
 	if err == nil {
-		_, err = advanceRules(ctx, sys, hookRulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "notice", ExpectedRevision: &a.revision}, map[string]string{"noticed": digest})
+		_, err = advanceRules(ctx, sys, hookRulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "notice", ExpectedRevision: &a.revision}, map[string]string{"noticed": noticed})
 	}
 	switch {
-	case engine.CodeOf(err) == engine.CodeConflict: // another hook was faster
+	case engine.CodeOf(err) == engine.CodeConflict, err == nil && noticed == "": // another hook was faster; they are back, which voids the review
 		return ""
-	case err != nil:
-		return what + "; no review could be opened: " + hook.EndSentence(err.Error())
-	case problem != nil:
+	case err == nil && problem != nil:
 		return what + ", for what is there now cannot be used: " + hook.EndSentence(strings.Join(issuesOf(problem), "; "))
-	case digest == "": // they are back, which voids the review
-		return ""
 	}
-	moved, err := advanceRules(ctx, sys, hookRulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "propose"}, approvedRules{Config: now.Config, Files: now.Files})
-	switch {
-	case err != nil:
+	var moved engine.AdvanceResult
+	if err == nil {
+		moved, err = advanceRules(ctx, sys, hookRulesAgent, engine.AdvanceRequest{ID: a.instance, Action: "propose"}, approvedRules{Config: now.Config, Files: now.Files})
+	}
+	if err == nil && moved.Review == nil {
+		err = errors.New(moved.Decision.Reasoning)
+	}
+	if err != nil {
 		return what + "; no review could be opened: " + hook.EndSentence(err.Error())
-	case moved.Review == nil:
-		return what + "; no review could be opened: " + moved.Decision.Reasoning
 	}
 	return fmt.Sprintf("%s until a person approves the review %s.", what, moved.Review.ID)
 }
 
-func joinOr(words []string, instead string) string { return cmp.Or(strings.Join(words, ", "), instead) }
-
-// listChanges names the files that are not as they were approved.
-func (a *approval) listChanges(now approvedRules) (names []string) {
-	for name := range maps.Keys(now.Files) {
-		if a.Files[name] != now.Files[name] {
-			names = append(names, name)
+// listChanges names the files that are not as they were approved, from the folder of the configuration file on.
+func (r approvedRules) listChanges(now ruleFiles) (names []string) {
+	all := maps.Clone(now.Files)
+	maps.Copy(all, r.Files)
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		if r.Files[file] == now.Files[file] {
+			continue
 		}
-	}
-	if now.Config != a.Config {
-		names = append(names, filepath.Base(a.path))
-	}
-	for name := range maps.Keys(a.Files) {
-		if now.Files[name] == "" && hasDefinitionEnding(name) { // any other file, the definition that named it tells of
-			names = append(names, name)
+		name, err := filepath.Rel(filepath.Dir(now.path), file)
+		if err != nil {
+			name = file
 		}
+		names = append(names, filepath.ToSlash(name))
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -410,44 +316,38 @@ func advanceRules(ctx context.Context, sys *system, by engine.Principal, req eng
 	return sys.Engine.Advance(ctx, by, req)
 }
 
-// approveRules puts rules in force that by, a person, has seen, and loads their definitions as the operator's. before is
-// the approval until then, nil for none.
-func approveRules(ctx context.Context, con *console, sys *system, by engine.Principal, before *approval, next approval) error {
-	var definitions []string
-	for _, name := range slices.Sorted(maps.Keys(next.Files)) {
-		if hasDefinitionEnding(name) {
-			definitions = append(definitions, next.locate(name))
-		}
-	}
-	files, read, err := next.definitions(definitions)
-	if err == nil {
-		err = defineFiles(ctx, con.log, sys.Engine, files, read, map[string]string{})
-	}
-	if err != nil {
+// approve puts in force what by, a person, has seen, and loads the definitions as the operator's.
+func (r *rulesReview) approve(ctx context.Context, con *console, by engine.Principal) error {
+	if err := r.open(ctx, con); err != nil {
 		return err
 	}
-	if _, err := sys.Engine.Define(ctx, localCLI, engine.DefineRequest{Source: hookRulesWorkflow, Document: []byte(hookRulesDefinition)}); err != nil {
+	if err := defineFiles(ctx, con.log, r.Engine, slices.Sorted(maps.Keys(r.next.definitions)), r.next.definitions.read, map[string]string{}); err != nil {
+		return err
+	}
+	if _, err := r.Engine.Define(ctx, localCLI, engine.DefineRequest{Source: hookRulesWorkflow, Document: []byte(hookRulesDefinition)}); err != nil {
 		return engineFailure(err)
 	}
-	at, err := sys.Engine.FindSubject(ctx, localCLI, hookRulesWorkflow, hookRulesSubject(next.path))
+	subject := hookRulesSubject(r.next.path)
+	at, err := r.Engine.FindSubject(ctx, localCLI, hookRulesWorkflow, subject)
 	if engine.CodeOf(err) == engine.CodeUnknownInstance {
 		var started engine.StartResult
-		started, err = sys.Engine.Start(ctx, hookRulesOwner, engine.StartRequest{Type: hookRulesWorkflow, Subject: hookRulesSubject(next.path)})
+		started, err = r.Engine.Start(ctx, hookRulesOwner, engine.StartRequest{Type: hookRulesWorkflow, Subject: subject})
 		at = started.Position
 	}
 	if err != nil {
 		return engineFailure(err)
 	}
-	if before != nil {
-		at.Revision = before.revision // of what the person has seen
+	if r.before != nil {
+		at.Revision = r.before.revision // of what the person has seen
 	}
-	next.Noticed = ""
-	moved, err := advanceRules(ctx, sys, by, engine.AdvanceRequest{ID: at.ID, Action: "approve", ExpectedRevision: &at.Revision}, next.approvedRules)
+	moved, err := advanceRules(ctx, r.system, by, engine.AdvanceRequest{ID: at.ID, Action: "approve", ExpectedRevision: &at.Revision}, r.next.approvedRules)
 	switch {
 	case engine.CodeOf(err) == engine.CodeTooLarge:
 		return term.UsageErrorf("move what is long into definitions, of which only digests are kept", "the configuration file is too large to be approved: %w", err)
 	case err == nil && !moved.Decision.Applied:
 		return term.UnknownErrorf("", "the rules could not be approved: %s", moved.Decision.Reasoning)
+	case err == nil:
+		con.out.Printf("approved: %s\n", r.next.path)
 	}
 	return engineFailure(err)
 }
@@ -506,7 +406,7 @@ func (c *hookTrustCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	r, err := openRulesReview(ctx, con, c.storeFlag)
+	r, err := openRulesReview(ctx, c.storeFlag)
 	if err != nil {
 		return err
 	}
@@ -544,36 +444,36 @@ type rulesReview struct {
 	*system
 	flag   storeFlag
 	before *approval // nil for none
-	next   approval
+	next   ruleFiles
 	hooked bool // what is installed is to be recorded
 }
 
-func openRulesReview(ctx context.Context, con *console, flag storeFlag) (*rulesReview, error) {
+func openRulesReview(ctx context.Context, flag storeFlag) (*rulesReview, error) {
 	if flag.Store == memoryStore {
 		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
 	}
 	if _, err := checkConfig(flag.Config); err != nil {
 		return nil, err
 	}
-	path, err := locateConfig(flag.Config)
+	path, err := locateFile(flag.Config)
 	if err != nil {
 		return nil, err
 	}
-	r := &rulesReview{flag: flag, next: approval{path: path}}
-	if r.next.approvedRules, err = readRuleFiles(path); err != nil {
+	r := &rulesReview{flag: flag}
+	if r.next, err = readRuleFiles(path); err != nil {
 		return nil, err
 	}
-	if r.before, err = findApproval(ctx, flag); err != nil {
-		return nil, err
+	if r.before, err = findApproval(ctx, flag); r.before != nil {
+		r.next.Hooks = r.before.Hooks
 	}
-	if r.before == nil { // the store may not be there yet
-		return r, nil
-	}
-	r.next.Hooks = r.before.Hooks
-	return r, r.open(ctx, con)
+	return r, err
 }
 
+// open opens the store, which may not be there yet.
 func (r *rulesReview) open(ctx context.Context, con *console) error {
+	if r.system != nil {
+		return nil
+	}
 	at, err := r.flag.place(con.log, true)
 	if err == nil {
 		r.system, err = openSystem(ctx, con.log, at, equipment{reviews: true})
@@ -587,20 +487,6 @@ func (r *rulesReview) close() {
 	}
 }
 
-// approve puts in force what by has seen.
-func (r *rulesReview) approve(ctx context.Context, con *console, by engine.Principal) error {
-	if r.system == nil {
-		if err := r.open(ctx, con); err != nil {
-			return err
-		}
-	}
-	if err := approveRules(ctx, con, r.system, by, r.before, r.next); err != nil {
-		return err
-	}
-	con.out.Printf("approved: %s\n", r.next.path)
-	return nil
-}
-
 func (r *rulesReview) isChanged() bool {
 	return r.before == nil || r.before.digest() != r.next.digest() || r.before.Noticed != "" || r.hooked
 }
@@ -609,7 +495,7 @@ func (r *rulesReview) isChanged() bool {
 func (r *rulesReview) print(ctx context.Context, con *console) error {
 	if r.before == nil {
 		con.out.Printf("%s\n", con.out.Bold("never approved until now:"))
-		for _, name := range append([]string{filepath.Base(r.next.path)}, slices.Sorted(maps.Keys(r.next.Files))...) {
+		for _, name := range (approvedRules{}).listChanges(r.next) {
 			con.out.Printf("  %s\n", name)
 		}
 		return nil
@@ -617,14 +503,14 @@ func (r *rulesReview) print(ctx context.Context, con *console) error {
 	if r.before.Config != r.next.Config {
 		printDiff(con, r.next.path, []byte(r.before.Config), []byte(r.next.Config))
 	}
-	for _, name := range r.before.listChanges(r.next.approvedRules) {
+	for _, name := range r.before.listChanges(r.next) {
 		con.out.Printf("changed: %s\n", name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.next.Files)) { // the text of a file that a definition names is in the definition
-		d, err := parseDefinition(r.next.locate(name))
-		if !hasDefinitionEnding(name) || err != nil {
-			continue
-		}
+	if err := r.open(ctx, con); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.next.definitions)) {
+		d := r.next.definitions[name]
 		stored, _, err := r.Engine.LoadDefinition(ctx, localCLI, engine.RightRead, d.Name, 0)
 		if err != nil && engine.CodeOf(err) != engine.CodeUnknownWorkflow {
 			return engineFailure(err)

@@ -109,3 +109,28 @@ func TestEditedEvidenceHasNoEffect(t *testing.T) {
 		t.Error("the edited command was run:", out)
 	}
 }
+
+// What a person approved is in force whatever the file says now, also where the store is a database.
+func TestApprovalInDatabase(t *testing.T) {
+	needsProgram(t)
+	at, key := makeStore(t)
+	dir := hookProject(t)
+	configured := filepath.Join(dir, "gavel.yaml")
+	flags := []string{"--config", configured, "--store", at, "--store-key", key}
+	runGavel(t, append([]string{"hook", "trust", "--yes"}, flags...)...)
+	if err := os.WriteFile(configured, []byte("definitions: release.yaml\n"), 0o600); err != nil { // without a gate
+		t.Fatal(err)
+	}
+	push := claudeTool(dir, "PreToolUse", "1", "Bash", map[string]any{"command": "git push"})
+	out, stderr, exit := answerHere(t, bytes.NewReader(push), append([]string{"claude-code"}, flags...)...)
+	if !isDenied(out, exit) || !strings.Contains(out, "Changed since a person approved the rules: gavel.yaml. ") {
+		t.Errorf("exit %d: %s%s", exit, out, stderr)
+	}
+	if out := runGavel(t, "review", "list", "--store", at, "--store-key", key); !bytes.Contains(out, []byte(hookRulesWorkflow)) {
+		t.Errorf("the reviews are %s", out)
+	}
+	runGavel(t, append([]string{"hook", "trust", "--yes"}, flags...)...)
+	if out, stderr, exit := answerHere(t, bytes.NewReader(push), append([]string{"claude-code"}, flags...)...); isDenied(out, exit) {
+		t.Errorf("the approved file has no gate: exit %d: %s%s", exit, out, stderr)
+	}
+}

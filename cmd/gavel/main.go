@@ -264,8 +264,8 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 		options = append(options, kong.Help(printFullHelp))
 	}
 	approved := func(flag storeFlag) (*approval, error) { return findApproval(ctx, flag) }
-	parsed, settings, err := parseWith(&fileSettings{approved: approved}, &cmds, helpWhenAsked(args), con.out, con.err, options...)
-	defer settings.approval.unpin()
+	parsed, settings, err := parseWith(&fileSettings{approved: approved, unpin: func() {}}, &cmds, helpWhenAsked(args), con.out, con.err, options...)
+	defer settings.unpin()
 	if settings.logFormat() == logJSON {
 		con.logErrors(stderr)
 	}

@@ -167,7 +167,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := defineFiles(ctx, con.log, entryDefiner{sys.Engine, c.Config}, files, read, map[string]string{}); err != nil {
 		return err
 	}
-	if approved != nil && !approved.isCurrent(c.Definitions) {
+	if all, _ := definitionFiles(c.Definitions); approved != nil && (len(files) < len(all) || !approved.isCurrent()) {
 		con.log.Warn("the configuration or a definition is not as a person approved it; what was approved is in force", "config", c.Config, "hint", "gavel hook trust --config "+shellWord(c.Config))
 	}
 	if err := badConfig(sys.CheckGates(ctx)); err != nil {

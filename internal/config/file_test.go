@@ -24,6 +24,42 @@ func write(t *testing.T, name, text string) string {
 	return name
 }
 
+// Load takes the pinned text, by whatever name the file is called, until it is unpinned; Read takes the file's own.
+func TestPin(t *testing.T) {
+	file := write(t, "gavel.yaml", "store: before\n")
+	unpin, err := config.Pin(file, []byte("store: pinned\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := config.Pin(file, []byte("store: again\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(want string) {
+		t.Helper()
+		for _, name := range []string{file, filepath.Join(".", "x", "..", file)} {
+			if f, err := config.Load(name); err != nil || f.Text(config.KeyStore) != want {
+				t.Errorf("%s: %q, %v; want %q", name, f.Text(config.KeyStore), err, want)
+			}
+		}
+	}
+	check("again")
+	unpin() // another text is pinned
+	check("again")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	check("again")
+	if err := os.WriteFile(file, []byte("store: now\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := config.Read(file); err != nil || string(text) != "store: now\n" {
+		t.Errorf("Read: %q, %v", text, err)
+	}
+	again()
+	check("now")
+}
+
 func TestLoad(t *testing.T) {
 	for _, c := range []struct{ name, file, text, want string }{
 		{"yaml", "gavel.yaml", "# first\nevidence:\n  sources: {}\n", ""},
