@@ -80,6 +80,9 @@ func (c *chainCatalogue) isRepeatable(server, tool string) bool {
 	return c.section.Load().IsRepeatable(server, tool)
 }
 
+// openRuns is how many runs of one principal may be open.
+func (c *chainCatalogue) openRuns() int { return c.section.Load().OpenRuns }
+
 func (c *chainCatalogue) findWriter(server string) (chain.Writer, bool) {
 	return c.section.Load().Writer(server)
 }

@@ -184,7 +184,7 @@ func (c *chains) askOthers(ctx context.Context) error {
 
 // use has the faces ask some runs.
 func (c *chains) use(runs *chain.Runs) *chain.Service {
-	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list})
+	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list, OpenRuns: c.catalogue.openRuns})
 	c.service.Store(service)
 	c.before = c.runs.Swap(runs) // requests under way ask it; a process takes over once
 	return service

@@ -27,7 +27,7 @@ func TestStepsOfLongRun(t *testing.T) { // not parallel: it measures
 	few := len(v.Steps)
 	_, err = openSQLite(t, s.config.Runs.config.Path).ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d)
 		INSERT INTO operation_outputs (workflow_uuid, function_id, function_name, output, started_at_epoch_ms, completed_at_epoch_ms)
-		SELECT '%s', 1000+i, 'call more#' || i, '{"value":"' || printf('%%.*c', %d, 'x') || '","err":{"code":"c","message":"' || i || '"}}', 1, 2 FROM n`, more, run, size))
+		SELECT '%s', 1000+i, 'call more#' || i, '{"value":"' || printf('%%.*c', %d, 'x') || '","err":{"code":"c","message":"' || i || '"}}', 1, 2 FROM n`, more, ScopeRun(operator.ID, run), size))
 	if err != nil {
 		t.Fatal(err)
 	}

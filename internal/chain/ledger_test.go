@@ -143,11 +143,11 @@ func TestRecordRefused(t *testing.T) {
 func TestStartLosesRace(t *testing.T) {
 	t.Parallel()
 	runs, service, _ := openRecorded(t, func(chain.Command) chain.Outcome { return chain.Outcome{} }, waitingChain)
-	if _, err := service.StartRun(t.Context(), ann, chain.StartRun{Chain: "waiting", Run: "x"}); err != nil {
-		t.Fatal(err)
-	}
 	d, err := chain.Parse("chain.yaml", []byte(waitingChain))
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runs.Start(t.Context(), chain.StartRequest{Run: "x", Definition: d, Principal: ann}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := runs.Start(t.Context(), chain.StartRequest{Run: "x", Definition: d, Principal: olga}); !chain.IsCode(err, engine.CodeKeyReused) {

@@ -143,18 +143,23 @@ func recordedInput(record json.RawMessage) []byte {
 	return canonicalInput(of.Input, of.Input)
 }
 
+// errOthersRun reports that another principal has the run of an id.
+var errOthersRun = errors.New("another principal has the run")
+
 func checkOwner(req StartRequest, chain, principal string) error {
 	switch {
 	case principal != req.Principal.ID:
-		return reusedRun("", "The id %q is another run's.", req.Run)
+		e := reusedRun("", "The id %q is another run's.", req.Run)
+		e.Err = errOthersRun
+		return e
 	case chain != req.Definition.Name:
-		return reusedRun(orRepeat, "The id %q is that of a run of the chain %q.", req.Run, chain)
+		return reusedRun(orRepeat, "The id %q is that of a run of the chain %q.", nameRun(req.Principal, principal, req.Run), chain)
 	}
 	return nil
 }
 
 func reusedInput(req StartRequest) error {
-	return reusedRun(orRepeat, "The id %q is that of a run of the chain %q with another input.", req.Run, req.Definition.Name)
+	return reusedRun(orRepeat, "The id %q is that of a run of the chain %q with another input.", nameRun(req.Principal, req.Principal.ID, req.Run), req.Definition.Name)
 }
 
 // orRepeat ends the hint for a principal whose run has the id.

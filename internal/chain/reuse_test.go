@@ -44,34 +44,31 @@ func TestReusedRun(t *testing.T) {
 
 	check := func(when string, destroyed bool) {
 		t.Helper()
-		for _, tc := range []struct{ run, chain, by, input, want string }{
-			{"short", "order", "ann", ` {"secret": "canary-1", "count": 2.0}`, ""},
-			{"short", "order", "ann", `{"item":"pen","count":2,"secret":"canary-1"}`, ""}, // a default that is given
-			{"short", "order", "ann", `{"count":3,"secret":"canary-1"}`, `of the chain "order" with another input`},
-			{"short", "order", "ann", `{"count":"2","secret":"canary-1"}`, "another input"},
-			{"short", "order", "ann", `{"count":2,"secret":"canary-2"}`, "another input"},
-			{"short", "order", "ann", `{"count":2}`, "another input"},
-			{"short", "order", "ann", `{"count":2,"secret":"canary-1","colour":"red"}`, "another input"},
-			{"short", "order", "ann", ``, "another input"},
-			{"short", "plain", "ann", `{"count":2,"secret":"canary-1"}`, `that of a run of the chain "order".`},
-			{"short", "order", "olga", `{"count":2,"secret":"canary-1"}`, "is another run's"},
-			{"long", "order", "ann", inputs["long"], ""},
-			{"long", "order", "ann", `{"item":"` + long + `."}`, "another input"},
-			{"none", "order", "ann", `{}`, ""},
-			{"none", "order", "ann", `{"count":1,"item":"pen","secret":"none"}`, ""},
-			{"none", "order", "ann", `{"count":0}`, "another input"},
+		for _, tc := range []struct{ run, chain, input, want string }{
+			{"short", "order", ` {"secret": "canary-1", "count": 2.0}`, ""},
+			{"short", "order", `{"item":"pen","count":2,"secret":"canary-1"}`, ""}, // a default that is given
+			{"short", "order", `{"count":3,"secret":"canary-1"}`, `of the chain "order" with another input`},
+			{"short", "order", `{"count":"2","secret":"canary-1"}`, "another input"},
+			{"short", "order", `{"count":2,"secret":"canary-2"}`, "another input"},
+			{"short", "order", `{"count":2}`, "another input"},
+			{"short", "order", `{"count":2,"secret":"canary-1","colour":"red"}`, "another input"},
+			{"short", "order", ``, "another input"},
+			{"short", "plain", `{"count":2,"secret":"canary-1"}`, `that of a run of the chain "order".`},
+			{"long", "order", inputs["long"], ""},
+			{"long", "order", `{"item":"` + long + `."}`, "another input"},
+			{"none", "order", `{}`, ""},
+			{"none", "order", `{"count":1,"item":"pen","secret":"none"}`, ""},
+			{"none", "order", `{"count":0}`, "another input"},
 		} {
 			if destroyed && (strings.Contains(tc.input, "canary-2") || tc.input == `{"count":2}`) {
 				tc.want = "" // nobody knows the secret any more
 			}
-			who := ann
-			who.ID = tc.by
-			v, err := service.StartRun(ctx, who, chain.StartRun{Chain: tc.chain, Run: tc.run, Input: json.RawMessage(tc.input)})
+			v, err := service.StartRun(ctx, ann, chain.StartRun{Chain: tc.chain, Run: tc.run, Input: json.RawMessage(tc.input)})
 			switch {
 			case tc.want == "" && (err != nil || v.Run != tc.run || v.Status != chain.StatusDone):
 				t.Errorf("%s, %s with %.60s: %+v, %v", when, tc.run, tc.input, v, err)
 			case tc.want != "" && (engine.CodeOf(err) != engine.CodeKeyReused || !strings.Contains(err.Error(), tc.want)):
-				t.Errorf("%s, %s of %s by %s with %.60s: %v, want %q", when, tc.run, tc.chain, tc.by, tc.input, err, tc.want)
+				t.Errorf("%s, %s of %s with %.60s: %v, want %q", when, tc.run, tc.chain, tc.input, err, tc.want)
 			case err != nil && strings.Contains(err.Error(), "canary"):
 				t.Errorf("%s: the refusal shows what is sensitive: %v", when, err)
 			}
@@ -83,7 +80,7 @@ func TestReusedRun(t *testing.T) {
 	}
 	check("swept", false)
 	for _, run := range []string{"short", "long", "none", "last"} {
-		if _, err := e.ShredInstance(ctx, olga, engine.RunInstance(run)); err != nil {
+		if _, err := e.ShredInstance(ctx, olga, engine.RunInstance(chain.ScopeRun("ann", run))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,7 +121,7 @@ func TestReusedRunAtOnce(t *testing.T) {
 		if v, err := service.WaitRun(ctx, ann, name+"-1"); err != nil || v.Status != chain.StatusDone {
 			t.Fatalf("%+v, %v", v, err)
 		}
-		kept, err := e.Status(ctx, ann, engine.RunInstance(name+"-1"))
+		kept, err := e.Status(ctx, ann, engine.RunInstance(chain.ScopeRun("ann", name+"-1")))
 		var shown struct {
 			Input struct{ N int }
 			Steps map[string]struct{ Output struct{ Last int } }

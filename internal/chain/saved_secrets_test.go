@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/chain"
 )
 
@@ -38,7 +37,7 @@ steps:
 	if err != nil || v.Status != chain.StatusFailed {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	kept, err := e.Status(t.Context(), olga, engine.RunInstance("next"))
+	kept, err := e.Status(t.Context(), olga, v.Instance)
 	if err != nil || !strings.Contains(string(kept.Context), "refused ") || strings.Contains(string(kept.Context), secret) {
 		t.Errorf("the record is %s, %v", kept.Context, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -26,6 +28,8 @@ type ServiceConfig struct {
 	Engine *engine.Engine
 	// Chains are the operator's definitions by name.
 	Chains func() map[string]*Definition
+	// OpenRuns is how many runs of one principal may be open at once; nil is DefaultOpenRuns.
+	OpenRuns func() int
 }
 
 // Service is chains as somebody with rights uses them: every call names the principal, and what that
@@ -119,53 +123,111 @@ var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 
 // StartRun starts a run that acts for the principal, under an id that is no schedule's and no entry's.
 func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
-	if IsTickRun(req.Run) {
-		return RunView{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("The id %q has the form of those that schedules give to their runs.", req.Run), Hint: "Use another id."}
+	if req.Run != "" {
+		if err := checkRunID(req.Run); err != nil {
+			return RunView{}, err
+		}
 	}
-	return s.start(ctx, p, req)
-}
-
-// StartTick implements Starter: it is StartRun for the id of a tick.
-func (s *Service) StartTick(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
-	return s.start(ctx, p, req)
-}
-
-func (s *Service) start(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
-	if err := engine.Authorize(p, engine.RightStart); err != nil {
+	d, err := s.findChain(p, req.Chain)
+	if err != nil {
 		return RunView{}, err
 	}
-	if req.Chain == "" {
-		return RunView{}, engine.MissingField("chain", "The name of a chain that the list names.")
+	begin := StartRequest{Definition: d, Input: req.Input, Principal: p}
+	if req.Run == "" {
+		return s.start(ctx, begin, s.checkOpen)
 	}
-	d := s.config.Chains()[req.Chain]
-	if d == nil || !p.InScope(WorkflowPrefix+req.Chain) {
-		return RunView{}, unknownChain(req.Chain)
-	}
-	begin := StartRequest{Run: req.Run, Definition: d, Input: req.Input, Principal: p}
-	if req.Run != "" {
-		if strings.HasPrefix(req.Run, entryPrefix) {
-			return RunView{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("Ids that begin with %s are those of runs that a state of a workflow starts.", entryPrefix), Hint: "Use another id."}
-		}
-		if !runID.MatchString(req.Run) {
-			return RunView{}, &engine.Error{
-				Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf("%.80q is no id of a run.", req.Run),
-				Hint: "Use up to 128 letters, digits and . _ : @ -, beginning with a letter or digit.",
-			}
-		}
-		if known, err := s.findStarted(ctx, begin); err != nil {
+	for _, begin.Run = range candidateRuns(p, req.Run) {
+		switch known, err := s.findStarted(ctx, begin); {
+		case err != nil && !errors.Is(err, errOthersRun):
 			return RunView{}, err
-		} else if known != nil {
+		case known != nil:
 			return s.outline(ctx, p, *known)
 		}
 	}
-	if _, err := d.CheckInput(req.Input); err != nil {
+	begin.Run = ScopeRun(p.ID, req.Run)
+	return s.start(ctx, begin, s.checkOpen)
+}
+
+// checkRunID refuses what is no id that a principal may choose for a run.
+func checkRunID(run string) error {
+	refuse := func(hint, format string, a ...any) error {
+		return &engine.Error{Code: engine.CodeInvalidArgument, Path: "/run", Message: fmt.Sprintf(format, a...), Hint: hint}
+	}
+	switch {
+	case IsTickRun(run):
+		return refuse("Use another id.", "The id %q has the form of those that schedules give to their runs.", run)
+	case strings.HasPrefix(run, entryPrefix):
+		return refuse("Use another id.", "Ids that begin with %s are those of runs that a state of a workflow starts.", entryPrefix)
+	case !runID.MatchString(run):
+		return refuse("Use up to 128 letters, digits and . _ : @ -, beginning with a letter or digit.", "%.80q is no id of a run.", run)
+	}
+	return nil
+}
+
+// StartTick implements Starter: its id is that of a tick, and no quota counts it.
+func (s *Service) StartTick(ctx context.Context, p engine.Principal, req StartRun) (RunView, error) {
+	d, err := s.findChain(p, req.Chain)
+	if err != nil {
+		return RunView{}, err
+	}
+	begin := StartRequest{Run: req.Run, Definition: d, Input: req.Input, Principal: p}
+	if known, err := s.findStarted(ctx, begin); err != nil {
+		return RunView{}, err
+	} else if known != nil {
+		return s.outline(ctx, p, *known)
+	}
+	return s.start(ctx, begin, nil)
+}
+
+// findChain returns a chain that the principal may run.
+func (s *Service) findChain(p engine.Principal, name string) (*Definition, error) {
+	if err := engine.Authorize(p, engine.RightStart); err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return nil, engine.MissingField("chain", "The name of a chain that the list names.")
+	}
+	d := s.config.Chains()[name]
+	if d == nil || !p.InScope(WorkflowPrefix+name) {
+		return nil, unknownChain(name)
+	}
+	return d, nil
+}
+
+// start starts a run that is not there yet, where a quota has room for it; nil has none.
+func (s *Service) start(ctx context.Context, begin StartRequest, quota func(context.Context, engine.Principal) error) (RunView, error) {
+	if _, err := begin.Definition.CheckInput(begin.Input); err != nil {
 		return RunView{}, &engine.Error{Code: engine.CodeInvalidData, Path: "/input", Message: sentence(err), Hint: "Look at the chain's inputSchema and variables."}
+	}
+	if quota != nil {
+		if err := quota(ctx, begin.Principal); err != nil {
+			return RunView{}, err
+		}
 	}
 	run, err := s.config.Runs.Start(ctx, begin)
 	if err != nil {
 		return RunView{}, engine.StoreError("start the run", err)
 	}
-	return s.ReadStatus(ctx, p, run)
+	return s.ReadStatus(ctx, begin.Principal, run)
+}
+
+// checkOpen refuses a run above the quota of its principal.
+func (s *Service) checkOpen(ctx context.Context, p engine.Principal) error {
+	most, owners := DefaultOpenRuns, []string{}
+	if s.config.OpenRuns != nil {
+		most = s.config.OpenRuns()
+	}
+	for name := range s.config.Chains() {
+		owners = append(owners, chainOwner(name, p.ID))
+	}
+	open, err := s.config.Runs.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterUser(owners...), dbos.WithFilterStatus(openInTables...), dbos.WithFilterLimit(most))
+	switch {
+	case err != nil:
+		return engine.StoreError("count the open runs", err)
+	case len(open) < most:
+		return nil
+	}
+	return &engine.Error{Code: engine.CodeTooManyInstances, Message: fmt.Sprintf("%d of your runs are open, which is the quota.", most), Hint: "Wait until runs have ended, or cancel some; an operator raises chains.openRuns."}
 }
 
 func unknownChain(name string) *engine.Error {
@@ -233,13 +295,14 @@ func (s *Service) ReadStatus(ctx context.Context, p engine.Principal, run string
 
 // WaitRun waits for the end of a run.
 func (s *Service) WaitRun(ctx context.Context, p engine.Principal, run string) (RunView, error) {
-	if _, err := s.find(ctx, p, engine.RightRead, run); err != nil {
+	known, err := s.find(ctx, p, engine.RightRead, run)
+	if err != nil {
 		return RunView{}, err
 	}
-	if _, err := s.config.Runs.Wait(ctx, run); err != nil && ctx.Err() != nil {
+	if _, err := s.config.Runs.Wait(ctx, known.Run); err != nil && ctx.Err() != nil {
 		return RunView{}, engine.StoreError("see the end of the run", err)
 	}
-	return s.ReadRun(ctx, p, run)
+	return s.ReadRun(ctx, p, known.Run)
 }
 
 // ListRuns returns the runs that the principal may see.
@@ -285,7 +348,7 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 			if !q.mayMatch(known) || req.Status != "" && known.Status != req.Status {
 				continue
 			}
-			v := s.summarize(known)
+			v := s.summarize(p, known)
 			v.note(waiting[known.Run])
 			out.Runs = append(out.Runs, v)
 			out.Count++
@@ -342,7 +405,7 @@ func (s *Service) SignalRun(ctx context.Context, p engine.Principal, run, name s
 	if err != nil {
 		return RunView{}, err
 	}
-	return s.change(ctx, p, engine.RightAdvance, run, func() error { return s.config.Runs.Signal(ctx, run, name, p.ID, decoded) })
+	return s.change(ctx, p, engine.RightAdvance, run, func(run string) error { return s.config.Runs.Signal(ctx, run, name, p.ID, decoded) })
 }
 
 // AnswerRun says what became of a call that may have run. Whoever the run acts for may not.
@@ -364,7 +427,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 	if known.Principal == p.ID {
 		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you, so what became of its call is not yours to say.", Hint: "Leave the answer to another reviewer."}
 	}
-	return s.change(ctx, p, engine.RightResolve, run, func() error {
+	return s.change(ctx, p, engine.RightResolve, known.Run, func(run string) error {
 		all, err := s.config.Runs.questions(ctx, run)
 		if err != nil {
 			return err
@@ -392,17 +455,17 @@ func (s *Service) CancelRun(ctx context.Context, p engine.Principal, run, why st
 	if err := s.config.Engine.CheckText("why", why); err != nil {
 		return RunView{}, err
 	}
-	return s.change(ctx, p, engine.RightCancel, run, func() error { return s.config.Runs.Cancel(ctx, run, p.ID, why) })
+	return s.change(ctx, p, engine.RightCancel, run, func(run string) error { return s.config.Runs.Cancel(ctx, run, p.ID, why) })
 }
 
 // PauseRun stops a run before its next step.
 func (s *Service) PauseRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	return s.operate(ctx, p, "pause", run, why, func() error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
+	return s.operate(ctx, p, "pause", run, why, func(run string) error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
 }
 
 // ResumeRun lets a paused run go on.
 func (s *Service) ResumeRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	return s.operate(ctx, p, "resume", run, why, func() error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
+	return s.operate(ctx, p, "resume", run, why, func(run string) error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
 }
 
 // RedriveRun runs a failed run again from the step that failed, as a new run, and returns that one.
@@ -414,7 +477,7 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 	if known.Status != StatusFailed {
 		return RunView{}, &engine.Error{Code: engine.CodeConflict, Message: fmt.Sprintf("The run %s is %s.", run, known.Status), Hint: "Only a failed run can be run again."}
 	}
-	again, err := s.config.Runs.Redrive(ctx, run, p.ID, why)
+	again, err := s.config.Runs.Redrive(ctx, known.Run, p.ID, why)
 	if err != nil {
 		return RunView{}, &engine.Error{Code: engine.CodeConflict, Message: sentence(err), Err: err}
 	}
@@ -422,7 +485,7 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 }
 
 // operate is change for what only an operator may do.
-func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, why string, do func() error) (RunView, error) {
+func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, why string, do func(run string) error) (RunView, error) {
 	known, err := s.findToOperate(ctx, p, verb, run, why)
 	if err != nil {
 		return RunView{}, err
@@ -443,7 +506,7 @@ func (s *Service) findToOperate(ctx context.Context, p engine.Principal, verb, r
 }
 
 // change does something to a run that has not ended, and returns it.
-func (s *Service) change(ctx context.Context, p engine.Principal, right engine.Right, run string, do func() error) (RunView, error) {
+func (s *Service) change(ctx context.Context, p engine.Principal, right engine.Right, run string, do func(run string) error) (RunView, error) {
 	known, err := s.find(ctx, p, right, run)
 	if err != nil {
 		return RunView{}, err
@@ -451,32 +514,14 @@ func (s *Service) change(ctx context.Context, p engine.Principal, right engine.R
 	return s.changeFound(ctx, p, known, do)
 }
 
-func (s *Service) changeFound(ctx context.Context, p engine.Principal, known RunStatus, do func() error) (RunView, error) {
+func (s *Service) changeFound(ctx context.Context, p engine.Principal, known RunStatus, do func(run string) error) (RunView, error) {
 	if known.Status.hasEnded() {
 		return RunView{}, &engine.Error{Code: engine.CodeInstanceEnded, Message: fmt.Sprintf("The run %s has ended: it is %s.", known.Run, known.Status), Hint: "Start a new run."}
 	}
-	if err := do(); err != nil {
+	if err := do(known.Run); err != nil {
 		return RunView{}, engine.StoreError("change the run", err)
 	}
 	return s.ReadStatus(ctx, p, known.Run)
-}
-
-// find returns a run that the principal may see.
-func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Right, run string) (RunStatus, error) {
-	if err := engine.Authorize(p, right); err != nil {
-		return RunStatus{}, err
-	}
-	known, err := s.config.Runs.Get(ctx, run)
-	switch {
-	case errors.Is(err, ErrUnknownRun):
-		v, _, err := s.readRecord(ctx, p, run)
-		return RunStatus{Run: run, Chain: v.Chain, Principal: v.Principal, Status: v.Status, swept: &v}, err
-	case err == nil && !canSee(p, known):
-		return RunStatus{}, unknownRun(run)
-	case err != nil:
-		return RunStatus{}, engine.StoreError("read the run", err)
-	}
-	return known, nil
 }
 
 func unknownRun(run string) *engine.Error {
@@ -500,9 +545,9 @@ func (v *RunView) note(all []Question) {
 }
 
 // summarize is a run as lists show it.
-func (s *Service) summarize(known RunStatus) RunView {
+func (s *Service) summarize(p engine.Principal, known RunStatus) RunView {
 	v := RunView{
-		Run: known.Run, Chain: known.Chain, Status: known.Status, Principal: known.Principal,
+		Run: nameRun(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal,
 		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended,
 	}
 	if known.Note.By != "" {
@@ -554,9 +599,11 @@ func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus,
 // outline is a run without its steps.
 func (s *Service) outline(ctx context.Context, p engine.Principal, known RunStatus) (RunView, error) {
 	if known.swept != nil {
-		return *known.swept, nil
+		v := *known.swept
+		v.Run = nameRun(p, v.Principal, v.Run)
+		return v, nil
 	}
-	v := s.summarize(known)
+	v := s.summarize(p, known)
 	if known.Result != nil {
 		v.Output, v.Error = known.Result.Output, known.Result.Err
 	}

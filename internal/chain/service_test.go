@@ -88,6 +88,93 @@ func TestService(t *testing.T) {
 	}
 }
 
+// TestOpenRunsHaveQuota: a principal may have so many open runs; the same request for one that is there is answered, and
+// an ended run and those of others leave room.
+func TestOpenRunsHaveQuota(t *testing.T) {
+	s, ctx := openService(t, &fakeServers{}), context.Background()
+	s.config.OpenRuns = func() int { return 2 }
+	start := func(p engine.Principal, chain, run string) engine.Code {
+		_, err := s.StartRun(ctx, p, StartRun{Chain: chain, Run: run})
+		return engine.CodeOf(err)
+	}
+	want := func(what string, got, want engine.Code) {
+		if got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	want("the first", start(agentA, "ask", "a1"), "")
+	want("the second, of another chain", start(agentA, "pay", "a2"), "")
+	want("a third", start(agentA, "ask", "a3"), engine.CodeTooManyInstances)
+	want("a third without an id", start(agentA, "ask", ""), engine.CodeTooManyInstances)
+	want("the first again", start(agentA, "ask", "a1"), "")
+	want("that of another principal", start(agentB, "ask", "b1"), "")
+	if _, err := s.CancelRun(ctx, agentA, "a1", ""); err != nil {
+		t.Fatal(err)
+	}
+	want("after one has ended", start(agentA, "ask", "a3"), "")
+}
+
+// TestRunIDsAreOfPrincipals: two principals choose one id, and each has its own run by it: neither learns of the other's,
+// and who sees the runs of all tells them apart.
+func TestRunIDsAreOfPrincipals(t *testing.T) {
+	s, ctx := openService(t, &fakeServers{}), context.Background()
+	code := func(_ RunView, err error) engine.Code { return engine.CodeOf(err) }
+	if got := code(s.ReadRun(ctx, agentB, "one")); got != engine.CodeUnknownInstance {
+		t.Fatalf("before anybody has it: %q", got)
+	}
+	if _, err := s.StartRun(ctx, agentA, StartRun{Chain: "pay", Run: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.ReadRun(ctx, operator, "one"); err != nil || v.Principal != "a" || v.Run == "one" {
+		t.Errorf("an operator sees %+v, %v", v, err)
+	}
+	for _, run := range []string{"one", ScopeRun("a", "one")} {
+		if got := code(s.ReadRun(ctx, agentB, run)); got != engine.CodeUnknownInstance {
+			t.Errorf("another reads %s: %q", run, got)
+		}
+		if got := code(s.CancelRun(ctx, agentB, run, "")); got != engine.CodeUnknownInstance {
+			t.Errorf("another cancels %s: %q", run, got)
+		}
+	}
+	for range 2 {
+		v, err := s.StartRun(ctx, agentB, StartRun{Chain: "ask", Run: "one", Input: json.RawMessage(`{"who":"y"}`)})
+		if err != nil || v.Run != "one" || v.Principal != "b" || v.Chain != "ask" {
+			t.Fatalf("the same id of another principal: %+v, %v", v, err)
+		}
+	}
+	if got := code(s.ReadRun(ctx, operator, "one")); got != engine.CodeConflict {
+		t.Errorf("an operator by an id that two have: %q", got)
+	}
+	for owner, chain := range map[string]string{"a": "pay", "b": "ask"} {
+		if v, err := s.ReadRun(ctx, operator, ScopeRun(owner, "one")); err != nil || v.Principal != owner || v.Chain != chain {
+			t.Errorf("an operator by the whole id of %s: %+v, %v", owner, v, err)
+		}
+	}
+	if v, err := s.CancelRun(ctx, agentB, "one", ""); err != nil || v.Run != "one" || v.Principal != "b" {
+		t.Errorf("cancelled is %+v, %v", v, err)
+	}
+	if v, err := s.ReadRun(ctx, agentA, "one"); err != nil || v.HasEnded() {
+		t.Errorf("the other run is %+v, %v", v, err)
+	}
+}
+
+// TestRunOfEarlierVersion: a run whose id an earlier version kept as it was chosen is its principal's by that id.
+func TestRunOfEarlierVersion(t *testing.T) {
+	s, ctx := openService(t, &fakeServers{}), context.Background()
+	if _, err := s.config.Runs.Start(ctx, StartRequest{Run: "old", Definition: s.config.Chains()["ask"], Principal: agentA}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.StartRun(ctx, agentA, StartRun{Chain: "ask", Run: "old"}); err != nil || v.Run != "old" {
+		t.Errorf("started again it is %+v, %v", v, err)
+	}
+	if list, err := s.ListRuns(ctx, agentA, ListRuns{}); err != nil || list.Count != 1 {
+		t.Errorf("the runs are %+v, %v", list, err)
+	}
+	if v, err := s.StartRun(ctx, agentB, StartRun{Chain: "pay", Run: "old"}); err != nil || v.Principal != "b" {
+		t.Errorf("of another principal it is %+v, %v", v, err)
+	}
+}
+
 // TestServiceRefuses holds every call to its rights and its arguments.
 func TestServiceRefuses(t *testing.T) {
 	s := openService(t, &fakeServers{})
@@ -122,7 +209,7 @@ func TestServiceRefuses(t *testing.T) {
 		"no chain":              {start(operator, StartRun{}), engine.CodeInvalidArgument},
 		"reviewer starts":       {start(reviewer, StartRun{Chain: "ask"}), engine.CodeForbidden},
 		"nobody":                {start(engine.Principal{}, StartRun{Chain: "ask"}), engine.CodeForbidden},
-		"id of another":         {start(agentB, StartRun{Chain: "ask", Run: "mine"}), engine.CodeKeyReused},
+		"whole id of another":   {act(s.CancelRun, agentB, ScopeRun("a", "mine")), engine.CodeUnknownInstance},
 		"id of another chain":   {start(agentA, StartRun{Chain: "pay", Run: "mine"}), engine.CodeKeyReused},
 		"id of a tick":          {start(operator, StartRun{Chain: "ask", Run: TickRun("ask", time.Unix(1_800_000_000, 0))}), engine.CodeInvalidArgument},
 		"id of an entry":        {start(operator, StartRun{Chain: "ask", Run: EntryRun("wf-1", 2)}), engine.CodeInvalidArgument},
@@ -192,7 +279,8 @@ func TestListRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, v := range page.Runs {
-				got = append(got, v.Run)
+				run, _, _ := strings.Cut(v.Run, "@")
+				got = append(got, run)
 			}
 			if page.NextCursor == "" {
 				break

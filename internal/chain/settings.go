@@ -14,6 +14,9 @@ import (
 // DefaultRetention is how long ended runs are kept unless the configuration says otherwise.
 const DefaultRetention = 30 * 24 * time.Hour
 
+// DefaultOpenRuns is how many runs of one principal may be open unless the configuration says otherwise.
+const DefaultOpenRuns = 100
+
 // Settings are the section chains of a configuration file.
 type Settings struct {
 	// Definitions are files, folders and patterns of definitions.
@@ -28,6 +31,8 @@ type Settings struct {
 	Retention time.Duration
 	// Lease is how long a server over a database may be silent before others take up its runs.
 	Lease time.Duration
+	// OpenRuns is how many runs of one principal may be open.
+	OpenRuns int
 	// RunAs is for whom the runs of schedules act, nil while the operator names nobody.
 	RunAs *engine.Principal
 }
@@ -61,7 +66,12 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 		}
 	}
 	s.Writers = readWriters(o)
-	s.RunAs = readRunAs(o)
+	s.RunAs, s.OpenRuns = readRunAs(o), DefaultOpenRuns
+	if n := o.IntPtr("openRuns"); n != nil {
+		if s.OpenRuns = *n; *n < 1 {
+			o.Fail(o.Value("openRuns"), `"openRuns" is a number of runs, at least 1`)
+		}
+	}
 	o.Unknown()
 	return s, o.Err()
 }

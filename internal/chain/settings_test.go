@@ -30,6 +30,8 @@ func TestParseSettings(t *testing.T) {
 		{`{"definitions": "chains", "repeatable": ["a/b", "a/b"]}`, `the tool "a/b" is listed twice; remove one of the two`},
 		{`{"definitions": "chains", "repeatble": ["a/b"]}`, `did you mean "repeatable"?`},
 		{`{"definitions": "chains", "runAs": {"principal": "nightly", "workflows": ["chain.nightly-*", "deploy"]}}`, ""},
+		{`{"definitions": "chains", "openRuns": 5}`, ""},
+		{`{"definitions": "chains", "openRuns": 0}`, `"openRuns" is a number of runs, at least 1`},
 		{`{"definitions": "chains", "runAs": {"principal": "nightly"}}`, ""},
 		{`{"definitions": "chains", "runAs": {}}`, `missing key "principal"`},
 		{`{"definitions": "chains", "runAs": "nightly"}`, `/runAs: expected an object, got a string`},
@@ -52,6 +54,9 @@ func TestParseSettings(t *testing.T) {
 		}
 		if s.Definitions[0] != filepath.Join(dir, "chains") {
 			t.Errorf("%s: %q", c.text, s.Definitions)
+		}
+		if want := map[bool]int{true: 5, false: DefaultOpenRuns}[strings.Contains(c.text, "openRuns")]; s.OpenRuns != want {
+			t.Errorf("%s: %d open runs", c.text, s.OpenRuns)
 		}
 		if w, ok := s.Writer("code-mcp"); ok && w != (Writer{"put", "path", "content"}) || ok != (len(s.Writers) > 0) {
 			t.Errorf("%s: %+v", c.text, w)

@@ -97,7 +97,7 @@ func TestSweep(t *testing.T) {
 	}
 	for _, run := range []string{"cancelled", "open"} {
 		start("waiting", run, "")
-		if err := runs.Signal(ctx, run, "first", "ann", 1); err != nil {
+		if err := runs.Signal(ctx, own(run), "first", "ann", 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,11 +110,11 @@ func TestSweep(t *testing.T) {
 	if swept, err := runs.Sweep(ctx, time.Now().Add(time.Second)); swept != many+1 || err != nil {
 		t.Fatalf("%d runs were swept, %v; want %d", swept, err, many+1)
 	}
-	if rows := runs.CountRows(t, "cancelled", "failed", "count-0"); rows != 0 {
+	if rows := runs.CountRows(t, own("cancelled"), own("failed"), own("count-0")); rows != 0 {
 		t.Errorf("%d rows are left of runs that were swept", rows)
 	}
 
-	if err := runs.Signal(ctx, "open", "second", "ann", "on"); err != nil {
+	if err := runs.Signal(ctx, own("open"), "second", "ann", "on"); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := service.WaitRun(ctx, ann, "open"); err != nil || v.Status != chain.StatusDone || string(marshalled(t, v.Output)) != `{"said":"on"}` {
@@ -133,7 +133,7 @@ func TestSweep(t *testing.T) {
 		"waited for": func() (chain.RunView, error) { return service.WaitRun(ctx, ann, "count-3") },
 	} {
 		v, err := read()
-		if err != nil || !v.Swept || v.Status != chain.StatusDone || v.Instance != "wf-count-3" || v.Chain != "counting" || v.Principal != "ann" || string(marshalled(t, v.Output)) != `{"before":2}` || v.Ended.IsZero() {
+		if err != nil || !v.Swept || v.Status != chain.StatusDone || v.Run != "count-3" || v.Instance != engine.RunInstance(own("count-3")) || v.Chain != "counting" || v.Principal != "ann" || string(marshalled(t, v.Output)) != `{"before":2}` || v.Ended.IsZero() {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}
 	}
@@ -143,7 +143,7 @@ func TestSweep(t *testing.T) {
 		defer close(swept)
 		service.RunSweeps(sweeping, func() time.Duration { return -time.Second }, slog.New(slog.DiscardHandler))
 	}()
-	for runs.CountRows(t, fmt.Sprintf("count-%d", many-1)) > 0 { // it is not the last any more
+	for runs.CountRows(t, own(fmt.Sprintf("count-%d", many-1))) > 0 { // it is not the last any more
 		<-time.After(10 * time.Millisecond)
 	}
 	stop()
@@ -151,8 +151,8 @@ func TestSweep(t *testing.T) {
 	if calls != before {
 		t.Errorf("a run that was swept called %d times again", calls-before)
 	}
-	if _, err := service.StartRun(ctx, olga, chain.StartRun{Chain: "counting", Run: "count-3"}); engine.CodeOf(err) != engine.CodeKeyReused {
-		t.Errorf("the id of another's run that was swept: %v", err)
+	if v, err := service.StartRun(ctx, olga, chain.StartRun{Chain: "counting", Run: "count-3"}); err != nil || v.Principal != olga.ID || v.Swept {
+		t.Errorf("the id of another's run that was swept: %+v, %v", v, err)
 	}
 	if _, err := service.StartRun(ctx, ann, chain.StartRun{Chain: "counting", Run: "count-3", Input: json.RawMessage(`{"n":4}`)}); engine.CodeOf(err) != engine.CodeKeyReused || !strings.Contains(err.Error(), "another input") {
 		t.Errorf("the id of a run that was swept, with another input: %v", err)
@@ -186,7 +186,7 @@ func TestLostFile(t *testing.T) {
 	runs.Close()
 	path := filepath.Join(t.TempDir(), "chains.db")
 	_, err := chain.Open(ctx, chain.Config{Path: path, Ledger: e})
-	if want := path + " does not have a run of the store that has not ended: open; put it back, or make an empty file there to give up what it held"; err == nil || err.Error() != want {
+	if want := path + " does not have a run of the store that has not ended: " + own("open") + "; put it back, or make an empty file there to give up what it held"; err == nil || err.Error() != want {
 		t.Fatalf("without the file: %v, want %s", err, want)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
@@ -209,6 +209,9 @@ func TestLostFile(t *testing.T) {
 		t.Errorf("the run that had ended is %+v, %v", v, err)
 	}
 }
+
+// own is the whole id of a run for which ann chose one.
+func own(run string) string { return chain.ScopeRun("ann", run) }
 
 func marshalled(t *testing.T, v any) []byte {
 	t.Helper()

@@ -1,0 +1,103 @@
+package chain
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine"
+)
+
+// scopeMark separates the id that a principal chose for a run from the digest of the principal.
+const scopeMark = "@"
+
+// ScopeRun is the id under which a run is kept whose principal chose its id, so that two principals may choose the same.
+func ScopeRun(principal, run string) string {
+	sum := sha256.Sum256([]byte(principal))
+	return run + scopeMark + hex.EncodeToString(sum[:8])
+}
+
+// nameRun is the id of a run as a principal sees it: the owner sees the one that it chose.
+func nameRun(p engine.Principal, owner, run string) string {
+	if p.ID != owner {
+		return run
+	}
+	return strings.TrimSuffix(run, ScopeRun(owner, ""))
+}
+
+// candidateRuns are the ids that a principal may mean: the one that it chose before any other.
+func candidateRuns(p engine.Principal, run string) []string {
+	return []string{ScopeRun(p.ID, run), run}
+}
+
+// find returns a run that the principal may see.
+func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Right, run string) (RunStatus, error) {
+	if err := engine.Authorize(p, right); err != nil {
+		return RunStatus{}, err
+	}
+	known, err := s.config.Runs.findVisible(ctx, p, candidateRuns(p, run)...)
+	switch {
+	case err == nil:
+		return known, nil
+	case !errors.Is(err, ErrUnknownRun):
+		return RunStatus{}, engine.StoreError("read the run", err)
+	}
+	for _, id := range candidateRuns(p, run) {
+		v, _, err := s.readRecord(ctx, p, id)
+		if !isCode(err, engine.CodeUnknownInstance) {
+			return RunStatus{Run: id, Chain: v.Chain, Principal: v.Principal, Status: v.Status, swept: &v}, err
+		}
+	}
+	if p.Role == engine.RoleAgent {
+		return RunStatus{}, unknownRun(run)
+	}
+	return s.findChosen(ctx, p, run)
+}
+
+// findVisible returns the first of some runs that is there and that the principal may see, else ErrUnknownRun.
+func (r *Runs) findVisible(ctx context.Context, p engine.Principal, runs ...string) (RunStatus, error) {
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(runs...), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
+	if err != nil {
+		return RunStatus{}, err
+	}
+	for _, run := range runs {
+		for _, w := range list {
+			if known := r.describeRun(w); w.ID == run && canSee(p, known) {
+				return known, nil
+			}
+		}
+	}
+	return RunStatus{}, ErrUnknownRun
+}
+
+// findChosen returns the run for which another principal chose an id, for somebody who sees the runs of all.
+func (s *Service) findChosen(ctx context.Context, p engine.Principal, run string) (RunStatus, error) {
+	if !runID.MatchString(run) {
+		return RunStatus{}, unknownRun(run)
+	}
+	list, err := s.config.Runs.listRows(ctx, dbos.WithFilterWorkflowIDPrefix(run+scopeMark), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
+	if err != nil {
+		return RunStatus{}, engine.StoreError("read the run", err)
+	}
+	var found []RunStatus
+	for _, w := range list {
+		if known := s.config.Runs.describeRun(w); w.ID == ScopeRun(known.Principal, run) && canSee(p, known) {
+			found = append(found, known)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return RunStatus{}, unknownRun(run)
+	case 1:
+		return found[0], nil
+	}
+	return RunStatus{}, &engine.Error{
+		Code: engine.CodeConflict, Path: "/run", Message: fmt.Sprintf("%d principals have a run %q.", len(found), run),
+		Hint: fmt.Sprintf("Use the whole id, such as %s, of %s.", found[0].Run, found[0].Principal),
+	}
+}
