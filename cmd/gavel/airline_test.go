@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -20,14 +21,19 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-var tauFlights = flag.String("tau.flights", "", "the file flights.json of tau-bench, for TestAirlineGate")
+var (
+	tauTable = flag.String("tau.flights", "", "the file flights.json of tau-bench, for TestAirlineGate")
+	tauOut   = flag.String("tau.cases", "", "where TestWriteAirlineCases writes the golden cases of the records in -tau.records")
+	tauGate  = flag.String("tau.workflow", airlineWorkflow, "the definition that these cases name, as seen from where they lie")
+	tauIn    = flag.String("tau.records", "", "recorded writes of an airline's agent (tau-bench), one a line")
+)
 
 const airlineWorkflow = "../../testdata/workflows/airline.yaml"
 
 // airlineCases imports records.
-func airlineCases(t *testing.T, records []eval.TauRecord, flights eval.TauFlights) []eval.Case {
+func airlineCases(t *testing.T, records []tauRecord, flights tauFlights) []eval.Case {
 	t.Helper()
-	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: airlineWorkflow, All: true, Flights: flights})
+	cases, err := tauCases(records, tauOptions{Workflow: airlineWorkflow, All: true, Flights: flights})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +41,10 @@ func airlineCases(t *testing.T, records []eval.TauRecord, flights eval.TauFlight
 }
 
 // airlineRecords reads the dev part, which is not part of the sources.
-func airlineRecords(t *testing.T) []eval.TauRecord {
+func airlineRecords(t *testing.T) []tauRecord {
 	t.Helper()
 	in, file := openAirline(t, "transitions.dev.jsonl")
-	out, err := eval.ReadTau(file, in)
+	out, err := readTau(file, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +75,14 @@ func TestAirlineLabelsNeverReachTheGate(t *testing.T) {
 	t.Parallel()
 	records := airlineRecords(t)
 	in, file := openAirline(t, "trajectories.dev.jsonl")
-	flights, err := eval.ReadTauFlights(file, in)
+	flights, err := readTauFlights(file, in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cases, build := airlineCases(t, records, flights), airlineBuilder()
 	blind := slices.Clone(records)
 	for i := range blind {
-		blind[i] = eval.TauRecord{ID: records[i].ID, Group: records[i].Group, Transition: records[i].Transition}
+		blind[i] = tauRecord{ID: records[i].ID, Group: records[i].Group, Transition: records[i].Transition}
 		blind[i].Gold.Verdict = "another"
 	}
 	unlabelled := airlineCases(t, blind, flights)
@@ -117,7 +123,7 @@ type airlineGate struct {
 	unseen  []string
 }
 
-func decideAirline(t *testing.T, records []eval.TauRecord, flights eval.TauFlights, evidence bool) airlineGate {
+func decideAirline(t *testing.T, records []tauRecord, flights tauFlights, evidence bool) airlineGate {
 	t.Helper()
 	cases, build, decide := airlineCases(t, records, flights), airlineBuilder(), decideEval(plainSandbox(t), nil, evalCell{})
 	gate := airlineGate{refused: map[string]bool{}, hits: map[string]int{}}
@@ -154,7 +160,7 @@ func decideAirline(t *testing.T, records []eval.TauRecord, flights eval.TauFligh
 }
 
 // airlineReport scores the writes of a stratum that have a right answer.
-func airlineReport(t *testing.T, records []eval.TauRecord, stratum string, refused map[string]bool) ([]eval.Case, []eval.Result, eval.Report) {
+func airlineReport(t *testing.T, records []tauRecord, stratum string, refused map[string]bool) ([]eval.Case, []eval.Result, eval.Report) {
 	t.Helper()
 	var cases []eval.Case
 	var results []eval.Result
@@ -190,7 +196,7 @@ func TestAirlineGate(t *testing.T) {
 	t.Parallel()
 	records := airlineRecords(t)
 	in, file := openAirline(t, "trajectories.dev.jsonl")
-	answers, err := eval.ReadTauFlights(file, in)
+	answers, err := readTauFlights(file, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,14 +213,19 @@ func TestAirlineGate(t *testing.T) {
 		"2 snapshot":          decideAirline(t, records, nil, false),
 		"3 recorded searches": decideAirline(t, records, answers, true),
 	}
-	if *tauFlights != "" {
-		all, err := readTauFlights(*tauFlights)
+	if *tauTable != "" {
+		table, err := os.Open(*tauTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer table.Close()
+		all, err := readTauFlights(*tauTable, table)
 		if err != nil {
 			t.Fatal(err)
 		}
 		gates["4 all flights"] = decideAirline(t, records, all, true)
 	}
-	for _, stratum := range []string{eval.StratumExecuted, eval.StratumEnvironment} {
+	for _, stratum := range []string{stratumExecuted, stratumEnvironment} {
 		before, simply, _ := airlineReport(t, records, stratum, simple.refused)
 		for _, name := range slices.Sorted(maps.Keys(gates)) {
 			_, results, report := airlineReport(t, records, stratum, gates[name].refused)
@@ -222,7 +233,7 @@ func TestAirlineGate(t *testing.T) {
 			t.Logf("%s, %s: rejects stopped %s; right writes refused %s", stratum, name, airlineRate(missed.N-missed.K, missed), airlineRate(wrong.K, wrong))
 			if beside := eval.Compare(before, simply, results, eval.Options{}).FalseApprove; name != "1 simple rules" {
 				t.Logf("    beside the simple rules: %d newly missed, %d newly stopped, p = %.3f by group", beside.B, beside.C, beside.P)
-				if beside.C < beside.B || wrong.K > 1 || wrong.N == 0 && stratum == eval.StratumExecuted {
+				if beside.C < beside.B || wrong.K > 1 || wrong.N == 0 && stratum == stratumExecuted {
 					t.Errorf("%s, %s: worse than the simple rules: %+v, %+v", stratum, name, beside, wrong)
 				}
 			}
@@ -262,7 +273,7 @@ func TestAirlineDialoguesAreWalks(t *testing.T) {
 	in, _ := openAirline(t, "trajectories.dev.jsonl")
 	visited, moves, talking := map[string]int{}, 0, 0
 	for lines := json.NewDecoder(in); lines.More(); {
-		var dialogue eval.TauDialogue
+		var dialogue tauDialogue
 		if err := lines.Decode(&dialogue); err != nil {
 			t.Fatal(err)
 		}
@@ -311,6 +322,69 @@ func TestAirlineDialoguesAreWalks(t *testing.T) {
 	for name := range def.States {
 		if visited[name] == 0 && name != def.InitialState {
 			t.Errorf("no dialogue is ever in %q", name)
+		}
+	}
+}
+
+// TestWriteAirlineCases turns recorded writes into golden cases, where flags name both files.
+func TestWriteAirlineCases(t *testing.T) {
+	if *tauIn == "" || *tauOut == "" {
+		t.Skip("-tau.records and -tau.cases name no files")
+	}
+	in, err := os.Open(*tauIn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	records, err := readTau(*tauIn, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := tauCases(records, tauOptions{Workflow: *tauGate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for _, c := range cases {
+		if err := json.NewEncoder(&out).Encode(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(*tauOut, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is known only after a write, and records without a right answer, stay out of the cases; what sources said is
+// evidence, but for answers that were cut, and for the leg after midnight, which the tool prices wrongly.
+func TestAirlineCases(t *testing.T) {
+	t.Parallel()
+	const flight = `{\"flight_number\": \"F1\", \"origin\": \"A\", \"destination\": \"B\", \"prices\": {\"economy\": 90}, \"date\": \"2024-05-20\"}`
+	flights, err := readTauFlights("d", strings.NewReader(`{"id":"d1","messages":[{"role":"assistant","call":{"name":"search","arguments":{"date":"2024-05-20"}}},`+
+		`{"role":"tool","name":"search_direct_flight","content":"[`+flight+`, {\"flight_number\": \"F2\", \"prices\": {\"economy\": 1}, \"date\": \"2024-05-21\"}, {\"flight_number\": \"F3\", \"orig"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := readTau("r", strings.NewReader(`
+{"id":"r1","group":"g1","transition":{"state":"open","action":"book_reservation","data":{"flights":[{"flight_number":"F1","date":"2024-05-20"},{"flight_number":"F2","date":"2024-05-21"}]},"context":{"user":{"payment_methods":{"c":1}}}},"gold":{"verdict":"reject","why":"because I say so","tool_error":"the tool said no"}}
+{"id":"r2","group":"g2","transition":{"state":"open","action":"cancel","data":{},"context":{}},"gold":{"verdict":"disputed"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := tauCases(records, tauOptions{Workflow: "gate.yaml", Flights: flights})
+	if err != nil || len(cases) != 1 {
+		t.Fatalf("%d cases: %v", len(cases), err)
+	}
+	raw, err := json.Marshal(cases[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"because I say so": false, "the tool said no": false, `"tags":["environment_errors"]`: true, `"outcome":"reject"`: true,
+		`"payment_methods":{"c":1}`: true, `"economy":90`: true, `"economy":1`: false,
+	} {
+		if strings.Contains(string(raw), text) != want {
+			t.Errorf("%s: is %s in it? want %v", raw, text, want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type evalCmd struct {
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
 	Label     evalLabelCmd     `cmd:"" help:"Label cases, one at a time."`
 	Agree     evalAgreeCmd     `cmd:"" help:"Say how far two people agree, and merge their labels."`
-	Import    evalImportCmd    `cmd:"" help:"Turn tables, tests of promptfoo and recorded writes into golden cases."`
+	Import    evalImportCmd    `cmd:"" help:"Turn tables and tests of promptfoo into golden cases."`
 }
 
 func (evalCmd) Help() string {
@@ -54,9 +54,7 @@ type evalRunCmd struct {
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits that the figures must keep, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run, and fail when this one is significantly worse."`
-	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .md, .html, or .jsonl, a line for each result, written while the run goes. Repeatable."`
-	Foreign    string        `name:"foreign" placeholder:"FILE" help:"Measure the recorded judgements of other judges instead."`
-	Judge      string        `name:"foreign-judge" placeholder:"NAME" help:"With --foreign: report on this judge in full."`
+	Out        []string      `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json (the file of results), .xml (JUnit), .html, or .jsonl, a line for each result, written while the run goes. Repeatable."`
 	MaxErrors  string        `name:"max-errors" default:"1%" placeholder:"SHARE" help:"More cases without an outcome than this, and nothing was evaluated. Default: 1%."`
 	Unreadable string        `name:"unreadable" enum:"as_decided,as_wrong,excluded" default:"as_decided" placeholder:"POLICY" help:"What an answer that cannot be read counts as: as_decided (the default), as_wrong or excluded."`
 	MaxCalls   int           `name:"max-calls" placeholder:"N" help:"Ask the model no more than this often."`
@@ -78,7 +76,6 @@ Examples:
     gavel eval run --mode record --cassette tape.jsonl --llm-model gpt-5-mini cases.jsonl
     gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
     gavel eval run --cassette tape.jsonl --model gpt-5-mini,qwen3 --prompt v2,v3 --out matrix.html cases.jsonl
-    gavel eval run --foreign judgements.jsonl
 
 A case is asked again up to three times where the model is busy. A run that is stopped (Ctrl-C)
 reports what was judged; the same command with --mode record-missing and the same --cassette
@@ -106,11 +103,8 @@ func (c *evalRunCmd) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkOverwrite(c.Out, c.Foreign, c.Gates, c.Tape, c.Cassette); err != nil {
+	if err := checkOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
 		return err
-	}
-	if c.Foreign != "" {
-		return c.runForeign(con, options, gates, before)
 	}
 	if len(c.Paths) == 0 {
 		return term.UsageErrorf("gavel eval run --help has examples", "which cases? name files or folders")
@@ -422,53 +416,6 @@ func exitWith(c eval.Conclusion) error {
 		return nil
 	}
 	return &term.ExitError{Code: code}
-}
-
-// runForeign measures recorded judgements: all judges in a table, or one in full.
-func (c *evalRunCmd) runForeign(con *console, o eval.Options, gates eval.Gates, before *eval.Measurement) error {
-	if len(c.Paths) > 0 {
-		return term.UsageErrorf("", "--foreign FILE replaces the cases; leave %s out", c.Paths[0])
-	}
-	in, err := os.Open(c.Foreign)
-	if err != nil {
-		return term.UsageErrorf("", "--foreign: %w", err)
-	}
-	defer func() { _ = in.Close() }() // it was only read
-	foreign, err := eval.ReadForeign(in, eval.Test)
-	if err != nil {
-		return term.UsageErrorf("docs/evaluation.md describes the form", "--foreign %s: %w", c.Foreign, err)
-	}
-	if len(foreign.Judges) == 0 {
-		return term.UsageErrorf("docs/evaluation.md describes the form", "--foreign %s: there is no judgement of a record with a right outcome", c.Foreign)
-	}
-	rows := [][]string{{"JUDGE", "CASES", "FALSE APPROVE", "UNREADABLE", "ACCURACY", "KAPPA", "ECE", "AUROC"}}
-	for _, j := range foreign.Judges {
-		cases := foreign.CasesOf(j)
-		r := eval.Evaluate(cases, j.Results, o)
-		if c.Judge == j.Name {
-			return c.conclude(con, c.Out, eval.Measurement{
-				About: eval.About{
-					Sets: []string{c.Foreign}, Judge: "recorded: " + j.Name, Repeats: 1,
-					Remarks: append([]string{"These judgements were recorded elsewhere, with prompts of their own: they say nothing about the judge of gavel."}, c.Remarks...),
-				},
-				Cases: cases, Results: j.Results, Report: r,
-			}, gates, before)
-		}
-		var ece, auroc *float64
-		if p := r.Probability; p != nil {
-			ece, auroc = &p.ECE, p.AUROC.Value
-		}
-		rows = append(rows, []string{j.Name, strconv.Itoa(r.Counts.Scored), r.FalseApprove.String(), r.Unreadable.String(), r.Accuracy.String(), eval.FormatDecimal(r.Kappa.Value), eval.FormatDecimal(ece), eval.FormatDecimal(auroc)})
-	}
-	if c.Judge != "" {
-		return term.UsageErrorf("without --foreign-judge, all are listed", "%s has no judge %q", c.Foreign, c.Judge)
-	}
-	if len(c.Out) > 0 || c.Gates != "" || c.Baseline != "" {
-		return term.UsageErrorf("", "--out, --gates and --baseline are about one judge: add --foreign-judge NAME")
-	}
-	con.out.Table(rows)
-	con.out.Printf("%d records without a right outcome were left out. These judgements were recorded elsewhere, with prompts of their own.\n", foreign.Unlabelled)
-	return nil
 }
 
 // independent asks a model about each case as if it were the first that anybody asks:

@@ -408,18 +408,17 @@ func decideEval(compiler *validators.Compiler, layer judge.Layer, cell evalCell)
 }
 
 type evalImportCmd struct {
-	Format   string `arg:"" name:"format" enum:"tau-airline,csv,promptfoo" help:"What the file is: csv, a table of cases; promptfoo, tests of promptfoo (YAML, JSON, JSON Lines or CSV); tau-airline, recorded writes of an airline's agent (tau-bench)."`
+	Format   string `arg:"" name:"format" enum:"csv,promptfoo" help:"What the file is: csv, a table of cases; promptfoo, tests of promptfoo (YAML, JSON, JSON Lines or CSV)."`
 	File     string `arg:"" name:"file" help:"The file."`
 	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
 	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
-	Flights  string `name:"flights" placeholder:"FILE" help:"With tau-airline: what is known of flights, as evidence; tau-bench's flights.json, or recorded dialogues with answers of its search tools."`
 	State    string `name:"state" placeholder:"NAME" help:"The state before the move, where the file does not say."`
 	Action   string `name:"action" placeholder:"NAME" help:"The move, where the file does not say."`
 	Label    string `name:"label" enum:"human,adjudicated,synthetic," default:"" placeholder:"SOURCE" help:"Who decided what is right, where the file does not say: human, adjudicated or synthetic. Required for csv and promptfoo."`
 }
 
 func (evalImportCmd) Help() string {
-	return `Tables, tests of promptfoo and recorded writes become golden cases, on stdout. Rows without a
+	return `Tables and tests of promptfoo become golden cases, on stdout. Rows without a
 right answer are left out, and counted.
 
 csv: the columns id, group, tags, state, action, outcome, split, risk, principal, role, label
@@ -429,15 +428,10 @@ every other column is a field of the data, as text, or as JSON where its name en
 promptfoo: vars are the data, an assertion such as equals: reject is the right outcome,
 metadata with one of the names above is about the case, other metadata becomes tags.
 
-tau-airline: only what was known before the write reaches a case's data and context; the
-label goes into expect, and whether the write was executed or failed becomes a tag. Balances,
-and with --flights seats and prices, are evidence.
-
 Examples:
 
     gavel eval import csv refunds.csv --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
     gavel eval import promptfoo promptfooconfig.yaml --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
-    gavel eval import tau-airline transitions.jsonl --workflow testdata/workflows/airline.yaml > airline.jsonl
     gavel eval lint refunds.jsonl
     gavel eval run --structural refunds.jsonl
 
@@ -445,7 +439,7 @@ Exit codes: 0 done, 1 the file is none of that format, 2 wrong usage, 3 could no
 }
 
 func (c *evalImportCmd) Run(con *console) error {
-	if c.Label == "" && c.Format != "tau-airline" {
+	if c.Label == "" {
 		return term.UsageErrorf("human, adjudicated or synthetic; docs/evaluation.md says what they mean", "who decided what is right? give --label")
 	}
 	in, err := os.Open(c.File)
@@ -475,33 +469,8 @@ func (c *evalImportCmd) Run(con *console) error {
 
 func (c *evalImportCmd) read(in io.Reader) (eval.Imported, error) {
 	options := eval.ImportOptions{Workflow: c.Workflow, State: c.State, Action: c.Action, Split: eval.Split(c.Split), Label: c.Label}
-	switch c.Format {
-	case "csv":
+	if c.Format == "csv" {
 		return eval.ReadCSV(c.File, in, options)
-	case "promptfoo":
-		return eval.ReadPromptfoo(c.File, in, options)
 	}
-	records, err := eval.ReadTau(c.File, in)
-	if err != nil {
-		return eval.Imported{}, err
-	}
-	flights, err := readTauFlights(c.Flights)
-	if err != nil {
-		return eval.Imported{}, err
-	}
-	cases, err := eval.TauCases(records, eval.TauOptions{Workflow: c.Workflow, Split: options.Split, Flights: flights})
-	return eval.Imported{Cases: cases, Unlabelled: len(records) - len(cases)}, err
-}
-
-// readTauFlights reads flights, none where no file is named.
-func readTauFlights(path string) (eval.TauFlights, error) {
-	if path == "" {
-		return nil, nil
-	}
-	in, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = in.Close() }() // it was only read
-	return eval.ReadTauFlights(path, in)
+	return eval.ReadPromptfoo(c.File, in, options)
 }

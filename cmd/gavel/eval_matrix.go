@@ -69,8 +69,6 @@ func (c *evalRunCmd) cells() ([]evalCell, error) {
 		return nil, term.UsageErrorf("", "%d cells are too many; a run measures at most %d", len(all), maxCells)
 	case several && c.Baseline != "":
 		return nil, term.UsageErrorf("the first cell is what the others are compared with", "--baseline is about one judge; leave it out, or name one model and one prompt")
-	case several && c.Foreign != "":
-		return nil, term.UsageErrorf("", "--foreign measures recorded judgements; leave --model and --prompt out")
 	}
 	return all, nil
 }

@@ -34,7 +34,7 @@ func TestMatrix(t *testing.T) {
 	}
 	out := func(name string) string { return filepath.Join(dir, name) }
 	args := []string{"--model", "strict,easy", "--prompt", "v1,v2", "--mode", "record", "--cassette", out("tape.jsonl"), "--gates", gates}
-	for _, name := range []string{"m.json", "m.html", "m.xml", "m.md", "m.txt", "m.jsonl"} {
+	for _, name := range []string{"m.json", "m.html", "m.xml", "m.txt", "m.jsonl"} {
 		args = append(args, "--out", out(name))
 	}
 	code, text := evalRun(t, provider.URL, append(args, smallSet(t, 40))...)
@@ -53,7 +53,6 @@ func TestMatrix(t *testing.T) {
 	for name, wants := range map[string][]string{
 		"m.html":  {"<title>Judges compared</title>", "other than strict transition/v1 (40)", "reject / reject / approve / approve, right is reject", `<p class="kind">easy transition/v2</p>`},
 		"m.xml":   {`name="easy transition/v1: gates" tests="2" failures="2"`, `name="strict transition/v2: cases" tests="40"`},
-		"m.md":    {"**FAILED: 2 of 4 cells: "},
 		"m.jsonl": {`{"cell":"easy transition/v2","case":"c39"`},
 	} {
 		raw, err := os.ReadFile(out(name))
@@ -122,7 +121,6 @@ func TestOneCellIsARun(t *testing.T) {
 		{"--prompt", "v1,transition/v1"},
 		{"--prompt", "v1,v99"},
 		{"--model", "a,b", "--baseline", "r.json"},
-		{"--model", "a,b", "--foreign", "f.jsonl"},
 		{"--model", "a,b,c,d,e,f,g,h,i", "--prompt", "v1,v2"},
 	} {
 		if code, text := evalRun(t, "http://127.0.0.1:9", append(wrong, "cases.jsonl")...); code != term.ExitUsage {

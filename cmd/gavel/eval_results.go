@@ -23,7 +23,7 @@ type renderings map[string]func(io.Writer) error
 
 // renderPage is what a report of any kind can be written as.
 func renderPage(p eval.Page) renderings {
-	return renderings{".txt": func(w io.Writer) error { return p.Text(w, term.Align) }, ".md": p.Markdown, ".html": p.HTML}
+	return renderings{".txt": func(w io.Writer) error { return p.Text(w, term.Align) }, ".html": p.HTML}
 }
 
 func renderMeasurement(m eval.Measurement) renderings {
@@ -73,7 +73,7 @@ func checkOverwrite(out []string, read ...string) error {
 	return nil
 }
 
-var measurementExtensions = []string{".txt", ".json", ".xml", ".md", ".html", ".jsonl"}
+var measurementExtensions = []string{".txt", ".json", ".xml", ".html", ".jsonl"}
 
 func (r renderings) writeFiles(paths []string) error {
 	for _, path := range paths {
@@ -83,7 +83,7 @@ func (r renderings) writeFiles(paths []string) error {
 			return err
 		}
 		text := b.String()
-		if extension == ".txt" || extension == ".md" { // somebody will print it
+		if extension == ".txt" { // somebody will print it
 			text = term.CleanLines(text)
 		}
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -145,7 +145,7 @@ func compareRuns(before, after eval.Measurement) eval.Comparison {
 type evalCompareCmd struct {
 	Before string   `arg:"" name:"before" help:"Results of the first run (.json)."`
 	After  string   `arg:"" name:"after" help:"Results of the second run."`
-	Out    []string `name:"out" placeholder:"FILE" help:"Write the comparison, too: .txt, .json, .md or .html, with the cases that changed. Repeatable."`
+	Out    []string `name:"out" placeholder:"FILE" help:"Write the comparison, too: .txt, .json or .html, with the cases that changed. Repeatable."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 }
 
@@ -162,7 +162,7 @@ Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.
 }
 
 func (c *evalCompareCmd) Run(_ context.Context, con *console) error {
-	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".md", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
+	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
 		return err
 	}
 	before, err := readResults(c.Before)
@@ -339,14 +339,14 @@ func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
 
 type evalReportCmd struct {
 	Results string   `arg:"" name:"results" help:"Results of a run (.json)."`
-	Out     []string `name:"out" placeholder:"FILE" help:"Write the report: .txt, .json, .jsonl, .xml (JUnit), .md or .html. Repeatable. Default: text on stdout."`
+	Out     []string `name:"out" placeholder:"FILE" help:"Write the report: .txt, .json, .jsonl, .xml (JUnit) or .html. Repeatable. Default: text on stdout."`
 }
 
 func (evalReportCmd) Help() string {
 	return `Examples:
 
     gavel eval report results.json
-    gavel eval report results.json --out report.html --out report.md
+    gavel eval report results.json --out report.html --out report.xml
 
 Exit codes: 0 written, 2 wrong usage, 3 it cannot be written.`
 }

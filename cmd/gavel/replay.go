@@ -37,7 +37,7 @@ type replayCmd struct {
 	Shadow      bool     `name:"shadow" help:"Judge nothing; only sum up what was decided in shadow mode."`
 	List        int      `name:"list" default:"100" placeholder:"N" help:"List this many flips of each direction. Default: 100."`
 	Workers     int      `name:"workers" placeholder:"N" help:"Judge this many at once. Default: one for each processor."`
-	Out         []string `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json, .md or .html. Repeatable."`
+	Out         []string `name:"out" placeholder:"FILE" help:"Write the report, too: .txt, .json or .html. Repeatable."`
 	JSON        bool     `name:"json" help:"Print JSON."`
 	storeFlag
 	modelFlags
@@ -141,7 +141,7 @@ func (c *replayCmd) settings() (cfg replay.Config, about replay.About, err error
 	if c.List < 1 || c.Workers < 0 || c.Workers > 1000 {
 		return cfg, about, term.UsageErrorf("", "--list is 1 or more, --workers 0 to 1000")
 	}
-	if err := checkExtensions(c.Out, ".txt", ".json", ".md", ".html"); err != nil {
+	if err := checkExtensions(c.Out, ".txt", ".json", ".html"); err != nil {
 		return cfg, about, err
 	}
 	return cfg, about, c.change(&cfg, &about)

@@ -52,8 +52,7 @@ func rendered() Measurement {
 	return m
 }
 
-func markdown(w io.Writer, m Measurement) error { return m.Page().Markdown(w) }
-func page(w io.Writer, m Measurement) error     { return m.Page().HTML(w) }
+func page(w io.Writer, m Measurement) error { return m.Page().HTML(w) }
 
 // plainText lays columns out with the standard library; the program's printer has tests of
 // its own.
@@ -72,7 +71,7 @@ func plainText(w io.Writer, m Measurement) error {
 func TestRenderings(t *testing.T) {
 	m := rendered()
 	for name, render := range map[string]func(io.Writer, Measurement) error{
-		"report.txt": plainText, "report.md": markdown, "report.html": page, "report.xml": JUnit, "report.json": WriteJSON,
+		"report.txt": plainText, "report.html": page, "report.xml": JUnit, "report.json": WriteJSON,
 	} {
 		var b, again bytes.Buffer
 		if err := errors.Join(render(&b, m), render(&again, m)); err != nil {
@@ -101,7 +100,7 @@ func TestRenderings(t *testing.T) {
 func TestRenderingsEscape(t *testing.T) {
 	m := rendered()
 	m.Cases[5].ID += hostileWords
-	for name, render := range map[string]func(io.Writer, Measurement) error{"md": markdown, "html": page, "txt": plainText} {
+	for name, render := range map[string]func(io.Writer, Measurement) error{"html": page, "txt": plainText} {
 		var b bytes.Buffer
 		if err := render(&b, m); err != nil {
 			t.Fatal(err)
@@ -110,7 +109,7 @@ func TestRenderingsEscape(t *testing.T) {
 			t.Fatalf("%s does not show the judge's words", name)
 		}
 		for line := range strings.Lines(b.String()) {
-			if name != "txt" && strings.ContainsAny(line, "\x1b") || name != "txt" && strings.Contains(line, "<script") || name == "md" && strings.Contains(line, "[x](") || strings.HasPrefix(strings.TrimSpace(line), "second line") && name != "html" {
+			if name != "txt" && strings.ContainsAny(line, "\x1b") || name != "txt" && strings.Contains(line, "<script") || strings.HasPrefix(strings.TrimSpace(line), "second line") && name != "html" {
 				t.Errorf("%s: %s", name, line)
 			}
 		}

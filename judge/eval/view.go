@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -139,4 +140,15 @@ func WriteLines(w io.Writer, cell string, c Case, results []Result) error {
 		}
 	}
 	return nil
+}
+
+// truncateText shortens words to about most bytes, between characters.
+func truncateText(words string, most int) string {
+	if len(words) <= most {
+		return words
+	}
+	for most > 0 && !utf8.RuneStart(words[most]) {
+		most--
+	}
+	return words[:most] + "…"
 }

@@ -144,7 +144,7 @@ all() {
   if [ -n "${AIRLINE:-}" ]; then
     mkdir -p "$home/airline"
     cp "$root/testdata/workflows/airline.yaml" "$home/airline/"
-    "$gavel" eval import tau-airline "$AIRLINE" --workflow airline.yaml >"$home/airline/all"
+    (cd "$root" && go test ./cmd/gavel -run '^TestWriteAirlineCases$' -tau.records "$AIRLINE" -tau.cases "$home/airline/all" -tau.workflow airline.yaml)
     head -n "$cases" "$home/airline/all" >"$home/airline/cases.jsonl"
     bounded judge tool --mode live "$home/airline/cases.jsonl"
   fi

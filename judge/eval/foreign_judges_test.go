@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -231,14 +230,4 @@ func foreignOutcome(verdict string) (judge.Outcome, error) {
 		return judge.Escalate, nil
 	}
 	return "", fmt.Errorf("the verdict %.40q is unknown; use approve, reject, tie or null", verdict)
-}
-
-func truncateText(words string, most int) string {
-	if len(words) <= most {
-		return words
-	}
-	for most > 0 && !utf8.RuneStart(words[most]) {
-		most--
-	}
-	return words[:most] + "…"
 }
