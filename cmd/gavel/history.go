@@ -283,7 +283,7 @@ func writeWhole(path string, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".gavel-export-*") // 0600
 	if err != nil {
-		return term.UsageErrorf("give another --out", "cannot write %s: %w", path, err)
+		return term.UsageErrorf("choose a place that you can write to", "cannot write %s: %w", path, err)
 	}
 	defer func() {
 		if err != nil {
@@ -294,10 +294,10 @@ func writeWhole(path string, write func(io.Writer) error) (err error) {
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return term.UnknownErrorf("free some space, or give another --out", "cannot write %s: %w", path, err)
+		return term.UnknownErrorf("free some space, or choose another place", "cannot write %s: %w", path, err)
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
-		return term.UsageErrorf("give another --out", "cannot write %s: %w", path, err)
+		return term.UsageErrorf("choose a place that you can write to", "cannot write %s: %w", path, err)
 	}
 	if err := record.SyncDir(dir); err != nil {
 		return fmt.Errorf("make %s last: %w", path, err)

@@ -5,15 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"golang.org/x/mod/semver"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
@@ -39,17 +41,17 @@ gavel answers by the gates on builtin tools and by the section hooks of its conf
 type hookInstallFlags struct {
 	Client string `arg:"" enum:"claude-code,codex,copilot,cursor,gemini,kiro,opencode" name:"client" help:"The coding agent: claude-code, codex, copilot, cursor, gemini, kiro or opencode."`
 	Yes    bool   `name:"yes" short:"y" help:"Write without asking."`
+	storeFlag
+	tokensFlag
 }
 
 type hookInstallCmd struct {
 	hookInstallFlags
-	Scope string        `name:"scope" enum:"project,user" default:"project" placeholder:"SCOPE" help:"Whose settings: those of the project (the default), or user for every project of yours."`
-	Limit time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the agent waits for an answer (60s); gavel denies before."`
-	storeFlag
-	tokensFlag
-	Server    string `name:"server" placeholder:"URL" help:"Let the gavel that serves there decide (gavel serve)."`
-	TokenFile string `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server (gavel token create --hooks). Default: one that is made now, where the server's --store is on this machine."`
-	Principal string `name:"principal" placeholder:"ID" help:"With --server: the agent, as its own token names it. Default: local:agent."`
+	Scope     string        `name:"scope" enum:"project,user" default:"project" placeholder:"SCOPE" help:"Whose settings: those of the project (the default), or user for every project of yours."`
+	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the agent waits for an answer (60s); gavel denies before."`
+	Server    string        `name:"server" placeholder:"URL" help:"Let the gavel that serves there decide (gavel serve)."`
+	TokenFile string        `name:"token-file" env:"GAVEL_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with the token to show the server (gavel token create --hooks). Default: one that is made now, where the server's --store is on this machine."`
+	Principal string        `name:"principal" placeholder:"ID" help:"With --server: the agent, as its own token names it. Default: local:agent."`
 }
 
 func (hookInstallCmd) Help() string {
@@ -102,7 +104,11 @@ func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	after, err := hook.Install(c.Client, before, in)
 	if err != nil {
-		return pasteInstead(c.Client, path, in, err)
+		text, _ := hook.Install(c.Client, nil, in)
+		return &term.ExitError{
+			Code: term.ExitUsage, Err: fmt.Errorf("nothing was written: %s: %w", path, err),
+			Hint: "fix the file and run this again, or paste this", Lines: strings.Split(string(text), "\n"),
+		}
 	}
 	var rules *rulesReview
 	if c.Server == "" {
@@ -155,20 +161,28 @@ func (c *hookInstallCmd) makeToken(ctx context.Context, con *console) (undo func
 	if c.Server == "" || c.TokenFile != "" {
 		return func() {}, nil
 	}
+	t, err := newHookToken(c.hookInstallFlags, hook.Scope(c.Scope), c.Server)
+	if err != nil {
+		return nil, err
+	}
+	t.principal = c.Principal
+	c.TokenFile, undo, err = createHookToken(ctx, con, t)
+	return undo, err
+}
+
+// newHookToken says which token the hooks of a client have in a scope.
+func newHookToken(f hookInstallFlags, scope hook.Scope, server string) (t hookToken, err error) {
 	folder, err := projectFolder()
-	if c.Scope == string(hook.ScopeUser) {
+	if scope == hook.ScopeUser {
 		folder, err = os.UserHomeDir()
 	}
 	if err == nil {
 		folder, err = filepath.EvalSymlinks(folder)
 	}
 	if err != nil {
-		return nil, term.UnknownErrorf("", "cannot tell where this is: %w", err)
+		return t, term.UnknownErrorf("", "cannot tell where this is: %w", err)
 	}
-	c.TokenFile, undo, err = createHookToken(ctx, con, hookToken{
-		client: c.Client, server: c.Server, folder: folder, principal: c.Principal, tokens: c.tokensFlag, store: c.storeFlag,
-	})
-	return undo, err
+	return hookToken{client: f.Client, server: server, folder: folder, tokens: f.tokensFlag, store: f.storeFlag}, nil
 }
 
 func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hook.Installation, err error) {
@@ -178,27 +192,26 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 	case c.Limit < 2*time.Second || c.Limit%time.Second != 0:
 		return in, term.UsageErrorf("", "--limit is in whole seconds, from 2s")
 	}
-	in = hook.Installation{Limit: c.Limit, FailClosed: true, Windows: hook.OnWindows}
+	in = hook.Installation{Limit: c.Limit, FailClosed: !isFailOpen(c.Client, clientVersion(ctx, c.Client)), Windows: hook.OnWindows}
+	store := c.Store
+	if c.Server != "" || nameStore(store) != store { // with a password
+		store = ""
+	}
 	if in.Program, err = installedProgram(); err != nil {
 		return in, term.UnknownErrorf("", "cannot tell where gavel is: %w", err)
 	}
-	add := func(flag, value string, file bool) {
-		if value == "" || err != nil {
-			return
+	for _, flag := range []struct {
+		name, value string
+		isFile      bool
+	}{{"--config", c.Config, true}, {"--store", store, !embed.IsDatabase(store)}, {"--server", c.Server, false}, {"--token-file", c.TokenFile, true}} {
+		if flag.isFile && flag.value != "" {
+			if flag.value, err = filepath.Abs(flag.value); err != nil {
+				return in, term.UnknownErrorf("", "cannot tell where this is: %w", err)
+			}
 		}
-		if file {
-			value, err = filepath.Abs(value)
+		if flag.value != "" {
+			in.Args = append(in.Args, flag.name, flag.value)
 		}
-		in.Args = append(in.Args, flag, value)
-	}
-	add("--config", c.Config, true)
-	if c.Server == "" && nameStore(c.Store) == c.Store { // without a password
-		add("--store", c.Store, !embed.IsDatabase(c.Store))
-	}
-	add("--server", c.Server, false)
-	add("--token-file", c.TokenFile, true)
-	if err != nil {
-		return in, term.UnknownErrorf("", "cannot tell where this is: %w", err)
 	}
 	if c.Config != "" {
 		if _, err := checkConfig(c.Config); err != nil {
@@ -208,8 +221,7 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 			con.err.Printf("%s has no gate on a builtin tool and no hooks.finish: gavel will have nothing to say\n", c.Config)
 		}
 	}
-	if version, known := clientVersion(ctx, c.Client); known && c.Client == "claude-code" && slices.Compare(version, failClosedSince) < 0 {
-		in.FailClosed = false
+	if !in.FailClosed {
 		con.err.Printf("this Claude Code runs a tool whose hook fails; from 2.1.295 on, gavel hook install has it blocked\n")
 	}
 	return in, nil
@@ -218,12 +230,12 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 type hookUninstallCmd struct {
 	hookInstallFlags
 	Scope string `name:"scope" enum:",project,user" default:"" placeholder:"SCOPE" help:"Only from the settings of the project or the user; both without it."`
-	storeFlag
 }
 
 func (hookUninstallCmd) Help() string {
 	return `Shows what is removed, asks, and writes it. Hooks that are not gavel's stay. A file in which
-nothing else was is removed.
+nothing else was is removed. The token that gavel hook install --server made is removed, too:
+give the server's --store, as at the installation.
 
 Examples:
 
@@ -247,10 +259,11 @@ func (c *hookUninstallCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		after, err := hook.Uninstall(c.Client, before, hook.OnWindows)
+		after, err := hook.Uninstall(c.Client, before)
 		if err != nil {
 			return term.UsageErrorf("remove them by hand", "%s: %w", path, err)
 		}
+		own, _ := hook.ReadHooks(c.Client, before) // they were read
 		if bytes.Equal(before, after) {
 			con.out.Printf("nothing to remove: %s\n", path)
 		} else {
@@ -263,22 +276,39 @@ func (c *hookUninstallCmd) Run(ctx context.Context, con *console) error {
 			}
 			con.out.Printf("removed from %s\n", path)
 		}
-		if err := c.forget(ctx, con, path, before); err != nil {
+		flag := c.storeFlag
+		if len(own) > 0 && own[0].Option("server") != "" {
+			if err := c.revokeToken(ctx, con, scope, own[0]); err != nil {
+				return err
+			}
+		} else if len(own) > 0 && own[0].Option("config") != "" {
+			flag = storeFlag{configFlag: configFlag{own[0].Option("config")}, Store: own[0].Option("store")}
+		}
+		if err := c.forget(ctx, con, path, flag); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// forget takes the hooks that were in a settings file out of the record of what is installed.
-func (c *hookUninstallCmd) forget(ctx context.Context, con *console, path string, settings []byte) error {
-	flag := c.storeFlag
-	all, _ := hook.ReadHooks(c.Client, settings, hook.OnWindows) // gavel's hooks in it were read before
-	for _, h := range all {
-		if h.Option("config") != "" && h.Option("server") == "" {
-			flag = storeFlag{configFlag: configFlag{h.Option("config")}, Store: h.Option("store")}
-		}
+// revokeToken ends the token that gavel hook install made for a hook, where it did.
+func (c *hookUninstallCmd) revokeToken(ctx context.Context, con *console, scope hook.Scope, h hook.InstalledHook) error {
+	t, err := newHookToken(c.hookInstallFlags, scope, h.Option("server"))
+	if err != nil {
+		return err
 	}
+	if file, err := t.file(); err != nil || file != h.Option("token-file") {
+		return nil //nolint:nilerr // a token of the user's
+	}
+	bearer, err := (serverFlags{TokenFile: h.Option("token-file")}).token(strings.NewReader(""))
+	if parts := strings.SplitN(bearer, "_", 3); err == nil && len(parts) == 3 {
+		t.forget(ctx, con, h.Option("token-file"), parts[1])
+	}
+	return nil
+}
+
+// forget takes the hooks of a settings file out of the record of what is installed.
+func (c *hookUninstallCmd) forget(ctx context.Context, con *console, path string, flag storeFlag) error {
 	if err := flag.findHookConfig(); err != nil || flag.Config == "" {
 		return err
 	}
@@ -313,30 +343,24 @@ func (f *storeFlag) findHookConfig() error {
 	return f.setHookStore()
 }
 
+// diffLines is how a file changes, as a unified diff.
+func diffLines(path string, before, after []byte) []string {
+	text := diff.Diff(path, before, path+" (new)", after)
+	return strings.Split(string(bytes.TrimSpace(text)), "\n")[1:] // without the command of diff
+}
+
 // printDiff shows how a file changes.
 func printDiff(con *console, path string, before, after []byte) {
-	con.out.Printf("%s\n", con.out.Bold(path))
-	for _, line := range diffLines(splitLines(before), splitLines(after)) {
-		switch line[0] {
-		case '+':
+	for _, line := range diffLines(path, before, after) {
+		switch line[:min(1, len(line))] {
+		case "+":
 			con.out.Printf("%s\n", con.out.Green(line))
-		case '-':
+		case "-":
 			con.out.Printf("%s\n", con.out.Red(line))
 		default:
 			con.out.Printf("%s\n", line)
 		}
 	}
-}
-
-// replaceSettings writes a settings file that is as it was shown.
-func replaceSettings(path string, before, after []byte) error {
-	if now, err := readSettings(path); err != nil || !bytes.Equal(now, before) {
-		return term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
-	}
-	if err := writeSettings(path, after); err != nil {
-		return term.UsageErrorf("", "cannot write the settings: %w", err)
-	}
-	return nil
 }
 
 func readSettings(path string) ([]byte, error) {
@@ -347,61 +371,29 @@ func readSettings(path string) ([]byte, error) {
 	return text, nil
 }
 
-// writeSettings replaces a file, or the one that it links to, by a new one with the same mode; readers
-// see the old or the new one. An empty text removes it, and leaves a link.
-func writeSettings(path string, text []byte) error {
-	mode := fs.FileMode(0o644)
-	target, err := filepath.EvalSymlinks(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Lstat(path); err == nil {
-			return fmt.Errorf("%s links to a file that is not there", path)
-		}
-		target = path
-	case err != nil:
-		return err
-	default:
-		info, err := os.Stat(target)
-		if err != nil {
-			return err
-		}
-		if mode = info.Mode().Perm(); mode&0o200 == 0 {
-			return fmt.Errorf("%s is read-only", target)
-		}
+// replaceSettings writes a settings file that is as it was shown, or the one that it links to. Without a text the file
+// is removed.
+func replaceSettings(path string, before, after []byte) error {
+	if now, err := readSettings(path); err != nil || !bytes.Equal(now, before) {
+		return term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
 	}
-	if len(text) == 0 {
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
-			return os.Remove(path)
-		}
-		text = []byte("{}\n")
+	if len(after) == 0 {
+		return os.Remove(path)
 	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil { //nolint:gosec // as any folder of a project
+	mode := fs.FileMode(0o600)
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as any folder of a project
+		return term.UsageErrorf("", "cannot write the settings: %w", err)
+	}
+	if err := writeWhole(path, func(w io.Writer) error { _, err := w.Write(after); return err }); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), target)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
-// pasteInstead says why settings cannot be changed, and what a person can paste.
-func pasteInstead(client, path string, in hook.Installation, cause error) error {
-	text, err := hook.Install(client, nil, in)
-	if err != nil {
-		return err
-	}
-	return &term.ExitError{
-		Code: term.ExitUsage, Err: fmt.Errorf("nothing was written: %s: %w", path, cause),
-		Hint: "mend the file and run this again, or paste this", Lines: splitLines(text),
-	}
+	return os.Chmod(path, mode)
 }
 
 // hookSettingsFile is where a client keeps its hooks.
@@ -436,96 +428,23 @@ func projectFolder() (string, error) {
 // installedProgram is where this program is: as it was called, where that is a link which stays when
 // the program is updated.
 func installedProgram() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
+	if called, err := exec.LookPath(os.Args[0]); err == nil {
+		return filepath.Abs(called)
 	}
-	called, err := exec.LookPath(os.Args[0])
-	if err != nil {
-		return self, nil
-	}
-	if called, err = filepath.Abs(called); err != nil {
-		return self, nil
-	}
-	a, errA := os.Stat(self)
-	b, errB := os.Stat(called)
-	if errA != nil || errB != nil || !os.SameFile(a, b) {
-		return self, nil
-	}
-	return called, nil
+	return os.Executable()
 }
 
-// failClosedSince is the first Claude Code that can block a tool whose hook fails.
-var failClosedSince = []int{2, 1, 295}
+var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+`)
 
-var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)\.(\d+)`)
-
-// clientVersion asks a client for its version, where it has a program for that.
-func clientVersion(ctx context.Context, client string) (version []int, known bool) {
-	program := map[string]string{"claude-code": "claude", "gemini": "gemini", "codex": "codex", "copilot": "copilot", "kiro": "kiro-cli", "cursor": "cursor-agent", "opencode": "opencode"}[client]
+// clientVersion asks a client for its version, "" where it cannot be asked.
+func clientVersion(ctx context.Context, client string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, "--version").Output() //nolint:gosec // one of the names above
-	found := versionNumber.FindStringSubmatch(string(out))
-	if err != nil || found == nil {
-		return nil, false
-	}
-	for _, digits := range found[1:] {
-		n, err := strconv.Atoi(digits)
-		if err != nil {
-			return nil, false
-		}
-		version = append(version, n)
-	}
-	return version, true
+	out, _ := exec.CommandContext(ctx, hook.VersionProgram(client), "--version").Output() //nolint:gosec // a client's name
+	return versionNumber.FindString(string(out))
 }
 
-func splitLines(text []byte) []string {
-	if len(text) == 0 {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n"), "\n")
-}
-
-// diffLines is how one text becomes another: lines that go with -, that come with +, and three
-// around them with a space; … stands for others.
-func diffLines(from, to []string) (out []string) {
-	common := make([][]int, len(from)+1) // of the tails
-	for i := range common {
-		common[i] = make([]int, len(to)+1)
-	}
-	for i := len(from) - 1; i >= 0; i-- {
-		for j := len(to) - 1; j >= 0; j-- {
-			if from[i] == to[j] {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
-		}
-	}
-	var all []string
-	for i, j := 0, 0; i < len(from) || j < len(to); {
-		switch {
-		case i < len(from) && j < len(to) && from[i] == to[j]:
-			all = append(all, "  "+from[i])
-			i, j = i+1, j+1
-		case j == len(to) || i < len(from) && common[i+1][j] >= common[i][j+1]:
-			all = append(all, "- "+from[i])
-			i++
-		default:
-			all = append(all, "+ "+to[j])
-			j++
-		}
-	}
-	const around = 3
-	for i, line := range all {
-		near := all[max(0, i-around):min(len(all), i+around+1)]
-		switch {
-		case slices.ContainsFunc(near, func(l string) bool { return l[0] != ' ' }):
-			out = append(out, line)
-		case len(out) == 0 || out[len(out)-1] != "  …":
-			out = append(out, "  …")
-		}
-	}
-	return out
+// isFailOpen reports whether this is a Claude Code that cannot block a tool whose hook fails.
+func isFailOpen(client, version string) bool {
+	return client == "claude-code" && version != "" && semver.Compare("v"+version, "v2.1.295") < 0
 }

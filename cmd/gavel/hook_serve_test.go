@@ -409,8 +409,17 @@ func TestHookInstallMakesToken(t *testing.T) {
 	if stdout, stderr, err := run(bytes.NewReader(push), "hook", "claude-code", "--server", s.url, "--token-file", files[0]); err != nil || !isDenied(stdout, 0) || !strings.Contains(stdout, "make test") {
 		t.Errorf("a push: %v %s %s", err, stdout, stderr)
 	}
+	if _, stderr, err := run(nil, "hook", "uninstall", "claude-code", "--yes", "--store", s.store); err != nil || len(made()) != 0 || strings.Contains(list(s.store), "hooks-claude-code") {
+		t.Errorf("the removal keeps the token: %v %s %v\n%s", err, stderr, made(), list(s.store))
+	}
+	if _, stderr, err := run(nil, append(install, "--store", s.store)...); err != nil || len(made()) != 1 {
+		t.Fatal(err, stderr)
+	}
+	if _, stderr, err := run(nil, "hook", "uninstall", "claude-code", "--yes", "--store", other); err != nil || !strings.Contains(stderr, "gavel token revoke --forget") || !strings.Contains(list(s.store), "hooks-claude-code") {
+		t.Errorf("a removal without the server's store: %v %s\n%s", err, stderr, list(s.store))
+	}
 	open := serveGavel(t, "--auth", "none", "--config", filepath.Join(dir, "gavel.yaml"))
-	if _, stderr, err := run(nil, "hook", "install", "codex", "--server", open.url, "--yes"); err != nil || len(made()) != 1 {
+	if _, stderr, err := run(nil, "hook", "install", "codex", "--server", open.url, "--yes"); err != nil || len(made()) != 0 {
 		t.Errorf("a server without tokens: %v %s %v", err, stderr, made())
 	}
 }

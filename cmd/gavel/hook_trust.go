@@ -292,11 +292,9 @@ func (r approvedRules) listMissingHooks() (missing []string) {
 		var present []string
 		if err == nil {
 			var all []hook.InstalledHook
-			all, err = hook.ReadHooks(recorded.Client, text, hook.OnWindows)
+			all, err = hook.ReadHooks(recorded.Client, text)
 			for _, h := range all {
-				if h.Own != nil && !h.Off {
-					present = append(present, h.Event)
-				}
+				present = append(present, h.Event)
 			}
 		}
 		gone := slices.DeleteFunc(slices.Clone(recorded.Events), func(event string) bool { return slices.Contains(present, event) })

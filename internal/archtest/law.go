@@ -249,6 +249,11 @@ var Doors = []Door{
 		Why:   "only the settings of other programs are edited with their comments",
 	},
 	{
+		Name: "diff", Deps: []string{"github.com/rogpeppe/go-internal/diff"},
+		Doors: []string{"cmd/gavel"},
+		Why:   "what a person is asked to approve is shown in one way",
+	},
+	{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
 		Doors: []string{"cmd/gavel"},
 		Why:   "flags are the command line's business",
@@ -274,7 +279,7 @@ var Doors = []Door{
 	{
 		Name: "testing", Deps: []string{
 			"testing", "pgregory.net/rapid", "go.uber.org/goleak",
-			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal",
+			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal/testscript",
 		},
 		Doors: []string{"engine/storetest", "engine/pgstore/pgtest", "engine/enginetest", "judge/llmtest"},
 		Tests: true,

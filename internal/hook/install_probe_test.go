@@ -56,28 +56,35 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-func TestSwitchedOff(t *testing.T) {
+func TestFindSwitches(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		client, text string
-		managed      bool
-		want         string
-	}{
-		{"claude-code", `{"disableAllHooks": true}`, false, "disableAllHooks: true"},
-		{"claude-code", `{"disableAllHooks": false}`, false, ""},
-		{"claude-code", `{"allowManagedHooksOnly": true}`, true, "allowManagedHooksOnly: true"},
-		{"claude-code", `{"allowManagedHooksOnly": true}`, false, ""},
-		{"copilot", "\ufeff{\"disableAllHooks\": true}", false, "disableAllHooks: true"},
-		{"gemini", "{ // off\n\"hooksConfig\": {\"enabled\": false}}", false, "hooksConfig.enabled: false"},
-		{"gemini", `{"hooksConfig": {"disabled": ["lint", "gavel"]}}`, false, `hooksConfig.disabled: ["gavel"]`},
-		{"gemini", `{"hooks": {"BeforeTool": []}}`, false, ""},
-		{"codex", "[features]\n hooks = false # now\n", false, "features.hooks = false"},
-		{"codex", "features.codex_hooks = false\n", false, "features.codex_hooks = false"},
-		{"codex", "[tools]\nhooks = false\n", false, ""},
-		{"claude-code", `{"disableAllHooks": tr`, false, ""},
+	for _, test := range []struct{ client, file, text, want string }{
+		{"claude-code", "home/.claude/settings.json", `{"disableAllHooks": true}`, "disableAllHooks=true"},
+		{"claude-code", "project/.claude/settings.local.json", `{"disableAllHooks": false}`, ""},
+		{"claude-code", "project/.claude/settings.json", `{"allowManagedHooksOnly": true}`, "allowManagedHooksOnly=true"},
+		{"claude-code", "home/.claude/settings.json", `{"disableAllHooks": tr`, ""},
+		{"copilot", "home/.copilot/settings.json", "\ufeff{\"disableAllHooks\": true}", "disableAllHooks=true"},
+		{"copilot", "project/.github/hooks/gavel.json", `{"disableAllHooks": true}`, "disableAllHooks=true"},
+		{"gemini", "project/.gemini/settings.json", "{ // off\n\"hooksConfig\": {\"enabled\": false}}", "hooksConfig/enabled=false"},
+		{"gemini", "home/.gemini/settings.json", `{"hooksConfig": {"disabled": ["lint", "gavel"]}}`, `hooksConfig/disabled="gavel"`},
+		{"gemini", "home/.gemini/settings.json", `{"hooks": {"BeforeTool": []}}`, ""},
+		{"cursor", "home/.cursor/hooks.json", `{"disableAllHooks": true}`, ""},
 	} {
-		if got := hook.SwitchedOff(test.client, []byte(test.text), test.managed); got != test.want {
-			t.Errorf("%s, %q: %q, want %q", test.client, test.text, got, test.want)
+		top := t.TempDir()
+		path := filepath.Join(top, filepath.FromSlash(test.file))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := test.want
+		if want != "" {
+			want += " in " + path
+		}
+		found := hook.FindSwitches(test.client, filepath.Join(top, "home"), filepath.Join(top, "project"), func(string) string { return "" })
+		if got := strings.Join(found, ", "); got != want {
+			t.Errorf("%s, %s with %q: %q, want %q", test.client, test.file, test.text, got, want)
 		}
 	}
 }

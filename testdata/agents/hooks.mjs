@@ -11,7 +11,8 @@ import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
 import { serveScript } from "./endpoint.mjs"
 
-const bin = (name) => join(dirname(fileURLToPath(import.meta.url)), "node_modules", ".bin", name)
+const bins = join(dirname(fileURLToPath(import.meta.url)), "node_modules", ".bin")
+const bin = (name) => join(bins, name)
 
 const gates = `gates:
   - {tool: "builtin:shell", name: push, when: [{program: git, args: [push]}], workflow: release, states: [tested]}
@@ -127,7 +128,7 @@ async function play(gavel, name, { settings, steps, trust = true }) {
   const top = realpathSync(mkdtempSync(join(tmpdir(), "agent-play-")))
   const [home, project, remote, fake] = ["home", "project", "remote.git", "bin"].map((folder) => join(top, folder))
   for (const folder of [home, project]) mkdirSync(folder)
-  const env = { PATH: `${fake}:${process.env.PATH}`, HOME: home, TERM: "dumb", CALLS: join(top, "calls") }
+  const env = { PATH: `${fake}:${bins}:${process.env.PATH}`, HOME: home, TERM: "dumb", CALLS: join(top, "calls") }
   const call = (program, ...args) => {
     const { status, stdout, stderr } = spawnSync(program, args, { cwd: project, env, encoding: "utf8" })
     return { status, output: `${stdout}${stderr}` }
@@ -199,6 +200,7 @@ async function playHeld(gavel, name) {
   })
   const told = (i) => played.results.at(i)?.text ?? ""
   const edits = name === "codex" ? 1 : 2 // Claude Code reads a file first
+  check(name, "doctor says that the hooks bite", played.doctor.status === 0 && /bites/.test(played.doctor.output), played)
   check(name, "git push is held, and says in which state it may run", !played.pushed && /git push/.test(told(0)) && /tested/.test(told(0)), played)
   check(name, "an edit of tests/** is held", played.files["tests/app_test.py"] === "x = 1\n" && /`tests\/.*"tested"/.test(told(edits)), played)
   check(name, "a read of .env is held", !played.results.some((r) => r.text.includes("canary")) && /\.env/.test(told(edits + 1)), played)
@@ -224,6 +226,8 @@ async function playEveryday(gavel, name) {
 async function playUntrusted(gavel, name) {
   const played = await play(gavel, name, { settings: gates, trust: false, steps: (client) => [client.shell("git push origin main"), { text: "Done." }] })
   check(name, "hooks that nobody trusts do not run: git push happens", played.pushed, played)
+  const { status, output } = played.doctor
+  check(name, "doctor says so", status === 1 && /Codex skips the hooks at PreToolUse.*untrusted.*\/hooks/.test(output) && !/bites/.test(output), played)
 }
 
 const [gavel, ...names] = process.argv.slice(2)
