@@ -46,15 +46,17 @@ Exit codes: 0 the hooks bite, 1 they do not, or none are installed, 2 wrong usag
 // hookDiagnosis is what is found of a client's hooks.
 type hookDiagnosis struct {
 	Client   string      `json:"client"`
-	Files    []string    `json:"files"` // with gavel's hooks
-	Version  string      `json:"version,omitempty"`
-	Failing  string      `json:"failing"` // what the client does where a hook fails
+	Files    []string    `json:"files"`             // with gavel's hooks
+	Version  string      `json:"version,omitempty"` // of Claude Code
+	Failing  string      `json:"failing"`           // what the client does where a hook fails
 	Probes   []hookProbe `json:"probes"`
 	Problems []string    `json:"problems,omitempty"` // the cause and what to do, a line each
-	Changes  []string    `json:"changes,omitempty"`  // what gavel hook install would change in Files, as a diff
+	Changes  string      `json:"changes,omitempty"`  // what gavel hook install would change in Files, as a diff
 	Unknown  []string    `json:"unknown,omitempty"`  // what could not be found out
-	Notes    []string    `json:"notes,omitempty"`
 	OK       bool        `json:"ok"`
+
+	project string
+	own     []hook.InstalledHook
 }
 
 // hookProbe is a harmless question to an installed hook.
@@ -66,29 +68,25 @@ type hookProbe struct {
 }
 
 func (c *hookDoctorCmd) Run(ctx context.Context, con *console) error {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return term.UsageErrorf("", "cannot tell where your settings are: %w", err)
-	}
-	project, err := projectFolder()
-	if err != nil {
-		return term.UnknownErrorf("", "cannot tell where this is: %w", err)
-	}
 	if err := c.findHookConfig(); err != nil {
 		return err
 	}
-	found, wrong, unknown := []hookDiagnosis{}, false, false
+	project, err := projectFolder()
+	if err != nil {
+		return err
+	}
+	found, wrong, unknown := []*hookDiagnosis{}, false, false
 	for _, client := range hook.InstallClients() {
 		if c.Client != "" && client != c.Client {
 			continue
 		}
-		e := hookExamination{home: home, project: project, hookDiagnosis: hookDiagnosis{Client: client, Files: []string{}, Probes: []hookProbe{}, Failing: hook.DescribeFailing(client)}}
-		if installed := e.examine(ctx, c.storeFlag); !installed && c.Client == "" {
+		d := &hookDiagnosis{Client: client, Files: []string{}, Probes: []hookProbe{}, Failing: hook.DescribeFailing(client), project: project}
+		if present := d.examine(ctx, c.storeFlag); !present && c.Client == "" {
 			continue
 		}
-		e.OK = len(e.Problems)+len(e.Unknown) == 0
-		wrong, unknown = wrong || len(e.Problems) > 0, unknown || len(e.Unknown) > 0
-		found = append(found, e.hookDiagnosis)
+		d.OK = len(d.Problems)+len(d.Unknown) == 0
+		wrong, unknown = wrong || len(d.Problems) > 0, unknown || len(d.Unknown) > 0
+		found = append(found, d)
 	}
 	err = con.print(c.JSON, map[string]any{"ok": !wrong && !unknown && len(found) > 0, "clients": found}, func() {
 		for _, d := range found {
@@ -104,183 +102,169 @@ func (c *hookDoctorCmd) Run(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(!wrong && len(found) > 0))
 }
 
-func (d hookDiagnosis) print(con *console) {
-	out := con.out
+func (d *hookDiagnosis) print(con *console) {
+	out, denied := con.out, false
 	out.Printf("%s\n", out.Bold(d.Client))
 	line := func(name string, value any) { out.Printf("  %-9s %v\n", name, value) }
 	for _, file := range d.Files {
 		line("hooks in", file)
 	}
-	line("version", cmp.Or(d.Version, "unknown"))
+	if d.Version != "" {
+		line("version", d.Version)
+	}
 	line("failing", d.Failing)
 	for _, p := range d.Probes {
 		line("asked", fmt.Sprintf("%s: %s, %d ms", p.About, p.Answer, p.TookMs.Duration().Milliseconds()))
+		denied = denied || p.Answer == hook.ReadDeny
 	}
 	switch {
 	case len(d.Problems) > 0:
 		line("result", out.Red("cannot be relied on"))
 	case len(d.Unknown) > 0:
 		line("result", "not known")
+	case !denied:
+		line("result", "answers; no denial was tried")
 	default:
 		line("result", out.Green("bites"))
 	}
-	for _, text := range slices.Concat(d.Problems, d.Unknown, d.Notes) {
+	for _, text := range slices.Concat(d.Problems, d.Unknown) {
 		out.Printf("    - %s\n", text)
 	}
-	for _, text := range d.Changes {
-		out.Printf("    %s\n", text)
-	}
-	out.Printf("\n")
+	out.Text(d.Changes + "\n")
 }
 
-// hookExamination finds out about one client.
-type hookExamination struct {
-	hookDiagnosis
-	home, project string
-	own           []hook.InstalledHook
+func (d *hookDiagnosis) problem(format string, args ...any) {
+	d.Problems = append(d.Problems, fmt.Sprintf(format, args...))
 }
 
-func (e *hookExamination) problem(format string, args ...any) {
-	e.Problems = append(e.Problems, fmt.Sprintf(format, args...))
-}
-
-func (e *hookExamination) unknown(format string, args ...any) {
-	e.Unknown = append(e.Unknown, fmt.Sprintf(format, args...))
+func (d *hookDiagnosis) unknown(format string, args ...any) {
+	d.Unknown = append(d.Unknown, fmt.Sprintf(format, args...))
 }
 
 // examine reports whether gavel's hooks are there, may be, or were.
-func (e *hookExamination) examine(ctx context.Context, at storeFlag) bool {
-	version := clientVersion(ctx, e.Client)
-	e.Version = version
-	e.compareSettings(isFailOpen(e.Client, version))
-	installed := len(e.Files) > 0
-	server := ""
-	if len(e.own) > 0 {
-		server = e.own[0].Option("server")
-		if file := e.own[0].Option("config"); file != "" {
-			at.Config, at.Store = file, e.own[0].Option("store")
-		}
+func (d *hookDiagnosis) examine(ctx context.Context, at storeFlag) bool {
+	failOpen := false
+	d.Version, failOpen = findFailOpen(ctx, d.Client)
+	d.compareSettings(failOpen)
+	var first hook.InstalledHook
+	if len(d.own) > 0 {
+		first = d.own[0]
+	}
+	if file := first.Option("config"); file != "" {
+		at.Config, at.Store = file, first.Option("store")
 	}
 	if err := at.findHookConfig(); err != nil {
-		e.unknown("%v", err)
+		d.unknown("%v", err)
 	}
-	rules, current, recorded := e.checkApproval(ctx, at)
-	if !installed {
-		e.problem("gavel's hooks are not installed; gavel hook install %s --config FILE writes them", e.Client)
+	rules, recorded := d.checkApproval(ctx, at, first)
+	if len(d.Files) == 0 {
+		d.problem("gavel's hooks are not installed; gavel hook install %s --config FILE writes them", d.Client)
 		return recorded
 	}
-	if isFailOpen(e.Client, version) {
-		e.problem("this version runs a tool whose hook fails; update Claude Code to 2.1.295 or later, and install the hooks again")
+	if failOpen {
+		d.problem("this version runs a tool whose hook fails; update Claude Code to 2.1.295 or later, and install the hooks again")
 	}
-	for _, setting := range hook.FindSwitches(e.Client, e.home, e.project, os.Getenv) {
-		e.problem("hooks are switched off: %s", setting)
+	if file, err := hookSettingsFile(d.Client, hook.ScopeUser); err == nil {
+		for _, setting := range hook.FindSwitches(d.Client, file, d.project) {
+			d.problem("hooks are switched off: %s", setting)
+		}
 	}
-	if len(e.own) == 0 {
-		return true
+	if rules != nil {
+		d.probe(ctx, first, rules.Gates)
 	}
-	switch {
-	case server != "":
-		e.Notes = append(e.Notes, "what a gate denies was not tried: the server would record it")
-		rules = hook.Rules{}
-	case current && rules.IsIdle():
-		e.problem("%s has no gate on a builtin tool and no hooks.finish, so gavel has nothing to say", at.Config)
-	}
-	if current || server != "" {
-		e.probe(ctx, e.own[0], rules)
-	}
-	if e.Client == "codex" {
-		e.checkCodexTrust(ctx)
+	if d.Client == "codex" && len(d.own) > 0 {
+		d.checkCodexTrust(ctx)
 	}
 	return true
 }
 
 // compareSettings compares the settings of both scopes with what gavel hook install would write there.
-func (e *hookExamination) compareSettings(failOpen bool) {
+func (d *hookDiagnosis) compareSettings(failOpen bool) {
 	for _, scope := range []hook.Scope{hook.ScopeUser, hook.ScopeProject} {
-		path := hook.SettingsFile(e.Client, scope, e.home, e.project, os.Getenv)
-		text, err := os.ReadFile(path) //nolint:gosec // the settings of the user's own client
+		path, err := hookSettingsFile(d.Client, scope)
 		if err != nil {
+			d.unknown("%v", err)
 			continue
 		}
-		own, err := hook.ReadHooks(e.Client, text)
+		text, _ := os.ReadFile(path) //nolint:gosec // the settings of the user's own client
+		own, err := hook.ReadHooks(d.Client, text)
 		if err == nil && len(own) == 0 || err != nil && !bytes.Contains(text, []byte("gavel")) {
 			continue
 		}
-		e.Files = append(e.Files, path)
-		if err != nil {
-			e.problem("%s: %v; the client may read none of its hooks", path, err)
+		if d.Files = append(d.Files, path); err != nil {
+			d.problem("%s: %v; the client may read none of its hooks", path, err)
 			continue
 		}
-		if len(e.own) > 0 {
-			e.problem("the hooks are installed twice, so that each use is asked about twice: gavel hook uninstall %s --scope %s", e.Client, scope)
+		if len(d.own) > 0 {
+			d.problem("the hooks are installed twice, so that each use is asked about twice: gavel hook uninstall %s --scope %s", d.Client, scope)
 		}
-		e.own = append(e.own, own...)
+		d.own = append(d.own, own...)
 		in := own[0].Installation()
 		in.FailClosed = !failOpen
-		after, err := hook.Install(e.Client, text, in)
-		if err == nil && !bytes.Equal(text, after) {
-			e.problem("%s does not have the hooks as this gavel writes them: gavel hook install %s --scope %s %s", path, e.Client, scope, quoteWords(own[0].Words[3:]))
-			e.Changes = append(e.Changes, diffLines(path, text, after)...)
+		if after, err := hook.Install(d.Client, text, in); err == nil && !bytes.Equal(text, after) {
+			var again strings.Builder
+			for _, word := range own[0].Words[3:] {
+				again.WriteString(" " + shellWord(word))
+			}
+			d.problem("%s does not have the hooks as this gavel writes them: gavel hook install %s --scope %s%s", path, d.Client, scope, again.String())
+			d.Changes += showDiff(path, text, after)
 		}
 	}
 }
 
-func quoteWords(words []string) string {
-	quoted := make([]string, len(words))
-	for i, word := range words {
-		quoted[i] = shellWord(word)
+// checkApproval returns the rules that a hook answers by, nil where it cannot be tried, and whether hooks of the client
+// were recorded when a person approved the rules.
+func (d *hookDiagnosis) checkApproval(ctx context.Context, at storeFlag, h hook.InstalledHook) (rules *hook.Rules, recorded bool) {
+	if h.Option("server") != "" { // it would record what its gates deny
+		rules = &hook.Rules{}
 	}
-	return strings.Join(quoted, " ")
-}
-
-// checkApproval returns the rules in force, whether the files are still those rules, and whether hooks of the client
-// were recorded when a person approved them.
-func (e *hookExamination) checkApproval(ctx context.Context, at storeFlag) (rules hook.Rules, current, recorded bool) {
 	if at.Config == "" {
-		return rules, false, false
+		return rules, false
 	}
 	again := "gavel hook trust --config " + shellWord(at.Config) + " --store " + shellWord(at.Store)
 	a, err := findApproval(ctx, at)
-	if err != nil {
-		e.unknown("which rules are approved cannot be read: %v", err)
-		return rules, false, false
+	switch {
+	case err != nil:
+		d.unknown("which rules are approved cannot be read: %v", err)
+	case a != nil:
+		for _, r := range a.Hooks {
+			if r.Client == d.Client {
+				recorded = true
+				for _, text := range (approvedRules{Hooks: []recordedHooks{r}}).listMissingHooks() {
+					d.problem("%s Install them again, or forget them with gavel hook uninstall %s", text, d.Client)
+				}
+			}
+		}
+	}
+	if err != nil || rules != nil || h.Words == nil {
+		return rules, recorded
 	}
 	if a == nil {
-		if len(e.own) > 0 {
-			e.Notes = append(e.Notes, "no rules were ever approved, so that the configuration counts as it is, whoever edits it: "+again)
-		}
-		if rules, err = readHookRules(at.Config); err != nil {
-			e.problem("the configuration is refused, so gavel denies what it should decide: %v; gavel config check %s says more", err, at.Config)
-		}
-		return rules, err == nil, false
+		d.problem("no rules were ever approved, so that the configuration counts as it is, whoever edits it: %s", again)
+	} else if !a.isCurrent() {
+		d.unknown("the configuration or a definition is not as it was approved, so the hooks were not tried; what was approved is in force: %s", again)
+		return nil, recorded
 	}
-	if !a.isCurrent() {
-		e.unknown("the configuration or a definition is not as it was approved, so the hooks were not tried; what was approved is in force: %s", again)
-	} else {
-		rules, err = readHookRules(at.Config)
-		current = err == nil
+	read, err := readHookRules(at.Config)
+	switch {
+	case err != nil:
+		d.problem("the configuration is refused, so gavel denies what it should decide: %v; gavel config check %s says more", err, at.Config)
+		return nil, recorded
+	case read.IsIdle():
+		d.problem("%s has no gate on a builtin tool and no hooks.finish, so gavel has nothing to say", at.Config)
 	}
-	for _, r := range a.Hooks {
-		if r.Client != e.Client {
-			continue
-		}
-		recorded = true
-		for _, text := range (approvedRules{Hooks: []recordedHooks{r}}).listMissingHooks() {
-			e.problem("%s Install them again, or forget them with gavel hook uninstall %s", text, e.Client)
-		}
-	}
-	return rules, current, recorded
+	return &read, recorded
 }
 
 // checkCodexTrust asks Codex itself, which skips hooks that its user did not trust.
-func (e *hookExamination) checkCodexTrust(ctx context.Context) {
-	listed, err := listCodexHooks(ctx, e.project)
+func (d *hookDiagnosis) checkCodexTrust(ctx context.Context) {
+	listed, err := listCodexHooks(ctx, d.project)
 	if err != nil {
-		e.unknown("whether Codex trusts these hooks: codex app-server could not be asked (%v); type /hooks in Codex to see it", err)
+		d.unknown("whether Codex trusts these hooks: codex app-server could not be asked (%v); type /hooks in Codex to see it", err)
 		return
 	}
 	skipped := map[string][]string{}
-	for _, h := range e.own {
+	for _, h := range d.own {
 		status := "not loaded"
 		for _, l := range listed {
 			switch {
@@ -296,7 +280,7 @@ func (e *hookExamination) checkCodexTrust(ctx context.Context) {
 		}
 	}
 	for status, events := range skipped {
-		e.problem("Codex skips the hooks at %s, which it reports as %s; start codex here, trust the folder if it asks, then type /hooks and trust the hooks", strings.Join(events, ", "), status)
+		d.problem("Codex skips the hooks at %s, which it reports as %s; start codex here, trust the folder if it asks, then type /hooks and trust the hooks", strings.Join(events, ", "), status)
 	}
 }
 
@@ -364,30 +348,26 @@ func listCodexHooks(ctx context.Context, folder string) (hooks []codexHook, err 
 }
 
 // probe runs the installed command with a use of the shell that a gate denies and one that no gate is about.
-func (e *hookExamination) probe(ctx context.Context, h hook.InstalledHook, rules hook.Rules) {
+func (d *hookDiagnosis) probe(ctx context.Context, h hook.InstalledHook, gates gate.Config) {
 	line, every := "", false
-	for _, g := range rules.Gates.Gates {
-		if !g.Start {
+	for _, g := range gates.Gates {
+		if !g.Start { // else it begins its workflow
 			line = cmp.Or(line, hook.SampleLine(g))
 		}
 		every = every || g.Builtin == gate.BuiltinShell && len(g.When) == 0
 	}
-	if line == "" && rules.Gates.HasBuiltin() {
-		e.Notes = append(e.Notes, "no denial was tried: each gate on the shell begins its workflow, or its uses cannot be guessed")
+	if (line == "" || d.ask(ctx, h, line, hook.ReadDeny)) && !every {
+		d.ask(ctx, h, "true", hook.ReadNeutral)
 	}
-	if line != "" && !e.ask(ctx, h, line, hook.ReadDeny) || every {
-		return
-	}
-	e.ask(ctx, h, "true", hook.ReadNeutral)
 }
 
 // ask runs the command once, over an empty store. It reports whether there was an answer.
-func (e *hookExamination) ask(ctx context.Context, h hook.InstalledHook, line string, expected hook.Reading) (answered bool) {
+func (d *hookDiagnosis) ask(ctx context.Context, h hook.InstalledHook, line string, expected hook.Reading) (answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(h.Limit(), time.Minute))
 	defer cancel()
 	folder, err := os.MkdirTemp("", "gavel-doctor-")
 	if err != nil {
-		e.unknown("cannot make a folder for an empty store: %v", err)
+		d.unknown("cannot make a folder for an empty store: %v", err)
 		return false
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // a temporary folder
@@ -396,7 +376,7 @@ func (e *hookExamination) ask(ctx context.Context, h hook.InstalledHook, line st
 		args[at+1] = store
 	}
 	cmd := exec.CommandContext(ctx, h.Words[0], args...) //nolint:gosec // what is installed is what is tried
-	cmd.Dir, cmd.Stdin, cmd.WaitDelay = e.project, bytes.NewReader(hook.Sample(e.Client, e.project, line)), time.Second
+	cmd.Dir, cmd.Stdin, cmd.WaitDelay = d.project, bytes.NewReader(hook.Sample(d.Client, d.project, line)), time.Second
 	cmd.Env = append(os.Environ(), "GAVEL_STORE="+store) // overrules the configuration file
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -411,14 +391,14 @@ func (e *hookExamination) ask(ctx context.Context, h hook.InstalledHook, line st
 	case err != nil && !ran:
 		said = err.Error()
 	default:
-		p.Answer = hook.ReadAnswer(e.Client, cmd.ProcessState.ExitCode(), out.Bytes())
+		p.Answer = hook.ReadAnswer(d.Client, cmd.ProcessState.ExitCode(), out.Bytes())
 	}
-	e.Probes = append(e.Probes, p)
+	d.Probes = append(d.Probes, p)
 	switch {
 	case p.Answer != expected:
-		e.problem("%s should be answered with %s, and the client reads %s: %s", line, expected, p.Answer, orNone(term.Fit(said, 300)))
+		d.problem("%s should be answered with %s, and the client reads %s: %s", line, expected, p.Answer, orNone(term.Fit(said, 300)))
 	case strings.Contains(said, hook.CouldNotDecide):
-		e.problem("%s was denied because of a failure, not by its gate: %s", line, said)
+		d.problem("%s was denied because of a failure, not by its gate: %s", line, said)
 	}
 	return answered
 }

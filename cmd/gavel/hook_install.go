@@ -19,7 +19,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/hook"
 )
@@ -192,36 +191,27 @@ func (c *hookInstallCmd) installation(ctx context.Context, con *console) (in hoo
 	case c.Limit < 2*time.Second || c.Limit%time.Second != 0:
 		return in, term.UsageErrorf("", "--limit is in whole seconds, from 2s")
 	}
-	in = hook.Installation{Limit: c.Limit, FailClosed: !isFailOpen(c.Client, clientVersion(ctx, c.Client)), Windows: hook.OnWindows}
+	in = hook.Installation{Limit: c.Limit, Windows: hook.OnWindows}
 	store := c.Store
 	if c.Server != "" || nameStore(store) != store { // with a password
 		store = ""
 	}
-	if in.Program, err = installedProgram(); err != nil {
-		return in, term.UnknownErrorf("", "cannot tell where gavel is: %w", err)
+	in.Program, err = installedProgram()
+	for _, flag := range [][2]string{{"--config", c.Config}, {"--store", store}, {"--server", c.Server}, {"--token-file", c.TokenFile}} {
+		name, value := flag[0], flag[1]
+		if value == "" || err != nil {
+			continue
+		}
+		if name == "--config" || name == "--token-file" {
+			value, err = filepath.Abs(value)
+		}
+		in.Args = append(in.Args, name, value)
 	}
-	for _, flag := range []struct {
-		name, value string
-		isFile      bool
-	}{{"--config", c.Config, true}, {"--store", store, !embed.IsDatabase(store)}, {"--server", c.Server, false}, {"--token-file", c.TokenFile, true}} {
-		if flag.isFile && flag.value != "" {
-			if flag.value, err = filepath.Abs(flag.value); err != nil {
-				return in, term.UnknownErrorf("", "cannot tell where this is: %w", err)
-			}
-		}
-		if flag.value != "" {
-			in.Args = append(in.Args, flag.name, flag.value)
-		}
+	if err != nil {
+		return in, term.UnknownErrorf("", "cannot tell where this is: %w", err)
 	}
-	if c.Config != "" {
-		if _, err := checkConfig(c.Config); err != nil {
-			return in, err
-		}
-		if rules, err := readHookRules(c.Config); err == nil && rules.IsIdle() && c.Server == "" {
-			con.err.Printf("%s has no gate on a builtin tool and no hooks.finish: gavel will have nothing to say\n", c.Config)
-		}
-	}
-	if !in.FailClosed {
+	_, failOpen := findFailOpen(ctx, c.Client)
+	if in.FailClosed = !failOpen; failOpen {
 		con.err.Printf("this Claude Code runs a tool whose hook fails; from 2.1.295 on, gavel hook install has it blocked\n")
 	}
 	return in, nil
@@ -263,7 +253,6 @@ func (c *hookUninstallCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return term.UsageErrorf("remove them by hand", "%s: %w", path, err)
 		}
-		own, _ := hook.ReadHooks(c.Client, before) // they were read
 		if bytes.Equal(before, after) {
 			con.out.Printf("nothing to remove: %s\n", path)
 		} else {
@@ -277,12 +266,13 @@ func (c *hookUninstallCmd) Run(ctx context.Context, con *console) error {
 			con.out.Printf("removed from %s\n", path)
 		}
 		flag := c.storeFlag
-		if len(own) > 0 && own[0].Option("server") != "" {
-			if err := c.revokeToken(ctx, con, scope, own[0]); err != nil {
+		if own, _ := hook.ReadHooks(c.Client, before); len(own) > 0 { // they were read before
+			if file := own[0].Option("config"); file != "" && own[0].Option("server") == "" {
+				flag = storeFlag{configFlag: configFlag{file}, Store: own[0].Option("store")}
+			}
+			if err := c.removeToken(ctx, con, scope, own[0]); err != nil {
 				return err
 			}
-		} else if len(own) > 0 && own[0].Option("config") != "" {
-			flag = storeFlag{configFlag: configFlag{own[0].Option("config")}, Store: own[0].Option("store")}
 		}
 		if err := c.forget(ctx, con, path, flag); err != nil {
 			return err
@@ -291,18 +281,16 @@ func (c *hookUninstallCmd) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// revokeToken ends the token that gavel hook install made for a hook, where it did.
-func (c *hookUninstallCmd) revokeToken(ctx context.Context, con *console, scope hook.Scope, h hook.InstalledHook) error {
+// removeToken removes the token of a hook that gavel hook install made.
+func (c *hookUninstallCmd) removeToken(ctx context.Context, con *console, scope hook.Scope, h hook.InstalledHook) error {
 	t, err := newHookToken(c.hookInstallFlags, scope, h.Option("server"))
 	if err != nil {
 		return err
 	}
-	if file, err := t.file(); err != nil || file != h.Option("token-file") {
-		return nil //nolint:nilerr // a token of the user's
-	}
-	bearer, err := (serverFlags{TokenFile: h.Option("token-file")}).token(strings.NewReader(""))
-	if parts := strings.SplitN(bearer, "_", 3); err == nil && len(parts) == 3 {
-		t.forget(ctx, con, h.Option("token-file"), parts[1])
+	file, _ := t.file()
+	bearer, err := (serverFlags{TokenFile: file}).token(strings.NewReader(""))
+	if parts := strings.SplitN(bearer, "_", 3); err == nil && file == h.Option("token-file") && len(parts) == 3 {
+		t.forget(ctx, con, file, parts[1])
 	}
 	return nil
 }
@@ -332,7 +320,7 @@ func (c *hookUninstallCmd) forget(ctx context.Context, con *console, path string
 func (f *storeFlag) findHookConfig() error {
 	project, err := projectFolder()
 	if err != nil {
-		return term.UnknownErrorf("", "cannot tell where this is: %w", err)
+		return err
 	}
 	if file := filepath.Join(project, "gavel.yaml"); f.Config == "" && isFile(file) {
 		f.Config = file
@@ -343,24 +331,14 @@ func (f *storeFlag) findHookConfig() error {
 	return f.setHookStore()
 }
 
-// diffLines is how a file changes, as a unified diff.
-func diffLines(path string, before, after []byte) []string {
-	text := diff.Diff(path, before, path+" (new)", after)
-	return strings.Split(string(bytes.TrimSpace(text)), "\n")[1:] // without the command of diff
+// showDiff is how a file changes, as a unified diff.
+func showDiff(path string, before, after []byte) string {
+	_, text, _ := strings.Cut(string(diff.Diff(path, before, path+" (new)", after)), "\n") // without the command of diff
+	return text
 }
 
-// printDiff shows how a file changes.
 func printDiff(con *console, path string, before, after []byte) {
-	for _, line := range diffLines(path, before, after) {
-		switch line[:min(1, len(line))] {
-		case "+":
-			con.out.Printf("%s\n", con.out.Green(line))
-		case "-":
-			con.out.Printf("%s\n", con.out.Red(line))
-		default:
-			con.out.Printf("%s\n", line)
-		}
-	}
+	con.out.Text(showDiff(path, before, after))
 }
 
 func readSettings(path string) ([]byte, error) {
@@ -387,13 +365,14 @@ func replaceSettings(path string, before, after []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as any folder of a project
-		return term.UsageErrorf("", "cannot write the settings: %w", err)
+	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // as any folder of a project
+	if err == nil {
+		err = writeWhole(path, func(w io.Writer) error { _, err := w.Write(after); return err })
 	}
-	if err := writeWhole(path, func(w io.Writer) error { _, err := w.Write(after); return err }); err != nil {
-		return err
+	if err == nil {
+		err = os.Chmod(path, mode)
 	}
-	return os.Chmod(path, mode)
+	return err
 }
 
 // hookSettingsFile is where a client keeps its hooks.
@@ -403,17 +382,14 @@ func hookSettingsFile(client string, scope hook.Scope) (string, error) {
 		return "", term.UsageErrorf("", "cannot tell where your settings are: %w", err)
 	}
 	project, err := projectFolder()
-	if err != nil {
-		return "", term.UnknownErrorf("", "cannot tell where this is: %w", err)
-	}
-	return hook.SettingsFile(client, scope, home, project, os.Getenv), nil
+	return hook.SettingsFile(client, scope, home, project, os.Getenv), err
 }
 
 // projectFolder is the nearest folder with .git, or else this one.
 func projectFolder() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
-		return "", err
+		return "", term.UnknownErrorf("", "cannot tell where this is: %w", err)
 	}
 	for dir := here; ; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
@@ -436,15 +412,14 @@ func installedProgram() (string, error) {
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+`)
 
-// clientVersion asks a client for its version, "" where it cannot be asked.
-func clientVersion(ctx context.Context, client string) string {
+// findFailOpen asks Claude Code for its version, and reports whether that one cannot block a tool whose hook fails.
+func findFailOpen(ctx context.Context, client string) (version string, failOpen bool) {
+	if client != "claude-code" {
+		return "", false
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, hook.VersionProgram(client), "--version").Output() //nolint:gosec // a client's name
-	return versionNumber.FindString(string(out))
-}
-
-// isFailOpen reports whether this is a Claude Code that cannot block a tool whose hook fails.
-func isFailOpen(client, version string) bool {
-	return client == "claude-code" && version != "" && semver.Compare("v"+version, "v2.1.295") < 0
+	out, _ := exec.CommandContext(ctx, "claude", "--version").Output() // without a version, it is taken for a new one
+	version = versionNumber.FindString(string(out))
+	return version, version != "" && semver.Compare("v"+version, "v2.1.295") < 0
 }

@@ -427,7 +427,7 @@ func (f *storeFlag) setHookStore() (err error) {
 	if f.Store == "" {
 		project, err := projectFolder()
 		if err != nil {
-			return term.UnknownErrorf("", "cannot tell where this is: %w", err)
+			return err
 		}
 		f.Store = filepath.Join(project, storeFolder, storeFile)
 	}

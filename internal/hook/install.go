@@ -47,7 +47,7 @@ type installer struct {
 var installers = map[string]installer{
 	// https://code.claude.com/docs/en/hooks. The local settings, because the paths are this machine's.
 	"claude-code": {
-		user: ".claude/settings.json", project: ".claude/settings.local.json", homeVar: "CLAUDE_CONFIG_DIR", program: "claude", powershell: true,
+		user: ".claude/settings.json", project: ".claude/settings.local.json", homeVar: "CLAUDE_CONFIG_DIR", powershell: true,
 		events:     []string{"PreToolUse", "SessionStart", "PostToolUse", "PostToolUseFailure", "PermissionDenied", "Stop", "SubagentStop"},
 		hook:       `{"hooks": [{"type": "command", "command": $COMMAND, "timeout": $SECONDS$FAILCLOSED}]}`,
 		failClosed: `, "onFailure": "block"`,
@@ -60,7 +60,7 @@ var installers = map[string]installer{
 	},
 	// https://cursor.com/docs/agent/hooks
 	"cursor": {
-		user: ".cursor/hooks.json", project: ".cursor/hooks.json", program: "cursor-agent", powershell: true, version: "1",
+		user: ".cursor/hooks.json", project: ".cursor/hooks.json", powershell: true, version: "1",
 		events:     []string{"preToolUse", "sessionStart", "postToolUse", "postToolUseFailure", "stop", "subagentStop"},
 		hook:       `{"command": $COMMAND, "timeout": $SECONDS$FAILCLOSED}`,
 		failClosed: `, "failClosed": true`,
@@ -68,7 +68,7 @@ var installers = map[string]installer{
 	},
 	// https://geminicli.com/docs/hooks/reference
 	"gemini": {
-		user: ".gemini/settings.json", project: ".gemini/settings.json", program: "gemini", powershell: true, comments: true,
+		user: ".gemini/settings.json", project: ".gemini/settings.json", powershell: true, comments: true,
 		events:      []string{"BeforeTool", "SessionStart", "AfterTool", "AfterAgent"},
 		hook:        `{"hooks": [{"name": "gavel", "type": "command", "command": $COMMAND, "timeout": $MILLISECONDS}]}`,
 		failing:     "fails open: a tool whose hook ends with exit code 1 or by a signal, or hangs past its timeout, runs; where it is missing, the tool is blocked",
@@ -78,7 +78,7 @@ var installers = map[string]installer{
 	},
 	// https://developers.openai.com/codex/hooks. Codex itself says which hooks it runs: gavel hook doctor asks it.
 	"codex": {
-		user: ".codex/hooks.json", project: ".codex/hooks.json", homeVar: "CODEX_HOME", program: "codex",
+		user: ".codex/hooks.json", project: ".codex/hooks.json", homeVar: "CODEX_HOME",
 		events:  []string{"PreToolUse", "SessionStart", "PostToolUse", "Stop", "SubagentStop"},
 		hook:    `{"hooks": [{"type": "command", "command": $COMMAND, "timeout": $SECONDS}]}`,
 		failing: "fails open: a tool whose hook crashes, hangs past its timeout, is missing or was never trusted runs",
@@ -86,7 +86,7 @@ var installers = map[string]installer{
 	},
 	// https://docs.github.com/en/copilot/reference/hooks-reference. In capitals, an event is named in its input.
 	"copilot": {
-		user: ".copilot/hooks/gavel.json", project: ".github/hooks/gavel.json", homeVar: "COPILOT_HOME", program: "copilot", powershell: true, version: "1",
+		user: ".copilot/hooks/gavel.json", project: ".github/hooks/gavel.json", homeVar: "COPILOT_HOME", powershell: true, version: "1",
 		events:      []string{"PreToolUse", "SessionStart", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop"},
 		hook:        `{"type": "command", "$SHELL": $COMMAND, "timeoutSec": $SECONDS}`,
 		failing:     "fails closed where the hook crashes or is missing, and open where it hangs past its timeout: then the tool runs",
@@ -96,14 +96,14 @@ var installers = map[string]installer{
 	},
 	// https://kiro.dev/docs/hooks
 	"kiro": {
-		user: ".kiro/hooks/gavel.json", project: ".kiro/hooks/gavel.json", program: "kiro-cli", oneList: true, version: `"v1"`,
+		user: ".kiro/hooks/gavel.json", project: ".kiro/hooks/gavel.json", oneList: true, version: `"v1"`,
 		events:  []string{"PreToolUse", "SessionStart", "PostToolUse", "Stop"},
 		hook:    `{"name": "gavel $EVENT", "trigger": "$EVENT", "action": {"type": "command", "command": $COMMAND}, "timeout": $SECONDS, "enabled": true}`,
 		failing: "fails open: a tool whose hook crashes, hangs past its timeout or is missing runs",
 	},
 	// opencode has no hooks that are commands: see installPlugin.
 	"opencode": {
-		user: ".config/opencode/plugins/gavel.js", project: ".opencode/plugins/gavel.js", homeVar: "XDG_CONFIG_HOME", program: "opencode",
+		user: ".config/opencode/plugins/gavel.js", project: ".opencode/plugins/gavel.js", homeVar: "XDG_CONFIG_HOME",
 		events:  []string{"tool.execute.before", "tool.execute.after", "session.created", "session.idle"},
 		failing: "fails closed: the plugin throws whatever goes wrong. A plugin that opencode cannot load is left out, and tools run",
 		after:   "opencode loads plugins when it starts: start it again.",
@@ -135,9 +135,6 @@ func SettingsFile(client string, scope Scope, home, project string, lookup func(
 
 // InstalledEvents are the hooks that gavel answers in a client, the one before a tool first.
 func InstalledEvents(client string) []string { return installers[client].events }
-
-// VersionProgram is the program that prints the version of a client.
-func VersionProgram(client string) string { return installers[client].program }
 
 // DescribeFailing says what a client does where the hook before a tool fails, with gavel's settings.
 func DescribeFailing(client string) string { return installers[client].failing }

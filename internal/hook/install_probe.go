@@ -89,9 +89,9 @@ func ReadAnswer(client string, exit int, stdout []byte) Reading {
 	return ReadNeutral
 }
 
-// FindSwitches names the settings of a client that switch its hooks off, with their files.
-func FindSwitches(client, home, project string, lookup func(string) string) (found []string) {
-	folders := map[string]string{"~": filepath.Dir(SettingsFile(client, ScopeUser, home, project, lookup)), ".": project}
+// FindSwitches names the settings of a client that switch its hooks off, with their files. user is the user's SettingsFile.
+func FindSwitches(client, user, project string) (found []string) {
+	folders := map[string]string{"~": filepath.Dir(user), ".": project}
 	for _, path := range installers[client].switchFiles {
 		if top, rest, _ := strings.Cut(path, "/"); folders[top] != "" {
 			path = filepath.Join(folders[top], filepath.FromSlash(rest))

@@ -82,7 +82,8 @@ func TestFindSwitches(t *testing.T) {
 		if want != "" {
 			want += " in " + path
 		}
-		found := hook.FindSwitches(test.client, filepath.Join(top, "home"), filepath.Join(top, "project"), func(string) string { return "" })
+		user := hook.SettingsFile(test.client, hook.ScopeUser, filepath.Join(top, "home"), "", func(string) string { return "" })
+		found := hook.FindSwitches(test.client, user, filepath.Join(top, "project"))
 		if got := strings.Join(found, ", "); got != want {
 			t.Errorf("%s, %s with %q: %q, want %q", test.client, test.file, test.text, got, want)
 		}
