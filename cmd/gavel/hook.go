@@ -24,7 +24,7 @@ import (
 
 type hookAnswerCmd struct {
 	Client string `arg:"" name:"client" help:"The coding agent that asks."`
-	// Limit is read by readHookLimit.
+	// Limit is read by readHookArgs.
 	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel denies a tenth before, and at least a second."`
 	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"What the agent may do: agent, reviewer, operator or auditor. Default: agent."`
 	Principal string        `name:"principal" placeholder:"ID" help:"Who the agent is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
@@ -55,46 +55,33 @@ func hookMargin(limit time.Duration) time.Duration { return min(max(limit/10, ti
 
 const hookGrace = 300 * time.Millisecond
 
-// findHookAdapter finds the client that a command line answers, also where the rest of it is wrong.
-func findHookAdapter(args []string) (*hook.Adapter, bool) {
+// readHookArgs finds the client that a command line answers, and how long it waits for that, also where
+// the rest of the line is wrong. The adapter is nil for another command.
+func readHookArgs(args []string) (adapter *hook.Adapter, limit time.Duration) {
+	limit = defaultHookLimit
 	if len(args) < 2 || args[0] != "hook" || slices.Contains(args, "--help") || slices.Contains(args, "-h") {
-		return nil, false
+		return nil, limit
 	}
-	for _, arg := range args[1:] {
-		if strings.HasPrefix(arg, "-") {
-			continue
+	for i, arg := range args[1:] {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok && i+2 < len(args) {
+			value = args[i+2]
 		}
-		if slices.Contains(hookCommands, arg) {
-			break
-		}
-		if adapter, ok := hook.FindAdapter(arg); ok {
-			return adapter, true
-		}
-	}
-	return nil, false
-}
-
-// hookCommands are the other commands of hookCmd.
-var hookCommands = []string{"install", "uninstall", "trust", "doctor"}
-
-// readHookLimit reads the flag before anything else, so that it bounds reading the rest.
-func readHookLimit(args []string) time.Duration {
-	for i, arg := range args {
-		text, ok := strings.CutPrefix(arg, "--limit=")
-		if arg == "--limit" && i+1 < len(args) {
-			text, ok = args[i+1], true
-		}
-		if limit, err := time.ParseDuration(text); ok && err == nil && limit > 0 {
-			return limit
+		switch given, err := time.ParseDuration(value); {
+		case name == "--limit" && err == nil && given > 0:
+			limit = given
+		case adapter == nil && slices.Contains([]string{"install", "uninstall", "trust", "doctor"}, arg):
+			return nil, limit
+		case adapter == nil:
+			adapter, _ = hook.FindAdapter(arg)
 		}
 	}
-	return defaultHookLimit
+	return adapter, limit
 }
 
 // answerHook runs gavel hook CLIENT. Whatever happens in it, the client gets an answer in its own form
 // and in time.
-func answerHook(ctx context.Context, con *console, adapter *hook.Adapter, args []string, stderr io.Writer) int {
-	limit := readHookLimit(args)
+func answerHook(ctx context.Context, con *console, adapter *hook.Adapter, limit time.Duration, args []string, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, limit-hookMargin(limit))
 	defer cancel()
 	answered := make(chan hook.Output, 1)
@@ -129,12 +116,15 @@ func answerHook(ctx context.Context, con *console, adapter *hook.Adapter, args [
 			out = adapter.EncodeFailure(hook.DescribeFailure(adapter.Client, context.Cause(ctx)))
 		}
 	}
-	code := writeHookOutput(con, out, stderr)
-	select { // the store closes
+	if _, err := con.rawOut.Write(out.Stdout); err != nil {
+		out.Exit = cmp.Or(out.Exit, term.ExitUsage)
+	}
+	_, _ = stderr.Write(out.Stderr) // there is no other place
+	select {                        // the store closes
 	case <-ended:
 	case <-time.After(hookGrace):
 	}
-	return code
+	return out.Exit
 }
 
 // refuseHook is the answer where the command failed before it read the event. An agent that went on
@@ -144,16 +134,6 @@ func refuseHook(from io.Reader, adapter *hook.Adapter, reason string) hook.Outpu
 		return adapter.Encode(event, hook.Refuse(event, reason))
 	}
 	return adapter.EncodeFailure(reason)
-}
-
-// writeHookOutput writes an answer. One that cannot be written has no exit code 0.
-func writeHookOutput(con *console, out hook.Output, stderr io.Writer) int {
-	_, err := con.rawOut.Write(out.Stdout)
-	_, _ = stderr.Write(out.Stderr) // there is no other place
-	if err != nil {
-		return cmp.Or(out.Exit, term.ExitUsage)
-	}
-	return out.Exit
 }
 
 // hookError is a command's error in the form that an agent gets: with its lines and its hint.
@@ -224,23 +204,22 @@ func readHookEvent(client string, decode func([]byte) (hook.Event, error), from 
 }
 
 // answer decides here, or asks the server. done ends what was opened for it.
-func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter *hook.Adapter, p engine.Principal, e hook.Event, input []byte) (hook.Answer, func() error, error) {
-	nothing := func() error { return nil }
+func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter *hook.Adapter, p engine.Principal, e hook.Event, input []byte) (a hook.Answer, done func() error, err error) {
+	done = func() error { return nil }
 	if e.Phase == hook.PhaseOther {
-		return hook.Answer{Verdict: hook.Neutral}, nothing, nil
+		return hook.Answer{Verdict: hook.Neutral}, done, nil
 	}
 	if c.Server != "" {
-		a, err := c.relay(ctx, e, input)
-		return a, nothing, err
+		a, err = c.relay(ctx, e, input)
+		return a, done, err
 	}
 	rules, err := readHookRules(c.Config)
 	if err != nil {
-		return hook.Answer{}, nothing, err
+		return a, done, err
 	}
 	var sys *system
 	approved := con.settings.approval
-	open := func(ctx context.Context) (*system, error) {
-		var err error
+	open := func(ctx context.Context) (_ *system, err error) {
 		if sys == nil {
 			sys, err = c.openForHook(ctx, con, approved)
 		}
@@ -256,7 +235,7 @@ func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter *hook.
 			return sys.Engine, nil
 		},
 	})
-	a := door.Answer(ctx, p, e)
+	a = door.Answer(ctx, p, e)
 	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // else at the next event
 		a = tellAgent(a, approved.report(ctx, open))
 		if e.Phase == hook.PhaseStart {
@@ -264,7 +243,7 @@ func (c *hookAnswerCmd) answer(ctx context.Context, con *console, adapter *hook.
 		}
 	}
 	return a, func() error {
-		door.Wait(context.Background())
+		door.Wait()
 		if sys == nil {
 			return nil
 		}
@@ -295,7 +274,7 @@ func (c *hookAnswerCmd) relay(ctx context.Context, e hook.Event, input []byte) (
 		return a, err
 	}
 	defer server.Close()
-	sent, err := encodeRelayed(e, input)
+	sent, err := hook.EncodeRelayed(e, input)
 	if err != nil {
 		return a, err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,70 +21,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // hookPath is where a server answers the hooks of clients; the client's name follows.
 const hookPath = httpapi.Prefix + "hooks/"
 
-// answerForm is the form in which gavel hook --server sends a relayedEvent and gets a hook.Answer.
+// answerForm is the form in which gavel hook --server sends an event (hook.EncodeRelayed) and gets a hook.Answer.
 const answerForm = "answer"
 
 // isHookEvent reports whether a request posts a hook event.
 func isHookEvent(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, hookPath)
-}
-
-// relayedEvent is what gavel hook --server sends: the client's event, and what only that machine
-// knows. The server opens, lists and resolves no file that an event names.
-type relayedEvent struct {
-	Event   json.RawMessage `json:"event"`
-	Project string          `json:"project,omitempty"`
-	Places  *hook.Places    `json:"places,omitempty"`
-	// Headless as in hook.Event.
-	Headless bool `json:"headless,omitempty"`
-}
-
-// encodeRelayed writes a relayedEvent. Some clients put byte order marks before their event.
-func encodeRelayed(e hook.Event, input []byte) ([]byte, error) {
-	const mark = "\ufeff"
-	for bytes.HasPrefix(input, []byte(mark)) {
-		input = input[len(mark):]
-	}
-	return document.Marshal(relayedEvent{Event: input, Project: e.Project, Places: e.Places, Headless: e.Headless})
-}
-
-// decodeRelayed reads a relayedEvent.
-func decodeRelayed(adapter *hook.Adapter, body []byte) (hook.Event, error) {
-	v, err := document.ReadJSON(body, document.Limits{Bytes: hook.MaxInput, Depth: 256, Lax: true})
-	if err != nil {
-		return hook.Event{}, err
-	}
-	if name := v.Duplicate(); name.Kind() != 0 {
-		return hook.Event{}, fmt.Errorf("duplicate key %q", name.Text())
-	}
-	for name := range v.Members() {
-		if !slices.ContainsFunc([]string{"event", "project", "places", "headless"}, name.Is) {
-			return hook.Event{}, fmt.Errorf("unknown key %q; the gavel that sends the event and the server must be of the same version", name.Text())
-		}
-	}
-	if v.Get("event").Kind() == 0 {
-		return hook.Event{}, errors.New("event is missing; the gavel that sends the event is older than the server: update it")
-	}
-	e, err := adapter.Decode(v.Get("event").Raw())
-	if err != nil {
-		return e, err
-	}
-	if folder := v.Get("project").Text(); filepath.IsAbs(folder) {
-		e.Project = folder
-	}
-	e.Headless = v.Get("headless").Kind() == document.True
-	if places := v.Get("places"); places.Kind() != 0 {
-		if err := json.Unmarshal(places.Raw(), &e.Places); err != nil {
-			return e, fmt.Errorf("places cannot be read: %w", err)
-		}
-	}
-	return e, nil
 }
 
 // hookFace answers hook events over HTTP.
@@ -139,33 +84,33 @@ func (f *hookFace) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		sayProblem(w, http.StatusNotFound, "not_found", "There is no such client: it is one of "+strings.Join(hook.Clients(), ", ")+".")
 		return
 	}
-	defer f.denyPanic(w, adapter)
+	defer func() {
+		if p := recover(); p != nil { // where an event is read; the door has its own
+			f.log.Error("a hook crashed; this is a bug of gavel", "client", adapter.Client, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			sayProblem(w, http.StatusInternalServerError, string(engine.CodeInternal), "gavel crashed; this is a bug of gavel.")
+		}
+	}()
 	ctx, cancel := context.WithTimeout(req.Context(), defaultHookLimit-hookMargin(defaultHookLimit))
 	defer cancel()
 	decode, asAnswer := adapter.Decode, isRelayed(req)
 	if asAnswer {
-		decode = func(body []byte) (hook.Event, error) { return decodeRelayed(adapter, body) }
+		decode = adapter.DecodeRelayed
 	}
 	event, err := readHookEvent(adapter.Client, decode, req.Body)
+	var answer hook.Answer
 	switch {
-	case err != nil && asAnswer && f.door.Rules().Hooks.OnFailure == gate.OnFailureNeutral:
-		writeJSON(w, http.StatusOK, "application/json", hook.Answer{Verdict: hook.Neutral, Context: err.Error()})
-	case err != nil && asAnswer:
-		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
-	case err != nil:
-		writeHookBody(w, adapter.EncodeUnreadable(f.door.Rules().Hooks.OnFailure, err))
-	case asAnswer:
-		writeJSON(w, http.StatusOK, "application/json", f.answer(ctx, event))
+	case err == nil:
+		answer = f.answer(ctx, event)
+	case f.door.Rules().Hooks.OnFailure == gate.OnFailureNeutral:
+		answer = hook.Answer{Verdict: hook.Neutral}
 	default:
-		writeHookBody(w, adapter.Encode(event, f.answer(ctx, event)))
+		sayProblem(w, http.StatusBadRequest, string(engine.CodeInvalidArgument), err.Error())
+		return
 	}
-}
-
-// denyPanic denies where reading an event panicked.
-func (f *hookFace) denyPanic(w http.ResponseWriter, adapter *hook.Adapter) {
-	if p := recover(); p != nil {
-		f.log.Error("a hook crashed; this is a bug of gavel", "client", adapter.Client, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		writeHookBody(w, adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug of gavel: tell the person who runs you."))
+	if asAnswer {
+		writeJSON(w, http.StatusOK, "application/json", answer)
+	} else {
+		writeHookBody(w, adapter.Encode(event, answer))
 	}
 }
 
@@ -213,10 +158,9 @@ func checkHookFolder(folder string, e hook.Event) string {
 	if folder == "" || isWithin(folder, session) {
 		return ""
 	}
-	if e.Places != nil { // a worktree elsewhere, or a name with a link
-		if root := e.Places.Projects[filepath.ToSlash(session)].Root; root != "" && isWithin(folder, filepath.Clean(root)) {
-			return ""
-		}
+	// A worktree elsewhere, or a name with a link.
+	if root := e.Places.Projects[filepath.ToSlash(session)].Root; root != "" && isWithin(folder, filepath.Clean(root)) {
+		return ""
 	}
 	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", folder, session, e.Client)
 }
@@ -233,13 +177,9 @@ type folderEngine struct {
 	folder string
 }
 
-// FindSubject implements gate.Subjects. The workflow of a folder around the token's is none of its own.
+// FindSubject implements gate.Subjects.
 func (e folderEngine) FindSubject(ctx context.Context, p engine.Principal, workflow, subject string) (engine.Position, error) {
-	err := e.check(subject)
-	if about, ok := strings.CutPrefix(subject, folderSubject); err != nil && ok && isWithin(filepath.Clean(about), e.folder) {
-		err = &engine.Error{Code: engine.CodeUnknownInstance, Message: "There is no such workflow.", Err: err}
-	}
-	if err != nil {
+	if err := e.check(subject); err != nil {
 		return engine.Position{}, err
 	}
 	return e.Engine.FindSubject(ctx, p, workflow, subject) //nolint:wrapcheck // an *engine.Error
@@ -266,9 +206,8 @@ func (e folderEngine) check(subject string) error {
 	}
 }
 
-// denyInForm has what is said in place of a hookFace, that an event is too large or that there are too
-// many requests, written as a denial that the client understands: clients ignore the body of another
-// status. A credential that is missing or wrong stays a 401 or 403.
+// denyInForm has problems written as a denial that the client understands, wherever they are said: clients
+// ignore the body of another status. A credential that is missing or wrong stays a 401 or 403.
 func (r *routes) denyInForm(w http.ResponseWriter, req *http.Request) http.ResponseWriter {
 	adapter, ok := hook.FindAdapter(strings.TrimPrefix(req.URL.Path, hookPath))
 	if !ok || !isHookEvent(req) || isRelayed(req) {
@@ -312,7 +251,7 @@ func (w *denyingWriter) Write(p []byte) (int, error) {
 	_ = json.Unmarshal(p, &said) // what is no problem says nothing
 	reason := errors.New(cmp.Or(said.Detail, "the server could not answer"))
 	out := w.adapter.EncodeFailure(hook.DescribeFailure(w.adapter.Client, reason))
-	if w.denies == http.StatusRequestEntityTooLarge {
+	if w.denies == http.StatusBadRequest || w.denies == http.StatusRequestEntityTooLarge { // the event
 		out = w.adapter.EncodeUnreadable(w.rules().Hooks.OnFailure, reason)
 	}
 	writeHookBody(w.ResponseWriter, out)

@@ -49,19 +49,17 @@ func createHookToken(ctx context.Context, con *console, t hookToken) (file strin
 		return "", undo, t.askOperator(err)
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	name := "hooks-" + t.client
-	bearers, made, err := tokens.Create(auth.NewToken{Name: name, Principal: cmp.Or(t.principal, localAgent.ID), Role: engine.RoleAgent, Hooks: t.folder, Local: true})
+	bearers, made, err := tokens.Create(auth.NewToken{Name: "hooks-" + t.client, Principal: cmp.Or(t.principal, localAgent.ID), Role: engine.RoleAgent, Hooks: t.folder, Local: true})
 	if err != nil {
 		return "", undo, tokenFailure(err)
 	}
 	if isCredentialRefused(t.try(ctx, bearers[0])) { // these tokens are another server's
-		return "", undo, errors.Join(t.askOperator(nil), tokens.Forget(made[0].ID))
+		err = t.askOperator(nil)
+	} else if err = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), auth.WriteSecret(file, bearers[0])); err != nil {
+		err = term.UsageErrorf("give --token-file FILE", "cannot keep the token: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return "", undo, errors.Join(term.UsageErrorf("give --token-file FILE", "cannot keep the token: %w", err), tokens.Forget(made[0].ID))
-	}
-	if err := auth.WriteSecret(file, bearers[0]); err != nil {
-		return "", undo, errors.Join(term.UsageErrorf("give --token-file FILE", "%w", err), tokens.Forget(made[0].ID))
+	if err != nil {
+		return "", undo, errors.Join(err, tokens.Forget(made[0].ID))
 	}
 	return file, func() { t.forget(ctx, con, file, made[0].ID) }, nil
 }

@@ -152,8 +152,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if asksForJSONLines(args) {
 		con.logErrors(stderr)
 	}
-	if adapter, ok := findHookAdapter(args); ok {
-		return answerHook(ctx, con, adapter, args, stderr)
+	if adapter, limit := readHookArgs(args); adapter != nil {
+		return answerHook(ctx, con, adapter, limit, args, stderr)
 	}
 	if err := con.out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
 		err = listMistakes(err)

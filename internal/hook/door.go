@@ -20,26 +20,17 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
-// Calls records the uses of tools that have gates.
-type Calls interface {
+// Engine is what a door asks: an *engine.Engine. It tells where workflows stand and whether an agent
+// may end there, and records the uses of tools that have gates.
+type Engine interface {
+	gate.Subjects
+	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
+	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
+	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error)
 	FindCall(ctx context.Context, p engine.Principal, id, key string) (callID string, err error)
 	BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error)
 	SettleCall(ctx context.Context, p engine.Principal, req engine.SettleRequest) (engine.SettleResult, error)
 	SettleOverdue(ctx context.Context) (int, error)
-}
-
-// Instances tells where workflows stand, and whether an agent may end there.
-type Instances interface {
-	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
-	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
-	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error)
-}
-
-// Engine is what a door asks: an *engine.Engine.
-type Engine interface {
-	gate.Subjects
-	Calls
-	Instances
 }
 
 // Rules are what an operator configured for hooks.
@@ -94,18 +85,8 @@ func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
 	return a
 }
 
-// Wait waits for what is still being taken back, or until ctx ends.
-func (d *Door) Wait(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		d.late.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
+// Wait waits for what is still being taken back.
+func (d *Door) Wait() { d.late.Wait() }
 
 // decision is one event being decided about.
 type decision struct {
@@ -240,33 +221,8 @@ func (c *decision) key() string {
 	if c.CallID == "" {
 		return ""
 	}
-	h := sha256.New()
-	for _, part := range []string{c.Client, c.Session, c.CallID} {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
-	}
-	return "hook:" + hex.EncodeToString(h.Sum(nil))
-}
-
-// place is where a workflow of this event stands.
-type place struct {
-	engine.Position
-	definition *workflow.Definition
-	// refusal says why the gate cannot be asked there, nil where it can.
-	refusal *gate.Refusal
-}
-
-// findFor finds the instance that a gate asks about.
-func (c *decision) findFor(ctx context.Context, u gatedUse) (at place, err error) {
-	g := u.Gate
-	if at.Position, at.refusal, err = c.find(ctx, u.site, g.Workflow, u.named.Uses(), g.Start); err != nil || at.refusal != nil {
-		return at, err
-	}
-	stored, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version)
-	if err != nil {
-		return at, err
-	}
-	at.definition, at.refusal = d, u.named.RefuseForeign(at.Position, stored.Operator, d)
-	return at, nil
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.Client, c.Session, c.CallID))
+	return "hook:" + hex.EncodeToString(sum[:])
 }
 
 // mayUse reports whether a tool can be meant as a next step: of the tools with gates, an agent has

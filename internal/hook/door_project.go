@@ -13,12 +13,9 @@ import (
 )
 
 // NewUse makes of an event what gates look at. script is what its command runs. Where nobody looked
-// up the event's names (Places is nil), they are taken as written.
+// up the event's names (Places is empty), they are taken as written.
 func NewUse(e Event, script shell.Script) gate.Use {
-	u := gate.Use{Tool: e.Builtin, Script: script, URL: e.URL, Working: cleanPath(e.Folder)}
-	if e.Places != nil {
-		u.Home, u.Named = e.Places.Home, e.Places.Files
-	}
+	u := gate.Use{Tool: e.Builtin, Script: script, URL: e.URL, Working: cleanPath(e.Folder), Home: e.Places.Home, Named: e.Places.Files}
 	for _, folder := range []string{e.project(), e.Folder} {
 		project := e.projectAt(folder)
 		for _, root := range append([]string{project.Root}, project.Around...) {
@@ -36,10 +33,8 @@ func NewUse(e Event, script shell.Script) gate.Use {
 // projectAt is the project of a folder: as it was looked up, or the folder itself.
 func (e Event) projectAt(folder string) Project {
 	folder = cleanPath(folder)
-	if e.Places != nil {
-		if p, ok := e.Places.Projects[folder]; ok {
-			return p
-		}
+	if p, ok := e.Places.Projects[folder]; ok {
+		return p
 	}
 	return Project{Root: folder}
 }
@@ -85,7 +80,7 @@ func (c *decision) siteAt(folder string) site {
 	switch {
 	case project.Root == own.Root, !project.Repository && isInside(project.Root, own.Root):
 		return home
-	case c.Places != nil:
+	case c.Places.Projects != nil:
 		s := siteOf(project)
 		s.elsewhere = project.Root
 		return s
@@ -139,18 +134,11 @@ func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []str
 		}
 		folder := ""
 		if at.Known {
-			folder = c.locate(at.Text, c.homeFolder())
+			folder = c.locate(at.Text, c.Places.Home)
 		}
 		folders = append(folders, folder)
 	}
 	return folders
-}
-
-func (c *decision) homeFolder() string {
-	if c.Places == nil {
-		return ""
-	}
-	return c.Places.Home
 }
 
 // find finds the instance of a workflow at a site, or begins it. tool is what needs it.

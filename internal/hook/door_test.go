@@ -336,7 +336,7 @@ func TestALateAnswerIsTakenBack(t *testing.T) {
 	}}
 	b.compare(b.door.Answer(ctx, agent, b.shell(before, "1", "make test")), hook.Deny, "time")
 	close(answered)
-	b.door.Wait(t.Context())
+	b.door.Wait()
 	if s := b.at(); len(s.Calls) != 0 || s.State != "open" || s.Revision != 3 { // begun, and failed
 		t.Errorf("it stays: %+v %+v", s.Position, s.Calls)
 	}

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/shell"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -45,12 +46,16 @@ func (c *decision) before(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	for _, u := range plain {
-		if reason, err := c.pass(ctx, u); err != nil || reason != "" {
+		at, reason, err := c.enter(ctx, u)
+		if err == nil && reason == "" && !u.Gate.Allows(at.Position) {
+			reason, err = c.refuseCall(ctx, u, at)
+		}
+		if err != nil || reason != "" {
 			return Refuse(c.Event, reason), err
 		}
 	}
-	var at entry
-	for _, u := range recording {
+	var at place
+	for _, u := range recording { // at most one
 		var reason string
 		var err error
 		if at, reason, err = c.enter(ctx, u); err != nil || reason != "" {
@@ -77,7 +82,7 @@ func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer
 		if reason == "" && u.Gate.IsPlain() && u.Gate.Allows(at.Position) {
 			continue
 		}
-		if reason == "" && at.definition != nil && !u.Gate.Allows(at.Position) {
+		if reason == "" && !u.Gate.Allows(at.Position) {
 			reason = c.explain(c.rules.Gates.Refuse(u.Gate, at.definition, at.Position, c.principal.Role, mayUse), at.Position)
 		}
 		verdict := Ask
@@ -186,18 +191,8 @@ func (c *decision) listTools(uses []gatedUse) string {
 	return strings.Join(names, "; ")
 }
 
-// pass decides about a use that a gate records only where it refuses it. The reason is why it may
-// not be, "" where it may.
-func (c *decision) pass(ctx context.Context, u gatedUse) (reason string, err error) {
-	at, reason, err := c.enter(ctx, u)
-	if err != nil || reason != "" || u.Gate.Allows(at.Position) {
-		return reason, err
-	}
-	return c.refuseCall(ctx, u, at)
-}
-
 // refuseCall records a use that the state does not allow, and says why.
-func (c *decision) refuseCall(ctx context.Context, u gatedUse, at entry) (reason string, err error) {
+func (c *decision) refuseCall(ctx context.Context, u gatedUse, at place) (reason string, err error) {
 	reason, err = c.record(ctx, u, at)
 	if err == nil && reason == "" { // it moved meanwhile
 		c.undo(ctx)
@@ -209,7 +204,7 @@ func (c *decision) refuseCall(ctx context.Context, u gatedUse, at entry) (reason
 // beginCall has a use judged and recorded before it happens. A line that is more than the gate's
 // command says nothing about how that command ended: it is not recorded, and where an action is
 // performed before the call, it is refused.
-func (c *decision) beginCall(ctx context.Context, u gatedUse, at entry) (a Answer, err error) {
+func (c *decision) beginCall(ctx context.Context, u gatedUse, at place) (a Answer, err error) {
 	var reason string
 	switch g := u.Gate; {
 	case u.settles || g.Success == "" && g.Error == "":
@@ -232,42 +227,59 @@ func sayAlone(g gate.Gate) string {
 	return fmt.Sprintf("Run %s alone: without other commands, options that change what it does, or a pipe (`set -o pipefail &&` before it allows a pipe).", g.Uses())
 }
 
-// entry is a place that a gate may be asked about.
-type entry struct {
-	place
+// place is where a workflow stands that a gate asks about.
+type place struct {
+	engine.Position
+	definition *workflow.Definition
 	// wait is what a use is told that has the id of the open one, and is another; "" where none is open.
 	wait string
 }
 
 // enter finds the instance of a gate, and keeps everybody out of one with an open call: its state is
-// that of a use that has not ended.
-func (c *decision) enter(ctx context.Context, u gatedUse) (at entry, reason string, err error) {
+// that of a use that has not ended. The reason is why the gate cannot be asked, "" where it can.
+func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason string, err error) {
 	if u.problem != "" {
 		return at, u.problem, nil
 	}
-	if at.place, err = c.findFor(ctx, u); err != nil {
+	var refusal *gate.Refusal
+	if at.Position, refusal, err = c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), u.Gate.Start); err != nil {
 		return at, "", err
 	}
-	if at.refusal != nil {
-		return at, c.explain(*at.refusal, at.Position), nil
+	if refusal == nil {
+		stored, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version)
+		if err != nil {
+			return at, "", err
+		}
+		at.definition, refusal = d, u.named.RefuseForeign(at.Position, stored.Operator, d)
 	}
-	open, err := c.findOpen(ctx, &at.place)
+	if refusal != nil {
+		return at, c.explain(*refusal, at.Position), nil
+	}
+	open, err := c.findOpen(ctx, &at)
 	if err != nil || open == nil {
 		return at, "", err
 	}
 	wait := fmt.Sprintf("You began to %s, and how that ended has not been reported: nothing else of the workflow %s (%s) may happen before. Wait for its end. Unreported, it counts as unknown at %s, and a person has to say what happened.",
 		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
-	if key := c.key(); key != "" && !u.Gate.IsPlain() {
-		call, err := c.engine.FindCall(ctx, c.principal, at.ID, key)
-		if err == nil && call == open.CallID {
-			at.wait = wait
-			return at, "", nil
-		}
-		if err != nil && engine.CodeOf(err) != engine.CodeUnknownCall {
-			return at, "", err
-		}
+	if u.Gate.IsPlain() {
+		return at, wait, nil
 	}
-	return at, wait, nil
+	if call, err := c.findCall(ctx, at.ID); err != nil || call != open.CallID {
+		return at, wait, err
+	}
+	at.wait = wait
+	return at, "", nil
+}
+
+// findCall is the id of the call that this use began, "" for none.
+func (c *decision) findCall(ctx context.Context, id string) (call string, err error) {
+	if key := c.key(); key != "" {
+		call, err = c.engine.FindCall(ctx, c.principal, id, key)
+	}
+	if engine.CodeOf(err) == engine.CodeUnknownCall {
+		err = nil
+	}
+	return call, err
 }
 
 // findOpen is the call of an instance that is open, nil for none. One whose time is over is settled.
@@ -293,7 +305,7 @@ func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary
 
 // record asks the engine. The reason is why it refuses, "" where the use may happen: then undo takes
 // it back.
-func (c *decision) record(ctx context.Context, u gatedUse, at entry) (reason string, err error) {
+func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason string, err error) {
 	g := u.Gate
 	values := c.values()
 	r, err := c.engine.BeginCall(ctx, c.principal, engine.CallRequest{
@@ -364,20 +376,37 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 	if len(uses) != 1 { // of several, none was begun
 		return Answer{}, nil
 	}
+	u := uses[0]
+	if u.problem != "" {
+		return Answer{}, nil
+	}
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	g := uses[0].Gate
-	at, call, err := c.findBegun(ctx, uses[0])
-	if err != nil || call == "" {
+	at, refusal, err := c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), false)
+	if err != nil || refusal != nil {
 		return Answer{}, err
 	}
-	req := engine.SettleRequest{ID: at.ID, CallID: call, Outcome: outcomes[c.Ended], Result: c.Result.Raw()}
+	status, err := c.engine.Status(ctx, c.principal, at.ID)
+	if err != nil {
+		return Answer{}, err
+	}
+	begun, err := c.findCall(ctx, at.ID)
+	if err != nil {
+		return Answer{}, err
+	}
+	i := slices.IndexFunc(status.Calls, func(call engine.CallSummary) bool { // of a client without ids, the open one
+		return call.Tool == u.Gate.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown)
+	})
+	if i < 0 {
+		return Answer{}, nil
+	}
+	req := engine.SettleRequest{ID: at.ID, CallID: status.Calls[i].CallID, Outcome: outcomes[c.Ended], Result: c.Result.Raw()}
 	if req.Outcome == "" {
 		req.Outcome = engine.CallUnknown
 	}
-	if g.EndAction(req.Outcome) != "" {
-		req.Data = g.ResultOf(c.values())
+	if u.Gate.EndAction(req.Outcome) != "" {
+		req.Data = u.Gate.ResultOf(c.values())
 	}
 	r, err := c.engine.SettleCall(ctx, c.principal, req)
 	if err != nil || r.Replayed {
@@ -387,31 +416,3 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 }
 
 var outcomes = map[Ended]engine.CallOutcome{EndedOK: engine.CallOK, EndedFailed: engine.CallError, EndedNotRun: engine.CallNotSent}
-
-// findBegun finds the call that the use began; its id is "" for none. Where the client has no id for
-// a use, it is the one that is open.
-func (c *decision) findBegun(ctx context.Context, u gatedUse) (at engine.Position, call string, err error) {
-	if u.problem != "" {
-		return at, "", nil
-	}
-	at, refusal, err := c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), false)
-	if err != nil || refusal != nil {
-		return at, "", err
-	}
-	status, err := c.engine.Status(ctx, c.principal, at.ID)
-	if err != nil {
-		return at, "", err
-	}
-	begun := ""
-	if key := c.key(); key != "" {
-		if begun, err = c.engine.FindCall(ctx, c.principal, at.ID, key); err != nil && engine.CodeOf(err) != engine.CodeUnknownCall {
-			return at, "", err
-		}
-	}
-	for _, call := range status.Calls {
-		if call.Tool == u.Gate.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown) {
-			return at, call.CallID, nil
-		}
-	}
-	return at, "", nil
-}

@@ -45,9 +45,9 @@ type Event struct {
 	// Project is the folder that the session began in, absolute, "" where the client does not say it:
 	// the working folder is the agent's to change.
 	Project string
-	// Places is what the client's side found out about the names in the event, nil where nobody
-	// looked: then the names are taken as written.
-	Places *Places
+	// Places is what the client's side found out about the names in the event, without Projects where
+	// nobody looked: then the names are taken as written.
+	Places Places
 	// Tool is the client's name of the tool. Builtin is what it is to gates, "" for a tool of an
 	// MCP server, for one of which the adapter knows that no gate can be on it, and for an unknown one.
 	Tool, Builtin string

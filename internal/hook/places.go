@@ -41,13 +41,13 @@ type Project struct {
 //
 // Files are named as the file system has them now: one that another program moves meanwhile, or that
 // has a second name (a hard link), is not seen.
-func FindPlaces(e Event) *Places {
+func FindPlaces(e Event) Places {
 	home, _ := os.UserHomeDir() // without one, ~ is a name like any other
-	p := &Places{Projects: map[string]Project{}, Files: map[string][]gate.Path{}}
+	p := Places{Projects: map[string]Project{}, Files: map[string][]gate.Path{}}
 	if home != "" {
 		p.Home = filepath.ToSlash(resolveLinks(home))
 	}
-	r := resolver{working: resolveLinks(e.Folder), home: home, folders: map[string]string{}}
+	r := resolver{working: resolveLinks(e.Folder), home: home}
 	for _, folder := range []string{e.Folder, e.project()} {
 		p.Projects[cleanPath(folder)] = findProject(folder)
 	}
@@ -181,12 +181,11 @@ func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' }
 // resolver finds files by the names that are used in a working folder.
 type resolver struct {
 	working, home string
-	folders       map[string]string // without links, by how they are written
 }
 
 // listNames returns the names that a file has: as it is written, with the links of its folder
 // resolved (what is removed or replaced), and with its own (what is written).
-func (r *resolver) listNames(name string) (paths []gate.Path) {
+func (r resolver) listNames(name string) (paths []gate.Path) {
 	if name = filepath.ToSlash(name); name == "~" {
 		name = "~/"
 	}
@@ -204,11 +203,7 @@ func (r *resolver) listNames(name string) (paths []gate.Path) {
 	}
 	name = cmp.Or(strings.TrimRight(name, "/"), "/")
 	parent, base := name[:strings.LastIndexByte(name, '/')+1], path.Base(name)
-	folder, ok := r.folders[parent]
-	if !ok {
-		folder = resolveLinks(parent)
-		r.folders[parent] = folder
-	}
+	folder := resolveLinks(parent)
 	file := followLinks(folder, base)
 	info, err := os.Stat(file)
 	for _, n := range []string{path.Clean(name), path.Join(filepath.ToSlash(folder), base), filepath.ToSlash(file)} {
@@ -221,7 +216,7 @@ func (r *resolver) listNames(name string) (paths []gate.Path) {
 }
 
 // listMatches returns the names of a pattern of files: those of its folder, with the pattern in it.
-func (r *resolver) listMatches(pattern string) (paths []gate.Path) {
+func (r resolver) listMatches(pattern string) (paths []gate.Path) {
 	folder, base := path.Split(pattern)
 	if strings.ContainsAny(folder, "*?[") {
 		return nil
