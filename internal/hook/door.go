@@ -20,17 +20,21 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
-// Engine is what a door asks: an *engine.Engine. It tells where workflows stand and whether an agent
-// may end there, and records the uses of tools that have gates.
-type Engine interface {
-	gate.Subjects
-	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
-	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
-	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error)
+// Calls records the uses of tools that have gates.
+type Calls interface {
 	FindCall(ctx context.Context, p engine.Principal, id, key string) (callID string, err error)
 	BeginCall(ctx context.Context, p engine.Principal, req engine.CallRequest) (engine.CallResult, error)
 	SettleCall(ctx context.Context, p engine.Principal, req engine.SettleRequest) (engine.SettleResult, error)
 	SettleOverdue(ctx context.Context) (int, error)
+}
+
+// Engine is what a door asks: an *engine.Engine.
+type Engine interface {
+	gate.Subjects
+	Calls
+	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
+	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
+	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error) // whether an agent may end
 }
 
 // Rules are what an operator configured for hooks.
