@@ -89,12 +89,8 @@ func Authorize(p Principal, op Right) error {
 }
 
 // seesAll reports whether a role sees instances of every principal. Agents see
-// their own.
+// their own, and those of shared workflows (sight).
 func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
-
-func canSee(p Principal, inst record.Instance) bool {
-	return p.InScope(inst.Workflow) && (seesAll(p.Role) || inst.Owner == p.ID)
-}
 
 // seesPlain reports whether the caller gets the context unmasked: who owns the
 // instance, and operators.

@@ -193,6 +193,7 @@ type Engine struct {
 	cfg         Config
 	definitions *sharedcache.Cache[definitionKey, definition]
 	rules       *rules
+	sharing     sharing
 	examining   *fairshare.Queue // by who brings a definition
 	keys        *waiters         // by idempotency scope
 	guards      *waiters         // by guard key

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"iter"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -49,4 +50,9 @@ func (b *BulkRead) Count(ctx context.Context, n int) (*int, error) {
 			}
 		}
 	})
+}
+
+// SearchShared finds the decisions that an agent sees where workflows are shared.
+func (e *Engine) SearchShared(ctx context.Context, p Principal, q store.DecisionQuery, shared ...string) iter.Seq2[store.PlacedEvent, error] {
+	return e.searchScoped(ctx, sight{p, shared}, q)
 }

@@ -39,6 +39,7 @@ type Feed struct {
 	bytes  int
 	events []*feedEvent
 	moving map[string]*movingInstance // of the events that are held
+	shared []string                   // the workflows whose instances agents share, at the last readNew
 	err    error                      // of the last readNew
 }
 
@@ -112,11 +113,16 @@ func (f *Feed) readNew(ctx context.Context) (int64, error) {
 }
 
 func (f *Feed) readStore(ctx context.Context) (int64, error) {
+	shared, err := f.e.listShared(ctx)
+	if err != nil {
+		return 0, err
+	}
 	last, err := f.e.cfg.Store.LastPosition(ctx)
 	if err != nil {
 		return 0, StoreError("find the last event", err)
 	}
 	f.mu.Lock()
+	f.shared = shared
 	if !f.begun || last-f.last > maxFeedEvents { // who wants what is before reads it from the store
 		f.begun, f.after, f.last, f.bytes, f.events, f.moving = true, last, last, 0, nil, map[string]*movingInstance{}
 	}
@@ -219,9 +225,9 @@ func (f *Feed) cachedPage(p Principal, req TailRequest) (found []*feedEvent, pag
 		return nil, FeedPage{}, false, nil
 	}
 	page.Next = max(req.After, f.last)
-	size := 0
+	size, sees := 0, sight{p, f.shared}
 	for _, ev := range f.events[f.indexBehind(req.After):] {
-		if !f.e.showsEvent(p, req, ev.PlacedEvent) {
+		if !sees.showsEvent(req, ev.PlacedEvent) {
 			continue
 		}
 		if len(found) == feedPage || len(found) > 0 && size+ev.size > feedPageBytes {

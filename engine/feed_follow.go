@@ -138,8 +138,9 @@ func (f *Feed) Changes(p Principal, after int64) (changes []Change, next int64, 
 	case after < f.after:
 		return nil, f.last, false, nil
 	}
+	sees := sight{p, f.shared}
 	for _, ev := range f.events[f.indexBehind(after):] {
-		if !f.e.showsEvent(p, TailRequest{}, ev.PlacedEvent) {
+		if !sees.showsEvent(TailRequest{}, ev.PlacedEvent) {
 			continue
 		}
 		c := Change{Instance: ev.Event.Instance, Seq: ev.Event.Seq}

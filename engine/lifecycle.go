@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,7 +32,7 @@ func (e *Engine) cancel(ctx context.Context, p Principal, req CancelRequest, key
 	if err != nil {
 		return CancelResult{}, err
 	}
-	if err := refuseOfChain(l, "cancel its instance"); err != nil {
+	if err := cmp.Or(refuseOfChain(l, "cancel its instance"), isOthers(p, inst, RightCancel)); err != nil {
 		return CancelResult{}, err
 	}
 	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {

@@ -21,10 +21,16 @@ func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (reco
 	}
 	inst, err := e.load(ctx, id)
 	switch {
-	case errors.Is(err, store.ErrNotFound), err == nil && !canSee(p, inst):
+	case errors.Is(err, store.ErrNotFound):
 		return record.Instance{}, definition{}, UnknownInstance(id)
 	case err != nil:
 		return record.Instance{}, definition{}, StoreError("load the instance", err)
+	}
+	switch seen, err := e.canSee(ctx, p, inst); {
+	case err != nil:
+		return record.Instance{}, definition{}, err
+	case !seen:
+		return record.Instance{}, definition{}, UnknownInstance(id)
 	}
 	l, err := e.loadPinned(ctx, inst)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 // ReviewsRequest lists reviews that the caller may see: those of what it asked for
-// itself, or all for reviewers, operators and auditors.
+// itself and of shared instances, or all for reviewers, operators and auditors.
 type ReviewsRequest struct {
 	// Status is one of a review, "rejected" those that a person rejected, and "all" every one.
 	// Empty is open, and for agents also what a person rejected where its instance still is.
@@ -62,7 +63,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if err != nil {
 		return ReviewsResult{}, err
 	}
-	q := store.ReviewQuery{Instance: req.Instance, Workflow: req.Workflow, Limit: limit + 1}
+	q := store.ReviewQuery{Instance: req.Instance, Limit: limit + 1}
 	if p.Workflows != "" {
 		q.Limit = 0 // what is out of scope is left out of what the store lists
 	}
@@ -81,8 +82,17 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if rejected {
 		q.Limit = 0
 	}
-	if own {
-		q.Principal = p.ID
+	sees, err := e.loadSight(ctx, p)
+	if err != nil {
+		return ReviewsResult{}, err
+	}
+	list := func(of part) iter.Seq2[store.Review, error] {
+		q := q
+		q.Workflow, q.Principal = of.workflow, of.owner
+		if of.owner == "" && own && req.Status == "" { // what a person rejected is still the affair of who asked for it
+			q.Status, q.Limit = record.ReviewOpen, limit+1
+		}
+		return e.cfg.Store.Reviews(ctx, q)
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
@@ -90,7 +100,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	}
 	defer read.End()
 	var rows []store.Review
-	for row, err := range e.cfg.Store.Reviews(ctx, q) {
+	for row, err := range mergeParts(sees.split(req.Workflow, ""), list, mostUrgentFirst) {
 		if err == nil {
 			err = read.yield(ctx)
 		}

@@ -260,6 +260,25 @@ func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) 
 	return known.operator, err
 }
 
+// listOfOperators returns the newest version of each definition that an operator made, by name. It reads no definition.
+func (r *rules) listOfOperators(ctx context.Context) (map[string]int, error) {
+	if r.show { // nobody followed the chain, and nobody decides
+		return nil, nil
+	}
+	if err := r.refresh(ctx); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]int{}
+	for name, known := range r.counts {
+		if _, unsealed := r.unsealed[name]; known.operator > 0 && !unsealed {
+			out[name] = known.operator
+		}
+	}
+	return out, nil
+}
+
 func (r *rules) checkDefinition(d store.Definition, name string) error {
 	if err := r.sealer.Check(d.Seal, d.Parts()...); err != nil {
 		return untrustedRule("%s: %w", store.Rule{Definition: &d}, err)

@@ -41,7 +41,7 @@ type DecisionsResult struct {
 	NextCursor string `json:"nextCursor,omitempty"`
 }
 
-// Decisions finds decisions. An agent finds those about its own instances. What is shown
+// Decisions finds decisions. An agent finds those about its own instances and shared ones. What is shown
 // of each is what History shows.
 func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsRequest) (DecisionsResult, error) {
 	for {
@@ -80,7 +80,11 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 		}
 		return !read.isFull()
 	}
-	page, more, err := read.collectEvents(ctx, "look for decisions", e.searchScoped(ctx, p, q), limit)
+	sees, err := e.loadSight(ctx, p)
+	if err != nil {
+		return DecisionsResult{}, false, err
+	}
+	page, more, err := read.collectEvents(ctx, "look for decisions", e.searchScoped(ctx, sees, q), limit)
 	if err != nil {
 		return DecisionsResult{}, false, err
 	}
@@ -135,20 +139,15 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQ
 	return err
 }
 
-func (e *Engine) searchScoped(ctx context.Context, p Principal, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
-	if !seesAll(p.Role) && q.Owner != "" && q.Owner != p.ID {
-		return func(func(store.PlacedEvent, error) bool) {}
-	}
-	if !seesAll(p.Role) {
-		q.Owner = p.ID
-	}
-	if p.Workflows == "" {
-		return e.cfg.Store.Decisions(ctx, q)
+func (e *Engine) searchScoped(ctx context.Context, sees sight, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
+	parts := sees.split(q.Workflow, q.Owner)
+	if sees.p.Workflows == "" {
+		return e.mergeDecisions(ctx, q, parts)
 	}
 	q.Limit = 0 // what is out of scope is left out of what the store finds
 	return func(yield func(store.PlacedEvent, error) bool) {
-		for h, err := range e.cfg.Store.Decisions(ctx, q) {
-			if (err != nil || p.InScope(h.Event.Workflow)) && !yield(h, err) {
+		for h, err := range e.mergeDecisions(ctx, q, parts) {
+			if (err != nil || sees.p.InScope(h.Event.Workflow)) && !yield(h, err) {
 				return
 			}
 		}
@@ -273,8 +272,9 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 	if err := e.checkSearch(ctx, p, q); err != nil {
 		return StatisticsResult{}, err
 	}
-	if !seesAll(p.Role) {
-		q.Owner = p.ID
+	sees, err := e.loadSight(ctx, p)
+	if err != nil {
+		return StatisticsResult{}, err
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
@@ -288,14 +288,19 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 	}
 	t := tally{store.Tally{}}
 	out := StatisticsResult{}
-	for f, err := range e.cfg.Store.Figures(ctx, q) {
-		if err == nil {
-			err = read.yield(ctx)
-		}
-		if err != nil {
-			return StatisticsResult{}, StoreError("read the decisions", err)
-		}
-		if n := f.Decisions + f.Prechecks; p.InScope(f.Workflow) {
+	for _, of := range sees.split(req.Workflow, "") {
+		q.Workflow, q.Owner = of.workflow, of.owner
+		for f, err := range e.cfg.Store.Figures(ctx, q) {
+			if err == nil {
+				err = read.yield(ctx)
+			}
+			if err != nil {
+				return StatisticsResult{}, StoreError("read the decisions", err)
+			}
+			if !p.InScope(f.Workflow) || of.workflow == "" && sees.isShared(f.Workflow) { // which has a part of its own
+				continue
+			}
+			n := f.Decisions + f.Prechecks
 			out.Decisions += n
 			if !t.add(f) {
 				out.NotShown += n

@@ -21,7 +21,11 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 		return Position{}, newError(CodeUnknownInstance, "/subject", "No instance of %.80q is about %.80q.", workflow, subject).hint("Start one.")
 	case err != nil:
 		return Position{}, StoreError("find the instance", err)
-	case !canSee(p, inst):
+	}
+	switch seen, err := e.canSee(ctx, p, inst); {
+	case err != nil:
+		return Position{}, err
+	case !seen:
 		return Position{}, newError(CodeForbidden, "/subject", "The instance of %.80q that is about %.80q belongs to another principal.", workflow, subject).
 			hint("Leave it to that principal, or ask an operator to release the subject.")
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -56,7 +57,7 @@ type TailResult struct {
 }
 
 // Tail returns what was committed after a position, by this process or another one. An
-// agent sees the events of its own instances.
+// agent sees the events of its own instances and of shared ones.
 func (e *Engine) Tail(ctx context.Context, p Principal, req TailRequest) (TailResult, error) {
 	return e.readTail(ctx, p, req, pageBytes)
 }
@@ -96,23 +97,29 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 		return TailResult{}, err
 	}
 	defer read.End()
-	q := store.TailQuery{After: req.After, UpTo: last, Instance: req.Instance, Workflow: req.Workflow}
+	q := store.TailQuery{After: req.After, UpTo: last, Instance: req.Instance}
 	if q.Instance == "" {
 		q.UpTo = min(last, req.After+mostTailed)
 	}
-	if !seesAll(p.Role) {
-		q.Owner = p.ID
+	sees, err := e.loadSight(ctx, p)
+	if err != nil {
+		return TailResult{}, err
+	}
+	list := func(of part) iter.Seq2[store.PlacedEvent, error] {
+		q := q
+		q.Workflow, q.Owner = of.workflow, of.owner
+		return e.cfg.Store.EventsAfter(ctx, q)
 	}
 	next := q.UpTo
 	var found []store.PlacedEvent
-	for ev, err := range e.cfg.Store.EventsAfter(ctx, q) {
+	for ev, err := range mergeParts(sees.split(req.Workflow, ""), list, earliestFirst) {
 		if err == nil {
 			err = read.yield(ctx)
 		}
 		if err != nil {
 			return TailResult{}, StoreError("read the events", err)
 		}
-		if e.showsEvent(p, req, ev) {
+		if sees.showsEvent(req, ev) {
 			found = append(found, ev)
 			read.add(len(ev.Event.Body()))
 		}
@@ -137,8 +144,8 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 	return TailResult{Events: views, Next: next, More: next < last}, nil
 }
 
-func (e *Engine) showsEvent(p Principal, req TailRequest, ev store.PlacedEvent) bool {
-	return (seesAll(p.Role) || ev.Owner == p.ID) && p.InScope(ev.Event.Workflow) &&
+func (s sight) showsEvent(req TailRequest, ev store.PlacedEvent) bool {
+	return s.sees(ev.Event.Workflow, ev.Owner) &&
 		(req.Instance == "" || ev.Event.Instance == req.Instance) && (req.Workflow == "" || ev.Event.Workflow == req.Workflow)
 }
 

@@ -138,6 +138,8 @@ func (op Right) verb() string {
 		return "roll back"
 	case RightRedo:
 		return "redo"
+	case RightCancel:
+		return "cancel"
 	default:
 		return "undo"
 	}

@@ -18,19 +18,19 @@ import (
 )
 
 // matrixCaller is a column of the matrix. What it asks is about a workflow and an instance of
-// ada's, but where operators is set: there the workflow is an operator's and the instance hers.
+// ada's, but where of is set: there the workflow is an operator's, who may share it, and the instance hers.
 type matrixCaller struct {
-	name, principal, role, workflows string
-	operators                        bool
+	name, principal, role, workflows, of string
 	// ended is why its token is not valid: expired or revoked.
 	ended string
 }
 
 var matrixCallers = []matrixCaller{
 	{name: "owner", principal: "ada", role: "agent"},
-	{name: "owner, operator's workflow", principal: "ada", role: "agent", operators: true},
+	{name: "owner, operator's workflow", principal: "ada", role: "agent", of: "operator"},
 	{name: "another agent", principal: "bob", role: "agent"},
-	{name: "another agent, operator's workflow", principal: "bob", role: "agent", operators: true},
+	{name: "another agent, operator's workflow", principal: "bob", role: "agent", of: "operator"},
+	{name: "another agent, shared workflow", principal: "bob", role: "agent", of: "operator, shared"},
 	{name: "operator", principal: "eve", role: "operator"},
 	{name: "reviewer", principal: "rob", role: "reviewer"},
 	{name: "auditor", principal: "ann", role: "auditor"},
@@ -38,6 +38,7 @@ var matrixCallers = []matrixCaller{
 	{name: "owner, out of scope", principal: "ada", role: "agent", workflows: "else-*"},
 	{name: "operator, in scope", principal: "eve", role: "operator", workflows: "w* chain.w*"},
 	{name: "operator, out of scope", principal: "eve", role: "operator", workflows: "else-*"},
+	{name: "another agent, shared workflow out of scope", principal: "bob", role: "agent", workflows: "else-*", of: "operator, shared"},
 	{name: "expired token", principal: "ada", role: "agent", ended: "expired"},
 	{name: "revoked token", principal: "ada", role: "agent", ended: "revoked"},
 	{name: "nobody"},
@@ -81,7 +82,7 @@ func writeChains(t *testing.T, definitions ...string) (file string) {
 	return file
 }
 
-const matrixState = `{"name":%q,"initialState":"a","states":{
+const matrixState = `{"name":%q,%s"initialState":"a","states":{
 	"a":{"transitions":{"go":"b","ask":{"target":"b","requireAssurance":"human"}}},
 	"b":{"transitions":{"back":"a"}}}}`
 
@@ -214,15 +215,15 @@ func TestAccessOverBothFaces(t *testing.T) {
 	tokens := s.matrixTokens()
 	routes := s.restRoutes()
 	scenes, rows := 0, matrixRows()
-	workflows := map[bool]string{} // by whose they are, while nothing changed them
+	workflows := map[string]string{} // by whose they are, while nothing changed them
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
 		reads := strings.HasPrefix(row.tool, "workflow://") || routes[row.operation].method == http.MethodGet
 		ofInstance := strings.HasPrefix(routes[row.operation].path, "/v1/instances/{id}") || strings.HasPrefix(routes[row.operation].path, "/v1/reviews/{id}")
-		kept := map[bool]matrixScene{} // by whose workflow it is, while nothing changed them
+		kept := map[string]matrixScene{} // by whose workflow it is, while nothing changed them
 		for j, caller := range matrixCallers {
 			owner := tokens[0]
-			if caller.operators {
+			if caller.of != "" {
 				owner = s.owner
 			}
 			answers := map[string]engine.Code{}
@@ -230,17 +231,17 @@ func TestAccessOverBothFaces(t *testing.T) {
 				if face == "REST" && row.operation == "" || face == "MCP" && row.tool == "" {
 					continue
 				}
-				scene, made := kept[caller.operators]
+				scene, made := kept[caller.of]
 				if !made {
 					if scenes++; scenes%15 == 0 {
 						s.cancelReviews(tokens[0])
 						clear(kept)
 					}
-					if workflows[caller.operators] == "" {
-						workflows[caller.operators] = s.matrixWorkflow(owner, fmt.Sprintf("w%d", scenes))
+					if workflows[caller.of] == "" {
+						workflows[caller.of] = s.matrixWorkflow(owner, fmt.Sprintf("w%d", scenes), caller.of == "operator, shared")
 					}
-					scene = s.scene(tokens[0], workflows[caller.operators])
-					kept[caller.operators] = scene
+					scene = s.scene(tokens[0], workflows[caller.of])
+					kept[caller.of] = scene
 				}
 				if strings.Contains(routes[row.operation].path, "{run}") {
 					scene.run, _ = s.must(tokens[0], http.MethodPost, "/v1/runs", `{"chain":"w-chain"}`)["run"].(string)
@@ -257,9 +258,9 @@ func TestAccessOverBothFaces(t *testing.T) {
 					answers[face] = s.mcp(tokens[j], scene.fill(row.tool), scene.fill(row.arguments))
 				}
 				if !reads && !slices.Contains([]string{"forbidden", "not found", "401"}, cellOf(answers[face])) {
-					delete(kept, caller.operators)
+					delete(kept, caller.of)
 					if !ofInstance {
-						delete(workflows, caller.operators)
+						delete(workflows, caller.of)
 					}
 				}
 				if what := row.neverAllows(caller); what != "" && answers[face] == "" {
@@ -428,9 +429,13 @@ func TestMatrixIsWhole(t *testing.T) {
 }
 
 // matrixWorkflow defines a workflow for scenes.
-func (s *served) matrixWorkflow(owner, name string) string {
+func (s *served) matrixWorkflow(owner, name string, shared bool) string {
 	s.t.Helper()
-	s.must(owner, http.MethodPost, "/v1/definitions", fmt.Sprintf(matrixState, name))
+	access := ""
+	if shared {
+		access = `"access":"shared",`
+	}
+	s.must(owner, http.MethodPost, "/v1/definitions", fmt.Sprintf(matrixState, name, access))
 	return name
 }
 
@@ -598,8 +603,8 @@ func TestAttacksOverBothFaces(t *testing.T) {
 	t.Parallel()
 	s := serveGavel(t)
 	ada, bob := s.token("ada", "--principal", "ada", "--role", "agent"), s.token("bob", "--principal", "bob", "--role", "agent")
-	scene := s.scene(ada, s.matrixWorkflow(s.owner, "refund"))
-	define := func(name string) string { return fmt.Sprintf(matrixState, name) }
+	scene := s.scene(ada, s.matrixWorkflow(s.owner, "refund", false))
+	define := func(name string) string { return fmt.Sprintf(matrixState, name, "") }
 
 	for _, name := range []string{"Refund", "re-fund", "refund_"} {
 		if status, answer := s.ask(ada, http.MethodPost, "/v1/definitions", define(name)); status != http.StatusForbidden {

@@ -82,7 +82,8 @@ func (g *Gateway) announceMove(ctx context.Context, e *engine.Engine, ev engine.
 	if err != nil {
 		return // it was removed meanwhile
 	}
+	shared, _ := e.IsShared(ctx, ev.Workflow)
 	g.Announce(upstream.Change{Kind: upstream.KindTool, Affects: func(p engine.Principal) bool {
-		return p.ID == status.Owner || p.Role != engine.RoleAgent
+		return shared || p.ID == status.Owner || p.Role != engine.RoleAgent
 	}})
 }

@@ -95,7 +95,7 @@ func ListPages(n int, last int64) map[string]any {
 	}
 	for name, q := range map[string]store.ReviewQuery{
 		"all": {}, "all, deep": {After: &store.ReviewCursor{Rank: record.PriorityNormal.Rank(), ID: ReviewID(n / 3)}},
-		"of a workflow": {Workflow: "doc-0"}, "of no workflow": {Workflow: "none"}, "open": {Status: record.ReviewOpen}, "expired": {Status: record.ReviewExpired},
+		"of a workflow": {Workflow: "doc-0"}, "of no workflow": {Workflow: "none"}, "of a workflow, open": {Workflow: "doc-0", Status: record.ReviewOpen}, "open": {Status: record.ReviewOpen}, "expired": {Status: record.ReviewExpired},
 		"of a principal": {Principal: "local:agent"}, "of a principal, open": {Principal: "local:200", Status: record.ReviewOpen}, "of an instance": {Instance: ID(100)},
 	} {
 		all["reviews "+name] = q

@@ -52,6 +52,8 @@ type Definition struct {
 	MustPassThrough map[string][]string
 	// Retention says how long records of ended instances are kept.
 	Retention Retention
+	// Access is AccessShared where agents share the instances; "" keeps them to their owners.
+	Access string
 	// Agents are the rights that an operator's definition gives to agents.
 	Agents AgentRights
 
@@ -248,6 +250,16 @@ func (p *parser) parseRetention(o *document.ObjectReader) Retention {
 func checkRetentionOwner(s *linter) {
 	if !s.trusted && s.Retention != (Retention{}) {
 		s.addIssue("/retention", "only an operator may set retention; remove it, or have an operator define the workflow")
+	}
+}
+
+// AccessShared is the access by which every agent with the right to a workflow reads and moves its instances.
+const AccessShared = "shared"
+
+// checkAccessOwner: only an operator gives agents the instances of others.
+func checkAccessOwner(s *linter) {
+	if !s.trusted && s.Access != "" {
+		s.addIssue("/access", "only an operator may set access; remove it, or have an operator define the workflow")
 	}
 }
 

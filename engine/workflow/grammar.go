@@ -67,6 +67,7 @@ var documentObject = objectGrammar{
 		{"sensitive", "JSON pointers into context and data whose values are masked for models, logs, errors and scripts; * matches every key or element.", aPointers},
 		{"mustPassThrough", "By state: the states that an instance must have visited before it may enter it.", `{"type":"object","propertyNames":` + aLabel + `,"additionalProperties":` + stateNames + `}`},
 		{"retention", "How long the records of an instance are kept after it has ended. Only in definitions owned by an operator. Absent: forever.", `{"$ref":"#/$defs/retention"}`},
+		{"access", "Who deals with an instance: shared is every agent with the right to the workflow. Only in definitions owned by an operator. Absent: the agent that started it.", `{"enum":["shared"]}`},
 		{"agents", "What agents may do with this definition, if an operator owns it, beyond following it.", `{"$ref":"#/$defs/agents"}`},
 		{"$schema", "The schema that editors check this document against; nothing reads it.", anyString},
 	},

@@ -187,6 +187,7 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 	}
 	p.parseKeyedSections(d)
 	d.Retention = p.parseRetention(o)
+	d.Access = o.Enum("access", AccessShared)
 	d.Agents = p.parseAgents(o)
 	return d
 }

@@ -33,6 +33,7 @@ func listLintRules() []Rule {
 		{"chain-not-operator", e, "A state starts a chain, and the definition's owner is not an operator.", checkEnterOwner},
 		{"unknown-chain-action", e, "onSuccess or onFailure names an action that the state does not have, or a final state waits for its chain.", checkEnterActions},
 		{"retention-not-operator", e, "A definition sets retention, and its owner is not an operator.", checkRetentionOwner},
+		{"access-not-operator", e, "A definition sets access, and its owner is not an operator.", checkAccessOwner},
 
 		{"agents-not-operator", w, "A definition says what agents may do with it, and its owner is not an operator.", checkAgentsOwner},
 		{"chain-cycle", w, "The ends of chains alone lead back into a state that starts one.", checkEnterCycles},

@@ -72,6 +72,7 @@ var (
 			{Name: "sensitive", Kind: Strings, Help: "JSON pointers to values that are masked wherever they would be shown."},
 			{Name: "retention", Kind: Object, Help: "How long the history of an instance is kept after its end."},
 			{Name: "mustPassThrough", Kind: Object, Help: "By state: the states that must have been visited before it is entered."},
+			{Name: "access", Kind: String, Help: "shared: every agent reads and moves the instances. Operators only; by default an instance belongs to the agent that started it."},
 			{Name: "agents", Kind: Object, Help: "What agents may do with an operator's definition: rollback, redefine, configureJudge."},
 		},
 		Tool: Tool{Name: "workflow.define", Idempotent: true},

@@ -48,7 +48,7 @@ type WhoAmI struct {
 var (
 	Reviews = addOperation(Operation{
 		ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
-		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own instances. Use it after an escalated advance to see whether somebody has decided.",
+		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own and of shared instances. Use it after an escalated advance to see whether somebody has decided.",
 		Fields: []Field{
 			{Name: "status", Enum: []string{"open", "resolved", "rejected", "reopened", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out, for agents also what was rejected where the instance still is."},
 			{Name: "id", Go: "Instance", Help: "Only of this instance (wf-...)."},

@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+)
+
+// sight is which instances a caller sees: an agent its own and those of shared workflows, every other role all.
+type sight struct {
+	p      Principal
+	shared []string // the workflows whose instances agents share, sorted
+}
+
+// canSee reports whether the caller sees an instance. It looks the definition up only for one of another agent.
+func (e *Engine) canSee(ctx context.Context, p Principal, inst record.Instance) (bool, error) {
+	if (sight{p: p}).sees(inst.Workflow, inst.Owner) || !p.InScope(inst.Workflow) {
+		return p.InScope(inst.Workflow), nil
+	}
+	return e.IsShared(ctx, inst.Workflow)
+}
+
+// isOthers refuses an agent what is left to the owner of a shared instance.
+func isOthers(p Principal, inst record.Instance, op Right) error {
+	if seesAll(p.Role) || inst.Owner == p.ID {
+		return nil
+	}
+	return newError(CodeForbidden, "", "The instance belongs to another principal; to %s is its owner's.", op.verb()).
+		hint("Ask its owner or an operator, or go on with one of nextActions.")
+}
+
+// loadSight returns what the caller sees now.
+func (e *Engine) loadSight(ctx context.Context, p Principal) (sight, error) {
+	if seesAll(p.Role) {
+		return sight{p: p}, nil
+	}
+	shared, err := e.listShared(ctx)
+	return sight{p, slices.DeleteFunc(shared, func(name string) bool { return !p.InScope(name) })}, err
+}
+
+func (s sight) isShared(workflow string) bool {
+	_, shared := slices.BinarySearch(s.shared, workflow)
+	return shared
+}
+
+// sees reports whether the caller sees an owner's instances of a workflow.
+func (s sight) sees(workflow, owner string) bool {
+	return s.p.InScope(workflow) && (seesAll(s.p.Role) || owner == s.p.ID || s.isShared(workflow))
+}
+
+// part is one of the lists that a caller's list consists of; an empty field selects all.
+type part struct{ workflow, owner string }
+
+// split returns what to list for a caller who asks for the instances of a workflow and an owner: each part has an index
+// in the stores, and the first may have rows of the others.
+func (s sight) split(workflow, owner string) (all []part) {
+	if seesAll(s.p.Role) || workflow != "" && s.isShared(workflow) {
+		return []part{{workflow, owner}}
+	}
+	if owner == "" || owner == s.p.ID {
+		all = append(all, part{workflow, s.p.ID})
+	}
+	if workflow == "" && owner != s.p.ID {
+		for _, shared := range s.shared {
+			all = append(all, part{shared, owner})
+		}
+	}
+	return all
+}
+
+// mergeParts merges the lists of parts in their order, each row once.
+func mergeParts[T any](parts []part, list func(part) iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
+	if len(parts) == 1 {
+		return list(parts[0])
+	}
+	return func(yield func(T, error) bool) {
+		type head struct {
+			next func() (T, error, bool)
+			row  T
+		}
+		var heads []*head
+		advance := func(h *head) (ok bool) {
+			row, err, there := h.next()
+			switch {
+			case !there:
+				heads = slices.DeleteFunc(heads, func(other *head) bool { return other == h })
+			case err != nil:
+				yield(row, err)
+				return false
+			}
+			h.row = row
+			return true
+		}
+		for _, p := range parts {
+			next, stop := iter.Pull2(list(p))
+			defer stop()
+			heads = append(heads, &head{next: next})
+		}
+		for _, h := range slices.Clone(heads) {
+			if !advance(h) {
+				return
+			}
+		}
+		for len(heads) > 0 {
+			first := slices.MinFunc(heads, func(a, b *head) int { return compare(a.row, b.row) }).row
+			if !yield(first, nil) {
+				return
+			}
+			for _, h := range slices.Clone(heads) {
+				if compare(h.row, first) == 0 && !advance(h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// newestFirst is the order of lists of instances.
+func newestFirst(a, b record.Instance) int { return strings.Compare(b.ID, a.ID) }
+
+// earliestFirst is the order of a tail.
+func earliestFirst(a, b store.PlacedEvent) int { return cmp.Compare(a.Position, b.Position) }
+
+// mostUrgentFirst is the order of lists of reviews.
+func mostUrgentFirst(a, b store.Review) int {
+	return cmp.Or(cmp.Compare(b.Priority.Rank(), a.Priority.Rank()), strings.Compare(a.ID, b.ID))
+}
+
+// latestFirst is the order of a search. Where a part ended early, an event without a kind is in its place: nothing behind
+// that was looked through.
+func latestFirst(a, b store.PlacedEvent) int {
+	ends := func(e store.PlacedEvent) int { return min(len(e.Event.Kind), 1) }
+	return cmp.Or(cmp.Compare(b.Position, a.Position), cmp.Compare(ends(b), ends(a)))
+}
+
+// mergeDecisions finds the decisions of parts, the newest first. q.Looked has the last word where one of them ended early.
+func (e *Engine) mergeDecisions(ctx context.Context, q store.DecisionQuery, parts []part) iter.Seq2[store.PlacedEvent, error] {
+	find := func(p part) iter.Seq2[store.PlacedEvent, error] {
+		q := q
+		q.Workflow, q.Owner = p.workflow, p.owner
+		return e.cfg.Store.Decisions(ctx, q)
+	}
+	if len(parts) == 1 || q.Looked == nil {
+		return mergeParts(parts, find, latestFirst)
+	}
+	looked := q.Looked
+	merged := mergeParts(parts, func(p part) iter.Seq2[store.PlacedEvent, error] {
+		return func(yield func(store.PlacedEvent, error) bool) {
+			q, end := q, int64(-1)
+			q.Workflow, q.Owner = p.workflow, p.owner
+			q.Looked = func(position int64) bool {
+				if !looked(position) {
+					end = position
+				}
+				return end < 0
+			}
+			for ev, err := range e.cfg.Store.Decisions(ctx, q) {
+				if !yield(ev, err) {
+					return
+				}
+			}
+			if end >= 0 {
+				yield(store.PlacedEvent{Position: end}, nil)
+			}
+		}
+	}, latestFirst)
+	return func(yield func(store.PlacedEvent, error) bool) {
+		for ev, err := range merged {
+			if err == nil && ev.Event.Kind == "" {
+				looked(ev.Position)
+				return
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// sharing is what is known of which versions share their instances. It is safe for concurrent use.
+type sharing struct {
+	mu    sync.Mutex
+	known map[string]sharedVersion // by workflow, of the newest that an operator made
+}
+
+type sharedVersion struct {
+	version int
+	shared  bool
+}
+
+// IsShared reports whether agents share the instances of a workflow: its newest definition by an operator says so,
+// whatever version an instance is pinned to.
+func (e *Engine) IsShared(ctx context.Context, name string) (bool, error) {
+	version, err := e.rules.newestOfOperator(ctx, name)
+	if err != nil {
+		return false, hideUntrusted(StoreError("read the definition", err))
+	}
+	return e.isVersionShared(ctx, name, version)
+}
+
+// hideUntrusted drops that a definition is not as gavel sealed it: then it shares nothing.
+func hideUntrusted(err error) error {
+	if CodeOf(err) == CodeUntrustedRules {
+		return nil
+	}
+	return err
+}
+
+// listShared returns the workflows whose instances agents share, sorted.
+func (e *Engine) listShared(ctx context.Context) (shared []string, err error) {
+	newest, err := e.rules.listOfOperators(ctx)
+	if err != nil {
+		return nil, hideUntrusted(StoreError("list the definitions", err))
+	}
+	for name, version := range newest {
+		is, err := e.isVersionShared(ctx, name, version)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			shared = append(shared, name)
+		}
+	}
+	slices.Sort(shared)
+	return shared, nil
+}
+
+// isVersionShared reports whether a version shares its instances. It parses those alone that may, and each once.
+func (e *Engine) isVersionShared(ctx context.Context, name string, version int) (bool, error) {
+	if version == 0 {
+		return false, nil
+	}
+	s := &e.sharing
+	s.mu.Lock()
+	known, ok := s.known[name]
+	s.mu.Unlock()
+	if ok && known.version == version {
+		return known.shared, nil
+	}
+	stored, err := e.rules.loadDefinition(ctx, name, version)
+	is := err == nil && bytes.Contains(stored.Document, []byte(`"`+workflow.AccessShared+`"`))
+	if is {
+		var l definition
+		l, err = e.loadDefinition(ctx, name, version)
+		is = err == nil && l.def.Access == workflow.AccessShared
+	}
+	if err != nil {
+		if errors.Is(err, store.ErrNotFound) {
+			return false, nil
+		}
+		return false, hideUntrusted(StoreError("read the definition", err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[string]sharedVersion{}
+	}
+	if s.known[name].version <= version {
+		s.known[name] = sharedVersion{version, is}
+	}
+	return is, nil
+}
