@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -82,6 +83,11 @@ func (c *chainCatalogue) isRepeatable(server, tool string) bool {
 
 // openRuns is how many runs of one principal may be open.
 func (c *chainCatalogue) openRuns() int { return c.section.Load().OpenRuns }
+
+// actsFor is for whom the runs of a chain act that somebody starts; false where that is the one that does.
+func (c *chainCatalogue) actsFor(name string) (engine.Principal, bool) {
+	return c.section.Load().ActsFor(name)
+}
 
 func (c *chainCatalogue) findWriter(server string) (chain.Writer, bool) {
 	return c.section.Load().Writer(server)
@@ -212,6 +218,9 @@ func readChains(path string, models []string) (*chainSection, error) {
 				section.warnings[d.Name] = append(section.warnings[d.Name], issueLine(name, issue))
 			}
 		}
+	}
+	for _, pattern := range settings.UnusedPatterns(section.byName) {
+		section.warnings[""] = append(section.warnings[""], fmt.Sprintf("%s: warning: no chain has a name like %q of chains.runAs.chains", path, pattern))
 	}
 	if len(wrong) > 0 {
 		return nil, &term.ExitError{Code: term.ExitUsage, Err: errors.New("the chains have mistakes"), Hint: "check them again with: gavel config check " + shellWord(path), Lines: wrong}

@@ -184,7 +184,7 @@ func (c *chains) askOthers(ctx context.Context) error {
 
 // use has the faces ask some runs.
 func (c *chains) use(runs *chain.Runs) *chain.Service {
-	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list, OpenRuns: c.catalogue.openRuns})
+	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.catalogue.list, OpenRuns: c.catalogue.openRuns, ActsFor: c.catalogue.actsFor})
 	c.service.Store(service)
 	c.before = c.runs.Swap(runs) // requests under way ask it; a process takes over once
 	return service
@@ -246,10 +246,15 @@ func (c *chains) isRepeatable(server, tool string) bool {
 
 // rights are those that whom a command is done for has now. Whom tokens are kept of needs a valid one
 // as when the run began, and whom an issuer named needs that the configuration still names the issuer: no token of it is
-// kept, so no more can be asked. The run of a schedule needs the principal of the configuration.
+// kept, so no more can be asked. The run of a schedule, or of
+// a chain that acts for its owner, needs the principal of the configuration.
 func (c *chains) rights(_ context.Context, do chain.Command) (engine.Principal, error) {
-	if chain.IsTickRun(do.Run) {
-		if who, ok := c.runAs(); ok && who.ID == do.Principal.ID {
+	if do.Chain != "" || chain.IsTickRun(do.Run) {
+		who, ok := c.runAs()
+		if do.Chain != "" {
+			who, ok = c.catalogue.actsFor(do.Chain)
+		}
+		if ok && who.ID == do.Principal.ID {
 			return who, nil
 		}
 		return engine.Principal{}, errors.New("the configuration does not name it in chains.runAs any more")
@@ -428,7 +433,7 @@ func (f chainsFace) RedriveRun(ctx context.Context, p engine.Principal, req oper
 // viewRun is a run as operations answer with it.
 func viewRun(v chain.RunView) operation.RunView {
 	run := operation.RunView{
-		Run: v.Run, Chain: v.Chain, Status: operation.RunStatus(v.Status), Principal: v.Principal, Instance: v.Instance,
+		Run: v.Run, Chain: v.Chain, Status: operation.RunStatus(v.Status), Principal: v.Principal, ActsFor: v.ActsFor, Instance: v.Instance,
 		StartedAt: v.Started, EndedAt: v.Ended, Note: (*operation.RunNote)(v.Note), Error: viewError(v.Error), Swept: v.Swept, NextCursor: v.NextCursor,
 	}
 	for _, q := range v.Waiting {

@@ -104,15 +104,62 @@ func TestRightsOfRuns(t *testing.T) {
 		{"a schedule", tick, agent("nightly", "everything"), &nightly, ""},
 		{"a schedule of nobody", tick, nightly, nil, "the configuration does not name it in chains.runAs any more"},
 		{"a schedule of another", tick, agent("ann", "a"), &nightly, "the configuration does not name it in chains.runAs any more"},
+		{"a chain that acts for it", "open run-1", agent("nightly", "everything"), &nightly, ""},
+		{"a chain that acts for nobody", "open run-1", nightly, nil, "the configuration does not name it in chains.runAs any more"},
+		{"a chain that acts for another", "open run-1", agent("ann", "a"), &nightly, "the configuration does not name it in chains.runAs any more"},
+		{"a chain that no longer acts for it", "shut run-1", nightly, &nightly, "the configuration does not name it in chains.runAs any more"},
 	} {
-		catalogue.section.Store(&chainSection{Settings: &chain.Settings{RunAs: row.named}, issuers: []string{"corp"}})
-		now, err := c.rights(t.Context(), chain.Command{Run: row.run, Principal: row.acts})
+		catalogue.section.Store(&chainSection{Settings: &chain.Settings{RunAs: row.named, ActingChains: []string{"open"}}, issuers: []string{"corp"}})
+		acting, run, has := strings.Cut(row.run, " ")
+		if !has {
+			acting, run = "", row.run
+		}
+		now, err := c.rights(t.Context(), chain.Command{Run: run, Principal: row.acts, Chain: acting})
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: %v, and not %q", row.name, err, row.want)
 		}
 		if row.named != nil && err == nil && now != nightly {
 			t.Errorf("%s: acts as %+v", row.name, now)
 		}
+	}
+}
+
+// TestChainActsForOwner: an agent runs a chain whose steps it may not do itself, because the operator has the chain act
+// for another principal. It reaches nothing else by that.
+func TestChainActsForOwner(t *testing.T) {
+	t.Parallel()
+	step := `,"steps":[{"id":"open","type":"workflow","workflow":"ticket","action":"start"}]}`
+	config := writeChains(t, `{"name":"machine"`+step, `{"name":"other"`+step)
+	put(t, filepath.Join(filepath.Dir(config), "flows", "ticket.json"), ticket)
+	put(t, config, "chains: {definitions: chains, runAs: {principal: house, workflows: ticket, chains: machine}}\n")
+	s := serveGavel(t, "--config", config, "--definitions", filepath.Join(filepath.Dir(config), "flows"), "--rate", "0")
+	agent, operator := s.token("a", "--role", "agent", "--principal", "ann", "--workflows", "chain.machine chain.other"), s.token("o", "--role", "operator", "--principal", "olga")
+	narrow := s.token("b", "--role", "agent", "--principal", "ben", "--workflows", "chain.other")
+	ended := func(chain string) map[string]any {
+		t.Helper()
+		run, _ := s.must(agent, http.MethodPost, "/v1/runs", `{"chain":"`+chain+`"}`)["run"].(string)
+		return s.must(agent, http.MethodGet, "/v1/runs/"+run+"/result", "")
+	}
+	done := ended("machine")
+	if done["status"] != "done" || done["principal"] != "ann" || done["actsFor"] != "house" {
+		t.Errorf("the chain that acts for its owner: %v", done)
+	}
+	record := s.must(operator, http.MethodGet, fmt.Sprintf("/v1/instances/%v", done["id"]), "")
+	if text := fmt.Sprint(record["context"]); record["owner"] != "ann" || !strings.Contains(text, "actsFor:house") {
+		t.Errorf("its record: %v", record)
+	}
+	list, _ := s.must(operator, http.MethodGet, "/v1/instances?workflow=ticket", "")["instances"].([]any)
+	if len(list) != 1 || list[0].(map[string]any)["owner"] != "house" {
+		t.Errorf("the tickets: %v", list)
+	}
+	if failed := ended("other"); failed["status"] != "failed" || failed["actsFor"] != nil {
+		t.Errorf("the chain that acts for who starts it: %v", failed)
+	}
+	if status, answer := s.ask(narrow, http.MethodPost, "/v1/runs", `{"chain":"machine"}`); status/100 == 2 {
+		t.Errorf("who may not run the chain: %v", answer)
+	}
+	if status, answer := s.ask(agent, http.MethodPost, "/v1/workflows/ticket/instances", `{}`); status/100 == 2 {
+		t.Errorf("the agent itself: %v", answer)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,11 +50,14 @@ func (c *chainShowCmd) Run(ctx context.Context, con *console) error {
 
 // printRun prints all that is known of a run; again ends the commands that are named.
 func printRun(out *term.Terminal, r operation.RunView, now time.Time, again string) {
-	rows := [][]string{{"run", r.Run}, {"chain", r.Chain}, {"status", string(r.Status)}, {"acts for", r.Principal}}
+	rows := [][]string{{"run", r.Run}, {"chain", r.Chain}, {"status", string(r.Status)}, {"acts for", cmp.Or(r.ActsFor, r.Principal)}}
 	add := func(name, value string) {
 		if value != "" {
 			rows = append(rows, []string{name, value})
 		}
+	}
+	if r.ActsFor != "" {
+		add("started by", r.Principal)
 	}
 	add("instance", r.Instance)
 	add("started", formatTime(r.StartedAt))

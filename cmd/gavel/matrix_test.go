@@ -78,7 +78,7 @@ func writeChains(t *testing.T, definitions ...string) (file string) {
 		writeFile(t, filepath.Join(dir, "chains", fmt.Sprintf("%d.json", i)), text)
 	}
 	file = filepath.Join(dir, "gavel.yaml")
-	writeFile(t, file, "chains: {definitions: chains, runAs: {principal: night, workflows: [\"*\"]}}\n")
+	writeFile(t, file, "chains: {definitions: chains, openRuns: 100000, runAs: {principal: night, workflows: [\"*\"]}}\n")
 	return file
 }
 

@@ -50,8 +50,9 @@ func (n Note) explain() string {
 type RunStatus struct {
 	Run   string
 	Chain string
-	// Principal is for whom the run acts.
+	// Principal owns the run; ActsFor is for whom it acts where that is another one.
 	Principal string
+	ActsFor   string
 	Status    Status
 	Started   time.Time
 	Ended     time.Time
@@ -94,7 +95,7 @@ func (r *Runs) List(ctx context.Context, limit int) ([]RunStatus, error) {
 
 func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 	chain, principal, _ := strings.Cut(w.AuthenticatedUser, "\n")
-	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
+	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, ActsFor: w.AssumedRole, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
 	if w.QueuePartitionKey != "" {
 		s.place = place{w.QueueName, w.QueuePartitionKey}
 	}

@@ -24,19 +24,22 @@ type StartRequest struct {
 	Run        string
 	Definition *Definition
 	Input      json.RawMessage
-	// Principal is for whom the run acts.
+	// Principal starts the run and owns it.
 	Principal engine.Principal
+	// ActsFor is with whose rights its steps are done, nil for those of Principal.
+	ActsFor *engine.Principal
 	// Entry is the entered state that starts it, nil for none.
 	Entry *engine.Entry
 }
 
 // recordedRun is what a run begins with. It never changes.
 type recordedRun struct {
-	Definition json.RawMessage  `json:"definition"`
-	Input      json.RawMessage  `json:"input,omitempty"`
-	Saved      map[string]any   `json:"saved,omitempty"`
-	Principal  engine.Principal `json:"principal"`
-	Entry      *engine.Entry    `json:"entry,omitempty"`
+	Definition json.RawMessage   `json:"definition"`
+	Input      json.RawMessage   `json:"input,omitempty"`
+	Saved      map[string]any    `json:"saved,omitempty"`
+	Principal  engine.Principal  `json:"principal"`
+	ActsFor    *engine.Principal `json:"actsFor,omitempty"`
+	Entry      *engine.Entry     `json:"entry,omitempty"`
 	// Repeatable are the ids of the steps that may run twice; nil in runs of before it was recorded.
 	Repeatable []string `json:"repeatable"`
 	// Writers are the tools that write resources, by server; nil in runs of before they were recorded.
@@ -59,7 +62,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 		return "", err
 	}
 	raw, err := json.Marshal(recordedRun{
-		Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, Entry: withoutContext(req.Entry),
+		Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, ActsFor: req.ActsFor, Entry: withoutContext(req.Entry),
 		Repeatable: r.listRepeatable(req.Definition), Writers: r.listWriters(req.Definition), Deadlines: true, Started: time.Now().UTC().Truncate(time.Millisecond),
 	})
 	if err != nil {
@@ -119,7 +122,7 @@ func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) er
 
 func (r *Runs) launchFor(ctx context.Context, owner, id, text string, req StartRequest) error {
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
-		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner))
+		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithAssumedRole(nameActor(req.ActsFor)))
 		return err
 	}
 	if req.Run != "" {
@@ -134,10 +137,18 @@ func (r *Runs) launchFor(ctx context.Context, owner, id, text string, req StartR
 	if err != nil {
 		return err
 	}
-	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueueAuthenticatedUser(owner)); err != nil {
+	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor))); err != nil {
 		return err
 	}
 	return r.keepQueue(ctx, id, p)
+}
+
+// nameActor names for whom a run acts where that is not its principal, else "".
+func nameActor(p *engine.Principal) string {
+	if p == nil {
+		return ""
+	}
+	return p.ID
 }
 
 func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }
@@ -243,7 +254,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	options := MachineOptions{Run: run, Started: begun.Started, KeepsErrors: begun.Started.IsZero(), Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, RepeatableSteps: begun.Repeatable, Writer: r.config.Writer}
-	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, principal: begun.Principal, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
+	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, chain: d.Name, principal: begun.Principal, actsFor: begun.ActsFor, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
 	end, err := r.begin(x)
 	if err != nil {
 		return "", err
@@ -366,11 +377,13 @@ type execution struct {
 	session   *session
 	ctx       dbos.Context
 	run       string
+	chain     string
 	principal engine.Principal
-	redrives  string // the run that this one runs again
-	deadlines bool   // the ends of moves are recorded
-	fromQueue bool   // perhaps it was taken up
-	tried     bool   // it has begun a call
+	actsFor   *engine.Principal // nil for principal
+	redrives  string            // the run that this one runs again
+	deadlines bool              // the ends of moves are recorded
+	fromQueue bool              // perhaps it was taken up
+	tried     bool              // it has begun a call
 	// nonce tells this execution from those before it.
 	nonce   string
 	pending map[int]chan Outcome
@@ -407,6 +420,9 @@ func (x *execution) start(c Command) error {
 		}
 	}()
 	c.Run, c.Principal = x.run, x.principal
+	if x.actsFor != nil {
+		c.Principal, c.Chain = *x.actsFor, x.chain
+	}
 	if c.Op == OpComplete { // what is sensitive no model reads
 		c.Arguments = x.record.maskAll(c.Arguments)
 	}

@@ -94,6 +94,7 @@ type runRecord struct {
 	ledger     Ledger // nil for none
 	run        string
 	principal  engine.Principal
+	actsFor    string // with whose rights its steps are done, "" for those of principal
 	definition *workflow.Definition
 	logger     *slog.Logger
 	// origin says of which run it is the next try, and who asked for that; nil for none.
@@ -123,6 +124,7 @@ func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, in
 	if err != nil {
 		return err
 	}
+	l.actsFor = nameActor(req.ActsFor)
 	switch err = l.open(ctx, req.Definition, input); {
 	case err == nil || isPassing(err):
 		return nil
@@ -143,7 +145,7 @@ func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*r
 			return nil, err
 		}
 	}
-	l.fence = x.fence
+	l.fence, l.actsFor = x.fence, nameActor(x.actsFor)
 	return l, l.persist(x.stopped, func(ctx context.Context) error { return l.open(ctx, d, input) })
 }
 
@@ -161,6 +163,9 @@ func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRec
 func (l *runRecord) open(ctx context.Context, d *Definition, input map[string]any) error {
 	l.learn(map[string]any{"input": input})
 	begun := map[string]any{"chain": d.Name, "run": l.run, "input": l.shorten(input)}
+	if l.actsFor != "" {
+		begun["actsFor"] = l.actsFor
+	}
 	if l.origin != nil {
 		begun["redrives"] = l.shorten(l.origin)
 	}

@@ -60,9 +60,11 @@ type Command struct {
 	Rest time.Duration
 	// Keep are the parts of the value that are kept; none keeps all of it.
 	Keep []string
-	// Run and Principal are set by what runs the machine: for whom the command is done.
+	// Run and Principal are set by what runs the machine: for whom the command is done. Chain is set where that is the
+	// principal for which the operator has the chain act, and not the one that started the run.
 	Run       string
 	Principal engine.Principal
+	Chain     string
 }
 
 // Outcome is what came of a command: a value, or an error.

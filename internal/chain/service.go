@@ -28,6 +28,8 @@ type ServiceConfig struct {
 	Engine *engine.Engine
 	// Chains are the operator's definitions by name.
 	Chains func() map[string]*Definition
+	// ActsFor is for whom the runs of a chain act that somebody starts; nil, or false, is for the one that does.
+	ActsFor func(chain string) (engine.Principal, bool)
 	// OpenRuns is how many runs of one principal may be open at once; nil is DefaultOpenRuns.
 	OpenRuns func() int
 }
@@ -54,6 +56,8 @@ type RunView struct {
 	Chain     string `json:"chain"`
 	Status    Status `json:"status"`
 	Principal string `json:"principal"`
+	// ActsFor is for whom it acts where that is not Principal.
+	ActsFor string `json:"actsFor,omitempty"`
 	// Instance is the id of the run's instance in the store.
 	Instance string    `json:"id,omitempty"`
 	Started  time.Time `json:"startedAt"`
@@ -133,6 +137,11 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 		return RunView{}, err
 	}
 	begin := StartRequest{Definition: d, Input: req.Input, Principal: p}
+	if s.config.ActsFor != nil {
+		if actor, acts := s.config.ActsFor(d.Name); acts {
+			begin.ActsFor = &actor
+		}
+	}
 	if req.Run == "" {
 		return s.start(ctx, begin, s.checkOpen)
 	}
@@ -547,7 +556,7 @@ func (v *RunView) note(all []Question) {
 // summarize is a run as lists show it.
 func (s *Service) summarize(p engine.Principal, known RunStatus) RunView {
 	v := RunView{
-		Run: nameRun(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal,
+		Run: nameRun(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal, ActsFor: known.ActsFor,
 		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended,
 	}
 	if known.Note.By != "" {

@@ -35,6 +35,8 @@ type Settings struct {
 	OpenRuns int
 	// RunAs is for whom the runs of schedules act, nil while the operator names nobody.
 	RunAs *engine.Principal
+	// ActingChains are patterns of the chains whose runs act for RunAs whoever starts them.
+	ActingChains []string
 }
 
 // ParseSettings reads the section "chains" of a configuration file, whose folder relative paths
@@ -66,7 +68,8 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 		}
 	}
 	s.Writers = readWriters(o)
-	s.RunAs, s.OpenRuns = readRunAs(o), DefaultOpenRuns
+	s.OpenRuns = DefaultOpenRuns
+	s.RunAs, s.ActingChains = readRunAs(o)
 	if n := o.IntPtr("openRuns"); n != nil {
 		if s.OpenRuns = *n; *n < 1 {
 			o.Fail(o.Value("openRuns"), `"openRuns" is a number of runs, at least 1`)
@@ -79,14 +82,35 @@ func ParseSettings(section *document.Node) (*Settings, error) {
 // maxPrincipal is how many bytes the name of a principal may have, as in a token.
 const maxPrincipal = 200
 
-// readRunAs reads for whom the runs of schedules act: an agent, that may deal with some workflows.
-func readRunAs(o *document.ObjectReader) *engine.Principal {
+// ActsFor is for whom the runs of a chain act that somebody starts; false where that is the one that does.
+func (s *Settings) ActsFor(chain string) (engine.Principal, bool) {
+	if s.RunAs == nil || !(engine.Principal{Workflows: strings.Join(s.ActingChains, " ")}).InScope(chain) || len(s.ActingChains) == 0 {
+		return engine.Principal{}, false
+	}
+	return *s.RunAs, true
+}
+
+// UnusedPatterns are the patterns of chains that act for RunAs which are the name of no chain.
+func (s *Settings) UnusedPatterns(chains map[string]*Definition) []string {
+	return slices.DeleteFunc(slices.Clone(s.ActingChains), func(pattern string) bool {
+		for name := range chains {
+			if (engine.Principal{Workflows: pattern}).InScope(name) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// readRunAs reads for whom the runs of schedules act, an agent that may deal with some workflows, and for which other
+// chains.
+func readRunAs(o *document.ObjectReader) (p *engine.Principal, chains []string) {
 	if o.Value("runAs") == nil {
-		return nil
+		return nil, nil
 	}
 	as := o.Object("runAs")
 	as.Require("principal")
-	p := &engine.Principal{ID: as.String("principal"), Role: engine.RoleAgent}
+	p = &engine.Principal{ID: as.String("principal"), Role: engine.RoleAgent}
 	switch {
 	case as.Value("principal") == nil: // missing, or no text: it is reported
 	case p.ID == "" || len(p.ID) > maxPrincipal || script.Clean(p.ID, maxPrincipal) != p.ID:
@@ -94,16 +118,21 @@ func readRunAs(o *document.ObjectReader) *engine.Principal {
 	case strings.HasPrefix(strings.ToLower(p.ID), "local:"), strings.HasPrefix(p.ID, "gavel:"):
 		as.Fail(as.Value("principal"), "the name %q is of a program on this machine; give the schedules a name of their own", p.ID)
 	}
-	patterns := as.OneOrMore("workflows")
-	if n := as.Value("workflows"); n != nil && len(patterns) == 0 {
-		as.Fail(n, `"workflows" names nothing; leave it out for all workflows and chains`)
+	p.Workflows = strings.Join(readPatterns(as, "workflows", "leave it out for all workflows and chains", "chain.nightly-*"), " ")
+	chains = readPatterns(as, "chains", "leave it out where only schedules act for the principal", "nightly-*")
+	as.Unknown()
+	return p, chains
+}
+
+func readPatterns(o *document.ObjectReader, key, none, example string) []string {
+	patterns := o.OneOrMore(key)
+	if n := o.Value(key); n != nil && len(patterns) == 0 {
+		o.Fail(n, "%q names nothing; %s", key, none)
 	}
 	if slices.ContainsFunc(patterns, func(pattern string) bool { return len(strings.Fields(pattern)) != 1 }) {
-		as.Fail(as.Value("workflows"), `"workflows" lists names, with * for any run of characters, such as "chain.nightly-*"`)
+		o.Fail(o.Value(key), "%q lists names, with * for any run of characters, such as %q", key, example)
 	}
-	p.Workflows = strings.Join(patterns, " ")
-	as.Unknown()
-	return p
+	return patterns
 }
 
 func locate(dir, path string) string {

@@ -33,6 +33,9 @@ func TestParseSettings(t *testing.T) {
 		{`{"definitions": "chains", "openRuns": 5}`, ""},
 		{`{"definitions": "chains", "openRuns": 0}`, `"openRuns" is a number of runs, at least 1`},
 		{`{"definitions": "chains", "runAs": {"principal": "nightly"}}`, ""},
+		{`{"definitions": "chains", "runAs": {"principal": "nightly", "chains": ["site-*", "deploy"]}}`, ""},
+		{`{"definitions": "chains", "runAs": {"principal": "n", "chains": []}}`, `"chains" names nothing; leave it out where only schedules act for the principal`},
+		{`{"definitions": "chains", "runAs": {"principal": "n", "chains": "a b"}}`, `"chains" lists names, with * for any run of characters, such as "nightly-*"`},
 		{`{"definitions": "chains", "runAs": {}}`, `missing key "principal"`},
 		{`{"definitions": "chains", "runAs": "nightly"}`, `/runAs: expected an object, got a string`},
 		{`{"definitions": "chains", "runAs": {"principal": ""}}`, `"principal" is a name of at most 200 bytes without control characters`},
@@ -60,6 +63,11 @@ func TestParseSettings(t *testing.T) {
 		}
 		if w, ok := s.Writer("code-mcp"); ok && w != (Writer{"put", "path", "content"}) || ok != (len(s.Writers) > 0) {
 			t.Errorf("%s: %+v", c.text, w)
+		}
+		for name, want := range map[string]bool{"site-a": true, "deploy": true, "deploy2": false, "other": false} {
+			if p, acts := s.ActsFor(name); acts != (want && s.ActingChains != nil) || acts && p != *s.RunAs {
+				t.Errorf("%s: the chain %s acts for %+v, %v", c.text, name, p, acts)
+			}
 		}
 		if p := s.RunAs; p != nil && (p.ID != "nightly" || p.Role != engine.RoleAgent || p.Workflows != "" && p.Workflows != "chain.nightly-* deploy") {
 			t.Errorf("%s: %+v", c.text, *p)

@@ -190,9 +190,10 @@ func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string
 	}
 	kept, err := s.config.Engine.Status(ctx, p, engine.RunInstance(run))
 	var shown struct {
-		Chain  string
-		Output map[string]any
-		Error  *StepError
+		Chain   string
+		ActsFor string
+		Output  map[string]any
+		Error   *StepError
 	}
 	switch {
 	case isCode(err, engine.CodeUnknownInstance), isCode(err, engine.CodeInvalidArgument):
@@ -203,7 +204,7 @@ func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string
 		return RunView{}, nil, unknownRun(run)
 	}
 	v := RunView{
-		Run: run, Chain: shown.Chain, Status: Status(kept.State), Principal: kept.Owner, Instance: kept.ID,
+		Run: run, Chain: shown.Chain, Status: Status(kept.State), Principal: kept.Owner, ActsFor: shown.ActsFor, Instance: kept.ID,
 		Started: kept.CreatedAt, Output: shown.Output, Error: shown.Error, Swept: true,
 	}
 	if v.HasEnded() {

@@ -66,8 +66,9 @@ type RunView struct {
 	Run    string    `json:"run"`
 	Chain  string    `json:"chain"`
 	Status RunStatus `json:"status"`
-	// Principal is whom it acts for.
+	// Principal owns it, and is whom it acts for unless ActsFor is another one.
 	Principal string    `json:"principal"`
+	ActsFor   string    `json:"actsFor,omitempty"`
 	Instance  string    `json:"id,omitempty"` // that records it, in the store
 	StartedAt time.Time `json:"startedAt"`
 	EndedAt   time.Time `json:"endedAt,omitzero"`
