@@ -145,7 +145,7 @@ func (d *hookDiagnosis) unknown(format string, args ...any) {
 func (d *hookDiagnosis) examine(ctx context.Context, at storeFlag) bool {
 	failOpen := false
 	d.Version, failOpen = findFailOpen(ctx, d.Client)
-	d.compareSettings(failOpen)
+	switches := d.compareSettings(failOpen)
 	var first hook.InstalledHook
 	if len(d.own) > 0 {
 		first = d.own[0]
@@ -164,12 +164,10 @@ func (d *hookDiagnosis) examine(ctx context.Context, at storeFlag) bool {
 	if failOpen {
 		d.problem("this version runs a tool whose hook fails; update Claude Code to 2.1.295 or later, and install the hooks again")
 	}
-	if file, err := hookSettingsFile(d.Client, hook.ScopeUser); err == nil {
-		for _, setting := range hook.FindSwitches(d.Client, file, d.project) {
-			d.problem("hooks are switched off: %s", setting)
-		}
+	for _, setting := range switches {
+		d.problem("hooks are switched off: %s", setting)
 	}
-	if rules != nil {
+	if rules != nil && len(d.own) > 0 {
 		d.probe(ctx, first, rules.Gates)
 	}
 	if d.Client == "codex" && len(d.own) > 0 {
@@ -178,15 +176,18 @@ func (d *hookDiagnosis) examine(ctx context.Context, at storeFlag) bool {
 	return true
 }
 
-// compareSettings compares the settings of both scopes with what gavel hook install would write there.
-func (d *hookDiagnosis) compareSettings(failOpen bool) {
+// compareSettings compares the settings of both scopes with what gavel hook install would write there. It returns the
+// settings that switch hooks off.
+func (d *hookDiagnosis) compareSettings(failOpen bool) (switches []string) {
 	for _, scope := range []hook.Scope{hook.ScopeUser, hook.ScopeProject} {
-		path, err := hookSettingsFile(d.Client, scope)
+		path, text, err := readSettings(d.Client, scope)
 		if err != nil {
 			d.unknown("%v", err)
 			continue
 		}
-		text, _ := os.ReadFile(path) //nolint:gosec // the settings of the user's own client
+		if scope == hook.ScopeUser {
+			switches = hook.FindSwitches(d.Client, path, d.project)
+		}
 		own, err := hook.ReadHooks(d.Client, text)
 		if err == nil && len(own) == 0 || err != nil && !bytes.Contains(text, []byte("gavel")) {
 			continue
@@ -210,12 +211,13 @@ func (d *hookDiagnosis) compareSettings(failOpen bool) {
 			d.Changes += showDiff(path, text, after)
 		}
 	}
+	return switches
 }
 
 // checkApproval returns the rules that a hook answers by, nil where it cannot be tried, and whether hooks of the client
 // were recorded when a person approved the rules.
 func (d *hookDiagnosis) checkApproval(ctx context.Context, at storeFlag, h hook.InstalledHook) (rules *hook.Rules, recorded bool) {
-	if h.Option("server") != "" { // it would record what its gates deny
+	if h.Option("server") != "" || at.Config == "" { // a server would record what its gates deny
 		rules = &hook.Rules{}
 	}
 	if at.Config == "" {
@@ -311,17 +313,16 @@ func listCodexHooks(ctx context.Context, folder string) (hooks []codexHook, err 
 		cancel()
 		_ = cmd.Wait() // it was ended
 	}()
+	where, err := document.Marshal(folder)
+	if err != nil {
+		return nil, err
+	}
 	// Standard input stays open: at its end, Codex goes without an answer.
-	const list = 2
-	for _, message := range []map[string]any{
-		{"id": 1, "method": "initialize", "params": map[string]any{"clientInfo": map[string]string{"name": "gavel", "title": "gavel", "version": readBuild().Version}}},
-		{"method": "initialized"},
-		{"id": list, "method": "hooks/list", "params": map[string]any{"cwds": []string{folder}}},
-	} {
-		message["jsonrpc"] = "2.0"
-		if err := json.NewEncoder(stdin).Encode(message); err != nil {
-			return nil, err
-		}
+	if _, err := fmt.Fprintf(stdin, `{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"clientInfo": {"name": "gavel", "title": "gavel", "version": %q}}}
+{"jsonrpc": "2.0", "method": "initialized"}
+{"jsonrpc": "2.0", "id": 2, "method": "hooks/list", "params": {"cwds": [%s]}}
+`, readBuild().Version, where); err != nil {
+		return nil, err
 	}
 	for answers := json.NewDecoder(stdout); ; {
 		var a struct {
@@ -337,7 +338,7 @@ func listCodexHooks(ctx context.Context, folder string) (hooks []codexHook, err 
 			return nil, fmt.Errorf("its answer cannot be read: %w", err)
 		case a.Error != nil:
 			return nil, errors.New(a.Error.Message)
-		case a.ID != list: // the answer to initialize, or a notification
+		case a.ID != 2: // the answer to initialize, or a notification
 			continue
 		}
 		for _, at := range a.Result.Data {

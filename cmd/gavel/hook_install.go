@@ -80,7 +80,7 @@ func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
 			return err
 		}
 	}
-	path, err := hookSettingsFile(c.Client, hook.Scope(c.Scope))
+	path, before, err := readSettings(c.Client, hook.Scope(c.Scope))
 	if err != nil {
 		return err
 	}
@@ -94,10 +94,6 @@ func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
 		}
 	}()
 	in, err := c.installation(ctx, con)
-	if err != nil {
-		return err
-	}
-	before, err := readSettings(path)
 	if err != nil {
 		return err
 	}
@@ -241,11 +237,7 @@ func (c *hookUninstallCmd) Run(ctx context.Context, con *console) error {
 		if c.Scope != "" && c.Scope != string(scope) {
 			continue
 		}
-		path, err := hookSettingsFile(c.Client, scope)
-		if err != nil {
-			return err
-		}
-		before, err := readSettings(path)
+		path, before, err := readSettings(c.Client, scope)
 		if err != nil {
 			return err
 		}
@@ -341,18 +333,10 @@ func printDiff(con *console, path string, before, after []byte) {
 	con.out.Text(showDiff(path, before, after))
 }
 
-func readSettings(path string) ([]byte, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the settings of the user's own client
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, term.UsageErrorf("", "cannot read the settings: %w", err)
-	}
-	return text, nil
-}
-
 // replaceSettings writes a settings file that is as it was shown, or the one that it links to. Without a text the file
 // is removed.
 func replaceSettings(path string, before, after []byte) error {
-	if now, err := readSettings(path); err != nil || !bytes.Equal(now, before) {
+	if now, _ := os.ReadFile(path); !bytes.Equal(now, before) { //nolint:gosec // the settings of the user's own client
 		return term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
 	}
 	if len(after) == 0 {
@@ -375,14 +359,21 @@ func replaceSettings(path string, before, after []byte) error {
 	return err
 }
 
-// hookSettingsFile is where a client keeps its hooks.
-func hookSettingsFile(client string, scope hook.Scope) (string, error) {
+// readSettings reads the file where a client keeps its hooks; it need not be there.
+func readSettings(client string, scope hook.Scope) (path string, text []byte, err error) {
 	home, err := os.UserHomeDir()
 	if err != nil && scope == hook.ScopeUser {
-		return "", term.UsageErrorf("", "cannot tell where your settings are: %w", err)
+		return "", nil, term.UsageErrorf("", "cannot tell where your settings are: %w", err)
 	}
 	project, err := projectFolder()
-	return hook.SettingsFile(client, scope, home, project, os.Getenv), err
+	if err != nil {
+		return "", nil, err
+	}
+	path = hook.SettingsFile(client, scope, home, project, os.Getenv)
+	if text, err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) { //nolint:gosec // the settings of the user's own client
+		return "", nil, term.UsageErrorf("", "cannot read the settings: %w", err)
+	}
+	return path, text, nil
 }
 
 // projectFolder is the nearest folder with .git, or else this one.

@@ -36,7 +36,6 @@ type installer struct {
 	version    string // the member version of the file
 	comments   bool   // the client reads comments and trailing commas
 	powershell bool   // it runs commands with PowerShell on Windows
-	program    string // prints the client's version
 	failing    string // what the client does where the hook before a tool fails
 	after      string // what the user has to do or to know after an installation
 	// switchFiles may have switches, settings that switch hooks off: a JSON pointer and its value. "~" is the
