@@ -243,7 +243,7 @@ func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest
 // the instance does not say.
 func (e *Engine) newCase(inst record.Instance, l definition, p Principal, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
-	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, HowEnded(inst), inst.Facts
+	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, howEnded(inst), inst.Facts
 	in.Context, in.Principal, in.Role = inst.Context, p.ID, string(p.Role)
 	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.Now(), Seed(inst.ID, inst.Revision, in.Action)
 	c, err := l.def.Case(in)
@@ -321,8 +321,8 @@ func statusIn(d *workflow.Definition, state string) record.Status {
 	return record.Running
 }
 
-// HowEnded is how an instance ended, in the words of workflow.CaseInput.
-func HowEnded(inst record.Instance) string {
+// howEnded is how an instance ended, in the words of workflow.CaseInput.
+func howEnded(inst record.Instance) string {
 	switch inst.Status {
 	case record.Complete:
 		return "final"

@@ -92,7 +92,7 @@ func (g *gatedCall) mayRepeat(p Principal, unknown workflow.OpenCall) bool {
 func (g *gatedCall) findObstacles() []validators.Finding {
 	actions := slices.DeleteFunc([]string{g.Action, g.Success, g.Error}, func(action string) bool { return action == "" })
 	rule := workflow.CallRule{Gate: g.Gate, States: g.States, Actions: actions, Moves: g.Action != "", MaxCalls: g.MaxCalls, Bound: g.Bound}
-	return g.definition.def.FindCallObstacles(rule, g.inst.State, HowEnded(g.inst), g.inst.Facts, g.arguments, document.Known(g.inst.Context))
+	return g.definition.def.FindCallObstacles(rule, g.inst.State, howEnded(g.inst), g.inst.Facts, g.arguments, document.Known(g.inst.Context))
 }
 
 // digestCall is what a call is known by again: the tool with exactly these arguments.

@@ -10,7 +10,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/replay"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -106,11 +105,6 @@ func TestOlderDigestsAreRecognised(t *testing.T) {
 	}
 	now := newBenchWith(t, store, w, func(c *engine.Config) { c.ReviewPath = true })
 	now.pass(20 * time.Minute) // so that the evidence is fetched again
-	for q, err := range replay.Questions(t.Context(), store, replay.QuestionQuery{Digester: record.NewDigester([]byte("0123456789abcdef0123456789abcdef"))}) {
-		if err != nil || q.Missing != "" {
-			t.Errorf("%s: %s, %v", q.Event.Kind, q.Missing, err)
-		}
-	}
 	if r, err := now.resolve(rita, review.ID, judge.Approve); err != nil || !r.Applied {
 		t.Errorf("%+v, %v", r, err)
 	}

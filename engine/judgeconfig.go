@@ -50,7 +50,7 @@ func (e *Engine) ConfigureJudge(ctx context.Context, p Principal, req JudgeConfi
 		if err != nil {
 			return JudgeConfigResult{}, StoreError("store the judge configuration", err)
 		}
-		in := OverlaysInForce(l.stored, l.def.Agents, p.ID, append(revisions, c))
+		in := overlaysInForce(l.stored, l.def.Agents, p.ID, append(revisions, c))
 		return JudgeConfigResult{
 			Success: true, Message: configMessage(c), Config: e.rubricView(showsJudge(p, l.stored), l, in), Revision: c.Revision, Hash: c.Hash,
 		}, nil
@@ -81,7 +81,7 @@ func (e *Engine) newJudgeConfig(ctx context.Context, p Principal, l definition, 
 		return store.JudgeConfig{}, newError(CodeForbidden, "", "The workflow %q belongs to another principal; you may not configure its judge.", c.Workflow).
 			hint("Ask its owner or an operator.")
 	default:
-		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(OverlaysInForce(l.stored, l.def.Agents, p.ID, revisions))); err != nil {
+		if err := keepsOperatorKeys(s, revisions, l.def.Rubric(overlaysInForce(l.stored, l.def.Agents, p.ID, revisions))); err != nil {
 			return store.JudgeConfig{}, err
 		}
 	}
@@ -181,7 +181,7 @@ func (l definition) checkAgentSettings(p Principal, rights workflow.AgentRights,
 		}
 		return nil
 	}
-	return onlyTightens(s, l.def.Rubric(OverlaysInForce(l.stored, l.def.Agents, p.ID, revisions)))
+	return onlyTightens(s, l.def.Rubric(overlaysInForce(l.stored, l.def.Agents, p.ID, revisions)))
 }
 
 // onlyTightens is what an agent may do to an operator's definition: exactly
@@ -228,7 +228,7 @@ func (e *Engine) loadOverlays(ctx context.Context, l definition, owner string, a
 	if len(revisions) == 0 { // nearly always
 		return nil, "", nil
 	}
-	return OverlaysInForce(l.stored, l.def.Agents, owner, revisions), HashJudgeConfigs(owner, revisions), nil
+	return overlaysInForce(l.stored, l.def.Agents, owner, revisions), HashJudgeConfigs(owner, revisions), nil
 }
 
 // HashJudgeConfigs names the judge-config revisions that bind an owner's instances; "" when
@@ -246,11 +246,11 @@ func HashJudgeConfigs(owner string, revisions []store.JudgeConfig) string {
 	return "sha256:" + digestParts(hashes...)
 }
 
-// OverlaysInForce are the settings that bind an owner's instances. It is pure: revisions that bind everybody in their order, then the
+// overlaysInForce are the settings that bind an owner's instances. It is pure: revisions that bind everybody in their order, then the
 // owner's own tightenings, or settings where agents may have some. An operator's later revision of a key lifts the
 // tightenings of that key made before it. What an agent made for everybody counts for
 // its own versions only.
-func OverlaysInForce(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
+func overlaysInForce(s store.Definition, agents workflow.AgentRights, owner string, revisions []store.JudgeConfig) []workflow.Overlay {
 	var out, tight []workflow.Overlay
 	for i, r := range revisions {
 		operator := Role(r.Role) == RoleOperator

@@ -106,13 +106,13 @@ func scopeOf(purpose, owner, workflow string) record.Scope {
 	return record.Scope{Purpose: purpose, Owner: owner, Workflow: workflow}
 }
 
-// ContextScope is the scope of the digest by which a decision names its context.
-func ContextScope(owner, workflow string) record.Scope {
+// contextScope is the scope of the digest by which a decision names its context.
+func contextScope(owner, workflow string) record.Scope {
 	return scopeOf(purposeContext, owner, workflow)
 }
 
 func (e *Engine) digestContext(inst record.Instance, context json.RawMessage) string {
-	return e.cfg.Digester.DigestIn(ContextScope(inst.Owner, inst.Workflow), context)
+	return e.cfg.Digester.DigestIn(contextScope(inst.Owner, inst.Workflow), context)
 }
 
 // digestEvidence is for evidence that holds sensitive values. Evidence that is fetched

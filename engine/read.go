@@ -81,7 +81,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 	if req.Action != "" {
 		var states []string
 		illegal, states = l.def.CheckLegality(workflow.CaseInput{
-			State: inst.State, Action: req.Action, Ended: HowEnded(inst), Facts: inst.Facts, Principal: p.ID, Role: string(p.Role),
+			State: inst.State, Action: req.Action, Ended: howEnded(inst), Facts: inst.Facts, Principal: p.ID, Role: string(p.Role),
 		})
 		if len(req.States) == 0 {
 			out.Required = append([]string{}, states...)

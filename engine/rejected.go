@@ -60,7 +60,7 @@ func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Inst
 		case err != nil:
 			return nil, err
 		}
-		scope := ContextScope(inst.Owner, inst.Workflow)
+		scope := contextScope(inst.Owner, inst.Workflow)
 		if !call.isAbout(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(e.maskForRecord(inst.Owner, l.def, c.Data)) ||
 			!e.cfg.Digester.Matches(asked.Decision.ContextDigest, scope, c.Context.Raw()) {
 			continue

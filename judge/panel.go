@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -104,11 +103,6 @@ func (r Rubric) BestTogether() float64 {
 
 // sharedConfidence is what k of n answers say by their number (Laplace's rule of succession).
 func sharedConfidence(k, n int) float64 { return roundConfidence(float64(k+1) / float64(n+2)) }
-
-// AsksLike reports whether the same models are asked, as often, under the same rules.
-func (r Rubric) AsksLike(other Rubric) bool {
-	return slices.Equal(r.Cascade, other.Cascade) && reflect.DeepEqual(r.Panel, other.Panel) && slices.Equal(r.votes(), other.votes())
-}
 
 // weights says how much each answer counts.
 func (r Rubric) weights(n int) []float64 {

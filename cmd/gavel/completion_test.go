@@ -20,7 +20,7 @@ func TestComplete(t *testing.T) {
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "chain", "schedule", "hook", "lint", "graph", "schema", "instances", "script", "judge", "keys", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "replay", "retain", "import", "export", "init", "try", "start", "advance", "status", "store", "cursor", "webhook"}},
+		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "chain", "schedule", "hook", "lint", "graph", "schema", "instances", "script", "judge", "keys", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "retain", "import", "export", "init", "try", "start", "advance", "status", "store", "cursor", "webhook"}},
 		{line: "in", want: []string{"init", "instances"}},
 		{line: "try ", files: true},
 		{line: "instances ", want: []string{"list", "show", "history", "timeline", "undo", "redo", "release"}},

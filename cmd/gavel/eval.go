@@ -337,7 +337,7 @@ func (b *evalBench) measure(ctx context.Context, cell evalCell) (m eval.Measurem
 }
 
 func (b *evalBench) measureModel(ctx context.Context, cell evalCell, keep func(eval.Case, []eval.Result) error) error {
-	layer, err := b.model.measured(false)
+	layer, err := b.model.measured()
 	if err != nil {
 		return err
 	}
@@ -435,11 +435,10 @@ func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply,
 }
 
 // measured is the model as the layer that an evaluation measures. Neither a loop guard
-// nor a principal's budget stands before it: --max-calls and its like bound what is spent. Untimed is
-// for decisions that the gate may have recorded so.
-func (m *model) measured(untimed bool) (judge.Layer, error) {
+// nor a principal's budget stands before it: --max-calls and its like bound what is spent.
+func (m *model) measured() (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
-		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil, Untimed: untimed,
+		Completer: &independent{Client: m.client}, Calibrations: m.calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -22,7 +21,6 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type evalLintCmd struct {
@@ -405,72 +403,4 @@ func decideEval(compiler *validators.Compiler, layer judge.Layer, cell evalCell)
 		}
 		return pipeline.Decide(llm.WithTry(ctx, eval.TryOf(ctx)), question)
 	}
-}
-
-type evalImportCmd struct {
-	Format   string `arg:"" name:"format" enum:"csv,promptfoo" help:"What the file is: csv, a table of cases; promptfoo, tests of promptfoo (YAML, JSON, JSON Lines or CSV)."`
-	File     string `arg:"" name:"file" help:"The file."`
-	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
-	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
-	State    string `name:"state" placeholder:"NAME" help:"The state before the move, where the file does not say."`
-	Action   string `name:"action" placeholder:"NAME" help:"The move, where the file does not say."`
-	Label    string `name:"label" enum:"human,adjudicated,synthetic," default:"" placeholder:"SOURCE" help:"Who decided what is right, where the file does not say: human, adjudicated or synthetic. Required for csv and promptfoo."`
-}
-
-func (evalImportCmd) Help() string {
-	return `Tables and tests of promptfoo become golden cases, on stdout. Rows without a
-right answer are left out, and counted.
-
-csv: the columns id, group, tags, state, action, outcome, split, risk, principal, role, label
-and notes are about the case; context.NAME and evidence.NAME are fields of these documents;
-every other column is a field of the data, as text, or as JSON where its name ends in :json.
-
-promptfoo: vars are the data, an assertion such as equals: reject is the right outcome,
-metadata with one of the names above is about the case, other metadata becomes tags.
-
-Examples:
-
-    gavel eval import csv refunds.csv --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
-    gavel eval import promptfoo promptfooconfig.yaml --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
-    gavel eval lint refunds.jsonl
-    gavel eval run --structural refunds.jsonl
-
-Exit codes: 0 done, 1 the file is none of that format, 2 wrong usage, 3 could not find out.`
-}
-
-func (c *evalImportCmd) Run(con *console) error {
-	if c.Label == "" {
-		return term.UsageErrorf("human, adjudicated or synthetic; docs/evaluation.md says what they mean", "who decided what is right? give --label")
-	}
-	in, err := os.Open(c.File)
-	if err != nil {
-		return term.UsageErrorf("", "%w", err)
-	}
-	defer in.Close()
-	imported, err := c.read(in)
-	if err != nil {
-		return &term.ExitError{Code: term.ExitBad, Err: err}
-	}
-	if len(imported.Cases) == 0 {
-		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("no record in %s has a right answer", c.File), Hint: "docs/evaluation.md says where it is looked for; columns of a CSV file are separated by commas"}
-	}
-	if left := imported.Unlabelled; left > 0 {
-		con.err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, left+len(imported.Cases))
-	}
-	for _, one := range imported.Cases {
-		line, err := document.Marshal(one)
-		if err != nil {
-			return term.UnknownErrorf("", "write case %s: %w", one.ID, err)
-		}
-		con.out.Printf("%s\n", line)
-	}
-	return nil
-}
-
-func (c *evalImportCmd) read(in io.Reader) (eval.Imported, error) {
-	options := eval.ImportOptions{Workflow: c.Workflow, State: c.State, Action: c.Action, Split: eval.Split(c.Split), Label: c.Label}
-	if c.Format == "csv" {
-		return eval.ReadCSV(c.File, in, options)
-	}
-	return eval.ReadPromptfoo(c.File, in, options)
 }

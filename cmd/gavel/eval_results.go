@@ -378,3 +378,10 @@ func (c *evalReportCmd) read() (renderings, error) {
 	m, err := readResults(c.Results)
 	return renderMeasurement(m), err
 }
+
+func writeIndented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

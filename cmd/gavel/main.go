@@ -72,7 +72,6 @@ type commands struct {
 	Test       testCmd       `cmd:"" help:"Run tests of workflows."`
 	Judge      judgeCmd      `cmd:"" help:"Try the model that judges: its endpoint, its prompt, its answers."`
 	Eval       evalCmd       `cmd:"" help:"Measure a judge on cases whose right outcome is known."`
-	Replay     replayCmd     `cmd:"" help:"Judge recorded decisions again, under another definition, threshold or model."`
 	Review     reviewCmd     `cmd:"" help:"Decide moves that wait for a person."`
 	Evidence   evidenceCmd   `cmd:"" help:"Try the sources that the gate fetches evidence from."`
 	Upstream   upstreamCmd   `cmd:"" help:"Look at other MCP servers whose tools gavel lists, and pin what they have."`

@@ -56,7 +56,6 @@ func TestPlanted(t *testing.T) {
 		{"a driver that knows the engine", "engine/sqlitestore/a.go", "package sqlitestore; import " + module + `engine"`, "engine/sqlitestore may not import engine"},
 		{"a driver that knows definitions", "engine/memstore/a.go", "package memstore; import " + module + `engine/workflow"`, "engine/memstore may not import engine/workflow"},
 		{"a core that audits", "engine/a.go", "package engine; import " + module + `engine/audit"`, "engine may not import engine/audit"},
-		{"a core that replays", "engine/a.go", "package engine; import " + module + `engine/replay"`, "engine may not import engine/replay"},
 		{"a core that imports", "engine/a.go", "package engine; import " + module + `engine/transfer"`, "engine may not import engine/transfer"},
 		{"a core that reads folders", "engine/a.go", "package engine; import " + module + `engine/transfer/folder"`, "engine may not import engine/transfer/folder"},
 		{"a transfer that audits", "engine/transfer/a.go", "package transfer; import " + module + `engine/audit"`, "engine/transfer may not import engine/audit"},
@@ -163,7 +162,7 @@ func TestFoundations(t *testing.T) {
 				t.Errorf("the ground may import %s", dep)
 			case strings.HasSuffix(p.Path, "store") && strings.HasPrefix(p.Path, "engine/") && p.Path != "engine/store" && !slices.Contains([]string{"engine/store", "engine/store/rows", "engine/record", "internal/sharedcache"}, dep):
 				t.Errorf("the driver %s may import %s", p.Path, dep)
-			case inCore && (strings.HasPrefix(dep, "engine/audit") || strings.HasPrefix(dep, "engine/transfer") || strings.HasPrefix(dep, "engine/replay") || strings.HasPrefix(dep, "engine/suite")):
+			case inCore && (strings.HasPrefix(dep, "engine/audit") || strings.HasPrefix(dep, "engine/transfer") || strings.HasPrefix(dep, "engine/suite")):
 				t.Errorf("the core's %s may import %s", p.Path, dep)
 			case isFace(p.Path) && isFace(dep):
 				t.Errorf("the face %s may import the face %s", p.Path, dep)

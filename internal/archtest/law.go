@@ -68,7 +68,7 @@ var services = []string{
 // everything is what a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/replay", "engine/mcpgate",
+	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
 	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway", "internal/hook",
 	"testdata",
 })
@@ -132,7 +132,6 @@ var Packages = []Package{
 	{Path: "engine/transfer", May: below5},
 	{Path: "engine/transfer/folder", May: slices.Concat(below5, []string{"engine/transfer"})},
 	{Path: "engine/suite", May: slices.Concat(below5, []string{"internal/junit"})},
-	{Path: "engine/replay", May: below5},
 	{Path: "engine/mcpgate", May: below5},
 	{Path: "engine/enginetest", May: slices.Concat(below5, []string{"engine/memstore", "validators/script/worker"}), TestOnly: true},
 
