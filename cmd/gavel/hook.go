@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -330,23 +331,15 @@ func (c *hookAnswerCmd) openForHook(ctx context.Context, con *console, approved 
 // loadChangedDefinitions loads the definitions that are not the operator's newest ones as they are:
 // examining one runs its scripts.
 func loadChangedDefinitions(ctx context.Context, con *console, sys *system, approved *approval, patterns []string) error {
-	files, read, err := approved.definitions(patterns)
+	changed, err := approved.load(patterns)
 	if err != nil {
 		return err
 	}
-	changed := slices.DeleteFunc(files, func(file string) bool {
-		req, err := read(file)
-		if err != nil {
-			return false // told below
-		}
-		d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files)
-		if err != nil {
-			return false
-		}
+	maps.DeleteFunc(changed, func(_ string, d *workflow.Definition) bool {
 		stored, _, err := sys.Engine.LoadDefinition(ctx, localCLI, engine.RightRead, d.Name, 0)
 		return err == nil && stored.Operator && stored.Hash == d.Hash
 	})
-	return defineFiles(ctx, con.log, sys.Engine, changed, read, map[string]string{})
+	return changed.define(ctx, con.log, sys.Engine)
 }
 
 // agentPrincipal is who a client of this machine is.

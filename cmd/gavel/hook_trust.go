@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -163,9 +165,11 @@ type ruleFiles struct {
 // definitions are parsed definitions by the names of their files, as approvedRules has them.
 type definitions map[string]*workflow.Definition
 
-// read implements definitionReader. A document has the files in it that the definition names.
-func (d definitions) read(file string) (engine.DefineRequest, error) {
-	return engine.DefineRequest{Source: file, Document: d[file].Document}, nil
+// define loads all as the operator's. A document has the files in it that the definition names.
+func (d definitions) define(ctx context.Context, log *slog.Logger, to definer) error {
+	return defineFiles(ctx, log, to, slices.Sorted(maps.Keys(d)), func(file string) (engine.DefineRequest, error) {
+		return engine.DefineRequest{Source: file, Document: d[file].Document}, nil
+	}, map[string]string{})
 }
 
 // readRuleFiles reads a configuration file and its definitions. With an error, the result has what could be read.
@@ -219,15 +223,28 @@ func (a *approval) isCurrent() bool {
 	return err == nil && now.digest() == a.digest()
 }
 
-// definitions are the files that may be loaded as the operator's, and what reads them. Without an approval these are all.
-func (a *approval) definitions(patterns []string) ([]string, definitionReader, error) {
+// load reads the definitions that may be loaded as the operator's: those that are as a person approved them. Without an
+// approval these are all, and one with a mistake is an error.
+func (a *approval) load(patterns []string) (definitions, error) {
+	all, err := readDefinitions(patterns)
 	if a == nil {
-		files, err := definitionFiles(patterns)
-		return files, readDefinition, err
+		return all, err
 	}
-	all, _ := readDefinitions(patterns) // one with a mistake is not as it was approved
 	maps.DeleteFunc(all, func(name string, d *workflow.Definition) bool { return a.Files[name] != d.Hash })
-	return slices.Sorted(maps.Keys(all)), all.read, nil
+	return all, nil
+}
+
+// loadApproved loads the definitions of an agent's server.
+func loadApproved(ctx context.Context, con *console, to definer, patterns []string) error {
+	a := con.settings.approval
+	if a == nil {
+		return loadDefinitions(ctx, con.log, to, patterns)
+	}
+	approved, _ := a.load(patterns) // of an approval without an error
+	if all, _ := definitionFiles(patterns); len(approved) < len(all) || !a.isCurrent() {
+		con.log.Warn("the configuration or a definition is not as a person approved it; what was approved is in force", "config", a.path, "hint", "gavel hook trust --config "+shellWord(a.path))
+	}
+	return approved.define(ctx, con.log, to)
 }
 
 // report says what changed since a person approved the rules, once for each change, and asks a person to approve it. The
@@ -319,19 +336,13 @@ func (r *rulesReview) approve(ctx context.Context, con *console, by engine.Princ
 	if err := r.open(ctx, con); err != nil {
 		return err
 	}
-	if err := defineFiles(ctx, con.log, r.Engine, slices.Sorted(maps.Keys(r.next.definitions)), r.next.definitions.read, map[string]string{}); err != nil {
+	if err := r.next.definitions.define(ctx, con.log, r.Engine); err != nil {
 		return err
 	}
 	if _, err := r.Engine.Define(ctx, localCLI, engine.DefineRequest{Source: hookRulesWorkflow, Document: []byte(hookRulesDefinition)}); err != nil {
 		return engineFailure(err)
 	}
-	subject := hookRulesSubject(r.next.path)
-	at, err := r.Engine.FindSubject(ctx, localCLI, hookRulesWorkflow, subject)
-	if engine.CodeOf(err) == engine.CodeUnknownInstance {
-		var started engine.StartResult
-		started, err = r.Engine.Start(ctx, hookRulesOwner, engine.StartRequest{Type: hookRulesWorkflow, Subject: subject})
-		at = started.Position
-	}
+	at, _, err := gate.FindInstance(ctx, r.Engine, hookRulesOwner, hookRulesWorkflow, hookRulesSubject(r.next.path), "", true)
 	if err != nil {
 		return engineFailure(err)
 	}

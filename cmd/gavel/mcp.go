@@ -159,16 +159,8 @@ func checkAgent(id string) error {
 }
 
 func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal engine.Principal) error {
-	approved := con.settings.approval
-	files, read, err := approved.definitions(c.Definitions)
-	if err != nil {
+	if err := loadApproved(ctx, con, entryDefiner{sys.Engine, c.Config}, c.Definitions); err != nil {
 		return err
-	}
-	if err := defineFiles(ctx, con.log, entryDefiner{sys.Engine, c.Config}, files, read, map[string]string{}); err != nil {
-		return err
-	}
-	if all, _ := definitionFiles(c.Definitions); approved != nil && (len(files) < len(all) || !approved.isCurrent()) {
-		con.log.Warn("the configuration or a definition is not as a person approved it; what was approved is in force", "config", c.Config, "hint", "gavel hook trust --config "+shellWord(c.Config))
 	}
 	if err := badConfig(sys.CheckGates(ctx)); err != nil {
 		return err

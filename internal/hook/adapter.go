@@ -436,19 +436,15 @@ func (a *Adapter) nameTools(text string) string {
 // client gives to a hook.
 func (a *Adapter) IsHeadless(getenv func(string) string) bool {
 	if a == &claudeCode {
-		switch getenv("CLAUDE_CODE_SESSION_ATTENDED") {
-		case "0":
-			return true
-		case "1":
-			return false
+		if attended := getenv("CLAUDE_CODE_SESSION_ATTENDED"); attended == "0" || attended == "1" {
+			return attended == "0"
 		}
-		switch getenv("CLAUDE_CODE_ENTRYPOINT") { // of versions without the variable above
-		case "sdk-cli", "sdk-ts", "sdk-py", "mcp", "claude-code-github-action":
+		// Of versions without the variable above.
+		if slices.Contains([]string{"sdk-cli", "sdk-ts", "sdk-py", "mcp", "claude-code-github-action"}, getenv("CLAUDE_CODE_ENTRYPOINT")) {
 			return true
 		}
 	}
-	ci := getenv("CI")
-	return ci != "" && ci != "0" && ci != "false"
+	return !slices.Contains([]string{"", "0", "false"}, getenv("CI"))
 }
 
 // EncodeUnreadable answers an event that could not be read: denied in one sentence, unless the rules say
