@@ -11,7 +11,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -106,26 +105,24 @@ type decision struct {
 // decideInTime answers when ctx ends, whatever the decision waits for.
 func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) Answer {
 	c := &decision{Event: e, door: d, principal: p}
-	done := make(chan Answer, 1)
-	var settled atomic.Bool // by the answer, or by the end of the time
+	done := make(chan Answer) // without a buffer: what is sent is also taken
 	d.late.Go(func() {
 		a := c.decide(ctx)
-		if settled.CompareAndSwap(false, true) {
-			done <- a
-		} else if c.undo != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-			defer cancel()
-			c.undo(ctx)
+		select {
+		case done <- a:
+		case <-ctx.Done():
+			if c.undo != nil {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+				defer cancel()
+				c.undo(ctx)
+			}
 		}
 	})
 	select {
 	case a := <-done:
 		return a
 	case <-ctx.Done():
-		if settled.CompareAndSwap(false, true) {
-			return c.fail(context.Cause(ctx))
-		}
-		return <-done
+		return c.fail(context.Cause(ctx))
 	}
 }
 
@@ -134,7 +131,7 @@ func (c *decision) decide(ctx context.Context) (a Answer) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.door.Logger.ErrorContext(ctx, "a hook crashed; this is a bug of gavel", "client", c.Client, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			a = c.fail(errCrashed)
+			a = c.fail(errors.New("gavel crashed while it decided"))
 		}
 	}()
 	c.rules = c.door.Rules()
@@ -160,8 +157,6 @@ func (c *decision) decide(ctx context.Context) (a Answer) {
 	a.Verdict = cmp.Or(a.Verdict, Neutral)
 	return a
 }
-
-var errCrashed = errors.New("gavel crashed while it decided")
 
 // fail is the answer where nothing could be decided.
 func (c *decision) fail(err error) Answer {

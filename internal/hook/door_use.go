@@ -28,41 +28,35 @@ func (c *decision) before(ctx context.Context) (Answer, error) {
 	if len(uses) == 0 {
 		return Answer{}, nil
 	}
-	var plain, recording, unknown []gatedUse
-	for _, u := range uses {
-		switch {
-		case u.Unknown != "":
-			unknown = append(unknown, u)
-		case u.Gate.IsPlain():
-			plain = append(plain, u)
-		default:
-			recording = append(recording, u)
-		}
-	}
+	recording := slices.DeleteFunc(slices.Clone(uses), func(u gatedUse) bool { return u.Unknown != "" || u.Gate.IsPlain() })
 	if len(recording) > 1 {
-		return Refuse(c.Event, fmt.Sprintf("This use of %s does several things that have gates of their own: %s. Do one at a time.", c.Tool, c.listTools(recording))), nil
+		var names []string
+		for _, u := range recording {
+			names = append(names, c.rules.Gates.Describe(u.Gate.Tool))
+		}
+		return Refuse(c.Event, fmt.Sprintf("This use of %s does several things that have gates of their own: %s. Do one at a time.", c.Tool, strings.Join(names, "; "))), nil
 	}
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	for _, u := range plain {
-		at, reason, err := c.enter(ctx, u)
-		if err == nil && reason == "" && !u.Gate.Allows(at.Position) {
-			reason, err = c.refuseCall(ctx, u, at)
+	var at place // of the gate that records
+	for _, u := range uses {
+		if u.Unknown != "" {
+			continue
+		}
+		entered, reason, err := c.enter(ctx, u)
+		switch {
+		case err != nil || reason != "":
+		case !u.Gate.IsPlain():
+			at = entered
+		case !u.Gate.Allows(entered.Position):
+			reason, err = c.refuseCall(ctx, u, entered)
 		}
 		if err != nil || reason != "" {
 			return Refuse(c.Event, reason), err
 		}
 	}
-	var at place
-	for _, u := range recording { // at most one
-		var reason string
-		var err error
-		if at, reason, err = c.enter(ctx, u); err != nil || reason != "" {
-			return Refuse(c.Event, reason), err
-		}
-	}
-	if a, err := c.decideUnknown(ctx, unknown); err != nil || a.Verdict != "" || len(recording) == 0 {
+	if a, err := c.decideUnknown(ctx, uses); err != nil || a.Verdict != "" || len(recording) == 0 {
 		return a, err
 	}
 	return c.beginCall(ctx, recording[0], at)
@@ -72,18 +66,19 @@ func (c *decision) before(ctx context.Context) (Answer, error) {
 // it happen and nothing of it is recorded.
 func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer, err error) {
 	for _, u := range uses {
-		if u.Gate.Unknown == gate.UnknownLineAllow {
+		if u.Unknown == "" || u.Gate.Unknown == gate.UnknownLineAllow {
 			continue
 		}
 		at, reason, err := c.enter(ctx, u)
 		if err != nil {
 			return a, err
 		}
-		if reason == "" && u.Gate.IsPlain() && u.Gate.Allows(at.Position) {
-			continue
-		}
-		if reason == "" && !u.Gate.Allows(at.Position) {
+		switch {
+		case reason != "":
+		case !u.Gate.Allows(at.Position):
 			reason = c.explain(c.rules.Gates.Refuse(u.Gate, at.definition, at.Position, c.principal.Role, mayUse), at.Position)
+		case u.Gate.IsPlain():
+			continue
 		}
 		verdict := Ask
 		if u.Gate.Unknown == gate.UnknownLineDeny {
@@ -181,14 +176,6 @@ func (c *decision) nameFile(name string) string {
 		name = strings.TrimPrefix(name, folder+"/")
 	}
 	return name
-}
-
-func (c *decision) listTools(uses []gatedUse) string {
-	names := make([]string, len(uses))
-	for i, u := range uses {
-		names[i] = c.rules.Gates.Describe(u.Gate.Tool)
-	}
-	return strings.Join(names, "; ")
 }
 
 // refuseCall records a use that the state does not allow, and says why.
