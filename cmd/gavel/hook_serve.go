@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -58,9 +57,6 @@ func (r *routes) newHookFace() *hookFace {
 		Rules: r.sys.gateway.HookRules, Logger: r.log, Answered: f.answered,
 		Engine: func(ctx context.Context) (hook.Engine, error) {
 			endAnalysis(ctx)
-			if who, _ := auth.FromContext(ctx); who.Hooks != "" {
-				return folderEngine{r.sys.Engine, who.Hooks}, nil
-			}
 			return r.sys.Engine, nil
 		},
 	})
@@ -134,76 +130,15 @@ func (f *hookFace) answer(ctx context.Context, e hook.Event) hook.Answer {
 		return hook.Answer{Verdict: hook.Neutral}
 	}
 	who, _ := auth.FromContext(ctx)
-	if reason := checkHookFolder(who.Hooks, e); reason != "" {
-		return f.refuse(e, reason)
-	}
+	e.Within = who.Hooks
 	release, err := f.analysis.Acquire(ctx, who.ID)
 	if err != nil {
-		return f.refuse(e, "gavel is busy reading other tool uses, so it could not decide about this one. Wait a few seconds, then do the same again.")
+		a := hook.Refuse(e, "gavel is busy reading other tool uses, so it could not decide about this one. Wait a few seconds, then do the same again.")
+		f.answered(e.Client, a.Verdict)
+		return a
 	}
 	defer release()
 	return f.door.Answer(context.WithValue(ctx, analysisKey{}, release), who.Principal, e)
-}
-
-func (f *hookFace) refuse(e hook.Event, reason string) hook.Answer {
-	a := hook.Refuse(e, reason)
-	f.answered(e.Client, a.Verdict)
-	return a
-}
-
-// checkHookFolder says why a token that is for the sessions of a folder is not for this one; "" where
-// it is. It compares names: the server knows nothing of the folders of its callers.
-func checkHookFolder(folder string, e hook.Event) string {
-	session := filepath.Clean(cmp.Or(e.Project, e.Folder))
-	if folder == "" || isWithin(folder, session) {
-		return ""
-	}
-	// A worktree elsewhere, or a name with a link.
-	if root := e.Places.Projects[filepath.ToSlash(session)].Root; root != "" && isWithin(folder, filepath.Clean(root)) {
-		return ""
-	}
-	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", folder, session, e.Client)
-}
-
-// isWithin reports whether a name is that of a folder, or of something in it. Both are cleaned.
-func isWithin(folder, name string) bool {
-	return name == folder || strings.HasPrefix(name, strings.TrimSuffix(folder, string(filepath.Separator))+string(filepath.Separator))
-}
-
-// folderEngine is an engine for a token that is for one folder: workflows about other folders are
-// not begun, and not found.
-type folderEngine struct {
-	hook.Engine
-	folder string
-}
-
-// FindSubject implements gate.Subjects.
-func (e folderEngine) FindSubject(ctx context.Context, p engine.Principal, workflow, subject string) (engine.Position, error) {
-	if err := e.check(subject); err != nil {
-		return engine.Position{}, err
-	}
-	return e.Engine.FindSubject(ctx, p, workflow, subject) //nolint:wrapcheck // an *engine.Error
-}
-
-// Start implements gate.Subjects.
-func (e folderEngine) Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error) {
-	if err := e.check(req.Subject); err != nil {
-		return engine.StartResult{}, err
-	}
-	return e.Engine.Start(ctx, p, req) //nolint:wrapcheck // an *engine.Error
-}
-
-// folderSubject begins the subjects that are about a folder.
-const folderSubject = "folder:"
-
-func (e folderEngine) check(subject string) error {
-	about, ok := strings.CutPrefix(subject, folderSubject)
-	if !ok || isWithin(e.folder, filepath.Clean(about)) {
-		return nil
-	}
-	return &engine.Error{
-		Code: engine.CodeForbidden, Message: fmt.Sprintf("It acts in %s, and the token of this hook is for %s.", about, e.folder), Hint: "Run it from a session in that folder.",
-	}
 }
 
 // denyInForm has problems written as a denial that the client understands, wherever they are said: clients

@@ -134,6 +134,9 @@ func (c *decision) decide(ctx context.Context) (a Answer) {
 			a = c.fail(errors.New("gavel crashed while it decided"))
 		}
 	}()
+	if reason := c.checkSession(); reason != "" {
+		return Refuse(c.Event, reason)
+	}
 	c.rules = c.door.Rules()
 	if c.rules.IsIdle() {
 		return Answer{Verdict: Neutral}

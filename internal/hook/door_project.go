@@ -141,9 +141,34 @@ func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []str
 	return folders
 }
 
+// isMine reports whether a folder is one that the event's credential is for.
+func (e Event) isMine(folder string) bool {
+	return e.Within == "" || isInside(cleanPath(folder), cleanPath(e.Within))
+}
+
+// checkSession says why the event's credential is not for its session, "" where it is. It compares names,
+// those of a worktree elsewhere and of a folder with a link too where they were looked up.
+func (e Event) checkSession() string {
+	if e.isMine(e.project()) || e.isMine(e.projectAt(e.project()).Root) {
+		return ""
+	}
+	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", e.Within, cleanPath(e.project()), e.Client)
+}
+
 // find finds the instance of a workflow at a site, or begins it. tool is what needs it.
 func (c *decision) find(ctx context.Context, s site, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
 	own := s.subjects[len(s.subjects)-1]
+	isForeign := func(subject string) bool {
+		folder, ok := strings.CutPrefix(subject, "folder:")
+		return ok && !c.isMine(folder)
+	}
+	if isForeign(own) {
+		return engine.Position{}, &gate.Refusal{
+			Message: fmt.Sprintf("It acts in %s, and the token of this hook is for %s.", strings.TrimPrefix(own, "folder:"), c.Within),
+			Hint:    "Run it from a session in that folder.",
+		}, nil
+	}
+	s.subjects = slices.DeleteFunc(slices.Clone(s.subjects), isForeign)
 	var found engine.Position
 	for _, subject := range s.subjects {
 		if len(s.subjects) == 1 {
@@ -151,7 +176,7 @@ func (c *decision) find(ctx context.Context, s site, name, tool string, start bo
 		}
 		at, err := c.engine.FindSubject(ctx, c.principal, name, subject)
 		switch {
-		case engine.CodeOf(err) == engine.CodeUnknownInstance, engine.CodeOf(err) == engine.CodeForbidden: // a credential for one folder
+		case engine.CodeOf(err) == engine.CodeUnknownInstance:
 		case err != nil:
 			return at, nil, err
 		case s.nearest || found.ID == "" || at.ID < found.ID: // ids grow with time

@@ -48,6 +48,8 @@ type Event struct {
 	// Places is what the client's side found out about the names in the event, without Projects where
 	// nobody looked: then the names are taken as written.
 	Places Places
+	// Within is the folder for whose sessions the credential is that the event came with, "" for any.
+	Within string
 	// Tool is the client's name of the tool. Builtin is what it is to gates, "" for a tool of an
 	// MCP server, for one of which the adapter knows that no gate can be on it, and for an unknown one.
 	Tool, Builtin string
