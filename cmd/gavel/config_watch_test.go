@@ -32,8 +32,8 @@ func TestConfigIsTakenWhole(t *testing.T) {
 	}
 
 	const refused = "the changed configuration is refused"
-	put(t, file, "logLevel: warn\nchains: {definitions: chains}\nexpose: {chains: [b], tagKey: x}\n")
-	s.sees(`\"tagKey\" is half a filter`)
+	put(t, file, "logLevel: warn\nchains: {definitions: chains}\nexpose: {chains: [b], tagKey: \"\"}\n")
+	s.sees(`\"tagKey\" is empty`)
 	put(t, filepath.Join(dir, "chains", "a.yaml"), "name: a\ndescription: new\nsteps: [{id: w, type: wait, signal: go}]\n")
 	s.until("the file of a chain is looked at", func() bool { return strings.Count(s.stderr.String(), refused) == 2 })
 	if got := list(); strings.Contains(got, "name:b") || strings.Contains(got, "new") {

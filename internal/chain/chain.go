@@ -25,6 +25,8 @@ import (
 type Definition struct {
 	Name        string
 	Description string
+	// Tags are free labels.
+	Tags map[string]string
 	// Hash identifies the content: "sha256:" and the digest of the canonical document.
 	Hash string
 	// Document is the definition as compact JSON; parsing it gives an equal definition.

@@ -43,6 +43,7 @@ var documentObject = objectGrammar{
 		{"name", "The name of the chain: letters, digits, dot, underscore and hyphen, 1 to 58 characters.", `{"type":"string","pattern":"^[A-Za-z0-9._-]{1,58}$"}`},
 		{"description", "What the chain is for, for people and models that choose one.", anyString},
 		{"comment", "A note for maintainers; nothing reads it.", anyString},
+		{"tags", "Free labels, by which a configuration may select the chains that are tools.", `{"type":"object","additionalProperties":{"type":"string"}}`},
 		{"variables", "The variables, with the values that they begin with.", `{"$ref":"#/$defs/variables"}`},
 		{"inputSchema", "A JSON Schema of the input.", anObject},
 		{"steps", "The steps in the order in which they run. A step that on_error, on_fail or a conditional names runs through these only.", aStepList},

@@ -152,7 +152,7 @@ func (p *parser) parseDocument(root *document.Node) *Definition {
 	o := p.ObjectReader
 	p.checkKeys(o, &documentObject)
 	_, _ = o.String("$schema"), o.String("comment")
-	d := &Definition{Name: o.String("name"), Description: o.String("description"), InputSchema: o.Raw("inputSchema")}
+	d := &Definition{Name: o.String("name"), Description: o.String("description"), Tags: o.StringMap("tags"), InputSchema: o.Raw("inputSchema")}
 	if n := o.Value("name"); n != nil && n.Kind == document.String && !chainNamePattern().MatchString(d.Name) {
 		p.rejectValue(n, "the name must be 1 to 58 letters, digits, dots, underscores or hyphens")
 	}

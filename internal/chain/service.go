@@ -43,11 +43,12 @@ func NewService(c ServiceConfig) *Service { return &Service{config: c} }
 
 // View is a chain that may be run.
 type View struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Hash        string          `json:"hash"`
-	Steps       int             `json:"steps"`
-	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
+	Name        string            `json:"name"`
+	Description string            `json:"description,omitempty"`
+	Tags        map[string]string `json:"-"`
+	Hash        string            `json:"hash"`
+	Steps       int               `json:"steps"`
+	InputSchema json.RawMessage   `json:"inputSchema,omitempty"`
 }
 
 // RunView is a run as it stands.
@@ -117,7 +118,7 @@ func (s *Service) ListChains(_ context.Context, p engine.Principal) ([]View, err
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if p.InScope(WorkflowPrefix + name) {
 			d := chains[name]
-			out = append(out, View{Name: name, Description: d.Description, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.DescribeInput()})
+			out = append(out, View{Name: name, Description: d.Description, Tags: d.Tags, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.DescribeInput()})
 		}
 	}
 	return out, nil

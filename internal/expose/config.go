@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -25,9 +24,9 @@ const (
 	maxWait     = 5 * time.Minute
 )
 
-// Config selects workflows of the operator's: those whose name has the prefix or is listed, all
-// where nothing is named; of these, those that have the tag. Chains are selected by name alone. The
-// zero Config selects none.
+// Config selects workflows of the operator's and chains: those whose name has the prefix or is listed;
+// of these, those that have the tag. Where nothing is named those are all workflows, and with a tag all chains. The
+// zero Config selects none, and so does half of a filter.
 type Config struct {
 	Prefix            string
 	Workflows, Chains []Listed
@@ -37,6 +36,9 @@ type Config struct {
 	Wait             time.Duration
 
 	section *document.Node // where it was read from, for messages
+	// half is the one key of the filter that is there without the other; nil for none.
+	half                *document.Node
+	halfKey, missingKey string
 }
 
 // Listed is a workflow or a chain that is listed.
@@ -59,10 +61,11 @@ func ParseConfig(section *document.Node) (Config, error) {
 		Mode: cmp.Or(readMode(o), Standard), Wait: readWait(o), section: section,
 	}
 	o.Unknown()
-	for _, half := range [][2]string{{"tagKey", "tagValue"}, {"tagValue", "tagKey"}} {
-		if o.Has(half[0]) && !o.Has(half[1]) {
-			o.Fail(o.Value(half[0]), "%q is half a filter; add %q, or remove %q to select by name alone", half[0], half[1], half[0])
-		}
+	switch key, value := o.Value("tagKey"), o.Value("tagValue"); {
+	case key != nil && value == nil:
+		cfg.half, cfg.halfKey, cfg.missingKey = key, "tagKey", "tagValue"
+	case value != nil && key == nil:
+		cfg.half, cfg.halfKey, cfg.missingKey = value, "tagValue", "tagKey"
 	}
 	return cfg, o.Err()
 }
@@ -124,18 +127,19 @@ func findListed(list []Listed, name string) int {
 	return slices.IndexFunc(list, func(one Listed) bool { return one.Name == name })
 }
 
-// selectWorkflow returns the mode of a workflow; false if it is not selected.
-func (c Config) selectWorkflow(d *workflow.Definition) (Mode, bool) {
-	listed := findListed(c.Workflows, d.Name)
-	all := c.Prefix == "" && c.Workflows == nil && c.Chains == nil
-	if c.Mode == "" || listed < 0 && !all && (c.Prefix == "" || !strings.HasPrefix(d.Name, c.Prefix)) {
+// selectNamed returns the mode of a workflow or a chain; false if it is not selected. all says that every name is where
+// nothing is named.
+func (c Config) selectNamed(name string, tags map[string]string, list []Listed, all bool) (Mode, bool) {
+	listed := findListed(list, name)
+	all = all && c.Prefix == "" && c.Workflows == nil && c.Chains == nil
+	if c.Mode == "" || c.half != nil || listed < 0 && !all && (c.Prefix == "" || !strings.HasPrefix(name, c.Prefix)) {
 		return "", false
 	}
-	if value, tagged := d.Tags[c.TagKey]; c.TagKey != "" && (!tagged || value != c.TagValue) {
+	if value, tagged := tags[c.TagKey]; c.TagKey != "" && (!tagged || value != c.TagValue) {
 		return "", false
 	}
 	if listed >= 0 {
-		return cmp.Or(c.Workflows[listed].Mode, c.Mode), true
+		return cmp.Or(list[listed].Mode, c.Mode), true
 	}
 	return c.Mode, true
 }

@@ -47,12 +47,9 @@ func mustParse(t testing.TB, section string) expose.Config {
 
 func TestMistakesOfTheSection(t *testing.T) {
 	t.Parallel()
-	const half = `is half a filter; add`
 	for section, want := range map[string]string{
-		`{tagKey: mcp}`:                            `gavel.yaml:1:18: /expose/tagKey: "tagKey" ` + half + ` "tagValue", or remove "tagKey" to select by name alone`,
-		`{tagValue: x}`:                            `gavel.yaml:1:20: /expose/tagValue: "tagValue" ` + half + ` "tagKey", or remove "tagValue" to select by name alone`,
 		`{tagKey: "", tagValue: x}`:                `gavel.yaml:1:18: /expose/tagKey: "tagKey" is empty; remove it to select without it`,
-		`{tagKye: mcp, tagValue: x}`:               `gavel.yaml:1:10: /expose/tagKye: unknown key "tagKye"; did you mean "tagKey"?` + "\n" + `gavel.yaml:1:33: /expose/tagValue: "tagValue" ` + half + ` "tagKey", or remove "tagValue" to select by name alone`,
+		`{tagKye: mcp, tagValue: x}`:               `gavel.yaml:1:10: /expose/tagKye: unknown key "tagKye"; did you mean "tagKey"?`,
 		`{prefix: ""}`:                             `gavel.yaml:1:18: /expose/prefix: "prefix" is empty; remove it to select without it`,
 		`{prefix: 7}`:                              `gavel.yaml:1:18: /expose/prefix: expected a string, got a number`,
 		`{workflows: []}`:                          `gavel.yaml:1:21: /expose/workflows: "workflows" is empty; to expose none, remove the section "expose"`,
@@ -155,9 +152,11 @@ func TestCollisions(t *testing.T) {
 	for section, want := range map[string]string{
 		`{}`: `gavel.yaml:1:9: /expose: the workflow "workflow.start" would be the tool "workflow_start", which is gavel's own; rename the workflow, or do not expose it` + "\n" +
 			`gavel.yaml:1:9: /expose: the workflows a.b and a_b would all be the tool "a_b"; rename or expose only one of them`,
-		`{workflows: [a_b, a.b, a-b]}`: `gavel.yaml:1:22: /expose/workflows/0: the workflows a.b and a_b would all be the tool "a_b"; rename or expose only one of them`,
-		`{prefix: c}`:                  `gavel.yaml:1:9: /expose: no workflow of an operator has what the section asks for, so nothing is exposed`,
-		`{workflows: [a.b, ab]}`:       `gavel.yaml:1:27: /expose/workflows/1: no workflow of an operator has the name "ab"; did you mean "a_b"?`,
+		`{workflows: [a_b, a.b, a-b]}`:    `gavel.yaml:1:22: /expose/workflows/0: the workflows a.b and a_b would all be the tool "a_b"; rename or expose only one of them`,
+		`{tagKey: mcp}`:                   `gavel.yaml:1:18: /expose/tagKey: "tagKey" is half a filter, so nothing is exposed; add "tagValue", or remove "tagKey" to select by name alone`,
+		`{workflows: [a-b], tagValue: x}`: `gavel.yaml:1:38: /expose/tagValue: "tagValue" is half a filter, so nothing is exposed; add "tagKey", or remove "tagValue" to select by name alone`,
+		`{prefix: c}`:                     `gavel.yaml:1:9: /expose: no workflow of an operator and no chain has what the section asks for, so nothing is exposed`,
+		`{workflows: [a.b, ab]}`:          `gavel.yaml:1:27: /expose/workflows/1: no workflow of an operator has the name "ab"; did you mean "a_b"?`,
 	} {
 		tools, bad, missing := mustParse(t, section).Select(all, nil)
 		if got := linesOf(slices.Concat(bad, missing)); got != want {
@@ -177,19 +176,21 @@ func TestSelectChains(t *testing.T) {
 	all := parseAll(t, define("a.b", ""), define("c", `,"tags":{"mcp":"yes"}`))
 	chains := []operation.ChainView{
 		{Name: "pay", Description: " Pays. ", InputSchema: json.RawMessage(`{"properties":{"to":{"type":"string"}},"required":["to","sum"],"additionalProperties":false}`)},
-		{Name: "a_b"},
+		{Name: "a_b", Tags: map[string]string{"mcp": "yes"}},
 		{Name: "chain.start"},
 	}
 	for section, want := range map[string]string{
-		`{chains: [pay]}`:                                "pay",
-		`{chains: [{name: pay, mode: express}]}`:         "pay!",
-		`{chains: [pay], workflows: [c], mode: express}`: "c! pay!",
-		`{chains: [pay], prefix: a}`:                     "a_b pay",
-		`{chains: [pay], tagKey: mcp, tagValue: "yes"}`:  "pay",
-		`{}`:                                     "a_b c",
-		`{chains: [a_b, pay], workflows: [a.b]}`: "pay\ngavel.yaml:1:42: /expose/workflows/0: the chain a_b and the workflow a.b would all be the tool \"a_b\"; rename or expose only one of them",
-		`{chains: [chain.start]}`:                "\ngavel.yaml:1:19: /expose/chains/0: the chain \"chain.start\" would be the tool \"chain_start\", which is gavel's own; rename the chain, or do not expose it",
-		`{chains: [pai]}`:                        "\ngavel.yaml:1:19: /expose/chains/0: no chain of the section chains has the name \"pai\"; did you mean \"pay\"?",
+		`{chains: [pay]}`:                                    "pay",
+		`{chains: [{name: pay, mode: express}]}`:             "pay!",
+		`{chains: [pay], workflows: [c], mode: express}`:     "c! pay!",
+		`{chains: [pay], prefix: a_}`:                        "a_b pay",
+		`{prefix: p}`:                                        "pay",
+		`{chains: [pay, a_b], tagKey: mcp, tagValue: "yes"}`: "a_b",
+		`{tagKey: mcp, tagValue: "yes"}`:                     "a_b c",
+		`{}`:                                                 "a_b c",
+		`{chains: [a_b, pay], workflows: [a.b]}`:             "pay\ngavel.yaml:1:42: /expose/workflows/0: the chain a_b and the workflow a.b would all be the tool \"a_b\"; rename or expose only one of them",
+		`{chains: [chain.start]}`:                            "\ngavel.yaml:1:19: /expose/chains/0: the chain \"chain.start\" would be the tool \"chain_start\", which is gavel's own; rename the chain, or do not expose it",
+		`{chains: [pai]}`:                                    "\ngavel.yaml:1:19: /expose/chains/0: no chain of the section chains has the name \"pai\"; did you mean \"pay\"?",
 	} {
 		tools, bad, missing := mustParse(t, section).Select(all, chains)
 		got := namesOf(tools)
@@ -270,6 +271,11 @@ func TestDescriptionAndSchema(t *testing.T) {
 			`,"inputSchema":{"$defs":{"s":{"type":"string"}},"type":["object","null"],"properties":{"n":{"$ref":"#/$defs/s"},"big":{"const":12345678901234567000}},"required":["n"],"additionalProperties":false}`,
 			"", `{"type":"object","properties":{"n":{"$ref":"#/$defs/s"},"big":{"const":12345678901234567000}},"$defs":{"s":{"type":"string"}},"additionalProperties":false,"required":["n"]}`,
 		},
+		"one of several": {
+			`,"inputSchema":{"$defs":{"s":{"type":"string"}},"properties":{"n":{"$ref":"#/$defs/s"}},"anyOf":[{"required":["n"]},{"required":["m"]}]}`,
+			"", `{"type":"object","properties":{"input":{"type":"object","properties":{"n":{"$ref":"#/$defs/s"}},"anyOf":[{"required":["n"]},{"required":["m"]}]}},"$defs":{"s":{"type":"string"}},"required":["input"],"additionalProperties":false}`,
+		},
+		"no object": {`,"inputSchema":{"type":"array"}`, "", `{"type":"object","properties":{"input":{"type":"array"}},"required":["input"],"additionalProperties":false}`},
 		"that of the first state": {
 			`,"stateValidators":{"a":{"schema":{"properties":{"n":{}}},"requiredFields":["n","m","customer.name"]}}`,
 			"States of the workflow w: a (first), b (final, success).\n\nA start requires customer.name.",

@@ -10,8 +10,8 @@ import (
 )
 
 // inputSchema is the schema of the start context, or else that of the initial state, as a tool
-// has it.
-func inputSchema(d *workflow.Definition) json.RawMessage {
+// has it, and whether it is wrapped.
+func inputSchema(d *workflow.Definition) (schema json.RawMessage, wrapped bool) {
 	of := document.Known(d.InputSchema)
 	if len(d.InputSchema) == 0 {
 		of = document.Known(d.StateValidators[d.InitialState].Schema)
@@ -19,8 +19,8 @@ func inputSchema(d *workflow.Definition) json.RawMessage {
 	return toolSchema(of, topLevelFields(d.StartFields(), of.Get("required")), nounWorkflow)
 }
 
-// chainSchema is the schema of a chain's input as a tool has it.
-func chainSchema(input json.RawMessage) json.RawMessage {
+// chainSchema is the schema of a chain's input as a tool has it, and whether it is wrapped.
+func chainSchema(input json.RawMessage) (schema json.RawMessage, wrapped bool) {
 	of := document.Known(input)
 	var required []string
 	for _, name := range of.Get("required").Elements() {
@@ -29,9 +29,67 @@ func chainSchema(input json.RawMessage) json.RawMessage {
 	return toolSchema(of, required, nounChain)
 }
 
-// toolSchema makes a schema one of type "object" in which every required field is one of the
-// properties: some providers of models refuse others.
-func toolSchema(of document.JSON, required []string, noun string) json.RawMessage {
+// WrapKey is the argument that has the whole input of a tool whose schema strict clients would not take as it is.
+const WrapKey = "input"
+
+// toolSchema is a schema as strict clients accept it: of the type "object", without anyOf, oneOf or allOf at the top, and
+// every required field one of the properties. One that cannot be written so is wrapped, as the property WrapKey.
+func toolSchema(of document.JSON, required []string, noun string) (schema json.RawMessage, wrapped bool) {
+	inner := of.Raw()
+	if takesObject(of) {
+		inner = objectSchema(of, required, noun)
+		if !slices.ContainsFunc([]string{"anyOf", "oneOf", "allOf"}, func(key string) bool { return of.Get(key).Kind() != 0 }) {
+			return inner, false
+		}
+	}
+	b := document.NewBuilder(document.Known(inner))
+	b.Begin(document.Object)
+	b.Name(quoteText("type"))
+	b.String("object")
+	b.Name(quoteText("properties"))
+	b.Begin(document.Object)
+	b.Name(quoteText(WrapKey))
+	b.Begin(document.Object)
+	for name, value := range document.Known(inner).Members() {
+		if !isShared(name) {
+			b.Name(name)
+			b.Copy(value)
+		}
+	}
+	b.End()
+	b.End()
+	for name, value := range of.Members() {
+		if isShared(name) { // references name them from the top
+			b.Name(name)
+			b.Copy(value)
+		}
+	}
+	b.Name(quoteText("required"))
+	b.Begin(document.Array)
+	b.String(WrapKey)
+	b.End()
+	b.Name(quoteText("additionalProperties"))
+	b.Copy(document.Known([]byte("false")))
+	b.End()
+	return b.JSON().Raw(), true
+}
+
+// takesObject reports whether the type of a schema, where it has one, has objects among it.
+func takesObject(of document.JSON) bool {
+	kind := of.Get("type")
+	for _, one := range kind.Elements() {
+		if one.Is("object") {
+			return true
+		}
+	}
+	return kind.Kind() == 0 || kind.Is("object")
+}
+
+func isShared(name document.JSON) bool { return name.Is("$defs") || name.Is("definitions") }
+
+// objectSchema makes a schema one of type "object" in which every required field is one of the properties: some
+// providers of models refuse others.
+func objectSchema(of document.JSON, required []string, noun string) json.RawMessage {
 	b := document.NewBuilder(of)
 	b.Begin(document.Object)
 	b.Name(quoteText("type"))

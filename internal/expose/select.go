@@ -26,8 +26,10 @@ type Tool struct {
 	Description string
 	// InputSchema is that of the start context or the input, always of type "object".
 	InputSchema json.RawMessage
-	Mode        Mode
-	Wait        time.Duration // of an express call
+	// Wrapped says that the context or input is the argument WrapKey.
+	Wrapped bool
+	Mode    Mode
+	Wait    time.Duration // of an express call
 }
 
 // of is the name of what it is, and whether that is a workflow or a chain.
@@ -46,16 +48,18 @@ func (c Config) Select(definitions []*workflow.Definition, chains []operation.Ch
 	var workflowNames, chainNames []string
 	for _, d := range definitions {
 		workflowNames = append(workflowNames, d.Name)
-		if mode, ok := c.selectWorkflow(d); ok {
+		if mode, ok := c.selectNamed(d.Name, d.Tags, c.Workflows, true); ok {
 			name := toolName(d.Name)
-			named[name] = append(named[name], Tool{Name: name, Workflow: d.Name, Description: describeWorkflow(d), InputSchema: inputSchema(d), Mode: mode, Wait: c.Wait})
+			schema, wrapped := inputSchema(d)
+			named[name] = append(named[name], Tool{Name: name, Workflow: d.Name, Description: describeWorkflow(d), InputSchema: schema, Wrapped: wrapped, Mode: mode, Wait: c.Wait})
 		}
 	}
 	for _, v := range chains {
 		chainNames = append(chainNames, v.Name)
-		if i := findListed(c.Chains, v.Name); i >= 0 {
+		if mode, ok := c.selectNamed(v.Name, v.Tags, c.Chains, c.TagKey != ""); ok {
 			name := toolName(v.Name)
-			named[name] = append(named[name], Tool{Name: name, Chain: v.Name, Description: truncateDescription(strings.TrimSpace(v.Description)), InputSchema: chainSchema(v.InputSchema), Mode: cmp.Or(c.Chains[i].Mode, c.Mode), Wait: c.Wait})
+			schema, wrapped := chainSchema(v.InputSchema)
+			named[name] = append(named[name], Tool{Name: name, Chain: v.Name, Description: truncateDescription(strings.TrimSpace(v.Description)), InputSchema: schema, Wrapped: wrapped, Mode: mode, Wait: c.Wait})
 		}
 	}
 	own := ownNames()
@@ -82,8 +86,13 @@ func (c Config) Select(definitions []*workflow.Definition, chains []operation.Ch
 			missing = append(missing, c.missing(Tool{Chain: l.Name}, "no chain of the section chains has the name", chainNames))
 		}
 	}
-	if c.section != nil && len(named) == 0 && missing == nil {
-		missing = append(missing, c.issue(Tool{}, "no workflow of an operator has what the section asks for, so nothing is exposed"))
+	switch {
+	case c.half != nil:
+		i := c.issue(Tool{}, "%q is half a filter, so nothing is exposed; add %q, or remove %q to select by name alone", c.halfKey, c.missingKey, c.halfKey)
+		i.Path, i.Line, i.Column = c.half.Path(), c.half.Line, c.half.Column
+		missing = append(missing, i)
+	case c.section != nil && len(named) == 0 && missing == nil:
+		missing = append(missing, c.issue(Tool{}, "no workflow of an operator and no chain has what the section asks for, so nothing is exposed"))
 	}
 	return tools, bad, missing
 }

@@ -83,6 +83,13 @@ func (f *Face) runExposed(ctx context.Context, tool expose.Tool, c mcpwire.Call)
 	if _, err := operation.ReadObject(c.Arguments, "arguments are"); err != nil {
 		return answer{}, err //nolint:wrapcheck // an *engine.Error
 	}
+	if tool.Wrapped {
+		input := document.Known(c.Arguments).Get(expose.WrapKey)
+		if input.Kind() == 0 {
+			return answer{}, engine.MissingField(expose.WrapKey, "It has the whole input.")
+		}
+		c.Arguments = input.Raw()
+	}
 	meta := document.Known(c.Meta)
 	key := meta.Get(metaKey)
 	if key.Kind() != 0 && key.Kind() != document.String {

@@ -138,6 +138,29 @@ func TestExposedCall(t *testing.T) {
 	}
 }
 
+// The input of a tool whose schema is wrapped is its one argument.
+func TestExposedWrapped(t *testing.T) {
+	e := newEngine(t)
+	option := exposing(t, e, time.Second)
+	choice := strings.NewReplacer("release.v2", "rel-choice", `"required": ["service"]`, `"anyOf": [{"required": ["service"]}]`).Replace(releaseWorkflow)
+	if _, err := e.Define(t.Context(), localOperator, engine.DefineRequest{Source: "definition", Document: []byte(choice)}); err != nil {
+		t.Fatal(err)
+	}
+	w := serve(t, e, option)
+	w.hello("test")
+	for arguments, want := range map[string]string{
+		`{"input":{"service":"api"}}`: `\"state\":\"draft\"`,
+		`{"service":"api"}`:           `\"path\":\"/input\"`,
+		`{"input":{}}`:                `"isError":true`,
+		`{"input":"api"}`:             `"isError":true`,
+	} {
+		w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"rel-choice","arguments":%s}}`, arguments))
+		if got := string(w.nextLine()); !strings.Contains(got, want) {
+			t.Errorf("%s is answered %s", arguments, got)
+		}
+	}
+}
+
 // What a principal may not start is to it as what does not exist.
 func TestExposedToNobodyElse(t *testing.T) {
 	e := newEngine(t)

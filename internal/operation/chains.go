@@ -33,7 +33,9 @@ type Chains interface {
 type ChainView struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
-	Hash        string `json:"hash"`
+	// Tags are for who selects chains, and not shown.
+	Tags map[string]string `json:"-"`
+	Hash string            `json:"hash"`
 	// Steps is how many it has.
 	Steps       int             `json:"steps"`
 	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
