@@ -56,6 +56,7 @@ func (r *routes) mount(who *callers) error {
 	metrics := r.sys.metered.metrics.Handler()
 	inside := http.NewServeMux()
 	inside.Handle(mcpPath, r.endpoint)
+	inside.Handle(mcpPath+"/{$}", r.endpoint) // clients append it
 	inside.Handle(httpapi.Prefix, r.api)
 	inside.Handle("POST "+hookPath+"{client}", r.newHookFace())
 	inside.Handle("GET "+metricsPath, watchersOnly(metrics))
@@ -67,7 +68,7 @@ func (r *routes) mount(who *callers) error {
 
 	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
 	mux := http.NewServeMux()
-	for _, path := range []string{mcpPath, httpapi.Prefix, metricsPath} {
+	for _, path := range []string{mcpPath, mcpPath + "/{$}", httpapi.Prefix, metricsPath} {
 		mux.Handle(path, known)
 	}
 	if r.flags.Auth == authNone || r.flags.MetricsOpen {

@@ -87,6 +87,7 @@ func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
 	h.MCP = face.Handler()
 	mux := http.NewServeMux()
 	mux.Handle(MCPPath, h.MCP)
+	mux.Handle(MCPPath+"/{$}", h.MCP)
 	mux.Handle(httpapi.Prefix, h.REST)
 	mux.Handle(httpapi.DocumentPath, h.REST)
 	h.all = identifyCaller(cfg.Caller, mux)

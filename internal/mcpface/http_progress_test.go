@@ -88,3 +88,22 @@ func TestHTTPLosesNoProgress(t *testing.T) {
 		})
 	}
 }
+
+// A client that accepts JSON alone gets its answer as JSON, without what would be sent before it.
+func TestHTTPAnswersJSONAlone(t *testing.T) {
+	wire, err := mcpwire.New(mcpwire.Config{Info: mcp.Implementation{Name: "progress", Version: "1"}, Tools: reporting{}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann := newSite(t, wire.Handler()).hello("Accept", "application/json")
+	const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":"p"}}}`
+	a := ann.do(ann.request(http.MethodPost, call, append(ann.headers, "Accept", "application/json")...))
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || !strings.Contains(string(a.body), `"text":"done"`) || strings.Contains(string(a.body), "progressToken") {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+	const listen = `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{` + modernMeta + `}}}`
+	a = ann.site.do(ann.site.request(http.MethodPost, listen, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "subscriptions/listen", "Accept", "application/json"))
+	if a.status != http.StatusNotAcceptable {
+		t.Errorf("a stream for a client that reads none: %d %s", a.status, a.body)
+	}
+}

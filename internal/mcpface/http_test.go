@@ -70,7 +70,6 @@ func TestHTTPRefusals(t *testing.T) {
 		"charset":                   {"POST", ping, append(legacy, "Content-Type", "application/json; charset=utf-16"), 415, "unsupported_media_type"},
 		"gzip":                      {"POST", ping, append(legacy, "Content-Encoding", "gzip"), 415, "unsupported_media_type"},
 		"Accept":                    {"POST", ping, append(legacy, "Accept", "text/html"), 406, "not_acceptable"},
-		"Accept JSON only":          {"POST", ping, append(legacy, "Accept", "application/json"), 406, "not_acceptable"},
 		"unknown version":           {"POST", ping, append(legacy, "Mcp-Protocol-Version", "1999-01-01"), 400, "invalid_request"},
 		"empty":                     {"POST", " ", legacy, 400, "parse_error"},
 		"not JSON":                  {"POST", `{"jsonrpc":`, legacy, 400, "parse_error"},

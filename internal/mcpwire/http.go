@@ -149,9 +149,17 @@ func (x *exchange) session() *remoteSession {
 	return s
 }
 
+// takesEvents reports whether the client reads a stream of events. One that does not gets its answer as JSON, without
+// what would be sent before it.
+func (x *exchange) takesEvents() bool { return listen.AcceptQuality(x.r, "text/event-stream") > 0 }
+
+func (x *exchange) refuseEvents() {
+	x.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
+}
+
 func (x *exchange) get() {
-	if listen.AcceptQuality(x.r, "text/event-stream") == 0 {
-		x.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
+	if !x.takesEvents() {
+		x.refuseEvents()
 		return
 	}
 	s := x.session()
@@ -225,7 +233,7 @@ func (x *exchange) streamContext() (context.Context, context.CancelFunc) {
 
 func (x *exchange) reply(end context.CancelFunc) *reply {
 	return &reply{
-		w: x.w, end: end, alive: x.wire.cfg.Limits.Alive, stop: make(chan struct{}),
+		w: x.w, plain: !x.takesEvents(), end: end, alive: x.wire.cfg.Limits.Alive, stop: make(chan struct{}),
 		valid: func() bool { return x.wire.cfg.StillValid(x.r.Context(), x.who) },
 	}
 }
@@ -309,7 +317,7 @@ func checkHeaders(r *http.Request) (err *Error, status int) {
 		return invalidAs("unsupported_media_type", "The content type is not JSON.", "Send Content-Type: application/json."), http.StatusUnsupportedMediaType
 	case r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity":
 		return invalidAs("unsupported_media_type", "The content is encoded.", "Send it without Content-Encoding."), http.StatusUnsupportedMediaType
-	case listen.AcceptQuality(r, "application/json") == 0 || listen.AcceptQuality(r, "text/event-stream") == 0:
+	case listen.AcceptQuality(r, "application/json") == 0: // many clients send no more than this
 		return invalidAs("not_acceptable", "The client does not accept the answers of MCP.", "Send Accept: application/json, text/event-stream."), http.StatusNotAcceptable
 	case len(r.Header.Values(mcp.HeaderProtocolVersion)) > 1:
 		return invalidRequest("The protocol version appears twice in the header.", "Send "+mcp.HeaderProtocolVersion+" once."), http.StatusBadRequest
@@ -441,6 +449,10 @@ func (x *exchange) answer(s *session, running *sync.Map) {
 	}
 	listens := x.method == methodListen && x.modern
 	begin := func() (context.Context, context.CancelFunc) { return context.WithCancel(x.r.Context()) }
+	if listens && !x.takesEvents() {
+		x.refuseEvents()
+		return
+	}
 	if listens {
 		release, ok := x.mayStream()
 		if !ok {

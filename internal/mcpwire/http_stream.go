@@ -14,12 +14,16 @@ import (
 // reads nothing must not keep a stream's lock, nor its place.
 const writePatience = 30 * time.Second
 
-var errReplyOver = errors.New("the response is over")
+var (
+	errReplyOver = errors.New("the response is over")
+	errNoEvents  = errors.New("the client accepts no stream of events")
+)
 
 // reply is the response to one HTTP request: one message, or, once something else is sent
 // first, a stream of events that ends with it.
 type reply struct {
-	w http.ResponseWriter
+	w     http.ResponseWriter
+	plain bool // the client takes one message, and no stream
 	// end ends the request whose reply cannot be written.
 	end context.CancelFunc
 	// Every alive, a stream is written to, and ends if valid is false.
@@ -64,10 +68,12 @@ func (r *reply) open() {
 func (r *reply) send(line []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	switch {
+	case r.over:
 		return errReplyOver
-	}
-	if !r.events {
+	case r.plain:
+		return errNoEvents
+	case !r.events:
 		r.stream()
 	}
 	return r.event(line)

@@ -105,7 +105,10 @@ func Notify(ctx context.Context, method string, params map[string]any) error {
 	if r == nil {
 		return errAskEnded
 	}
-	return r.write(notificationLine(method, nil, params))
+	if err := r.write(notificationLine(method, nil, params)); !errors.Is(err, errNoEvents) {
+		return err
+	}
+	return nil // such a client does without notifications
 }
 
 // What mcp-go wants to know of a session. What it is told of a client in the era without
