@@ -110,6 +110,7 @@ func TestOwnHooksAreRecognized(t *testing.T) {
 		`borg hook claude-code PreToolUse`:                 false,
 		`sh -c 'gavel hook claude-code'`:                   false,
 		"gavel hook claude-code --limit 60s; rm -r x":      false,
+		"gavel hook claude-code --limit 60s &":             false,
 		"gavel hook claude-code --limit 60s\nrm -r x":      false,
 		"gavel hook claude-code --config \"$(rm x)\"":      false,
 		`gavel hook 'claude-code`:                          false,
@@ -125,6 +126,18 @@ func TestOwnHooksAreRecognized(t *testing.T) {
 		if err != nil || (removed == nil) != own {
 			t.Errorf("%s: the removal leaves %s (%v)", command, removed, err)
 		}
+	}
+}
+
+// A group that gavel's hook shares with another one keeps that one; a group of gavel's alone goes with its matcher.
+func TestUninstallKeepsOthersOfAGroup(t *testing.T) {
+	t.Parallel()
+	const own, other = `{"type": "command", "command": "gavel hook claude-code"}`, `{"type": "command", "command": "audit"}`
+	const before = `{"hooks": {"Stop": [{"matcher": "x", "hooks": [` + own + `]}], "PreToolUse": [{"matcher": "Bash", "hooks": [` + own + `]}, {"matcher": "Edit", "hooks": [` + own + `, ` + other + `]}]}}`
+	const want = `{"hooks": {"PreToolUse": [{"matcher": "Edit", "hooks": [` + other + `]}]}}`
+	removed, err := hook.Uninstall("claude-code", []byte(before))
+	if diff := cmp.Diff(minimize(t, []byte(want)), minimize(t, removed)); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
 	}
 }
 
