@@ -56,7 +56,9 @@ func (r *routes) newHookFace() *hookFace {
 	f.door = hook.NewDoor(hook.DoorConfig{
 		Rules: r.sys.gateway.HookRules, Logger: r.log, Answered: f.answered,
 		Engine: func(ctx context.Context) (hook.Engine, error) {
-			endAnalysis(ctx)
+			if release, ok := ctx.Value(analysisKey{}).(func()); ok {
+				release()
+			}
 			return r.sys.Engine, nil
 		},
 	})
@@ -65,12 +67,6 @@ func (r *routes) newHookFace() *hookFace {
 
 // analysisKey is where a context has the func() that gives up a place for analysis.
 type analysisKey struct{}
-
-func endAnalysis(ctx context.Context) {
-	if release, ok := ctx.Value(analysisKey{}).(func()); ok {
-		release()
-	}
-}
 
 // ServeHTTP answers an event of a client. The status is 200 whatever the answer, where the client can
 // read it there: clients take any other for a hook that failed, and most let the tool run then.
