@@ -46,6 +46,7 @@ const first = `{id: a, type: tool, server: code-mcp, action: execute}`
 
 // badDefinitions are what a user may write and gets refused; testdata/bad.golden has what is said.
 var badDefinitions = []struct{ name, doc string }{
+	{"misspelt keywords", "inputSchema: {type: object, requred: [site], properties: {site: {minlength: 3}}}\n" + steps(`{id: a, type: tool, server: code-mcp, action: execute, outputSchema: {typ: object}}`)},
 	{"empty", ""},
 	{"not an object", "[]"},
 	{"no steps", "name: c\n"},

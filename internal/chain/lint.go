@@ -52,6 +52,7 @@ func Rules() []Rule {
 		{"reserved-id", e, "A step has the id under which the run's callback is recorded.", checkReserved},
 		{"empty-value", e, "A name or an id that a step needs is empty.", checkEmpty},
 		{"conditional-name", e, "The name of a conditional is too long, or has characters that the keys of steps need.", checkConditionalNames},
+		{"misspelt-keyword", e, "A key of a JSON Schema is no keyword and looks like one, so that the check that was meant is not made.", checkKeywords},
 		{"unused-key", e, "A key does nothing next to the others of its step, handler or schedule.", checkUnused},
 		{"unused-default", w, "A default is for a path that its step does not refer to.", checkDefaults},
 		{"unread-reference", w, "A text looks like a reference and is none, so it stays as it is.", checkTexts},

@@ -5,7 +5,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/gavel-mcp/gavel/validators/schema"
 )
+
+func checkKeywords(l *linter) {
+	check := func(path string, raw json.RawMessage) {
+		for _, wrong := range schema.FindMisspelt(raw) {
+			l.addIssue(path+wrong.Path, "%s", wrong.Message)
+		}
+	}
+	check("/inputSchema", l.InputSchema)
+	l.visitSteps(func(s *Step) { check(s.path+"/outputSchema", s.OutputSchema) })
+}
 
 // The rule about conditions reads pinned output schemas as far as they say one thing: where they have alternatives or
 // references, a condition may be true.
