@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -36,6 +37,8 @@ type Feed struct {
 	begun  bool
 	after  int64 // the position behind which all events up to last are held
 	last   int64
+	end    int64     // the last position of the store, when it was last asked for
+	looked time.Time // when it was asked for, and then all up to it was read
 	bytes  int
 	events []*feedEvent
 	moving map[string]*movingInstance // of the events that are held
@@ -113,6 +116,7 @@ func (f *Feed) readNew(ctx context.Context) (int64, error) {
 }
 
 func (f *Feed) readStore(ctx context.Context) (int64, error) {
+	now := time.Now()
 	shared, err := f.e.listShared(ctx)
 	if err != nil {
 		return 0, err
@@ -122,15 +126,17 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 		return 0, StoreError("find the last event", err)
 	}
 	f.mu.Lock()
-	f.shared = shared
+	f.shared, f.end = shared, last
 	if !f.begun || last-f.last > maxFeedEvents { // who wants what is before reads it from the store
 		f.begun, f.after, f.last, f.bytes, f.events, f.moving = true, last, last, 0, nil, map[string]*movingInstance{}
 	}
 	from := f.last
-	f.mu.Unlock()
 	if last <= from {
+		f.looked = now
+		f.mu.Unlock()
 		return from, nil
 	}
+	f.mu.Unlock()
 	for ev, err := range f.e.cfg.Store.EventsAfter(ctx, store.TailQuery{After: from, UpTo: last}) {
 		if err != nil {
 			return 0, StoreError("read the events", err)
@@ -139,7 +145,7 @@ func (f *Feed) readStore(ctx context.Context) (int64, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = last
+	f.last, f.looked = last, now
 	return last, nil
 }
 

@@ -159,10 +159,13 @@ func (f *Feed) indexBehind(position int64) int {
 	return sort.Search(len(f.events), func(i int) bool { return f.events[i].Position > position })
 }
 
+// overdueLooks is how many times FeedPoll may pass between two looks before the time counts as lag.
+const overdueLooks = 4
+
 // FeedLag is how far behind a follower is.
 type FeedLag struct {
-	Events int64         // positions up to the last one that was read
-	Time   time.Duration // the age of the oldest of them that is held
+	Events int64         // positions up to the last one that is known
+	Time   time.Duration // the age of the oldest of them; of one that was not read yet, since it cannot have been there
 }
 
 // Lag is how far behind the follower is that is furthest behind.
@@ -184,9 +187,15 @@ func (f *Feed) Lag() FeedLag {
 func (f *Feed) lagOf(position int64) FeedLag {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := f.indexBehind(position)
-	if !f.begun || position >= f.last || i == len(f.events) {
-		return FeedLag{Events: max(0, f.last-position)}
+	if !f.begun {
+		return FeedLag{}
 	}
-	return FeedLag{Events: f.last - position, Time: max(0, f.e.Now().Sub(f.events[i].Event.Time))}
+	lag := FeedLag{Events: max(0, max(f.last, f.end)-position)}
+	if i := f.indexBehind(position); position < f.last && i < len(f.events) {
+		lag.Time = max(0, f.e.Now().Sub(f.events[i].Event.Time))
+	}
+	if unread := time.Since(f.looked); f.end > f.last || unread > overdueLooks*f.e.cfg.FeedPoll {
+		lag.Time = max(lag.Time, unread)
+	}
+	return lag
 }

@@ -32,8 +32,8 @@ var (
 // third of them with a session.
 const (
 	mostLoadMemory = 600 << 20
-	mostLoadFiles  = 64  // of the store's connections, the sandbox's pipes and what was open before
-	loadStreams    = 8   // as many as one principal may hold
+	mostLoadFiles  = 64 // of the store's connections, the sandbox's pipes and what was open before
+	loadStreams    = 16
 	movesEach      = 100 // of one instance, before a client ends it and starts another
 )
 
@@ -45,6 +45,7 @@ type load struct {
 	answered atomic.Int64
 	streamed atomic.Int64 // events
 	streams  []net.Conn
+	lag      float64     // the most that a stream was behind, in seconds
 	over     atomic.Bool // SIGTERM was sent: connections may be closed from now on
 
 	mu    sync.Mutex
@@ -288,7 +289,7 @@ func (l *load) report() {
 	for _, what := range l.wrong[:min(len(l.wrong), 10)] {
 		l.t.Error(what)
 	}
-	l.t.Logf("%d clients, %d answers, %d errors; %d events in %d streams", *loadClients, l.answered.Load(), len(l.wrong), l.streamed.Load(), loadStreams)
+	l.t.Logf("%d clients, %d answers, %d errors; %d events in %d streams, at most %.2f s late", *loadClients, l.answered.Load(), len(l.wrong), l.streamed.Load(), loadStreams, l.lag)
 	for _, kind := range slices.Sorted(maps.Keys(l.times)) {
 		all := l.times[kind]
 		slices.Sort(all)
@@ -319,6 +320,7 @@ func (l *load) round(lasts time.Duration) (peak int64) {
 		select {
 		case <-tick.C:
 			peak = max(peak, resident(l.t, l.cmd.Process.Pid))
+			l.lag = max(l.lag, l.readLag())
 		case <-ctx.Done():
 		}
 	}
@@ -327,6 +329,17 @@ func (l *load) round(lasts time.Duration) (peak int64) {
 	l.until("the streams tell of it", func() bool { return l.streamed.Load() > before })
 	l.hangUpAll()
 	return peak
+}
+
+// readLag is how far behind the stream is that is furthest behind, in seconds.
+func (l *load) readLag() (seconds float64) {
+	l.t.Helper()
+	_, text := l.figures(l.owner)
+	_, text, _ = strings.Cut(text, "\ngavel_stream_lag_seconds ")
+	if _, err := fmt.Sscan(text, &seconds); err != nil {
+		l.t.Errorf("the lag of the streams: %v", err)
+	}
+	return seconds
 }
 
 // hangUpAll closes what the clients have open.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -65,5 +67,46 @@ func TestBulkReadsHaveConnectionsOfTheirOwn(t *testing.T) {
 		if err := read(t.Context()); err != nil && !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// Streams read next to writers, not behind them: while every commit waits for the file, a tail reads to the end.
+func TestTailNextToWriters(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gavel.db")
+	s, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if err := s.Commit(t.Context(), storetest.Start(t, storetest.ID(0), `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	release := lock(t, path)
+	const writers = 100
+	var done atomic.Int64
+	var all sync.WaitGroup
+	for i := range writers {
+		next := storetest.Start(t, storetest.ID(i+1), `{}`)
+		all.Go(func() {
+			if err := s.Commit(context.Background(), next); err != nil {
+				t.Error(err)
+			}
+			done.Add(1)
+		})
+	}
+	for range 100 {
+		last, err := s.LastPosition(t.Context())
+		if n := storetest.Count(t, s.EventsAfter(store.BulkRead(t.Context()), store.TailQuery{})); err != nil || n != 1 || last != 1 {
+			t.Fatalf("a tail reads %d events up to %d, %v", n, last, err)
+		}
+	}
+	if n := done.Load(); n != 0 {
+		t.Errorf("%d commits did not wait: this test shows nothing", n)
+	}
+	release()
+	all.Wait()
+	if n := storetest.Count(t, s.EventsAfter(t.Context(), store.TailQuery{})); n != writers+1 {
+		t.Errorf("then it reads %d events", n)
 	}
 }
