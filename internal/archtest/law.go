@@ -149,7 +149,7 @@ var Packages = []Package{
 	{Path: "internal/webhook", May: []string{"internal/egress"}},
 	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/webhook"}},
 	{Path: "internal/export", May: slices.Concat(below5, []string{"internal/egress", "internal/webhook"})},
-	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream"})},
+	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream", "internal/fairshare"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
 	{Path: "internal/listen", May: []string{"internal/fairshare", "internal/egress"}},

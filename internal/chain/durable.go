@@ -137,7 +137,11 @@ func (r *Runs) launchFor(ctx context.Context, owner, id, text string, req StartR
 	if err != nil {
 		return err
 	}
-	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor))); err != nil {
+	turn, err := r.findTurn(ctx, p, owner)
+	if err != nil {
+		return err
+	}
+	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor))); err != nil {
 		return err
 	}
 	return r.keepQueue(ctx, id, p)

@@ -40,6 +40,28 @@ func (r *Runs) placeOf(d *Definition) (place, error) {
 	return p, r.setBound(p.queue, d.Concurrency)
 }
 
+// findTurn is when a run of an owner begins among those that wait in a bounded queue: behind the last one of the owner,
+// and else behind the ones that are under way. So owners take turns, however many runs one of them has waiting.
+func (r *Runs) findTurn(ctx context.Context, p place, owner string) (uint, error) {
+	if p.partition == "" {
+		return 0, nil
+	}
+	last := 0
+	for _, filter := range [][]dbos.ListWorkflowsOption{
+		{dbos.WithFilterStatus(dbos.WorkflowStatusPending)},
+		{dbos.WithFilterStatus(openInTables...), dbos.WithFilterUser(owner)},
+	} {
+		list, err := r.listRows(ctx, append(filter, dbos.WithFilterName(runName), dbos.WithFilterQueueName(p.queue))...)
+		if err != nil {
+			return 0, fmt.Errorf("find the turn of a run: %w", err)
+		}
+		for _, w := range list {
+			last = max(last, w.Priority)
+		}
+	}
+	return uint(last) + 1, nil //nolint:gosec // not negative
+}
+
 // keepQueue makes the queue of a run that was left in it, where SetBounds deleted it before. A deletion that comes after
 // it looks again itself.
 func (r *Runs) keepQueue(ctx context.Context, run string, p place) error {

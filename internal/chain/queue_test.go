@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine"
 )
 
 // blockedServers answer once they are released, and count the calls under way.
@@ -114,6 +116,46 @@ func TestConcurrency(t *testing.T) {
 	}
 	if b.most.Load() != 2 {
 		t.Errorf("at most %d were under way", b.most.Load())
+	}
+}
+
+// TestPrincipalsTakeTurns: many queued runs of one principal do not hold up those of another.
+func TestPrincipalsTakeTurns(t *testing.T) {
+	ctx := context.Background()
+	const many = 8
+	release, began := make(chan struct{}), make(chan string, many+2)
+	r := openRuns(t, t.TempDir(), effectsFunc(func(_ context.Context, c Command) Outcome {
+		began <- c.Principal.ID
+		<-release
+		return Outcome{}
+	}))
+	defer r.Close()
+	d := parse(t, "concurrency: 1\n"+steps(`{id: x, type: tool, server: s, action: x}`))
+	start := func(p engine.Principal) string {
+		t.Helper()
+		run, err := r.Start(ctx, StartRequest{Definition: d, Principal: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	start(agentA)
+	<-began
+	last := ""
+	for range many {
+		last = start(agentA)
+	}
+	start(agentB)
+	start(agentB)
+	close(release)
+	waitRun(t, r, last)
+	close(began)
+	var order []string
+	for who := range began {
+		order = append(order, who)
+	}
+	if len(order) != many+2 || strings.Join(order[:4], " ") != "a b a b" || slices.Contains(order[4:], "b") {
+		t.Errorf("they begin as %q", order)
 	}
 }
 

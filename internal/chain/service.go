@@ -15,6 +15,7 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -36,10 +37,18 @@ type ServiceConfig struct {
 
 // Service is chains as somebody with rights uses them: every call names the principal, and what that
 // one may not see is to it as if it did not exist. Errors are the engine's.
-type Service struct{ config ServiceConfig }
+type Service struct {
+	config   ServiceConfig
+	starting *fairshare.Queue // by principal, one at a time: the next one finds it counted
+}
 
 // NewService returns the service of runs.
-func NewService(c ServiceConfig) *Service { return &Service{config: c} }
+func NewService(c ServiceConfig) *Service {
+	return &Service{config: c, starting: fairshare.New(fairshare.Config{Permits: maxStarting, PerCaller: 1, Waiting: 16 * maxStarting})}
+}
+
+// maxStarting is how many starts are dealt with at a time.
+const maxStarting = 64
 
 // View is a chain that may be run.
 type View struct {
@@ -137,6 +146,13 @@ func (s *Service) StartRun(ctx context.Context, p engine.Principal, req StartRun
 	if err != nil {
 		return RunView{}, err
 	}
+	leave, err := s.starting.Acquire(ctx, p.ID)
+	if errors.Is(err, fairshare.ErrBusy) {
+		return RunView{}, &engine.Error{Code: engine.CodeBusy, Message: "Too many of your starts of chains wait.", Hint: "Try again later.", RetryAfter: time.Second}
+	} else if err != nil {
+		return RunView{}, engine.StoreError("start the run", err)
+	}
+	defer leave()
 	begin := StartRequest{Definition: d, Input: req.Input, Principal: p}
 	if s.config.ActsFor != nil {
 		if actor, acts := s.config.ActsFor(d.Name); acts {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +114,28 @@ func TestOpenRunsHaveQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("after one has ended", start(agentA, "ask", "a3"), "")
+}
+
+// TestQuotaHoldsAtOnce: of many starts at once of one principal as many begin as the quota has room for.
+func TestQuotaHoldsAtOnce(t *testing.T) {
+	s, ctx := openService(t, &fakeServers{}), context.Background()
+	s.config.OpenRuns = func() int { return 2 }
+	var starting sync.WaitGroup
+	var began, refused atomic.Int32
+	for range 20 {
+		starting.Go(func() {
+			switch _, err := s.StartRun(ctx, agentA, StartRun{Chain: "ask"}); engine.CodeOf(err) {
+			case "":
+				began.Add(1)
+			case engine.CodeTooManyInstances:
+				refused.Add(1)
+			}
+		})
+	}
+	starting.Wait()
+	if began.Load() != 2 || refused.Load() != 18 {
+		t.Errorf("%d began and %d were refused", began.Load(), refused.Load())
+	}
 }
 
 // TestRunIDsAreOfPrincipals: two principals choose one id, and each has its own run by it: neither learns of the other's,
