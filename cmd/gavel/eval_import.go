@@ -264,7 +264,7 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 			return c, "", err
 		}
 	}
-	data := json.RawMessage(ev.Decision.Data)
+	data := ev.Decision.Data
 	if ev.Kind == record.Advanced {
 		data = ev.Patch
 	}
