@@ -86,21 +86,13 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if err != nil {
 		return ReviewsResult{}, err
 	}
-	list := func(of part) iter.Seq2[store.Review, error] {
-		q := q
-		q.Workflow, q.Principal = of.workflow, of.owner
-		if of.owner == "" && own && req.Status == "" { // what a person rejected is still the affair of who asked for it
-			q.Status, q.Limit = record.ReviewOpen, limit+1
-		}
-		return e.cfg.Store.Reviews(ctx, q)
-	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return ReviewsResult{}, err
 	}
 	defer read.End()
 	var rows []store.Review
-	for row, err := range mergeParts(sees.split(req.Workflow, ""), list, mostUrgentFirst) {
+	for row, err := range e.findReviews(ctx, sees.split(req.Workflow, ""), q, own && req.Status == "", limit+1) {
 		if err == nil {
 			err = read.yield(ctx)
 		}
@@ -146,6 +138,19 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	}
 	out.Count = len(out.Reviews)
 	return out, nil
+}
+
+// findReviews lists the reviews of parts. With atIssue only the open ones of others count, up to a limit: what a person
+// rejected is still the affair of who asked for it.
+func (e *Engine) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, atIssue bool, limit int) iter.Seq2[store.Review, error] {
+	return mergeParts(parts, func(of part) iter.Seq2[store.Review, error] {
+		q := q
+		q.Workflow, q.Principal = of.workflow, of.owner
+		if of.owner == "" && atIssue {
+			q.Status, q.Limit = record.ReviewOpen, limit
+		}
+		return e.cfg.Store.Reviews(ctx, q)
+	}, mostUrgentFirst)
 }
 
 // reviewRejected lists those that a person rejected.

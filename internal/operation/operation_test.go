@@ -246,19 +246,23 @@ func TestCancelled(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {
-		ctx  context.Context
+		gone bool
 		err  error
 		want engine.Code
 	}{
-		{t.Context(), context.Canceled, engine.CodeUnavailable},
-		{t.Context(), engine.StoreError("read the events", context.DeadlineExceeded), engine.CodeUnavailable},
-		{t.Context(), &engine.Error{Code: engine.CodeBusy}, engine.CodeBusy},
-		{gone, context.Canceled, engine.CodeCancelled},
-		{gone, engine.StoreError("read the events", context.Canceled), engine.CodeCancelled},
+		{false, context.Canceled, engine.CodeUnavailable},
+		{false, engine.StoreError("read the events", context.DeadlineExceeded), engine.CodeUnavailable},
+		{false, &engine.Error{Code: engine.CodeBusy}, engine.CodeBusy},
+		{true, context.Canceled, engine.CodeCancelled},
+		{true, engine.StoreError("read the events", context.Canceled), engine.CodeCancelled},
 	} {
-		_, err := operation.Events.Do(c.ctx, operation.Call{Engine: ending{err: c.err}}, operation.EventsRequest{})
+		ctx := t.Context()
+		if c.gone {
+			ctx = gone
+		}
+		_, err := operation.Events.Do(ctx, operation.Call{Engine: ending{err: c.err}}, operation.EventsRequest{})
 		if got := engine.CodeOf(err); got != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%v, where the request has ended: %v: %s", c.err, c.ctx.Err() != nil, got)
+			t.Errorf("%v, where the request has ended: %v: %s", c.err, c.gone, got)
 		}
 	}
 }
