@@ -150,7 +150,7 @@ func (r *Runs) openRecord(x *execution, d *Definition, input map[string]any) (*r
 }
 
 func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRecord, error) {
-	w, err := d.Workflow()
+	w, err := r.findWorkflow(d)
 	if err != nil {
 		return nil, fmt.Errorf("the workflow of the chain %q: %w", d.Name, err)
 	}
@@ -158,6 +158,30 @@ func (r *Runs) newRecord(run string, p engine.Principal, d *Definition) (*runRec
 	l.fence = func(ctx context.Context) (context.Context, error) { return ctx, nil }
 	l.logger = r.config.Logger.With("run", run)
 	return l, nil
+}
+
+// mostWorkflows is how many workflows of chains are kept.
+const mostWorkflows = 100
+
+// findWorkflow returns the workflow of a chain, which its runs share: each would hold some 20 KiB of its own.
+func (r *Runs) findWorkflow(d *Definition) (*workflow.Definition, error) {
+	r.mu.Lock()
+	known := r.workflows[d.Hash]
+	r.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	made, err := d.Workflow()
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.workflows) >= mostWorkflows {
+		clear(r.workflows)
+	}
+	r.workflows[d.Hash] = made
+	return made, nil
 }
 
 func (l *runRecord) open(ctx context.Context, d *Definition, input map[string]any) error {

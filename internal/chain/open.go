@@ -19,6 +19,7 @@ import (
 	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // the driver of chains.db
 
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // version is what runs are recorded under. It is ours and not the binary's hash, which would strand
@@ -131,6 +132,7 @@ type Runs struct {
 	troubled   map[string]int                        // by run: how often it could not go on here
 	strays     []string                              // see reclaim
 	owners     map[string]bool                       // that have a row
+	workflows  map[string]*workflow.Definition       // of chains, by the hash of the chain
 	listed     time.Time                             // see listedSince
 	boards     chan struct{}                         // has one when boards changed
 	// boardsAfter is when publish may write again what is only under way.
@@ -172,7 +174,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 		}
 	}
 	r := &Runs{
-		config: c, stop: func() {}, control: map[string]*control{}, owners: map[string]bool{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
+		config: c, stop: func() {}, control: map[string]*control{}, owners: map[string]bool{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
 		bounds: map[string]int{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{}, troubled: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {
