@@ -92,7 +92,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	}
 	defer read.End()
 	var rows []store.Review
-	for row, err := range e.findReviews(ctx, sees.split(req.Workflow, ""), q, own && req.Status == "", limit+1) {
+	for row, err := range e.findReviews(ctx, sees.split(req.Workflow, ""), q, p.ID, own && req.Status == "", limit+1) {
 		if err == nil {
 			err = read.yield(ctx)
 		}
@@ -142,7 +142,10 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 
 // findReviews lists the reviews of parts. With atIssue only the open ones of others count, up to a limit: what a person
 // rejected is still the affair of who asked for it.
-func (e *Engine) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, atIssue bool, limit int) iter.Seq2[store.Review, error] {
+func (e *Engine) findReviews(ctx context.Context, parts []part, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
+	if atIssue && len(parts) == 1 && parts[0].owner == "" {
+		parts = append(parts, part{parts[0].workflow, asker})
+	}
 	return mergeParts(parts, func(of part) iter.Seq2[store.Review, error] {
 		q := q
 		q.Workflow, q.Principal = of.workflow, of.owner

@@ -371,3 +371,24 @@ func TestSearchEndsEarly(t *testing.T) {
 		}
 	}
 }
+
+// What a person rejected stays listed for the agent that asked for it, also among those of a shared workflow alone.
+func TestSharedRejectedReview(t *testing.T) {
+	t.Parallel()
+	b := newReviewBench(t)
+	b.define(operator, pairWith(sharedAccess))
+	id := b.start(agent, "pair", `{}`).ID
+	b.advance(agent, id, "write", `{}`)
+	review := b.parked(agent, id, "ask", `{}`)
+	if _, err := b.resolve(reviewer, review.ID, judge.Reject); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[engine.Principal]int{agent: 1, other: 0} {
+		for _, workflow := range []string{"", "pair"} {
+			r, err := b.Reviews(t.Context(), p, engine.ReviewsRequest{Workflow: workflow})
+			if err != nil || len(r.Reviews) != want {
+				t.Errorf("%s sees %+v of the workflow %q, %v", p.ID, r.Reviews, workflow, err)
+			}
+		}
+	}
+}
