@@ -73,13 +73,13 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if q.After, err = reviewCursor(req.Cursor); err != nil {
 		return ReviewsResult{}, err
 	}
-	status, rejected := q.Status, req.Status == reviewRejected
+	status := q.Status
 	// Those whose end is not recorded yet are open in the store.
 	own := !seesAll(p.Role)
 	if status == record.ReviewExpired || own && req.Status == "" {
 		q.Status, q.Limit = "", 0
 	}
-	if rejected {
+	if req.Status == reviewRejected {
 		q.Limit = 0
 	}
 	sees, err := e.loadSight(ctx, p)
@@ -100,16 +100,8 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 			return ReviewsResult{}, StoreError("list the reviews", err)
 		}
 		wanted := p.InScope(row.Workflow)
-		switch {
-		case !wanted:
-		case rejected:
-			wanted = isRejected(row)
-		case own && req.Status == "":
-			if wanted = row.Status == record.ReviewOpen; !wanted {
-				wanted, err = e.isStillAtIssue(ctx, row)
-			}
-		case status == record.ReviewExpired:
-			wanted = e.summarizeReview(row).Status == status
+		if wanted {
+			wanted, err = e.isAskedFor(ctx, row, req.Status, status, own)
 		}
 		if err != nil {
 			return ReviewsResult{}, err
@@ -138,6 +130,20 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	}
 	out.Count = len(out.Reviews)
 	return out, nil
+}
+
+// isAskedFor reports whether a listed review is of the status that a request asks for: asked is its word, and status
+// the one of the store. own is set for a caller who sees its own only.
+func (e *Engine) isAskedFor(ctx context.Context, row store.Review, asked string, status record.ReviewStatus, own bool) (bool, error) {
+	switch {
+	case asked == reviewRejected:
+		return isRejected(row), nil
+	case own && asked == "" && row.Status != record.ReviewOpen:
+		return e.isStillAtIssue(ctx, row)
+	case status == record.ReviewExpired:
+		return e.summarizeReview(row).Status == status, nil
+	}
+	return true, nil
 }
 
 // findReviews lists the reviews of parts. With atIssue only the open ones of others count, up to a limit: what a person
