@@ -281,7 +281,7 @@ func TestSettles(t *testing.T) {
 		"make test": true, "make -s -j4 test": true, "make test -k": true, "make clean test": true, "cd sub && make test": true, "make test > log 2>&1": true,
 		"set -o pipefail && make test 2>&1 | tail -20": true, "set -o pipefail; make test | tail": true,
 		"git tag v1": true, "git tag -a v1 -m 'Words of a release'": true,
-		"make -n test": false, "make test SHELL=true": false, "make test $x": false, "make -i test": false, "make -f other test": false,
+		"make -n test": false, "make test SHELL=true": false, "make test SHELL:=true": false, "make test .SHELLFLAGS=-nc": false, "make -sn test": false, "make --dry test": false, "make test $x": false, "make -i test": false, "make -f other test": false,
 		"make test || true": false, "make test; true": false, "make test | tail": false, "make test &": false, "! make test": false,
 		"false && make test": false, "true && make test": false, "if false; then make test; fi": false, "f() { make test; }; f": false,
 		"PATH=.:$PATH make test": false, "MAKEFLAGS=-n make test": false, "make test && make test": false, "echo $(make test)": false,

@@ -54,24 +54,25 @@ func (g Gate) isUnchanged(c shell.Command, w When) bool {
 	has := func(options map[string][]string, option string) bool {
 		return slices.Contains(options[""], option) || slices.Contains(options[program], option)
 	}
+	isIdle := func(option string) bool { // --dry for --dry-run, -sn for -s -n
+		isLong := strings.HasPrefix(option, "--")
+		return slices.ContainsFunc(slices.Concat(idleOptions[""], idleOptions[program]), func(o string) bool { return o == option || isLong && len(option) > 2 && strings.HasPrefix(o, option) }) ||
+			!isLong && strings.HasPrefix(option, "-") && slices.ContainsFunc(idleOptions[program], func(o string) bool { return len(o) == 2 && strings.Contains(option, o[1:]) })
+	}
 	for _, word := range argsOf(c) {
 		option, _, assigned := strings.Cut(word.Text, "=")
 		switch {
 		case slices.ContainsFunc(w.Args, func(p string) bool { return engine.MatchName(p, word.Text) }):
 		case !word.Known && g.Action == "":
 			return false
-		case has(idleOptions, option):
+		case isIdle(option):
 			return false
 		case g.Action != "":
-		case assigned && isVariable(option): // make test SHELL=true
+		case assigned && !strings.HasPrefix(option, "-"): // make test SHELL:=true
 			return false
 		case strings.HasPrefix(word.Text, "-") && !has(harmlessOptions, option) && !has(harmlessOptions, strings.TrimRight(option, "0123456789")): // -j4
 			return false
 		}
 	}
 	return true
-}
-
-func isVariable(name string) bool {
-	return name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789") == ""
 }
