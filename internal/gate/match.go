@@ -201,6 +201,15 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 		}
 	}
 	passed, isPassed := findMention(s.Passed, programs)
+	for _, c := range s.Commands { // gi? finds git
+		for _, word := range argsOf(c) {
+			glob := path.Base(word.Text)
+			i := slices.IndexFunc(programs, func(name string) bool { ok, _ := path.Match(glob, name); return ok })
+			if i >= 0 && word.Pattern && strings.Trim(glob, "*?") != "" && (!c.Plain || len(c.WritesTo()) > 0) {
+				passed, isPassed = programs[i], true
+			}
+		}
+	}
 	for _, c := range s.Commands {
 		if c.Plain {
 			continue

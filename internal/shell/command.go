@@ -37,15 +37,25 @@ func (r *reader) emit(words []Word, p place, wraps bool) {
 	}
 	written := c.WritesTo()
 	sets := setsVariables(words)
-	r.assigns = r.assigns || sets
-	if wraps || !r.captured && !r.redirected && !sets && len(written) == 0 {
+	r.renames = r.renames || sets && !allKnown(words)
+	names := hooks.MatchString(joinWords(words[1:]).Text)
+	r.evaluates = r.evaluates || names
+	if !names && (wraps || !r.captured && !r.redirected && !sets && len(written) == 0) {
 		return
 	}
 	r.pass(joinWords(words[1:]).Text)
 	for _, w := range written {
-		r.renames = r.renames || strings.Contains(w.Text, ".git") || strings.Contains(w.Text, "hook") || strings.Contains(w.Text, ".husky")
+		r.saved = r.saved || w.Text != "/dev/null"
+		r.evaluates = r.evaluates || startsPrograms.MatchString(w.Text) || !w.Known && !w.Pattern && !hasWord("rm rmdir", words[0].Text)
 	}
 }
+
+// startsPrograms matches files that make other programs run something: hooks and settings of git, startup files of shells.
+// hooks matches them among any words.
+var (
+	startsPrograms = regexp.MustCompile(`\.git|hook|husky|config|(^|/)\.(bash|z|profile|login)|(^|/)(\.|h)[^/]*[*?[]`)
+	hooks          = regexp.MustCompile(`\.git/|\.husky/|hooks(/|$)`)
+)
 
 // setsVariables reports whether a builtin puts its words into variables, or prints them there.
 func setsVariables(words []Word) bool {
@@ -75,7 +85,8 @@ func (r *reader) runWords(words []Word, p place) {
 		return
 	}
 	words[0].Text = strings.TrimPrefix(words[0].Text, "=") // zsh: =git is the path of git
-	name := path.Base(words[0].Text)
+	// To macOS and Windows, GIT is git.
+	name := strings.TrimSuffix(strings.ToLower(path.Base(words[0].Text)), ".exe")
 	if strings.HasPrefix(name, "git-") && gitCommands[name[4:]] {
 		words = append([]Word{{Text: "git", Known: true}, {Text: name[4:], Known: true}}, words[1:]...)
 		name = "git"
@@ -95,7 +106,7 @@ func (r *reader) runWords(words []Word, p place) {
 		r.runWrapper(name, w, words, p)
 		return
 	}
-	if interpreters[name] || otherShells[name] {
+	if interpreters[name] || runners[name] {
 		r.checkInterpreter(name, words, p)
 	}
 	if r.runBuiltin(name, words, p) {
@@ -243,17 +254,18 @@ func (r *reader) checkScript(name string, w Word, words []Word, p place) {
 	}
 }
 
-// interpreters run what they read where no word names a script; shells of another kind run the text of an option.
+// interpreters run what they read where no word names a script; runners run what their words say.
 var (
 	interpreters = makeSet("python python3 perl ruby node php lua tmux screen script")
-	otherShells  = makeSet("fish csh tcsh pwsh powershell nu elvish xonsh su")
+	runners      = makeSet(`fish csh tcsh pwsh powershell nu elvish xonsh su watch flock ssh-agent script unshare setpriv nsenter chroot taskset chrt setarch
+		prlimit choom start-stop-daemon runuser pkexec sg strace ltrace parallel tmux screen at batch doas alias compgen complete mapfile readarray`)
 )
 
 // checkInterpreter notes a program that may run a text that is not in the line.
 func (r *reader) checkInterpreter(name string, words []Word, p place) {
 	names := func(w Word) bool { return !strings.HasPrefix(w.Text, "-") || strings.ContainsAny(w.Text, "cemprEvVhS") }
 	switch {
-	case otherShells[name] && !allKnown(words), !p.document.Known && !slices.ContainsFunc(words[1:], names):
+	case runners[name] && slices.ContainsFunc(words, func(w Word) bool { return !w.Known && (!w.Pattern || w.split) }), !p.document.Known && !slices.ContainsFunc(words[1:], names):
 		r.unknown(p.at, "", "%s runs a text that is not in the line: `%s`; write the commands themselves", name, quoteWords(words))
 	}
 }
@@ -264,7 +276,7 @@ func hasWord(list, word string) bool { return strings.Contains(" "+list+" ", " "
 func (r *reader) assign(a *syntax.Assign, p *place) {
 	if a.Name == nil {
 		w := r.readWord(a.Value)
-		r.evaluates = r.evaluates || !w.Known // it may name any variable
+		r.evaluates, r.renames = r.evaluates || !w.Known, r.renames || !w.Known // it may name any variable
 		r.assignText(w, int(a.Pos().Offset()), p)
 		return
 	}
@@ -290,11 +302,10 @@ func (r *reader) assignText(w Word, at int, p *place) {
 }
 
 // runsValue matches variables that hold a command.
-var runsValue = regexp.MustCompile("(EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|_RSH|LESSOPEN|LESSCLOSE|TAR_OPTIONS)$")
+var runsValue = regexp.MustCompile("(EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|_RSH|LESSOPEN|LESSCLOSE|TAR_OPTIONS|^CC|^CXX|^GOFLAGS|^npm_config_.*|^LESS|^MANOPT)$")
 
 // checkVariable reads an assignment to a variable that makes programs run something.
 func (r *reader) checkVariable(at int, name string, w Word, p *place) {
-	r.assigns = true
 	if r.inner >= 0 {
 		at = r.inner
 	}
@@ -312,13 +323,15 @@ func (r *reader) checkVariable(at int, name string, w Word, p *place) {
 			p.repository = w
 		}
 		return
-	case hasWord("PS0 PS1 PS2 PS4 PROMPT_COMMAND", name):
+	case hasWord("PS0 PS1 PS2 PS4 PROMPT_COMMAND KUBECONFIG ZDOTDIR", name) || name == "ENV" && w.Known:
 		r.evaluates = true
 	case runsValue.MatchString(name) && !isGitVariable(upper):
-		if w.Text != "" {
+		switch {
+		case !w.Known:
+			r.unknown(at, "", "programs run what the variable %s says, which is not literal", name)
+		case w.Text != "":
 			r.unknown(at, name+"="+w.Text, "programs run what the variable %s says", name)
 		}
-	case name == "ENV" && w.Known:
 	case hasWord("BASH_ENV ENV SHELLOPTS BASHOPTS GCONV_PATH RIPGREP_CONFIG_PATH", name) ||
 		strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") || strings.HasPrefix(name, "BASH_FUNC"):
 		r.unknown(at, "", "the variable %s puts code into other programs; leave it out", name)

@@ -157,6 +157,7 @@ func gitWrites(args []Word) []Word {
 	if len(args) == 0 {
 		return nil
 	}
+	_, outputs := splitOptions(args[1:], "--output")
 	has := func(options string) bool {
 		return slices.ContainsFunc(args, func(w Word) bool { return hasWord(options, w.Text) })
 	}
@@ -169,5 +170,5 @@ func gitWrites(args []Word) []Word {
 			return args[i+1:]
 		}
 	}
-	return nil
+	return outputs
 }

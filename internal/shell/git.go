@@ -21,14 +21,14 @@ var gitCommands = makeSet(`add am annotate apply archive backfill bisect blame b
 	upload-pack var verify-commit verify-pack verify-tag version web--browse whatchanged worktree write-tree`)
 
 // plainGit are those that run nothing that their words say, but for the options in gitRuns.
-var plainGit = makeSet(`add annotate apply blame branch bundle cat-file check-ignore checkout cherry-pick clean clone commit describe diff diff-tree fetch
+var plainGit = makeSet(`add annotate blame branch bundle cat-file check-ignore checkout cherry-pick clean clone commit describe diff diff-tree fetch
 	for-each-ref format-patch fsck gc grep hash-object help init log ls-files ls-remote ls-tree merge merge-base mv name-rev notes prune
 	pull push range-diff read-tree rebase reflog remote reset restore rev-list rev-parse revert rm shortlog show show-branch show-ref
 	sparse-checkout stage stash status switch symbolic-ref tag update-index update-ref var verify-commit verify-tag version whatchanged worktree write-tree`)
 
 // gitRuns begin options of git's commands that name a program; those of "" count for every command.
 var gitRuns = map[string]string{
-	"": "--upl --rece --exe ext::", "clone": "-u -c --co", "grep": "-O --op", "rebase": "-x --ex",
+	"": "--u --rece --exe ext::", "clone": "-u -c --co", "grep": "-O --op", "rebase": "-x --ex",
 }
 
 // isPlainGit reports whether a command of git runs nothing that its words say.
@@ -48,7 +48,8 @@ func isPlainGit(words []Word) bool {
 			return false
 		}
 		for prefix := range strings.FieldsSeq(gitRuns[""] + " " + gitRuns[command.Text]) {
-			if strings.HasPrefix(w.Text, prefix) {
+			cluster := len(prefix) == 2 && !strings.HasPrefix(w.Text, "--") && w.Text != "" && w.Text[0] == '-' && strings.Contains(w.Text, prefix[1:])
+			if cluster || strings.HasPrefix(w.Text, prefix) {
 				return false
 			}
 		}

@@ -18,18 +18,18 @@ var plainPrograms = makeSet(`: [ b2sum base32 base64 basename bg break cal cat c
 	tsort tty type typeset ulimit umask unalias uname unexpand uniq unlink unset uptime users vdir wait wc which who whoami xxd yes exec`)
 
 // plainUnless are programs that run another one only with an option; the value begins it.
-var plainUnless = map[string]string{"sort": "--c", "rg": "--pre", "find": "\x00", "mapfile": "-C", "readarray": "-C"}
+var plainUnless = map[string]string{"sort": "--c", "rg": "--pre --hostname-bin", "find": "\x00", "mapfile": "-C", "readarray": "-C"}
 
 // plainSubcommands are subcommands of programs that run nothing that their words say, but for options
 // that begin with one of runsOption.
 var plainSubcommands = map[string]string{
 	"gh":      "api auth browse gist issue label pr release run search workflow",
-	"go":      "build clean doc env fmt get install list mod test version vet",
+	"go":      "build clean doc fmt get install list mod test version vet",
 	"kubectl": "annotate apply create delete describe explain get label logs patch replace rollout scale",
 	"npm":     "ci install ls outdated pack publish view",
 }
 
-var runsOption = regexp.MustCompile("^--?(exec|toolexec|vettool|script-shell|C|modfile)")
+var runsOption = regexp.MustCompile("^--?(exec|toolexec|vettool|script-shell|C|modfile|ldflags|kubeconfig)")
 
 // isPlain reports whether a command runs no other one.
 func isPlain(words []Word) bool {
@@ -55,8 +55,10 @@ func isPlain(words []Word) bool {
 		return plainPrograms[name]
 	}
 	for _, w := range words[1:] {
-		if w.split || strings.HasPrefix(w.Text, option) {
-			return false
+		for prefix := range strings.FieldsSeq(option) {
+			if w.split || strings.HasPrefix(w.Text, prefix) {
+				return false
+			}
 		}
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"regexp"
 	"runtime"
 	"strings"
@@ -40,7 +41,7 @@ func Read(line string) (s Script) {
 		s = r.script
 	}()
 	r.readText(line, true)
-	r.finish()
+	r.finish(line)
 	return r.script
 }
 
@@ -81,8 +82,8 @@ type reader struct {
 	redirected  bool            // so for the rest of the line
 	functions   map[string]bool
 	renames     bool      // programs may not be what their names say: an alias, another PATH, hooks of git
-	assigns     bool      // there are texts in variables
-	evaluates   bool      // they may be run
+	saved       bool      // the line writes files
+	evaluates   bool      // texts in variables and files may be run
 	gitSettings []Unknown // assignments that matter to git, if it runs
 	runsGit     bool
 }
@@ -216,18 +217,34 @@ func (s *shallow) Read(p []byte) (int, error) {
 // even where it is quoted.
 var subscript = regexp.MustCompile("(?s)\\w\\[.*?(\\$\\(|`|\\$\\{[ |])")
 
+// Variables that a shell looks at itself, which a line may set in many ways: those that name programs, those whose
+// text is run, and those that hold the line.
+var (
+	namesPrograms = regexp.MustCompile(`(^|[^$\w])(PATH|BASH_CMDS|BASH_ALIASES)\b|\b(path|commands|functions|[gs]?aliases)(\[|\+?=)`)
+	runsVariable  = regexp.MustCompile(`(^|[^$\w])(PS[0124]|PROMPT_COMMAND|GIT_\w+|\w*EDITOR|\w*PAGER|VISUAL|BROWSER|KUBECONFIG|ZDOTDIR)([^=\w]|$)`)
+	holdsLine     = regexp.MustCompile(`BASH_COMMAND|BASH_EXECUTION_STRING|\bfc\b`)
+)
+
 // finish notes what only the whole line shows.
-func (r *reader) finish() {
+func (r *reader) finish(line string) {
+	if holdsLine.MatchString(line) {
+		r.pass(line)
+	}
 	if r.exhausted {
 		r.script.Whole = -1
 		return
 	}
+	r.script.Passed = r.passed.String()
+	line += "\n" + r.script.Passed
+	r.renames = r.renames || namesPrograms.MatchString(line)
+	r.evaluates = r.evaluates || runsVariable.MatchString(line)
 	for i := range r.script.Commands {
 		c := &r.script.Commands[i]
 		if r.later && r.moved {
 			c.Folder = Word{}
 		}
 		c.Plain = c.Plain && !r.renames && !r.functions[c.Words[0].Text]
+		r.evaluates = r.evaluates || r.saved && hasWord("go npm kubectl", path.Base(c.Words[0].Text)) // they run what is in files
 	}
 	if w := r.script.Whole; w >= 0 && (len(r.script.Unknown) > 0 || !allKnown(r.script.Commands[w].Words)) {
 		r.script.Whole = -1
@@ -235,10 +252,9 @@ func (r *reader) finish() {
 	if r.runsGit {
 		r.script.Unknown = append(r.script.Unknown, r.gitSettings...)
 	}
-	r.script.Passed = r.passed.String()
-	isIndex := r.assigns && strings.Contains(r.script.Passed, "[") && strings.ContainsAny(r.script.Passed, "$`") // arithmetic runs an index of an array
+	isIndex := strings.Contains(r.script.Passed, "[") && strings.ContainsAny(r.script.Passed, "$`") // arithmetic runs an index of an array
 	if (r.evaluates || isIndex) && r.script.Passed != "" {
-		r.unknown(0, r.script.Passed, "a text in a variable may be run by an expansion")
+		r.unknown(0, r.script.Passed, "a text that the line puts into a variable or a file may be run")
 	}
 }
 
@@ -275,7 +291,7 @@ func findWhole(file *syntax.File) *syntax.CallExpr {
 	if len(stmts) == 2 && prepares(stmts[0]) && !moved {
 		stmts = stmts[1:]
 	}
-	if len(stmts) != 1 {
+	if len(stmts) != 1 || !isSimple(stmts[0]) {
 		return nil
 	}
 	parts := flatten(stmts[0], false)
@@ -290,6 +306,14 @@ func findWhole(file *syntax.File) *syntax.CallExpr {
 	}
 	if pipe := flatten(s, true); len(pipe) > 1 {
 		if !pipefail || !isSimple(s) || len(s.Redirs) > 0 {
+			return nil
+		}
+		syntax.Walk(pipe[len(pipe)-1].stmt, func(n syntax.Node) bool { // in zsh it runs in the shell itself
+			c, ok := n.(*syntax.CallExpr)
+			pipefail = pipefail && !(ok && len(c.Args) > 0 && (c.Args[0].Lit() == "" || hasWord("exit return set setopt unsetopt emulate exec trap eval source . builtin command", c.Args[0].Lit())))
+			return pipefail
+		})
+		if !pipefail {
 			return nil
 		}
 		s = pipe[0].stmt

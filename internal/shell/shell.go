@@ -112,7 +112,7 @@ func MentionsProgram(text, name string) bool {
 			found, _ = path.Match(name, token)
 		}
 		option := strings.HasPrefix(token, "-") && !strings.HasPrefix(token, "--")
-		if escaped := from > 0 && text[from-1] == '\\'; (option || escaped) && !wild { // -cNAME, \nNAME
+		if escaped := from > 0 && (text[from-1] == '\\' || text[from-1] == '%'); (option || escaped) && !wild { // -cNAME, \nNAME, %nNAME
 			found = strings.HasSuffix(token, name)
 		}
 		if found && !address.MatchString(text[at:]) {

@@ -148,6 +148,7 @@ func TestWhole(t *testing.T) {
 		"{ make test; }", "echo \"$(make test)\"", "PATH=. make test", "A=b make test", "make() { :; }; make test", "make test | tail", "set -n; make test", "set -o noexec; make test",
 		"set +e; make test", "set -o pipefail; cd a; make test", "make test && true", "cd a && cd b && make test", "cd \"$x\" && make test", "make \"$x\"", "make $(echo test)", "git -c a.b=c status",
 		"set -o pipefail && ! make test | tail", "true | make test", "cd a || make test", "exec > x; make test", "", "A=b", "[[ a ]]", "time (make test)", "set -e; set -e; make test", "eval \"$x\"; make test",
+		"set -e && make test &", "cd a && make test &", "set -o pipefail; make test | exit 0", "set -o pipefail; make test | { exit 0; }", "set -o pipefail; make test | trap 'exit 0' EXIT",
 	} {
 		if got := whole(line); got != "" {
 			t.Errorf("%s: %q", line, got)

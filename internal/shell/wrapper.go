@@ -67,7 +67,7 @@ func parseOptions(words []Word, flags, values string) (options []option, rest []
 			name = w.Text[:min(2, len(w.Text))]
 			for hasWord(flags, name) && len(w.Text) > 2 {
 				options = append(options, option{name: name})
-				w.Text = "-" + w.Text[2:]
+				w.Text, w.lead = "-"+w.Text[2:], w.lead-1
 				name = w.Text[:2]
 			}
 			value, attached = w.Text[len(name):], len(w.Text) > len(name)
@@ -75,7 +75,7 @@ func parseOptions(words []Word, flags, values string) (options []option, rest []
 		given := Word{Text: value, Known: w.Known}
 		switch {
 		case hasWord(flags, name) && w.Known && (!attached || strings.HasPrefix(name, "--")):
-		case !hasWord(values, name) || !attached && !w.Known: // -u"$x"
+		case !hasWord(values, name) || !w.Known && w.lead <= len(name): // -u"$x"
 			return options, rest, false
 		case !attached:
 			if len(rest) == 0 || rest[0].split {
@@ -108,6 +108,8 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 		case name == "xargs" && o.name == "-I":
 			replaced = o.value.Text
 			ok = ok && o.value.Known && replaced != ""
+		case name == "time":
+			r.pass(o.value.Text) // its format may go to a file
 		case name == "sudo" && (o.name == "-i" || o.name == "-s" || o.name == "--login" || o.name == "--shell"):
 			shell = true
 		}
