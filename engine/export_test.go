@@ -53,6 +53,6 @@ func (b *BulkRead) Count(ctx context.Context, n int) (*int, error) {
 }
 
 // SearchShared finds the decisions that an agent sees where workflows are shared.
-func (e *Engine) SearchShared(ctx context.Context, p Principal, q store.DecisionQuery, shared ...string) iter.Seq2[store.PlacedEvent, error] {
+func SearchShared(ctx context.Context, e *Engine, p Principal, q store.DecisionQuery, shared ...string) iter.Seq2[store.PlacedEvent, error] {
 	return e.searchScoped(ctx, sight{p, shared}, q)
 }

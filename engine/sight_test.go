@@ -355,7 +355,7 @@ func TestSearchEndsEarly(t *testing.T) {
 			return position > full
 		}
 		var got, want []int64
-		for ev, err := range b.SearchShared(t.Context(), agent, store.DecisionQuery{Looked: looked}, "pair", "quiet") {
+		for ev, err := range engine.SearchShared(t.Context(), b.Engine, agent, store.DecisionQuery{Looked: looked}, "pair", "quiet") {
 			if err != nil {
 				t.Fatal(err)
 			}
