@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,9 @@ func TestSweep(t *testing.T) {
 		start("waiting", run, "")
 		if err := runs.Signal(ctx, own(run), "first", "ann", 1); err != nil {
 			t.Fatal(err)
+		}
+		for chain.AwaitQuestion(t, service, ann, run).Key != "second" { // what it has written, no sweep can miss
+			runtime.Gosched()
 		}
 	}
 	if _, err := service.CancelRun(ctx, ann, "cancelled", ""); err != nil {
