@@ -175,7 +175,7 @@ func loadSQL(t *testing.T, file, path string) {
 
 func openSQLite(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(30000)") // a process writes beside it
 	if err != nil {
 		t.Fatal(err)
 	}
