@@ -136,7 +136,7 @@ console.log('ok   done after it, from the step that failed');
 const log = readFileSync(`${folder}/memory.jsonl`, 'utf8').trim().split('\n');
 assert.equal(log.length, 3, log.join('\n'));
 // A run that was run again and done is not run again: its steps would be done twice.
-await assert.rejects(ask('olga', `runs/${run}/redrive`, { reason: 'Once more.' }), new RegExp(`redrive: .*${again.run}`));
+assert.equal((await ask('olga', `runs/${run}/redrive`, { reason: 'Once more.' })).run, again.run);
 console.log('ok   it is run again once');
 command('verify', '--store', `${folder}/gavel.db`);
 console.log('ok   the record of the runs verifies');
