@@ -67,7 +67,7 @@ func (c *chainStartCmd) Run(ctx context.Context, con *console) error {
 	return con.print(c.JSON, run, func() { con.out.Printf("%s\n", run.Run) })
 }
 
-// warn says what is doubtful in the chain, where its definition is at hand. A server says so in its log.
+// warn prints the lint warnings of the chain if its definition is on this machine. A server logs them instead.
 func (c *chainStartCmd) warn(con *console) {
 	if c.Config == "" || c.Server != "" {
 		return

@@ -57,8 +57,7 @@ func New(log *slog.Logger) *Gateway {
 	return &Gateway{log: log, waiting: map[list]chan struct{}{}}
 }
 
-// Serve has what is behind a door served, in place of what was before, and tells those whose list
-// it changes.
+// Serve replaces the door whose tools, resources and prompts are served, and notifies clients whose lists change.
 func (g *Gateway) Serve(door Door) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
