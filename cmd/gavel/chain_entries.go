@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // warnEntries says what is wrong with the chains that states of the stored workflows start. c is nil where no

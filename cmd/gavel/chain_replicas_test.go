@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // TestServersShareRuns: of two servers over one database, either answers for the runs of both, and one goes on with

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // stepLines shows what becomes of steps. A person gets one line for each that has ended, with how

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // TestJoinMistakes: what is said twice is said once, also where one error says it twice.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type demoCmd struct {

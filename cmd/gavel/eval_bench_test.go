@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // BenchmarkEvalRun: gavel eval run --structural over many cases of about 1 KB: read,

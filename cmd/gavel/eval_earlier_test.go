@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // Cases, cassette and results of an earlier version open, and what is made of them now has

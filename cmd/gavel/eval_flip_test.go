@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // makeEval are the arguments of make eval, as they stand in the Makefile, with another

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type healthCmd struct {

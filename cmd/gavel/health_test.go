@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // TestHealthOfServer asks a real one, in each of the ways to name it, without a token.

@@ -15,12 +15,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type hookAnswerCmd struct {

@@ -17,10 +17,10 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/mod/semver"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type hookCmd struct {

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // hookToken is the token that the hooks of a client show a server.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/hook"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type initCmd struct {

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // templates holds a folder for each template of gavel init: what it writes into flows/, and

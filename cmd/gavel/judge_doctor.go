@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )

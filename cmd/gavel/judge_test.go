@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
 

@@ -25,13 +25,13 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 

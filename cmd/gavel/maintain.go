@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type migrateCmd struct {

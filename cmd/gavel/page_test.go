@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 var pageFiles sync.Mutex

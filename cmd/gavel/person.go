@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // forPerson is a table as a person reads it: ids as short as they can be told apart, and how

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 func TestTablesForPersons(t *testing.T) {

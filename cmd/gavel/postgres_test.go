@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // canaryPassword is in every URL of these tests, and in nothing that gavel prints.

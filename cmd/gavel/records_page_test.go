@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // paperV1 is a definition before it is migrated; paperV2 calls reviewing "review", and

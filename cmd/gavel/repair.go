@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type repairCmd struct {

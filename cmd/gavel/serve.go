@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/listen"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type serveCmd struct {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // call is a tool call over MCP without a session (2026-07-28): the tool's answer.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // served is a real `gavel serve` process on a free port of 127.0.0.1.

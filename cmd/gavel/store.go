@@ -12,10 +12,10 @@ import (
 	"regexp"
 	"runtime"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // memoryStore is the --store value that keeps nothing.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/pgstore"
@@ -19,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storecopy"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/filelock"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type storeCopyCmd struct {

@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type storeCmd struct {

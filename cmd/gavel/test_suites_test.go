@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // The tests of the workflows that come with gavel pass, and no refusal of a validator is

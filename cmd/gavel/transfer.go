@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type importCmd struct {

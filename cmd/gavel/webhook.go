@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/export"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
+	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/webhook"
 )
 

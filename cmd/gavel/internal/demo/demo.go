@@ -14,8 +14,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // Options say what is played, with what, and where it is shown.

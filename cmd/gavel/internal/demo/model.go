@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // Model plays the judging model in the demo: an OpenAI-compatible endpoint
