@@ -60,9 +60,6 @@ type Position struct {
 	Seq      int64         `json:"seq"`
 }
 
-// Place is the position itself: results that embed one have it.
-func (p Position) Place() Position { return p }
-
 // DefinitionOwner says to a caller whose a version of a workflow is. Names are global: who
 // reads one has to know whose rules an instance follows.
 type DefinitionOwner string

@@ -23,11 +23,10 @@ type toolFlags struct {
 	ToolNames     string `name:"tool-names" enum:"auto,dotted,underscore" default:"auto" placeholder:"STYLE" help:"How tools are listed: dotted, underscore, or auto, by client, the default. Calls are accepted in both styles."`
 	Toolset       string `name:"toolset" enum:"core,seed,all" default:"all" placeholder:"SET" help:"Which tools are offered: core (list, describe, start, advance, status, judge.validate), seed (the eleven of the Generic DFA server) or all, the default."`
 	OutputSchemas bool   `name:"output-schemas" help:"List each tool with the schema of its answers, and answer with structured content next to the text."`
-	ResultText    string `name:"result-text" enum:"json,short" default:"json" placeholder:"FORM" help:"What the text of an answer holds: json, the whole answer, the default; or short, one line, with the answer as structured content."`
 }
 
 func (f *toolFlags) tools() embed.Tools {
-	return embed.Tools{Names: f.ToolNames, Set: f.Toolset, ResultText: f.ResultText, OutputSchemas: f.OutputSchemas}
+	return embed.Tools{Names: f.ToolNames, Set: f.Toolset, OutputSchemas: f.OutputSchemas}
 }
 
 // reviewFlags say whether moves wait for a person, and who may ask that person.

@@ -275,7 +275,7 @@ The roles are those that may ask at all; what belongs to whom is looked at after
 move is an answer with ` + "`isError`" + `, and its codes, like those of errors, are in [codes](error-codes.md). Which actions a role may perform is
 the definition's affair (` + "`roles`, `notBy`" + `).
 
-The text of an answer is the JSON that the tables describe; with ` + "`--result-text short`" + ` it is one line, and the JSON is structured content. What is absent is
+The text of an answer is the JSON that the tables describe. What is absent is
 false, empty or as usual ([clients](../clients.md#what-an-answer-holds)). ` + "`--toolset core`" + ` and ` + "`seed`" + ` offer fewer tools ([clients](../clients.md#what-tools-cost)).
 
 | tool | for | roles |

@@ -25,7 +25,6 @@ var LocalAgent = engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 type Tools struct {
 	Names         string // auto, dotted, underscore
 	Set           string // core, seed, all
-	ResultText    string // json, short
 	OutputSchemas bool
 }
 
@@ -33,7 +32,7 @@ type Tools struct {
 func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	cfg := mcpface.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
-		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set), ResultText: mcpface.ResultText(tools.ResultText),
+		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set),
 		OutputSchemas: tools.OutputSchemas, States: s.states, Chains: s.chains,
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -51,39 +50,13 @@ func (f *Face) answerAdvance(ctx context.Context, r engine.AdvanceResult, note s
 		content.Review.Next = f.styleNames(ctx, content.Review.Next)
 	}
 	if r.Review == nil {
-		out := answer{content: content, refused: operation.Advance.Refused(r)}
-		if f.short() {
-			out.line = operation.SayPosition(operation.Advance.Say(r), r)
-		}
-		return out
+		return answer{content: content, refused: operation.Advance.Refused(r)}
 	}
 	moved := r.Review.Status == record.ReviewResolved && r.Review.Decision == judge.Approve
 	if r.Replayed && r.Review.Status != record.ReviewOpen { // the rest of the answer is of when the review ended
 		content.Note = strings.TrimSpace(note + " " + f.styleNames(ctx, "The review has ended; workflow.status shows where the instance is now."))
 	}
-	out := answer{content: content, refused: !moved}
-	if f.short() {
-		line := f.describeReview(ctx, fmt.Sprintf("%q in %q", r.Action, r.From), r)
-		out.line = operation.SayPosition(strings.TrimSpace(line+" "+content.Note), r)
-	}
-	return out
-}
-
-// describeReview describes a parked move.
-func (f *Face) describeReview(ctx context.Context, what string, a engine.AdvanceResult) string {
-	r := a.Review
-	switch {
-	case r.Status == record.ReviewOpen:
-		return fmt.Sprintf("ESCALATED %s: nothing moved; a person has to decide it, and it waits as review %s. %s Why a person: %s", what, r.ID,
-			f.styleNames(ctx, fmt.Sprintf("Look again with %s. Other legal actions are possible meanwhile, but they void the review.", f.whereToLook())),
-			operation.Objections(a.Decision))
-	case r.Status == record.ReviewResolved && r.Decision == judge.Approve:
-		return fmt.Sprintf("APPROVED %s by %s: %s", what, byWhom(*r), operation.Sentence(r.Reason))
-	case r.Status == record.ReviewResolved:
-		return fmt.Sprintf("REJECTED %s by %s: %s %s", what, byWhom(*r), operation.Sentence(r.Reason), r.Next)
-	default:
-		return fmt.Sprintf("ESCALATED %s: nothing moved, and review %s is %s. %s", what, r.ID, r.Status, strings.TrimSpace(operation.Sentence(r.Reason)+" "+r.Next))
-	}
+	return answer{content: content, refused: !moved}
 }
 
 // whereToLook names the tools that show what became of a review.
@@ -92,13 +65,6 @@ func (f *Face) whereToLook() string {
 		return operation.Status.Tool.Name + " or " + operation.Reviews.Tool.Name
 	}
 	return operation.Status.Tool.Name
-}
-
-func byWhom(r engine.ReviewSummary) string {
-	if r.Channel == record.ChannelClient {
-		return "a person via the client"
-	}
-	return r.By
 }
 
 // askPerson puts a parked move to a person through the client, if there is a way: then the

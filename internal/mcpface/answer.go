@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -17,9 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// answer is what a tool says: everything, and where texts are short, one line for a reader.
+// answer is what a tool answers with.
 type answer struct {
-	line    string // "" unless texts are short
 	content any
 	// refused marks a move that did not happen.
 	refused bool
@@ -51,27 +47,19 @@ type errorAnswer struct {
 // some clients end where a message is several times as long.
 const maxText = 1 << 20
 
-func (f *Face) short() bool { return f.cfg.ResultText == ShortText }
-
-// encode encodes an answer. It holds the JSON once: as text, or as structured content beside a
-// short text with its words; in both places only where the tool is listed with an output schema, for which the
-// protocol demands structured content.
+// encode encodes an answer. Its text is the JSON of the content, unless that is longer than maxText. The content is
+// also structured content where its text is not the JSON, and where the tool is listed with an output schema, for which the
+// protocol demands it.
 func (f *Face) encode(a answer) (*mcp.CallToolResult, error) {
 	if a.asks != nil {
 		return a.asks, nil
-	}
-	if f.short() {
-		a.content = operation.WithoutWords(a.content)
 	}
 	doc, err := document.Marshal(a.content)
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
 	text, structured := string(doc), f.cfg.OutputSchemas
-	switch {
-	case f.short():
-		text, structured = oneLine(a.line), true
-	case len(text) > maxText:
+	if len(text) > maxText {
 		text, structured = fmt.Sprintf("The whole answer, %d bytes, is the structured content. Ask for fewer entries to have it as text.", len(text)), true
 	}
 	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: a.refused}
@@ -79,25 +67,6 @@ func (f *Face) encode(a answer) (*mcp.CallToolResult, error) {
 		result.StructuredContent = json.RawMessage(doc)
 	}
 	return result, nil
-}
-
-// oneLine keeps a line one line, and of bounded length: what workflows and scripts say is in it.
-func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	const most = 1 << 16
-	if len(s) <= most {
-		return s
-	}
-	cut := most
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "..."
 }
 
 // recoverError turns a panic into an error, so that one defect costs one answer and its
@@ -114,21 +83,17 @@ func (f *Face) answerError(ctx context.Context, op *operation.Operation, err err
 	content := errorContent{Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path, Retryable: operation.CodeInfo(e.Code).Retryable, Issues: e.Issues,
 	}}
-	line := fmt.Sprintf("ERROR %s: %s", e.Code, e.Error())
 	if e.Current != nil {
 		at := operation.ViewPosition(*e.Current)
-		content.PositionView, line = &at, operation.SayPosition(line, e.Current)
+		content.PositionView = &at
 	}
 	if len(e.Issues) > 0 { // they say it
 		content.Error.Message, content.Error.Path = "The definition is not valid; the issues say why.", ""
-		for _, issue := range e.Issues[1:] {
-			line += " " + operation.Sentence(issue.String())
-		}
 	}
 	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()
 	}
-	return answer{line: line, content: content, refused: true}
+	return answer{content: content, refused: true}
 }
 
 // explain is an error as clients see it. A defect is logged here.

@@ -63,19 +63,17 @@ func TestDecisionsAsAnswers(t *testing.T) {
 		name     string
 		decision engine.Decision
 		refused  bool
-		begins   string
-		asked    string
 	}{
-		{"approve", decided(judge.Approve, true), false, `APPROVED "go" in "a". Next: go. wf-1`, "WOULD PASS: "},
-		{"reject", decided(judge.Reject, false), true, `REJECTED "go" in "a": The plan is thin. Say more. The plan is thin. No date is given. Add a date. Next: go. wf-1`, `WOULD BE REJECTED: "go" in "a": The plan is thin.`},
-		{"escalate", decided(judge.Escalate, false), true, `ESCALATED "go" in "a": The plan is thin.`, "WOULD BE ESCALATED: "},
-		{"shadow", shadow, false, `MOVED "go" in "a", because the mode is shadow; enforced, the answer would be reject: The plan is thin. Say more. The plan is thin. No date is given. Add a date. Next: go. wf-1`, "WOULD BE REJECTED: "},
-		{"control characters", shouting, true, `REJECTED "go" in "a": Two lines [31m and a bell .`, "WOULD BE REJECTED: "},
+		{"approve", decided(judge.Approve, true), false},
+		{"reject", decided(judge.Reject, false), true},
+		{"escalate", decided(judge.Escalate, false), true},
+		{"shadow", shadow, false},
+		{"control characters", shouting, true},
 	} {
-		w := serve(t, scripted{Engine: newEngine(t), decision: c.decision}, shortTexts)
+		w := serve(t, scripted{Engine: newEngine(t), decision: c.decision})
 		w.hello("test")
 		advance := w.call("workflow.advance", `{"id":"wf-1","action":"go"}`)
-		if advance.IsError != c.refused || !strings.HasPrefix(advance.text(), c.begins) {
+		if advance.IsError != c.refused {
 			t.Errorf("%s: isError %v, %s", c.name, advance.IsError, advance.text())
 		}
 		for _, field := range []string{"state", "nextActions", "complete", "decision"} {
@@ -86,7 +84,7 @@ func TestDecisionsAsAnswers(t *testing.T) {
 		if start := w.call("workflow.start", `{"type":"w"}`); start.IsError != c.refused {
 			t.Errorf("%s: start: isError %v", c.name, start.IsError)
 		}
-		if ask := w.call("workflow.judge.validate", `{"id":"wf-1","action":"go"}`); ask.IsError || !strings.HasPrefix(ask.text(), c.asked) {
+		if ask := w.call("workflow.judge.validate", `{"id":"wf-1","action":"go"}`); ask.IsError || ask.StructuredContent["approved"] != (c.decision.Outcome == judge.Approve) {
 			t.Errorf("%s: a question is never an error: %s", c.name, ask.text())
 		}
 		w.end()
@@ -100,7 +98,7 @@ func TestEveryErrorCode(t *testing.T) {
 		current := &engine.Position{ID: "wf-1", State: "b", NextActions: []string{}, Progress: "In \"b\"."}
 		w := serve(t, scripted{Engine: newEngine(t), err: fmt.Errorf("wrapped: %w", &engine.Error{
 			Code: info.Code, Message: info.Meaning, Hint: info.Do, Path: "/x", Current: current, Err: errors.New("secret cause"),
-		})}, shortTexts)
+		})})
 		w.hello("test")
 		r := w.call("workflow.advance", `{"id":"wf-1","action":"go"}`)
 		e, _ := r.StructuredContent["error"].(map[string]any)
@@ -108,7 +106,7 @@ func TestEveryErrorCode(t *testing.T) {
 			e["retryable"] != info.Retryable || r.StructuredContent["state"] != "b" {
 			t.Errorf("%s: %s", info.Code, r.text())
 		}
-		if want := fmt.Sprintf("ERROR %s: %s %s", info.Code, info.Meaning, info.Do); !strings.HasPrefix(r.text(), want) || strings.Contains(r.text(), "secret") {
+		if strings.Contains(r.text(), "secret") {
 			t.Errorf("%s: %s", info.Code, r.text())
 		}
 		c := w.call("workflow.judge.config", `{"name":"w","enabled":true}`)

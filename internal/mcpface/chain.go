@@ -117,9 +117,6 @@ func (f *Face) runChain(ctx context.Context, tool expose.Tool, input json.RawMes
 	content := runEndAnswer{RunAnswer: out.content.(operation.RunAnswer)} //nolint:forcetypeassert // what it shows
 	if !content.Status.HasEnded() {
 		content.Note = f.styleNames(ctx, fmt.Sprintf("It has not ended within %s and goes on; wait on with chain.result.", tool.Wait))
-		if f.short() {
-			out.line += " " + content.Note
-		}
 	}
 	out.content = content
 	return out, nil

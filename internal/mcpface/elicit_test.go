@@ -17,7 +17,7 @@ import (
 )
 
 func withForms(c *mcpface.Config) {
-	c.Reviews, c.Elicit, c.ResultText = true, true, mcpface.ShortText
+	c.Reviews, c.Elicit = true, true
 }
 
 // helloWith initializes with capabilities.
@@ -78,31 +78,34 @@ func approves(reason string) string {
 	return `{"action":"accept","content":{"decision":"approve","reason":"` + reason + `"}}`
 }
 
-// answers are what clients may say to a form, and what becomes of the move.
-var formAnswers = map[string]struct {
-	answer string
-	status string // of the review
-	line   string
-}{
-	"approve":          {approves("looks good"), "resolved", `APPROVED "ship" in "built" by a person via the client: looks good.`},
-	"reject":           {`{"action":"accept","content":{"decision":"reject","reason":"not today"}}`, "resolved", `REJECTED "ship" in "built" by a person via the client: not today.`},
-	"decline":          {`{"action":"decline"}`, "resolved", `REJECTED "ship" in "built" by a person via the client: The person who was asked declined.`},
-	"cancel":           {`{"action":"cancel"}`, "open", "ESCALATED"},
-	"more keys":        {`{"action":"accept","content":{"decision":"approve","reason":"x","role":"operator"}}`, "open", "ESCALATED"},
-	"no reason":        {`{"action":"accept","content":{"decision":"approve"}}`, "open", "ESCALATED"},
-	"an empty reason":  {`{"action":"accept","content":{"decision":"approve","reason":" \t "}}`, "open", "ESCALATED"},
-	"a space":          {`{"action":"accept","content":{"decision":"approve ","reason":"x"}}`, "open", "ESCALATED"},
-	"capitals":         {`{"action":"accept","content":{"decision":"Approve","reason":"x"}}`, "open", "ESCALATED"},
-	"true":             {`{"action":"accept","content":{"decision":true,"reason":"x"}}`, "open", "ESCALATED"},
-	"a list":           {`{"action":"accept","content":{"decision":["approve"],"reason":"x"}}`, "open", "ESCALATED"},
-	"keys in capitals": {`{"action":"accept","content":{"Decision":"approve","reason":"x"}}`, "open", "ESCALATED"},
-	"a key twice":      {`{"action":"accept","content":{"decision":"reject","decision":"approve","reason":"x"}}`, "open", "ESCALATED"},
-	"no content":       {`{"action":"accept"}`, "open", "ESCALATED"},
-	"content as text":  {`{"action":"accept","content":"approve"}`, "open", "ESCALATED"},
-	"no action":        {`{"content":{"decision":"approve","reason":"x"}}`, "open", "ESCALATED"},
-	"another action":   {`{"action":"accepted","content":{"decision":"approve","reason":"x"}}`, "open", "ESCALATED"},
-	"not an object":    {`"accept"`, "open", "ESCALATED"},
-	"null":             {`null`, "open", "ESCALATED"},
+// formAnswer is what a client says to a form, and what becomes of the move.
+type formAnswer struct {
+	answer   string
+	status   string // of the review
+	decision string // of the person
+	reason   string
+}
+
+var formAnswers = map[string]formAnswer{
+	"approve":          {approves("looks good"), "resolved", "approve", "looks good"},
+	"reject":           {`{"action":"accept","content":{"decision":"reject","reason":"not today"}}`, "resolved", "reject", "not today"},
+	"decline":          {`{"action":"decline"}`, "resolved", "reject", "The person who was asked declined."},
+	"cancel":           {`{"action":"cancel"}`, "open", "", ""},
+	"more keys":        {`{"action":"accept","content":{"decision":"approve","reason":"x","role":"operator"}}`, "open", "", ""},
+	"no reason":        {`{"action":"accept","content":{"decision":"approve"}}`, "open", "", ""},
+	"an empty reason":  {`{"action":"accept","content":{"decision":"approve","reason":" \t "}}`, "open", "", ""},
+	"a space":          {`{"action":"accept","content":{"decision":"approve ","reason":"x"}}`, "open", "", ""},
+	"capitals":         {`{"action":"accept","content":{"decision":"Approve","reason":"x"}}`, "open", "", ""},
+	"true":             {`{"action":"accept","content":{"decision":true,"reason":"x"}}`, "open", "", ""},
+	"a list":           {`{"action":"accept","content":{"decision":["approve"],"reason":"x"}}`, "open", "", ""},
+	"keys in capitals": {`{"action":"accept","content":{"Decision":"approve","reason":"x"}}`, "open", "", ""},
+	"a key twice":      {`{"action":"accept","content":{"decision":"reject","decision":"approve","reason":"x"}}`, "open", "", ""},
+	"no content":       {`{"action":"accept"}`, "open", "", ""},
+	"content as text":  {`{"action":"accept","content":"approve"}`, "open", "", ""},
+	"no action":        {`{"content":{"decision":"approve","reason":"x"}}`, "open", "", ""},
+	"another action":   {`{"action":"accepted","content":{"decision":"approve","reason":"x"}}`, "open", "", ""},
+	"not an object":    {`"accept"`, "open", "", ""},
+	"null":             {`null`, "open", "", ""},
 }
 
 func TestFormsOfTheEraOfInitialize(t *testing.T) {
@@ -113,15 +116,17 @@ func TestFormsOfTheEraOfInitialize(t *testing.T) {
 		id := w.started(release, "release")
 		w.ship(id)
 		w.send(`{"jsonrpc":"2.0","id":"` + w.form().ID + `","result":` + c.answer + `}`)
-		checkShipped(t, name, w.shipped(), c.status, c.line)
+		checkShipped(t, name, w.shipped(), c)
 		w.end()
 	}
 }
 
-func checkShipped(t *testing.T, name string, r result, status, line string) {
+func checkShipped(t *testing.T, name string, r result, want formAnswer) {
 	t.Helper()
-	moved := strings.HasPrefix(line, "APPROVED")
-	if r.IsError == moved || !strings.HasPrefix(r.text(), line) || r.review()["status"] != status || (r.StructuredContent["state"] == "shipped") != moved {
+	moved, review := want.decision == "approve", r.review()
+	said, _ := review["decision"].(string)
+	reason, _ := review["reason"].(string)
+	if r.IsError == moved || review["status"] != want.status || said != want.decision || reason != want.reason || (r.StructuredContent["state"] == "shipped") != moved {
 		t.Errorf("%s: isError %v, %s", name, r.IsError, r.text())
 	}
 	decision, _ := r.StructuredContent["decision"].(map[string]any)
@@ -177,7 +182,7 @@ func TestWhoIsNotAsked(t *testing.T) {
 		"high risk":      {shows, risky, withForms, withReviews},
 		"no elicitation": {`{"elicitation":null}`, release, withForms, withReviews},
 	} {
-		w := serve(t, newEngine(t, c.engine), c.configure, shortTexts)
+		w := serve(t, newEngine(t, c.engine), c.configure)
 		w.helloWith(c.capabilities)
 		id := w.started(c.definition, "release")
 		w.ship(id)
@@ -266,7 +271,7 @@ func TestManyForms(t *testing.T) {
 		switch {
 		case m["method"] == "elicitation/create":
 			forms = append(forms, m["id"].(string))
-		case strings.Contains(fmt.Sprint(m["result"]), "ESCALATED"):
+		case strings.Contains(fmt.Sprint(m["result"]), `"status":"open"`):
 			parked++
 		default:
 			t.Fatalf("got %v", m)
@@ -283,7 +288,7 @@ func TestManyForms(t *testing.T) {
 		w.send(`{"jsonrpc":"2.0","id":"` + f + `","result":` + approves("x") + `}`)
 	}
 	for range forms {
-		if m := fmt.Sprint(w.next()["result"]); !strings.Contains(m, "APPROVED") {
+		if m := fmt.Sprint(w.next()["result"]); !strings.Contains(m, `"decision":"approve"`) {
 			t.Errorf("got %s", m)
 		}
 	}
@@ -339,7 +344,7 @@ func (p *person) Elicit(_ context.Context, req mcp.ElicitationRequest) (*mcp.Eli
 func TestFormsWithAClientOfEitherEra(t *testing.T) {
 	for era, legacy := range map[string]bool{"2025-11-25": true, "2026-07-28": false} {
 		p := &person{content: map[string]any{"decision": "approve", "reason": "fine"}}
-		c := dialWith(t, newEngine(t, withReviews), "test", legacy, []client.ClientOption{client.WithElicitationHandler(p)}, withForms)
+		c := dialWith(t, newEngine(t, withReviews), "test", legacy, []client.ClientOption{client.WithElicitationHandler(p)}, withForms, withSchemas)
 		call := func(tool string, arguments map[string]any) *mcp.CallToolResult {
 			t.Helper()
 			var req mcp.CallToolRequest
@@ -353,7 +358,7 @@ func TestFormsWithAClientOfEitherEra(t *testing.T) {
 		call("workflow.define", jsonObject(t, release))
 		id := call("workflow.start", map[string]any{"type": "release"}).StructuredContent.(map[string]any)["id"]
 		r := call("workflow.advance", map[string]any{"id": id, "action": "ship", "data": map[string]any{"to": "all"}})
-		if text := r.Content[0].(mcp.TextContent).Text; !strings.HasPrefix(text, `APPROVED "ship" in "built" by a person via the client: fine.`) || len(p.asked) != 1 {
+		if text := r.Content[0].(mcp.TextContent).Text; !strings.Contains(text, `"decision":"approve","by":"human_via_client:local:agent","channel":"human_via_client","reason":"fine"`) || len(p.asked) != 1 {
 			t.Errorf("%s: %s, asked %d times", era, text, len(p.asked))
 		}
 	}

@@ -107,21 +107,13 @@ func (f *Face) runExposed(ctx context.Context, tool expose.Tool, c mcpwire.Call)
 	start := res.(engine.StartResult) //nolint:forcetypeassert // its result
 	now := f.waitForEnd(ctx, start.Position, tool.Wait, meta.Get("progressToken"))
 	start.Position = now.Position
-	shown := operation.Start.Show(start)
-	if f.short() {
-		shown = operation.WithoutWords(shown)
-	}
-	content := endAnswer{StartAnswer: shown.(operation.StartAnswer)} //nolint:forcetypeassert // what it shows
+	content := endAnswer{StartAnswer: operation.Start.Show(start).(operation.StartAnswer)} //nolint:forcetypeassert // what it shows
 	if hasEnded(now) {
 		content.Context = now.Context
 	} else {
 		content.Note = f.styleNames(ctx, fmt.Sprintf("It has not ended within %s and goes on; look again with workflow.status.", tool.Wait))
 	}
-	out = answer{content: content, refused: now.Status == record.Cancelled || now.Outcome == "failure"}
-	if f.short() {
-		out.line = operation.SayPosition(operation.Start.Say(start)+" "+content.Note, start)
-	}
-	return out, nil
+	return answer{content: content, refused: now.Status == record.Cancelled || now.Outcome == "failure"}, nil
 }
 
 func hasEnded(s engine.StatusResult) bool { return s.Complete || s.Status == record.Cancelled }

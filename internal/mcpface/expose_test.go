@@ -275,20 +275,6 @@ func TestExpressWithoutAnEnd(t *testing.T) {
 			t.Errorf("got %s", text)
 		}
 	})
-	t.Run("a short text", func(t *testing.T) {
-		e := newEngine(t)
-		w := serve(t, e, exposing(t, e, 10*time.Millisecond), shortTexts)
-		w.hello("test")
-		w.send(expressCall(`{}`))
-		var m struct{ Result result }
-		if err := json.Unmarshal(w.nextLine(), &m); err != nil {
-			t.Fatal(err)
-		}
-		id := onlyInstance(t, e)
-		if want := `APPROVED start of other as ` + id + `. It has not ended within 10ms and goes on; look again with workflow.status. Started in "draft". Next: submit.`; m.Result.Content[0].Text != want {
-			t.Errorf("got %s, want %s", m.Result.Content[0].Text, want)
-		}
-	})
 	for name, leave := range map[string]func(w *wire){
 		"the client cancels": func(w *wire) {
 			w.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)

@@ -39,8 +39,6 @@ type Config struct {
 	Principal engine.Principal // who the client is over stdio; over HTTP each request says
 	ToolNames ToolNames        // Auto when empty
 	Toolset   Toolset          // AllTools when empty
-	// ResultText is what the text of an answer holds; JSONText when empty.
-	ResultText ResultText
 	// OutputSchemas lists each tool with the schema of its answers, and answers with
 	// structured content, which that demands.
 	OutputSchemas bool
@@ -76,9 +74,6 @@ func (c Config) validate() error {
 	if !c.Toolset.isKnown() {
 		errs = append(errs, fmt.Errorf("no toolset %q (core, seed, all)", c.Toolset))
 	}
-	if !c.ResultText.isKnown() {
-		errs = append(errs, fmt.Errorf("no text of results %q (json, short)", c.ResultText))
-	}
 	if c.ElicitTimeout < 0 {
 		errs = append(errs, errors.New("a negative ElicitTimeout"))
 	}
@@ -100,7 +95,7 @@ type Face struct {
 // New returns a Face with every tool, resource and prompt registered.
 func New(cfg Config) (*Face, error) {
 	cfg.ToolNames, cfg.ElicitTimeout = cmp.Or(cfg.ToolNames, Auto), cmp.Or(cfg.ElicitTimeout, 2*time.Minute)
-	cfg.Toolset, cfg.ResultText = cmp.Or(cfg.Toolset, AllTools), cmp.Or(cfg.ResultText, JSONText)
+	cfg.Toolset = cmp.Or(cfg.Toolset, AllTools)
 	if cfg.States == nil {
 		cfg.States = clientstate.New()
 	}

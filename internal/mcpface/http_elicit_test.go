@@ -42,7 +42,7 @@ func TestHTTPElicitation(t *testing.T) {
 		t.Errorf("a second answer is taken: %d %s", a.status, a.body)
 	}
 	got := calling.next()
-	if !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":90071992547409931234,"result":`) || !strings.Contains(got, `APPROVED \"ship\" in \"built\" by a person via the client: looks right.`) {
+	if !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":90071992547409931234,"result":`) || !strings.Contains(got, `\"channel\":\"human_via_client\",\"reason\":\"looks right\"`) {
 		t.Errorf("%.400s", got)
 	}
 }
@@ -51,7 +51,7 @@ func TestHTTPElicitation(t *testing.T) {
 func TestHTTPElicitationEndsWithTheServer(t *testing.T) {
 	ann, calling, _ := askedOverHTTP(t)
 	ann.endpoint.EndStreams()
-	if got := calling.next(); !strings.Contains(got, "ESCALATED") || !strings.Contains(got, "there was no answer") {
+	if got := calling.next(); !strings.Contains(got, `\"status\":\"open\"`) || !strings.Contains(got, "there was no answer") {
 		t.Errorf("%.400s", got)
 	}
 }
@@ -84,13 +84,13 @@ func TestHTTPElicitationOfTheModernEra(t *testing.T) {
 	for key = range m.Result.InputRequests {
 	}
 	again := `,"requestState":"` + m.Result.RequestState + `","inputResponses":{"` + key + `":` + approves("fine") + `}`
-	if got := ship(again, "Who", "bob"); strings.Contains(got, "APPROVED") {
+	if got := ship(again, "Who", "bob"); strings.Contains(got, "shipped") {
 		t.Errorf("bob's answer counts: %.300s", got)
 	}
-	if got := ship(strings.Replace(again, `"requestState":"`, `"requestState":"x`, 1)); strings.Contains(got, "APPROVED") {
+	if got := ship(strings.Replace(again, `"requestState":"`, `"requestState":"x`, 1)); strings.Contains(got, "shipped") {
 		t.Errorf("a forged state counts: %.300s", got)
 	}
-	if got := ship(again); !strings.Contains(got, `APPROVED \"ship\" in \"built\" by a person via the client: fine.`) {
+	if got := ship(again); !strings.Contains(got, `\"channel\":\"human_via_client\",\"reason\":\"fine\"`) {
 		t.Errorf("%.400s", got)
 	}
 }

@@ -33,15 +33,3 @@ var toolsets = map[Toolset][]*operation.Operation{
 func (s Toolset) isKnown() bool { return toolsets[s] != nil }
 
 func (s Toolset) has(op *operation.Operation) bool { return slices.Contains(toolsets[s], op) }
-
-// ResultText is what the text of an answer holds.
-type ResultText string
-
-// The texts. JSON is the whole answer, as clients of the Generic DFA server read it; Short is
-// a line for a reader, and the structured content is the answer.
-const (
-	JSONText  ResultText = "json"
-	ShortText ResultText = "short"
-)
-
-func (r ResultText) isKnown() bool { return r == JSONText || r == ShortText }

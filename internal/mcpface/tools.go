@@ -173,9 +173,5 @@ func (f *Face) ask(ctx context.Context, op *operation.Operation, req any) (out a
 	if err != nil {
 		return answer{}, nil, err //nolint:wrapcheck // an *engine.Error
 	}
-	out = answer{content: op.Show(res), refused: op.Refused != nil && op.Refused(res)}
-	if f.short() {
-		out.line = operation.SayPosition(op.Say(res), res)
-	}
-	return out, res, nil
+	return answer{content: op.Show(res), refused: op.Refused != nil && op.Refused(res)}, res, nil
 }

@@ -1,11 +1,9 @@
 package operation
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -239,22 +237,6 @@ func (v DecisionView) withoutWords() DecisionView {
 	return v
 }
 
-// WithoutWords is an answer to a move beside its line, which has the words.
-func WithoutWords(content any) any {
-	switch a := content.(type) {
-	case StartAnswer:
-		a.Progress, a.Workflow, a.Decision = "", "", a.Decision.withoutWords()
-		return a
-	case AdvanceAnswer:
-		if a.Review == nil { // why a person is asked is not all in the line
-			a.Progress, a.Decision = "", a.Decision.withoutWords()
-		}
-		return a
-	default:
-		return content
-	}
-}
-
 // MovedAnswer answers what puts an instance into another state without judging it:
 // workflow.rollback, workflow.undo, workflow.redo and workflow.cancel.
 type MovedAnswer struct {
@@ -425,38 +407,4 @@ func viewEntry(h *engine.HistoryEntry) HistoryView {
 		o.Sandbox = nil
 	}
 	return v
-}
-
-// SayPosition adds to a line what it does not say of where the instance is, if the result
-// is about one: its id, its state and its next actions.
-func SayPosition(line string, res any) string {
-	r, ok := res.(interface{ Place() engine.Position })
-	if !ok {
-		return line
-	}
-	p := r.Place()
-	progress := p.Progress
-	if next := strings.Join(p.NextActions, ", "); next != "" && strings.Contains(line, " in "+strconv.Quote(p.State)) {
-		progress = "Next: " + next + "."
-	}
-	for _, part := range []string{progress, p.ID} {
-		if part != "" && !strings.Contains(line, part) {
-			line = strings.TrimSpace(line + " " + part)
-		}
-	}
-	return line
-}
-
-// sayFindings are the objections of a decision in one line: what the reasoning says beyond
-// the findings, and each of them with its hint.
-func sayFindings(d engine.Decision) string {
-	parts := []string{Sentence(ownReasoning(d))}
-	for _, f := range d.Findings {
-		parts = append(parts, Sentence(f.Message), Sentence(f.Hint))
-	}
-	for _, s := range ownSuggestions(d) {
-		parts = append(parts, Sentence(s))
-	}
-	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
-	return cmp.Or(strings.Join(parts, " "), Sentence(d.Reasoning))
 }

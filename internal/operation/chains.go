@@ -144,15 +144,6 @@ func (q RunQuestion) Describe() string {
 	}
 }
 
-// describeLong is Describe with since when, and where a person decides it.
-func (q RunQuestion) describeLong() string {
-	text := fmt.Sprintf("%s (since %s)", q.Describe(), q.Since.Format(time.RFC3339))
-	if q.Review != "" {
-		text += ", in the review " + q.Review
-	}
-	return text
-}
-
 // RunError is why a step failed, and with it perhaps the run.
 type RunError struct {
 	Code    string `json:"code"`
@@ -271,10 +262,7 @@ var (
 		Description: "List the chains that you may run, with the schema of their input. A chain is a procedure of the operator's: steps across MCP servers.",
 		Tool:        Tool{Name: "chain.list", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/chains"}},
-		Say: adapt(func(r ChainList) string {
-			return countNoun(r.Count, "chain") + "." + sayEach(r.Chains, func(v ChainView) string { return strings.TrimSuffix(v.Name+": "+v.Description, ": ") })
-		}),
-		Show: adapt(showChains),
+		Show:        adapt(showChains),
 	}, askChains(func(chains Chains, ctx context.Context, p engine.Principal, _ Empty) (ChainList, error) {
 		all, err := chains.ListChains(ctx, p)
 		return ChainList{Chains: all, Count: len(all)}, err
@@ -287,9 +275,9 @@ var (
 			{Name: "input", Open: true, Help: "Its input: a JSON object, as inputSchema says."},
 			{Name: "run", Help: "An id of your own for the run: the same request with the same id returns that run, another one is refused."},
 		},
-		Tool:   Tool{Name: "chain.start", Note: "Returns the run's id; chain.result waits for the end."},
-		Routes: []Route{{At: "POST /v1/runs", Created: true}},
-		Say:    adapt(sayRun), Show: adapt(showRun),
+		Tool:     Tool{Name: "chain.start", Note: "Returns the run's id; chain.result waits for the end."},
+		Routes:   []Route{{At: "POST /v1/runs", Created: true}},
+		Show:     adapt(showRun),
 		Location: adapt(func(r RunView) string { return "/v1/runs/" + url.PathEscape(r.Run) }),
 	}, askChains(Chains.StartRun))
 	Runs = addOperation(Operation{
@@ -308,7 +296,7 @@ var (
 		Fields:      []Field{fieldRun, {Name: "cursor", HTTPOnly: true, Help: "nextCursor of an earlier answer: only steps that have ended since, and perhaps some of those before."}},
 		Tool:        Tool{Name: "chain.status", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/runs/{run}"}},
-		Say:         adapt(sayRun), Show: adapt(showSteps),
+		Show:        adapt(showSteps),
 	}, askChains(Chains.ReadRun))
 	RunResult = addOperation(Operation{
 		ID: "getRunResult", Group: "chains", Title: "Wait for the result of a run", Right: engine.RightRead,
@@ -316,8 +304,8 @@ var (
 		Fields:      []Field{fieldRun, {Name: "wait", Range: &Range{0, waitMost}, Help: fmt.Sprintf("How many seconds to wait at most, 0 to %d; %d when left out.", waitMost, waitUsual)}},
 		Tool:        Tool{Name: "chain.result", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/runs/{run}/result"}},
-		Say:         adapt(sayRun), Show: adapt(showResult),
-		Refused: adapt(func(r RunView) bool { return r.Status == RunFailed || r.Status == RunCancelled }),
+		Show:        adapt(showResult),
+		Refused:     adapt(func(r RunView) bool { return r.Status == RunFailed || r.Status == RunCancelled }),
 	}, askChains(waitResult))
 	SignalRun = addOperation(Operation{
 		ID: "signalRun", Group: "chains", Title: "Signal a run", Right: engine.RightAdvance,
@@ -346,7 +334,7 @@ var (
 		Fields:      []Field{fieldRun, fieldReason},
 		Tool:        Tool{Name: "chain.cancel", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/runs/{run}/cancel"}},
-		Say:         adapt(sayRun), Show: adapt(showRun),
+		Show:        adapt(showRun),
 	}, askChains(Chains.CancelRun))
 	PauseRun = addOperation(Operation{
 		ID: "pauseRun", Group: "chains", Title: "Pause a run", Right: engine.RightOperate,
@@ -425,21 +413,4 @@ func showResult(r RunView) any {
 	a, _ := showRun(r).(RunAnswer)
 	a.Output = r.Output
 	return a
-}
-
-// sayRun tells where a run is.
-func sayRun(r RunView) string {
-	line := fmt.Sprintf("%s of %s is %s.", r.Run, r.Chain, r.Status) + sayEach(r.Waiting, func(q RunQuestion) string {
-		return fmt.Sprintf("The step %q waits for %s", q.Step, q.describeLong())
-	}) + sayEach(r.UnderWay, func(q RunQuestion) string {
-		return fmt.Sprintf("In the step %q is under way: %s", q.Step, q.describeLong())
-	})
-	switch {
-	case r.Error == nil:
-	case r.Error.Step == "":
-		line += " It failed: " + Sentence(r.Error.Why())
-	default:
-		line += fmt.Sprintf(" The step %q failed: %s", r.Error.Step, Sentence(r.Error.Why()))
-	}
-	return line
 }

@@ -83,7 +83,6 @@ var (
 				Description: "As define, for callers that want the name in the address: a definition with another name is refused.",
 			},
 		},
-		Say: adapt(sayDefine),
 		Location: adapt(func(r engine.DefineResult) string {
 			if !r.Created {
 				return ""
@@ -96,7 +95,6 @@ var (
 		Description: "List every defined workflow with its description. Use it to find the type to start.",
 		Tool:        Tool{Name: "workflow.list", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/definitions"}},
-		Say:         adapt(sayList),
 		Show:        adapt(showList),
 	}, func(ctx context.Context, c Call, _ Empty) (DefinitionList, error) {
 		all, err := c.Engine.List(ctx, c.Caller.Principal)
@@ -129,9 +127,6 @@ var (
 				Title: "Describe the workflow of an instance", Description: "The version that it is pinned to, or was pinned to at a revision or time.",
 			},
 		},
-		Say: adapt(func(r engine.DefinitionView) string {
-			return "\"" + r.Name + "\" version " + strconv.Itoa(r.Version) + ". " + r.Description
-		}),
 	}, callEngine(Engine.DescribeAt))
 	Diagram = addOperation(Operation{
 		ID: "diagram", Group: "definitions", Title: "Draw a workflow", Right: engine.RightRead,
@@ -146,9 +141,6 @@ var (
 			{At: "GET /v1/definitions/{name}/diagram", ID: "definitionDiagram"},
 			{At: "GET /v1/instances/{id}/diagram", ID: "instanceDiagram", Title: "Draw an instance"},
 		},
-		Say: adapt(func(r engine.DiagramResult) string {
-			return r.Format + " of " + strconv.Quote(r.Name) + "."
-		}),
 	}, callEngine(Engine.Diagram))
 	GetJudge = addOperation(Operation{
 		ID: "getJudge", Group: "judge", Title: "Show the judge configuration", Right: engine.RightRead,

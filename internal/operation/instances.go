@@ -2,9 +2,7 @@ package operation
 
 import (
 	"context"
-	"fmt"
 	"net/url"
-	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -34,7 +32,7 @@ var (
 			At: "POST /v1/instances", Created: true, Tagged: true,
 			Note: "Answers 201 with the instance, or 200 with the decision that refused it.",
 		}},
-		Say: adapt(sayStart), Show: adapt(showStart), Refused: adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
+		Show: adapt(showStart), Refused: adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
 		Location: adapt(func(r engine.StartResult) string {
 			if r.ID == "" {
 				return ""
@@ -53,11 +51,6 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.instances", ReadOnly: true},
 		Routes: []Route{{At: "GET /v1/instances", Note: "Reviewers, operators and auditors see those of all callers."}},
-		Say: adapt(func(r engine.InstancesResult) string {
-			return sayPage(r.Count, "instance", ", newest first", "cursor %q", r.NextCursor) + sayEach(r.Instances, func(i engine.InstanceSummary) string {
-				return fmt.Sprintf("%s: %s", i.ID, strings.TrimSuffix(i.Progress, "."))
-			})
-		}),
 	}, callEngine(Engine.Instances))
 	Status = addOperation(Operation{
 		ID: "getInstance", Group: "instances", Title: "Show an instance", Right: engine.RightRead,
@@ -68,7 +61,6 @@ var (
 			At: "GET /v1/instances/{id}", Tagged: true,
 			Note: "The ETag begins with the revision and is what If-Match takes.",
 		}},
-		Say: adapt(sayStatus),
 	}, func(ctx context.Context, c Call, req StatusRequest) (engine.StatusResult, error) {
 		return c.Engine.StatusAt(ctx, c.Caller.Principal, req.ID, req.When)
 	})
@@ -82,7 +74,6 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both."},
 		Routes: []Route{{At: "GET /v1/instances/{id}/can-execute", Note: "Give `action`, `state` or both."}},
-		Say:    adapt(sayCanExecute),
 		Show: adapt(func(r engine.CanExecuteResult) any {
 			return CanExecuteAnswer{Allowed: r.Allowed, Required: r.Required, Reason: r.Reason, PositionView: ViewPosition(r.Position)}
 		}),
@@ -96,9 +87,6 @@ var (
 			At: "POST /v1/instances/{id}/advance", Tagged: true,
 			Note: "A refused or parked move is answered with 200: decision.applied says whether it happened, decision why not, and review whose decision it waits for.",
 		}},
-		Say: adapt(func(r engine.AdvanceResult) string {
-			return SayVerdict(fmt.Sprintf("%q in %q", r.Action, r.From), r.Decision)
-		}),
 		Show:    adapt(func(r engine.AdvanceResult) any { return ShowAdvance(r) }),
 		Refused: adapt(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
 	}, callEngine(Engine.Advance))
@@ -111,7 +99,6 @@ var (
 			At: "POST /v1/instances/{id}/validate", Tagged: true,
 			Description: "Judges as advance does and moves nothing. The question is recorded.",
 		}},
-		Say:  adapt(sayValidate),
 		Show: adapt(showValidate),
 	}, callEngine(Engine.Validate))
 	Cancel = addOperation(Operation{
@@ -120,7 +107,6 @@ var (
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.cancel", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/cancel", Tagged: true}},
-		Say:         adapt(func(r engine.CancelResult) string { return r.Message }),
 		Show: adapt(func(r engine.CancelResult) any {
 			return MovedAnswer{PositionView: ViewPosition(r.Position), Message: r.Message, Replayed: r.Replayed}
 		}),
@@ -158,10 +144,7 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.checkpoint"},
 		Routes: []Route{{At: "POST /v1/instances/{id}/checkpoints"}},
-		Say: adapt(func(r engine.CheckpointResult) string {
-			return fmt.Sprintf("Checkpoint %s names %q at revision %d of %s.", r.CheckpointID, r.State, r.Revision, r.Instance)
-		}),
-		Show: adapt(showCheckpoint),
+		Show:   adapt(showCheckpoint),
 	}, callEngine(Engine.Checkpoint))
 	ListCheckpoints = addOperation(Operation{
 		ID: "listCheckpoints", Group: "instances", Title: "List checkpoints", Right: engine.RightRead,
@@ -169,12 +152,7 @@ var (
 		Fields:      []Field{fieldID},
 		Tool:        Tool{Name: "workflow.listCheckpoints", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/instances/{id}/checkpoints"}},
-		Say: adapt(func(r engine.CheckpointsResult) string {
-			return countNoun(r.Count, "checkpoint") + " of " + r.Instance + ", newest first." + sayEach(r.Checkpoints, func(c engine.CheckpointResult) string {
-				return fmt.Sprintf("%s: %q at revision %d", c.CheckpointID, c.State, c.Revision)
-			})
-		}),
-		Show: adapt(showCheckpoints),
+		Show:        adapt(showCheckpoints),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.CheckpointsResult, error) {
 		return c.Engine.ListCheckpoints(ctx, c.Caller.Principal, req.ID)
 	})

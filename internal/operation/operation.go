@@ -114,8 +114,6 @@ type Operation struct {
 	// Routes are where it is in the REST API.
 	Routes []Route
 
-	// Say tells a result in one line; nil for its own Message and Progress.
-	Say func(res any) string
 	// Refused says that a result is a tool error: what was asked for did not happen.
 	Refused func(res any) bool
 	// Show is what a tool answers with; nil for the result as it is.
@@ -184,9 +182,6 @@ func addOperation[Req, Res any](o Operation, run func(ctx context.Context, c Cal
 func (o *Operation) add() {
 	if o.Show == nil {
 		o.Show = func(res any) any { return res }
-	}
-	if o.Say == nil {
-		o.Say = sayMessage
 	}
 	o.resolve()
 	table = append(table, o)

@@ -54,10 +54,7 @@ var (
 			Note: "Or search the decisions about all of your instances, newest first: give any of the arguments of a search, with id or without.",
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/history"}},
-		Say: adapt(func(r engine.HistoryResult) string {
-			return sayPage(r.Count, "decision", ", oldest first", "afterSeq %d", r.NextAfter) + " Of " + r.Instance + "." + sayEach(r.Decisions, sayEntry)
-		}),
-		Show: adapt(showHistory),
+		Show:   adapt(showHistory),
 	}, callEngine(Engine.History))
 	Timeline = addOperation(Operation{
 		ID: "timeline", Group: "history", Title: "Read all that happened to an instance", Right: engine.RightRead,
@@ -112,12 +109,7 @@ var (
 			pageLimit("decisions", 1000),
 		},
 		Routes: []Route{{At: "GET /v1/decisions"}},
-		Say: adapt(func(r engine.DecisionsResult) string {
-			return sayPage(r.Count, "decision", ", newest first", "cursor %q", r.NextCursor) + sayEach(r.Decisions, func(d engine.FoundDecision) string {
-				return d.Instance + " " + sayEntry(d.HistoryEntry)
-			})
-		}),
-		Show: adapt(showDecisions),
+		Show:   adapt(showDecisions),
 	}, callEngine(Engine.Decisions))
 	Statistics = addOperation(Operation{
 		ID: "statistics", Group: "history", Title: "Count the decisions", Right: engine.RightRead,
@@ -125,9 +117,6 @@ var (
 		Fields:      []Field{fieldWorkflow, fieldSince, fieldUntil},
 		Tool:        Tool{Name: "workflow.judge.statistics", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/decisions/statistics"}},
-		Say: adapt(func(r engine.StatisticsResult) string {
-			return countNoun(int(r.Decisions), "decision") + " about " + countNoun(len(r.Transitions), "transition") + "."
-		}),
 	}, callEngine(Engine.Statistics))
 	Decide = addOperation(Operation{
 		ID: "decide", Group: "decide", Title: "Judge an action of no instance", Right: engine.RightDecide,

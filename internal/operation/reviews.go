@@ -59,7 +59,6 @@ var (
 			Note: "With reviewId it shows that one review in full instead: what was asked, with which data, what keeps the judge from deciding, and how it ended.",
 		},
 		Routes: []Route{{At: "GET /v1/reviews"}},
-		Say:    adapt(sayReviews),
 	}, callEngine(Engine.Reviews))
 	Review = addOperation(Operation{
 		ID: "getReview", Group: "reviews", Title: "Show a review", Right: engine.RightRead,
@@ -69,7 +68,6 @@ var (
 			Help: "Show this review in full (rev-...), instead of a list; goes without the other arguments.",
 		}},
 		Routes: []Route{{At: "GET /v1/reviews/{reviewId}"}},
-		Say:    adapt(sayReview),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.ReviewView, error) {
 		return c.Engine.Review(ctx, c.Caller.Principal, req.ID)
 	})
@@ -91,7 +89,6 @@ var (
 			At:   "POST /v1/reviews/{reviewId}/resolve",
 			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
 		}},
-		Say: adapt(sayResolve),
 		Show: adapt(func(r engine.ResolveResult) any {
 			return ResolveAnswer{
 				PositionView: ViewPosition(r.Position), Review: r.Review, Applied: r.Applied, Decision: ViewDecision(r.Decision), Message: r.Message, Replayed: r.Replayed,

@@ -96,13 +96,10 @@ for (const [set, goal] of [['core', 2500], ['seed', 4500], ['all', 7000]]) {
 row('`tools/list`, all, `--output-schemas`', (await listTools(now, ['--output-schemas'])).tokens, 0, before && (await listTools(before, [])).tokens);
 const was = before && (await playAnswers(before, []));
 const json = await playAnswers(now, []);
-const short = await playAnswers(now, ['--result-text', 'short']);
 const goals = { start: 150, 'refusal, two findings': 180, 'refusal, wrong state': 180, 'refusal by the validator': 180 };
 for (const name of Object.keys(json)) {
   const all = ({ text: t, structured: s }) => t + s;
   row(`${name}, whole answer`, all(json[name]), goals[name], was && all(was[name]));
-  row(`${name}, \`--result-text short\`: text + structured content`, all(short[name]), goals[name]);
-  rows.at(-1)[2] = `${short[name].text} + ${short[name].structured} = ${all(short[name])}`;
 }
 
 console.log(`| | ${before ? 'before | ' : ''}tokens | goal |`);
