@@ -68,11 +68,11 @@ func TestFileReachesTheFlags(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gavel.yaml")
 	put(t, file, "store: memory\nserve: {reviews: false, rate: 0, allowHost: [a.example, b.example]}\nmodel: {priceIn: 0.15, refusals: -1}\nmcp: {role: auditor}\n")
-	var serving, speaking, demo commands
+	var serving, speaking commands
 	for _, c := range []struct {
 		into *commands
 		args []string
-	}{{&serving, []string{"serve", "--config", file}}, {&speaking, []string{"mcp", "--config", file}}, {&demo, []string{"demo"}}} {
+	}{{&serving, []string{"serve", "--config", file}}, {&speaking, []string{"mcp", "--config", file}}} {
 		if _, _, err := parseArguments(c.into, c.args, io.Discard, io.Discard); err != nil {
 			t.Fatal(err)
 		}
@@ -83,9 +83,6 @@ func TestFileReachesTheFlags(t *testing.T) {
 	}
 	if m := speaking.MCP; m.Role != "auditor" || m.Store != "memory" || m.Refusals != -1 {
 		t.Errorf("%+v", m)
-	}
-	if demo.Demo.Store != "" {
-		t.Errorf("the demonstration would write to %s", demo.Demo.Store)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -166,6 +167,24 @@ func lieEverywhere(t *testing.T, part string, honest []demo.Exchange, lies map[s
 	}
 	if err := demo.Check(t.Context(), part, honest[1:]); err == nil {
 		t.Error("a missing answer went unnoticed")
+	}
+}
+
+// TestDemoHasItsOwnStore: no setting of the configuration file reaches the demo.
+func TestDemoHasItsOwnStore(t *testing.T) {
+	t.Parallel()
+	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := childNamed(parser.Model.Node, "demo").Flags
+	if flagNamed(childNamed(parser.Model.Node, "demo"), "--store") == nil {
+		t.Fatal("the demo has no --store")
+	}
+	for _, f := range flags {
+		if s, ok := settingOf("demo", f); ok {
+			t.Errorf("--%s is the setting %s", f.Name, s.Name())
+		}
 	}
 }
 

@@ -3,20 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/script"
 )
 
 // restless is a fetcher that has the world change as soon as it was looked at.
@@ -46,32 +43,6 @@ func (o *onlooker) Weigh(_ context.Context, c judge.Case) (judge.Opinion, error)
 	o.then()
 	o.seen = c.Fetched[0].Content
 	return judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Confidence: 0.85, Assurance: judge.AssuranceLLM}, nil
-}
-
-// program is gavel as for a release: without the race detector, and under its own name.
-func program(t *testing.T) string {
-	t.Helper()
-	needsProgram(t)
-	path, err := exec.LookPath("gavel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// plainSandbox runs scripts in that program.
-func plainSandbox(t *testing.T) *validators.Compiler {
-	t.Helper()
-	pool, err := script.NewPool(script.Config{WorkerPath: program(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := pool.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return validators.NewCompiler(pool, validators.Options{})
 }
 
 // What was fetched is what is judged, recorded and shown to a model: once, whatever

@@ -320,6 +320,15 @@ func evidenceOfDecisions(decisions []engine.HistoryEntry) (all []fetchedFor) {
 	return all
 }
 
+// historyTables are the tables that show a history.
+func historyTables(h engine.HistoryResult) [][][]string {
+	tables := [][][]string{decisionRows(h.Decisions)}
+	if fetched := evidenceOfDecisions(h.Decisions); len(fetched) > 0 {
+		tables = append(tables, fetchedRows(fetched))
+	}
+	return tables
+}
+
 // fetchedRows is the table of evidence; the content is in --json and in gavel review show.
 func fetchedRows(all []fetchedFor) [][]string {
 	rows := [][]string{{"SEQ", "ACTION", "NAME", "SOURCE", "FETCHED", "TOOK", "SIZE", "DIGEST"}}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -61,6 +60,26 @@ type sampleTest struct {
 	Reasoning  string             `json:"reasoning,omitempty"`
 	Asked      *judge.ModelRecord `json:"asked,omitempty"`
 }
+
+// sampleWorkflow is what the samples are judged by.
+const sampleWorkflow = `
+name: judged-review
+description: A document is reviewed; a model judges whether the review was done
+initialState: reviewing
+states:
+  reviewing:
+    description: A reviewer reads the document
+    transitions:
+      approve:
+        target: approved
+        description: The reviewer is done and accepts the document
+        useLLM: true
+        criteria:
+          - The comments name the parts of the document that were read
+          - The comments say against what the content was checked, or what was corrected
+  approved: {final: true}
+judgeConfig: {strictMode: true, minConfidence: 0.8}
+`
 
 var samples = []struct {
 	name, data string
@@ -159,7 +178,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 }
 
 func judgeSample(ctx context.Context, layer judge.Layer, name, data string, expected judge.Outcome) (sampleTest, string, error) {
-	c, err := caseFor(engine.DefineRequest{Source: "judged-review.json", Document: demo.JudgedReview}, "reviewing", "approve", json.RawMessage(data),
+	c, err := caseFor(engine.DefineRequest{Source: "judged-review.yaml", Document: []byte(sampleWorkflow)}, "reviewing", "approve", json.RawMessage(data),
 		json.RawMessage(`{"documentId":"DOC-7","reviewer":"ada@example.com"}`))
 	if err != nil {
 		return sampleTest{}, "", err

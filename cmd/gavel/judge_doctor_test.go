@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -205,4 +207,23 @@ func TestDoctorPlaysACassette(t *testing.T) {
 	if a, b := took.ReplaceAllString(recorded, "ms"), took.ReplaceAllString(played, "ms"); a != b {
 		t.Errorf("recorded\n%s\nplayed\n%s", a, b)
 	}
+}
+
+// doctor runs the command against an endpoint and returns what it found.
+func doctor(t *testing.T, url string, env []string, args ...string) (code int, stdout string) {
+	t.Helper()
+	needsProgram(t)
+	cmd := exec.Command("gavel", append([]string{"judge", "doctor"}, args...)...)
+	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=4s")
+	cmd.Env = append(cmd.Env, env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if strings.Contains(out.String()+errs.String(), "secretsecret") {
+		t.Error("the key is shown")
+	}
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String()
 }

@@ -5,35 +5,15 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
+	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
-
-// doctor runs the command against an endpoint and returns what it found.
-func doctor(t *testing.T, url string, env []string, args ...string) (code int, stdout string) {
-	t.Helper()
-	needsProgram(t)
-	cmd := exec.Command("gavel", append([]string{"judge", "doctor"}, args...)...)
-	cmd.Env = append(withoutSettings(os.Environ()), "LLM_BASE_URL="+url, "LLM_JUDGE_MODEL=scripted", "LLM_API_KEY=sk-secretsecretsecret", "GAVEL_LLM_DEADLINE=4s")
-	cmd.Env = append(cmd.Env, env...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if strings.Contains(out.String()+errs.String(), "secretsecret") {
-		t.Error("the key is shown")
-	}
-	if cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String()
-}
 
 func TestDoctor(t *testing.T) {
 	t.Parallel()

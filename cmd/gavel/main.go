@@ -23,12 +23,12 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/hook"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -63,7 +63,6 @@ type commands struct {
 	Store      storeCmd      `cmd:"" help:"Make a store that several servers share."`
 	Token      tokenCmd      `cmd:"" help:"Make and revoke the tokens that callers of gavel serve show."`
 	Init       initCmd       `cmd:"" help:"Write a workflow with its tests, settings and the configuration of an MCP client."`
-	Demo       demoCmd       `cmd:"" help:"Watch an agent drive a judged workflow, against the real server."`
 	Lint       lintCmd       `cmd:"" help:"Check workflow definitions."`
 	Try        tryCmd        `cmd:"" help:"Play a workflow by hand, in the terminal."`
 	Graph      graphCmd      `cmd:"" help:"Draw a workflow, or an instance with its path."`
@@ -121,6 +120,11 @@ type console struct {
 	settings *fileSettings     // what the configuration file had for them
 }
 
+// forModules is what commands of modules get.
+func (con *console) forModules() *module.Console {
+	return &module.Console{Out: con.out, Env: withoutSettings(os.Environ()), Version: readBuild().Version, HistoryTables: historyTables}
+}
+
 // run is the program: it parses args, runs one command and returns the exit
 // code. SIGINT and SIGTERM end ctx; a second one ends the process at once.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -139,14 +143,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(args) > 0 && args[0] == completeCommand {
 		return printCandidates(con, args[1:])
 	}
-	if len(args) == 1 && args[0] == demo.TestsCommand {
-		return demo.RunTests(ctx, demo.ProjectFile, stdout)
-	}
-	if len(args) == 1 && args[0] == demo.InfraCommand {
-		return demo.ServeInfra(ctx, stdin, stdout)
-	}
-	if len(args) == 2 && args[0] == demo.ShopCommand {
-		return demo.ServeShop(ctx, args[1], stdin, stdout)
+	if len(args) > 0 {
+		if process := module.FindProcess(args[0]); process != nil {
+			return process(ctx, args[1:], stdin, stdout)
+		}
 	}
 	if asksForJSONLines(args) {
 		con.logErrors(stderr)
@@ -283,11 +283,16 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 		con.err.Printf("gavel: no command, and stdin is no terminal: this is gavel mcp; gavel --help lists the commands\n")
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return settings.locate(parsed, parsed.Run(con))
+	return settings.locate(parsed, parsed.Run(con, con.forModules()))
 }
 
 // newParser is the command line without its arguments.
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
+	if _, all := grammar.(*commands); all {
+		for _, c := range module.Commands() {
+			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", c.New()))
+		}
+	}
 	return kong.New(grammar, append([]kong.Option{
 		kong.Name("gavel"),
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
@@ -335,6 +340,11 @@ func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Opti
 		name := cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
 		if isCommand && len(args) > 0 && args[0] == name {
 			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())}
+		}
+	}
+	for _, c := range module.Commands() {
+		if len(args) > 0 && args[0] == c.Name {
+			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", c.New())}
 		}
 	}
 	return cmds, nil

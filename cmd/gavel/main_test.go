@@ -20,6 +20,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/process"
+	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
@@ -118,4 +120,30 @@ func (s sized) runBuilt() int {
 		return 1
 	}
 	return s.m.Run()
+}
+
+// program is gavel as for a release: without the race detector, and under its own name.
+func program(t *testing.T) string {
+	t.Helper()
+	needsProgram(t)
+	path, err := exec.LookPath("gavel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// plainSandbox runs scripts in that program.
+func plainSandbox(t *testing.T) *validators.Compiler {
+	t.Helper()
+	pool, err := script.NewPool(script.Config{WorkerPath: program(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return validators.NewCompiler(pool, validators.Options{})
 }

@@ -65,13 +65,22 @@ func TestPlanted(t *testing.T) {
 		{"external test, upward", "judge/a_test.go", "package judge_test; import " + module + `engine"`, ""},
 		{"any build tag", "judge/a_plan9.go", "//go:build ignore\n\npackage judge; import " + module + `engine"`, "judge may not import engine"},
 
+		{"the list of modules", "cmd/gavel/modules.go", "package main; import _ " + module + `internal/modules/demo"`, ""},
+		{"a module in the program", "cmd/gavel/a.go", "package main; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
+		{"a module in a test of the program", "cmd/gavel/a_test.go", "package main; import " + module + `internal/modules/demo"`, ""},
+		{"a module in the core", "engine/a.go", "package engine; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
+		{"a module in a test of the core", "engine/a_test.go", "package engine; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
+		{"a module in the registry", "internal/module/a.go", "package module; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
+		{"a module in another", "internal/modules/demo/a.go", "package demo; import " + module + `internal/modules/other"`, "only cmd/gavel/modules.go names modules"},
+		{"a module on a face", "internal/modules/demo/a.go", "package demo; import " + module + `internal/httpapi"`, "internal/modules/demo may not import internal/httpapi"},
+
 		{"door", "validators/script/worker/a.go", `package worker; import "github.com/dop251/goja/parser"`, ""},
 		{"second door", "engine/workflow/a.go", `package workflow; import "github.com/dop251/goja"`, "whose door is validators/script/worker"},
 		{"second door, other major version", "judge/a.go", `package judge; import "github.com/sony/gobreaker/v2"`, "whose door is judge/llm"},
 		{"second door, blank import", "cmd/gavel/a.go", `package main; import _ "modernc.org/sqlite"`, "whose door is engine/sqlitestore"},
 		{"the protocol library in a face without MCP", "internal/httpapi/a.go", `package httpapi; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
 		{"the protocol library in the program", "cmd/gavel/a.go", `package main; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
-		{"the protocol library in the demo", "cmd/gavel/internal/demo/a.go", `package demo; import "github.com/mark3labs/mcp-go/mcp"`, ""},
+		{"the protocol library in the demo", "internal/modules/demo/a.go", `package demo; import "github.com/mark3labs/mcp-go/mcp"`, ""},
 		{"second door, in-package test", "engine/a_test.go", `package engine; import "github.com/mark3labs/mcp-go/mcp"`, "whose door is internal/mcpwire"},
 		{"second door, external test", "engine/a_test.go", `package engine_test; import "github.com/mark3labs/mcp-go/mcp"`, ""},
 		{"closed door", "engine/sqlitestore/a.go", `package sqlitestore; import _ "github.com/mattn/go-sqlite3"`, "whose door is closed"},
@@ -132,7 +141,7 @@ func TestPlanted(t *testing.T) {
 func TestEveryRowBites(t *testing.T) {
 	t.Parallel()
 	breaches := func(p archtest.Package, imp string) int {
-		return len(archtest.Check(archtest.File{Path: p.Path + "/a.go", Package: p.Path, Imports: []string{imp}}))
+		return len(archtest.Check(archtest.File{Path: p.Path + "/modules.go", Package: p.Path, Imports: []string{imp}}))
 	}
 	for _, p := range archtest.Packages {
 		for _, d := range archtest.Doors {

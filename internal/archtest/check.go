@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -64,6 +65,9 @@ func Check(f File) []string {
 
 // checkOwn judges the import of one package of this module.
 func checkOwn(f File, law Package, rel string) []string {
+	if module := moduleOf(rel); module != "" && module != moduleOf(f.Package) && f.Path != moduleList && !(f.Test && f.Package == path.Dir(moduleList)) {
+		return []string{fmt.Sprintf("%s: imports %s, a module: only %s names modules, so that each can be removed", f.Path, rel, moduleList)}
+	}
 	if rel == f.Package || rel == Ground || slices.Contains(law.May, rel) {
 		return nil
 	}
@@ -80,6 +84,16 @@ func isSupportFor(rel string, law Package) bool {
 	return listed && target.TestOnly && !slices.ContainsFunc(target.May, func(dep string) bool {
 		return dep != law.Path && !slices.Contains(law.May, dep)
 	})
+}
+
+// moduleOf is the name of the module that a package belongs to, "" for none.
+func moduleOf(pkg string) string {
+	rest, _ := strings.CutPrefix(pkg, moduleFolder)
+	if rest == pkg {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
 }
 
 func findPackage(path string) (Package, bool) {

@@ -92,7 +92,7 @@ func TestDemoTests(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			file := filepath.Join(t.TempDir(), ProjectFile)
+			file := filepath.Join(t.TempDir(), projectFile)
 			if c.shop != "-" {
 				if err := os.WriteFile(file, []byte(c.shop), 0o600); err != nil {
 					t.Fatal(err)
@@ -101,7 +101,7 @@ func TestDemoTests(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel() // what hangs ends at once
 			var out bytes.Buffer
-			if code := RunTests(ctx, file, &out); code != c.code {
+			if code := runTests(ctx, file, &out); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
 			for _, want := range c.want {

@@ -15,9 +15,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// ShopCommand makes this program one of the servers that the demo of chains puts behind gavel: shop,
+// shopCommand makes this program one of the servers that the demo of chains puts behind gavel: shop,
 // bank or post, as its argument says. It has no page in the reference: nobody else has a use for it.
-const ShopCommand = "__demo-shop"
+const shopCommand = "__demo-shop"
 
 // busyFor is how long an answer takes that comes after all others, so that every play is the same.
 const busyFor = 200 * time.Millisecond
@@ -25,10 +25,14 @@ const busyFor = 200 * time.Millisecond
 // receiptsFile holds the payments, one line each, as a bank's books outlive its processes.
 const receiptsFile = "receipts.txt"
 
-// ServeShop is an MCP server. It ends with its input.
-func ServeShop(ctx context.Context, name string, in io.Reader, out io.Writer) (code int) {
+// serveShop is an MCP server. It ends with its input.
+func serveShop(ctx context.Context, args []string, in io.Reader, out io.Writer) (code int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if len(args) != 1 {
+		return term.ExitUsage
+	}
+	name := args[0]
 	s := server.NewMCPServer(name, "1.0.0", server.WithToolCapabilities(false))
 	s.SetTools(shopTools(name)...)
 	stdio := server.NewStdioServer(s)

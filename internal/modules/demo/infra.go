@@ -16,9 +16,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// InfraCommand makes this program the server that the demo of the gateway puts behind gavel. It
+// infraCommand makes this program the server that the demo of the gateway puts behind gavel. It
 // has no page in the reference: nobody else has a use for it.
-const InfraCommand = "__demo-infra"
+const infraCommand = "__demo-infra"
 
 // The moods of that server.
 const (
@@ -38,9 +38,9 @@ type infra struct {
 	deployed []string // versions, as often as each was
 }
 
-// ServeInfra is an MCP server with tools to deploy something. It knows no order of them. It ends with
+// serveInfra is an MCP server with tools to deploy something. It knows no order of them. It ends with
 // its input.
-func ServeInfra(ctx context.Context, in io.Reader, out io.Writer) (code int) {
+func serveInfra(ctx context.Context, in io.Reader, out io.Writer) (code int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := server.NewMCPServer("infra", "1.0.0", server.WithToolCapabilities(true))

@@ -123,8 +123,8 @@ const (
 	Gone    Mood = "gone"    // the program that runs the tests is not there
 )
 
-// ProjectFile is the project. What total should be is the tests' affair.
-const ProjectFile = "shop.cfg"
+// projectFile is the project. What total should be is the tests' affair.
+const projectFile = "shop.cfg"
 
 var shops = map[Mood]string{
 	Broken:  "price = 20\ndiscount = 2\ntotal = 20\n",
@@ -185,7 +185,7 @@ func (w *Workshop) Become(to Mood) error {
 	if err := placeProgram(w.tool()); err != nil {
 		return fmt.Errorf("put the program that runs the tests in its place: %w", err)
 	}
-	return w.write("project/"+ProjectFile, []byte(shops[to]))
+	return w.write("project/"+projectFile, []byte(shops[to]))
 }
 
 // placeProgram makes this very program available under another path, unless it is.
@@ -204,16 +204,16 @@ func placeProgram(path string) error {
 	return os.WriteFile(path, binary, 0o700) //nolint:gosec // a program, and ours to run
 }
 
-// TestsCommand makes this program the one that runs the tests of the demo's
+// testsCommand makes this program the one that runs the tests of the demo's
 // project. It has no page in the reference: nobody else has a use for it.
-const TestsCommand = "__demo-tests"
+const testsCommand = "__demo-tests"
 
 // testsTimeout ends tests that hang where nobody stops them.
 const testsTimeout = time.Minute
 
-// RunTests tests the project in a file. It writes what test runners write, and its
+// runTests tests the project in a file. It writes what test runners write, and its
 // exit code says what came of it.
-func RunTests(ctx context.Context, file string, out io.Writer) (code int) {
+func runTests(ctx context.Context, file string, out io.Writer) (code int) {
 	ctx, cancel := context.WithTimeout(ctx, testsTimeout)
 	defer cancel()
 	text, err := os.ReadFile(file)

@@ -1,25 +1,45 @@
-package main
+package demo
 
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/demo"
-	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-type demoCmd struct {
+func init() {
+	module.Register(module.Module{
+		Name: "demo",
+		Commands: []module.Command{{
+			Name: "demo", Help: "Watch an agent drive a judged workflow, against the real server.",
+			New: func() any { return &command{} }, Unconfigured: true,
+		}},
+		Processes: map[string]module.Process{
+			testsCommand: func(ctx context.Context, _ []string, _ io.Reader, out io.Writer) int {
+				return runTests(ctx, projectFile, out)
+			},
+			infraCommand: func(ctx context.Context, _ []string, in io.Reader, out io.Writer) int {
+				return serveInfra(ctx, in, out)
+			},
+			shopCommand: serveShop,
+		},
+	})
+}
+
+// command is gavel demo.
+type command struct {
 	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway,chain" default:"workflow" help:"What to watch: workflow (the default), evidence, gateway or chain."`
 	Keep  bool   `name:"keep" help:"Keep the store and say how to look at it."`
 	JSON  bool   `name:"json" help:"Print the exchange as JSON."`
 	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Make the store here, and keep it. It must not exist yet."`
 }
 
-func (demoCmd) Help() string {
+func (command) Help() string {
 	return `The demo starts the real server (gavel mcp) on a fresh store and drives it over
 MCP as an agent would: a document is to be reviewed, the agent tries to get by
 without the required fields and with a comment that is too short, is refused with
@@ -55,28 +75,20 @@ Exit codes: 0 all as it should be, 1 an unexpected answer, 3 no server.`
 
 const demoTimeout = time.Minute
 
-func (c *demoCmd) Run(ctx context.Context, con *console) error {
+func (c *command) Run(ctx context.Context, con *module.Console) error {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
 	path, cleanup, err := c.makeStorePath()
 	if err != nil {
 		return err
 	}
-	return errors.Join(demo.Play(ctx, demo.Options{
-		Part: c.Part, Store: path, Kept: c.Keep || c.Store != "", JSON: c.JSON, Version: readBuild().Version,
-		Env: withoutSettings(os.Environ()), Out: con.out, Tables: historyTables,
+	return errors.Join(Play(ctx, Options{
+		Part: c.Part, Store: path, Kept: c.Keep || c.Store != "", JSON: c.JSON, Version: con.Version,
+		Env: con.Env, Out: con.Out, Tables: con.HistoryTables,
 	}), cleanup())
 }
 
-func historyTables(h engine.HistoryResult) [][][]string {
-	tables := [][][]string{decisionRows(h.Decisions)}
-	if fetched := evidenceOfDecisions(h.Decisions); len(fetched) > 0 {
-		tables = append(tables, fetchedRows(fetched))
-	}
-	return tables
-}
-
-func (c *demoCmd) makeStorePath() (path string, cleanup func() error, err error) {
+func (c *command) makeStorePath() (path string, cleanup func() error, err error) {
 	if c.Store != "" {
 		if _, err := os.Lstat(c.Store); err == nil {
 			return "", nil, term.UsageErrorf("give a path that does not exist yet", "the demo needs a fresh store, and %s exists", c.Store)
@@ -91,5 +103,5 @@ func (c *demoCmd) makeStorePath() (path string, cleanup func() error, err error)
 	if c.Keep {
 		cleanup = func() error { return nil }
 	}
-	return filepath.Join(dir, storeFile), cleanup, nil
+	return filepath.Join(dir, "gavel.db"), cleanup, nil
 }

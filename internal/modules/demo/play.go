@@ -13,10 +13,10 @@ import (
 //go:embed document-review.json
 var documentReview []byte
 
-// JudgedReview is the workflow whose approval a model judges.
+// judgedReview is the workflow whose approval a model judges.
 //
 //go:embed judged-review.json
-var JudgedReview []byte
+var judgedReview []byte
 
 // performer is what the demo changes while the agent acts: the scripted model, or the
 // project whose tests are run.
@@ -153,7 +153,7 @@ var scenes = []scene{
 }
 
 var judgedScenes = []scene{
-	define("The agent registers a workflow whose approval a model judges against two criteria.", JudgedReview, "judged-review"),
+	define("The agent registers a workflow whose approval a model judges against two criteria.", judgedReview, "judged-review"),
 	start("It starts an instance.", "judged-review", "draft"),
 	advance("It submits.", "submit", submission, moved("reviewing", false)),
 	advance("It approves with praise. The script lets that pass, and the model finds nothing in it.", "approve", praise,
