@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/term"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"

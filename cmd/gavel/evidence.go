@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"

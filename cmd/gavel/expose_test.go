@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	embed "github.com/gavel-mcp/gavel"
 )
 
 // A changed section is taken over whole, or not at all, and one that is gone exposes nothing.

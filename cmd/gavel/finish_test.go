@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 )
 
 const finishedPaper = `{"name":"paper","initialState":"draft","states":{

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"

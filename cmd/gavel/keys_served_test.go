@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 

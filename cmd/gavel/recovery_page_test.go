@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 )
 
 // fadingPaper is a workflow whose histories are kept for a month.

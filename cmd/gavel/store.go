@@ -12,7 +12,7 @@ import (
 	"regexp"
 	"runtime"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/internal/term"

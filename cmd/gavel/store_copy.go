@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"os"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 )
 

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 	"github.com/gavel-mcp/gavel/internal/term"

@@ -11,8 +11,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/mcpgate"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
@@ -31,13 +31,13 @@ const release = `{"name":"release","initialState":"draft","states":{
 var ada = engine.Principal{ID: "ada", Role: engine.RoleAgent}
 
 // openRelease returns a system with one release that ada began.
-func openRelease() (sys *embed.System, caller mcpgate.Caller, id string) {
+func openRelease() (sys *gavel.System, caller mcpgate.Caller, id string) {
 	ctx := context.Background()
-	sys, err := embed.Open(ctx, embed.Config{})
+	sys, err := gavel.Open(ctx, gavel.Config{})
 	if err != nil {
 		panic(err)
 	}
-	if _, err := sys.Engine.Define(ctx, embed.Operator, engine.DefineRequest{Document: []byte(release)}); err != nil {
+	if _, err := sys.Engine.Define(ctx, gavel.Operator, engine.DefineRequest{Document: []byte(release)}); err != nil {
 		panic(err)
 	}
 	s, err := sys.Engine.Start(ctx, ada, engine.StartRequest{Type: "release"})
@@ -47,7 +47,7 @@ func openRelease() (sys *embed.System, caller mcpgate.Caller, id string) {
 	return sys, func(context.Context) (engine.Principal, string, error) { return ada, s.ID, nil }, s.ID
 }
 
-func approve(sys *embed.System, id string) {
+func approve(sys *gavel.System, id string) {
 	if _, err := sys.Engine.Advance(context.Background(), ada, engine.AdvanceRequest{ID: id, Action: "approve", Data: []byte(`{"by":"eve"}`)}); err != nil {
 		panic(err)
 	}
@@ -76,7 +76,7 @@ func Example() {
 	sys, caller, id := openRelease()
 	defer sys.Close()
 
-	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Success: "deployed"})
+	gates, err := sys.Middleware(caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Success: "deployed"})
 	if err != nil {
 		panic(err)
 	}
@@ -101,7 +101,7 @@ func Example() {
 	// live
 }
 
-func newApp(t *testing.T, sys *embed.System, caller mcpgate.Caller, options func(*mcpgate.Gates) []server.ServerOption) *server.MCPServer {
+func newApp(t *testing.T, sys *gavel.System, caller mcpgate.Caller, options func(*mcpgate.Gates) []server.ServerOption) *server.MCPServer {
 	t.Helper()
 	gates, err := mcpgate.New(sys.Engine, caller, mcpgate.Gate{Tool: "deploy", States: []string{"approved"}, Success: "deployed"})
 	if err != nil {
@@ -160,7 +160,7 @@ func TestFilter(t *testing.T) {
 }
 
 // guard is the middleware around a handler, with a gate of deploy.
-func guard(t *testing.T, sys *embed.System, caller mcpgate.Caller, gate mcpgate.Gate, handler server.ToolHandlerFunc) func(target, key string) (string, error) {
+func guard(t *testing.T, sys *gavel.System, caller mcpgate.Caller, gate mcpgate.Gate, handler server.ToolHandlerFunc) func(target, key string) (string, error) {
 	t.Helper()
 	gate.Tool, gate.States = "deploy", []string{"approved"}
 	gates, err := mcpgate.New(sys.Engine, caller, gate)

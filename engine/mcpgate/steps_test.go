@@ -13,8 +13,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/mcpgate"
 )
 
@@ -30,16 +30,16 @@ func (c *cloud) do(step string) error {
 
 // openDeployment returns a server with the tool deploy_infrastructure, which goes from IDLE to DEPLOYED in
 // one call, and one reset.
-func openDeployment(c *cloud) (sys *embed.System, app *server.MCPServer, gates *mcpgate.Gates, ctx context.Context, id string) {
+func openDeployment(c *cloud) (sys *gavel.System, app *server.MCPServer, gates *mcpgate.Gates, ctx context.Context, id string) {
 	ctx = context.Background()
 	definition, err := os.ReadFile(filepath.Join("..", "..", "testdata", "workflows", "infrastructure-deployment.yaml"))
 	if err != nil {
 		panic(err)
 	}
-	if sys, err = embed.Open(ctx, embed.Config{}); err != nil {
+	if sys, err = gavel.Open(ctx, gavel.Config{}); err != nil {
 		panic(err)
 	}
-	if _, err = sys.Engine.Define(ctx, embed.Operator, engine.DefineRequest{Document: definition}); err != nil {
+	if _, err = sys.Engine.Define(ctx, gavel.Operator, engine.DefineRequest{Document: definition}); err != nil {
 		panic(err)
 	}
 	started, err := sys.Engine.Start(ctx, ada, engine.StartRequest{Type: "infrastructure-deployment"})

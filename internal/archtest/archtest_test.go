@@ -2,6 +2,7 @@ package archtest_test
 
 import (
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestTreeObeysTheLaw(t *testing.T) {
 // must say, "" for nothing.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
-	const module = `"` + archtest.Module + `/`
+	const module, root = `"` + archtest.Module + `/`, `"` + archtest.Module + `"`
 	const asks = "A(ctx context.Context, p engine.Principal); B(engine.Principal); C(engine.Principal, string) error; D(_ context.Context, _ engine.Principal)"
 	cases := []struct {
 		name, file, source, want string
@@ -47,10 +48,10 @@ func TestPlanted(t *testing.T) {
 		{"the ground", "prompts/a.go", "package prompts; import " + module + `validators/document"`, ""},
 		{"the ground imports nothing", "validators/document/a.go", "package document; import " + module + `internal/fairshare"`, "validators/document may not import internal/fairshare"},
 		{"the sandbox's inside", "engine/a.go", "package engine; import " + module + `validators/script/worker"`, "may not import validators/script/worker"},
-		{"wiring for programs", "engine/embed/a.go", "package embed; import " + module + `internal/mcpface"`, ""},
-		{"a chain in embed", "engine/embed/a.go", "package embed; import " + module + `internal/chain"`, "engine/embed may not import internal/chain"},
-		{"embed in the engine", "engine/suite/a.go", "package suite; import " + module + `engine/embed"`, "engine/suite may not import engine/embed"},
-		{"embed in the command", "cmd/gavel/a.go", "package main; import " + module + `engine/embed"`, ""},
+		{"wiring for programs", "a.go", "package gavel; import " + module + `internal/mcpface"`, ""},
+		{"a chain in the root", "a.go", "package gavel; import " + module + `internal/chain"`, ". may not import internal/chain"},
+		{"the root in the engine", "engine/suite/a.go", "package suite; import " + root, "engine/suite may not import ."},
+		{"the root in the command", "cmd/gavel/a.go", "package main; import " + root, ""},
 		{"wiring", "cmd/gavel/a.go", "package main; import " + module + `internal/console"`, ""},
 		{"a driver", "engine/pgstore/a.go", "package pgstore; import (" + module + `engine/store"; ` + module + `engine/record")`, ""},
 		{"a driver that knows the engine", "engine/sqlitestore/a.go", "package sqlitestore; import " + module + `engine"`, "engine/sqlitestore may not import engine"},
@@ -153,7 +154,7 @@ func TestEveryRowBites(t *testing.T) {
 		}
 		for _, other := range archtest.Packages {
 			want := other.Path != p.Path && other.Path != archtest.Ground && !slices.Contains(p.May, other.Path)
-			if (breaches(p, archtest.Module+"/"+other.Path) > 0) != want {
+			if (breaches(p, path.Join(archtest.Module, other.Path)) > 0) != want {
 				t.Errorf("%s imports %s: a breach should be %v", p.Path, other.Path, want)
 			}
 		}

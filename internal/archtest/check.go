@@ -50,8 +50,8 @@ func Check(f File) []string {
 		out = append(out, fmt.Sprintf("%s: the interface %s is the engine's; only %s declares it: use operation.Engine", f.Path, f.Engines[0], engineDeclarer))
 	}
 	for _, imp := range f.Imports {
-		if rel, own := strings.CutPrefix(imp, Module+"/"); own {
-			out = append(out, checkOwn(f, law, rel)...)
+		if rel, own := strings.CutPrefix(imp+"/", Module+"/"); own {
+			out = append(out, checkOwn(f, law, path.Clean(rel))...)
 			continue
 		}
 		for _, d := range Doors {

@@ -13,6 +13,9 @@ import "slices"
 // Module is the module path whose tree the law describes.
 const Module = "github.com/gavel-mcp/gavel"
 
+// Root is the folder of the package that has the module's own import path.
+const Root = "."
+
 // Ground is the package that everything may import and that imports nothing of this
 // module.
 const Ground = "validators/document"
@@ -186,10 +189,10 @@ var Packages = []Package{
 	// Modules know the core without its faces, and never one another: checkOwn says so as well.
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
 
-	// Layer 7: what wires: for every program in embed, and the command, one of them, what is its own.
-	{Path: "engine/embed", May: withoutPath("internal/chain", everything)},
+	// Layer 7: what wires: for every program the root package, and the command, one of them, what is its own.
+	{Path: Root, May: withoutPath("internal/chain", everything)},
 	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
-	{Path: "cmd/gavel", May: slices.Concat(everything, []string{"engine/embed", "internal/term", "cmd/gavel/internal/earlyworker", "internal/module"}, modules)},
+	{Path: "cmd/gavel", May: slices.Concat(everything, []string{Root, "internal/term", "cmd/gavel/internal/earlyworker", "internal/module"}, modules)},
 }
 
 // Doors is the one-door list. .golangci.yml repeats it for editors, and a test

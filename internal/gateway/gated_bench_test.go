@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
@@ -43,12 +43,12 @@ func BenchmarkGatewayGated(b *testing.B) {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	g, err := embed.OpenGateway(path, embed.GatewayConfig{Logger: log})
+	g, err := gavel.OpenGateway(path, gavel.GatewayConfig{Logger: log})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer g.Close()
-	sys, err := embed.Open(b.Context(), embed.Config{Store: filepath.Join(dir, "gavel.db"), Gateway: g, Logger: log})
+	sys, err := gavel.Open(b.Context(), gavel.Config{Store: filepath.Join(dir, "gavel.db"), Gateway: g, Logger: log})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func BenchmarkGatewayGated(b *testing.B) {
 	start := func(b *testing.B, name string) (ids []string) {
 		b.Helper()
 		doc := fmt.Sprintf(`{"name":%q,"initialState":"ready","states":{"ready":{"transitions":{"deploy":"deploying"}},"deploying":{"transitions":{"finish":"ready"}}}}`, name)
-		if _, err := sys.Engine.Define(b.Context(), embed.Operator, engine.DefineRequest{Document: []byte(doc)}); err != nil {
+		if _, err := sys.Engine.Define(b.Context(), gavel.Operator, engine.DefineRequest{Document: []byte(doc)}); err != nil {
 			b.Fatal(err)
 		}
 		for range b.N + 1 {
@@ -87,7 +87,7 @@ func BenchmarkGatewayGated(b *testing.B) {
 		inR, inW := io.Pipe()
 		outR, outW := io.Pipe()
 		done := make(chan error, 1)
-		go func() { done <- sys.ServeStdio(b.Context(), embed.Tools{}, ann, inR, outW) }()
+		go func() { done <- sys.ServeStdio(b.Context(), gavel.Tools{}, ann, inR, outW) }()
 		lines := bufio.NewReader(outR)
 		p50 := measure(b, func(n int) {
 			fmt.Fprintf(inW, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"s0__tool1","arguments":{"workflowId":%q,"a":"x","b":[1,2,3]}}}`+"\n", n, ids[n])

@@ -7,7 +7,7 @@
 // and that what a principal may not use is as unknown to it as what does not exist.
 //
 // It must never reach a server but through the one door, decide who may use what, or trust what
-// a server says. Only programs import it, through engine/embed.
+// a server says. Only programs import it, through the root package.
 package gateway
 
 import (

@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -192,13 +192,13 @@ func serveGavel(dir string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	g, err := embed.OpenGateway(filepath.Join(dir, "gavel.yaml"), embed.GatewayConfig{Logger: log})
+	g, err := gavel.OpenGateway(filepath.Join(dir, "gavel.yaml"), gavel.GatewayConfig{Logger: log})
 	if err != nil {
 		return err
 	}
 	defer g.Close()
 	path := filepath.Join(dir, "gavel.db")
-	key, err := record.LoadOrCreateKey(embed.KeyBeside(path))
+	key, err := record.LoadOrCreateKey(gavel.KeyBeside(path))
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func serveGavel(dir string) error {
 	if err != nil {
 		return err
 	}
-	sys, err := embed.New(mortal{db, dir}, key, embed.Config{Store: path, Gateway: g, Logger: log, Configure: func(c *engine.Config) {
+	sys, err := gavel.New(mortal{db, dir}, key, gavel.Config{Store: path, Gateway: g, Logger: log, Configure: func(c *engine.Config) {
 		c.Now = func() time.Time { return time.Now().Add(ahead) }
 	}})
 	if err != nil {
@@ -216,7 +216,7 @@ func serveGavel(dir string) error {
 	if err := writePID(dir, "gavel"); err != nil {
 		return err
 	}
-	return sys.ServeStdio(ctx, embed.Tools{Names: "dotted"}, ann, os.Stdin, os.Stdout)
+	return sys.ServeStdio(ctx, gavel.Tools{Names: "dotted"}, ann, os.Stdin, os.Stdout)
 }
 
 // killed is a gavel that may be killed, with its client.
@@ -324,7 +324,7 @@ func TestKill(t *testing.T) {
 		c := killCaseOf(n)
 		t.Run(fmt.Sprintf("%d/%s/%s/%s", n, c.tool, c.point, c.victim), func(t *testing.T) { instances[n] = killOnce(t, dir, n, c) })
 	}
-	sys, err := embed.Open(t.Context(), embed.Config{Store: filepath.Join(dir, "gavel.db"), Configure: func(c *engine.Config) {
+	sys, err := gavel.Open(t.Context(), gavel.Config{Store: filepath.Join(dir, "gavel.db"), Configure: func(c *engine.Config) {
 		c.Now = func() time.Time { return time.Now().Add(2 * time.Hour) }
 	}})
 	if err != nil {
@@ -336,13 +336,13 @@ func TestKill(t *testing.T) {
 	}
 	done, unknown := readEffects(t, dir), 0
 	for n, id := range instances {
-		status, err := sys.Engine.Status(t.Context(), embed.Operator, id)
+		status, err := sys.Engine.Status(t.Context(), gavel.Operator, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range status.Calls {
 			unknown++
-			reviews, err := sys.Engine.Reviews(t.Context(), embed.Operator, engine.ReviewsRequest{Instance: id})
+			reviews, err := sys.Engine.Reviews(t.Context(), gavel.Operator, engine.ReviewsRequest{Instance: id})
 			if err != nil || !c.Unknown || !slices.ContainsFunc(reviews.Reviews, func(r engine.ReviewSummary) bool { return r.ID == c.ReviewID }) {
 				t.Errorf("round %d, %v: the call %+v waits for nobody: %+v, %v", n, killCaseOf(n), c, reviews.Reviews, err)
 			}
@@ -370,7 +370,7 @@ func TestKill(t *testing.T) {
 			t.Errorf("%v: %d effects, %d calls whose outcome nobody knows, and the state %s", c, n, open, status.State)
 		}
 	}
-	report, err := sys.Auditor.Verify(t.Context(), embed.Operator, audit.VerifyRequest{})
+	report, err := sys.Auditor.Verify(t.Context(), gavel.Operator, audit.VerifyRequest{})
 	if err != nil || len(report.Problems) > 0 {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
@@ -383,8 +383,8 @@ func TestKilledCallIsAsked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	putShip(t, dir)
-	open := func() *embed.System {
-		sys, err := embed.Open(t.Context(), embed.Config{Store: filepath.Join(dir, "gavel.db")})
+	open := func() *gavel.System {
+		sys, err := gavel.Open(t.Context(), gavel.Config{Store: filepath.Join(dir, "gavel.db")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -418,7 +418,7 @@ func TestKilledCallIsAsked(t *testing.T) {
 	if n, err := sys.Engine.SettleOverdue(t.Context()); n != 1 || err != nil {
 		t.Errorf("once the process is gone %d are settled: %v", n, err)
 	}
-	reviews, err := sys.Engine.Reviews(t.Context(), embed.Operator, engine.ReviewsRequest{Instance: instance})
+	reviews, err := sys.Engine.Reviews(t.Context(), gavel.Operator, engine.ReviewsRequest{Instance: instance})
 	if err != nil || len(reviews.Reviews) != 1 || reviews.Reviews[0].Status != record.ReviewOpen {
 		t.Errorf("the reviews are %+v, %v", reviews.Reviews, err)
 	}
@@ -444,7 +444,7 @@ func putShip(t *testing.T, dir string) {
 	if err := pinAll(t, declared, upstream.PinsPath(file)).Save(); err != nil {
 		t.Fatal(err)
 	}
-	sys, err := embed.Open(t.Context(), embed.Config{Store: filepath.Join(dir, "gavel.db"), Definitions: []string{flow}})
+	sys, err := gavel.Open(t.Context(), gavel.Config{Store: filepath.Join(dir, "gavel.db"), Definitions: []string{flow}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package embed_test
+package gavel_test
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -31,7 +31,7 @@ const forgetful = "EMBED_TEST_FORGETFUL"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(forgetful) != "" {
-		_, err := embed.Open(context.Background(), embed.Config{Store: "gavel.db"})
+		_, err := gavel.Open(context.Background(), gavel.Config{Store: "gavel.db"})
 		fmt.Fprint(os.Stdout, err) //nolint:forbidigo // a program of its own
 		return
 	}
@@ -44,7 +44,7 @@ const release = "testdata/gate/release.yaml"
 func Example() {
 	// func main begins with worker.Main(workflow.AnswerLintRequest).
 	ctx := context.Background()
-	gate, err := embed.Open(ctx, embed.Config{Definitions: []string{release}})
+	gate, err := gavel.Open(ctx, gavel.Config{Definitions: []string{release}})
 	if err != nil {
 		panic(err)
 	}
@@ -66,10 +66,10 @@ func Example() {
 	// checked approve []
 }
 
-func open(t *testing.T, cfg embed.Config) *embed.System {
+func open(t *testing.T, cfg gavel.Config) *gavel.System {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	gate, err := embed.Open(t.Context(), cfg)
+	gate, err := gavel.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func open(t *testing.T, cfg embed.Config) *embed.System {
 }
 
 // walk takes a release to where a person decides, and returns that decision.
-func walk(t *testing.T, c *embed.Client) engine.AdvanceResult {
+func walk(t *testing.T, c *gavel.Client) engine.AdvanceResult {
 	t.Helper()
 	s, err := c.Start(t.Context(), engine.StartRequest{Type: "release"})
 	if err != nil {
@@ -112,9 +112,9 @@ func callerHeader(r *http.Request) (engine.Principal, error) {
 	return engine.Principal{ID: id, Role: engine.Role(role)}, nil
 }
 
-func serve(t *testing.T, gate *embed.System, caller func(*http.Request) (engine.Principal, error)) *httptest.Server {
+func serve(t *testing.T, gate *gavel.System, caller func(*http.Request) (engine.Principal, error)) *httptest.Server {
 	t.Helper()
-	h, err := gate.Handler(embed.HandlerConfig{Caller: caller, Tools: embed.Tools{Set: "core"}})
+	h, err := gate.Handler(gavel.HandlerConfig{Caller: caller, Tools: gavel.Tools{Set: "core"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,9 +123,9 @@ func serve(t *testing.T, gate *embed.System, caller func(*http.Request) (engine.
 	return server
 }
 
-func dial(t *testing.T, server, token string) *embed.Client {
+func dial(t *testing.T, server, token string) *gavel.Client {
 	t.Helper()
-	c, err := embed.Dial(embed.ClientConfig{Server: server, Token: token, Tries: 60})
+	c, err := gavel.Dial(gavel.ClientConfig{Server: server, Token: token, Tries: 60})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,11 +136,11 @@ func dial(t *testing.T, server, token string) *embed.Client {
 // A Client answers the same here and over the network, and knows who asks.
 func TestClientHereAndThere(t *testing.T) {
 	t.Parallel()
-	gate := open(t, embed.Config{Definitions: []string{release}})
+	gate := open(t, gavel.Config{Definitions: []string{release}})
 	server := serve(t, gate, callerHeader)
-	for name, as := range map[string]func(id string, role engine.Role) *embed.Client{
-		"here":  func(id string, role engine.Role) *embed.Client { return gate.As(engine.Principal{ID: id, Role: role}) },
-		"there": func(id string, role engine.Role) *embed.Client { return dial(t, server.URL, id+"/"+string(role)) },
+	for name, as := range map[string]func(id string, role engine.Role) *gavel.Client{
+		"here":  func(id string, role engine.Role) *gavel.Client { return gate.As(engine.Principal{ID: id, Role: role}) },
+		"there": func(id string, role engine.Role) *gavel.Client { return dial(t, server.URL, id+"/"+string(role)) },
 	} {
 		ada, bob := as("ada-"+name, engine.RoleAgent), as("bob-"+name, engine.RoleReviewer)
 		parked := walk(t, ada)
@@ -165,7 +165,7 @@ func TestClientHereAndThere(t *testing.T) {
 // without an instance could not wait and says nothing of it.
 func TestNoReviews(t *testing.T) {
 	t.Parallel()
-	ada := open(t, embed.Config{Definitions: []string{release}, NoReviews: true}).As(embed.LocalAgent)
+	ada := open(t, gavel.Config{Definitions: []string{release}, NoReviews: true}).As(gavel.LocalAgent)
 	if d := walk(t, ada).Decision; d.Outcome != judge.Reject || !strings.Contains(strings.Join(d.Suggestions, " "), judge.ReviewsAreOff) {
 		t.Errorf("%+v", d)
 	}
@@ -178,7 +178,7 @@ func TestNoReviews(t *testing.T) {
 // Without a way to tell callers apart, only this machine may call, and no page of another site.
 func TestHandlerKeepsOthersOut(t *testing.T) {
 	t.Parallel()
-	gate := open(t, embed.Config{})
+	gate := open(t, gavel.Config{})
 	everybody, known := serve(t, gate, nil).Config.Handler, serve(t, gate, callerHeader).Config.Handler
 	for name, tt := range map[string]struct {
 		handler                   http.Handler
@@ -219,20 +219,20 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 	worn := errors.New("worn out")
 	for name, tt := range map[string]struct {
-		cfg  embed.Config
-		part embed.Part
+		cfg  gavel.Config
+		part gavel.Part
 		want string
 	}{
-		"a definition":         {embed.Config{Definitions: []string{bad}}, "", "bad.yaml"},
-		"a missing definition": {embed.Config{Definitions: []string{"nowhere.yaml"}}, "", "nowhere.yaml"},
-		"a folder as store":    {embed.Config{Store: dir}, embed.PartStore, filepath.Base(dir)},
-		"a key that is none":   {embed.Config{Store: filepath.Join(bad, "gavel.db")}, embed.PartKey, "bad.yaml"},
-		"a model":              {embed.Config{Model: func(judge.Memory) (judge.Layer, error) { return nil, worn }}, embed.PartModel, "worn out"},
-		"the engine":           {embed.Config{Configure: func(c *engine.Config) { c.Digester = nil }}, "", "Digester"},
+		"a definition":         {gavel.Config{Definitions: []string{bad}}, "", "bad.yaml"},
+		"a missing definition": {gavel.Config{Definitions: []string{"nowhere.yaml"}}, "", "nowhere.yaml"},
+		"a folder as store":    {gavel.Config{Store: dir}, gavel.PartStore, filepath.Base(dir)},
+		"a key that is none":   {gavel.Config{Store: filepath.Join(bad, "gavel.db")}, gavel.PartKey, "bad.yaml"},
+		"a model":              {gavel.Config{Model: func(judge.Memory) (judge.Layer, error) { return nil, worn }}, gavel.PartModel, "worn out"},
+		"the engine":           {gavel.Config{Configure: func(c *engine.Config) { c.Digester = nil }}, "", "Digester"},
 	} {
 		tt.cfg.Logger = slog.New(slog.DiscardHandler)
-		_, err := embed.Open(t.Context(), tt.cfg)
-		part, _ := errors.AsType[*embed.OpenError](err)
+		_, err := gavel.Open(t.Context(), tt.cfg)
+		part, _ := errors.AsType[*gavel.OpenError](err)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || (part != nil) != (tt.part != "") || part != nil && part.Part != tt.part {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -263,7 +263,7 @@ func TestForgottenMain(t *testing.T) {
 // over MCP and to the Go client.
 func TestProgramOfThePage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/embedding.md")
+	page, err := os.ReadFile("docs/embedding.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestProgramOfThePage(t *testing.T) {
 		t.Fatalf("%v, %v", all, err)
 	}
 	parked := walk(t, c)
-	for _, path := range []string{embed.MCPPath, embed.MCPPath + "/"} { // clients append a slash
+	for _, path := range []string{gavel.MCPPath, gavel.MCPPath + "/"} { // clients append a slash
 		answer := post(t, "http://"+address+path, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"workflow.status","arguments":{"id":"`+parked.ID+`"}}}`)
 		if !regexp.MustCompile(`\\"state\\":\\"checked\\".*` + parked.Review.ID).MatchString(answer) {
 			t.Errorf("over MCP at %s: %s", path, answer)
@@ -359,7 +359,7 @@ func TestALogAloneIsOnlyRefused(t *testing.T) {
 			}
 		}
 		var log bytes.Buffer
-		gate, err := embed.Open(t.Context(), embed.Config{Store: filepath.Join(dir, "gavel.db"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		gate, err := gavel.Open(t.Context(), gavel.Config{Store: filepath.Join(dir, "gavel.db"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if refused := err != nil; refused == tt.warn {
 			t.Errorf("%s: %v", name, err)
 		}

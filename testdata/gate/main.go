@@ -6,19 +6,19 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/gavel-mcp/gavel/engine/embed"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 func main() {
 	worker.Main(workflow.AnswerLintRequest) // a process that runs scripts ends here
-	gate, err := embed.Open(context.Background(), embed.Config{Store: "gavel.db", Definitions: []string{"release.yaml"}})
+	gate, err := gavel.Open(context.Background(), gavel.Config{Store: "gavel.db", Definitions: []string{"release.yaml"}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer gate.Close()
-	handler, err := gate.Handler(embed.HandlerConfig{})
+	handler, err := gate.Handler(gavel.HandlerConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}

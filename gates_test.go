@@ -1,4 +1,4 @@
-package embed_test
+package gavel_test
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/embed"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -107,9 +107,9 @@ states:
 
 // gated is a system with a gateway before ops.
 type gated struct {
-	*embed.System
+	*gavel.System
 	t       *testing.T
-	gateway *embed.Gateway
+	gateway *gavel.Gateway
 	ops     ops
 }
 
@@ -124,12 +124,12 @@ func openGated(t *testing.T) *gated {
 		}
 	}
 	var err error
-	if g.gateway, err = embed.OpenGateway(filepath.Join(dir, "gavel.yaml"), embed.GatewayConfig{Version: "1"}); err != nil {
+	if g.gateway, err = gavel.OpenGateway(filepath.Join(dir, "gavel.yaml"), gavel.GatewayConfig{Version: "1"}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := embed.Config{Gateway: g.gateway, Definitions: []string{filepath.Join(dir, "release.yaml"), filepath.Join(dir, "change.yaml"), filepath.Join(dir, "publication.yaml")}}
+	cfg := gavel.Config{Gateway: g.gateway, Definitions: []string{filepath.Join(dir, "release.yaml"), filepath.Join(dir, "change.yaml"), filepath.Join(dir, "publication.yaml")}}
 	cfg.Configure = func(c *engine.Config) { c.FeedPoll = 10 * time.Millisecond }
-	if g.System, err = embed.Open(t.Context(), cfg); err != nil {
+	if g.System, err = gavel.Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -331,7 +331,7 @@ func TestGatesFindTheirWorkflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	call(ann, "ops__publish", a, "gate_closed: Ask an operator to release it, if it has to be done again.")
-	if _, err := g.Engine.ReleaseSubject(t.Context(), embed.Operator, engine.ReleaseRequest{ID: first, Reason: "Looked at."}); err != nil {
+	if _, err := g.Engine.ReleaseSubject(t.Context(), gavel.Operator, engine.ReleaseRequest{ID: first, Reason: "Looked at."}); err != nil {
 		t.Fatal(err)
 	}
 	call(ann, "ops__publish", a, "open")

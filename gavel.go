@@ -1,12 +1,13 @@
-// Package embed is gavel in a Go program: it wires store, sandbox, judge, evidence and engine,
-// and puts MCP and REST over them. The command gavel is wired by it, too; docs/embedding.md
-// shows other programs.
+// Package gavel checks the moves that agents ask for before they happen. Open wires a store, a
+// sandbox, a judge, evidence and an engine; a Handler serves them over MCP and REST, a Client asks
+// them, and Middleware gates the tools of a server built with mcp-go. The command gavel is wired by
+// this package, too; docs/embedding.md shows other programs.
 //
 // It promises that a decision is the same in every program, that what a System made it also
 // closes, and that a main without worker.Main is refused when it is opened, with the line that
 // is missing. It must never decide anything, read flags or variables, listen, or end the
 // process. Only programs import it.
-package embed
+package gavel
 
 import (
 	"context"
@@ -104,10 +105,13 @@ func NewSandbox(log *slog.Logger) (*Sandbox, error) {
 // Close ends and reaps every worker.
 func (s *Sandbox) Close() error { return s.Pool.Close() }
 
+// Engine decides and records moves; package engine has its requests and results.
+type Engine = engine.Engine
+
 // System is everything below the faces.
 type System struct {
 	*Sandbox
-	Engine  *engine.Engine
+	Engine  *Engine
 	Store   store.Store
 	Auditor *audit.Auditor
 	// Tokens opens those of a database; nil for other stores.

@@ -1,4 +1,4 @@
-package embed
+package gavel
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/mcpgate"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
@@ -52,6 +53,13 @@ func (s *System) ServeStdio(ctx context.Context, tools Tools, p engine.Principal
 		return err
 	}
 	return face.ServeStdio(ctx, in, out)
+}
+
+// Middleware gates tools of a server that is built with mcp-go: pass its Guard to
+// server.WithToolHandlerMiddleware and its Filter to server.WithToolFilter. caller names the
+// principal and the instance of a call.
+func (s *System) Middleware(caller mcpgate.Caller, gates ...mcpgate.Gate) (*mcpgate.Gates, error) {
+	return mcpgate.New(s.Engine, caller, gates...)
 }
 
 // HandlerConfig says who calls a Handler, and what its MCP clients are shown.
