@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -94,9 +93,7 @@ func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r =
 
 // seesPlain reports whether the caller gets the context unmasked: who owns the
 // instance, and operators.
-func seesPlain(p Principal, inst record.Instance) bool {
-	return p.Role == RoleOperator || inst.Owner == p.ID
-}
+func (i instance) seesPlain() bool { return i.by.Role == RoleOperator || i.Owner == i.by.ID }
 
 // canGovern reports whether the caller may redefine, loosen or roll back what the
 // definition guards: an operator always, an agent only what is its own.
@@ -122,8 +119,8 @@ func (e *Engine) loadAgentRights(ctx context.Context, name string) (workflow.Age
 // to undo and redo, the instance's owner too. A workflow that an operator defined stays the operator's,
 // whoever redefined it: there it is the instance's owner, where the operator's newest version lets
 // agents, and so does the instance's if that is an operator's.
-func (e *Engine) mayTakeBack(ctx context.Context, p Principal, inst record.Instance, l definition, op Right) error {
-	if err := refuseOfChain(l, "change its history"); err != nil || p.Role == RoleOperator {
+func (e *Engine) mayTakeBack(ctx context.Context, inst instance, op Right) error {
+	if err := refuseOfChain(inst.definition, "change its history"); err != nil || inst.by.Role == RoleOperator {
 		return err
 	}
 	rights, ofOperator, err := e.loadAgentRights(ctx, inst.Workflow)
@@ -131,12 +128,12 @@ func (e *Engine) mayTakeBack(ctx context.Context, p Principal, inst record.Insta
 	case err != nil:
 		return err
 	case ofOperator.def == nil:
-		if canGovern(p, l.stored) || inst.Owner == p.ID && op != RightRollback {
+		if canGovern(inst.by, inst.stored) || inst.Owner == inst.by.ID && op != RightRollback {
 			return nil
 		}
 		return newError(CodeForbidden, "", "The workflow %q belongs to another principal; to %s is its owner's.", inst.Workflow, op.verb()).
 			hint("Ask its owner or an operator.")
-	case inst.Owner == p.ID && rights.Rollback && (!l.stored.Operator || l.def.Agents.Rollback):
+	case inst.Owner == inst.by.ID && rights.Rollback && (!inst.stored.Operator || inst.def.Agents.Rollback):
 		return nil
 	}
 	return newError(CodeForbidden, "", "The workflow %q belongs to an operator; to %s is the operator's.", inst.Workflow, op.verb()).

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -21,64 +22,75 @@ import (
 // nothing could be decided. Without ExpectedRevision, a request that another one
 // overtook is judged again on the new state, as long as the action is legal there.
 func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (AdvanceResult, error) {
-	if err := Authorize(p, RightAdvance); err != nil {
-		return AdvanceResult{}, err
-	}
-	data, err := e.checkAdvance(req)
-	if err != nil {
-		return AdvanceResult{}, err
-	}
-	r := keyedRequest{RightAdvance, req.ID, req.Key, func() []string {
-		return []string{req.Action, string(data.Canonical()), revisionText(req.ExpectedRevision)}
-	}}
-	return runOnce(ctx, e, p, r, e.replayAdvance, func(ctx context.Context, key *record.Key) (AdvanceResult, error) {
-		return retryOvertaken(ctx, e, p, newRace(req), func(try *race) (AdvanceResult, error) { return e.advance(ctx, p, req, data, key, try) })
-	})
+	ask := question{action: req.Action}
+	m := e.judged(RightAdvance, req, &ask)
+	m.key, m.settled, m.action = req.Key, true, req.Action
+	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (AdvanceResult, error) {
+		j, done, err := e.judgeAction(ctx, inst, ask)
+		if err != nil {
+			return AdvanceResult{}, err
+		}
+		defer done()
+		return e.recordAnswer(ctx, j)
+	}, e.replayAdvance)
 }
 
-func (e *Engine) advance(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, key *record.Key, try *race) (AdvanceResult, error) {
-	j, done, err := e.judgeAction(ctx, p, actionRequest{AdvanceRequest: req, data: data}, try)
-	if err != nil {
-		return AdvanceResult{}, err
+// judged is a request for an action, whose data is read into ask.
+func (e *Engine) judged(right Right, req AdvanceRequest, ask *question) mutation {
+	return mutation{
+		right: right, id: req.ID, revision: req.ExpectedRevision, moves: true, judged: true,
+		says: func() []string {
+			return []string{req.Action, string(ask.data.Canonical()), revisionText(req.ExpectedRevision)}
+		},
+		check: func() (err error) {
+			switch {
+			case req.ID == "":
+				return MissingField("id", "The id that start returned.")
+			case req.Action == "":
+				return MissingField("action", "One of the instance's nextActions.")
+			}
+			ask.data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data)
+			return err
+		},
 	}
-	defer done()
-	return e.recordAnswer(ctx, p, j, key)
 }
 
 // recordAnswer records what was decided of an action, or joins the review that waits for the same.
-func (e *Engine) recordAnswer(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) recordAnswer(ctx context.Context, j judgement) (AdvanceResult, error) {
 	if j.waits.joins(j.verdict) {
-		return e.joinReview(ctx, p, j.inst, j.definition, j.waits.review, key)
+		return e.joinReview(ctx, j.instance, j.waits.review)
 	}
 	if j.rejected != nil && j.verdict.DecidedBy == judge.ByReviewer {
-		return e.repeatRejection(ctx, p, j, key)
+		return e.repeatRejection(ctx, j)
 	}
 	if j.verdict.Outcome == judge.Escalate && !j.verdict.Applied {
-		return e.parkMove(ctx, p, j, key)
+		return e.parkMove(ctx, j)
 	}
-	return e.recordJudgement(ctx, p, j, key)
+	return e.recordJudgement(ctx, j)
 }
 
-func (e *Engine) recordJudgement(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
-	kind := record.Refused
-	if j.verdict.Applied {
-		kind = record.Advanced
+func (e *Engine) recordJudgement(ctx context.Context, j judgement) (AdvanceResult, error) {
+	return e.commitMove(ctx, j, e.decisionEvent(j, kindOf(j.verdict)), nil)
+}
+
+// kindOf is the kind of the event of a move that is made, or of one that is not.
+func kindOf(v judge.Verdict) record.Kind {
+	if v.Applied {
+		return record.Advanced
 	}
-	return e.commitMove(ctx, p, j, e.decisionEvent(p, j, kind, key), nil)
+	return record.Refused
 }
 
 // commitMove records what came of an action, with the review that it opens, and answers.
-func (e *Engine) commitMove(ctx context.Context, p Principal, j judgement, ev record.Event, opens *store.Review) (AdvanceResult, error) {
-	w, err := e.commit(ctx, j.inst, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens, replaces: j.waits.id()})
+func (e *Engine) commitMove(ctx context.Context, j judgement, ev record.Event, opens *store.Review) (AdvanceResult, error) {
+	w, err := e.commit(ctx, j.instance, change{event: ev, lesson: newLesson(j.question, j.verdict, true), opens: opens, replaces: j.waits.id()})
 	if same, ok := errors.AsType[*alreadyParkedError](err); ok {
-		return e.joinNewer(ctx, p, j.inst.ID, same.review, ev.Key)
+		return e.joinNewer(ctx, j.instance, same.review)
 	}
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	out := AdvanceResult{
-		Position: newPosition(w.next, j.definition, p), From: w.event.From, Action: w.event.Action, Decision: decisionView(w.event.Decision),
-	}
+	out := AdvanceResult{Position: w.next.position(), From: w.event.From, Action: w.event.Action, Decision: decisionView(w.event.Decision)}
 	if w.opens != nil {
 		out.Review = e.summarizeReview(*w.opens)
 	}
@@ -91,11 +103,11 @@ func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event
 	if ev.Review != nil && ev.Kind != record.Refused {
 		return e.replayParked(ctx, p, ev)
 	}
-	pos, err := e.positionAt(ctx, p, ev)
+	then, err := e.instanceAfter(ctx, p, ev)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	out := AdvanceResult{Position: pos, From: ev.From, Action: ev.Action, Decision: decisionView(ev.Decision), Replayed: true}
+	out := AdvanceResult{Position: then.position(), From: ev.From, Action: ev.Action, Decision: decisionView(ev.Decision), Replayed: true}
 	if ev.Review != nil {
 		out.Review, err = e.findReviewView(ctx, p, ev.Review.ID)
 	}
@@ -105,46 +117,35 @@ func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event
 // Validate asks what Advance would say, without moving. The answer is recorded
 // as a pre-check: seq grows; revision, state and context do not.
 func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) (ValidateResult, error) {
-	if err := Authorize(p, RightValidate); err != nil {
-		return ValidateResult{}, err
-	}
-	req.Key = ""
-	data, err := e.checkAdvance(req)
-	if err != nil {
-		return ValidateResult{}, err
-	}
-	return retryOvertaken(ctx, e, p, newRace(req), func(try *race) (ValidateResult, error) { return e.validate(ctx, p, req, data, try) })
+	ask := question{action: req.Action, precheck: true}
+	return mutate(ctx, e, p, e.judged(RightValidate, req, &ask), func(ctx context.Context, inst *instance) (ValidateResult, error) {
+		j, done, err := e.judgeAction(ctx, inst, ask)
+		if err != nil {
+			return ValidateResult{}, err
+		}
+		defer done()
+		w, err := e.commit(ctx, j.instance, change{event: e.decisionEvent(j, record.Prechecked), lesson: newLesson(j.question, j.verdict, false)})
+		if err != nil {
+			return ValidateResult{}, err
+		}
+		return ValidateResult{
+			Position: w.next.position(), Action: req.Action,
+			Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(w.event.Decision),
+		}, nil
+	}, nil)
 }
 
-func (e *Engine) validate(ctx context.Context, p Principal, req AdvanceRequest, data document.JSON, try *race) (ValidateResult, error) {
-	j, done, err := e.judgeAction(ctx, p, actionRequest{AdvanceRequest: req, data: data, precheck: true}, try)
-	if err != nil {
-		return ValidateResult{}, err
-	}
-	defer done()
-	w, err := e.commit(ctx, j.inst, change{event: e.decisionEvent(p, j, record.Prechecked, nil), lesson: newLesson(j.question, j.verdict, false)})
-	if err != nil {
-		return ValidateResult{}, err
-	}
-	return ValidateResult{
-		Position: newPosition(w.next, j.definition, p), Action: req.Action,
-		Approved: j.verdict.Outcome == judge.Approve, Decision: decisionView(w.event.Decision),
-	}, nil
+// question is what is asked about an instance: an action, its data, and the call that it stands for.
+type question struct {
+	action   string
+	data     document.JSON
+	precheck bool // it moves nothing
+	call     *gatedCall
 }
 
-func (e *Engine) checkAdvance(req AdvanceRequest) (document.JSON, error) {
-	if req.ID == "" {
-		return document.JSON{}, MissingField("id", "The id that start returned.")
-	}
-	if req.Action == "" {
-		return document.JSON{}, MissingField("action", "One of the instance's nextActions.")
-	}
-	return e.readDocument("data", req.Data, e.cfg.Limits.Data)
-}
-
+// judgement is what came of a question.
 type judgement struct {
-	inst record.Instance
-	definition
+	instance
 	question judge.Case
 	verdict  judge.Verdict
 	// waits is set when exactly this waits for a person already; where it joins, there is no verdict.
@@ -158,118 +159,90 @@ type judgement struct {
 	granted *store.Review
 }
 
-// actionRequest is a request for an action, its data read.
-type actionRequest struct {
-	AdvanceRequest
-	data     document.JSON
-	precheck bool       // it moves nothing
-	call     *gatedCall // the call that the action stands for
-}
-
-// judgeAction loads the instance, builds the case and asks the judge. It is the
-// same way for Advance, Validate and BeginCall. done must be called when the decision is
-// recorded, or will not be; it is nil with an error.
-func (e *Engine) judgeAction(ctx context.Context, p Principal, req actionRequest, try *race) (j judgement, done func(), err error) {
-	data, precheck := req.data, req.precheck
-	var inst record.Instance
-	var l definition
-	if req.call != nil {
-		inst, l = req.call.inst, req.call.definition // as it was looked at for calls
-	} else if inst, l, err = e.loadInstance(ctx, p, req.ID); err == nil && !precheck {
-		inst, err = e.mayMoveNow(ctx, p, inst, l, req.Action)
-	}
-	if err != nil {
-		return judgement{}, nil, err
-	}
-	if err := mayMove(inst, l, p); err != nil {
-		return judgement{}, nil, err
-	}
-	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
-		return judgement{}, nil, err
-	}
-	var waits *parked
-	if !precheck {
-		if inst, waits, err = e.findParked(ctx, p, inst, l, req); err != nil || waits.joins(judge.Verdict{}) {
-			return judgement{inst: inst, definition: l, waits: waits}, func() {}, err
+// judgeAction builds the case and asks the judge. It is the same way for Advance, Validate and
+// BeginCall. done must be called when the decision is recorded, or will not be; it is nil with an error.
+func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask question) (j judgement, done func(), err error) {
+	j.call = ask.call
+	if !ask.precheck {
+		if j.waits, err = e.findParked(ctx, inst, ask); err != nil || j.waits.joins(judge.Verdict{}) {
+			j.instance = *inst
+			return j, func() {}, err
 		}
 	}
-	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
-		return judgement{}, nil, err
+	if err := e.checkEventQuota(ctx, *inst); err != nil {
+		return j, nil, err
 	}
-	in := workflow.CaseInput{Action: req.Action, Read: data, Precheck: precheck, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash}
-	if req.call != nil {
-		in.Call, in.Bound = &judge.Call{Tool: req.call.Gate, Arguments: req.call.arguments}, req.call.Bound
+	j.instance = *inst // a review that nobody decided in time may have ended
+	in := workflow.CaseInput{Action: ask.action, Read: ask.data, Precheck: ask.precheck, Overlays: inst.overlays, JudgeConfigHash: inst.overlaysHash}
+	if ask.call != nil {
+		in.Call, in.Bound = &judge.Call{Tool: ask.call.Gate, Arguments: ask.call.arguments}, ask.call.Bound
 	}
-	c, err := e.newCase(inst, l, p, in)
+	if j.question, err = e.newCase(*inst, in); err != nil {
+		return j, nil, err
+	}
+	c := &j.question
+	if ask.call != nil {
+		c.Illegal = append(ask.call.findObstacles(*inst), c.Illegal...)
+	}
+	if inst.try.lost > 0 && len(c.Illegal) > 0 && !ask.precheck {
+		inst.try.over = true
+		return j, nil, &conflict{inst.ID}
+	}
+	if j.rejected, err = e.findRejected(ctx, *inst, c, ask.call); err != nil {
+		return j, nil, err
+	}
+	release, err := e.takeTurn(ctx, inst.Instance, c.Guard)
 	if err != nil {
-		return judgement{}, nil, err
-	}
-	if req.call != nil {
-		req.call.inst = inst // a review that nobody decided in time may have ended
-		c.Illegal = append(req.call.findObstacles(), c.Illegal...)
-	}
-	if try.lost > 0 && len(c.Illegal) > 0 && !precheck {
-		try.over = true
-		return judgement{}, nil, &conflict{inst.ID}
-	}
-	rejected, err := e.findRejected(ctx, p, inst, l, &c, req.call)
-	if err != nil {
-		return judgement{}, nil, err
-	}
-	release, err := e.takeTurn(ctx, inst, c.Guard)
-	if err != nil {
-		return judgement{}, nil, err
+		return j, nil, err
 	}
 	defer func() {
 		if done == nil { // no decision, or a panic: nobody else will
 			release()
 		}
 	}()
-	granted, err := e.findGrant(ctx, p, inst, req)
-	if err != nil {
-		return judgement{}, nil, err
+	if j.granted, err = e.findGrant(ctx, *inst, ask); err != nil {
+		return j, nil, err
 	}
-	v, err := e.askJudge(ctx, p, c, granted)
-	if err != nil {
-		return judgement{}, nil, err
+	if j.verdict, err = e.askJudge(ctx, inst.by, *c, j.granted); err != nil {
+		return j, nil, err
 	}
-	if slices.ContainsFunc(v.Opinions, askedModel) {
-		try.asked++
+	if slices.ContainsFunc(j.verdict.Opinions, askedModel) {
+		inst.try.asked++
 	}
-	return judgement{inst: inst, definition: l, waits: waits, question: c, verdict: v, rejected: rejected, call: req.call, granted: granted}, release, nil
+	return j, release, nil
 }
 
-// newCase is the case of an action that p asks for; in holds the action, its data, and what
+// newCase is the case of an action that the caller asks for; in holds the action, its data, and what
 // the instance does not say.
-func (e *Engine) newCase(inst record.Instance, l definition, p Principal, in workflow.CaseInput) (judge.Case, error) {
-	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, l.owner()
-	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, howEnded(inst), inst.Facts
-	in.Context, in.Principal, in.Role = inst.Context, p.ID, string(p.Role)
+func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, error) {
+	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, inst.owner()
+	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, howEnded(inst.Instance), inst.Facts
+	in.Context, in.Principal, in.Role = inst.Context, inst.by.ID, string(inst.by.Role)
 	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.Now(), Seed(inst.ID, inst.Revision, in.Action)
-	c, err := l.def.Case(in)
+	c, err := inst.def.Case(in)
 	if err != nil {
 		return judge.Case{}, InternalError("build the case", err)
 	}
 	if n := len(c.Merged.Raw()); n > e.cfg.Limits.Context {
 		return judge.Case{}, tooLarge("/data", "The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context)
 	}
-	c.Digest = e.digestEvidence(inst, nil)
+	c.Digest = e.digestEvidence(inst.Instance, nil)
 	e.setMemoryKeys(&c)
 	return c, nil
 }
 
 // decisionEvent is pure but for ids and the clock: the event that records a
 // judgement. Only an applied move carries a patch.
-func (e *Engine) decisionEvent(p Principal, j judgement, kind record.Kind, key *record.Key) record.Event {
-	ev := e.newEvent(p, kind)
-	ev.Time, ev.JudgeConfigHash, ev.Key = j.question.Now, j.question.JudgeConfigHash, key
-	ev.Action = maskWords(j.inst, j.definition, j.question.Data.Raw()).scrubAction(j.question.Action)
+func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
+	ev := e.newEvent(j.by, kind)
+	ev.Time, ev.JudgeConfigHash = j.question.Now, j.question.JudgeConfigHash
+	ev.Action = j.maskWords(j.question.Data.Raw()).scrubAction(j.question.Action)
 	d := record.Decision{
 		ID: "dec-" + e.cfg.NewID(), Verdict: j.verdict, Rubric: j.question.Rubric,
-		ContextDigest: e.digestContext(j.inst, j.question.Context.Raw()),
+		ContextDigest: e.digestContext(j.Instance, j.question.Context.Raw()),
 	}
 	d.Took = sumTimes(j.verdict.Opinions)
-	d.Data = e.maskForRecord(j.inst.Owner, j.definition.def, j.question.Data)
+	d.Data = e.maskForRecord(j.Owner, j.def, j.question.Data)
 	d.Evidence = forEvent(d.Evidence)
 	if j.call != nil {
 		ev.Call = j.call.reference()
@@ -295,16 +268,20 @@ func sumTimes(opinions []judge.Opinion) (sum time.Duration) {
 
 func applyMove(ev *record.Event, d *record.Decision, j judgement) {
 	ev.To = j.verdict.Target
-	ev.Status = statusIn(j.definition.def, ev.To)
+	ev.Status = statusIn(j.def, ev.To)
 	ev.Patch = j.question.Data.Raw()
-	ev.SetMerged(j.inst.Context, j.question.Merged.Raw())
-	if s, ok := j.definition.def.States[j.inst.State]; ok {
+	ev.SetMerged(j.Context, j.question.Merged.Raw())
+	if s, ok := j.def.States[j.State]; ok {
 		if t, ok := s.Transitions[ev.Action]; ok {
 			ev.Freezes = t.Freezes
 		}
 	}
-	// The patch says the same when nothing in it is sensitive: keep it once.
-	if string(d.Data) == string(ev.Patch) {
+	dropRepeated(d, ev.Patch)
+}
+
+// dropRepeated drops the data of a decision where the patch says the same, since nothing in it is sensitive.
+func dropRepeated(d *record.Decision, patch json.RawMessage) {
+	if string(d.Data) == string(patch) {
 		d.Data = nil
 	}
 }

@@ -24,28 +24,22 @@ import (
 //
 // The error is an *Error: nothing could be decided, and nothing was recorded.
 func (e *Engine) BeginCall(ctx context.Context, p Principal, req CallRequest) (CallResult, error) {
-	if err := Authorize(p, RightAdvance); err != nil {
-		return CallResult{}, err
+	var g *gatedCall
+	m := mutation{
+		right: RightAdvance, scope: rightCall, id: req.ID, key: req.Key, moves: true, judged: true,
+		says: func() []string {
+			return []string{req.Gate, string(g.arguments.Canonical()), req.Action, string(g.data.Canonical())}
+		},
+		check: func() (err error) { g, err = e.readCall(req); return err },
 	}
-	g, err := e.readCall(req)
-	if err != nil {
-		return CallResult{}, err
-	}
-	r := keyedRequest{rightCall, req.ID, req.Key, func() []string {
-		return []string{req.Gate, string(g.arguments.Canonical()), req.Action, string(g.data.Canonical())}
-	}}
-	return runOnce(ctx, e, p, r, e.replayCall, func(ctx context.Context, key *record.Key) (CallResult, error) {
-		return retryOvertaken(ctx, e, p, race{instance: req.ID}, func(try *race) (CallResult, error) { return e.beginCall(ctx, p, g, key, try) })
-	})
+	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (CallResult, error) { return e.beginCall(ctx, inst, g) }, e.replayCall)
 }
 
-// gatedCall is a request for a call, read, and then the instance that it is about.
+// gatedCall is a request for a call, read.
 type gatedCall struct {
 	CallRequest
 	arguments, data document.JSON
 	digest          string // of the call, keyed, as it is recorded
-	inst            record.Instance
-	definition      definition
 }
 
 func (e *Engine) readCall(req CallRequest) (*gatedCall, error) {
@@ -84,67 +78,56 @@ func (g *gatedCall) isAbout(recorded *record.Call) bool {
 }
 
 // mayRepeat reports whether a call whose outcome nobody knows is sent again.
-func (g *gatedCall) mayRepeat(p Principal, unknown workflow.OpenCall) bool {
-	return g.Repeatable && !unknown.IsOpen() && unknown.Principal == p.ID && unknown.Revision == g.inst.Revision
+func (g *gatedCall) mayRepeat(inst *instance, unknown workflow.OpenCall) bool {
+	return g.Repeatable && !unknown.IsOpen() && unknown.Principal == inst.by.ID && unknown.Revision == inst.Revision
 }
 
 // findObstacles says why the call may not be made of the instance.
-func (g *gatedCall) findObstacles() []validators.Finding {
+func (g *gatedCall) findObstacles(inst instance) []validators.Finding {
 	actions := slices.DeleteFunc([]string{g.Action, g.Success, g.Error}, func(action string) bool { return action == "" })
 	rule := workflow.CallRule{Gate: g.Gate, States: g.States, Actions: actions, Moves: g.Action != "", MaxCalls: g.MaxCalls, Bound: g.Bound}
-	return g.definition.def.FindCallObstacles(rule, g.inst.State, howEnded(g.inst), g.inst.Facts, g.arguments, document.Known(g.inst.Context))
+	return inst.def.FindCallObstacles(rule, inst.State, howEnded(inst.Instance), inst.Facts, g.arguments, document.Known(inst.Context))
 }
 
 // digestCall is what a call is known by again: the tool with exactly these arguments.
-func (e *Engine) digestCall(inst record.Instance, g *gatedCall) string {
+func (e *Engine) digestCall(inst *instance, g *gatedCall) string {
 	text := digestParts("gavel/call/v1", g.Gate, g.Upstream, g.Tool, string(g.arguments.Canonical()))
 	return e.cfg.Digester.DigestIn(scopeOf(purposeCall, inst.Owner, inst.Workflow), []byte(text))
 }
 
-func (e *Engine) beginCall(ctx context.Context, p Principal, g *gatedCall, key *record.Key, try *race) (CallResult, error) {
-	inst, l, err := e.loadInstance(ctx, p, g.ID)
-	if err == nil {
-		inst, err = e.settleOverdueOf(ctx, inst)
-	}
-	if err == nil {
-		err = mayMove(inst, l, p)
-	}
-	if err != nil {
+func (e *Engine) beginCall(ctx context.Context, inst *instance, g *gatedCall) (CallResult, error) {
+	if err := e.settleOverdueOf(ctx, inst); err != nil {
 		return CallResult{}, err
 	}
-	g.inst, g.definition, g.digest = inst, l, e.digestCall(inst, g)
+	g.digest = e.digestCall(inst, g)
 	same := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool {
 		return c.Gate == g.Gate && c.Arguments == g.digest
 	})
 	switch {
-	case g.CheckOnly && (same < 0 || g.mayRepeat(p, inst.Facts.Calls[same])):
-		return e.checkCall(ctx, p, g)
-	case same >= 0 && g.mayRepeat(p, inst.Facts.Calls[same]):
-		return e.repeatCall(ctx, p, g, inst.Facts.Calls[same], key)
+	case g.CheckOnly && (same < 0 || g.mayRepeat(inst, inst.Facts.Calls[same])):
+		return e.checkCall(ctx, *inst, g)
+	case same >= 0 && g.mayRepeat(inst, inst.Facts.Calls[same]):
+		return e.repeatCall(ctx, *inst, g, inst.Facts.Calls[same])
 	case same >= 0:
-		return e.describeCall(ctx, p, inst, l, inst.Facts.Calls[same].ID)
+		return e.describeCall(ctx, *inst, inst.Facts.Calls[same].ID)
 	case g.Action == "":
-		return e.recordCall(ctx, p, g, key)
+		return e.recordCall(ctx, *inst, g)
 	}
-	j, done, err := e.judgeAction(ctx, p, actionRequest{AdvanceRequest: AdvanceRequest{ID: g.ID, Action: g.Action}, data: g.data, call: g}, try)
+	j, done, err := e.judgeAction(ctx, inst, question{action: g.Action, data: g.data, call: g})
 	if err != nil {
 		return CallResult{}, err
 	}
 	defer done()
 	if !j.verdict.Applied {
-		return newRefusedCall(e.recordAnswer(ctx, p, j, key))
+		return newRefusedCall(e.recordAnswer(ctx, j))
 	}
-	ev := e.decisionEvent(p, j, record.Advanced, key)
-	called := e.newCalledEvent(p, g, "call-"+e.cfg.NewID())
+	ev := e.decisionEvent(j, record.Advanced)
+	called := e.newCalledEvent(inst.by, g, "call-"+e.cfg.NewID())
 	ev.Call.ID = called.Call.ID
 	if j.granted != nil {
 		ev.Review = &record.Review{ID: j.granted.ID, Status: record.ReviewResolved, Resolution: judge.Approve, By: j.granted.By}
 	}
-	w, err := e.commit(ctx, j.inst, change{event: ev, with: []record.Event{called}, lesson: newLesson(j.question, j.verdict, true)})
-	if err != nil {
-		return CallResult{}, err
-	}
-	return newBegunCall(w, l, p, *called.Call), nil
+	return e.commitCall(ctx, j.instance, change{event: ev, with: []record.Event{called}, lesson: newLesson(j.question, j.verdict, true)}, *called.Call)
 }
 
 func (e *Engine) newCalledEvent(p Principal, g *gatedCall, id string) record.Event {
@@ -160,10 +143,13 @@ func (e *Engine) newCalledEvent(p Principal, g *gatedCall, id string) record.Eve
 	return ev
 }
 
-func newBegunCall(w change, l definition, p Principal, c record.Call) CallResult {
-	return CallResult{
-		Position: newPosition(w.next, l, p), Answer: CallGo, CallID: c.ID, Deadline: c.Deadline, Decision: decisionView(w.event.Decision),
+// commitCall begins a call.
+func (e *Engine) commitCall(ctx context.Context, inst instance, do change, c record.Call) (CallResult, error) {
+	w, err := e.commit(ctx, inst, do)
+	if err != nil {
+		return CallResult{}, err
 	}
+	return CallResult{Position: w.next.position(), Answer: CallGo, CallID: c.ID, Deadline: c.Deadline, Decision: decisionView(w.event.Decision)}, nil
 }
 
 // newRefusedCall is the answer to a call that is not sent because of what was decided.
@@ -176,66 +162,56 @@ func newRefusedCall(r AdvanceResult, err error) (CallResult, error) {
 }
 
 // recordCall begins a call that no action stands for, or records why not.
-func (e *Engine) recordCall(ctx context.Context, p Principal, g *gatedCall, key *record.Key) (CallResult, error) {
+func (e *Engine) recordCall(ctx context.Context, inst instance, g *gatedCall) (CallResult, error) {
 	if !g.exempt {
-		if err := e.checkEventQuota(ctx, p, g.inst, g.definition); err != nil {
+		if err := e.checkEventQuota(ctx, inst); err != nil {
 			return CallResult{}, err
 		}
 	}
-	if obstacles := g.findObstacles(); len(obstacles) > 0 {
-		j, err := e.judgeObstacles(ctx, p, g, obstacles)
+	if obstacles := g.findObstacles(inst); len(obstacles) > 0 {
+		j, err := e.judgeObstacles(ctx, inst, g, obstacles)
 		if err != nil {
 			return CallResult{}, err
 		}
-		return newRefusedCall(e.recordJudgement(ctx, p, j, key))
+		return newRefusedCall(e.recordJudgement(ctx, j))
 	}
-	ev := e.newCalledEvent(p, g, "call-"+e.cfg.NewID())
-	ev.Key = key
-	w, err := e.commit(ctx, g.inst, change{event: ev})
-	if err != nil {
-		return CallResult{}, err
-	}
-	return newBegunCall(w, g.definition, p, *w.event.Call), nil
+	ev := e.newCalledEvent(inst.by, g, "call-"+e.cfg.NewID())
+	return e.commitCall(ctx, inst, change{event: ev}, *ev.Call)
 }
 
 // judgeObstacles is the judgement of a call that rules of its gate are against.
-func (e *Engine) judgeObstacles(ctx context.Context, p Principal, g *gatedCall, obstacles []validators.Finding) (judgement, error) {
-	l := g.definition
-	c, err := e.newCase(g.inst, l, p, workflow.CaseInput{Read: g.data, Overlays: l.overlays, JudgeConfigHash: l.overlaysHash})
+func (e *Engine) judgeObstacles(ctx context.Context, inst instance, g *gatedCall, obstacles []validators.Finding) (judgement, error) {
+	c, err := e.newCase(inst, workflow.CaseInput{Read: g.data, Overlays: inst.overlays, JudgeConfigHash: inst.overlaysHash})
 	if err != nil {
 		return judgement{}, err
 	}
 	c.Illegal = obstacles
-	v, err := e.askJudge(ctx, p, c, nil)
-	return judgement{inst: g.inst, definition: l, question: c, verdict: v, call: g}, err
+	v, err := e.askJudge(ctx, inst.by, c, nil)
+	return judgement{instance: inst, question: c, verdict: v, call: g}, err
 }
 
 // checkCall says whether rules of the gate are against a call, and records nothing.
-func (e *Engine) checkCall(ctx context.Context, p Principal, g *gatedCall) (CallResult, error) {
-	out := CallResult{Position: newPosition(g.inst, g.definition, p), Answer: CallGo}
-	obstacles := g.findObstacles()
+func (e *Engine) checkCall(ctx context.Context, inst instance, g *gatedCall) (CallResult, error) {
+	out := CallResult{Position: inst.position(), Answer: CallGo}
+	obstacles := g.findObstacles(inst)
 	if len(obstacles) == 0 {
 		return out, nil
 	}
-	j, err := e.judgeObstacles(ctx, p, g, obstacles)
+	j, err := e.judgeObstacles(ctx, inst, g, obstacles)
 	out.Answer, out.Decision = CallRefused, decisionView(&record.Decision{Verdict: j.verdict})
 	return out, err
 }
 
 // repeatCall sends a call again whose outcome nobody knows: its tool does it once, the operator says.
-func (e *Engine) repeatCall(ctx context.Context, p Principal, g *gatedCall, unknown workflow.OpenCall, key *record.Key) (CallResult, error) {
-	row, err := e.findCallReview(ctx, g.inst, unknown)
+func (e *Engine) repeatCall(ctx context.Context, inst instance, g *gatedCall, unknown workflow.OpenCall) (CallResult, error) {
+	row, err := e.findCallReview(ctx, inst.Instance, unknown)
 	if err != nil {
 		return CallResult{}, err
 	}
-	ev := e.newCalledEvent(p, g, unknown.ID)
-	ev.Call.Repeats, ev.Key = true, key
+	ev := e.newCalledEvent(inst.by, g, unknown.ID)
+	ev.Call.Repeats = true
 	ev.Review = &record.Review{ID: unknown.Review, Status: record.ReviewStale, Reason: "The call was made again."}
-	w, err := e.commit(ctx, g.inst, change{event: ev, rows: []store.Review{closeRow(row, *ev.Review, ev)}})
-	if err != nil {
-		return CallResult{}, err
-	}
-	return newBegunCall(w, g.definition, p, *w.event.Call), nil
+	return e.commitCall(ctx, inst, change{event: ev, rows: []store.Review{closeRow(row, *ev.Review, ev)}}, *ev.Call)
 }
 
 // replayCall answers a key again: what became of the call, or the refusal as it was.
@@ -243,18 +219,18 @@ func (e *Engine) replayCall(ctx context.Context, p Principal, ev record.Event) (
 	if ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused {
 		return newRefusedCall(e.replayAdvance(ctx, p, ev))
 	}
-	inst, l, err := e.loadInstance(ctx, p, ev.Instance)
+	inst, err := e.loadInstance(ctx, p, ev.Instance)
 	if err != nil {
 		return CallResult{}, err
 	}
-	out, err := e.describeCall(ctx, p, inst, l, ev.Call.ID)
+	out, err := e.describeCall(ctx, inst, ev.Call.ID)
 	out.Replayed = true
 	return out, err
 }
 
 // describeCall answers a request for a call that was made before.
-func (e *Engine) describeCall(ctx context.Context, p Principal, inst record.Instance, l definition, id string) (CallResult, error) {
-	out := CallResult{Position: newPosition(inst, l, p), Answer: CallKnown, CallID: id}
+func (e *Engine) describeCall(ctx context.Context, inst instance, id string) (CallResult, error) {
+	out := CallResult{Position: inst.position(), Answer: CallKnown, CallID: id}
 	at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == id })
 	if at < 0 {
 		_, settled, err := e.findCallEvents(ctx, inst.ID, id)
@@ -268,7 +244,7 @@ func (e *Engine) describeCall(ctx context.Context, p Principal, inst record.Inst
 	if open.IsOpen() {
 		return out, nil
 	}
-	row, err := e.findCallReview(ctx, inst, open)
+	row, err := e.findCallReview(ctx, inst.Instance, open)
 	out.Outcome, out.Review = CallUnknown, e.summarizeReview(row)
 	return out, err
 }
@@ -306,13 +282,13 @@ func (e *Engine) findCallEvents(ctx context.Context, instance, id string) (calle
 }
 
 // findGrant is the review in which a person approved exactly this call, nil without one.
-func (e *Engine) findGrant(ctx context.Context, p Principal, inst record.Instance, req actionRequest) (*store.Review, error) {
-	if req.call == nil {
+func (e *Engine) findGrant(ctx context.Context, inst instance, ask question) (*store.Review, error) {
+	if ask.call == nil {
 		return nil, nil //nolint:nilnil // nothing was granted
 	}
 	now := e.Now()
 	for _, g := range inst.Facts.Grants {
-		if g.Gate != req.call.Gate || g.Arguments != req.call.digest || g.Principal != p.ID || g.Action != req.Action || !now.Before(g.Until) {
+		if g.Gate != ask.call.Gate || g.Arguments != ask.call.digest || g.Principal != inst.by.ID || g.Action != ask.action || !now.Before(g.Until) {
 			continue
 		}
 		row, err := store.FindReview(ctx, e.cfg.Store, g.Review)
@@ -328,38 +304,33 @@ func (e *Engine) findGrant(ctx context.Context, p Principal, inst record.Instanc
 }
 
 // mayMoveNow refuses an action ("" for none) that belongs to a gate or waits for a chain, and everything while a call is
-// open. It returns the instance as it is then: a call that nobody settled in time ends here.
-func (e *Engine) mayMoveNow(ctx context.Context, p Principal, inst record.Instance, l definition, action string) (record.Instance, error) {
+// open. A call that nobody settled in time ends here.
+func (e *Engine) mayMoveNow(ctx context.Context, inst *instance, action string) error {
 	if tool := e.findGate(inst.Workflow, action); tool != "" {
-		return inst, gatedAction(inst, l, p, action, tool)
+		return inst.gatedAction(action, tool)
 	}
-	inst, err := e.settleOverdueOf(ctx, inst)
-	if err != nil {
-		return inst, err
+	if err := e.settleOverdueOf(ctx, inst); err != nil {
+		return err
 	}
 	for _, c := range inst.Facts.Calls {
 		if c.IsOpen() {
-			return inst, callOpen(inst, l, p, c, e.Now())
+			out := newError(CodeCallOpen, "", "The call %s of %s is open until %s; nothing else moves the instance meanwhile.", c.ID, c.Gate, formatTime(c.Deadline)).
+				hint("Wait for its answer, then look at the status.").at(inst.position())
+			out.RetryAfter = max(time.Second, c.Deadline.Sub(e.Now()))
+			return out
 		}
 	}
-	if o := awaitedChain(inst, l); o != nil && action != "" { // a cancel or rollback is the way out where no chain runs
-		out := newError(CodeCallOpen, "", "%s", workflow.AwaitedMessage(o, inst.State)).hint("Wait until it has, then look at the status.").at(newPosition(inst, l, p))
+	if o := inst.awaitedChain(); o != nil && action != "" { // a cancel or rollback is the way out where no chain runs
+		out := newError(CodeCallOpen, "", "%s", workflow.AwaitedMessage(o, inst.State)).hint("Wait until it has, then look at the status.").at(inst.position())
 		out.RetryAfter = time.Second
-		return inst, out
+		return out
 	}
-	return inst, nil
+	return nil
 }
 
-func gatedAction(inst record.Instance, l definition, p Principal, action, tool string) *Error {
+func (i instance) gatedAction(action, tool string) *Error {
 	return newError(CodeGatedAction, "", "The action %q is performed by a call of %s, and by nothing else.", action, tool).
-		hint("Call that tool; judge.validate says whether the action would be approved.").at(newPosition(inst, l, p))
-}
-
-func callOpen(inst record.Instance, l definition, p Principal, c workflow.OpenCall, now time.Time) *Error {
-	out := newError(CodeCallOpen, "", "The call %s of %s is open until %s; nothing else moves the instance meanwhile.", c.ID, c.Gate, formatTime(c.Deadline)).
-		hint("Wait for its answer, then look at the status.").at(newPosition(inst, l, p))
-	out.RetryAfter = max(time.Second, c.Deadline.Sub(now))
-	return out
+		hint("Call that tool; judge.validate says whether the action would be approved.").at(i.position())
 }
 
 // findGate is the public name of the tool whose gate performs an action, "" for none.

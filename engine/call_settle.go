@@ -22,53 +22,46 @@ import (
 //
 // The error has CodeUnknownCall when the caller made no such call.
 func (e *Engine) SettleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
-	if err := Authorize(p, RightAdvance); err != nil {
-		return SettleResult{}, err
-	}
-	if req.ID == "" || req.CallID == "" || !req.Outcome.IsKnown() {
-		return SettleResult{}, InternalError("settle a call", fmt.Errorf("it names no instance, no call or no outcome: %q", req.Outcome))
-	}
-	return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (SettleResult, error) { return e.settleCall(ctx, p, req) })
+	m := mutation{right: RightAdvance, id: req.ID, check: func() error {
+		if req.ID == "" || req.CallID == "" || !req.Outcome.IsKnown() {
+			return InternalError("settle a call", fmt.Errorf("it names no instance, no call or no outcome: %q", req.Outcome))
+		}
+		return nil
+	}}
+	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (SettleResult, error) { return e.settleCall(ctx, *inst, req) }, nil)
 }
 
 // settlement is how a call ends, with all that goes with it.
 type settlement struct {
-	by         Principal
-	inst       record.Instance
-	definition definition
-	open       workflow.OpenCall
-	called     record.Event // that began it
-	outcome    CallOutcome
-	result     string         // a keyed digest of the answer
-	data       document.JSON  // of the action after it
-	badData    error          // why there is none
-	end        *record.Review // of the review that waits for a person to say what happened
-	row        store.Review
-	key        *record.Key
+	instance
+	open    workflow.OpenCall
+	called  record.Event // that began it
+	outcome CallOutcome
+	result  string         // a keyed digest of the answer
+	data    document.JSON  // of the action after it
+	badData error          // why there is none
+	end     *record.Review // of the review that waits for a person to say what happened
+	row     store.Review
 }
 
-func (e *Engine) settleCall(ctx context.Context, p Principal, req SettleRequest) (SettleResult, error) {
-	inst, l, err := e.loadInstance(ctx, p, req.ID)
-	if err != nil {
-		return SettleResult{}, err
-	}
+func (e *Engine) settleCall(ctx context.Context, inst instance, req SettleRequest) (SettleResult, error) {
 	called, settled, err := e.findCallEvents(ctx, inst.ID, req.CallID)
 	if err != nil {
 		return SettleResult{}, err
 	}
-	if called.Call == nil || called.Principal != p.ID && p.Role != RoleOperator {
+	if called.Call == nil || called.Principal != inst.by.ID && inst.by.Role != RoleOperator {
 		return SettleResult{}, newError(CodeUnknownCall, "/callId", "There is no call %.80q of yours on this instance.", req.CallID).
 			hint("Settle only calls that were begun, as the principal that began them.")
 	}
 	at := slices.IndexFunc(inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == req.CallID })
 	if at < 0 || req.Outcome == CallUnknown && !inst.Facts.Calls[at].IsOpen() {
-		out := SettleResult{Position: newPosition(inst, l, p), CallID: req.CallID, Replayed: true, Decision: decisionView(nil)}
+		out := SettleResult{Position: inst.position(), CallID: req.CallID, Replayed: true, Decision: decisionView(nil)}
 		if settled.Call != nil {
 			out.Outcome = settled.Call.Outcome
 		}
 		return out, nil
 	}
-	s := settlement{by: p, inst: inst, definition: l, open: inst.Facts.Calls[at], called: called, outcome: req.Outcome}
+	s := settlement{instance: inst, open: inst.Facts.Calls[at], called: called, outcome: req.Outcome}
 	if len(req.Result) > 0 {
 		s.result = e.cfg.Digester.DigestIn(scopeOf(purposeCall, inst.Owner, inst.Workflow), req.Result)
 	}
@@ -77,24 +70,23 @@ func (e *Engine) settleCall(ctx context.Context, p Principal, req SettleRequest)
 		if err != nil {
 			return SettleResult{}, err
 		}
-		return SettleResult{Position: newPosition(w.next, l, p), CallID: req.CallID, Outcome: CallUnknown, Decision: decisionView(nil), Review: e.summarizeReview(*w.opens)}, nil
+		return SettleResult{Position: w.next.position(), CallID: req.CallID, Outcome: CallUnknown, Decision: decisionView(nil), Review: e.summarizeReview(*w.opens)}, nil
 	}
 	s.data, s.badData = e.readDocument("data", req.Data, e.cfg.Limits.Data)
 	if !s.open.IsOpen() {
 		s.end = &record.Review{ID: s.open.Review, Status: record.ReviewStale, Reason: "The answer came after the deadline, and says what happened."}
-		if s.row, err = e.findCallReview(ctx, inst, s.open); err != nil {
+		if s.row, err = e.findCallReview(ctx, inst.Instance, s.open); err != nil {
 			return SettleResult{}, err
 		}
 	}
-	w, out, err := e.settle(ctx, s)
-	out.Position = newPosition(w.next, l, p)
+	_, out, err := e.settle(ctx, s)
 	return out, err
 }
 
 // settle records how a call ended, and the move after it.
 func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult, error) {
 	ev := e.newEvent(s.by, record.Settled)
-	ev.Action, ev.Key, ev.Review = s.called.Action, s.key, s.end
+	ev.Action, ev.Review = s.called.Action, s.end
 	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: s.outcome, Result: s.result}
 	do := change{event: ev, exempt: true}
 	if s.end != nil {
@@ -116,10 +108,13 @@ func (e *Engine) settle(ctx context.Context, s settlement) (change, SettleResult
 			do.with, out.Decision, out.Moved = []record.Event{move}, decisionView(move.Decision), move.Kind == record.Advanced
 		}
 	}
-	w, err := e.commit(ctx, s.inst, do)
+	w, err := e.commit(ctx, s.instance, do)
 	if code := CodeOf(err); len(do.with) > 0 && (code == CodeTooLarge || code == CodeInternal) { // what happened is recorded in any case
 		do.with, out.Moved, out.Decision = nil, false, newUnrecordedRefusal(err)
-		w, err = e.commit(ctx, s.inst, do)
+		w, err = e.commit(ctx, s.instance, do)
+	}
+	if err == nil {
+		out.Position = w.next.position()
 	}
 	return w, out, err
 }
@@ -144,25 +139,24 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	if s.badData != nil {
 		return record.Event{}, s.badData
 	}
-	caller := Principal{ID: s.called.Principal, Role: Role(s.called.Role)}
-	if err := mayMove(s.inst, s.definition, caller); err != nil {
+	inst := s.instance
+	inst.by = Principal{ID: s.called.Principal, Role: Role(s.called.Role)}
+	if err := inst.mayMove(); err != nil {
 		return record.Event{}, err
 	}
-	in := workflow.CaseInput{Action: action, Read: s.data, Overlays: s.definition.overlays, JudgeConfigHash: s.definition.overlaysHash}
-	c, err := e.newCase(s.inst, s.definition, caller, in)
+	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: s.data, Overlays: inst.overlays, JudgeConfigHash: inst.overlaysHash})
 	if err != nil {
 		return record.Event{}, err
 	}
-	for _, other := range s.inst.Facts.Calls {
+	for _, other := range inst.Facts.Calls {
 		if other.ID != s.open.ID && other.IsOpen() {
 			c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeCallUnsettled, Message: fmt.Sprintf("The call %s of %s is open.", other.ID, other.Gate), Hint: "Wait for its answer."})
 		}
 	}
-	if o := awaitedChain(s.inst, s.definition); o != nil && o.Gate(s.inst.State) != s.open.Gate {
-		c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeChainAwaited, Message: workflow.AwaitedMessage(o, s.inst.State), Hint: "Wait until it has."})
+	if o := inst.awaitedChain(); o != nil && o.Gate(inst.State) != s.open.Gate {
+		c.Illegal = append(c.Illegal, validators.Finding{Code: workflow.CodeChainAwaited, Message: workflow.AwaitedMessage(o, inst.State), Hint: "Wait until it has."})
 	}
-	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
-	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", caller.ID
+	leaveModel(&c, inst.by)
 	v, err := e.cfg.Judge.Decide(ctx, c)
 	for try := 1; err != nil && try < outcomeTries && ctx.Err() == nil; try++ {
 		select {
@@ -174,28 +168,26 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	if err != nil {
 		return record.Event{}, judgeError(err)
 	}
-	kind := record.Refused
-	if v.Applied {
-		kind = record.Advanced
-	}
-	ev := e.decisionEvent(caller, judgement{inst: s.inst, definition: s.definition, question: c, verdict: v}, kind, nil)
+	ev := e.decisionEvent(judgement{instance: inst, question: c, verdict: v}, kindOf(v))
 	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: s.outcome}
 	return ev, nil
+}
+
+// leaveModel leaves a case to the layers that need no model: what happened cannot be judged away.
+func leaveModel(c *judge.Case, p Principal) {
+	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
+	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", p.ID
 }
 
 // settleUnknown ends a call that got no answer: a person has to say what happened.
 func (e *Engine) settleUnknown(ctx context.Context, s settlement) (change, error) {
 	ev := e.newEvent(s.by, record.Settled)
 	ev.Action = s.called.Action
-	row := store.Review{
-		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen, Call: s.open.ID, Tool: s.open.Gate,
-		Instance: s.inst.ID, Workflow: s.inst.Workflow, Version: s.inst.Version, DefinitionHash: s.inst.DefinitionHash,
-		Principal: s.open.Principal, Role: s.called.Role, Action: s.called.Action, From: s.inst.State,
-		Priority: record.PriorityHigh, ParkedAt: ev.Time,
-	}
-	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Priority: row.Priority}
+	row := e.newOpenReview(s.instance, record.PriorityHigh, ev.Time)
+	row.Call, row.Tool, row.Principal, row.Role, row.Action = s.open.ID, s.open.Gate, s.open.Principal, s.called.Role, s.called.Action
+	ev.Review = openedBy(row)
 	ev.Call = &record.Call{ID: s.open.ID, Gate: s.open.Gate, Outcome: CallUnknown}
-	return e.commit(ctx, s.inst, change{event: ev, opens: &row, exempt: true})
+	return e.commit(ctx, s.instance, change{event: ev, opens: &row, exempt: true})
 }
 
 // findCallReview is the review of a call whose outcome nobody knows; one that a repair lost is
@@ -218,28 +210,28 @@ func (e *Engine) isOverdueCall(c workflow.OpenCall) bool {
 	return c.IsOpen() && (!e.Now().Before(c.Deadline) || e.cfg.Abandoned != nil && e.cfg.Abandoned(c.ID))
 }
 
-// settleOverdueOf settles the overdue calls of an instance, and returns the instance as it is then.
-func (e *Engine) settleOverdueOf(ctx context.Context, inst record.Instance) (record.Instance, error) {
+// settleOverdueOf settles the overdue calls of an instance.
+func (e *Engine) settleOverdueOf(ctx context.Context, inst *instance) error {
 	for {
 		at := slices.IndexFunc(inst.Facts.Calls, e.isOverdueCall)
 		if at < 0 {
-			return inst, nil
+			return nil
 		}
 		open := inst.Facts.Calls[at]
 		called, _, err := e.findCallEvents(ctx, inst.ID, open.ID)
 		if err != nil {
-			return inst, err
+			return err
 		}
-		w, err := e.settleUnknown(ctx, settlement{by: clock, inst: inst, open: open, called: called})
+		w, err := e.settleUnknown(ctx, settlement{instance: instance{Instance: inst.Instance, by: clock}, open: open, called: called})
 		switch {
 		case err == nil:
-			inst = w.next
+			inst.Instance = w.next.Instance
 		case errors.Is(err, store.ErrConflict): // somebody else settled it
-			if inst, err = e.load(ctx, inst.ID); err != nil {
-				return inst, StoreError("load the instance", err)
+			if inst.Instance, err = e.load(ctx, inst.ID); err != nil {
+				return StoreError("load the instance", err)
 			}
 		default:
-			return inst, err
+			return err
 		}
 	}
 }
@@ -265,7 +257,7 @@ func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 		for _, inst := range due { // one that cannot be settled must not keep the others waiting
 			inst, err := e.values.OpenInstance(ctx, inst)
 			if err == nil {
-				_, err = e.settleOverdueOf(ctx, inst)
+				err = e.settleOverdueOf(ctx, &instance{Instance: inst})
 			}
 			if err != nil {
 				errs = append(errs, err)
@@ -281,31 +273,30 @@ func (e *Engine) SettleOverdue(ctx context.Context) (int, error) {
 // resolveCall records what a person found out about a call: that it happened (approve), or that it
 // did not (reject).
 func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, error) {
-	at := slices.IndexFunc(r.inst.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == r.row.Call && c.Review == r.row.ID })
+	at := slices.IndexFunc(r.Facts.Calls, func(c workflow.OpenCall) bool { return c.ID == r.row.Call && c.Review == r.row.ID })
 	if at < 0 {
-		return ResolveResult{}, e.reviewClosed(ctx, r.by, r)
+		return ResolveResult{}, e.reviewClosed(ctx, r)
 	}
-	open := r.inst.Facts.Calls[at]
+	open := r.Facts.Calls[at]
 	switch {
-	case r.row.IsStep() && (r.by.ID == open.Principal || r.by.ID == r.inst.Owner):
+	case r.row.IsStep() && (r.by.ID == open.Principal || r.by.ID == r.Owner):
 		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "The run acts for you, so what became of its call is not yours to say.", Hint: "Leave the review to another reviewer."}
-	case r.by.ID == open.Principal, r.by.ID == r.inst.Owner:
+	case r.by.ID == open.Principal, r.by.ID == r.Owner:
 		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "You made this call yourself, or own the instance.", Hint: "Leave it to another reviewer."}
 	case r.req.Channel == record.ChannelClient:
 		return ResolveResult{}, &Error{Code: CodeForbidden, Message: "What became of a call is not said through the agent's own client.", Hint: "Use the command line, or a reviewer's own client."}
 	}
-	called, _, err := e.findCallEvents(ctx, r.inst.ID, open.ID)
+	called, _, err := e.findCallEvents(ctx, r.ID, open.ID)
 	if err != nil {
 		return ResolveResult{}, err
 	}
 	if r.row.IsStep() {
 		return e.resolveStep(ctx, r, open, called)
 	}
-	end := newReviewEnd(r, r.req.Decision)
-	end.Reason = maskWords(r.inst, r.definition).scrubText(r.req.Reason)
+	end := newReviewEnd(r)
+	end.Reason = r.maskWords().scrubText(r.req.Reason)
 	s := settlement{
-		by: r.by, inst: r.inst, definition: r.definition, open: open, called: called, outcome: CallOK, data: document.Known(emptyData),
-		end: &end, row: r.row, key: r.key,
+		instance: r.instance, open: open, called: called, outcome: CallOK, data: document.Known(emptyData), end: &end, row: r.row,
 	}
 	message := fmt.Sprintf("Recorded that the call of %s happened.", open.Gate)
 	if r.req.Decision == judge.Reject {
@@ -313,27 +304,24 @@ func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, 
 	}
 	w, out, err := e.settle(ctx, s)
 	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, r, err)
+		return ResolveResult{}, err
 	}
 	return ResolveResult{
-		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(r.row, end, w.event)),
+		Position: out.Position, Review: *e.summarizeReview(closeRow(r.row, end, w.event)),
 		Applied: out.Moved, Decision: out.Decision, Message: message,
 	}, nil
 }
 
 // grantCall records a person's yes to a call: it lets exactly that call be made, once.
 func (e *Engine) grantCall(ctx context.Context, r reviewCase, v judge.Verdict) (ResolveResult, error) {
-	end := newReviewEnd(r, judge.Approve)
+	end := newReviewEnd(r)
 	ev := e.reviewEvent(r.by, r.row, end)
-	ev.Decision, ev.Key, ev.Call = e.newReviewDecision(r, v), r.key, r.asked.Call
+	ev.Decision, ev.Call = e.newReviewDecision(r, v), r.asked.Call
 	ev.Decision.Applied, ev.Decision.Evidence = false, forEvent(v.Evidence)
 	ev.Grant = &workflow.Grant{
 		Review: r.row.ID, Gate: r.asked.Call.Gate, Action: r.row.Action, Principal: r.asked.Principal, Arguments: r.asked.Call.Arguments,
 		Until: ev.Time.Add(e.cfg.GrantFor),
 	}
-	w, err := e.commit(ctx, r.inst, change{event: ev, resolves: &r.row, end: end})
-	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, r, err)
-	}
-	return e.newResolveResult(r, w, fmt.Sprintf("Approved: the same call of %s may be made once, until %s.", ev.Grant.Gate, formatTime(ev.Grant.Until))), nil
+	message := fmt.Sprintf("Approved: the same call of %s may be made once, until %s.", ev.Grant.Gate, formatTime(ev.Grant.Until))
+	return e.commitReview(ctx, r, change{event: ev, resolves: &r.row, end: end}, message)
 }

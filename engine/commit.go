@@ -14,7 +14,7 @@ import (
 )
 
 // change is what one commit does to an instance: an event with all that goes with it and,
-// once it is written, what the instance has become.
+// once it is written, what the instance has become. The event gets the key of the request.
 type change struct {
 	event    record.Event     // sealed once it is written; others may stand before it
 	restored *record.Instance // what a rollback restores
@@ -25,7 +25,7 @@ type change struct {
 	end      record.Review    // how it ends by that
 	joins    string           // the open review that the event binds a key to
 	replaces string           // the open review that gives way to this one, though it asks the same
-	next     record.Instance  // once it is written
+	next     instance         // once it is written
 
 	with   []record.Event // what follows the event in the same commit, sealed once it is written
 	rows   []store.Review // other reviews that are written with it
@@ -56,7 +56,8 @@ var errReviewClosed = errors.New("the review is no longer open")
 // overtakes. When only refusals, pre-checks, checkpoints or reviews came between, the
 // judgement still holds: it is sealed anew onto the present head, without judging
 // again.
-func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (change, error) {
+func (e *Engine) commit(ctx context.Context, inst instance, do change) (change, error) {
+	do.event.Key = inst.key
 	for {
 		c, done, err := e.prepareCommit(ctx, inst, do)
 		if err != nil {
@@ -87,7 +88,7 @@ func (e *Engine) commit(ctx context.Context, inst record.Instance, do change) (c
 			do.event.IsStop() && !sameStops(current.Facts, inst.Facts) {
 			return change{}, &conflict{inst.ID}
 		}
-		inst = current
+		inst.Instance = current
 	}
 }
 
@@ -106,13 +107,13 @@ func sameStops(a, b workflow.Facts) bool {
 const snapshotEvery = 64
 
 // prepareCommit makes the commit of a change onto inst: first what ends reviews, then its events.
-func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do change) (store.Commit, change, error) {
-	ends, rows, err := e.endReviews(ctx, inst, do)
+func (e *Engine) prepareCommit(ctx context.Context, inst instance, do change) (store.Commit, change, error) {
+	ends, rows, err := e.endReviews(ctx, inst.Instance, do)
 	if err != nil {
 		return store.Commit{}, change{}, err
 	}
 	c := store.Commit{
-		Expect: inst.Seq, Next: inst, Reviews: append(rows, do.rows...), Lesson: do.lesson, Lease: store.LeaseOf(ctx),
+		Expect: inst.Seq, Next: inst.Instance, Reviews: append(rows, do.rows...), Lesson: do.lesson, Lease: store.LeaseOf(ctx),
 	}
 	do.with = slices.Clone(do.with)
 	for _, ev := range append(ends, do.event) {
@@ -136,7 +137,8 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 		c.Events = append(c.Events, ev)
 	}
 	c.Snapshot = do.event.Kind == record.Checkpointed || do.event.Rollback != nil || c.Next.Seq/snapshotEvery > inst.Seq/snapshotEvery
-	do.next, c.Next = c.Next, c.Next.Kept()
+	do.next = inst
+	do.next.Instance, c.Next = c.Next, c.Next.Kept()
 	if do.reopens != nil {
 		c.Reviews = append(c.Reviews, closeRow(*do.reopens, do.end, do.event))
 	}
@@ -146,7 +148,7 @@ func (e *Engine) prepareCommit(ctx context.Context, inst record.Instance, do cha
 		do.opens = &row
 		c.Reviews = append(c.Reviews, row)
 	}
-	return c, do, e.sealRows(ctx, inst, c.Reviews)
+	return c, do, e.sealRows(ctx, inst.Instance, c.Reviews)
 }
 
 // endReviews are the events and rows that end reviews before a change: the one it resolves,

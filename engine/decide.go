@@ -156,12 +156,12 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 	if req.Key != "" { // without one no answer is used again
 		id = "decide:" + digestParts("gavel/decide/v1", p.ID, req.Key)
 	}
-	inst := record.Instance{
+	inst := instance{definition: l, by: p, Instance: record.Instance{
 		ID: id, Workflow: l.def.Name, Version: l.stored.Version, DefinitionHash: l.def.Hash,
 		State: req.State, Status: record.Running, Context: req.Context, Owner: p.ID,
 		Facts: workflow.Facts{Visited: l.def.StateNames},
-	}
-	c, err := e.newCase(inst, l, p, workflow.CaseInput{
+	}}
+	c, err := e.newCase(inst, workflow.CaseInput{
 		Action: req.Action, Read: data, Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p),
 	})
 	c.KeyDigests = true

@@ -224,7 +224,7 @@ func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRe
 		l, err = e.definitionAt(ctx, p, req.Name, req.Version, req.At)
 		return l, p.ID, req.At, err
 	}
-	inst, _, err := e.loadInstance(ctx, p, req.ID)
+	inst, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return definition{}, "", time.Time{}, err
 	}
@@ -233,7 +233,7 @@ func (e *Engine) findDefinition(ctx context.Context, p Principal, req DescribeRe
 		return definition{}, "", time.Time{}, err
 	}
 	defer read.End()
-	then, l, now, err := e.loadPast(ctx, inst, req.When)
+	then, l, now, err := e.loadPast(ctx, inst.Instance, req.When)
 	if until = req.At; !now && until.IsZero() {
 		until = then.UpdatedAt
 	}

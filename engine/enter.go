@@ -15,11 +15,11 @@ import (
 
 // awaitedChain is the chain without whose end nothing else moves an instance; nil for none. Only an
 // operator's definition has one.
-func awaitedChain(inst record.Instance, l definition) *workflow.OnEnter {
-	if !l.stored.Operator {
+func (i instance) awaitedChain() *workflow.OnEnter {
+	if !i.stored.Operator {
 		return nil
 	}
-	return l.def.AwaitedChain(inst.State, inst.Facts)
+	return i.def.AwaitedChain(i.State, i.Facts)
 }
 
 // Entry is a state of an operator's workflow that an instance entered, and that starts a chain.
@@ -116,8 +116,8 @@ func (e *Engine) findEntry(ctx context.Context, at store.PlacedEvent) (*Entry, e
 
 // FindAwaited returns the entry of the state in which an instance waits for a chain that never ran; nil where it waits
 // for none.
-func (e *Engine) FindAwaited(ctx context.Context, instance string) (*Entry, error) {
-	inst, err := e.load(ctx, instance)
+func (e *Engine) FindAwaited(ctx context.Context, id string) (*Entry, error) {
+	inst, err := e.load(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -125,11 +125,11 @@ func (e *Engine) FindAwaited(ctx context.Context, instance string) (*Entry, erro
 	if err != nil {
 		return nil, err
 	}
-	if inst.Status != record.Running || awaitedChain(inst, l) == nil {
+	if inst.Status != record.Running || (instance{Instance: inst, definition: l}).awaitedChain() == nil {
 		return nil, nil //nolint:nilnil // nothing is awaited
 	}
 	var entered record.Event
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: instance, Kinds: entersState}) {
+	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: id, Kinds: entersState}) {
 		if err != nil {
 			return nil, StoreError("read the history", err)
 		}

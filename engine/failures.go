@@ -28,26 +28,24 @@ func (c *conflict) Is(target error) bool { return target == store.ErrConflict }
 // conflictFor puts the present position into a conflict; other errors pass.
 func (e *Engine) conflictFor(ctx context.Context, p Principal, err error) error {
 	var c *conflict
-	if !errors.As(err, &c) {
+	if !errors.As(err, &c) || p == interpreter { // which tries on
 		return err
 	}
-	inst, l, lerr := e.loadInstance(ctx, p, c.id)
+	inst, lerr := e.loadInstance(ctx, p, c.id)
 	if lerr != nil {
 		return lerr
 	}
-	return conflictAt(inst, l, p)
+	return inst.conflict()
 }
 
-func conflictAt(inst record.Instance, l definition, p Principal) *Error {
-	return newError(CodeConflict, "", "The instance has moved: it is in state %q at revision %d.", inst.State, inst.Revision).
-		hint("Look at the current state and decide again; nothing was recorded.").at(newPosition(inst, l, p)).because(store.ErrConflict)
+func (i instance) conflict() *Error {
+	return newError(CodeConflict, "", "The instance has moved: it is in state %q at revision %d.", i.State, i.Revision).
+		hint("Look at the current state and decide again; nothing was recorded.").at(i.position()).because(store.ErrConflict)
 }
 
-func checkRevision(inst record.Instance, l definition, p Principal, revision *int64) error {
-	if revision == nil || *revision == inst.Revision {
-		return nil
-	}
-	return conflictAt(inst, l, p)
+func (i instance) hasEnded(verb string) *Error {
+	return newError(CodeInstanceEnded, "", "The instance is %s in state %q and cannot be %s.", i.Status, i.State, verb).
+		hint("Start a new instance.").at(i.position())
 }
 
 // StoreError classifies what a Store answered. op completes "could not ...".

@@ -206,7 +206,7 @@ func (f *Feed) Page(ctx context.Context, p Principal, req TailRequest) (FeedPage
 		return f.readPage(ctx, p, req)
 	}
 	if req.Instance != "" && len(held) > 0 {
-		if _, _, err := f.e.loadInstance(ctx, p, req.Instance); err != nil {
+		if _, err := f.e.loadInstance(ctx, p, req.Instance); err != nil {
 			return FeedPage{}, err
 		}
 	}

@@ -56,45 +56,43 @@ type FinishResult struct {
 // It is for the owner of the instance and for operators. The error is an *Error: nothing could be
 // decided, and nothing was recorded.
 func (e *Engine) Finish(ctx context.Context, p Principal, req FinishRequest) (FinishResult, error) {
-	if err := Authorize(p, RightAdvance); err != nil {
-		return FinishResult{}, err
-	}
-	if len(req.States) == 0 || req.Attempts < 1 {
-		return FinishResult{}, InternalError("let an agent end", errors.New("it names no states or no attempts"))
-	}
 	if req.Session != "" {
 		sum := sha256.Sum256([]byte(req.Session))
 		req.Session = hex.EncodeToString(sum[:8])
 	}
-	r := keyedRequest{"finish", req.ID, req.Key, func() []string { return append([]string{strconv.Itoa(req.Attempts), req.Session}, req.States...) }}
-	return runOnce(ctx, e, p, r, e.replayFinish, func(ctx context.Context, key *record.Key) (FinishResult, error) {
-		return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (FinishResult, error) { return e.finish(ctx, p, req, key) })
-	})
+	m := mutation{
+		right: RightAdvance, scope: "finish", id: req.ID, key: req.Key,
+		says: func() []string { return append([]string{strconv.Itoa(req.Attempts), req.Session}, req.States...) },
+		check: func() error {
+			if len(req.States) == 0 || req.Attempts < 1 {
+				return InternalError("let an agent end", errors.New("it names no states or no attempts"))
+			}
+			return nil
+		},
+		permit: func(_ context.Context, inst instance) error {
+			if p.Role != RoleOperator && p.ID != inst.Owner {
+				return newError(CodeForbidden, "", "The instance belongs to another principal.").hint("Its owner asks whether it may end, or an operator.")
+			}
+			return nil
+		},
+	}
+	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (FinishResult, error) {
+		if err := e.settleOverdueOf(ctx, inst); err != nil {
+			return FinishResult{}, err
+		}
+		return e.finish(ctx, stop{instance: *inst, FinishRequest: req})
+	}, e.replayFinish)
 }
 
 // stop is an agent's wish to end, with the instance that it is about.
 type stop struct {
+	instance
 	FinishRequest
-	by   Principal
-	inst record.Instance
-	definition
-	key *record.Key
 }
 
-func (e *Engine) finish(ctx context.Context, p Principal, req FinishRequest, key *record.Key) (FinishResult, error) {
-	inst, l, err := e.loadInstance(ctx, p, req.ID)
-	if err == nil && p.Role != RoleOperator && p.ID != inst.Owner {
-		err = newError(CodeForbidden, "", "The instance belongs to another principal.").hint("Its owner asks whether it may end, or an operator.")
-	}
-	if err == nil {
-		inst, err = e.settleOverdueOf(ctx, inst)
-	}
-	if err != nil {
-		return FinishResult{}, err
-	}
-	s := stop{FinishRequest: req, by: p, inst: inst, definition: l, key: key}
+func (e *Engine) finish(ctx context.Context, s stop) (FinishResult, error) {
 	if why := s.findEnd(); why != "" {
-		return s.allow(inst, why, nil), nil
+		return s.allow(why, nil), nil
 	}
 	waits, err := e.findOwnReview(ctx, s)
 	if err != nil {
@@ -102,57 +100,56 @@ func (e *Engine) finish(ctx context.Context, p Principal, req FinishRequest, key
 	}
 	switch {
 	case waits != nil && waits.EndedEarly:
-		return s.allow(inst, "A person is told that the agent ends early.", waits), nil
-	case waits != nil && !inst.Facts.HasOpenCall():
-		return s.allow(inst, fmt.Sprintf("The review %s waits for a person.", waits.ID), waits), nil
-	case inst.Facts.Stops.Accepted:
-		return s.allow(inst, "A person accepted that the agent ends here.", nil), nil
+		return s.allow("A person is told that the agent ends early.", waits), nil
+	case waits != nil && !s.Facts.HasOpenCall():
+		return s.allow(fmt.Sprintf("The review %s waits for a person.", waits.ID), waits), nil
+	case s.Facts.Stops.Accepted:
+		return s.allow("A person accepted that the agent ends here.", nil), nil
 	}
 	return e.refuseStop(ctx, s)
 }
 
-func (s stop) allow(inst record.Instance, why string, review *ReviewSummary) FinishResult {
-	return FinishResult{Position: newPosition(inst, s.definition, s.by), MayEnd: true, Reason: why, Refused: inst.Facts.Stops.CountIn(s.Session), Review: review}
+func (s stop) allow(why string, review *ReviewSummary) FinishResult {
+	return FinishResult{Position: s.position(), MayEnd: true, Reason: why, Refused: s.Facts.Stops.CountIn(s.Session), Review: review}
 }
 
 // findEnd says why nothing is left for the agent to do; "" where something is.
 func (s stop) findEnd() string {
-	inst := s.inst
 	switch {
-	case inst.Facts.HasOpenCall():
+	case s.Facts.HasOpenCall():
 		return ""
-	case inst.Status == record.Cancelled:
-		return fmt.Sprintf("The instance was cancelled in %q.", inst.State)
+	case s.Status == record.Cancelled:
+		return fmt.Sprintf("The instance was cancelled in %q.", s.State)
 	case s.takenOver:
 		return ""
-	case slices.Contains(s.States, inst.State):
-		return fmt.Sprintf("The instance is in %q.", inst.State)
-	case inst.Status != record.Running:
-		return fmt.Sprintf("The instance has ended in %q, and nothing can be done about it.", inst.State)
+	case slices.Contains(s.States, s.State):
+		return fmt.Sprintf("The instance is in %q.", s.State)
+	case s.Status != record.Running:
+		return fmt.Sprintf("The instance has ended in %q, and nothing can be done about it.", s.State)
 	case len(s.listSteps()) == 0:
-		return fmt.Sprintf("The instance is in %q, where only others can go on.", inst.State)
+		return fmt.Sprintf("The instance is in %q, where only others can go on.", s.State)
 	}
 	return ""
 }
 
 // listSteps are the actions that the agent can perform, itself or by a gate.
 func (s stop) listSteps() []string {
-	return slices.DeleteFunc(s.def.NextActions(s.inst.State, string(s.by.Role)), func(action string) bool {
+	return slices.DeleteFunc(s.def.NextActions(s.State, string(s.by.Role)), func(action string) bool {
 		illegal, _ := s.def.CheckLegality(workflow.CaseInput{
-			State: s.inst.State, Action: action, Facts: s.inst.Facts, Principal: s.by.ID, Role: string(s.by.Role),
+			State: s.State, Action: action, Facts: s.Facts, Principal: s.by.ID, Role: string(s.by.Role),
 		})
 		return len(illegal) > 0
 	})
 }
 
 // isExhausted reports whether the session was refused often enough.
-func (s stop) isExhausted() bool { return s.inst.Facts.Stops.CountIn(s.Session) >= s.Attempts }
+func (s stop) isExhausted() bool { return s.Facts.Stops.CountIn(s.Session) >= s.Attempts }
 
 // findOwnReview is what waits for a person: that the agent ended early, once its session is exhausted,
 // else a move or a call of its own; nil for nothing.
 func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, error) {
 	var ids []string
-	for _, open := range s.inst.Facts.Reviews {
+	for _, open := range s.Facts.Reviews {
 		if open.Action != "" {
 			ids = append(ids, open.ID)
 		} else if s.isExhausted() {
@@ -160,7 +157,7 @@ func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, err
 			break
 		}
 	}
-	for _, c := range s.inst.Facts.Calls {
+	for _, c := range s.Facts.Calls {
 		if !c.IsOpen() {
 			ids = append(ids, c.Review)
 		}
@@ -173,7 +170,7 @@ func (e *Engine) findOwnReview(ctx context.Context, s stop) (*ReviewSummary, err
 		case err != nil:
 			return nil, StoreError("read the review", err)
 		}
-		if out := e.summarizeReview(row); out.Status == record.ReviewOpen && (row.Principal == s.by.ID || row.Principal == s.inst.Owner) {
+		if out := e.summarizeReview(row); out.Status == record.ReviewOpen && (row.Principal == s.by.ID || row.Principal == s.Owner) {
 			return out, nil
 		}
 	}
@@ -187,33 +184,29 @@ func (e *Engine) refuseStop(ctx context.Context, s stop) (FinishResult, error) {
 		return FinishResult{}, err
 	}
 	ev := e.newEvent(s.by, record.Refused)
-	ev.Key, ev.Decision = s.key, e.newStopDecision(s, judge.Reject, why)
+	ev.Decision = e.newStopDecision(s, judge.Reject, why)
 	do := change{event: ev, exempt: true}
 	if s.isExhausted() {
 		do = e.letEndEarly(s, ev, why)
 	}
-	w, err := e.commit(ctx, s.inst, do)
-	switch {
-	case err != nil:
+	w, err := e.commit(ctx, s.instance, do)
+	if err != nil {
 		return FinishResult{}, err
-	case w.opens != nil:
-		return s.allow(w.next, "A person is told that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
 	}
-	return FinishResult{Position: newPosition(w.next, s.definition, s.by), Reason: why.Message, Hint: why.Hint, Next: next, Refused: w.next.Facts.Stops.CountIn(s.Session)}, nil
+	if s.instance = w.next; w.opens != nil {
+		return s.allow("A person is told that the agent ends early. "+why.Message, e.summarizeReview(*w.opens)), nil
+	}
+	return FinishResult{Position: s.position(), Reason: why.Message, Hint: why.Hint, Next: next, Refused: s.Facts.Stops.CountIn(s.Session)}, nil
 }
 
 // letEndEarly makes of a refusal what lets the agent end and tells a person.
 func (e *Engine) letEndEarly(s stop, ev record.Event, why validators.Finding) change {
-	scope, question := bindReview(s.inst, s.by.ID, "", nil, nil, nil)
-	row := store.Review{
-		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
-		Instance: s.inst.ID, Workflow: s.inst.Workflow, Version: s.inst.Version, DefinitionHash: s.inst.DefinitionHash,
-		Principal: s.by.ID, Role: string(s.by.Role), From: s.inst.State, Digest: e.cfg.Digester.DigestIn(scope, question),
-		Priority: record.PriorityNormal, ParkedAt: ev.Time,
-	}
-	why.Message = fmt.Sprintf("The agent ended early, after %s. %s", countOfThings(s.inst.Facts.Stops.CountIn(s.Session), "refused stop"), why.Message)
+	scope, question := bindReview(s.Instance, s.by.ID, "", nil, nil, nil)
+	row := e.newOpenReview(s.instance, record.PriorityNormal, ev.Time)
+	row.Digest = e.cfg.Digester.DigestIn(scope, question)
+	why.Message = fmt.Sprintf("The agent ended early, after %s. %s", countOfThings(s.Facts.Stops.CountIn(s.Session), "refused stop"), why.Message)
 	ev.Kind, ev.Decision = record.Escalated, e.newStopDecision(s, judge.Escalate, why)
-	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority}
+	ev.Review = openedBy(row)
 	return change{event: ev, opens: &row, exempt: true}
 }
 
@@ -223,7 +216,7 @@ func (e *Engine) newStopDecision(s stop, outcome judge.Outcome, why validators.F
 		data = record.NewStopData(s.Session)
 	}
 	return &record.Decision{
-		ID: "dec-" + e.cfg.NewID(), Data: data, ContextDigest: e.digestContext(s.inst, s.inst.Context),
+		ID: "dec-" + e.cfg.NewID(), Data: data, ContextDigest: e.digestContext(s.Instance, s.Context),
 		Verdict: judge.Verdict{
 			Outcome: outcome, Proposed: judge.Reject, Code: why.Code, Confidence: 1, Assurance: judge.AssuranceNone,
 			DecidedBy: judge.LayerTransition, Mode: judge.Enforce, Reasoning: strings.TrimSpace(why.Message + " " + why.Hint), Findings: []validators.Finding{why},
@@ -236,21 +229,21 @@ func (e *Engine) describeUnfinished(ctx context.Context, s stop) (out validators
 	goals := slices.DeleteFunc(slices.Clone(s.States), func(name string) bool { return s.def.States[name] == nil })
 	out = validators.Finding{
 		Code:    workflow.CodeNotFinished,
-		Message: fmt.Sprintf("The workflow %q is in %q; an agent may end in %s.", s.inst.Workflow, s.inst.State, quoteWords(s.States)),
+		Message: fmt.Sprintf("The workflow %q is in %q; an agent may end in %s.", s.Workflow, s.State, quoteWords(s.States)),
 	}
-	switch at := slices.IndexFunc(s.inst.Facts.Calls, workflow.OpenCall.IsOpen); {
+	switch at := slices.IndexFunc(s.Facts.Calls, workflow.OpenCall.IsOpen); {
 	case at >= 0:
-		c := s.inst.Facts.Calls[at]
+		c := s.Facts.Calls[at]
 		out.Hint = fmt.Sprintf("The call %s of %s is open until %s: wait for its answer.", c.ID, c.Gate, formatTime(c.Deadline))
 		return out, "", nil
 	case s.takenOver:
 		out.Hint = "An operator has taken the workflow's name over: cancel the instance, or ask an operator to migrate it."
 		return out, "", nil
 	case len(goals) == 0:
-		out.Hint = fmt.Sprintf("Version %d of the workflow has no such state: tell the operator.", s.inst.Version)
+		out.Hint = fmt.Sprintf("Version %d of the workflow has no such state: tell the operator.", s.Version)
 		return out, "", nil
 	}
-	next = s.def.FindStep(s.inst.State, s.listSteps(), goals)
+	next = s.def.FindStep(s.State, s.listSteps(), goals)
 	out.Hint = e.describeStep(s, next)
 	sentBack, err := e.findSentBack(ctx, s)
 	if sentBack != "" {
@@ -264,25 +257,25 @@ func (e *Engine) describeStep(s stop, action string) string {
 	if action == "" {
 		return "None of the agent's actions leads there: tell the operator."
 	}
-	if tool := e.findGate(s.inst.Workflow, action); tool != "" {
-		return fmt.Sprintf("Next: %q of %s, which a call of %s performs.", action, s.inst.ID, tool)
+	if tool := e.findGate(s.Workflow, action); tool != "" {
+		return fmt.Sprintf("Next: %q of %s, which a call of %s performs.", action, s.ID, tool)
 	}
-	takes := s.def.DescribeActions(s.inst.State, []string{action}, s.inst.Context, s.overlays)[0]
+	takes := s.def.DescribeActions(s.State, []string{action}, s.Context, s.overlays)[0]
 	if len(takes.Requires) == 0 {
-		return fmt.Sprintf("Next: perform %q of %s with workflow.advance.", action, s.inst.ID)
+		return fmt.Sprintf("Next: perform %q of %s with workflow.advance.", action, s.ID)
 	}
-	return fmt.Sprintf("Next: perform %q of %s with workflow.advance; its data needs %s.", action, s.inst.ID, strings.Join(takes.Requires, ", "))
+	return fmt.Sprintf("Next: perform %q of %s with workflow.advance; its data needs %s.", action, s.ID, strings.Join(takes.Requires, ", "))
 }
 
 // findSentBack is why a person sent the agent back, since the instance last moved.
 func (e *Engine) findSentBack(ctx context.Context, s stop) (string, error) {
-	rows, err := e.findRejections(ctx, s.inst)
+	rows, err := e.findRejections(ctx, s.Instance)
 	if err != nil {
 		return "", err
 	}
 	for _, row := range rows {
 		if row.Action == "" {
-			shown, err := e.newView(s.by).withInstance(s.inst, s.definition).renderReview(ctx, row)
+			shown, err := e.newView(s.by).withInstance(s.instance).renderReview(ctx, row)
 			return shown.Reason, err
 		}
 	}
@@ -299,11 +292,11 @@ func quoteWords(words []string) string {
 
 // replayFinish answers a key again. Where the agent was let through, the review is shown as it is now.
 func (e *Engine) replayFinish(ctx context.Context, p Principal, ev record.Event) (FinishResult, error) {
-	pos, err := e.positionAt(ctx, p, ev)
+	then, err := e.instanceAfter(ctx, p, ev)
 	if err != nil {
 		return FinishResult{}, err
 	}
-	out := FinishResult{Position: pos, Reason: ev.Decision.Reasoning, MayEnd: ev.Kind == record.Escalated, Replayed: true}
+	out := FinishResult{Position: then.position(), Reason: ev.Decision.Reasoning, MayEnd: ev.Kind == record.Escalated, Replayed: true}
 	if ev.Review != nil {
 		out.Review, err = e.findReviewView(ctx, p, ev.Review.ID)
 	}
@@ -313,14 +306,9 @@ func (e *Engine) replayFinish(ctx context.Context, p Principal, ev record.Event)
 // resolveStop records what a person says of an agent that ended early: that it may stay so (approve), or that it
 // has to go on (reject). The instance stays where it is.
 func (e *Engine) resolveStop(ctx context.Context, r reviewCase) (ResolveResult, error) {
-	end, message, code := newReviewEnd(r, r.req.Decision), "The agent may stay away; the instance stays where it is.", ""
+	message, code := "The agent may stay away; the instance stays where it is.", ""
 	if r.req.Decision == judge.Reject {
 		message, code = "The agent reads the reason when it comes back or wants to end again.", judge.CodeReviewRejected
 	}
-	d := e.newReviewDecision(r, judge.Verdict{
-		Outcome: r.req.Decision, Proposed: r.req.Decision, Code: code, Confidence: 1, Assurance: judge.AssuranceHuman,
-		DecidedBy: judge.ByReviewer, Mode: judge.Enforce, Reasoning: r.req.Reason,
-		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: r.req.Decision, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: r.req.Reason}},
-	})
-	return e.finishReview(ctx, r, end, d, message)
+	return e.finishReview(ctx, r, newReviewEnd(r), e.newReviewDecision(r, newReviewerVerdict(r, code, r.req.Reason)), message)
 }

@@ -88,8 +88,8 @@ func (m masking) scrubAction(action string) string {
 
 // maskWords is for what somebody writes about an instance, before it is recorded: only the
 // context, and a review that is open, hold sensitive values.
-func maskWords(inst record.Instance, l definition, docs ...json.RawMessage) masking {
-	return newMasking(append(docs, inst.Context), l.def)
+func (i instance) maskWords(docs ...json.RawMessage) masking {
+	return newMasking(append(docs, i.Context), i.def)
 }
 
 // The purposes of digests. Each has keys of its own for every owner and workflow, values

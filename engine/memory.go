@@ -164,7 +164,7 @@ func (e *Engine) ClearRefusals(ctx context.Context, p Principal, req ClearRefusa
 		return ClearRefusalsResult{}, &Error{Code: CodeInvalidArgument, Message: "Nothing says whose refusals to forget.", Hint: "Give an instance's id, a principal, a workflow, or several of them."}
 	}
 	if req.ID != "" {
-		if _, _, err := e.loadInstance(ctx, p, req.ID); err != nil {
+		if _, err := e.loadInstance(ctx, p, req.ID); err != nil {
 			return ClearRefusalsResult{}, err
 		}
 	} else if p.Workflows != "" && !p.InScope(req.Workflow) {

@@ -249,7 +249,7 @@ func (m *migration) migrateOne(ctx context.Context, inst record.Instance) (Insta
 		if err != nil || out.Outcome != Migrated || m.req.DryRun {
 			return out, err
 		}
-		_, err = m.e.commit(ctx, inst, change{event: m.newMigrationEvent(inst, out)})
+		_, err = m.e.commit(ctx, instance{Instance: inst}, change{event: m.newMigrationEvent(inst, out)})
 		if err == nil {
 			return out, nil
 		}
@@ -358,15 +358,15 @@ func joinObjections(state string, findings []validators.Finding) string {
 
 // checkRestorable refuses to go back, across a migration, to what the version that the
 // instance has by now would not let be.
-func (e *Engine) checkRestorable(ctx context.Context, p Principal, inst, restored record.Instance, l definition) error {
+func (e *Engine) checkRestorable(ctx context.Context, inst instance, restored record.Instance) error {
 	if restored.Version == inst.Version {
 		return nil
 	}
-	why, err := e.whyUnfit(ctx, p, l, restored.State, restored.Facts, restored)
+	why, err := e.whyUnfit(ctx, inst.by, inst.definition, restored.State, restored.Facts, restored)
 	if err == nil && why == "" {
-		why, err = e.findRenamedState(ctx, inst, restored)
+		why, err = e.findRenamedState(ctx, inst.Instance, restored)
 	}
-	if err == nil && why == "" && restored.Status != statusIn(l.def, restored.State) {
+	if err == nil && why == "" && restored.Status != statusIn(inst.def, restored.State) {
 		why = fmt.Sprintf("Version %d does not agree that %q is %s.", inst.Version, restored.State, restored.Status)
 	}
 	if err != nil || why == "" {

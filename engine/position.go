@@ -15,28 +15,38 @@ import (
 
 // loadInstance loads an instance that the caller may see, with the definition
 // version that it is pinned to. One that it may not see does not exist for it.
-func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (record.Instance, definition, error) {
+func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (instance, error) {
 	if id == "" {
-		return record.Instance{}, definition{}, MissingField("id", "The id that start returned.")
+		return instance{}, MissingField("id", "The id that start returned.")
 	}
 	inst, err := e.load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return record.Instance{}, definition{}, UnknownInstance(id)
+		return instance{}, UnknownInstance(id)
 	case err != nil:
-		return record.Instance{}, definition{}, StoreError("load the instance", err)
+		return instance{}, StoreError("load the instance", err)
 	}
 	switch seen, err := e.canSee(ctx, p, inst); {
 	case err != nil:
-		return record.Instance{}, definition{}, err
+		return instance{}, err
 	case !seen:
-		return record.Instance{}, definition{}, UnknownInstance(id)
+		return instance{}, UnknownInstance(id)
 	}
 	l, err := e.loadPinned(ctx, inst)
 	if err == nil {
 		l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, inst.Owner, time.Time{})
 	}
-	return inst, l, err
+	return instance{Instance: inst, definition: l, by: p}, err
+}
+
+// reload loads an instance anew.
+func (e *Engine) reload(ctx context.Context, inst *instance) error {
+	now, err := e.loadInstance(ctx, inst.by, inst.ID)
+	if err == nil {
+		now.key, now.try = inst.key, inst.try
+		*inst = now
+	}
+	return err
 }
 
 func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (definition, error) {
@@ -55,50 +65,53 @@ func (e *Engine) loadPinned(ctx context.Context, inst record.Instance) (definiti
 // mayMove refuses what moves an instance along the rules of an agent after an operator took
 // their name over: who reads the name is to know whose rules were passed. And it refuses to judge
 // by values that were destroyed.
-func mayMove(inst record.Instance, l definition, p Principal) error {
+func (i instance) mayMove() error {
 	switch {
-	case inst.IsDestroyed():
-		return valuesDestroyed().at(newPosition(inst, l, p))
-	case !l.takenOver:
-		return refuseOfChain(l, "move its instance")
+	case i.IsDestroyed():
+		return valuesDestroyed().at(i.position())
+	case !i.takenOver:
+		return refuseOfChain(i.definition, "move its instance")
 	}
 	return newError(CodeDefinitionTakenOver, "",
-		"The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", inst.Workflow, inst.Version).
-		hint("Cancel the instance and start a new one, or ask an operator to migrate it.").at(newPosition(inst, l, p))
+		"The workflow %q belongs to an operator now, and the instance has version %d, which is not the operator's.", i.Workflow, i.Version).
+		hint("Cancel the instance and start a new one, or ask an operator to migrate it.").at(i.position())
 }
 
 // mostNext is of how many actions an answer says what they take.
 const mostNext = 8
 
-// newPosition is where an instance is, with what the next actions take.
-func newPosition(inst record.Instance, l definition, p Principal) Position {
-	pos := newPlace(inst, l, p)
+// position is where an instance is, with what the next actions take.
+func (i instance) position() Position {
+	pos := i.place()
+	if i.Context == nil { // it is not known any more
+		return pos
+	}
 	first := pos.NextActions[:min(len(pos.NextActions), mostNext)]
-	pos.Next = l.def.DescribeActions(pos.State, first, inst.Context, l.overlays)
+	pos.Next = i.def.DescribeActions(pos.State, first, i.Context, i.overlays)
 	pos.MoreActions = len(pos.NextActions) - len(first)
 	return pos
 }
 
-// newPlace is a position without what the next actions take.
-func newPlace(inst record.Instance, l definition, p Principal) Position {
+// place is a position without what the next actions take.
+func (i instance) place() Position {
 	pos := Position{
-		ID: inst.ID, Workflow: inst.Workflow, Version: inst.Version, DefinitionOwner: definitionOwner(l.stored, p), State: inst.State,
-		NextActions: []string{}, Status: inst.Status, Complete: inst.Status == record.Complete,
-		Revision: inst.Revision, Seq: inst.Seq,
+		ID: i.ID, Workflow: i.Workflow, Version: i.Version, DefinitionOwner: definitionOwner(i.stored, i.by), State: i.State,
+		NextActions: []string{}, Status: i.Status, Complete: i.Status == record.Complete,
+		Revision: i.Revision, Seq: i.Seq,
 	}
-	if inst.Status == record.Running && !l.takenOver && !inst.Facts.HasOpenCall() {
-		pos.NextActions = append(pos.NextActions, l.gates.leaveOut(inst.Workflow, l.def.NextActions(inst.State, string(p.Role)))...)
-		if l.gates.next != nil {
-			pos.NextTools = l.gates.next(p, pos)
+	if i.Status == record.Running && !i.takenOver && !i.Facts.HasOpenCall() {
+		pos.NextActions = append(pos.NextActions, i.gates.leaveOut(i.Workflow, i.def.NextActions(i.State, string(i.by.Role)))...)
+		if i.gates.next != nil {
+			pos.NextTools = i.gates.next(i.by, pos)
 		}
 	}
-	if s, ok := l.def.States[inst.State]; ok && pos.Complete {
+	if s, ok := i.def.States[i.State]; ok && pos.Complete {
 		pos.Outcome = s.Outcome
 	}
-	if pos.Progress = describeProgress(pos); l.takenOver && inst.Status == record.Running {
+	if pos.Progress = describeProgress(pos); i.takenOver && i.Status == record.Running {
 		pos.Progress = fmt.Sprintf("Stopped in %q after %s: an operator has taken the workflow's name over. Cancel it, or ask an operator to migrate it.", pos.State, countChanges(pos.Revision-1))
 	}
-	if open := describeOpenCalls(inst.Facts.Calls); open != "" {
+	if open := describeOpenCalls(i.Facts.Calls); open != "" {
 		pos.Progress = fmt.Sprintf("In %q after %s. %s", pos.State, countChanges(pos.Revision-1), open)
 	}
 	return pos
@@ -169,12 +182,12 @@ func countChanges(n int64) string {
 	return fmt.Sprintf("%d changes", n)
 }
 
-// positionAt is the position right after an event, for replays. What the next actions took is
-// left out where the history no longer has the context.
-func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (Position, error) {
+// instanceAfter is what an instance was right after an event, for replays: its position and its context. Where
+// the history no longer has the context, it has none.
+func (e *Engine) instanceAfter(ctx context.Context, p Principal, ev record.Event) (instance, error) {
 	l, err := e.loadDefinition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
-		return Position{}, err
+		return instance{}, err
 	}
 	then := record.Instance{
 		ID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: ev.To,
@@ -184,17 +197,14 @@ func (e *Engine) positionAt(ctx context.Context, p Principal, ev record.Event) (
 	if err == nil && inst.Revision != ev.Revision {
 		inst, err = e.instanceAt(ctx, ev.Instance, ev.Revision)
 	}
-	switch {
-	case CodeOf(err) == CodeUnknownRevision:
-		return newPlace(then, l, p), nil
-	case err != nil:
-		return Position{}, StoreError("load the instance", err)
+	if err == nil {
+		then.Context = inst.Context
+		l.overlays, _, err = e.loadOverlays(ctx, l, inst.Owner, ev.Time)
 	}
-	then.Context = inst.Context
-	if l.overlays, _, err = e.loadOverlays(ctx, l, inst.Owner, ev.Time); err != nil {
-		return Position{}, err
+	if err != nil && CodeOf(err) != CodeUnknownRevision {
+		return instance{}, StoreError("load the instance", err)
 	}
-	return newPosition(then, l, p), nil
+	return instance{Instance: then, definition: l, by: p}, nil
 }
 
 // decisionView is a decision as callers see it; nil is an event without one.

@@ -24,21 +24,21 @@ func resetsQuota(ev record.Event) bool {
 // had Limits.Events events of it recorded since its last move: repeating what is refused,
 // or undoing and redoing, fills a disk and costs a judgement each time. Each principal has
 // a quota of its own, so no one uses up what the owner needs to move. Operators have none.
-func (e *Engine) checkEventQuota(ctx context.Context, p Principal, inst record.Instance, l definition) error {
-	if err := e.ledger.checkBudget(ctx, p, budgetBytes); err != nil {
+func (e *Engine) checkEventQuota(ctx context.Context, inst instance) error {
+	if err := e.ledger.checkBudget(ctx, inst.by, budgetBytes); err != nil {
 		return err
 	}
 	most := e.cfg.Limits.Events
-	if p.Role == RoleOperator || inst.Seq <= int64(most) {
+	if inst.by.Role == RoleOperator || inst.Seq <= int64(most) {
 		return nil
 	}
-	n, err := e.countEvents(ctx, inst, p.ID)
+	n, err := e.countEvents(ctx, inst.Instance, inst.by.ID)
 	if err != nil || n < most {
 		return err
 	}
 	return newError(CodeTooManyEvents, "",
 		"%d refusals and other events of yours were recorded since the last move of this instance, which is the limit; no more are judged or recorded.", n).
-		hint("Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.").at(newPosition(inst, l, p))
+		hint("Do not repeat the request. Ask an operator to make the move or to roll back, or cancel the instance and start another.").at(inst.position())
 }
 
 // countEvents is how many events of an instance a principal has had recorded since the

@@ -19,26 +19,26 @@ func (e *Engine) Status(ctx context.Context, p Principal, id string) (StatusResu
 	return e.StatusAt(ctx, p, id, When{})
 }
 
-func (e *Engine) currentStatus(ctx context.Context, p Principal, inst record.Instance, l definition) (StatusResult, error) {
-	doc, err := e.contextFor(p, inst, l)
+func (e *Engine) currentStatus(ctx context.Context, inst instance) (StatusResult, error) {
+	doc, err := inst.shownContext()
 	if err != nil {
 		return StatusResult{}, err
 	}
-	reviews, err := e.newView(p).withInstance(inst, l).renderReviews(ctx, inst)
+	reviews, err := e.newView(inst.by).withInstance(inst).renderReviews(ctx, inst.Instance)
 	if err == nil {
-		reviews, err = e.appendRejections(ctx, p, inst, l, reviews)
+		reviews, err = e.appendRejections(ctx, inst, reviews)
 	}
 	if err != nil {
 		return StatusResult{}, err
 	}
-	pos := newPosition(inst, l, p)
+	pos := inst.position()
 	for i := range pos.Next {
-		pos.Next[i].Description = l.def.ActionDescription(pos.State, pos.Next[i].Action)
+		pos.Next[i].Description = inst.def.ActionDescription(pos.State, pos.Next[i].Action)
 	}
 	return StatusResult{
 		Position: pos, Context: doc, Owner: inst.Owner, Visited: append([]string{}, inst.Facts.Visited...),
-		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(l.def, l.overlays),
-		Reviews: reviews, Calls: summarizeCalls(inst),
+		CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt, Warnings: e.warnUnserved(inst.def, inst.overlays),
+		Reviews: reviews, Calls: summarizeCalls(inst.Instance),
 	}, nil
 }
 
@@ -64,7 +64,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 	if err := Authorize(p, RightRead); err != nil {
 		return CanExecuteResult{}, err
 	}
-	inst, l, err := e.loadInstance(ctx, p, req.ID)
+	inst, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return CanExecuteResult{}, err
 	}
@@ -72,16 +72,16 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 		return CanExecuteResult{}, MissingField("states", "One or more states of the workflow, or give an action.")
 	}
 	for i, s := range req.States {
-		if _, ok := l.def.States[s]; !ok {
-			return CanExecuteResult{}, unknownState(fmt.Sprintf("/states/%d", i), s, l.def)
+		if _, ok := inst.def.States[s]; !ok {
+			return CanExecuteResult{}, unknownState(fmt.Sprintf("/states/%d", i), s, inst.def)
 		}
 	}
-	out := CanExecuteResult{Position: newPosition(inst, l, p), Required: req.States}
+	out := CanExecuteResult{Position: inst.position(), Required: req.States}
 	var illegal []validators.Finding
 	if req.Action != "" {
 		var states []string
-		illegal, states = l.def.CheckLegality(workflow.CaseInput{
-			State: inst.State, Action: req.Action, Ended: howEnded(inst), Facts: inst.Facts, Principal: p.ID, Role: string(p.Role),
+		illegal, states = inst.def.CheckLegality(workflow.CaseInput{
+			State: inst.State, Action: req.Action, Ended: howEnded(inst.Instance), Facts: inst.Facts, Principal: p.ID, Role: string(p.Role),
 		})
 		if len(req.States) == 0 {
 			out.Required = append([]string{}, states...)
@@ -90,7 +90,7 @@ func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequ
 	switch {
 	case inst.Status == record.Cancelled:
 		out.Reason = "The instance was cancelled."
-	case l.takenOver:
+	case inst.takenOver:
 		out.Reason = fmt.Sprintf("The instance follows version %d of %q, which is not the operator's who owns the name now.", inst.Version, inst.Workflow)
 	case len(req.States) > 0 && !slices.Contains(req.States, inst.State):
 		out.Reason = fmt.Sprintf("The instance is in %q; this needs %s.", inst.State, strings.Join(req.States, " or "))
@@ -167,7 +167,7 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 	if err != nil {
 		return out, err
 	}
-	inst, now, err := e.loadInstance(ctx, p, req.ID)
+	inst, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return out, err
 	}
@@ -176,7 +176,7 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 		return out, err
 	}
 	defer read.End()
-	until, err := e.foldPast(ctx, inst, req.Until)
+	until, err := e.foldPast(ctx, inst.Instance, req.Until)
 	if err != nil {
 		return out, err
 	}
@@ -200,7 +200,7 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 	if err != nil {
 		return out, err
 	}
-	show := e.newView(p).withInstance(inst, now)
+	show := e.newView(p).withInstance(inst)
 	out.shown, err = showEvents(ctx, read, page, func(ev store.PlacedEvent) (V, error) { return render(ctx, show, ev.Event) })
 	if err != nil {
 		return out, err
@@ -306,7 +306,7 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 			versions[definitionKey{inst.Workflow, inst.Version}] = l
 		}
 		out.Instances = append(out.Instances, InstanceSummary{
-			Position: newPlace(inst, l, p), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
+			Position: instance{Instance: inst, definition: l, by: p}.place(), Owner: inst.Owner, CreatedAt: inst.CreatedAt, UpdatedAt: inst.UpdatedAt,
 		})
 	}
 	out.Count = len(out.Instances)
@@ -337,9 +337,9 @@ func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (
 	var l definition
 	var err error
 	if req.ID != "" {
-		var inst record.Instance
-		inst, l, err = e.loadInstance(ctx, p, req.ID)
-		marks = workflow.Marks{Current: inst.State, Visited: inst.Facts.Visited}
+		var inst instance
+		inst, err = e.loadInstance(ctx, p, req.ID)
+		l, marks = inst.definition, workflow.Marks{Current: inst.State, Visited: inst.Facts.Visited}
 	} else {
 		l, err = e.loadNamed(ctx, p, req.Name, 0)
 	}

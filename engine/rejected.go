@@ -41,16 +41,16 @@ func (e *Engine) findRejections(ctx context.Context, inst record.Instance) ([]st
 // findRejected finds the review in which a person rejected exactly what a case asks: the same
 // principal, action and state, data, context and rules. It tells the case, which compares
 // the evidence once that is fetched.
-func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Instance, l definition, c *judge.Case, call *gatedCall) (*store.Review, error) {
+func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case, call *gatedCall) (*store.Review, error) {
 	if len(c.Illegal) > 0 || !c.Rubric.MayEscalate() {
 		return nil, nil //nolint:nilnil // nothing was rejected
 	}
-	rows, err := e.findRejections(ctx, inst)
+	rows, err := e.findRejections(ctx, inst.Instance)
 	if err != nil {
 		return nil, err
 	}
 	rows = slices.DeleteFunc(rows, func(row store.Review) bool {
-		return row.Principal != p.ID || row.Action != c.Action || row.DefinitionHash != inst.DefinitionHash
+		return row.Principal != inst.by.ID || row.Action != c.Action || row.DefinitionHash != inst.DefinitionHash
 	})
 	for _, row := range rows[:min(len(rows), mostRejections)] {
 		asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
@@ -61,7 +61,7 @@ func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Inst
 			return nil, err
 		}
 		scope := contextScope(inst.Owner, inst.Workflow)
-		if !call.isAbout(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(e.maskForRecord(inst.Owner, l.def, c.Data)) ||
+		if !call.isAbout(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(e.maskForRecord(inst.Owner, inst.def, c.Data)) ||
 			!e.cfg.Digester.Matches(asked.Decision.ContextDigest, scope, c.Context.Raw()) {
 			continue
 		}
@@ -73,12 +73,12 @@ func (e *Engine) findRejected(ctx context.Context, p Principal, inst record.Inst
 
 // appendRejections adds what a person rejected where an instance is: of each action that does not
 // wait, the newest.
-func (e *Engine) appendRejections(ctx context.Context, p Principal, inst record.Instance, l definition, reviews []ReviewSummary) ([]ReviewSummary, error) {
-	rows, err := e.findRejections(ctx, inst)
+func (e *Engine) appendRejections(ctx context.Context, inst instance, reviews []ReviewSummary) ([]ReviewSummary, error) {
+	rows, err := e.findRejections(ctx, inst.Instance)
 	if err != nil {
 		return nil, err
 	}
-	show := e.newView(p).withInstance(inst, l)
+	show := e.newView(inst.by).withInstance(inst)
 	for _, row := range rows {
 		if slices.ContainsFunc(reviews, func(s ReviewSummary) bool { return s.Action == row.Action }) {
 			continue
@@ -114,14 +114,14 @@ func (e *Engine) isStillAtIssue(ctx context.Context, row store.Review) (bool, er
 }
 
 // repeatRejection records a refusal that repeats a person's word, and shows the review.
-func (e *Engine) repeatRejection(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
-	ev := e.decisionEvent(p, j, record.Refused, key)
+func (e *Engine) repeatRejection(ctx context.Context, j judgement) (AdvanceResult, error) {
+	ev := e.decisionEvent(j, record.Refused)
 	ev.Review = &record.Review{ID: j.rejected.ID, Status: record.ReviewResolved, Resolution: judge.Reject, By: j.rejected.By}
-	out, err := e.commitMove(ctx, p, j, ev, nil)
+	out, err := e.commitMove(ctx, j, ev, nil)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	review, err := e.newView(p).withInstance(j.inst, j.definition).renderReview(ctx, *j.rejected)
+	review, err := e.newView(j.by).withInstance(j.instance).renderReview(ctx, *j.rejected)
 	out.Review = &review
 	return out, err
 }
@@ -140,14 +140,6 @@ func (e *Engine) findReviewView(ctx context.Context, p Principal, id string) (*R
 // be asked again; nothing else changes.
 func (e *Engine) reopenReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	end := record.Review{ID: r.row.ID, Status: record.ReviewReopened, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
-	ev := e.reviewEvent(r.by, r.row, end)
-	ev.Key = r.key
-	w, err := e.commit(ctx, r.inst, change{event: ev, reopens: &r.row, end: end})
-	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, r, err)
-	}
-	return ResolveResult{
-		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(r.row, end, w.event)),
-		Decision: decisionView(nil), Message: "Reopened; the same may be asked for again, and a person decides it anew.",
-	}, nil
+	do := change{event: e.reviewEvent(r.by, r.row, end), reopens: &r.row, end: end}
+	return e.commitReview(ctx, r, do, "Reopened; the same may be asked for again, and a person decides it anew.")
 }

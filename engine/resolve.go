@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -54,16 +53,25 @@ type ResolveResult struct {
 //
 // The error has CodeReviewClosed when the review is not open any more.
 func (e *Engine) Resolve(ctx context.Context, p Principal, req ResolveRequest) (ResolveResult, error) {
-	if err := Authorize(p, RightResolve); err != nil {
-		return ResolveResult{}, err
+	var r reviewCase
+	m := mutation{
+		right: RightResolve, id: req.ID, key: req.Key, once: true,
+		says:  func() []string { return []string{string(req.Decision), req.Reason, string(req.Output)} },
+		check: func() error { return e.checkResolve(&req) },
+		load: func(ctx context.Context, inst *instance) (err error) {
+			if r, err = e.loadDueReview(ctx, p, req.ID); err == nil {
+				r.key, r.req = inst.key, req
+			}
+			return err
+		},
 	}
-	if err := e.checkResolve(&req); err != nil {
-		return ResolveResult{}, err
-	}
-	r := keyedRequest{RightResolve, req.ID, req.Key, func() []string { return []string{string(req.Decision), req.Reason, string(req.Output)} }}
-	return runOnce(ctx, e, p, r, e.replayResolve, func(ctx context.Context, key *record.Key) (ResolveResult, error) {
-		return e.resolve(ctx, p, req, key)
-	})
+	return mutate(ctx, e, p, m, func(ctx context.Context, _ *instance) (ResolveResult, error) {
+		out, err := e.resolve(ctx, r)
+		if errors.Is(err, errReviewClosed) || errors.Is(err, store.ErrConflict) {
+			err = e.resolvedBefore(ctx, r)
+		}
+		return out, err
+	}, e.replayResolve)
 }
 
 func (e *Engine) checkResolve(req *ResolveRequest) error {
@@ -84,71 +92,64 @@ func (e *Engine) checkResolve(req *ResolveRequest) error {
 
 // reviewCase is a review with the instance that it is about and, while it is decided, by whom.
 type reviewCase struct {
-	row  store.Review
-	inst record.Instance
-	definition
+	instance
+	row       store.Review
 	destroyed bool // values that it is about cannot be had any more
-
-	by    Principal
-	req   ResolveRequest
-	key   *record.Key
-	asked record.Event // the event that opened it
+	req       ResolveRequest
+	asked     record.Event // the event that opened it
 }
 
-func (e *Engine) resolve(ctx context.Context, p Principal, req ResolveRequest, key *record.Key) (ResolveResult, error) {
-	r, err := e.loadReview(ctx, p, req.ID)
-	if err != nil {
-		return ResolveResult{}, err
+// loadDueReview loads a review, and ends it before where nobody decided it in time.
+func (e *Engine) loadDueReview(ctx context.Context, p Principal, id string) (reviewCase, error) {
+	r, err := e.loadReview(ctx, p, id)
+	if err != nil || !e.isOverdue(r.row) {
+		return r, err
 	}
-	if e.isOverdue(r.row) {
-		if err := e.expireReview(ctx, r.row); err != nil {
-			return ResolveResult{}, err
-		}
-		if r, err = e.loadReview(ctx, p, req.ID); err != nil {
-			return ResolveResult{}, err
-		}
+	if err := e.expireReview(ctx, r.row); err != nil {
+		return r, err
 	}
-	switch reopens := req.Decision == Reopen; {
+	return e.loadReview(ctx, p, id)
+}
+
+func (e *Engine) resolve(ctx context.Context, r reviewCase) (_ ResolveResult, err error) {
+	decision, hasOutput := r.req.Decision, len(r.req.Output) > 0
+	switch reopens := decision == Reopen; {
 	case reopens && r.row.Status == record.ReviewOpen:
 		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is open.", Hint: "Approve or reject it."}
 	case reopens != isRejected(r.row), !reopens && r.row.Status != record.ReviewOpen:
-		return ResolveResult{}, e.reviewClosed(ctx, p, r)
-	}
-	r.by, r.req, r.key = p, req, key
-	switch hasOutput := len(req.Output) > 0; {
-	case !r.row.IsStep() && (req.Decision == GiveUp || hasOutput):
+		return ResolveResult{}, e.reviewClosed(ctx, r)
+	case !r.row.IsStep() && (decision == GiveUp || hasOutput):
 		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/decision", Message: "The review is not of a chain's step: it is not given up, and takes no output.", Hint: "Approve or reject it."}
-	case r.row.IsStep() && req.Decision == judge.Approve && !hasOutput:
+	case r.row.IsStep() && decision == judge.Approve && !hasOutput:
 		return ResolveResult{}, missingOutput(r.row)
-	case hasOutput && req.Decision != judge.Approve:
+	case hasOutput && decision != judge.Approve:
 		return ResolveResult{}, &Error{Code: CodeInvalidArgument, Path: "/output", Message: "Only an approval has an output.", Hint: "Approve with the output, or leave it out."}
-	}
-	if r.row.Call != "" {
+	case r.row.Call != "":
 		return e.resolveCall(ctx, r)
 	}
-	if r.asked, err = e.loadOpeningEvent(ctx, r.inst.ID, r.row.Seq); err != nil {
+	if r.asked, err = e.loadOpeningEvent(ctx, r.ID, r.row.Seq); err != nil {
 		return ResolveResult{}, err
 	}
 	if err := mayResolve(r); err != nil {
 		return ResolveResult{}, err
 	}
-	r.req.Reason = maskWords(r.inst, r.definition, r.row.Data).scrubText(req.Reason)
-	if req.Decision == Reopen {
+	r.req.Reason = r.maskWords(r.row.Data).scrubText(r.req.Reason)
+	switch {
+	case decision == Reopen:
 		return e.reopenReview(ctx, r)
-	}
-	if r.destroyed {
+	case r.destroyed:
 		return e.voidReview(ctx, r, "Sensitive values that it is about were destroyed.", nil)
-	}
-	if !e.isBound(r) {
+	case !e.isBound(r):
 		return e.voidReview(ctx, r, "What is stored of this review is not what was asked; it may have been changed.", nil)
-	}
-	if r.asked.IsStop() {
+	case r.asked.IsStop():
 		return e.resolveStop(ctx, r)
+	case decision == judge.Reject:
+		why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", r.req.Reason)}
+		v := newReviewerVerdict(r, why.Code, why.Message)
+		v.Target, v.Findings = r.row.Target, []validators.Finding{why}
+		return e.finishReview(ctx, r, newReviewEnd(r), e.newReviewDecision(r, v), "Rejected; the state stays as it is.")
 	}
-	if req.Decision == judge.Reject {
-		return e.rejectReview(ctx, r)
-	}
-	if err := mayMove(r.inst, r.definition, p); err != nil {
+	if err := r.mayMove(); err != nil {
 		return ResolveResult{}, err
 	}
 	return e.approveReview(ctx, r)
@@ -172,13 +173,13 @@ func mayResolve(r reviewCase) error {
 		return &Error{Code: CodeForbidden, Message: message, Hint: "Leave it to another reviewer."}
 	}
 	var t *workflow.Transition
-	if s := r.definition.def.States[asked.From]; s != nil {
+	if s := r.def.States[asked.From]; s != nil {
 		t = s.Transitions[asked.Action]
 	}
 	switch {
 	case p.ID == asked.Principal:
 		return forbidden("You asked for this move yourself.")
-	case p.ID == r.inst.Owner:
+	case p.ID == r.Owner:
 		return forbidden("You own this instance.")
 	case r.req.Channel == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh:
 		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is of high risk; it is not decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
@@ -186,7 +187,7 @@ func mayResolve(r reviewCase) error {
 		return nil // the layers will say that the action is gone
 	}
 	for _, before := range t.NotBy {
-		switch performed := r.inst.Facts.Performed[before]; {
+		switch performed := r.Facts.Performed[before]; {
 		case slices.Contains(performed, p.ID):
 			return forbidden(fmt.Sprintf("You performed %q on this instance; a caller that did may not decide %q.", before, asked.Action))
 		case slices.Contains(performed, p.Alias):
@@ -200,47 +201,42 @@ func mayResolve(r reviewCase) error {
 // present revision, with the data that were asked with.
 func (e *Engine) isBound(r reviewCase) bool {
 	opened := r.asked.Review
-	at := slices.IndexFunc(r.inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == r.row.ID })
+	at := slices.IndexFunc(r.Facts.Reviews, func(o workflow.OpenReview) bool { return o.ID == r.row.ID })
 	if at < 0 || opened == nil || opened.ID != r.row.ID {
 		return false
 	}
-	scope, question := bindReview(r.inst, r.asked.Principal, r.asked.Action, r.row.Data, r.asked.Decision.Evidence, r.asked.Call)
-	return opened.Digest == r.inst.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(opened.Digest, scope, question)
+	scope, question := bindReview(r.Instance, r.asked.Principal, r.asked.Action, r.row.Data, r.asked.Decision.Evidence, r.asked.Call)
+	return opened.Digest == r.Facts.Reviews[at].Digest && e.cfg.Digester.Matches(opened.Digest, scope, question)
 }
 
-func (e *Engine) rejectReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
-	why := validators.Finding{Code: judge.CodeReviewRejected, Message: fmt.Sprintf("A reviewer rejected it: %s", r.req.Reason)}
-	d := e.newReviewDecision(r, judge.Verdict{
-		Outcome: judge.Reject, Proposed: judge.Reject, Code: why.Code, Target: r.row.Target, Confidence: 1, Assurance: judge.AssuranceHuman,
-		DecidedBy: judge.ByReviewer, Mode: judge.Enforce, Reasoning: why.Message, Findings: []validators.Finding{why},
-		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: judge.Reject, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: r.req.Reason}},
-	})
-	return e.finishReview(ctx, r, newReviewEnd(r, judge.Reject), d, "Rejected; the state stays as it is.")
+// newReviewerVerdict is what a person decided.
+func newReviewerVerdict(r reviewCase, code, reasoning string) judge.Verdict {
+	how := r.req.Decision
+	return judge.Verdict{
+		Outcome: how, Proposed: how, Code: code, Confidence: 1, Assurance: judge.AssuranceHuman, DecidedBy: judge.ByReviewer, Mode: judge.Enforce, Reasoning: reasoning,
+		Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: how, Confidence: 1, Assurance: judge.AssuranceHuman, Reasoning: r.req.Reason}},
+	}
 }
 
-func newReviewEnd(r reviewCase, how judge.Outcome) record.Review {
-	return record.Review{ID: r.row.ID, Status: record.ReviewResolved, Resolution: how, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
+func newReviewEnd(r reviewCase) record.Review {
+	return record.Review{ID: r.row.ID, Status: record.ReviewResolved, Resolution: r.req.Decision, By: r.by.ID, Channel: r.req.Channel, Reason: r.req.Reason}
 }
 
 func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decision {
-	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: e.digestContext(r.inst, r.inst.Context)}
+	return &record.Decision{ID: "dec-" + e.cfg.NewID(), Verdict: v, ContextDigest: e.digestContext(r.Instance, r.Context)}
 }
 
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
-	inst, asked := r.inst, r.asked
-	requester := Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	overlays, hash, err := e.loadOverlays(ctx, r.definition, inst.Owner, time.Time{})
-	if err != nil {
-		return ResolveResult{}, err
-	}
-	c, err := e.newCase(inst, r.definition, requester, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data), Overlays: overlays, JudgeConfigHash: hash})
+	asked, inst := r.asked, r.instance
+	inst.by = Principal{ID: asked.Principal, Role: Role(asked.Role)}
+	c, err := e.newCase(inst, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data), Overlays: r.overlays, JudgeConfigHash: r.overlaysHash})
 	if err != nil {
 		return ResolveResult{}, err
 	}
 	if asked.Call != nil {
 		leaveScripts(&c, asked.Decision.Target)
 	}
-	c.Digest, c.RecentEvidence, c.Caller = e.digestEvidence(inst, asked.Decision.Evidence), e.freshEvidence(r.row, asked), r.by.ID
+	c.Digest, c.RecentEvidence, c.Caller = e.digestEvidence(inst.Instance, asked.Decision.Evidence), e.freshEvidence(r.row, asked), r.by.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: r.by.ID, Reason: r.req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)
@@ -263,14 +259,10 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	if tool := e.findGate(inst.Workflow, r.row.Action); tool != "" {
 		return e.voidReview(ctx, r, fmt.Sprintf("The action is performed by a call of %s now.", tool), &v)
 	}
-	end := newReviewEnd(r, judge.Approve)
-	ev := e.decisionEvent(requester, judgement{inst: inst, definition: r.definition, question: c, verdict: v}, record.Advanced, r.key)
+	end := newReviewEnd(r)
+	ev := e.decisionEvent(judgement{instance: inst, question: c, verdict: v}, record.Advanced)
 	ev.Review = &end
-	w, err := e.commit(ctx, inst, change{event: ev, resolves: &r.row, end: end, lesson: newForgiveness(c, v)})
-	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, r, err)
-	}
-	return e.newResolveResult(r, w, fmt.Sprintf("Approved; %q was performed.", r.row.Action)), nil
+	return e.commitReview(ctx, r, change{event: ev, resolves: &r.row, end: end, lesson: newForgiveness(c, v)}, fmt.Sprintf("Approved; %q was performed.", r.row.Action))
 }
 
 // leaveScripts takes out of a case about a call what may read its arguments, which nobody keeps: the
@@ -360,12 +352,8 @@ func (e *Engine) voidReview(ctx context.Context, r reviewCase, why string, v *ju
 // finishReview ends a review that somebody decides by an event of its own.
 func (e *Engine) finishReview(ctx context.Context, r reviewCase, end record.Review, d *record.Decision, message string) (ResolveResult, error) {
 	ev := e.reviewEvent(r.by, r.row, end)
-	ev.Decision, ev.Key = d, r.key
-	w, err := e.commit(ctx, r.inst, change{event: ev, resolves: &r.row, end: end})
-	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, r, err)
-	}
-	return e.newResolveResult(r, w, message), nil
+	ev.Decision = d
+	return e.commitReview(ctx, r, change{event: ev, resolves: &r.row, end: end}, message)
 }
 
 func (e *Engine) reviewEvent(p Principal, row store.Review, end record.Review) record.Event {
@@ -375,44 +363,45 @@ func (e *Engine) reviewEvent(p Principal, row store.Review, end record.Review) r
 	return ev
 }
 
-func (e *Engine) newResolveResult(r reviewCase, w change, message string) ResolveResult {
-	return ResolveResult{
-		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(*w.resolves, w.end, w.event)),
-		Applied: w.event.Kind == record.Advanced, Decision: decisionView(w.event.Decision), Message: message,
+// commitReview records what a person said of a review, and answers.
+func (e *Engine) commitReview(ctx context.Context, r reviewCase, do change, message string) (ResolveResult, error) {
+	w, err := e.commit(ctx, r.instance, do)
+	if err != nil {
+		return ResolveResult{}, err
 	}
+	return ResolveResult{
+		Position: w.next.position(), Review: *e.summarizeReview(closeRow(r.row, w.end, w.event)),
+		Applied: w.event.Kind == record.Advanced, Decision: decisionView(w.event.Decision), Message: message,
+	}, nil
 }
 
-func (e *Engine) reviewClosed(ctx context.Context, p Principal, at reviewCase) error {
-	row, pos := at.row, newPosition(at.inst, at.definition, p)
-	how := string(row.Status)
-	if row.Status == record.ReviewResolved {
-		how = fmt.Sprintf("resolved (%s) by %s", row.Resolution, row.By)
+func (e *Engine) reviewClosed(ctx context.Context, r reviewCase) error {
+	how, pos := string(r.row.Status), r.position()
+	if r.row.Status == record.ReviewResolved {
+		how = fmt.Sprintf("resolved (%s) by %s", r.row.Resolution, r.row.By)
 	}
 	message := fmt.Sprintf("The review is not open any more: it is %s.", how)
-	if shown, err := e.newView(p).withInstance(at.inst, at.definition).renderReview(ctx, row); err == nil && shown.Reason != "" {
-		message = fmt.Sprintf("The review is not open any more: it is %s. %s", how, shown.Reason)
+	if shown, err := e.newView(r.by).withInstance(r.instance).renderReview(ctx, r.row); err == nil && shown.Reason != "" {
+		message += " " + shown.Reason
 	}
 	return &Error{Code: CodeReviewClosed, Message: message, Hint: "Nothing was changed.", Current: &pos}
 }
 
-// resolveError tells a reviewer who came too late what became of the review.
-func (e *Engine) resolveError(ctx context.Context, r reviewCase, err error) error {
-	if !errors.Is(err, errReviewClosed) && !errors.Is(err, store.ErrConflict) {
-		return err
-	}
-	now, lerr := e.loadReview(ctx, r.by, r.row.ID)
+// resolvedBefore tells a reviewer who came too late what became of the review.
+func (e *Engine) resolvedBefore(ctx context.Context, r reviewCase) error {
+	now, err := e.loadReview(ctx, r.by, r.row.ID)
 	switch {
-	case lerr != nil:
-		return lerr
+	case err != nil:
+		return err
 	case now.row.Status == record.ReviewOpen:
-		return conflictAt(now.inst, now.definition, r.by)
+		return now.conflict()
 	default:
-		return e.reviewClosed(ctx, r.by, now)
+		return e.reviewClosed(ctx, now)
 	}
 }
 
 func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event) (ResolveResult, error) {
-	pos, err := e.positionAt(ctx, p, ev)
+	then, err := e.instanceAfter(ctx, p, ev)
 	if err != nil {
 		return ResolveResult{}, err
 	}
@@ -421,7 +410,7 @@ func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event
 		return ResolveResult{}, err
 	}
 	out := ResolveResult{
-		Position: pos, Review: *review, Applied: ev.Kind == record.Advanced, Decision: decisionView(ev.Decision), Message: "This was resolved before.", Replayed: true,
+		Position: then.position(), Review: *review, Applied: ev.Kind == record.Advanced, Decision: decisionView(ev.Decision), Message: "This was resolved before.", Replayed: true,
 	}
 	if ev.Review.Status == record.ReviewStale {
 		out.Message = "Not approved: " + review.Reason

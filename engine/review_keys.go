@@ -12,17 +12,16 @@ import (
 // joinReview answers a request with the review that waits for exactly this already, and the
 // decision that opened it. An idempotency key is bound to the review by an event of its
 // own: otherwise a retry after the review has ended would be a new request.
-func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instance, l definition, row store.Review, key *record.Key) (AdvanceResult, error) {
+func (e *Engine) joinReview(ctx context.Context, inst instance, row store.Review) (AdvanceResult, error) {
 	asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	if key != nil {
-		if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
+	if inst.key != nil {
+		if err := e.checkEventQuota(ctx, inst); err != nil {
 			return AdvanceResult{}, err
 		}
-		ev := e.reviewEvent(p, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})
-		ev.Key = key
+		ev := e.reviewEvent(inst.by, row, record.Review{ID: row.ID, Status: record.ReviewOpen, Priority: row.Priority, ExpiresAt: row.ExpiresAt})
 		w, err := e.commit(ctx, inst, change{event: ev, joins: row.ID})
 		if errors.Is(err, errReviewClosed) {
 			err = &conflict{inst.ID} // nothing is bound: asking again is judged anew
@@ -33,22 +32,21 @@ func (e *Engine) joinReview(ctx context.Context, p Principal, inst record.Instan
 		inst = w.next
 	}
 	return AdvanceResult{
-		Position: newPosition(inst, l, p), From: asked.From, Action: asked.Action,
+		Position: inst.position(), From: asked.From, Action: asked.Action,
 		Decision: decisionView(asked.Decision), Review: e.summarizeReview(row),
 	}, nil
 }
 
 // joinNewer answers a request that another one with the same question overtook.
-func (e *Engine) joinNewer(ctx context.Context, p Principal, instance, review string, key *record.Key) (AdvanceResult, error) {
-	inst, l, err := e.loadInstance(ctx, p, instance)
-	if err != nil {
+func (e *Engine) joinNewer(ctx context.Context, inst instance, review string) (AdvanceResult, error) {
+	if err := e.reload(ctx, &inst); err != nil {
 		return AdvanceResult{}, err
 	}
 	row, err := e.findReview(ctx, review)
 	if err != nil {
 		return AdvanceResult{}, StoreError("read the review", err)
 	}
-	return e.joinReview(ctx, p, inst, l, row, key)
+	return e.joinReview(ctx, inst, row)
 }
 
 // replayParked answers a key that is bound to a parked move: with the decision that a
@@ -75,7 +73,7 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	pos, err := e.positionAt(ctx, p, last)
+	then, err := e.instanceAfter(ctx, p, last)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
@@ -84,7 +82,7 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 		d = last.Decision
 	}
 	return AdvanceResult{
-		Position: pos, From: asked.From, Action: asked.Action, Decision: decisionView(d), Review: &review, Replayed: true,
+		Position: then.position(), From: asked.From, Action: asked.Action, Decision: decisionView(d), Review: &review, Replayed: true,
 	}, nil
 }
 

@@ -202,15 +202,15 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err != nil {
 		return ReviewView{}, err
 	}
-	row, inst, l := at.row, at.inst, at.definition
+	row, inst := at.row, at.instance
 	if row.Call != "" {
-		return e.showCallReview(ctx, p, at)
+		return e.showCallReview(ctx, at)
 	}
 	ev, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	show := e.newView(p).withInstance(inst, l)
+	show := e.newView(p).withInstance(inst)
 	entry, err := show.renderEntry(ctx, ev)
 	if err != nil {
 		return ReviewView{}, err
@@ -219,17 +219,17 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 	if err != nil {
 		return ReviewView{}, err
 	}
-	out := ReviewView{ReviewSummary: summary, Position: newPosition(inst, l, p), Escalation: entry}
+	out := ReviewView{ReviewSummary: summary, Position: inst.position(), Escalation: entry}
 	// What the history says counts, whatever the row does.
 	out.Action, out.From, out.Target, out.RequestedBy = ev.Action, ev.From, ev.Decision.Target, ev.Principal
 	out.Data = entry.Data
 	switch {
 	case ev.IsStop():
 		out.EndedEarly, out.Data = true, emptyData
-	case row.Data != nil && seesPlain(p, inst):
+	case row.Data != nil && inst.seesPlain():
 		out.Data = row.Data
 	}
-	if out.Context, err = e.contextFor(p, inst, l); err != nil {
+	if out.Context, err = inst.shownContext(); err != nil {
 		return ReviewView{}, err
 	}
 	if seesAll(p.Role) && row.Evidence != nil {
@@ -240,7 +240,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		out.Escalation.Evidence = mask.maskEvidence(ViewEvidence(row.Evidence))
 	}
 	out.Risk = ev.Decision.Rubric.Risk
-	if s := l.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {
+	if s := inst.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {
 		out.Description = s.Transitions[row.Action].Description
 	}
 	if seesAll(p.Role) {
@@ -250,21 +250,21 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 }
 
 // showCallReview shows the review of a call whose outcome nobody knows.
-func (e *Engine) showCallReview(ctx context.Context, p Principal, at reviewCase) (ReviewView, error) {
-	summary, err := e.newView(p).withInstance(at.inst, at.definition).renderReview(ctx, at.row)
+func (e *Engine) showCallReview(ctx context.Context, at reviewCase) (ReviewView, error) {
+	summary, err := e.newView(at.by).withInstance(at.instance).renderReview(ctx, at.row)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	called, _, err := e.findCallEvents(ctx, at.inst.ID, at.row.Call)
+	called, _, err := e.findCallEvents(ctx, at.ID, at.row.Call)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	out := ReviewView{ReviewSummary: summary, Position: newPosition(at.inst, at.definition, p), Data: emptyData}
+	out := ReviewView{ReviewSummary: summary, Position: at.position(), Data: emptyData}
 	out.Escalation = HistoryEntry{
 		Seq: called.Seq, Time: called.Time, Kind: called.Kind, Principal: called.Principal, Role: called.Role, Action: called.Action,
 		From: called.From, To: called.To, Decision: decisionView(nil), Opinions: []Opinion{}, Tool: at.row.Tool, ReviewID: at.row.ID, Hash: called.Hash,
 	}
-	out.Context, err = e.contextFor(p, at.inst, at.definition)
+	out.Context, err = at.shownContext()
 	return out, err
 }
 
@@ -285,11 +285,11 @@ func (e *Engine) loadReview(ctx context.Context, p Principal, id string) (review
 	case err != nil:
 		return reviewCase{}, StoreError("read the review", err)
 	}
-	inst, l, err := e.loadInstance(ctx, p, row.Instance)
+	inst, err := e.loadInstance(ctx, p, row.Instance)
 	if CodeOf(err) == CodeUnknownInstance {
 		return reviewCase{}, unknownReview(id)
 	}
-	return reviewCase{row: row, inst: inst, definition: l, destroyed: destroyed || inst.IsDestroyed()}, err
+	return reviewCase{instance: inst, row: row, destroyed: destroyed || inst.IsDestroyed()}, err
 }
 
 func unknownReview(id string) error {
@@ -340,7 +340,7 @@ func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, 
 	if err != nil {
 		return false, StoreError("load the instance", err)
 	}
-	_, err = e.commit(ctx, inst, change{event: e.reviewEvent(by, row, end), resolves: &row, end: end})
+	_, err = e.commit(ctx, instance{Instance: inst}, change{event: e.reviewEvent(by, row, end), resolves: &row, end: end})
 	if errors.Is(err, errReviewClosed) || errors.Is(err, store.ErrConflict) {
 		return false, nil
 	}

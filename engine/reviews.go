@@ -112,41 +112,38 @@ func (w *parked) id() string {
 }
 
 // findParked finds the review of a request whose move waits for a person already: the
-// same data get the same review. It returns the instance as it is then: a review that nobody
-// decided in time ends here.
-func (e *Engine) findParked(ctx context.Context, p Principal, inst record.Instance, l definition, req actionRequest) (record.Instance, *parked, error) {
-	action, data := req.Action, req.data
-	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == action })
+// same data get the same review. A review that nobody decided in time ends here.
+func (e *Engine) findParked(ctx context.Context, inst *instance, ask question) (*parked, error) {
+	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == ask.action })
 	if at < 0 {
-		return inst, nil, nil
+		return nil, nil //nolint:nilnil // nothing waits
 	}
 	row, err := e.findReview(ctx, inst.Facts.Reviews[at].ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return inst, nil, nil
+		return nil, nil //nolint:nilnil // a repair may have lost it
 	case err != nil:
-		return inst, nil, StoreError("read the review", err)
+		return nil, StoreError("read the review", err)
 	case e.isOverdue(row) && row.OnExpire != workflow.ExpireRaise:
 		if err := e.expireReview(ctx, row); err != nil {
-			return inst, nil, err
+			return nil, err
 		}
-		inst, _, err = e.loadInstance(ctx, p, inst.ID)
-		return inst, nil, err
-	case row.Principal != p.ID || canonicalText(row.Data) != string(data.Canonical()):
-		return inst, nil, nil // other data supersede it
+		return nil, e.reload(ctx, inst)
+	case row.Principal != inst.by.ID || canonicalText(row.Data) != string(ask.data.Canonical()):
+		return nil, nil //nolint:nilnil // other data supersede it
 	}
 	asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
-		return inst, nil, err
+		return nil, err
 	}
-	if !req.call.isAbout(asked.Call) {
-		return inst, nil, nil // other arguments supersede it
+	if !ask.call.isAbout(asked.Call) {
+		return nil, nil //nolint:nilnil // other arguments supersede it
 	}
-	w := &parked{review: row, reconfigured: asked.JudgeConfigHash != l.overlaysHash}
+	w := &parked{review: row, reconfigured: asked.JudgeConfigHash != inst.overlaysHash}
 	if code := asked.Decision.Code; code == judge.CodeJudgeNotConfigured || code == judge.CodeJudgeUnavailable {
 		w.unjudged = code
 	}
-	return inst, w, nil
+	return w, nil
 }
 
 func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int64) (record.Event, error) {
@@ -167,33 +164,33 @@ func (e *Engine) loadOpeningEvent(ctx context.Context, instance string, seq int6
 
 // parkMove lets an escalated move wait for a person, unless too much of what this
 // principal asked for waits already: then it is refused.
-func (e *Engine) parkMove(ctx context.Context, p Principal, j judgement, key *record.Key) (AdvanceResult, error) {
-	release, err := e.lockCounts(ctx, p, "reviews")
+func (e *Engine) parkMove(ctx context.Context, j judgement) (AdvanceResult, error) {
+	release, err := e.lockCounts(ctx, j.by, "reviews")
 	if err != nil {
 		return AdvanceResult{}, err
 	}
 	defer release()
-	supersedes, err := e.supersedesOwn(ctx, p, j.inst, j.question.Action)
+	supersedes, err := e.supersedesOwn(ctx, j.instance, j.question.Action)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	full, err := e.isReviewQueueFull(ctx, p)
+	full, err := e.isReviewQueueFull(ctx, j.by)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
 	if full && !supersedes {
 		j.verdict = tooManyReviews(j.verdict, e.cfg.Limits.OpenReviews)
-		return e.recordJudgement(ctx, p, j, key)
+		return e.recordJudgement(ctx, j)
 	}
-	row := e.newReviewRow(p, j)
-	ev := e.decisionEvent(p, j, record.Escalated, key)
-	ev.Review = &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
-	return e.commitMove(ctx, p, j, ev, &row)
+	row := e.newReviewRow(j)
+	ev := e.decisionEvent(j, record.Escalated)
+	ev.Review = openedBy(row)
+	return e.commitMove(ctx, j, ev, &row)
 }
 
 // supersedesOwn reports whether a review of the action takes the place of one that the
 // same principal asked for: then there will not be more of them.
-func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Instance, action string) (bool, error) {
+func (e *Engine) supersedesOwn(ctx context.Context, inst instance, action string) (bool, error) {
 	for _, open := range inst.Facts.Reviews {
 		if open.Action != action {
 			continue
@@ -202,23 +199,32 @@ func (e *Engine) supersedesOwn(ctx context.Context, p Principal, inst record.Ins
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return false, StoreError("read the review", err)
 		}
-		return err == nil && row.Principal == p.ID, nil
+		return err == nil && row.Principal == inst.by.ID, nil
 	}
 	return false, nil
 }
 
-func (e *Engine) newReviewRow(p Principal, j judgement) store.Review {
-	action, data := j.question.Action, j.question.Data.Raw()
-	s := j.definition.def.Review(j.inst.State, action)
-	scope, question := bindReview(j.inst, p.ID, action, data, j.verdict.Evidence, j.call.reference())
-	row := store.Review{
+// newOpenReview is a review that the caller's request opens at an instance.
+func (e *Engine) newOpenReview(inst instance, priority record.Priority, at time.Time) store.Review {
+	return store.Review{
 		ID: "rev-" + e.cfg.NewID(), Status: record.ReviewOpen,
-		Instance: j.inst.ID, Workflow: j.inst.Workflow, Version: j.inst.Version, DefinitionHash: j.inst.DefinitionHash,
-		Principal: p.ID, Role: string(p.Role), Action: action, From: j.inst.State, Target: j.verdict.Target,
-		Digest:   e.cfg.Digester.DigestIn(scope, question),
-		Priority: record.Priority(s.Priority), ParkedAt: j.question.Now, OnExpire: s.OnExpire,
-		Data: data, Evidence: j.verdict.Evidence,
+		Instance: inst.ID, Workflow: inst.Workflow, Version: inst.Version, DefinitionHash: inst.DefinitionHash,
+		Principal: inst.by.ID, Role: string(inst.by.Role), From: inst.State, Priority: priority, ParkedAt: at,
 	}
+}
+
+// openedBy is what the event says that opens a review.
+func openedBy(row store.Review) *record.Review {
+	return &record.Review{ID: row.ID, Status: record.ReviewOpen, RequestedBy: row.Principal, Digest: row.Digest, Priority: row.Priority, ExpiresAt: row.ExpiresAt}
+}
+
+func (e *Engine) newReviewRow(j judgement) store.Review {
+	action, data := j.question.Action, j.question.Data.Raw()
+	s := j.def.Review(j.State, action)
+	scope, question := bindReview(j.Instance, j.by.ID, action, data, j.verdict.Evidence, j.call.reference())
+	row := e.newOpenReview(j.instance, record.Priority(s.Priority), j.question.Now)
+	row.Action, row.Target, row.Digest = action, j.verdict.Target, e.cfg.Digester.DigestIn(scope, question)
+	row.OnExpire, row.Data, row.Evidence = s.OnExpire, data, j.verdict.Evidence
 	if j.call != nil {
 		row.Tool = j.call.Gate
 	}

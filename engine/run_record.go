@@ -60,33 +60,20 @@ func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) erro
 	if err != nil {
 		return err
 	}
-	l, err := e.loadDefinition(ctx, defined.Name, defined.Version)
-	if err != nil {
+	inst := instance{by: p}
+	if inst.definition, err = e.loadDefinition(ctx, defined.Name, defined.Version); err != nil {
 		return err
 	}
-	inst := record.Instance{ID: RunInstance(req.Run), Owner: p.ID, Workflow: l.stored.Name, Version: l.stored.Version, DefinitionHash: l.stored.Hash}
-	c, err := l.def.Case(workflow.CaseInput{
-		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Read: read,
-		Principal: p.ID, Role: string(p.Role), Now: e.Now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
-	})
+	inst.Instance = newRecord(RunInstance(req.Run), p, inst.stored)
+	c, err := e.startCase(inst, read)
 	if err != nil {
-		return InternalError("build the case", err)
+		return err
 	}
 	v, err := e.decideByRules(ctx, &c, p)
 	if err != nil {
 		return err
 	}
-	ev := e.decisionEvent(p, judgement{inst: inst, definition: l, question: c, verdict: v}, record.Started, nil)
-	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), read.Raw()
-	if string(ev.Decision.Data) == string(ev.Patch) {
-		ev.Decision.Data = nil
-	}
-	finish, err := e.mayStart(ctx, p)
-	if err != nil {
-		return err
-	}
-	_, err = e.commit(ctx, inst, change{event: ev})
-	finish(err == nil)
+	_, err = e.commitStart(ctx, judgement{instance: inst, question: c, verdict: v}, "")
 	if errors.Is(err, store.ErrConflict) { // another process was faster
 		_, err = e.findRun(ctx, p, req)
 	}
@@ -109,8 +96,7 @@ func (e *Engine) findRun(ctx context.Context, p Principal, req RunRequest) (bool
 
 // decideByRules asks the layers that need no model: what a run did cannot be judged away.
 func (e *Engine) decideByRules(ctx context.Context, c *judge.Case, p Principal) (judge.Verdict, error) {
-	c.Rubric, c.Evidence, c.ReviewPath = judge.Rubric{Mode: judge.Enforce}, nil, false
-	c.Guard, c.Identity, c.Bound, c.Caller = "", "", "", p.ID
+	leaveModel(c, p)
 	v, err := e.cfg.Judge.Decide(ctx, *c)
 	switch {
 	case err != nil:
@@ -133,51 +119,45 @@ type StepRecord struct {
 // RecordStep records what became of a step. The error has CodeInstanceEnded where the record has
 // ended: then the run has to end as well.
 func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
-	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
-	if err != nil {
-		return err
+	var data document.JSON
+	m := mutation{
+		id: RunInstance(req.Run), scope: RightAdvance, key: req.Key, verb: "moved", running: true,
+		says:  func() []string { return []string{req.Action} },
+		check: func() (err error) { data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data); return err },
+		load:  func(ctx context.Context, inst *instance) error { return e.loadRun(ctx, inst, req.Run) },
 	}
-	r := keyedRequest{RightAdvance, RunInstance(req.Run), req.Key, func() []string { return []string{req.Action} }}
 	replay := func(context.Context, Principal, record.Event) (struct{}, error) { return struct{}{}, nil }
-	_, err = runOnce(ctx, e, interpreter, r, replay, func(ctx context.Context, key *record.Key) (struct{}, error) {
-		for {
-			err := e.recordStep(ctx, req, data, key)
-			if !errors.Is(err, store.ErrConflict) || ctx.Err() != nil {
-				return struct{}{}, err
-			}
+	for {
+		_, err := mutate(ctx, e, interpreter, m, func(ctx context.Context, inst *instance) (struct{}, error) {
+			return struct{}{}, e.recordStep(ctx, inst, req.Action, data)
+		}, replay)
+		if !errors.Is(err, store.ErrConflict) || ctx.Err() != nil {
+			return err
 		}
-	})
-	return err
+	}
 }
 
-func (e *Engine) recordStep(ctx context.Context, req StepRecord, data document.JSON, key *record.Key) error {
-	inst, l, err := e.loadRun(ctx, req.Run)
-	if err != nil {
+func (e *Engine) recordStep(ctx context.Context, inst *instance, action string, data document.JSON) error {
+	if err := e.settleOverdueOf(ctx, inst); err != nil { // nothing moves past a question whose review is not open yet
 		return err
 	}
-	if inst.Status != record.Running {
-		return instanceEnded(inst, l, interpreter, "moved")
-	}
-	if inst, err = e.settleOverdueOf(ctx, inst); err != nil { // nothing moves past a question whose review is not open yet
-		return err
-	}
-	ev, err := e.judgeStep(ctx, inst, l, req.Action, data, key)
+	ev, err := e.judgeStep(ctx, *inst, action, data)
 	if err != nil {
 		return err
 	}
 	do := change{event: ev, exempt: true}
 	if ev.Status != record.Running {
-		if err := e.closeQuestions(ctx, inst, &do, maskWords(inst, l, data.Raw()).scrubText(describeRunEnd(l.def.States[ev.To].Outcome, data))); err != nil {
+		if err := e.closeQuestions(ctx, *inst, &do, inst.maskWords(data.Raw()).scrubText(describeRunEnd(inst.def.States[ev.To].Outcome, data))); err != nil {
 			return err
 		}
 	}
-	_, err = e.commit(ctx, inst, do)
+	_, err = e.commit(ctx, *inst, do)
 	return err
 }
 
 // closeQuestions closes the reviews of steps that a run waited for and that its end makes stale: the answers
 // would be for nobody.
-func (e *Engine) closeQuestions(ctx context.Context, inst record.Instance, do *change, why string) error {
+func (e *Engine) closeQuestions(ctx context.Context, inst instance, do *change, why string) error {
 	for _, asked := range inst.Facts.Calls {
 		row, err := e.findReview(ctx, asked.Review)
 		switch {
@@ -233,27 +213,28 @@ func (e *Engine) ListOpenRuns(ctx context.Context) ([]string, error) {
 	return runs, nil
 }
 
-func (e *Engine) loadRun(ctx context.Context, run string) (record.Instance, definition, error) {
-	inst, err := e.load(ctx, RunInstance(run))
-	if err != nil {
-		if errors.Is(err, store.ErrNotFound) {
-			err = UnknownInstance(RunInstance(run))
-		}
-		return record.Instance{}, definition{}, StoreError("load the run", err)
+func (e *Engine) loadRun(ctx context.Context, inst *instance, run string) (err error) {
+	if inst.Instance, err = e.load(ctx, RunInstance(run)); errors.Is(err, store.ErrNotFound) {
+		return UnknownInstance(RunInstance(run))
+	} else if err != nil {
+		return StoreError("load the run", err)
 	}
-	l, err := e.loadPinned(ctx, inst)
-	if err == nil && !l.isOfChain() { // whoever starts a run chooses its id
-		err = newError(CodeKeyReused, "/run", "The instance %q is not the record of a run.", inst.ID).hint("Use a new id for a new run.")
+	inst.definition, err = e.loadPinned(ctx, inst.Instance)
+	switch {
+	case err != nil:
+		return err
+	case !inst.isOfChain(): // whoever starts a run chooses its id
+		return newError(CodeKeyReused, "/run", "The instance %q is not the record of a run.", inst.ID).hint("Use a new id for a new run.")
+	case inst.IsDestroyed():
+		return valuesDestroyed()
 	}
-	if err == nil && inst.IsDestroyed() {
-		err = valuesDestroyed()
-	}
-	return inst, l, err
+	return nil
 }
 
 // judgeStep is the event of an action of the interpreter.
-func (e *Engine) judgeStep(ctx context.Context, inst record.Instance, l definition, action string, data document.JSON, key *record.Key) (record.Event, error) {
-	c, err := e.newCase(inst, l, interpreter, workflow.CaseInput{Action: action, Read: data})
+func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, data document.JSON) (record.Event, error) {
+	inst.by = interpreter
+	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: data})
 	if err != nil {
 		return record.Event{}, err
 	}
@@ -261,7 +242,7 @@ func (e *Engine) judgeStep(ctx context.Context, inst record.Instance, l definiti
 	if err != nil {
 		return record.Event{}, err
 	}
-	return e.decisionEvent(interpreter, judgement{inst: inst, definition: l, question: c, verdict: v}, record.Advanced, key), nil
+	return e.decisionEvent(judgement{instance: inst, question: c, verdict: v}, record.Advanced), nil
 }
 
 // DigestStep is the keyed digest of an output that is too long to be recorded.
@@ -303,14 +284,14 @@ func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a 
 		return "", a, err
 	}
 	for ctx.Err() == nil {
-		inst, l, err := e.loadRun(ctx, q.Run)
-		if err != nil {
+		inst := instance{by: interpreter}
+		if err := e.loadRun(ctx, &inst, q.Run); err != nil {
 			return "", nil, err
 		}
 		if inst.Status != record.Running {
-			return "", nil, instanceEnded(inst, l, interpreter, "moved")
+			return "", nil, inst.hasEnded("moved")
 		}
-		if inst, err = e.settleOverdueOf(ctx, inst); err != nil { // which opens the review
+		if err := e.settleOverdueOf(ctx, &inst); err != nil { // which opens the review
 			return "", nil, err
 		}
 		for _, c := range inst.Facts.Calls {
@@ -324,7 +305,7 @@ func (e *Engine) AskStep(ctx context.Context, q StepQuestion) (review string, a 
 			ID: id, Gate: fmt.Sprintf("%s/%s (%s)", q.Server, q.Tool, q.Key), Upstream: q.Server, Tool: q.Tool,
 			Arguments: e.DigestStep(inst.Owner, inst.Workflow, q.Arguments), Deadline: ev.Time,
 		}
-		if _, err = e.commit(ctx, inst, change{event: ev, exempt: true}); err != nil && !errors.Is(err, store.ErrConflict) {
+		if _, err := e.commit(ctx, inst, change{event: ev, exempt: true}); err != nil && !errors.Is(err, store.ErrConflict) {
 			return "", nil, err
 		}
 	}
@@ -393,31 +374,26 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	end := newReviewEnd(r, r.req.Decision)
-	end.Reason = maskWords(r.inst, r.definition, data.Raw()).scrubText(r.req.Reason)
-	if r.inst.Status != record.Running {
-		message = fmt.Sprintf("Recorded for %s; the run is %s and does not go on.", open.Gate, r.inst.State)
+	end := newReviewEnd(r)
+	end.Reason = r.maskWords(data.Raw()).scrubText(r.req.Reason)
+	if r.Status != record.Running {
+		message = fmt.Sprintf("Recorded for %s; the run is %s and does not go on.", open.Gate, r.State)
 	}
 	ev := e.newEvent(r.by, record.Settled)
-	ev.Action, ev.Key, ev.Review = called.Action, r.key, &end
+	ev.Action, ev.Review = called.Action, &end
 	ev.Call = &record.Call{ID: open.ID, Gate: open.Gate, Outcome: outcome}
-	do := change{event: ev, exempt: true, rows: []store.Review{closeRow(r.row, end, ev)}}
-	if r.inst.Status == record.Running {
-		key := &record.Key{Scope: scopeKey(interpreter, RightResolve, r.inst.ID, open.ID), Request: e.cfg.Digester.Digest([]byte(open.ID))}
-		move, err := e.judgeStep(ctx, r.inst, r.definition, actionAnswer, data, key)
+	do := change{event: ev, exempt: true, end: end, rows: []store.Review{closeRow(r.row, end, ev)}}
+	if r.Status == record.Running {
+		move, err := e.judgeStep(ctx, r.instance, actionAnswer, data)
 		if err != nil {
 			return ResolveResult{}, err
 		}
+		move.Key = &record.Key{Scope: scopeKey(interpreter, RightResolve, r.ID, open.ID), Request: e.cfg.Digester.Digest([]byte(open.ID))}
 		do.with = []record.Event{move}
 	}
-	w, err := e.commit(ctx, r.inst, do)
-	if err != nil {
-		return ResolveResult{}, e.resolveError(ctx, r, err)
-	}
-	return ResolveResult{
-		Position: newPosition(w.next, r.definition, r.by), Review: *e.summarizeReview(closeRow(r.row, end, w.event)),
-		Applied: len(do.with) > 0, Decision: decisionView(nil), Message: message,
-	}, nil
+	out, err := e.commitReview(ctx, r, do, message)
+	out.Applied = err == nil && len(do.with) > 0
+	return out, err
 }
 
 // nextStepOfRun is Next of the review of a step.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
@@ -106,15 +105,6 @@ func (e *Engine) isShared(ctx context.Context, s store.Definition) (bool, error)
 func outOfScope(p Principal, name string) error {
 	return newError(CodeForbidden, "/name", "The caller may deal with workflows named %s, and %.80q is none of them.", strings.Join(strings.Fields(p.Workflows), ", "), name).
 		hint("Define it under such a name, or ask an operator for another credential.")
-}
-
-// checkReplay reports whether an answer that a key was given may be given again: the
-// caller may have lost sight of the workflow since.
-func checkReplay(p Principal, ev record.Event) error {
-	if p.InScope(ev.Workflow) {
-		return nil
-	}
-	return UnknownInstance(ev.Instance)
 }
 
 // lookAlikes maps what is read as something else, to people and to models, onto what it is

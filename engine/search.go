@@ -135,7 +135,7 @@ func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQ
 	if q.Instance == "" {
 		return nil
 	}
-	_, _, err := e.loadInstance(ctx, p, q.Instance)
+	_, err := e.loadInstance(ctx, p, q.Instance)
 	return err
 }
 

@@ -33,8 +33,8 @@ type view struct {
 func (e *Engine) newView(p Principal) *view { return &view{e: e, p: p} }
 
 // withInstance says what the instance is now, for who has loaded it.
-func (s *view) withInstance(inst record.Instance, now definition) *view {
-	s.id, s.inst, s.now, s.idOnly, s.revision, s.contextThen = inst.ID, inst, now, false, 0, nil
+func (s *view) withInstance(inst instance) *view {
+	s.id, s.inst, s.now, s.idOnly, s.revision, s.contextThen = inst.ID, inst.Instance, inst.definition, false, 0, nil
 	return s
 }
 
@@ -59,7 +59,7 @@ func (s *view) prepareEvent(ctx context.Context, at store.PlacedEvent) error {
 	if len(was.def.Sensitive)+len(now.def.Sensitive) > 0 {
 		return s.loadInstance(ctx, at.Event.Instance)
 	}
-	s.withInstance(record.Instance{ID: at.Event.Instance}, now).idOnly = true
+	s.withInstance(instance{Instance: record.Instance{ID: at.Event.Instance}, definition: now}).idOnly = true
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (s *view) loadInstance(ctx context.Context, id string) error {
 	inst, err := s.e.load(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		s.withInstance(record.Instance{ID: id}, definition{})
+		s.withInstance(instance{Instance: record.Instance{ID: id}})
 		return nil
 	case err != nil:
 		return StoreError("load the instance", err)
@@ -80,7 +80,7 @@ func (s *view) loadInstance(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	s.withInstance(inst, now)
+	s.withInstance(instance{Instance: inst, definition: now})
 	return nil
 }
 

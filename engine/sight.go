@@ -30,8 +30,8 @@ func (e *Engine) canSee(ctx context.Context, p Principal, inst record.Instance) 
 }
 
 // isOthers refuses an agent what is left to the owner of a shared instance.
-func isOthers(p Principal, inst record.Instance, op Right) error {
-	if seesAll(p.Role) || inst.Owner == p.ID {
+func isOthers(inst instance, op Right) error {
+	if seesAll(inst.by.Role) || inst.Owner == inst.by.ID {
 		return nil
 	}
 	return newError(CodeForbidden, "", "The instance belongs to another principal; to %s is its owner's.", op.verb()).

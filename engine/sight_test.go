@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
@@ -109,6 +110,51 @@ func TestSharedAccess(t *testing.T) {
 					t.Errorf("%s of an instance that is %s, by %s: %v, not %q", name, access, p.ID, err, want)
 				}
 			}
+		}
+	}
+}
+
+// A key gives its answer again only to a caller that still sees the instance: not to another agent once the workflow is
+// no longer shared, nor to one whose credential leaves the workflow out by then.
+func TestReplayAfterAccessWasTaken(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(context.Context, *bench, engine.Principal, string) (replayed bool, err error){
+		"advance": func(ctx context.Context, b *bench, p engine.Principal, id string) (bool, error) {
+			r, err := b.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "approve", Key: "k"})
+			return r.Replayed, err
+		},
+		"parked advance": func(ctx context.Context, b *bench, p engine.Principal, id string) (bool, error) {
+			r, err := b.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "ask", Key: "k"})
+			return r.Replayed, err
+		},
+		"checkpoint": func(ctx context.Context, b *bench, p engine.Principal, id string) (bool, error) {
+			r, err := b.Checkpoint(ctx, p, engine.CheckpointRequest{ID: id, Description: "here", Key: "k"})
+			return r.Replayed, err
+		},
+		"call": func(ctx context.Context, b *bench, p engine.Principal, id string) (bool, error) {
+			r, err := b.BeginCall(ctx, p, engine.CallRequest{ID: id, Gate: "a__b", States: []string{"written"}, Timeout: time.Minute, Key: "k"})
+			return r.Replayed, err
+		},
+	} {
+		b, id := newPairBench(t, sharedAccess)
+		if replayed, err := ask(t.Context(), b, other, id); replayed || err != nil {
+			t.Fatalf("%s: replayed %v, %v", name, replayed, err)
+		}
+		if replayed, err := ask(t.Context(), b, other, id); !replayed || err != nil {
+			t.Errorf("%s, again: replayed %v, %v", name, replayed, err)
+		}
+		narrowed := other
+		narrowed.Workflows = scoped.Workflows
+		if _, err := ask(t.Context(), b, narrowed, id); engine.CodeOf(err) != engine.CodeUnknownInstance {
+			t.Errorf("%s, again with a credential for other workflows: %v", name, err)
+		}
+		b.define(operator, pairWith(""))
+		if _, err := ask(t.Context(), b, other, id); engine.CodeOf(err) != engine.CodeUnknownInstance {
+			t.Errorf("%s, again after the workflow is no longer shared: %v", name, err)
+		}
+		b.define(operator, pairWith(sharedAccess))
+		if replayed, err := ask(t.Context(), b, other, id); !replayed || err != nil {
+			t.Errorf("%s, again after it is shared again: replayed %v, %v", name, replayed, err)
 		}
 	}
 }

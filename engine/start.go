@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -16,99 +17,114 @@ import (
 // context passes the same judge as every action; a refused start creates and
 // records nothing.
 func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (StartResult, error) {
-	if err := Authorize(p, RightStart); err != nil {
-		return StartResult{}, err
+	var read document.JSON
+	m := mutation{
+		right: RightStart, key: req.Key, once: true,
+		says: func() []string {
+			parts := []string{req.Type, string(read.Canonical())}
+			if req.Subject != "" {
+				parts = append(parts, req.Subject)
+			}
+			return parts
+		},
+		check: func() (err error) {
+			if req.Type == "" {
+				return MissingField("type", "The name of a defined workflow.")
+			}
+			if read, err = e.readDocument("context", req.Context, e.cfg.Limits.Data); err == nil && len(req.Subject) > e.cfg.Limits.Key {
+				err = tooLarge("/subject", "The subject has %d bytes; the limit is %d.", len(req.Subject), e.cfg.Limits.Key)
+			}
+			return err
+		},
+		load: func(ctx context.Context, inst *instance) error { return e.loadStart(ctx, inst, req.Type) },
 	}
-	if req.Type == "" {
-		return StartResult{}, MissingField("type", "The name of a defined workflow.")
-	}
-	read, err := e.readDocument("context", req.Context, e.cfg.Limits.Data)
-	if err != nil {
-		return StartResult{}, err
-	}
-	if len(req.Subject) > e.cfg.Limits.Key {
-		return StartResult{}, tooLarge("/subject", "The subject has %d bytes; the limit is %d.", len(req.Subject), e.cfg.Limits.Key)
-	}
-	r := keyedRequest{RightStart, "", req.Key, func() []string {
-		parts := []string{req.Type, string(read.Canonical())}
-		if req.Subject != "" {
-			parts = append(parts, req.Subject)
-		}
-		return parts
-	}}
-	return runOnce(ctx, e, p, r, e.replayStart, func(ctx context.Context, key *record.Key) (StartResult, error) {
-		return e.start(ctx, p, req, read, key)
-	})
+	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (StartResult, error) {
+		return e.start(ctx, *inst, req.Subject, read)
+	}, e.replayStart)
 }
 
-func (e *Engine) start(ctx context.Context, p Principal, req StartRequest, read document.JSON, key *record.Key) (StartResult, error) {
-	l, err := e.loadNamed(ctx, p, req.Type, 0)
-	if err != nil {
-		return StartResult{}, err
+// loadStart makes an instance that is not started yet, of the newest version of a definition.
+func (e *Engine) loadStart(ctx context.Context, inst *instance, name string) (err error) {
+	if inst.definition, err = e.loadNamed(ctx, inst.by, name, 0); err != nil {
+		return err
 	}
-	if err := refuseOfChain(l, "start an instance"); err != nil {
-		return StartResult{}, err
+	if err := refuseOfChain(inst.definition, "start an instance"); err != nil {
+		return err
 	}
-	if p.Role != RoleOperator && strings.HasPrefix(l.stored.Name, ownPrefix) {
-		return StartResult{}, newError(CodeForbidden, "/type", "The workflow %q is gavel's own; only an operator may start it.", l.stored.Name).
+	if inst.by.Role != RoleOperator && strings.HasPrefix(inst.stored.Name, ownPrefix) {
+		return newError(CodeForbidden, "/type", "The workflow %q is gavel's own; only an operator may start it.", inst.stored.Name).
 			hint("Start one of the workflows that workflow.list shows as yours to use.")
 	}
-	l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, p.ID, time.Time{})
+	inst.Instance = newRecord("wf-"+e.cfg.NewID(), inst.by, inst.stored)
+	inst.overlays, inst.overlaysHash, err = e.loadOverlays(ctx, inst.definition, inst.by.ID, time.Time{})
+	return err
+}
+
+func newRecord(id string, owner Principal, of store.Definition) record.Instance {
+	return record.Instance{ID: id, Owner: owner.ID, Workflow: of.Name, Version: of.Version, DefinitionHash: of.Hash}
+}
+
+func (e *Engine) start(ctx context.Context, inst instance, subject string, read document.JSON) (StartResult, error) {
+	c, err := e.startCase(inst, read)
 	if err != nil {
 		return StartResult{}, err
 	}
-	inst := record.Instance{
-		ID: "wf-" + e.cfg.NewID(), Owner: p.ID, Workflow: l.stored.Name, Version: l.stored.Version, DefinitionHash: l.stored.Hash,
-	}
-	c, err := l.def.Case(workflow.CaseInput{
-		Operation: judge.Start, Version: l.stored.Version, Owner: l.owner(), Read: read,
-		Principal: p.ID, Role: string(p.Role), Overlays: l.overlays, JudgeConfigHash: l.overlaysHash,
-		ReviewPath: e.cfg.ReviewPath, Now: e.Now(), Seed: Seed(l.stored.Name, int64(l.stored.Version), "start"),
-	})
-	if err != nil {
-		return StartResult{}, InternalError("build the case", err)
-	}
-	v, err := e.askJudge(ctx, p, c, nil)
+	v, err := e.askJudge(ctx, inst.by, c, nil)
 	if err != nil {
 		return StartResult{}, err
 	}
 	if !v.Applied {
-		e.publishUnrecorded(ctx, p, record.Started, c, l.stored.Version, v)
-		return newRefusedStart(l, p, v), nil
+		e.publishUnrecorded(ctx, inst.by, record.Started, c, inst.stored.Version, v)
+		return newRefusedStart(inst, v), nil
 	}
-	j := judgement{inst: inst, definition: l, question: c, verdict: v}
-	ev := e.decisionEvent(p, j, record.Started, key)
-	ev.From, ev.To, ev.Status, ev.Patch = "", l.def.InitialState, statusIn(l.def, l.def.InitialState), read.Raw()
-	ev.Subject = req.Subject
-	if string(ev.Decision.Data) == string(ev.Patch) {
-		ev.Decision.Data = nil
-	}
-	finish, err := e.mayStart(ctx, p)
+	w, err := e.commitStart(ctx, judgement{instance: inst, question: c, verdict: v}, subject)
 	if err != nil {
 		return StartResult{}, err
 	}
-	w, err := e.commit(ctx, inst, change{event: ev})
-	finish(err == nil)
-	if err != nil {
-		return StartResult{}, err
-	}
-	return StartResult{Position: newPosition(w.next, l, p), Decision: decisionView(w.event.Decision)}, nil
+	return StartResult{Position: w.next.position(), Decision: decisionView(w.event.Decision)}, nil
 }
 
-func newRefusedStart(l definition, p Principal, v judge.Verdict) StartResult {
+func (e *Engine) startCase(inst instance, read document.JSON) (judge.Case, error) {
+	c, err := inst.def.Case(workflow.CaseInput{
+		Operation: judge.Start, Version: inst.Version, Owner: inst.owner(), Read: read,
+		Principal: inst.by.ID, Role: string(inst.by.Role), Overlays: inst.overlays, JudgeConfigHash: inst.overlaysHash,
+		ReviewPath: e.cfg.ReviewPath, Now: e.Now(), Seed: Seed(inst.Workflow, int64(inst.Version), "start"),
+	})
+	if err != nil {
+		return c, InternalError("build the case", err)
+	}
+	return c, nil
+}
+
+// commitStart records an instance that may start, within its owner's quota.
+func (e *Engine) commitStart(ctx context.Context, j judgement, subject string) (change, error) {
+	ev := e.decisionEvent(j, record.Started)
+	ev.From, ev.To, ev.Status, ev.Patch = "", j.def.InitialState, statusIn(j.def, j.def.InitialState), j.question.Data.Raw()
+	ev.Subject = subject
+	dropRepeated(ev.Decision, ev.Patch)
+	finish, err := e.mayStart(ctx, j.by)
+	if err != nil {
+		return change{}, err
+	}
+	w, err := e.commit(ctx, j.instance, change{event: ev})
+	finish(err == nil)
+	return w, err
+}
+
+func newRefusedStart(inst instance, v judge.Verdict) StartResult {
 	return StartResult{
 		Position: Position{
-			Workflow: l.stored.Name, Version: l.stored.Version, DefinitionOwner: definitionOwner(l.stored, p), NextActions: []string{},
-			Progress: fmt.Sprintf("Not started: the start context of %q was refused.", l.stored.Name),
+			Workflow: inst.stored.Name, Version: inst.stored.Version, DefinitionOwner: definitionOwner(inst.stored, inst.by), NextActions: []string{},
+			Progress: fmt.Sprintf("Not started: the start context of %q was refused.", inst.stored.Name),
 		},
 		Decision: decisionView(&record.Decision{Verdict: v}),
 	}
 }
 
 func (e *Engine) replayStart(ctx context.Context, p Principal, ev record.Event) (StartResult, error) {
-	pos, err := e.positionAt(ctx, p, ev)
+	then, err := e.instanceAfter(ctx, p, ev)
 	if err != nil {
 		return StartResult{}, err
 	}
-	return StartResult{Position: pos, Decision: decisionView(ev.Decision), Replayed: true}, nil
+	return StartResult{Position: then.position(), Decision: decisionView(ev.Decision), Replayed: true}, nil
 }

@@ -36,7 +36,7 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 	if err != nil {
 		return Position{}, err
 	}
-	return newPosition(inst, l, p), nil
+	return instance{Instance: inst, definition: l, by: p}.position(), nil
 }
 
 // ReleaseRequest gives up the subject of an instance.
@@ -52,35 +52,24 @@ type ReleaseResult struct {
 // operator's doing. A call of the instance that is open, or of which nobody knows whether it
 // happened, keeps it.
 func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseRequest) (ReleaseResult, error) {
-	if err := Authorize(p, RightRelease); err != nil {
-		return ReleaseResult{}, err
-	}
-	if err := e.CheckText("reason", req.Reason); err != nil {
-		return ReleaseResult{}, err
-	}
-	return retryOvertaken(ctx, e, p, race{instance: req.ID, unjudged: true}, func(*race) (ReleaseResult, error) {
-		inst, l, err := e.loadInstance(ctx, p, req.ID)
-		if err == nil {
-			inst, err = e.mayMoveNow(ctx, p, inst, l, "")
-		}
+	m := mutation{right: RightRelease, id: req.ID, settled: true, check: func() error { return e.CheckText("reason", req.Reason) }}
+	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (ReleaseResult, error) {
 		switch {
-		case err != nil:
-			return ReleaseResult{}, err
 		case len(inst.Facts.Calls) > 0:
 			c := inst.Facts.Calls[0]
 			return ReleaseResult{}, newError(CodeCallOpen, "", "Nobody knows whether the call %s of %s happened.", c.ID, c.Gate).
-				hint(fmt.Sprintf("Resolve the review %s first.", c.Review)).at(newPosition(inst, l, p))
+				hint(fmt.Sprintf("Resolve the review %s first.", c.Review)).at(inst.position())
 		case inst.Subject == "":
-			return ReleaseResult{Position: newPosition(inst, l, p), Message: "It has no subject; nothing was changed."}, nil
+			return ReleaseResult{Position: inst.position(), Message: "It has no subject; nothing was changed."}, nil
 		}
 		ev := e.newEvent(p, record.Released)
-		ev.Reason = maskWords(inst, l).scrubText(req.Reason)
-		w, err := e.commit(ctx, inst, change{event: ev})
+		ev.Reason = inst.maskWords().scrubText(req.Reason)
+		w, err := e.commit(ctx, *inst, change{event: ev})
 		if err != nil {
 			return ReleaseResult{}, err
 		}
-		return ReleaseResult{Position: newPosition(w.next, l, p), Message: fmt.Sprintf("Released %q: another instance may be about it.", inst.Subject)}, nil
-	})
+		return ReleaseResult{Position: w.next.position(), Message: fmt.Sprintf("Released %q: another instance may be about it.", inst.Subject)}, nil
+	}, nil)
 }
 
 // endsWithSuccess reports whether an instance with a subject has come to its good end, with nothing

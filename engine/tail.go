@@ -72,7 +72,7 @@ func (e *Engine) readTail(ctx context.Context, p Principal, req TailRequest, mos
 		return TailResult{}, err
 	}
 	if req.Instance != "" {
-		if _, _, err := e.loadInstance(ctx, p, req.Instance); err != nil {
+		if _, err := e.loadInstance(ctx, p, req.Instance); err != nil {
 			return TailResult{}, err
 		}
 	}

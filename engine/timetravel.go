@@ -225,37 +225,37 @@ func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (
 	if err := Authorize(p, RightRead); err != nil {
 		return StatusResult{}, err
 	}
-	inst, present, err := e.loadInstance(ctx, p, id)
+	inst, err := e.loadInstance(ctx, p, id)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	if w.isNow() {
-		return e.currentStatus(ctx, p, inst, present)
+		return e.currentStatus(ctx, inst)
 	}
 	ctx, read, err := e.BeginBulkRead(ctx, p)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	defer read.End()
-	then, l, now, err := e.loadPast(ctx, inst, w)
+	then, l, now, err := e.loadPast(ctx, inst.Instance, w)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	if now {
-		return e.currentStatus(ctx, p, inst, present)
+		return e.currentStatus(ctx, inst)
 	}
 	doc := then.Context
-	if !seesPlain(p, inst) {
-		if doc, err = newMasking([]json.RawMessage{then.Context, inst.Context}, present.def, l.def).maskDocument(doc); err != nil {
+	if !inst.seesPlain() {
+		if doc, err = newMasking([]json.RawMessage{then.Context, inst.Context}, inst.def, l.def).maskDocument(doc); err != nil {
 			return StatusResult{}, err
 		}
 	}
-	waited, err := e.newView(p).withInstance(inst, present).renderReviews(ctx, then)
+	waited, err := e.newView(p).withInstance(inst).renderReviews(ctx, then)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	out := StatusResult{
-		Position: newPosition(then, l, p), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
+		Position: instance{Instance: then, definition: l, by: p}.position(), Context: doc, Owner: then.Owner, Visited: append([]string{}, then.Facts.Visited...),
 		CreatedAt: then.CreatedAt, UpdatedAt: then.UpdatedAt, Reviews: waited, Calls: summarizeCalls(then),
 		Past: &Past{Revision: inst.Revision, State: inst.State},
 	}

@@ -54,45 +54,26 @@ func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (UndoRe
 }
 
 func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, op Right) (UndoResult, error) {
-	if err := Authorize(p, op); err != nil {
-		return UndoResult{}, err
-	}
-	r := keyedRequest{op, req.ID, req.Key, func() []string { return []string{revisionText(req.ExpectedRevision)} }}
-	return runOnce(ctx, e, p, r, e.replayUndo, func(ctx context.Context, key *record.Key) (UndoResult, error) {
-		return e.undoOrRedoOnce(ctx, p, req, op, key)
+	m := e.takeBack(op, req.ID, req.Key, req.ExpectedRevision, "changed")
+	m.says = func() []string { return []string{revisionText(req.ExpectedRevision)} }
+	plan := func(ctx context.Context, inst *instance) (change, error) { return e.planUndo(ctx, *inst, op) }
+	return commitOnce(ctx, e, p, m, plan, func(a answered) UndoResult {
+		message := fmt.Sprintf("Undid %q: in state %q again. The history is kept.", a.event.Action, a.State)
+		if op == RightRedo {
+			message = fmt.Sprintf("Made %q again: in state %q.", a.event.Action, a.State)
+		}
+		return UndoResult{Position: a.Position, Action: a.event.Action, From: a.event.From, Context: a.context, Message: message, Replayed: a.replayed}
 	})
 }
 
-func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoRequest, op Right, key *record.Key) (UndoResult, error) {
-	inst, l, err := e.loadInstance(ctx, p, req.ID)
-	if err != nil {
-		return UndoResult{}, err
-	}
-	if err := e.mayTakeBack(ctx, p, inst, l, op); err != nil {
-		return UndoResult{}, err
-	}
-	if err := mayMove(inst, l, p); err != nil {
-		return UndoResult{}, err
-	}
-	if err := checkRevision(inst, l, p, req.ExpectedRevision); err != nil {
-		return UndoResult{}, err
-	}
-	if inst.Status == record.Cancelled {
-		return UndoResult{}, instanceEnded(inst, l, p, "changed")
-	}
-	if err := e.checkEventQuota(ctx, p, inst, l); err != nil {
-		return UndoResult{}, err
-	}
-	if inst, err = e.mayMoveNow(ctx, p, inst, l, ""); err != nil {
-		return UndoResult{}, err
-	}
+func (e *Engine) planUndo(ctx context.Context, inst instance, op Right) (change, error) {
 	find, kind := record.UndoHistory.LastMove, record.Undone
 	if op == RightRedo {
 		find, kind = record.UndoHistory.LastUndone, record.Redone
 	}
-	line, err := e.loadUndoHistory(ctx, inst, func(line record.UndoHistory) bool { _, found := find(line); return found })
+	line, err := e.loadUndoHistory(ctx, inst.Instance, func(line record.UndoHistory) bool { _, found := find(line); return found })
 	if err != nil {
-		return UndoResult{}, err
+		return change{}, err
 	}
 	move, found := find(line)
 	target := move.Before
@@ -100,27 +81,19 @@ func (e *Engine) undoOrRedoOnce(ctx context.Context, p Principal, req UndoReques
 		target = move.Event.Revision
 	}
 	if !found {
-		return UndoResult{}, nothingToUndo(inst, l, p, op, line)
+		return change{}, inst.nothingToUndo(op, line)
 	}
 	if tool := cmp.Or(e.findGate(inst.Workflow, move.Event.Action), findGateOf(move.Event)); op == RightRedo && tool != "" {
-		return UndoResult{}, gatedAction(inst, l, p, move.Event.Action, tool)
+		return change{}, inst.gatedAction(move.Event.Action, tool)
 	}
-	if why := e.describeEffect(move.Event); why != "" && p.Role != RoleOperator {
-		return UndoResult{}, newError(CodeForbidden, "", "The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()).
+	if why := e.describeEffect(move.Event); why != "" && inst.by.Role != RoleOperator {
+		return change{}, newError(CodeForbidden, "", "The move %q had an effect outside: %s. To %s it is the operator's.", move.Event.Action, why, op.verb()).
 			hint("Ask an operator, or go on with one of nextActions.")
 	}
 	restored, err := e.instanceAt(ctx, inst.ID, target)
-	if err != nil {
-		return UndoResult{}, err
-	}
-	ev := e.newEvent(p, kind)
-	ev.Action, ev.Key = move.Event.Action, key
-	ev.Rollback = &record.Rollback{Restores: target}
-	w, err := e.commit(ctx, inst, change{event: ev, restored: &restored})
-	if err != nil {
-		return UndoResult{}, e.conflictFor(ctx, p, err)
-	}
-	return newUndoResult(w.event, newPosition(w.next, l, p), w.next.Context), nil
+	ev := e.newEvent(inst.by, kind)
+	ev.Action, ev.Rollback = move.Event.Action, &record.Rollback{Restores: target}
+	return change{event: ev, restored: &restored}, err
 }
 
 // findGateOf is the gate whose call made a move, "" for none: a call that was only made after it has a
@@ -145,37 +118,15 @@ func (op Right) verb() string {
 	}
 }
 
-func newUndoResult(ev record.Event, pos Position, context json.RawMessage) UndoResult {
-	message := fmt.Sprintf("Undid %q: in state %q again. The history is kept.", ev.Action, pos.State)
-	if ev.Kind == record.Redone {
-		message = fmt.Sprintf("Made %q again: in state %q.", ev.Action, pos.State)
-	}
-	return UndoResult{Position: pos, Action: ev.Action, From: ev.From, Context: context, Message: message}
-}
-
-func (e *Engine) replayUndo(ctx context.Context, p Principal, ev record.Event) (UndoResult, error) {
-	pos, err := e.positionAt(ctx, p, ev)
-	if err != nil {
-		return UndoResult{}, err
-	}
-	then, err := e.instanceAt(ctx, ev.Instance, ev.Revision)
-	if err != nil {
-		return UndoResult{}, err
-	}
-	out := newUndoResult(ev, pos, then.Context)
-	out.Replayed = true
-	return out, nil
-}
-
-func nothingToUndo(inst record.Instance, l definition, p Principal, op Right, line record.UndoHistory) *Error {
-	pos := newPosition(inst, l, p)
+func (i instance) nothingToUndo(op Right, line record.UndoHistory) *Error {
+	pos := i.position()
 	out := &Error{Code: CodeNothingToUndo, Current: &pos, Message: "There is no move to undo.", Hint: "Look at the status; rolling back to a checkpoint may reach further."}
 	switch {
 	case op == RightRedo:
 		out.Message, out.Hint = "No move was undone that could be made again.", "A new move, a rollback and a migration leave nothing to redo; perform the action instead."
 	case line.MigratedAt() > 0:
-		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", inst.Version)
-	case inst.Seq > undoReach:
+		out.Message = fmt.Sprintf("No move was made since the migration to version %d, and moves before it are not undone.", i.Version)
+	case i.Seq > undoReach:
 		out.Message = fmt.Sprintf("There is no move to undo among the last %d events of the instance; no older one is undone.", undoReach)
 	case line.FirstRevision() > 1:
 		out.Message = "There is no move to undo: the history before was removed."
@@ -231,11 +182,11 @@ func (e *Engine) describeEffect(move record.Event) string {
 
 // rejectCrossing refuses that somebody other than an operator goes to a revision, when an
 // effect outside or a migration lies between.
-func (e *Engine) rejectCrossing(ctx context.Context, p Principal, inst record.Instance, revision int64) error {
-	if p.Role == RoleOperator {
+func (e *Engine) rejectCrossing(ctx context.Context, inst instance, revision int64) error {
+	if inst.by.Role == RoleOperator {
 		return nil
 	}
-	line, err := e.loadUndoHistory(ctx, inst, func(line record.UndoHistory) bool {
+	line, err := e.loadUndoHistory(ctx, inst.Instance, func(line record.UndoHistory) bool {
 		return !line.IsIncomplete() && line.FirstRevision() > 0 && line.FirstRevision() <= revision
 	})
 	if err != nil {
