@@ -136,7 +136,7 @@ func (c *hookInstallCmd) Run(ctx context.Context, con *console) (err error) {
 		con.out.Printf("written: %s\n", path)
 	}
 	if rules != nil {
-		who, err := resolving{}.reviewer()
+		who, err := findReviewer(nil)
 		if err == nil {
 			err = rules.approve(ctx, con, who)
 		}

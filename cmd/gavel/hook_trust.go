@@ -411,7 +411,7 @@ func (c *hookTrustCmd) Run(ctx context.Context, con *console) error {
 	if err := c.setHookStore(); err != nil {
 		return err
 	}
-	who, err := resolving{Principal: c.Principal}.reviewer()
+	who, err := findReviewer(c.Principal)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -24,7 +23,7 @@ type judgeCmd struct {
 	Doctor judgeDoctorCmd `cmd:"" help:"Find out whether the configured model works as a judge."`
 	Show   judgeShowCmd   `cmd:"" help:"Print the exact prompt that a move would be judged with."`
 	Decode judgeDecodeCmd `cmd:"" help:"Read one recorded answer of an endpoint as the judge would."`
-	Clear  judgeClearCmd  `cmd:"" help:"Forget the refusals that the loop guard counts."`
+	Clear  operationCmd   `cmd:"" help:"Forget the refusals that the loop guard counts."`
 }
 
 func (judgeCmd) Help() string {
@@ -288,45 +287,4 @@ func parseExchange(raw []byte) (llm.Exchange, error) {
 		x.Headers[strings.ToLower(name)] = one
 	}
 	return x, nil
-}
-
-type judgeClearCmd struct {
-	Instance  string `name:"instance" placeholder:"ID" help:"Of which instance."`
-	Principal string `name:"principal" placeholder:"ID" help:"Whose refusals."`
-	Workflow  string `name:"workflow" placeholder:"NAME" help:"Of which workflow."`
-	Action    string `name:"action" placeholder:"ACTION" help:"Of which action. Default: all."`
-	JSON      bool   `name:"json" help:"Print the number as JSON."`
-	placeFlags
-}
-
-func (judgeClearCmd) Help() string {
-	return `After the model has refused the same thing three times, a person has to decide
-(loop_guard). This forgets the refusals, so that the model is asked again, and closes
-reviews that wait only because of them: the agent has to ask again. The decisions
-themselves stay on record. Operators do the same with the tool
-workflow.judge.clear or POST /v1/refusals/clear.
-
-Examples:
-
-    gavel judge clear --instance wf-0198...
-    gavel judge clear --principal local:agent --workflow document-review
-    gavel judge clear --workflow document-review --action approve --json
-
-Exit codes: 0 done (also when there was nothing to forget), 2 wrong usage, 3 could not.`
-}
-
-func (c *judgeClearCmd) Run(ctx context.Context, con *console) error {
-	if c.Instance == "" && c.Principal == "" && c.Workflow == "" {
-		return term.UsageErrorf("", "say whose refusals to forget: --instance, --principal, --workflow, or several of them")
-	}
-	at, done, err := c.open(ctx, con, openForWriting)
-	if err != nil {
-		return err
-	}
-	defer done()
-	cleared, err := operation.ClearRefusals.Do(ctx, at, engine.ClearRefusalsRequest{ID: c.Instance, Principal: c.Principal, Workflow: c.Workflow, Action: c.Action})
-	if err != nil {
-		return engineFailure(err)
-	}
-	return con.print(c.JSON, cleared, func() { con.out.Printf("%s\n", cleared.Message) })
 }

@@ -77,9 +77,9 @@ type commands struct {
 	Chain      chainCmd      `cmd:"" help:"Run steps across MCP servers, and check their definitions."`
 	Schedule   scheduleCmd   `cmd:"" help:"Look at the schedules of chains, pause and trigger them."`
 	Hook       hookCmd       `cmd:"" help:"Answer the hooks of coding agents, and install them."`
-	Start      startCmd      `cmd:"" help:"Start an instance of a workflow."`
-	Advance    advanceCmd    `cmd:"" help:"Ask for an action of an instance."`
-	Status     statusCmd     `cmd:"" help:"Show where an instance stands, and what can be done next."`
+	Start      judgedCmd     `cmd:"" help:"Start an instance of a workflow."`
+	Advance    judgedCmd     `cmd:"" help:"Ask for an action of an instance."`
+	Status     operationCmd  `cmd:"" help:"Show where an instance stands, and what can be done next."`
 	Instances  instancesCmd  `cmd:"" help:"Look at workflow instances in a store, also as they were."`
 	History    historyCmd    `cmd:"" help:"Search, count and export decisions."`
 	Migrate    migrateCmd    `cmd:"" help:"Pin instances to another version of their workflow."`
@@ -293,6 +293,7 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", c.New()))
 		}
 	}
+	bindOperations(reflect.ValueOf(grammar).Elem(), "")
 	return kong.New(grammar, append([]kong.Option{
 		kong.Name("gavel"),
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
@@ -337,8 +338,8 @@ func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Opti
 	for i := range all.NumField() {
 		field := all.Type().Field(i)
 		_, isCommand := field.Tag.Lookup("cmd")
-		name := cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
-		if isCommand && len(args) > 0 && args[0] == name {
+		if name := nameOfCommand(field); isCommand && len(args) > 0 && args[0] == name {
+			bindOperation(all.Field(i), name)
 			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())}
 		}
 	}

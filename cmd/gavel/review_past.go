@@ -114,7 +114,7 @@ func (p reviewPage) path() {
 	p.pastEvidence()
 	if len(p.past.reviews) > 0 {
 		p.title("other reviews of this instance")
-		p.out.Table(forPerson(p.out, reviewRows(p.past.reviews, true)))
+		p.out.Table(forPerson(p.out, reviewRows(p.past.reviews)))
 	}
 }
 

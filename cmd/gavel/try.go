@@ -202,8 +202,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	if err != nil {
 		return err
 	}
-	printOutcome(p.con.out, r.Decision)
-	printReasons(p.con.out, r.Decision)
+	printDecision(p.con.out, r.Decision)
 	if waitsForPerson(r) {
 		p.con.out.Printf("it waits for a person; be one: :approve WHY, or :reject WHY\n")
 	}
@@ -217,8 +216,7 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 		return err
 	}
 	if p.id = r.ID; p.id == "" {
-		printOutcome(p.con.out, r.Decision)
-		printReasons(p.con.out, r.Decision)
+		printDecision(p.con.out, r.Decision)
 		return nil
 	}
 	printPosition(p.con.out, r.Position, tryLine)

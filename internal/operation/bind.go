@@ -30,11 +30,12 @@ const (
 	Member    Noun = "member"
 	Parameter Noun = "parameter"
 	Header    Noun = "header"
+	Flag      Noun = "flag"
 )
 
 // nameAs is what the field is called where it is a noun.
 func (f *Field) nameAs(noun Noun) string {
-	if noun == Argument {
+	if noun == Argument || noun == Flag {
 		return f.Name
 	}
 	return f.HTTP()
@@ -310,7 +311,7 @@ func (f *Field) SetText(req any, values []string, noun Noun) error {
 	}
 	if f.Kind != String && f.Kind != Time {
 		v, err := document.ReadJSON([]byte(text), document.Limits{Bytes: len(text) + 1, Depth: maxDepth})
-		if err == nil && v.Kind() != document.String {
+		if err == nil && (v.Kind() != document.String || f.Kind == Any) {
 			return f.set(req, v, noun)
 		}
 	}
@@ -372,7 +373,7 @@ func (f *Field) parse(v document.JSON) (value any, ok bool) {
 // reportMistake is the error for a value that the field cannot have.
 func (f *Field) reportMistake(want string, v document.JSON, noun Noun) error {
 	is, hint := kindName(v), f.About()
-	if noun == Argument {
+	if noun == Argument || noun == Flag {
 		hint = f.Help
 	}
 	switch isText := v.Kind() == document.String; {

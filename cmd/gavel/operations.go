@@ -1,0 +1,335 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// operationCmd is a command that performs one operation of the table: operationCommands says which
+// one, and the operation's fields are its arguments and flags.
+type operationCmd struct {
+	performFlags
+	placeFlags
+}
+
+// Run performs the operation and prints its result.
+func (c *operationCmd) Run(ctx context.Context, con *console) error {
+	local := openForReading
+	if c.spec.writes {
+		local = openForWriting
+	}
+	req, err := c.request(time.Now())
+	if err != nil {
+		return err
+	}
+	return c.perform(ctx, con, c.placeFlags, req, func() (operation.Caller, func(), error) { return c.open(ctx, con, local) })
+}
+
+// judgedCmd is an operationCmd whose operation asks the judge.
+type judgedCmd struct {
+	performFlags
+	judgingFlags
+}
+
+// Run performs the operation and prints its result.
+func (c *judgedCmd) Run(ctx context.Context, con *console) error {
+	create := len(c.Definitions) > 0 && c.spec.op == operation.Start.Operation
+	req, err := c.request(time.Now())
+	if err != nil {
+		return err
+	}
+	return c.perform(ctx, con, c.placeFlags, req, func() (operation.Caller, func(), error) { return c.open(ctx, con, create) })
+}
+
+// operationFlags are the arguments and flags that a command has from its operation.
+type operationFlags struct {
+	spec   *operationCommand
+	fields []operation.Field // as the command line names them
+	// Values has a field for each of fields.
+	Values any `embed:""`
+}
+
+// performFlags are those of a command that performs its operation.
+type performFlags struct {
+	operationFlags
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// operationCommand says how the command line shows an operation.
+type operationCommand struct {
+	op    *operation.Operation
+	about string // the text of its help
+	// positional names the fields that are arguments, in their order. fixed fields have a value that
+	// the command implies; without leaves fields out.
+	positional, without []string
+	fixed, usual        map[string]string // usual are defaults
+	flags               map[string]string // names of flags that differ from nameFlag
+	writes              bool
+	bad                 []engine.Code // errors that are exit code 1: nothing is wrong with the command
+
+	rows  func(res any) [][]string // of a list, with the heading
+	none  func(req any) string     // what to say of an empty list
+	spare []string                 // columns that a narrow terminal omits
+	text  func(con *console, at placeFlags, res any)
+	json  func(res any) any // what --json prints; nil for the result
+	// refused says that nothing happened: exit code 1. nil is the operation's.
+	refused func(res any) bool
+}
+
+// typed adapts a function of a result for the table.
+func typed[Res, T any](f func(Res) T) func(any) T {
+	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // the operation's result
+}
+
+// bindOperations gives the commands below a node their operations. Each is found by its words.
+func bindOperations(node reflect.Value, path string) {
+	for i := range node.NumField() {
+		field := node.Type().Field(i)
+		if _, isCommand := field.Tag.Lookup("cmd"); !isCommand {
+			continue
+		}
+		words := strings.TrimSpace(path + " " + nameOfCommand(field))
+		bindOperation(node.Field(i), words)
+	}
+}
+
+func bindOperation(command reflect.Value, words string) {
+	if flags, ok := command.Addr().Interface().(interface{ bind(words string) }); ok {
+		flags.bind(words)
+		return
+	}
+	bindOperations(command, words)
+}
+
+func nameOfCommand(field reflect.StructField) string {
+	return cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
+}
+
+// Help is the text of the command's help.
+func (c *operationFlags) Help() string { return c.spec.about }
+
+// bind makes the arguments and flags of the command's operation.
+func (c *operationFlags) bind(words string) {
+	c.spec = operationCommands[words]
+	all := slices.DeleteFunc(slices.Clone(c.spec.op.Fields), func(f operation.Field) bool {
+		_, fixed := c.spec.fixed[f.Name]
+		return fixed || slices.Contains(c.spec.without, f.Name)
+	})
+	slices.SortStableFunc(all, func(a, b operation.Field) int { return cmp.Compare(c.spec.position(a), c.spec.position(b)) })
+	members := make([]reflect.StructField, len(all))
+	for i := range all {
+		members[i] = c.spec.nameField(&all[i])
+	}
+	c.fields, c.Values = all, reflect.New(reflect.StructOf(members)).Interface()
+}
+
+// position is the place of a positional argument; flags come behind all of them.
+func (s *operationCommand) position(f operation.Field) int {
+	if i := slices.Index(s.positional, f.Name); i >= 0 {
+		return i
+	}
+	return len(s.positional)
+}
+
+// fieldWords are the help of fields that a command line takes in another form.
+var fieldWords = map[string]string{
+	"id":       "The instance: its id, or the beginning of it.",
+	"reviewId": "The review: its id, or the beginning of it.",
+	"cursor":   "Continue where a list ended.",
+	"since":    "Only from then on: how long ago (24h, 7d), a date (2026-03-01) or a time (RFC 3339).",
+	"until":    "Only before then, written as for --since.",
+}
+
+// placeholders are those of flags whose name does not say what the value is.
+var placeholders = map[string]string{
+	"after": "CURSOR", "at": "TIME", "idempotency-key": "KEY", "instance": "ID", "reason": "TEXT", "since": "WHEN", "text": "WORDS", "until": "WHEN",
+}
+
+// nameField gives a field its name and words on the command line, and returns what kong reads of it.
+func (s *operationCommand) nameField(f *operation.Field) reflect.StructField {
+	member := reflect.StructField{Name: strings.ToUpper(f.Name[:1]) + f.Name[1:]}
+	isArgument, name := slices.Contains(s.positional, f.Name), f.Name
+	help, placeholder := cmp.Or(fieldWords[f.Name], f.Help), ""
+	if f.Name == "id" && !isArgument {
+		help = f.Help
+	}
+	f.Name = cmp.Or(s.flags[f.Name], nameFlag(f.Name))
+	switch f.Kind {
+	case operation.Integer:
+		member.Type, placeholder = reflect.TypeFor[*int64](), "N"
+	case operation.Number:
+		member.Type, placeholder = reflect.TypeFor[*float64](), "N"
+	case operation.Boolean:
+		member.Type = reflect.TypeFor[bool]()
+	case operation.Strings:
+		member.Type = reflect.TypeFor[[]string]()
+	case operation.Object:
+		member.Type, placeholder, help = reflect.TypeFor[string](), "JSON", strings.TrimSuffix(help, ".")+"; or @FILE."
+	case operation.Any:
+		member.Type, placeholder = reflect.TypeFor[string](), "JSON"
+	default:
+		member.Type = reflect.TypeFor[string]()
+	}
+	f.Help = help
+	tag := fmt.Sprintf("name:%q help:%q placeholder:%q", f.Name, help, cmp.Or(placeholder, placeholders[f.Name], strings.ToUpper(f.Name)))
+	if isArgument {
+		tag = fmt.Sprintf(`arg:"" name:%q help:%q`, f.Name, help)
+	} else if len(f.Enum) > 0 {
+		tag += fmt.Sprintf(` enum:%q default:%q`, ","+strings.Join(f.Enum, ","), s.usual[name])
+	}
+	member.Tag = reflect.StructTag(tag)
+	return member
+}
+
+// nameFlag is the flag of a field: afterSeq is --after-seq. A list continues --after a cursor.
+func nameFlag(field string) string {
+	if field == "cursor" {
+		return "after"
+	}
+	var b strings.Builder
+	for _, r := range field {
+		if r >= 'A' && r <= 'Z' {
+			b.WriteByte('-')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToLower(b.String())
+}
+
+// request is what the command line asks for: a pointer to the operation's request.
+func (c *operationFlags) request(now time.Time) (any, error) {
+	req := c.spec.op.NewRequest()
+	for i := range c.spec.op.Fields {
+		f := &c.spec.op.Fields[i]
+		if value, ok := c.spec.fixed[f.Name]; ok {
+			if err := f.SetText(req, []string{value}, operation.Flag); err != nil {
+				return nil, err //nolint:wrapcheck // an *engine.Error
+			}
+		}
+	}
+	values := reflect.ValueOf(c.Values).Elem()
+	for i := range c.fields {
+		texts, err := readFlag(&c.fields[i], values.Field(i), now)
+		if err == nil && texts != nil {
+			err = c.fields[i].SetText(req, texts, operation.Flag)
+		}
+		if err != nil {
+			return nil, engineFailure(err)
+		}
+	}
+	return req, nil
+}
+
+// readFlag is the value of a flag as text, nil where it was not given.
+func readFlag(f *operation.Field, v reflect.Value, now time.Time) ([]string, error) {
+	if v.IsZero() {
+		return nil, nil
+	}
+	switch text := v.Interface().(type) {
+	case []string:
+		return text, nil
+	case *int64:
+		return []string{strconv.FormatInt(*text, 10)}, nil
+	case *float64:
+		return []string{strconv.FormatFloat(*text, 'g', -1, 64)}, nil
+	case bool:
+		return []string{"true"}, nil
+	case string:
+		switch {
+		case f.Kind == operation.Object:
+			document, err := jsonArgument("--"+f.Name, text)
+			return []string{string(document)}, err
+		case f.Kind == operation.Any && !json.Valid([]byte(text)):
+			return nil, term.UsageErrorf(fmt.Sprintf("quote text: --%s '\"paid\"'", f.Name), "--%s is not JSON", f.Name)
+		case f.Name == "since" || f.Name == "until":
+			at, err := parseMoment("--"+f.Name, text, now)
+			return []string{at.Format(time.RFC3339Nano)}, err
+		}
+		return []string{text}, nil
+	}
+	return nil, nil
+}
+
+// perform performs the operation at what open returns, and prints the result. A result that says
+// that nothing happened is a bad end.
+func (c *performFlags) perform(ctx context.Context, con *console, at placeFlags, req any, open func() (operation.Caller, func(), error)) error {
+	caller, done, err := open()
+	if err != nil {
+		return err
+	}
+	defer done()
+	res, err := askWhole(ctx, caller, c.spec.op, req)
+	if err != nil {
+		return badEnd(err, c.spec.bad...)
+	}
+	err = c.print(con, at, req, res)
+	refused := c.spec.refused
+	if refused == nil {
+		refused = c.spec.op.Refused
+	}
+	return cmp.Or(err, badUnless(refused == nil || !refused(res)))
+}
+
+// print prints a result: as JSON, as a table where it is a list, as the command's text, or as the
+// message that it has.
+func (c *performFlags) print(con *console, at placeFlags, req, res any) error {
+	shown := res
+	if c.spec.json != nil {
+		shown = c.spec.json(res)
+	}
+	if c.spec.rows != nil {
+		v, more := reflect.ValueOf(res), ""
+		for _, next := range [][2]string{{"NextCursor", "--after"}, {"NextAfter", "--after-seq"}} {
+			if f := v.FieldByName(next[0]); f.IsValid() && !f.IsZero() {
+				more = fmt.Sprint(next[1], " ", f)
+			}
+		}
+		return con.printList(c.JSON, shown, c.spec.rows(res), c.spec.none(req), more, c.spec.spare...)
+	}
+	return con.print(c.JSON, shown, func() {
+		if c.spec.text != nil {
+			c.spec.text(con, at, res)
+			return
+		}
+		for _, name := range []string{"Message", "Progress"} {
+			if f := reflect.ValueOf(res).FieldByName(name); f.IsValid() && f.String() != "" {
+				con.out.Printf("%s\n", f.String())
+			}
+		}
+	})
+}
+
+// askWhole performs an operation. It asks for more events until there are as many as the request
+// wants: a page of a busy server may end early.
+func askWhole(ctx context.Context, at operation.Caller, op *operation.Operation, req any) (any, error) {
+	res, err := at.Ask(ctx, op, req)
+	events, ok := req.(*engine.HistoryRequest)
+	if err != nil || !ok {
+		return res, err //nolint:wrapcheck // an *engine.Error
+	}
+	whole := reflect.New(op.Result).Elem()
+	whole.Set(reflect.ValueOf(res))
+	list, count, next := whole.Field(1), whole.FieldByName("Count"), whole.FieldByName("NextAfter") // both results have their list there
+	for want := cmp.Or(events.Limit, 100); !next.IsZero() && list.Len() < want; {
+		events.AfterSeq, events.Limit = next.Int(), want-list.Len()
+		if res, err = at.Ask(ctx, op, req); err != nil {
+			return nil, err //nolint:wrapcheck // an *engine.Error
+		}
+		page := reflect.ValueOf(res)
+		list.Set(reflect.AppendSlice(list, page.Field(1)))
+		count.SetInt(int64(list.Len()))
+		next.Set(page.FieldByName("NextAfter"))
+	}
+	return whole.Interface(), nil
+}
