@@ -165,7 +165,7 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 		err = s.wire(key)
 	}
 	if err == nil && !s.keepsNothing() {
-		err = s.sealOnce(ctx)
+		s.LogBadSeals(ctx, slog.LevelError, "a definition or judge configuration is not as gavel sealed it, so none is used")
 	}
 	for _, file := range cfg.Definitions {
 		if err == nil {
@@ -336,41 +336,6 @@ func (s *System) wire(key []byte) error {
 	s.cfg.Gateway.connect(s.Engine, held)
 	s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.Store, Signer: s.cfg.Signer})
 	return err
-}
-
-// sealOnce seals the rules of a file that an older version wrote, and warns of bad seals.
-func (s *System) sealOnce(ctx context.Context) error {
-	if !IsDatabase(s.cfg.Store) {
-		if err := s.sealOlder(ctx); err != nil {
-			return err
-		}
-	}
-	s.LogBadSeals(ctx, slog.LevelError, "a definition or judge configuration is not as gavel sealed it, so none is used")
-	return nil
-}
-
-// sealOlder seals rules: where the key says that its stores have seals already, what has none is
-// not sealed, and not used.
-func (s *System) sealOlder(ctx context.Context) error {
-	key, log := KeyBeside(s.cfg.Store), s.cfg.Logger
-	marked, err := record.KeySealsRules(key)
-	if err != nil {
-		return &OpenError{PartKey, err}
-	}
-	if marked {
-		return nil
-	}
-	r, err := s.Engine.SealRules(ctx, Operator, engine.SealRequest{})
-	if err != nil {
-		return err
-	}
-	if r.Sealed > 0 {
-		log.Info("sealed the definitions and judge configurations of an older version", "number", r.Sealed)
-	}
-	if err := record.MarkKeySealsRules(key); err != nil {
-		log.Warn("cannot note in the key file that definitions are sealed; a store without seals would be sealed again", "error", err)
-	}
-	return nil
 }
 
 // LogBadSeals logs a message where a definition or judge configuration is not as it was sealed.

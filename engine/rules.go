@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -29,7 +28,6 @@ type rules struct {
 	end      store.RuleHead // up to where the chain was followed
 	sealings int            // how often all rules got new seals
 	counts   map[string]ruleCounts
-	unsealed map[string]string                           // what has no seal, by workflow
 	configs  *simplelru.LRU[string, []store.JudgeConfig] // by workflow, checked; dropped when one is added
 }
 
@@ -48,7 +46,7 @@ func newRules(db store.Store, master []byte, show bool) *rules {
 	configs, _ := simplelru.NewLRU[string, []store.JudgeConfig](mostCachedConfigs, nil) // fails only where the size is 0
 	r := &rules{
 		store: db, sealer: record.NewRuleSealer(master), show: show, adding: make(chan struct{}, 1),
-		counts: map[string]ruleCounts{}, unsealed: map[string]string{}, configs: configs,
+		counts: map[string]ruleCounts{}, configs: configs,
 	}
 	r.adding <- struct{}{}
 	return r
@@ -74,7 +72,7 @@ func (r *rules) refresh(ctx context.Context) error {
 		r.mu.Lock()
 		if sealings == r.sealings {
 			defer r.mu.Unlock()
-			return r.follow(ctx, seen, head, added)
+			return r.follow(seen, head, added)
 		}
 		r.mu.Unlock() // all rules have new seals: what was read is of the chain before
 	}
@@ -82,12 +80,7 @@ func (r *rules) refresh(ctx context.Context) error {
 
 // follow goes on with the rules that were added behind the end that was seen. The caller holds
 // the lock.
-func (r *rules) follow(ctx context.Context, seen, head store.RuleHead, added []store.Rule) error {
-	if head.Unsealed > 0 || len(r.unsealed) > 0 {
-		if err := r.listUnsealed(ctx); err != nil {
-			return err
-		}
-	}
+func (r *rules) follow(seen, head store.RuleHead, added []store.Rule) error {
 	switch {
 	case head.Place < seen.Place, head.Place == seen.Place && head.Hash != seen.Hash:
 		return untrustedRule("the chain of rules ends at place %d with %.12q, and was seen at place %d with %.12q: an older store was put in place, or the newest rules were removed",
@@ -152,30 +145,11 @@ func (r *rules) followRule(rule store.Rule) error {
 	return nil
 }
 
-// listUnsealed notes which workflows have rules without a seal: none of theirs is used.
-func (r *rules) listUnsealed(ctx context.Context) error {
-	clear(r.unsealed)
-	_, all, err := r.store.Rules(ctx, store.UnsealedRules)
-	if err != nil {
-		return StoreError("list the rules without a seal", err)
-	}
-	for _, rule := range all {
-		if rule.Seal().Place > 0 {
-			break
-		}
-		r.unsealed[rule.Workflow()] = rule.String()
-	}
-	return nil
-}
-
 // countRules is what the chain holds of a workflow, as far as it was followed.
-func (r *rules) countRules(name string) (ruleCounts, error) {
+func (r *rules) countRules(name string) ruleCounts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if what, ok := r.unsealed[name]; ok {
-		return ruleCounts{}, untrustedRule("%s has no seal", what)
-	}
-	return r.counts[name], nil
+	return r.counts[name]
 }
 
 // loadDefinition is Store.Definition for what was sealed.
@@ -201,10 +175,8 @@ func (r *rules) loadDefinition(ctx context.Context, name string, version int) (s
 		if err := r.refresh(ctx); err != nil {
 			return store.Definition{}, err
 		}
-		count, bad := r.countRules(name)
+		count := r.countRules(name)
 		switch {
-		case bad != nil:
-			return store.Definition{}, bad
 		case d.Version > count.version:
 			return store.Definition{}, untrustedRule("version %d of the definition %s is not in the chain, which has %d", d.Version, name, count.version)
 		case d.Version == count.version && err != nil:
@@ -227,8 +199,7 @@ func (r *rules) isNewest(ctx context.Context, name string, version int) (bool, e
 	if err := r.refresh(ctx); err != nil {
 		return false, err
 	}
-	known, err := r.countRules(name)
-	return known.version == version, err
+	return r.countRules(name).version == version, nil
 }
 
 // newestVersion is the newest version of a definition by the chain, 0 where that is not sure or
@@ -237,8 +208,7 @@ func (r *rules) newestVersion(ctx context.Context, name string) int {
 	if r.show || r.refresh(ctx) != nil { // loadDefinition says why
 		return 0
 	}
-	known, _ := r.countRules(name)
-	return known.version
+	return r.countRules(name).version
 }
 
 // newestOfOperator is the newest version of a definition that an operator made, 0 for none.
@@ -256,8 +226,7 @@ func (r *rules) newestOfOperator(ctx context.Context, name string) (int, error) 
 	if err := r.refresh(ctx); err != nil {
 		return 0, err
 	}
-	known, err := r.countRules(name)
-	return known.operator, err
+	return r.countRules(name).operator, nil
 }
 
 // listOfOperators returns the newest version of each definition that an operator made, by name. It reads no definition.
@@ -272,7 +241,7 @@ func (r *rules) listOfOperators(ctx context.Context) (map[string]int, error) {
 	defer r.mu.Unlock()
 	out := map[string]int{}
 	for name, known := range r.counts {
-		if _, unsealed := r.unsealed[name]; known.operator > 0 && !unsealed {
+		if known.operator > 0 {
 			out[name] = known.operator
 		}
 	}
@@ -321,9 +290,6 @@ func (r *rules) listNames(ctx context.Context) ([]string, error) {
 	if err := r.refresh(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.checkSealed(); err != nil {
-		return nil, err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
@@ -344,24 +310,12 @@ func (r *rules) checkNewest(all []store.Definition) error {
 		}
 		newest[d.Name] = d.Version
 	}
-	if err := r.checkSealed(); err != nil {
-		return err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, count := range r.counts {
 		if newest[name] != count.version {
 			return untrustedRule("the newest version of the definition %s is %d, not %d", name, newest[name], count.version)
 		}
-	}
-	return nil
-}
-
-func (r *rules) checkSealed() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(r.unsealed)) {
-		return untrustedRule("%s has no seal", r.unsealed[name])
 	}
 	return nil
 }
@@ -374,9 +328,9 @@ func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConf
 	if err := r.refresh(ctx); err != nil {
 		return nil, err
 	}
-	count, err := r.countRules(name)
-	if err != nil || count.configs == 0 {
-		return nil, err
+	count := r.countRules(name)
+	if count.configs == 0 {
+		return nil, nil
 	}
 	if all, ok := r.cachedConfigs(name); ok {
 		return all, nil
@@ -390,9 +344,7 @@ func (r *rules) listConfigs(ctx context.Context, name string) ([]store.JudgeConf
 		if err := r.refresh(ctx); err != nil {
 			return nil, err
 		}
-		if count, err = r.countRules(name); err != nil {
-			return nil, err
-		}
+		count = r.countRules(name)
 	}
 	for i, c := range all {
 		if err := r.sealer.Check(c.Seal, c.Parts()...); err != nil {

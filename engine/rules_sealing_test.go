@@ -38,7 +38,7 @@ func TestRulesAreSealedWhileTheyAreRead(t *testing.T) {
 	keyless := newBenchOn(t, db) // whose seals the key does not vouch for
 	keyless.define(operator, fmt.Sprintf(laxPay, "other"))
 	db.then = func() {
-		if sealed, err := b.SealRules(ctx, operator, engine.SealRequest{All: true}); err != nil || sealed.Sealed != 1 {
+		if sealed, err := b.SealRules(ctx, operator, engine.SealRequest{}); err != nil || sealed.Sealed != 1 {
 			t.Errorf("sealed %+v: %v", sealed, err)
 		}
 	}

@@ -14,12 +14,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// SealRequest says which rules to seal.
+// SealRequest asks for seals for all rules of a store as they stand, whatever was wrong with
+// them: an operator looked at them and answers for them.
 type SealRequest struct {
-	// All seals what the store holds as it stands, whatever was wrong with it: an operator
-	// looked at it and answers for it. Without, rules are sealed only where none has a seal,
-	// as in a store that an older version wrote.
-	All bool
 	// DryRun seals nothing, and says what would be sealed.
 	DryRun bool
 }
@@ -85,17 +82,14 @@ func (e *Engine) SealRules(ctx context.Context, p Principal, req SealRequest) (S
 // CheckRules reports whether all definitions and judge configurations can be used: nil,
 // or CodeUntrustedRules with what is wrong. Documents are checked when they are used.
 func (e *Engine) CheckRules(ctx context.Context) error {
-	if err := e.rules.refresh(ctx); err != nil {
-		return err
-	}
-	return e.rules.checkSealed()
+	return e.rules.refresh(ctx)
 }
 
 // sealAll seals all rules in their order in the chain, and behind them those without a
 // place: what was sealed well keeps its seal. ErrConflict when one was added meanwhile.
 func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error) {
-	head, all, err := r.store.Rules(ctx, store.UnsealedRules)
-	if err != nil || !req.All && (head.Unsealed == 0 || head.Place > 0) {
+	head, all, err := r.store.Rules(ctx, store.AllRules)
+	if err != nil {
 		return SealResult{}, err // the caller says what it was for
 	}
 	sortRules(all)

@@ -175,7 +175,7 @@ func (l *ledger) outcomeOf(t *testing.T, from string, key []byte, published []st
 		return "it does not open"
 	}
 	b := newBenchWith(t, db, nil, func(c *engine.Config) { c.RuleKey, c.ShowUnsealed = key, true })
-	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: published, Sealed: true})
+	r, err := b.Verify(t.Context(), auditor, audit.VerifyRequest{Keys: []*record.Verifier{l.key.Verifier()}, Published: published})
 	if err != nil {
 		return "it cannot be read: " + string(engine.CodeOf(err))
 	}

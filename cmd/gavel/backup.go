@@ -68,8 +68,8 @@ func copyFailure(err error, existsHint string) error {
 	switch {
 	case errors.Is(err, sqlitestore.ErrExists):
 		return term.UsageErrorf(existsHint, "cannot %w", err)
-	case errors.Is(err, store.ErrNewerSchema):
-		return term.UsageErrorf("use a newer gavel", "cannot %w", err)
+	case errors.Is(err, store.ErrOtherSchema):
+		return term.UsageErrorf("use the gavel that wrote it", "cannot %w", err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, sqlitestore.ErrNetworkFS):
 		return term.UsageErrorf("", "cannot %w", err)
 	case errors.Is(err, sqlitestore.ErrCorrupt), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, record.ErrBroken):

@@ -214,9 +214,8 @@ gavel.key. What has none, or a wrong one, is not used: every call that needs it 
 untrusted_rules. This command lists all of them with who made them, and what is wrong.
 
 Restore a backup if you can. Otherwise look at each line: --accept seals them as they
-stand, and answers for them. It is needed for a store whose gavel.key is lost, and for a
-store of an older version next to a gavel.key that has sealed others. Servers that have
-the store open must be restarted. Anchors keep saying what the definitions were before.
+stand, and answers for them. It is needed for a store whose gavel.key is lost. Servers that
+have the store open must be restarted. Anchors keep saying what the definitions were before.
 
 Examples:
 
@@ -242,7 +241,7 @@ func (c *sealCmd) Run(ctx context.Context, con *console) error {
 	if key := sys.place.missingKey(); key != "" {
 		con.log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)
 	}
-	r, err := sys.Engine.SealRules(ctx, localCLI, engine.SealRequest{All: true, DryRun: !c.Accept})
+	r, err := sys.Engine.SealRules(ctx, localCLI, engine.SealRequest{DryRun: !c.Accept})
 	if err != nil {
 		return engineFailure(err)
 	}

@@ -180,8 +180,6 @@ func checkSource(ctx context.Context, con *console, source *system) error {
 	case !r.Clean():
 		return &term.ExitError{Code: term.ExitBad, Hint: "gavel verify says more", Err: fmt.Errorf("%s is not as it was written (%s); it is not copied",
 			source.place, term.Count(int64(len(r.Problems))+r.More, "break"))}
-	case r.UnsealedRules > 0:
-		return term.UsageErrorf("run gavel seal on it, after a look at what it shows", "%s has %s without a seal: an older version wrote it", source.place, term.Count(r.UnsealedRules, "rule"))
 	}
 	return nil
 }

@@ -578,7 +578,7 @@ var restingFaults = []restingFault{
 	{"the database is empty, there is no log, the key is there", notOnDisk, func(path string) error {
 		return errors.Join(replaceByEmpty(path), os.Remove(path+"-wal"))
 	}},
-	{"the schema is of a newer version", "nothing: use a newer gavel", func(path string) error {
+	{"the schema is of another version", "nothing: use the gavel that wrote it", func(path string) error {
 		db, err := rawStore(path)
 		if err == nil {
 			_, err = db.ExecContext(context.Background(), "PRAGMA user_version = 99")

@@ -213,10 +213,6 @@ func (s *system) warnOfSeals(ctx context.Context, log *slog.Logger) {
 			log.Warn("the key of this store is not next to it: its definitions are shown without checking their seals", "missing", missing)
 		}
 		return
-	case !s.place.isDatabase():
-		if marked, err := record.KeySealsRules(keyBeside(s.place.path)); !sealed && (err != nil || !marked) {
-			return // an older version wrote the store
-		}
 	}
 	s.LogBadSeals(ctx, slog.LevelWarn, "a definition or judge configuration of this store is not as gavel sealed it: what is shown may have been changed")
 }
@@ -310,8 +306,8 @@ func storeFailure(err error, hint string) error {
 		}
 	}
 	switch {
-	case errors.Is(err, store.ErrNewerSchema):
-		return term.UsageErrorf("use a newer gavel, or another --store", "%w", err)
+	case errors.Is(err, store.ErrOtherSchema):
+		return term.UsageErrorf("use the gavel that wrote it, or another --store", "%w", err)
 	case errors.Is(err, sqlitestore.ErrLostFile), errors.Is(err, sqlitestore.ErrUnreadLog), errors.Is(err, sqlitestore.ErrNotAStore), errors.Is(err, store.ErrDamaged):
 		hint = "" // the error says what to do
 	}
@@ -336,7 +332,6 @@ var databaseFailures = []struct {
 	{embed.ErrLostSecrets, term.ExitUsage, "restore the table entries from a dump; docs/postgres.md says what is left without it"},
 	{embed.ErrNoStoreKey, term.ExitUsage, "give --store-key FILE, or set GAVEL_STORE_KEY"},
 	{embed.ErrWrongStoreKey, term.ExitUsage, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
-	{pgstore.ErrOlderSchema, term.ExitUsage, "bring it up to date: start a server with it, or run gavel store init"},
 	{pgstore.ErrUnreachable, term.ExitUnknown, "is the server there, and does it take writes?"},
 }
 

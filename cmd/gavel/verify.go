@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -86,13 +85,6 @@ func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 
 // verify verifies a store that was opened to be checked.
 func (s *system) verify(ctx context.Context, con *console, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
-	if s.place.isDatabase() {
-		req.Sealed = true
-	} else if s.place.missingKey() == "" {
-		if req.Sealed, err = record.KeySealsRules(keyBeside(s.place.path)); err != nil {
-			return r, term.UsageErrorf("", "cannot use the key file: %w", err)
-		}
-	}
 	progress := con.err.NewProgress()
 	defer progress.Finish("")
 	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
@@ -152,10 +144,7 @@ func printUnproved(con *console, r audit.VerifyReport, at storePlace) {
 	case !r.Signed:
 		con.err.Printf("the anchors' signatures were not checked: give --public-key\n")
 	}
-	switch {
-	case r.UnsealedRules > 0:
-		con.err.Printf("%s without a seal: an older version wrote this store; the first command that writes seals them as they are\n", term.Count(r.UnsealedRules, "rule"))
-	case r.Rules > 0 && !r.RuleKey:
+	if r.Rules > 0 && !r.RuleKey {
 		missing := "there is no " + keyFile + " next to the store"
 		if at.isDatabase() {
 			missing = "give --store-key"

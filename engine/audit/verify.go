@@ -76,8 +76,6 @@ type VerifyRequest struct {
 	// Published are notes of anchors that were kept outside the store, in any order; nil
 	// when they are not asked about. That there are none where there should be is a problem.
 	Published []string
-	// Sealed says that the store's rules must have seals: its key was used for some.
-	Sealed bool
 	// Jobs is how many instances are verified at a time; 0 is the number of processors.
 	Jobs int
 	// Progress is told now and then what has been verified; it may be nil. Calls do not
@@ -101,11 +99,9 @@ type VerifyReport struct {
 	AnchoredAt *time.Time `json:"anchoredAt,omitempty"`
 	Unanchored int64      `json:"unanchored"`
 	// Rules are the definitions and judge configurations, RuleKey whether their seals were
-	// compared with the key. UnsealedRules counts them where none has a seal, because an
-	// older version wrote the store; UnanchoredRules those that no anchor covers.
+	// compared with the key. UnanchoredRules counts those that no anchor covers.
 	Rules           int64 `json:"rules"`
 	RuleKey         bool  `json:"ruleKey"`
-	UnsealedRules   int64 `json:"unsealedRules,omitempty"`
 	UnanchoredRules int64 `json:"unanchoredRules"`
 	// Problems are sorted by instance and event. More counts those beyond the first 1000.
 	Problems []Problem `json:"problems"`

@@ -108,7 +108,7 @@ func (v *verification) knowsConfig(ctx context.Context, workflow, owner, hash st
 // hash: those, too, that no instance is pinned to yet.
 func (v *verification) checkDefinitions(ctx context.Context) error {
 	checked := map[string]bool{} // workflows whose judge configurations were checked
-	_, all, err := v.store.Rules(ctx, store.UnsealedRules)
+	_, all, err := v.store.Rules(ctx, store.AllRules)
 	if err != nil && isDamage(err) {
 		return nil // checkRules reports it
 	}
@@ -155,8 +155,7 @@ func (v *verification) checkRules(ctx context.Context) error {
 		v.addProblem(Problem{Kind: BreakRule, Message: fmt.Sprintf(format, args...)})
 	}
 	var end store.RuleHead
-	var unsealed []store.Rule
-	_, all, err := v.store.Rules(ctx, store.UnsealedRules)
+	_, all, err := v.store.Rules(ctx, store.AllRules)
 	if err != nil {
 		return v.problemOf(err, Problem{}, "the chain of definitions and judge configurations")
 	}
@@ -164,7 +163,7 @@ func (v *verification) checkRules(ctx context.Context) error {
 		v.report.Rules++
 		seal := rule.Seal()
 		if seal.Place < 1 {
-			unsealed = append(unsealed, rule)
+			wrong("%s has no seal: gavel did not write it, or its seal was removed", rule)
 			continue
 		}
 		if err := end.CheckNext(rule); err != nil {
@@ -177,13 +176,6 @@ func (v *verification) checkRules(ctx context.Context) error {
 		v.rules[seal.Place] = seal.Hash
 	}
 	v.ruleEnd = end.Place
-	if end.Place == 0 && !v.req.Sealed {
-		v.report.UnsealedRules = int64(len(unsealed))
-		return nil
-	}
-	for _, rule := range unsealed {
-		wrong("%s has no seal: gavel did not write it, or its seal was removed", rule)
-	}
 	return nil
 }
 

@@ -28,7 +28,6 @@ func (s *Store) AddRule(ctx context.Context, r store.Rule) error {
 		case r.Number() != have+1:
 			return fmt.Errorf("%w: %s comes behind number %d", store.ErrConflict, r, have)
 		case seal.Place == 0:
-			s.ruleHead.Unsealed++
 		case seal.Place == s.ruleHead.Place+1:
 			s.ruleHead.Place, s.ruleHead.Hash = seal.Place, seal.Hash
 		default:
@@ -104,7 +103,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 		all, err = s.listRules()
 		return err
 	})
-	all = slices.DeleteFunc(all, func(r store.Rule) bool { return after != store.UnsealedRules && r.Seal().Place <= after })
+	all = slices.DeleteFunc(all, func(r store.Rule) bool { return after != store.AllRules && r.Seal().Place <= after })
 	return head, all, err
 }
 

@@ -35,8 +35,6 @@ var (
 	ErrCopying = errors.New("another process is copying into this database")
 	// ErrNoStore: there is no store in the database.
 	ErrNoStore = errors.New("there is no store of gavel in the database")
-	// ErrOlderSchema: the store was made by an older version, and may only be read.
-	ErrOlderSchema = errors.New("the store has an older schema")
 	// ErrReadOnly: the store was opened to be read.
 	ErrReadOnly = errors.New("the store was opened to be read only")
 	// ErrUnreachable: the server is away, full, starting, or read-only.
@@ -73,9 +71,9 @@ func classify(err error) error {
 }
 
 func isOurs(err error) bool {
-	return isRefusal(err) || isAny(err, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged, store.ErrNewerSchema,
+	return isRefusal(err) || isAny(err, store.ErrTooLarge, store.ErrClosed, store.ErrDamaged, store.ErrOtherSchema,
 		ErrBadURL, ErrNoDatabase, ErrDenied, ErrOtherDatabase, ErrOldServer, ErrForeignTables, ErrUnreachable, ErrUnfinished, ErrNotEmpty, ErrCopying,
-		ErrNoStore, ErrOlderSchema, ErrReadOnly)
+		ErrNoStore, ErrReadOnly)
 }
 
 // queryCanceled is the code of a statement that was cancelled, by us or by statement_timeout.

@@ -2,10 +2,9 @@ package pgstore
 
 import (
 	"context"
-	"embed"
+	_ "embed" // the schema
 	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 	"time"
@@ -99,20 +98,15 @@ func newPool(ctx context.Context, cfg *pgxpool.Config, most int32) (*pgxpool.Poo
 	return pgxpool.NewWithConfig(ctx, cfg) //nolint:wrapcheck // Open wraps it
 }
 
-//go:embed migrations/*.sql
-var migrationFiles embed.FS
+//go:embed schema.sql
+var schemaScript string
 
-// migrations are the scripts in their order; the version of a schema counts those that were applied.
-var migrations = func() []string {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted
-	if err != nil {
-		panic(err) // of the pattern
-	}
-	return names
-}()
+// schemaVersion is the version of schema.sql, which the comment on the schema keeps. A store of another
+// version is refused.
+const schemaVersion = 1
 
-// migrationLock is the advisory lock under which tables are made and changed.
-const migrationLock = 0x6761766c
+// schemaLock is the advisory lock under which tables are made.
+const schemaLock = 0x6761766c
 
 // The marks of a schema, its comment: what one of gavel's begins with; its version follows.
 const (
@@ -120,67 +114,58 @@ const (
 	unfinishedMark = "gavel store, unfinished copy, schema " // see NewStore
 )
 
-// migrateSchema brings the tables of a schema to this program's version and gives it a mark, in one
-// transaction that other processes wait for.
-func migrateSchema(ctx context.Context, pool *pgxpool.Pool, schema, mark string, mustExist bool) error {
+// createSchema makes the tables of a schema that has none and gives it a mark, in one transaction that
+// other processes wait for.
+func createSchema(ctx context.Context, pool *pgxpool.Pool, schema, mark string, mustExist bool) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { //nolint:wrapcheck // Open wraps it
-		have, had, err := lockSchema(ctx, tx, schema, mustExist)
+		had, err := lockSchema(ctx, tx, schema, mustExist)
 		switch {
 		case err != nil:
 			return err
-		case have > len(migrations):
-			return fmt.Errorf("%w: %d, and this program knows %d", store.ErrNewerSchema, have, len(migrations))
 		case had == unfinishedMark && mark != unfinishedMark:
 			return ErrUnfinished
-		case had == mark && have == len(migrations):
+		case had == mark:
 			return nil
+		case had == "":
+			_, err = tx.Exec(ctx, schemaScript, pgx.QueryExecModeSimpleProtocol)
+		case mark == unfinishedMark:
+			err = checkEmpty(ctx, tx)
 		}
-		for _, name := range migrations[have:] {
-			text, err := migrationFiles.ReadFile(name)
-			if err == nil {
-				_, err = tx.Exec(ctx, string(text), pgx.QueryExecModeSimpleProtocol)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-		}
-		if had == schemaMark && mark == unfinishedMark {
-			if err := checkEmpty(ctx, tx); err != nil {
-				return err
-			}
+		if err != nil {
+			return err //nolint:wrapcheck // Open wraps it
 		}
 		return setMark(ctx, tx, schema, mark)
 	})
 }
 
 func setMark(ctx context.Context, tx pgx.Tx, schema, mark string) error {
-	_, err := tx.Exec(ctx, `COMMENT ON SCHEMA `+pgx.Identifier{schema}.Sanitize()+` IS '`+mark+strconv.Itoa(len(migrations))+`'`)
+	_, err := tx.Exec(ctx, `COMMENT ON SCHEMA `+pgx.Identifier{schema}.Sanitize()+` IS '`+mark+strconv.Itoa(schemaVersion)+`'`)
 	return err //nolint:wrapcheck // Open wraps it
 }
 
-// lockSchema makes a schema where it is missing, unless it must exist, and returns its version, 0 for a
-// new one, and its mark. Its tables are the first on the path until the transaction ends.
-func lockSchema(ctx context.Context, tx pgx.Tx, schema string, mustExist bool) (version int, mark string, err error) {
+// lockSchema makes a schema where it is missing, unless it must exist, and returns its mark, "" for a new
+// one. Its tables are the first on the path until the transaction ends.
+func lockSchema(ctx context.Context, tx pgx.Tx, schema string, mustExist bool) (mark string, err error) {
 	if err := checkServer(ctx, tx); err != nil {
-		return 0, "", err
+		return "", err
 	}
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrationLock); err != nil {
-		return 0, "", err //nolint:wrapcheck // Open wraps it
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, schemaLock); err != nil {
+		return "", err //nolint:wrapcheck // Open wraps it
 	}
 	quoted := pgx.Identifier{schema}.Sanitize()
-	version, mark, exists, err := readSchema(ctx, tx, schema)
+	mark, exists, err := readSchema(ctx, tx, schema)
 	switch {
 	case err != nil:
-		return 0, "", err
-	case version == 0 && mustExist:
-		return 0, "", ErrNoStore
+		return "", err
+	case mark == "" && mustExist:
+		return "", ErrNoStore
 	case !exists:
 		_, err = tx.Exec(ctx, `CREATE SCHEMA `+quoted)
 	}
 	if err == nil {
 		_, err = tx.Exec(ctx, `SET LOCAL search_path TO `+quoted)
 	}
-	return version, mark, err //nolint:wrapcheck // Open wraps it
+	return mark, err //nolint:wrapcheck // Open wraps it
 }
 
 func checkServer(ctx context.Context, on handle) error {
@@ -194,22 +179,22 @@ func checkServer(ctx context.Context, on handle) error {
 	return nil
 }
 
-// readSchema returns the version of a schema, 0 where there is no store in it, and its mark.
-func readSchema(ctx context.Context, on handle, schema string) (version int, mark string, exists bool, err error) {
-	var said *string
+// readSchema returns the mark of a schema, "" where there is no store in it.
+func readSchema(ctx context.Context, on handle, schema string) (mark string, exists bool, err error) {
+	var comment *string
 	var tables int
 	err = on.QueryRow(ctx, `SELECT obj_description(n.oid, 'pg_namespace'), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid)
-		FROM pg_namespace n WHERE n.nspname = $1`, schema).Scan(&said, &tables)
+		FROM pg_namespace n WHERE n.nspname = $1`, schema).Scan(&comment, &tables)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, "", false, nil
+		return "", false, nil
 	}
-	if err == nil {
-		version, mark, err = readMark(said)
+	if err == nil && comment != nil {
+		mark, err = readMark(*comment)
 	}
-	if err == nil && version == 0 && tables > 0 {
+	if err == nil && mark == "" && tables > 0 {
 		err = fmt.Errorf("%w: the schema %q has tables of another program", ErrForeignTables, schema)
 	}
-	return version, mark, true, err //nolint:wrapcheck // Open wraps it
+	return mark, true, err //nolint:wrapcheck // Open wraps it
 }
 
 // checkSchema refuses what cannot be read as it is.
@@ -217,29 +202,26 @@ func checkSchema(ctx context.Context, on handle, schema string) error {
 	if err := checkServer(ctx, on); err != nil {
 		return err
 	}
-	have, mark, _, err := readSchema(ctx, on, schema)
+	mark, _, err := readSchema(ctx, on, schema)
 	switch {
 	case err != nil:
 		return err
-	case have == 0:
+	case mark == "":
 		return ErrNoStore
-	case have > len(migrations):
-		return fmt.Errorf("%w: %d, and this program knows %d", store.ErrNewerSchema, have, len(migrations))
 	case mark == unfinishedMark:
 		return ErrUnfinished
-	case have < len(migrations):
-		return fmt.Errorf("%w: %d, and this program reads %d", ErrOlderSchema, have, len(migrations))
 	}
 	return nil
 }
 
-// readMark is the version and the mark in the comment on a schema; zero for another one.
-func readMark(comment *string) (version int, mark string, err error) {
+// readMark returns the mark that the comment on a schema begins with, "" where it is another comment.
+func readMark(comment string) (string, error) {
 	for _, mark := range []string{schemaMark, unfinishedMark} {
-		if comment != nil && strings.HasPrefix(*comment, mark) {
-			version, err := strconv.Atoi(strings.TrimPrefix(*comment, mark))
-			return version, mark, err //nolint:wrapcheck // Open wraps it
+		if version, ok := strings.CutPrefix(comment, mark); ok && version != strconv.Itoa(schemaVersion) {
+			return "", fmt.Errorf("%w: schema %s, this program reads %d", store.ErrOtherSchema, version, schemaVersion)
+		} else if ok {
+			return mark, nil
 		}
 	}
-	return 0, "", nil
+	return "", nil
 }

@@ -75,15 +75,14 @@ func (s *Store) JudgeConfigs(ctx context.Context, workflow string) (all []store.
 	return all, err
 }
 
-const ruleHead = `SELECT coalesce(r.place, 0), r.seal,
-	(SELECT count(*) FROM gavel.definitions WHERE place <= 0) + (SELECT count(*) FROM gavel.judge_configs WHERE place <= 0)
+const ruleHead = `SELECT coalesce(r.place, 0), r.seal
 	FROM (SELECT) one LEFT JOIN LATERAL (SELECT place, seal FROM (
 		(SELECT place, seal FROM gavel.definitions WHERE place > 0 ORDER BY place DESC LIMIT 1) UNION ALL
 		(SELECT place, seal FROM gavel.judge_configs WHERE place > 0 ORDER BY place DESC LIMIT 1)) ends ORDER BY place DESC LIMIT 1) r ON true`
 
 func scanRuleHead(r pgx.Row) (head store.RuleHead, err error) {
 	var hash []byte
-	err = r.Scan(&head.Place, &hash, &head.Unsealed)
+	err = r.Scan(&head.Place, &hash)
 	head.Hash = hex.EncodeToString(hash)
 	return head, err //nolint:wrapcheck // read wraps it
 }
@@ -96,7 +95,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 			return err
 		}
 		from, to := after, head.Place
-		if after == store.UnsealedRules {
+		if after == store.AllRules {
 			from, to = math.MinInt64, math.MaxInt64 // whatever there is
 		}
 		const chosen = ` WHERE place > $1 AND place <= $2`

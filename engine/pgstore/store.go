@@ -86,7 +86,7 @@ var (
 )
 
 // Open opens the store in a database, or makes its tables. Errors: ErrBadURL, ErrNoDatabase, ErrDenied,
-// ErrOldServer, ErrForeignTables, ErrNoStore, ErrUnfinished, ErrUnreachable, store.ErrNewerSchema.
+// ErrOldServer, ErrForeignTables, ErrNoStore, ErrUnfinished, ErrUnreachable, store.ErrOtherSchema.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s, err := openMarked(ctx, cfg, schemaMark)
 	if err != nil {
@@ -109,13 +109,13 @@ func openMarked(ctx context.Context, cfg Config, mark string) (*Store, error) {
 		err = s.openPools(ctx, config, pools{{&s.writes, writeConns}, {&s.reads, readConns}, {&s.bulk, bulkConns}})
 	}
 	if err == nil {
-		err = migrateSchema(ctx, s.writes, cfg.Schema, mark, cfg.MustExist)
+		err = createSchema(ctx, s.writes, cfg.Schema, mark, cfg.MustExist)
 	}
 	return s, s.openFailure(err)
 }
 
 // OpenToRead opens an existing store so that nothing can be written: each write ends with
-// ErrReadOnly. The server may be a standby. Errors: those of Open, and ErrOlderSchema.
+// ErrReadOnly. The server may be a standby. Errors: those of Open.
 func OpenToRead(ctx context.Context, cfg Config) (*Store, error) {
 	s := newStore(&cfg)
 	config, err := readConfig(cfg.URL)

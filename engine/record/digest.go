@@ -129,7 +129,7 @@ func computeHexMAC(key, value []byte) string {
 }
 
 // LoadOrCreateKey returns the 32-byte key in a file, which holds it as a line
-// of hex, and behind it the mark of KeySealsRules. A file that does not exist is created with a random key, readable by
+// of hex. A file that does not exist is created with a random key, readable by
 // its owner only, in a directory that is created if need be; of two processes
 // that start at once one creates it and both get the same key. A file that
 // others can read or that holds no key is refused (ErrKeyFile).
@@ -148,7 +148,7 @@ func LoadOrCreateKey(path string) ([]byte, error) {
 	return loadKey(path)
 }
 
-// SaveKey writes the key of a store with sealed rules to a file, as LoadOrCreateKey reads it. A file
+// SaveKey writes the key of a store to a file, as LoadOrCreateKey reads it. A file
 // that is there already must hold the same key (ErrKeyFile).
 func SaveKey(path string, key []byte) error {
 	if err := createKey(path, key); err != nil {
@@ -161,7 +161,7 @@ func SaveKey(path string, key []byte) error {
 	case !bytes.Equal(was, key):
 		return fmt.Errorf("%w: %s holds the key of another store", ErrKeyFile, path)
 	}
-	return MarkKeySealsRules(path)
+	return nil
 }
 
 func loadKey(path string) ([]byte, error) {
@@ -179,8 +179,7 @@ func loadKey(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, _, err := parseKeyFile(path, text)
-	return key, err
+	return parseKeyFile(path, text)
 }
 
 // createKey puts a whole file in place or leaves the one that is there: it is
@@ -233,51 +232,12 @@ func appendPart(b []byte, part string) []byte {
 	return append(binary.BigEndian.AppendUint64(b, uint64(len(part))), part...)
 }
 
-// keyMark is the second line of a key file whose stores have sealed rules. It is kept
-// with the key because that is what a writer of the store cannot change: without it, a
-// store whose seals were removed would pass for one that never had any.
-const keyMark = "rules are sealed"
-
-func parseKeyFile(path string, text []byte) (key []byte, marked bool, err error) {
-	first, rest, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
-	key, err = hex.DecodeString(string(bytes.TrimSpace(first)))
-	mark := string(bytes.TrimSpace(rest))
-	if err != nil || len(key) != keySize || (mark != "" && mark != keyMark) {
-		return nil, false, fmt.Errorf("%w: %s does not hold %d hex digits", ErrKeyFile, path, 2*keySize)
+func parseKeyFile(path string, text []byte) ([]byte, error) {
+	key, err := hex.DecodeString(string(bytes.TrimSpace(text)))
+	if err != nil || len(key) != keySize {
+		return nil, fmt.Errorf("%w: %s does not hold %d hex digits", ErrKeyFile, path, 2*keySize)
 	}
-	return key, mark != "", nil
-}
-
-// KeySealsRules reports whether the stores of a key file have sealed rules: then rules
-// without a seal are forged.
-func KeySealsRules(path string) (bool, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return false, err
-	}
-	_, marked, err := parseKeyFile(path, text)
-	return marked, err
-}
-
-// MarkKeySealsRules marks a key file as one whose stores have sealed rules, replacing the
-// file as a whole.
-func MarkKeySealsRules(path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	key, marked, err := parseKeyFile(path, text)
-	if err != nil || marked {
-		return err
-	}
-	tmp, err := writeKey(filepath.Dir(path), key)
-	if err != nil {
-		return fmt.Errorf("mark the key file: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("mark the key file: %w", errors.Join(err, os.Remove(tmp)))
-	}
-	return SyncDir(filepath.Dir(path))
+	return key, nil
 }
 
 func writeKey(dir string, key []byte) (name string, err error) {
@@ -285,7 +245,7 @@ func writeKey(dir string, key []byte) (name string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n" + keyMark + "\n")
+	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
 	if err == nil {
 		err = tmp.Sync()
 	}

@@ -103,8 +103,7 @@ func vacuumInto(ctx context.Context, from, to string) (err error) {
 
 // isStore keeps strange files from being copied for nothing.
 func isStore(ctx context.Context, db *sql.DB) error {
-	_, err := checkIdentity(ctx, db, "main")
-	return err
+	return checkIdentity(ctx, db, "main")
 }
 
 func syncFile(path string) error {

@@ -178,7 +178,7 @@ func TestABadCopyGetsNoName(t *testing.T) {
 		"a missing instance":   {`DELETE FROM instances WHERE n = 3`, sqlitestore.ErrCorrupt},
 		"no floor":             {`DELETE FROM snapshots`, record.ErrBroken},
 		"an event that is not": {`UPDATE events SET body = x'7b7d' WHERE pos = 8`, record.ErrBroken},
-		"a newer schema":       {`PRAGMA user_version = 1000`, store.ErrNewerSchema},
+		"another schema":       {`PRAGMA user_version = 1000`, store.ErrOtherSchema},
 		"another application":  {`PRAGMA application_id = 7`, sqlitestore.ErrNotAStore},
 	}
 	for name, tt := range tests {

@@ -24,7 +24,7 @@ type Contents struct {
 
 // Inspect reads the whole of a store and returns what is in it: pages, indexes, and the
 // chain of every history up to where its instance is. It changes nothing, and works
-// while others write. Errors: fs.ErrNotExist, ErrNotAStore, store.ErrNewerSchema,
+// while others write. Errors: fs.ErrNotExist, ErrNotAStore, store.ErrOtherSchema,
 // ErrCorrupt, and a *record.BrokenError for a history that does not verify.
 func Inspect(ctx context.Context, path string) (Contents, error) {
 	c, err := inspectFile(ctx, path)

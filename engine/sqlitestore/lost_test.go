@@ -203,33 +203,6 @@ func folderOf(t *testing.T, path string) (names []string, database []byte) {
 	return names, database
 }
 
-// A store of an older schema is read from a copy, and stays as it is.
-func TestOlderSchemaIsRead(t *testing.T) {
-	path := newPath(t)
-	s, heads := writtenStore(t, path)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db := raw(t, path)
-	unseal(t, db)
-	forgetCalls(t, db)
-	run(t, db, `DROP TRIGGER decisions_removed; DROP TABLE decision_terms; DROP TABLE decision_times; DROP TABLE decision_index; DROP INDEX instances_status; DROP INDEX instances_state; DROP INDEX instances_workflow_state; DROP INDEX events_marks; ALTER TABLE refusals DROP COLUMN instance;
-		DROP TABLE counters; DROP TABLE leases; DROP TABLE cursors; DROP TABLE data_keys; DROP TABLE dead_letters; PRAGMA user_version = 4`)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, before := folderOf(t, path)
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", temp) // of the copy
-	checkHeads(t, path, heads)
-	if _, after := folderOf(t, path); !bytes.Equal(before, after) {
-		t.Error("the store was written to")
-	}
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("the copy is left behind: %v, %v", left, err)
-	}
-}
-
 // Repair replays a log alone into a new store, which goes on from there. What the log does
 // not hold is reported.
 func TestRepairOfALogAlone(t *testing.T) {

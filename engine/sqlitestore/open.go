@@ -3,7 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"embed"
+	_ "embed" // the schema
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,17 +29,12 @@ const applicationID = 0x6761766c
 // would write over it.
 const minSize = 512
 
-//go:embed migrations/*.sql
-var migrationFiles embed.FS
+//go:embed schema.sql
+var schemaScript string
 
-// migrations are the scripts in their order. user_version counts those that were applied.
-var migrations = func() (names []string) {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted
-	if err != nil {
-		panic(err) // of the pattern
-	}
-	return names
-}()
+// schemaVersion is the version of schema.sql, which the file keeps in user_version. A file of
+// another version is refused.
+const schemaVersion = 1
 
 // prepareFile makes sure that the file is there, regular and on a disk that can
 // keep it, and returns its absolute path.
@@ -108,7 +103,7 @@ func readerDSN(cfg Config) string {
 		"query_only(ON)", "cache_size(-8000)", "temp_store(memory)")
 }
 
-// setUp brings a new connection to a store in today's schema, creating it in an
+// setUp brings a new connection to a store, creating the schema in an
 // empty file. It leaves a file that is not a store as it is. Any step may find
 // another process in the way; to repeat all of them does no harm.
 func setUp(ctx context.Context, conn *sql.Conn) error {
@@ -118,7 +113,7 @@ func setUp(ctx context.Context, conn *sql.Conn) error {
 	if err := useWAL(ctx, conn); err != nil {
 		return err
 	}
-	return migrateSchema(ctx, conn)
+	return createSchema(ctx, conn)
 }
 
 // retryWhileBusy repeats do while another process is in the way.
@@ -144,26 +139,28 @@ func identifyStore(ctx context.Context, conn *sql.Conn) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
-	var empty bool
-	const query = `SELECT application_id = 0 AND user_version = 0 AND NOT EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_application_id, pragma_user_version`
-	if err := tx.QueryRowContext(ctx, query).Scan(&empty); err != nil || empty {
+	if empty, err := isEmptyFile(ctx, tx); err != nil || empty {
 		return err
 	}
-	_, err = checkIdentity(ctx, tx, "main")
-	return err
+	return checkIdentity(ctx, tx, "main")
 }
 
-// checkIdentity refuses what is no store that this program knows, and returns the version of
-// its schema; of names the file on the connection.
-func checkIdentity(ctx context.Context, on querier, of string) (version int, err error) {
-	var id int
+// checkIdentity refuses what is no store of this version; of names the file on the connection.
+func checkIdentity(ctx context.Context, on querier, of string) error {
+	var id, version int
 	if err := on.QueryRowContext(ctx, "PRAGMA "+of+".application_id").Scan(&id); err != nil {
-		return 0, err
+		return err
 	}
-	if id != applicationID {
-		return 0, fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
+	if err := on.QueryRowContext(ctx, "PRAGMA "+of+".user_version").Scan(&version); err != nil {
+		return err
 	}
-	return schemaVersion(ctx, on, of)
+	switch {
+	case id != applicationID:
+		return fmt.Errorf("%w (a SQLite file of another application)", ErrNotAStore)
+	case version != schemaVersion:
+		return fmt.Errorf("%w: schema %d, this program reads %d", store.ErrOtherSchema, version, schemaVersion)
+	}
+	return nil
 }
 
 func useWAL(ctx context.Context, conn *sql.Conn) error {
@@ -177,9 +174,9 @@ func useWAL(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// migrateSchema brings the schema up to date under an exclusive lock.
-func migrateSchema(ctx context.Context, conn *sql.Conn) (err error) {
-	if done, err := schemaVersion(ctx, conn, "main"); err != nil || done == len(migrations) {
+// createSchema makes the tables of an empty file under an exclusive lock.
+func createSchema(ctx context.Context, conn *sql.Conn) (err error) {
+	if empty, err := isEmptyFile(ctx, conn); err != nil || !empty {
 		return err
 	}
 	if _, err := conn.ExecContext(ctx, "BEGIN EXCLUSIVE"); err != nil {
@@ -190,32 +187,24 @@ func migrateSchema(ctx context.Context, conn *sql.Conn) (err error) {
 			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // the first error is the one to tell
 		}
 	}()
-	done, err := schemaVersion(ctx, conn, "main") // another process may have been first
-	if err != nil {
+	empty, err := isEmptyFile(ctx, conn) // another process may have been first
+	switch {
+	case err != nil:
 		return err
+	case empty:
+		_, err = conn.ExecContext(ctx, schemaScript+fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion))
+	default:
+		err = checkIdentity(ctx, conn, "main")
 	}
-	for _, name := range migrations[done:] {
-		script, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if _, err := conn.ExecContext(ctx, string(script)); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(migrations))); err != nil {
+	if err != nil {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, "COMMIT")
 	return err
 }
 
-func schemaVersion(ctx context.Context, on querier, of string) (version int, err error) {
-	if err := on.QueryRowContext(ctx, "PRAGMA "+of+".user_version").Scan(&version); err != nil {
-		return 0, err
-	}
-	if version > len(migrations) {
-		return 0, fmt.Errorf("%w: schema %d, this program knows up to %d; use a newer one", store.ErrNewerSchema, version, len(migrations))
-	}
-	return version, nil
+func isEmptyFile(ctx context.Context, on querier) (empty bool, err error) {
+	const query = `SELECT application_id = 0 AND user_version = 0 AND NOT EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_application_id, pragma_user_version`
+	err = on.QueryRowContext(ctx, query).Scan(&empty)
+	return empty, err
 }

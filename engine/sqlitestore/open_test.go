@@ -97,7 +97,7 @@ func TestSettingsInForce(t *testing.T) {
 	defer s.Close()
 	for query, want := range map[string]int64{
 		"PRAGMA synchronous": 2, "PRAGMA foreign_keys": 1, "PRAGMA wal_autocheckpoint": 0, "PRAGMA busy_timeout": 0,
-		"PRAGMA auto_vacuum": 0, "PRAGMA application_id": 0x6761766c, "PRAGMA user_version": 14,
+		"PRAGMA auto_vacuum": 0, "PRAGMA application_id": 0x6761766c, "PRAGMA user_version": 1,
 	} {
 		var got int64
 		if err := s.WriterConn().QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {
@@ -173,7 +173,7 @@ func TestOpenRefuses(t *testing.T) {
 		path func(t *testing.T) string
 		want error
 	}{
-		"a newer schema": {func(t *testing.T) string { return db(t, "PRAGMA user_version = 99") }, store.ErrNewerSchema},
+		"another schema": {func(t *testing.T) string { return db(t, "PRAGMA user_version = 99") }, store.ErrOtherSchema},
 		"a text file":    {func(t *testing.T) string { return file(t, strings.Repeat("not a database\n", 100)) }, sqlitestore.ErrNotAStore},
 		"a short file":   {func(t *testing.T) string { return file(t, "x") }, sqlitestore.ErrNotAStore},
 		"another application's": {func(t *testing.T) string {

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,9 +11,8 @@ import (
 
 // OpenToRead opens an existing store of which nothing is changed: every write is refused
 // with ErrReadOnly. It makes no file next to the store but the -shm of SQLite, which it
-// leaves. Where that cannot be made, and where the schema is older than today's, it reads a
-// temporary copy; Close removes it. Errors: fs.ErrNotExist, ErrLostFile, ErrUnreadLog,
-// ErrNotAStore, store.ErrNewerSchema, ErrCorrupt, ErrDisk.
+// leaves. Where that cannot be made, it reads a temporary copy; Close removes it. Errors: fs.ErrNotExist, ErrLostFile, ErrUnreadLog,
+// ErrNotAStore, store.ErrOtherSchema, ErrCorrupt, ErrDisk.
 func OpenToRead(ctx context.Context, path string) (*Store, error) {
 	s, err := openReader(ctx, path)
 	if err != nil {
@@ -33,17 +31,11 @@ func (s *Store) IsEmpty(ctx context.Context) (empty bool, err error) {
 	return empty, err
 }
 
-// ErrOlderSchema says that the store has to be migrated before it can be read.
-var ErrOlderSchema = errors.New("the store has an older schema")
-
 func openReader(ctx context.Context, path string) (_ *Store, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	src, err := openSource(ctx, path, identifyToday)
-	if errors.Is(err, ErrOlderSchema) {
-		src, err = openMigrated(ctx, path)
-	}
+	src, err := openSource(ctx, path, isStore)
 	if err != nil {
 		return nil, err
 	}
@@ -53,28 +45,4 @@ func openReader(ctx context.Context, path string) (_ *Store, err error) {
 		return nil, errors.Join(err, src.close())
 	}
 	return s, nil
-}
-
-// openMigrated opens a copy of a store of an older schema, brought up to date.
-func openMigrated(ctx context.Context, path string) (*source, error) {
-	copied, remove, err := migratedCopy(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	src, err := openSource(ctx, copied, identifyToday)
-	if err != nil {
-		return nil, errors.Join(err, remove())
-	}
-	closeCopy := src.close
-	src.close = func() error { return errors.Join(closeCopy(), remove()) }
-	return src, nil
-}
-
-// identifyToday refuses what is no store of today's schema.
-func identifyToday(ctx context.Context, db *sql.DB) error {
-	version, err := checkIdentity(ctx, db, "main")
-	if err == nil && version < len(migrations) {
-		err = fmt.Errorf("%w: %d, this program reads %d; any command that writes brings it up to date", ErrOlderSchema, version, len(migrations))
-	}
-	return err
 }

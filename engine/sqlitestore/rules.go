@@ -13,8 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
-const ruleHead = `SELECT coalesce(d.place, 0), d.seal, coalesce(j.place, 0), j.seal,
-	(SELECT count(*) FROM definitions WHERE place <= 0) + (SELECT count(*) FROM judge_configs WHERE place <= 0)
+const ruleHead = `SELECT coalesce(d.place, 0), d.seal, coalesce(j.place, 0), j.seal
 	FROM (SELECT 1)
 	LEFT JOIN (SELECT place, seal FROM definitions WHERE place > 0 ORDER BY place DESC LIMIT 1) d
 	LEFT JOIN (SELECT place, seal FROM judge_configs WHERE place > 0 ORDER BY place DESC LIMIT 1) j`
@@ -23,7 +22,7 @@ func scanRuleHead(r row) (store.RuleHead, error) {
 	var head store.RuleHead
 	var other int64
 	var hash, otherHash []byte
-	if err := r.Scan(&head.Place, &hash, &other, &otherHash, &head.Unsealed); err != nil {
+	if err := r.Scan(&head.Place, &hash, &other, &otherHash); err != nil {
 		return store.RuleHead{}, err
 	}
 	if other > head.Place {
@@ -44,7 +43,7 @@ func (s *Store) Rules(ctx context.Context, after int64) (head store.RuleHead, al
 			return err
 		}
 		from, to := after, head.Place
-		if after == store.UnsealedRules {
+		if after == store.AllRules {
 			from, to = math.MinInt64, -1 // whatever there is
 		}
 		definitions, err := queryAll(ctx, s.readers, scanDefinition, `SELECT `+listedColumns+` FROM definitions`+chosen, from, to)

@@ -53,7 +53,7 @@ type Range struct {
 // the damaged store. Rows that show that they are damaged are left out, instances are folded
 // from their events, and everything that is missing is named.
 //
-// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, store.ErrNewerSchema, and ErrCorrupt when
+// Errors: fs.ErrNotExist, ErrExists, ErrDiskFull, store.ErrOtherSchema, and ErrCorrupt when
 // nothing can be read.
 func Salvage(ctx context.Context, path, out string) (result Salvaged, err error) {
 	defer func() {
@@ -153,9 +153,6 @@ var salvagedTables = []string{
 	"definitions", "judge_configs", "instances", "contexts", "events", "snapshots", "refusals", "reviews", "anchors", "cursors", "dead_letters", "data_keys",
 }
 
-// tablesSince are the tables that the stores of an older schema do not have.
-var tablesSince = map[string]int{"cursors": 11, "data_keys": 11, "dead_letters": 12}
-
 const (
 	// maxSplits bounds how many ranges of one table are split.
 	maxSplits = 1 << 20
@@ -167,8 +164,7 @@ const (
 
 // copyTables copies what can be read of the tables of old, and says what cannot.
 func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
-	version, err := checkIdentity(ctx, db, "old")
-	if err != nil {
+	if err := checkIdentity(ctx, db, "old"); err != nil {
 		return nil, err
 	}
 	var pages int64
@@ -177,9 +173,6 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 	}
 	lost := []Loss{}
 	for _, name := range salvagedTables {
-		if version < tablesSince[name] {
-			continue
-		}
 		t := tableCopy{db: db, name: name}
 		if err := t.run(ctx, pages*rowsPerPage); err != nil {
 			return nil, err
@@ -206,7 +199,7 @@ type tableCopy struct {
 // run copies all at once, or else around what is damaged, which hides at most so many rows.
 func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 	columns, err := queryAll(ctx, t.db, scanOne[string], `SELECT name FROM pragma_table_info(?1)
-		WHERE name IN (SELECT name FROM pragma_table_info(?1, 'old')) ORDER BY cid`, t.name) // an older schema lacks some
+		WHERE name IN (SELECT name FROM pragma_table_info(?1, 'old')) ORDER BY cid`, t.name) // a damaged list lacks some
 	if err != nil {
 		return err
 	}

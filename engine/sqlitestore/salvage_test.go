@@ -183,39 +183,6 @@ func TestSalvageOfAWholeStore(t *testing.T) {
 	}
 }
 
-// A store of an older schema is saved too: what it had no columns for is as a migration
-// leaves it.
-func TestSalvageOfAnOlderSchema(t *testing.T) {
-	salvageOnly(t)
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gavel.db")
-	if err := os.WriteFile(path, specimen(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := openAt(t, path)
-	if err := s.AddRule(t.Context(), store.Rule{Definition: definition(t)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db := raw(t, path)
-	unseal(t, db)
-	run(t, db, "PRAGMA user_version = 5")
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	out := path + ".saved"
-	if saved, err := sqlitestore.Salvage(t.Context(), path, out); err != nil || !saved.Whole() {
-		t.Fatalf("%+v, %v", saved, err)
-	}
-	s = openAt(t, out)
-	defer s.Close()
-	if head, _, err := s.Rules(t.Context(), 0); err != nil || head.Unsealed != 1 {
-		t.Errorf("%+v, %v", head, err)
-	}
-}
-
 func definition(t *testing.T) *store.Definition {
 	t.Helper()
 	d, err := workflow.Parse("doc", []byte(`{"name":"doc","initialState":"a","states":{"a":{"final":true}}}`))

@@ -105,46 +105,43 @@ func removeEmptyLog(path string) {
 	_ = db.Close()
 }
 
-// inTemp makes a copy of a store in a temporary folder.
-func inTemp(make func(to string) error) (copied string, remove func() error, err error) {
+// copyToTemp copies a database and its log to a temporary folder. What changes meanwhile
+// would not fit together, so it is refused.
+func copyToTemp(path string) (copied string, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "gavel-read-*")
 	if err != nil {
 		return "", nil, err
 	}
 	remove = func() error { return os.RemoveAll(dir) }
 	copied = filepath.Join(dir, "store.db")
-	if err := make(copied); err != nil {
+	if err := copyUnchanged(path, copied); err != nil {
 		return "", nil, errors.Join(err, remove())
 	}
 	return copied, remove, nil
 }
 
-// copyToTemp copies a database and its log to a temporary folder. What changes meanwhile
-// would not fit together, so it is refused.
-func copyToTemp(path string) (copied string, remove func() error, err error) {
-	return inTemp(func(to string) error {
-		before := map[string]fs.FileInfo{}
-		for _, suffix := range []string{"", "-wal"} {
-			info, err := os.Stat(path + suffix)
-			if err != nil {
-				return err
-			}
-			before[path+suffix] = info
-		}
-		if err := copyBoth(path, to); err != nil {
+func copyUnchanged(path, to string) error {
+	before := map[string]fs.FileInfo{}
+	for _, suffix := range []string{"", "-wal"} {
+		info, err := os.Stat(path + suffix)
+		if err != nil {
 			return err
 		}
-		for name, was := range before {
-			now, err := os.Stat(name)
-			if err != nil {
-				return err
-			}
-			if now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime()) {
-				return fmt.Errorf("%s is being written", name)
-			}
+		before[path+suffix] = info
+	}
+	if err := copyBoth(path, to); err != nil {
+		return err
+	}
+	for name, was := range before {
+		now, err := os.Stat(name)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		if now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime()) {
+			return fmt.Errorf("%s is being written", name)
+		}
+	}
+	return nil
 }
 
 func copyBoth(from, to string) error {
@@ -169,15 +166,4 @@ func copyFile(from, to string) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 	_, err = io.Copy(out, in)
 	return err
-}
-
-// migratedCopy copies a store of an older schema to a temporary file and brings that up to
-// date, so that it can be read without writing to it.
-func migratedCopy(ctx context.Context, path string) (copied string, remove func() error, err error) {
-	return inTemp(func(to string) error {
-		if err := vacuumInto(ctx, path, to); err != nil {
-			return err
-		}
-		return emptyStore(ctx, to) // opens, migrates and closes it
-	})
 }

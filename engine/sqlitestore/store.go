@@ -82,7 +82,7 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // Open opens the store in a file, or creates it. Errors: ErrNotAStore, ErrLostFile,
-// store.ErrNewerSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
+// store.ErrOtherSchema, ErrReadOnly, ErrDiskFull, ErrBusy, ErrCorrupt,
 // ErrNetworkFS, ErrDisk.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))

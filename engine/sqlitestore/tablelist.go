@@ -24,12 +24,9 @@ type tableForm struct {
 	create, check string
 }
 
-// knownTables returns the tables that a store of some schema has, as they are in the new store db.
-func knownTables(ctx context.Context, db *sql.DB, version int) (all []tableForm, err error) {
+// knownTables returns the tables that a store has, as they are in the new store db.
+func knownTables(ctx context.Context, db *sql.DB) (all []tableForm, err error) {
 	for _, name := range salvagedTables {
-		if version < tablesSince[name] {
-			continue
-		}
 		var columns, types string
 		err := db.QueryRowContext(ctx, `SELECT group_concat(name || ' ' || type || iif(type = 'INTEGER' AND pk = 1 AND keys = 1, ' PRIMARY KEY', '') || coalesce(' DEFAULT ' || dflt_value, '')),
 			group_concat('typeof(' || name || ') IN (' || iif("notnull", '', '''null'', ') || '''' || lower(type) || ''')', ' AND ')
@@ -46,11 +43,11 @@ func knownTables(ctx context.Context, db *sql.DB, version int) (all []tableForm,
 // those that a store has, and reports it. They begin where they do in the new store db, whose file is
 // part, or in a backup of it.
 func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([]Loss, error) {
-	listed, version, err := readTableList(ctx, damaged)
-	if errors.Is(err, ErrNotAStore) || errors.Is(err, store.ErrNewerSchema) || fileSize(damaged) < pageSize4K {
+	listed, err := readTableList(ctx, damaged)
+	if errors.Is(err, ErrNotAStore) || errors.Is(err, store.ErrOtherSchema) || fileSize(damaged) < pageSize4K {
 		return nil, nil //nolint:nilerr // whoever reads the tables says so
 	}
-	all, err := knownTables(ctx, db, version)
+	all, err := knownTables(ctx, db)
 	if err != nil || !slices.ContainsFunc(all, func(t tableForm) bool { return listed[t.name] == 0 }) {
 		return nil, err
 	}
@@ -63,7 +60,7 @@ func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([
 	}
 	found, filled := map[string]int64{}, 0
 	for _, like := range []string{part, backup} {
-		roots, _, err := readTableList(ctx, like)
+		roots, err := readTableList(ctx, like)
 		if err != nil {
 			return nil, err
 		}
@@ -83,17 +80,14 @@ func completeTableList(ctx context.Context, db *sql.DB, part, damaged string) ([
 }
 
 // readTableList returns where the tables that a file lists begin, as far as that can be read.
-func readTableList(ctx context.Context, path string) (roots map[string]int64, version int, err error) {
-	roots, version = map[string]int64{}, len(migrations)
+func readTableList(ctx context.Context, path string) (roots map[string]int64, err error) {
+	roots = map[string]int64{}
 	db, err := openListed(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	known, err := checkIdentity(ctx, db, "main")
-	if err == nil {
-		version = known
-	}
+	err = checkIdentity(ctx, db, "main")
 	_, listErr := queryAll(ctx, db, func(r row) (none struct{}, err error) {
 		var name string
 		var root int64
@@ -102,7 +96,7 @@ func readTableList(ctx context.Context, path string) (roots map[string]int64, ve
 		}
 		return none, err
 	}, `SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'`)
-	return roots, version, cmp.Or(err, listErr)
+	return roots, cmp.Or(err, listErr)
 }
 
 // openListed opens a file to read, or to write, its list of tables.

@@ -91,7 +91,7 @@ func Create(ctx context.Context, path string) (_ *NewStore, err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(ErrExists, err)
 	}
-	if err := emptyStore(ctx, n.part); err != nil { // or what is there, brought up to date
+	if err := emptyStore(ctx, n.part); err != nil {
 		return nil, err
 	}
 	// What is taken out again may have been destroyed on purpose: no copy of it stays.

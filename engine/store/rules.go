@@ -21,8 +21,6 @@ type RuleHead struct {
 	// Place and Hash are those of the rule with the highest place; zero when there is none.
 	Place int64
 	Hash  string
-	// Unsealed counts the rules without a place.
-	Unsealed int64
 }
 
 // Parts is what the seal of a definition covers; its hash stands for the document.
@@ -91,8 +89,8 @@ func (r Rule) String() string {
 	return fmt.Sprintf("version %d of the definition %s", r.Definition.Version, r.Definition.Name)
 }
 
-// UnsealedRules asks Store.Rules for all rules, beginning with those without a place.
-const UnsealedRules = -1
+// AllRules asks Store.Rules for all rules, also those whose seals were removed: they have no place.
+const AllRules = -1
 
 // CheckNext fails unless a rule follows the end of the chain: at the next place, and sealed
 // behind the rule there.

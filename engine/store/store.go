@@ -37,8 +37,8 @@ var (
 	ErrClosed = errors.New("store closed")
 	// ErrDamaged: what is stored cannot be read as what was written.
 	ErrDamaged = errors.New("the store is damaged")
-	// ErrNewerSchema: the store was written by a newer version of this program.
-	ErrNewerSchema = errors.New("store has a newer schema")
+	// ErrOtherSchema: the store was written by another version of this program.
+	ErrOtherSchema = errors.New("the store was written by another version of gavel")
 )
 
 // Store keeps definitions, judge-config revisions, instances and events.

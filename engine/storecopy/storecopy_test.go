@@ -485,9 +485,9 @@ func TestPlacesThatAreTaken(t *testing.T) {
 		{"another program's tables", postgresAt(server, name("other")), func(t *testing.T, _ place) {
 			server.Exec(t, fmt.Sprintf(`CREATE SCHEMA taken_other_%[1]d; CREATE TABLE taken_other_%[1]d.t ()`, os.Getpid()))
 		}, pgstore.ErrForeignTables},
-		{"a newer schema", postgresAt(server, name("newer")), func(t *testing.T, _ place) {
+		{"another schema", postgresAt(server, name("newer")), func(t *testing.T, _ place) {
 			server.Exec(t, fmt.Sprintf(`CREATE SCHEMA taken_newer_%[1]d; COMMENT ON SCHEMA taken_newer_%[1]d IS 'gavel store, schema 9999'`, os.Getpid()))
-		}, store.ErrNewerSchema},
+		}, store.ErrOtherSchema},
 		{"a new file", sqliteAt(filepath.Join(dir, "new.db")), func(*testing.T, place) {}, nil},
 		{"a file", sqliteAt(filepath.Join(dir, "there.db")), func(t *testing.T, p place) { closeAll(t, mustOpen(t, p)) }, sqlitestore.ErrExists},
 		{"a file that is no store", sqliteAt(filepath.Join(dir, "text.db")), func(t *testing.T, _ place) {

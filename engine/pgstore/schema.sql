@@ -102,6 +102,8 @@ CREATE UNIQUE INDEX events_key ON events (key_scope) WHERE key_scope IS NOT NULL
 -- its own would be read whole for each block.
 CREATE INDEX events_terms ON events USING gin ((ARRAY[pos >> 13]), terms) WITH (fastupdate = off);
 CREATE INDEX events_truncated ON events (pos) WHERE kind = 'truncated';
+-- Few events are checkpoints or removals, and they are looked for in histories of any length.
+CREATE INDEX events_marks ON events (n, seq) WHERE kind IN ('checkpointed', 'truncated');
 
 -- The times between which the events of each 8192 positions lie: time mostly grows with the position,
 -- and not always.
@@ -168,4 +170,62 @@ CREATE TABLE anchors (
   at     bigint NOT NULL,
   note   bytea  NOT NULL,
   heads  bytea  NOT NULL
+);
+
+-- What processes count together: n until ends (nanoseconds since 1970 UTC).
+
+CREATE TABLE counters (
+  name bytea  PRIMARY KEY,
+  n    bigint NOT NULL,
+  ends bigint NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE INDEX counters_ends ON counters (ends);
+
+-- Values that processes replace whole.
+CREATE TABLE entries (
+  name    text COLLATE "C" PRIMARY KEY,
+  version bigint NOT NULL,
+  body    bytea  NOT NULL
+);
+
+-- What the processes over one database share. A lease that was given back has ended at 0 and keeps
+-- its number.
+
+CREATE TABLE leases (
+  name   bytea  PRIMARY KEY,
+  owner  bytea  NOT NULL,
+  number bigint NOT NULL,
+  ends   bigint NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE cursors (
+  name     bytea  PRIMARY KEY,
+  position bigint NOT NULL,
+  filter   bytea  NOT NULL,
+  made_at  bigint NOT NULL,
+  moved_at bigint NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE data_keys (
+  instance     text COLLATE "C" NOT NULL,
+  number       bigint NOT NULL,
+  wrapped      bytea  NOT NULL, -- zeros once it was destroyed
+  under        text   NOT NULL,
+  made_at      bigint NOT NULL,
+  destroyed_at bigint NOT NULL, -- the least of all numbers while it is not
+  PRIMARY KEY (instance, number)
+);
+
+-- Events that the reader of a cursor could not hand on.
+
+CREATE TABLE dead_letters (
+  cursor   bytea  NOT NULL,
+  position bigint NOT NULL,
+  instance text COLLATE "C" NOT NULL,
+  seq      bigint NOT NULL,
+  tries    bigint NOT NULL,
+  cause    bytea  NOT NULL,
+  at       bigint NOT NULL,
+  PRIMARY KEY (cursor, position)
 );
