@@ -22,7 +22,6 @@ type judgingFlags struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions first, as the operator's: a file, a folder or a pattern. Repeatable."`
 	placeFlags
 	modelFlags
-	notifyFlags
 }
 
 // open is placeFlags.open for moves. A move that needs a person waits: gavel review decides it.
@@ -49,12 +48,8 @@ func (f *judgingFlags) openSystem(ctx context.Context, con *console, create bool
 		}
 		flag.Store = path
 	}
-	notifier, err := f.notifyFlags.open(con.log, true)
-	if err != nil {
-		return nil, err
-	}
 	flags := systemFlags{storeFlag: flag, modelFlags: f.modelFlags}
-	return flags.openEquipped(ctx, con, equipment{reviews: true, notifier: notifier})
+	return flags.openEquipped(ctx, con, equipment{reviews: true})
 }
 
 func printStart(con *console, at placeFlags, res any) {

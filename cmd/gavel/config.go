@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,9 +20,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/expose"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type configCmd struct {
@@ -115,7 +114,7 @@ func sectionRank(key string) int {
 	if !inside {
 		return -1
 	}
-	return slices.Index([]string{config.SectionServe, config.SectionMCP, config.SectionQuotas, config.SectionModel, config.SectionNotify, config.SectionAnchors}, section)
+	return slices.Index([]string{config.SectionServe, config.SectionMCP, config.SectionQuotas, config.SectionModel, config.SectionAnchors}, section)
 }
 
 func (s *fileSettings) origin(ctx *kong.Context, flag *kong.Flag) (origin, where string) {
@@ -154,8 +153,10 @@ func (s *fileSettings) declared() ([]effective, error) {
 	for _, name := range s.file.Section(config.SectionUpstreams).Keys() {
 		add(config.SectionUpstreams, name, []string{})
 	}
-	for _, name := range s.file.Section(config.SectionWebhooks).Keys() {
-		add(config.SectionWebhooks, name, []string{})
+	for _, section := range module.Sections() {
+		for _, name := range s.file.Section(section.Name).Keys() {
+			add(section.Name, name, []string{})
+		}
 	}
 	for _, name := range s.file.Section(config.SectionChains).Keys() {
 		add(config.SectionChains, name, nameStore(s.file.Section(config.SectionChains).Get(name).Text))
@@ -182,17 +183,10 @@ func (s *fileSettings) declared() ([]effective, error) {
 	return list, nil
 }
 
-// shownSetting is shownValue, but of an address to notify only the host: whoever knows the rest
-// can write there.
+// shownSetting is shownValue, but a store without its password.
 func shownSetting(flag string, v any) any {
 	if text, ok := v.(string); ok && flag == "store" {
 		return nameStore(text)
-	}
-	if text, ok := v.(string); ok && flag == "notify-url" && text != "" {
-		if at, err := url.Parse(text); err == nil && at.Host != "" {
-			return at.Scheme + "://" + at.Host + "/..."
-		}
-		return telemetry.Redacted
 	}
 	return shownValue(v)
 }
@@ -327,9 +321,9 @@ func checkConfig(path string) (*serveCmd, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkExposure(path, f.Definitions, slog.New(slog.DiscardHandler)))
-	found = append(found, checkGates(path, f.Definitions), checkWebhooks(path), checkChains(path))
+	found = append(found, checkGates(path, f.Definitions), checkModules(path), checkChains(path))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
-	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.notifyFlags.check(), f.anchorFlags.check())
+	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
 	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), checkAgent(cmp.Or(cmds.MCP.Principal, localCLI.ID)))
 	return f, joinMistakes(found)
@@ -351,7 +345,7 @@ func (f *modelFlags) warnIdleStagesOf(log *slog.Logger, definitions []string) {
 
 // readFiles are the flags whose files a server reads when it starts. Those of stores, tokens, anchors
 // and cassettes are made where they are missing.
-var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "llm-canaries", "notify-secret-file", "anchor-key", "store-key"}
+var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "llm-canaries", "anchor-key", "store-key"}
 
 // checkFiles finds the files that the file names and that cannot be read.
 func (s *fileSettings) checkFiles(ctx *kong.Context) error {
@@ -373,27 +367,11 @@ func (s *fileSettings) checkFiles(ctx *kong.Context) error {
 			}
 		case string:
 			if place != "" && !isKeyText(place) {
-				add(flag, checkReadable(place))
+				add(flag, config.CheckReadable(place))
 			}
 		}
 	}
 	return errors.Join(wrong...)
-}
-
-// checkReadable says why a file cannot be read. A pipe is not opened: its reader might wait.
-func checkReadable(path string) error {
-	info, err := os.Stat(path)
-	if err != nil || info.Mode()&fs.ModeNamedPipe != 0 {
-		return err
-	}
-	if info.IsDir() {
-		return fmt.Errorf("%s is a folder", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // joinMistakes is one error for all mistakes of a configuration file, each of them once; nil
@@ -431,9 +409,7 @@ func ignoreEnvironment(parser *kong.Kong) error {
 
 // configFlag is the --config flag of every command that judges, or looks at what a
 // judgement needs.
-type configFlag struct {
-	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, upstreams, gates, issuers. See gavel config."`
-}
+type configFlag module.ConfigFlag
 
 // again is how the same file is named on another command line.
 func (f configFlag) again() string {
@@ -483,21 +459,5 @@ func thisProgram() string {
 	return path
 }
 
-// badConfig tells every mistake of a configuration file, with its line.
-func badConfig(err error) error {
-	if _, told := errors.AsType[*term.ExitError](err); err == nil || told {
-		return err
-	}
-	issues, ok := errors.AsType[document.Errors](err)
-	if !ok {
-		return term.UsageErrorf("", "%w", err)
-	}
-	f := &term.ExitError{Code: term.ExitUsage, Err: errors.New("the configuration file has a mistake")}
-	if len(issues) > 1 {
-		f.Err = errors.New("the configuration file has mistakes")
-	}
-	for _, issue := range issues {
-		f.Lines = append(f.Lines, issue.Error())
-	}
-	return f
-}
+// badConfig is module.BadConfig.
+var badConfig = module.BadConfig

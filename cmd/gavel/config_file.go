@@ -230,7 +230,7 @@ var sharedKeys = map[string]string{
 }
 
 // sharedSections are the beginnings of flags that have a section for every command.
-var sharedSections = map[string]string{"llm-": config.SectionModel, "anchor-": config.SectionAnchors, "quota-": config.SectionQuotas, "notify-": config.SectionNotify}
+var sharedSections = map[string]string{"llm-": config.SectionModel, "anchor-": config.SectionAnchors, "quota-": config.SectionQuotas}
 
 // keyOf is the section and key of a command's flag; false when it has none. The command is
 // written with the words before it, "token create".

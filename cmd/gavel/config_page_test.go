@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -21,7 +22,6 @@ var sectionWords = []struct{ section, words string }{
 	{config.SectionMCP, "What only `gavel mcp` has."},
 	{config.SectionQuotas, "What one principal may take from `gavel serve`."},
 	{config.SectionModel, "The model that judges. Its key is never in the file: it is in `LLM_API_KEY`, or in the file that `keyFile` names."},
-	{config.SectionNotify, "Who is told that a move waits for a person: [reviews](../reviews.md#know-that-one-waits)."},
 	{config.SectionAnchors, "Signing what was recorded."},
 }
 
@@ -133,16 +133,10 @@ Steps across MCP servers: [chains](../chains.md). A change applies at once, also
 |---|---|---|
 `)
 	write("chains")
-	fmt.Fprint(b, `
-## webhooks
-
-Receivers of every event, by name: [webhooks](../webhooks.md). A name is up to 32 lower-case letters and digits with single hyphens between them. A change applies at once, also of a
-file that secretFiles names.
-
-| key | value | meaning |
-|---|---|---|
-`)
-	write("webhooks")
+	for _, section := range module.Sections() {
+		fmt.Fprintf(b, "\n## %s\n\n%s A change applies at once, also of a file that it names.\n\n| key | value | meaning |\n|---|---|---|\n", section.Name, section.About)
+		write(section.Name)
+	}
 }
 
 // newKeyWriter returns a function that writes the keys of a section's members as the schema has them.
@@ -156,11 +150,7 @@ func newKeyWriter(t *testing.T, b *bytes.Buffer) (write func(section string)) {
 		Items                *schema
 		AdditionalProperties json.RawMessage
 	}
-	var sections map[string]json.RawMessage
-	raw, err := schemaFiles.ReadFile("schemas/config.json")
-	if err == nil {
-		err = json.Unmarshal(raw, &sections)
-	}
+	sections, err := sectionSchemas()
 	if err != nil {
 		t.Fatal(err)
 	}

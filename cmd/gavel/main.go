@@ -92,7 +92,6 @@ type commands struct {
 	Repair     repairCmd     `cmd:"" help:"Save what can be read of a damaged store."`
 	Seal       sealCmd       `cmd:"" help:"Check the seals of definitions, or seal them again."`
 	Cursor     cursorCmd     `cmd:"" help:"Look at the places of those who read the log, and move them."`
-	Webhook    webhookCmd    `cmd:"" help:"Try webhooks, and send again what their receivers did not accept."`
 	Retain     retainCmd     `cmd:"" help:"Remove what definitions say need not be kept."`
 	Keys       keysCmd       `cmd:"" help:"Rotate, wrap and destroy the keys that seal sensitive values."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
@@ -122,7 +121,12 @@ type console struct {
 
 // forModules is what commands of modules get.
 func (con *console) forModules() *module.Console {
-	return &module.Console{Out: con.out, Env: withoutSettings(os.Environ()), Version: readBuild().Version, HistoryTables: historyTables}
+	return &module.Console{
+		Out: con.out, Err: con.err, Env: withoutSettings(os.Environ()), Version: readBuild().Version, HistoryTables: historyTables, Open: con.openStore,
+		List: func(asJSON bool, result any, rows [][]string, none string) error {
+			return con.printList(asJSON, result, rows, none, "")
+		},
+	}
 }
 
 // run is the program: it parses args, runs one command and returns the exit

@@ -48,7 +48,6 @@ type mcpCmd struct {
 	Principal   string   `name:"principal" placeholder:"ID" help:"Who the client is, for the record: a name without a colon, except behind local:. Default: local: and the role."`
 	reviewFlags
 	toolFlags
-	notifyFlags
 	systemFlags
 }
 
@@ -110,7 +109,6 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // told to stop, perhaps in the middle of the start
 	}
-	sys.notifier.Close()
 	sys.gateway.Close() // before the limit: other servers have seconds to save what they hold
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
@@ -122,10 +120,6 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if c.Store == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
 	}
-	notifier, err := c.notifyFlags.open(con.log, c.Reviews)
-	if err != nil {
-		return nil, err
-	}
 	gateway, err := c.openGateway(con.log)
 	if err != nil {
 		return nil, err
@@ -134,7 +128,7 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, notifier: notifier, gateway: gateway, exposed: exposed})
+	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, gateway: gateway, exposed: exposed})
 }
 
 func checkPrincipal(id string) error {
@@ -177,13 +171,13 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
 	defer watchCalls(ctx, con.log, sys)()
-	webhooks, err := c.openWebhooks(con.log, sys)
+	services, err := openServices(ctx, con.log, sys, c.Config)
 	if err != nil {
 		return err
 	}
-	defer webhooks.Run(ctx)()
+	defer services.run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	configured := newConfigWatch(con.log, c.Config, watchGateway(sys.gateway, c.Config), chains.watch(), watchExposure(sys.exposed, c.Config), c.watchWebhooks(webhooks))
+	configured := newConfigWatch(con.log, c.Config, append(services.watch(c.Config), watchGateway(sys.gateway, c.Config), chains.watch(), watchExposure(sys.exposed, c.Config))...)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

@@ -109,7 +109,6 @@ type resolveCmd struct {
 	performFlags
 	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who decides, for the record. Default: local:user: and your name on this machine."`
 	placeFlags
-	notifyFlags
 }
 
 // findReviewer is who decides: the principal that was named, or the user of this machine. What the
@@ -160,9 +159,6 @@ func (c resolveCmd) open(ctx context.Context, con *console, who engine.Principal
 		return nil, nil, err
 	}
 	with := equipment{reviews: true, sources: declared}
-	if with.notifier, err = c.notifyFlags.open(con.log, true); err != nil {
-		return nil, nil, errors.Join(err, with.Close())
-	}
 	at, err := c.place(con.log, false)
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())

@@ -3,11 +3,13 @@ package main
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"io"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -84,13 +86,13 @@ func configSchema() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := schemaFiles.ReadFile("schemas/config.json")
+	sections, err := sectionSchemas()
 	if err != nil {
 		return nil, err
 	}
 	top := map[string]any{}
-	if err := json.Unmarshal(raw, &top); err != nil {
-		return nil, err
+	for name, schema := range sections {
+		top[name] = schema
 	}
 	top[config.KeySchema] = map[string]any{"type": "string", "description": "The schema that editors check this document against; nothing reads it."}
 	settings, flags := listSettings(parser.Model)
@@ -109,6 +111,22 @@ func configSchema() (any, error) {
 	schema := objectSchema(top)
 	schema["$schema"], schema["title"] = "https://json-schema.org/draft/2020-12/schema", "gavel configuration"
 	return schema, nil
+}
+
+// sectionSchemas are the schemas of the sections that are no settings, those of modules included.
+func sectionSchemas() (map[string]json.RawMessage, error) {
+	raw, err := schemaFiles.ReadFile("schemas/config.json")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]json.RawMessage{}
+	err = json.Unmarshal(raw, &all)
+	for _, m := range module.All() {
+		if m.Schemas != nil {
+			err = errors.Join(err, json.Unmarshal(m.Schemas, &all))
+		}
+	}
+	return all, err
 }
 
 func objectSchema(properties map[string]any) map[string]any {

@@ -22,7 +22,6 @@ type serveCmd struct {
 	Definitions []string `name:"definitions" placeholder:"GLOB" help:"Load these workflow definitions as the operator's: a file, a folder or a pattern. Repeatable."`
 	reviewFlags
 	toolFlags
-	notifyFlags
 	authFlags
 	issuerFlags
 	listenFlags
@@ -63,10 +62,6 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	notifier, err := c.notifyFlags.open(con.log, c.Reviews)
-	if err != nil {
-		return err
-	}
 	gateway, err := c.openGateway(con.log)
 	if err != nil {
 		return err
@@ -76,7 +71,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	sys, err := c.openEquipped(ctx, con, equipment{
-		reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, notifier: notifier, gateway: gateway, exposed: exposed,
+		reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, gateway: gateway, exposed: exposed,
 	})
 	if err != nil {
 		return err
@@ -84,14 +79,13 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err = c.serve(ctx, con, sys); ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // told to stop in the middle of the start
 	}
-	notifier.Close()
 	gateway.Close() // before the limit: other servers have seconds to save what they hold
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
 func (c *serveCmd) check(ctx context.Context) error {
 	_, err := c.issuersFor(c.Auth)
-	return cmp.Or(err, c.checkReviews(), c.notifyFlags.check(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
+	return cmp.Or(err, c.checkReviews(), errors.Join(c.issuerFlags.check(), c.rateFlags.check(), c.listenFlags.checkForm(), c.listenFlags.check(ctx, c.Auth)))
 }
 
 // serve answers until ctx ends, and returns when what was begun is finished.
@@ -149,13 +143,13 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
 	defer watchCalls(ctx, con.log, sys)()
-	webhooks, err := c.openWebhooks(con.log, sys)
+	services, err := openServices(ctx, con.log, sys, c.Config)
 	if err != nil {
 		return err
 	}
-	defer webhooks.Run(ctx)()
+	defer services.run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, chains.watch(), watchExposure(sys.exposed, c.Config), c.watchWebhooks(webhooks)).run(ctx)()
+	defer newReloader(con, c, r, known, watch, append(services.watch(c.Config), chains.watch(), watchExposure(sys.exposed, c.Config))...).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

@@ -17,7 +17,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/export"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
@@ -146,7 +145,7 @@ type metered struct {
 	sys      *system
 	held     atomic.Pointer[func() int]
 	listener atomic.Pointer[listen.Server] // nil until it listens
-	exporter atomic.Pointer[export.Exporter]
+	services atomic.Pointer[services]      // nil until they are open
 }
 
 // count makes the counters that the engine tells of what it commits.
@@ -160,7 +159,7 @@ func (m *metered) count(with equipment) {
 		Store:         func() store.Stats { return storeStats(m.sys.Store) },
 		Streams:       func() int { return (*m.held.Load())() },
 		Listener:      m.listenerStats,
-		Webhooks:      m.webhookStats,
+		Modules:       m.tellServices,
 		ValuesRefused: func() int64 { return m.sys.Engine.Values().Refused() },
 		StreamLag: func() (int64, time.Duration) {
 			lag := m.sys.Engine.Feed().Lag()
@@ -172,9 +171,6 @@ func (m *metered) count(with equipment) {
 	}
 	if with.reviews {
 		from.Reviews = m.reviewStats
-	}
-	if with.notifier != nil {
-		from.Notifications = func() telemetry.NotificationStats { return telemetry.NotificationStats(with.notifier.Stats()) }
 	}
 	m.metrics = telemetry.NewMetrics(readBuild().Version, from)
 }

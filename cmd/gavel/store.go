@@ -28,6 +28,7 @@ const (
 	keyFile     = embed.KeyFile
 )
 
+// storeFlag is module.StoreFlags with methods.
 type storeFlag struct {
 	configFlag
 	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, in your data directory if the working directory cannot be written."`

@@ -15,7 +15,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gate"
-	"github.com/gavel-mcp/gavel/internal/notify"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators"
@@ -52,14 +51,12 @@ type equipment struct {
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
-	metered                *metered         // nil where nobody looks at figures
-	notifier               *notify.Notifier // nil where nobody is told of reviews
+	metered                *metered // nil where nobody looks at figures
 	quotas                 engine.Quotas
 }
 
 // Close ends what is told, and asked of models and sources.
 func (e equipment) Close() error {
-	e.notifier.Close()
 	e.sources.Close()
 	e.gateway.Close()
 	return e.model.Close()
@@ -92,12 +89,33 @@ func (e equipment) configure(cfg embed.Config) embed.Config {
 		if e.metered != nil {
 			told = append(told, e.metered.metrics)
 		}
-		if e.notifier != nil {
-			told = append(told, e.notifier)
-		}
 		c.Observer = told
 	}
 	return cfg
+}
+
+// observers are told one after the other.
+type observers []engine.Observer
+
+// Committed implements engine.Observer.
+func (all observers) Committed(ctx context.Context, events []record.Event) {
+	for _, o := range all {
+		o.Committed(ctx, events)
+	}
+}
+
+// Changed implements engine.Observer.
+func (all observers) Changed(ctx context.Context, inst record.Instance) {
+	for _, o := range all {
+		o.Changed(ctx, inst)
+	}
+}
+
+// Unrecorded implements engine.Observer.
+func (all observers) Unrecorded(ctx context.Context, event record.Event) {
+	for _, o := range all {
+		o.Unrecorded(ctx, event)
+	}
 }
 
 type systemFlags struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -66,10 +67,13 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 }
 
 func (commands) Help() string {
-	return `Start with
-
-    gavel demo                         see an agent being judged, in seconds
-    gavel init                         write a workflow, its tests and a client's configuration
+	first := ""
+	for _, c := range module.Commands() {
+		if c.First != "" {
+			first += fmt.Sprintf("    %-34s %s\n", "gavel "+c.Name, c.First)
+		}
+	}
+	return "Start with\n\n" + first + `    gavel init                         write a workflow, its tests and a client's configuration
     gavel mcp --definitions 'flows/*'  serve your workflows to an MCP client
     gavel lint flows/*.json            check them first
 

@@ -65,7 +65,7 @@ var tableDriver = []string{"engine/store", "engine/record", "engine/store/rows",
 // services stand beside each other over the engine; faces stand over both.
 var services = []string{
 	"internal/auth", "internal/shell", "internal/gate", "internal/upstream", "internal/evidence",
-	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/notify", "internal/process", "internal/clientstate", "internal/webhook", "internal/export",
+	"internal/chain", "internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/process", "internal/clientstate",
 }
 
 // moduleFolder has a folder for each module, which can be removed.
@@ -75,7 +75,7 @@ const moduleFolder = "internal/modules/"
 const moduleList = "cmd/gavel/modules.go"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/demo"}
+var modules = []string{"internal/modules/demo", "internal/modules/webhook"}
 
 // everything is what a program may import.
 var everything = slices.Concat(below5, services, []string{
@@ -159,9 +159,6 @@ var Packages = []Package{
 	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/clientstate", "internal/egress", "internal/process", "internal/gate"})},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/filelock", "internal/process", "internal/worktree"})},
 	{Path: "internal/clientstate", May: []string{"engine/store", "engine/memstore"}},
-	{Path: "internal/webhook", May: []string{"internal/egress"}},
-	{Path: "internal/notify", May: []string{"judge", "engine/record", "internal/webhook"}},
-	{Path: "internal/export", May: slices.Concat(below5, []string{"internal/egress", "internal/webhook"})},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream", "internal/fairshare"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
@@ -170,7 +167,7 @@ var Packages = []Package{
 	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an
 	// identity of auth.
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
-	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/term"})},
+	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/config", "internal/telemetry", "internal/term"})},
 	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
 	// Which workflows are tools of their own. Their names are neither those of operations nor
@@ -188,6 +185,9 @@ var Packages = []Package{
 
 	// Modules know the core without its faces, and never one another: checkOwn says so as well.
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
+	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
+	{Path: "internal/modules/webhook/endpoint", May: []string{"internal/egress"}},
+	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/evidence", "internal/modules/webhook/endpoint"})},
 
 	// Layer 7: what wires: for every program the root package, and the command, one of them, what is its own.
 	{Path: Root, May: withoutPath("internal/chain", everything)},

@@ -35,11 +35,9 @@ const (
 	SectionHooks     = "hooks"     // what coding agents' hooks are answered with
 	SectionMCP       = "mcp"       // gavel mcp
 	SectionModel     = "model"     // the model that judges
-	SectionNotify    = "notify"    // who is told of reviews
 	SectionQuotas    = "quotas"    // what one principal may take
 	SectionServe     = "serve"     // gavel serve
 	SectionUpstreams = "upstreams" // other MCP servers
-	SectionWebhooks  = "webhooks"  // who gets every event
 )
 
 // The keys at the top of the file that hold one setting each.
@@ -52,12 +50,18 @@ const (
 	KeyStoreKey    = "storeKey"
 )
 
+// moduleSections are the sections that modules add.
+var moduleSections []string
+
+// AddSection adds a section to those that a file may have. Call it before the first file is read.
+func AddSection(name string) { moduleSections = append(moduleSections, name) }
+
 // sectionNames are all that may stand at the top of the file.
 func sectionNames() []string {
-	return []string{
+	return append([]string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionChains, SectionNotify, SectionWebhooks, SectionAnchors, KeySchema,
-	}
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionUpstreams, SectionGates, SectionHooks, SectionExpose, SectionChains, SectionAnchors, KeySchema,
+	}, moduleSections...)
 }
 
 // File is a configuration file that was read.
@@ -188,4 +192,20 @@ func describeMode(mode fs.FileMode) string {
 	default:
 		return "something else"
 	}
+}
+
+// CheckReadable says why a file cannot be read. A pipe is not opened: its reader might wait.
+func CheckReadable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&fs.ModeNamedPipe != 0 {
+		return err
+	}
+	if info.IsDir() {
+		return fmt.Errorf("%s is a folder", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }

@@ -41,10 +41,8 @@ type Sources struct {
 	StreamLag func() (events int64, age time.Duration)
 	// Reviews are those that wait for a person; false where that cannot be told now.
 	Reviews func() (ReviewStats, bool)
-	// Notifications are the messages about reviews.
-	Notifications func() NotificationStats
-	// Webhooks are what is sent to those who get every event.
-	Webhooks func() []WebhookStats
+	// Modules writes the figures of modules.
+	Modules func(Tell)
 	// Canaries are known cases that the judge was asked; false where there are none.
 	Canaries func() (CanaryStats, bool)
 	// Listener is what callers hold of the listener, and what they lost.
@@ -67,19 +65,6 @@ type ReviewStats struct {
 type CanaryStats struct {
 	Right, WrongApprovals, WrongRefusals, Unanswered uint64
 	Drift                                            bool
-}
-
-// NotificationStats are messages about reviews: that arrived, that did not, and that were not tried.
-type NotificationStats struct{ Arrived, Failed, Dropped uint64 }
-
-// WebhookStats is one webhook: messages that were accepted, tries that were not, dead letters; whether
-// this process sends, and, where it is Known, how far behind it is and how long it has not moved.
-type WebhookStats struct {
-	Webhook                 string
-	Delivered, Failed, Dead uint64
-	Sending, Known          bool
-	Behind                  int64
-	Waited                  time.Duration
 }
 
 // Metrics counts. It is an engine.Observer.

@@ -103,13 +103,9 @@ func TestMetricsThatArePulled(t *testing.T) {
 		Reviews: func() (telemetry.ReviewStats, bool) {
 			return telemetry.ReviewStats{Open: 4, OldestAge: time.Minute}, true
 		},
-		Notifications: func() telemetry.NotificationStats {
-			return telemetry.NotificationStats{Arrived: 6, Failed: 1, Dropped: 2}
-		},
-		Webhooks: func() []telemetry.WebhookStats {
-			return []telemetry.WebhookStats{
-				{Webhook: "audit", Delivered: 5, Failed: 4, Dead: 1, Sending: true, Known: true, Behind: 3, Waited: time.Minute}, {Webhook: "new"},
-			}
+		Modules: func(tell telemetry.Tell) {
+			tell("audit_total", "What a module counts.", telemetry.Counter, 6, "result", "sent")
+			tell("audit_total", "What a module counts.", telemetry.Counter, 1, "result", "failed")
 		},
 		ValuesRefused: func() int64 { return 8 },
 		Streams:       func() int { return 9 },
@@ -124,9 +120,7 @@ func TestMetricsThatArePulled(t *testing.T) {
 		`gavel_sandbox_kills_total 3`, `gavel_sandbox_waiting 2`,
 		`gavel_store_batches_total 5`, `gavel_store_writes_total 50`, `gavel_store_queued 1`, `gavel_store_bytes{part="log"} 4096`,
 		`gavel_reviews_open 4`, `gavel_reviews_oldest_seconds 60`,
-		`gavel_notifications_total{result="arrived"} 6`, `gavel_notifications_total{result="failed"} 1`, `gavel_notifications_total{result="dropped"} 2`,
-		`gavel_webhook_messages_total{result="delivered",webhook="audit"} 5`, `gavel_webhook_messages_total{result="failed",webhook="audit"} 4`, `gavel_webhook_messages_total{result="dead",webhook="audit"} 1`,
-		`gavel_webhook_sending{webhook="audit"} 1`, `gavel_webhook_sending{webhook="new"} 0`, `gavel_webhook_behind_events{webhook="audit"} 3`, `gavel_webhook_behind_seconds{webhook="audit"} 60`,
+		`gavel_audit_total{result="sent"} 6`, `gavel_audit_total{result="failed"} 1`,
 		`gavel_sealed_values_refused_total 8`, `gavel_streams 9`, `gavel_stream_lag_events 12`, `gavel_stream_lag_seconds 1.5`,
 	)
 }

@@ -17,7 +17,8 @@ func init() {
 		Name: "demo",
 		Commands: []module.Command{{
 			Name: "demo", Help: "Watch an agent drive a judged workflow, against the real server.",
-			New: func() any { return &command{} }, Unconfigured: true,
+			First: "see an agent being judged, in seconds",
+			New:   func() any { return &command{} }, Unconfigured: true,
 		}},
 		Processes: map[string]module.Process{
 			testsCommand: func(ctx context.Context, _ []string, _ io.Reader, out io.Writer) int {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/webhook"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -19,6 +19,8 @@ var ErrRemoved = errors.New("the event was removed by retention")
 // Resend sends the event of a dead letter once more, with the same id, and drops the letter where the
 // receiver accepts it.
 func Resend(ctx context.Context, e *engine.Engine, db store.DeadLetters, h Webhook, l store.DeadLetter) error {
+	unfiltered := h
+	unfiltered.Filter = Filter{}
 	page, err := e.Feed().Page(ctx, viewer(h), engine.TailRequest{After: l.Position - 1, Instance: l.Instance})
 	if err != nil {
 		return err //nolint:wrapcheck // it says what failed
@@ -26,9 +28,12 @@ func Resend(ctx context.Context, e *engine.Engine, db store.DeadLetters, h Webho
 	if len(page.Items) == 0 || page.Items[0].Position != l.Position {
 		return ErrRemoved
 	}
-	d, err := newDelivery(page.Items[0], Filter{})
+	d, err := newDelivery(ctx, e, unfiltered, page.Items[0])
 	if err != nil {
 		return err
+	}
+	if d == nil {
+		return ErrRemoved
 	}
 	if err := sendOnce(ctx, h, d.message); err != nil {
 		return err
@@ -42,11 +47,11 @@ func Test(ctx context.Context, h Webhook) error {
 	if err != nil {
 		return err //nolint:wrapcheck // strings and times always encode
 	}
-	return sendOnce(ctx, h, webhook.Message{ID: "test_" + rand.Text(), Body: body})
+	return sendOnce(ctx, h, endpoint.Message{ID: "test_" + rand.Text(), Body: body})
 }
 
-func sendOnce(ctx context.Context, h Webhook, m webhook.Message) error {
-	end, err := h.OpenEndpoint()
+func sendOnce(ctx context.Context, h Webhook, m endpoint.Message) error {
+	end, err := h.Open()
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,10 @@ import (
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/export"
-	"github.com/gavel-mcp/gavel/internal/webhook"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/export"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func TestMain(m *testing.M) { os.Exit(enginetest.Main(m)) }
@@ -101,7 +102,7 @@ type receiver struct {
 	most     int
 }
 
-func (r *receiver) Send(ctx context.Context, m webhook.Message) error {
+func (r *receiver) Send(ctx context.Context, m endpoint.Message) error {
 	r.mu.Lock()
 	if r.tries == nil {
 		r.tries = map[string]int{}
@@ -161,7 +162,7 @@ func (r *receiver) of(instance string) (seqs []string) {
 var hook = export.Webhook{Name: "audit", URL: "https://hooks.example.org/T0P-SECRET", FromStart: true, Parallel: 4, Tries: 5, Timeout: 10 * time.Second}
 
 // sendTo runs a webhook to a receiver, as one process would.
-func (b *bench) sendTo(h export.Webhook, to export.Messenger) (stop func()) {
+func (b *bench) sendTo(h export.Webhook, to export.Receiver) (stop func()) {
 	return export.New(b.Engine, b.db, slog.New(slog.DiscardHandler)).RunTo(context.Background(), h, to) //nolint:usetesting // it ends with stop
 }
 
@@ -245,7 +246,7 @@ func TestAReceiverThatIsDown(t *testing.T) {
 		r := &receiver{}
 		r.answer = func(context.Context, string, int) error {
 			if down.Load() {
-				return &webhook.AnswerError{Status: http.StatusInternalServerError}
+				return &endpoint.AnswerError{Status: http.StatusInternalServerError}
 			}
 			return nil
 		}
@@ -285,8 +286,8 @@ func TestDeadLetters(t *testing.T) {
 		alone bool
 		cause string
 	}{
-		"refused":     {func(context.Context) error { return &webhook.AnswerError{Status: http.StatusUnprocessableEntity} }, true, "the answer was 422"},
-		"answers 500": {func(context.Context) error { return &webhook.AnswerError{Status: http.StatusInternalServerError} }, false, "the answer was 500"},
+		"refused":     {func(context.Context) error { return &endpoint.AnswerError{Status: http.StatusUnprocessableEntity} }, true, "the answer was 422"},
+		"answers 500": {func(context.Context) error { return &endpoint.AnswerError{Status: http.StatusInternalServerError} }, false, "the answer was 500"},
 		"hangs":       {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, false, "context deadline exceeded"},
 		"dies":        {func(context.Context) error { return errors.New("connection reset") }, false, "connection reset"},
 	} {
@@ -335,7 +336,7 @@ func TestAReceiverThatWantsNoMore(t *testing.T) {
 		b := newBench(t)
 		r := &receiver{answer: func(_ context.Context, id string, _ int) error {
 			if strings.HasSuffix(id, "_2") {
-				return &webhook.AnswerError{Status: http.StatusGone}
+				return &endpoint.AnswerError{Status: http.StatusGone}
 			}
 			return nil
 		}}
@@ -354,7 +355,7 @@ func TestAReceiverThatAsksForPatience(t *testing.T) {
 		b := newBench(t)
 		r := &receiver{answer: func(_ context.Context, _ string, try int) error {
 			if try == 1 {
-				return &webhook.AnswerError{Status: http.StatusTooManyRequests, RetryAfter: 20 * time.Minute}
+				return &endpoint.AnswerError{Status: http.StatusTooManyRequests, RetryAfter: 20 * time.Minute}
 			}
 			return nil
 		}}
@@ -505,4 +506,90 @@ func TestTheEnd(t *testing.T) {
 			t.Errorf("arrived %v, at %d", got, b.place(hook))
 		}
 	})
+}
+
+// What waits for a person is told by ids, names and codes: when it is opened, when it becomes urgent and
+// when it is over. Other events are passed over.
+func TestNotices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBench(t), &receiver{}
+		b.Engine = enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store, c.ReviewPath = b.db, true })
+		definition := `{"name":"release","initialState":"ready","states":{"shipped":{"final":true},"ready":{"transitions":{
+			"ship":{"target":"shipped","requireAssurance":"human","review":{"priority":"high","expiresAfter":"1h"}},
+			"hurry":{"target":"shipped","requireAssurance":"human","review":{"expiresAfter":"1h","onExpire":"raise"}}}}}}`
+		if _, err := b.Define(t.Context(), operator, engine.DefineRequest{Name: "release", Document: []byte(definition)}); err != nil {
+			t.Fatal(err)
+		}
+		h := hook
+		h.Name, h.Reviews, h.FromStart = "notify.url", true, false
+		stop := b.sendTo(h, r)
+		b.move(b.start(), 2)
+		release, err := b.Start(t.Context(), operator, engine.StartRequest{Type: "release"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, action := range []string{"ship", "hurry"} {
+			parked, err := b.Advance(t.Context(), operator, engine.AdvanceRequest{ID: release.ID, Action: action, Data: []byte(`{"password":"hunter2"}`)})
+			if err != nil || parked.Review == nil {
+				t.Fatalf("%+v, %v", parked, err)
+			}
+			ids = append(ids, parked.Review.ID)
+		}
+		wait(2 * time.Hour)
+		if _, err := b.ExpireReviews(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Minute)
+		stop()
+		got := r.listAccepted()
+		slices.Sort(got)
+		want := []string{ids[0] + ".expired", ids[0] + ".opened", ids[1] + ".opened", ids[1] + ".raised"}
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		all := strings.Join(r.bodies, "\n")
+		opened := `{"type":"review.opened","timestamp":"2000-01-01T00:00:00Z","data":{"reviewId":"` + ids[0] + `","id":"` + release.ID + `","workflow":"release","version":1,` +
+			`"state":"ready","action":"ship","requestedBy":"op","reason":"assurance_too_low","priority":"high","expiresAt":"2000-01-01T01:00:00Z"}}`
+		if !strings.Contains(all, opened) || strings.Contains(all, "hunter2") {
+			t.Errorf("the messages are\n%s\nwithout\n%s", all, opened)
+		}
+	})
+}
+
+// A server that ends right after a commit sends that first.
+func TestTheLastEventOfASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBench(t), &receiver{}
+		stop := b.sendTo(hook, r)
+		wait(time.Second)
+		id := b.start()
+		stop()
+		wantSeqs(t, "the instance", r.of(id), 1)
+	})
+}
+
+// A program gets each message on its input, and a failure of it is tried again.
+func TestAProgramIsAReceiver(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := dir + "/told"
+	root, err := document.Parse(dir+"/gavel.json", fmt.Appendf(nil, `{"command":["sh","-c","cat >> %s"]}`, file), document.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := export.ParseConfig(nil, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := export.Test(t.Context(), all[0]); err != nil {
+		t.Fatal(err)
+	}
+	if told, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(told), `{"type":"gavel.test"`) || !strings.HasSuffix(string(told), "}\n") {
+		t.Errorf("%q, %v", told, err)
+	}
+	all[0].Command = []string{"sh", "-c", "exit 3"}
+	if err := export.Test(t.Context(), all[0]); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("a program that fails: %v", err)
+	}
 }

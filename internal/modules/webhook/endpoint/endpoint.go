@@ -1,11 +1,11 @@
-// Package webhook posts signed messages to an address of the operator's, in the form of Standard
+// Package endpoint posts signed messages to an address of the operator's, in the form of Standard
 // Webhooks: the headers webhook-id, webhook-timestamp and webhook-signature, an HMAC-SHA256 over
 // all three parts (id, time, body) for each secret.
 //
 // It promises that an address is looked at when it is dialled, that no redirect is followed, and
 // that no error holds the address, which may be a secret. It tries once: when to try again is for
 // who has the message.
-package webhook
+package endpoint
 
 import (
 	"bytes"
@@ -49,10 +49,10 @@ type Endpoint struct {
 	client  *http.Client
 }
 
-// NewEndpoint returns an endpoint, or what is wrong with its address or a secret. private lets the
+// New returns an endpoint, or what is wrong with its address or a secret. private lets the
 // address lead into private networks. No secrets leave messages unsigned; several sign each of them
 // several times, so that a receiver may know the old or the new one.
-func NewEndpoint(address string, private bool, headers http.Header, secrets ...string) (*Endpoint, error) {
+func New(address string, private bool, headers http.Header, secrets ...string) (*Endpoint, error) {
 	if err := CheckAddress(address); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func (x *Exporter) Load(all []Webhook) error {
 func (x *Exporter) Prepare(all []Webhook) (take func(), err error) {
 	var next []*sender
 	for _, h := range all {
-		end, err := h.OpenEndpoint()
+		end, err := h.Open()
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,12 @@ func (x *Exporter) Run(ctx context.Context) (stop func()) {
 // start starts every sender. The caller holds loading.
 func (x *Exporter) start(ctx context.Context) {
 	ctx, x.cancel = context.WithCancel(ctx)
+	last, err := x.store.LastPosition(ctx)
+	if err != nil {
+		last = unknownPlace
+	}
 	for _, s := range x.senders {
+		s.began = last
 		x.running.Go(func() {
 			defer s.to.Close()
 			s.run(ctx)

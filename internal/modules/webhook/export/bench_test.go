@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
-	"github.com/gavel-mcp/gavel/internal/export"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/export"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -72,7 +72,7 @@ func durable(b *testing.B, url string) (advance func() time.Duration, stop func(
 		if err != nil {
 			b.Fatal(err)
 		}
-		hooks, err := export.ParseConfig(root)
+		hooks, err := export.ParseConfig(root, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

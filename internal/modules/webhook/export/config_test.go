@@ -22,7 +22,7 @@ func parse(t *testing.T, text string) ([]Webhook, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ParseConfig(root.Get("webhooks"))
+	return ParseConfig(root.Get("webhooks"), root.Get("notify"))
 }
 
 func TestParseConfig(t *testing.T) {
@@ -97,7 +97,43 @@ func TestParseConfigRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenEndpoint(t *testing.T) {
+func TestParseNotify(t *testing.T) {
+	t.Parallel()
+	all, err := parse(t, `notify: {url: "http://10.0.0.1/T0P-SECRET", secretFile: n.secret, command: [page-me, --channel, ops]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		all[i].node = nil
+	}
+	want := []Webhook{
+		{Name: "notify.url", URL: "http://10.0.0.1/T0P-SECRET", SecretFiles: []string{"/etc/n.secret"}, PrivateNetwork: true, Reviews: true, Parallel: 4, Tries: 10, Timeout: 10 * time.Second},
+		{Name: "notify.command", Command: []string{"page-me", "--channel", "ops"}, Reviews: true, Parallel: 1, Tries: 10, Timeout: 10 * time.Second},
+	}
+	if !reflect.DeepEqual(all, want) {
+		t.Errorf("got %+v", all)
+	}
+	if to := []string{all[0].To(), all[1].To()}; !reflect.DeepEqual(to, []string{"10.0.0.1", "page-me"}) {
+		t.Errorf("they lead to %v", to)
+	}
+	both := "webhooks:\n  audit: {url: \"ftp://example.org\", secretFiles: s}\n"
+	for text, wants := range map[string][]string{
+		both + `notify: {url: "ftp://example.org/T0P-SECRET"}`: {"gavel.yaml:2:", "gavel.yaml:3:", "https://hooks.example.org/gavel"},
+		`notify: {secretFile: s}`:                              {`"secretFile" signs what "url" gets`},
+		`notify: {command: [" "]}`:                             {"begins with a program"},
+		`notify: {comand: x}`:                                  {`did you mean "command"`},
+		`notify: 7`:                                            {"expected an object"},
+	} {
+		_, err := parse(t, text)
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "T0P-SECRET") {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"good": secret + "\n", "bad": "hunter2", "empty": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -110,11 +146,11 @@ func TestOpenEndpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := ParseConfig(root.Get("webhooks"))
+		all, err := ParseConfig(root.Get("webhooks"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		end, err := all[0].OpenEndpoint()
+		end, err := all[0].Open()
 		if want == "" && err == nil {
 			end.Close()
 			continue

@@ -10,11 +10,8 @@ const (
 	MaxPause   = maxPause
 )
 
-// Messenger stands in for an endpoint.
-type Messenger = messenger
-
 // RunTo runs one webhook that leads to a stand-in.
-func (x *Exporter) RunTo(ctx context.Context, h Webhook, to Messenger) (stop func()) {
+func (x *Exporter) RunTo(ctx context.Context, h Webhook, to Receiver) (stop func()) {
 	x.senders = []*sender{newSender(x, h, to)}
 	return x.Run(ctx)
 }

@@ -1,9 +1,9 @@
 package export
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,8 +14,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/egress"
-	"github.com/gavel-mcp/gavel/internal/webhook"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -51,6 +52,11 @@ type Webhook struct {
 	Parallel, Tries int
 	Timeout         time.Duration
 
+	// Command takes the place of URL: a program with its arguments, which reads each message from stdin.
+	Command []string
+	// Reviews says that it gets messages about reviews in the place of events.
+	Reviews bool
+
 	node *document.Node // where it was read from, for messages
 }
 
@@ -80,21 +86,39 @@ const CursorPrefix = "webhook:"
 // Cursor is the name of the webhook's place in the log, and of the lease by which one process sends.
 func (h Webhook) Cursor() string { return CursorPrefix + h.Name }
 
-// ParseConfig reads the section "webhooks" of a configuration file, in the order of the file; nil is
-// a section without any. The error is document.Errors, one issue for each mistake, with its line.
-func ParseConfig(section *document.Node) ([]Webhook, error) {
-	if section == nil {
-		return nil, nil
+// To is where the webhook leads, without anything that may be secret.
+func (h Webhook) To() string {
+	if len(h.Command) > 0 {
+		return h.Command[0]
 	}
-	o := document.NewObject(section)
-	var all []Webhook
+	return endpoint.Host(h.URL)
+}
+
+// ParseConfig reads the sections "webhooks" and "notify" of a configuration file, in the order of the
+// file; nil is a section that is not there. The error is document.Errors, one issue for each mistake,
+// with its line.
+func ParseConfig(webhooks, notify *document.Node) ([]Webhook, error) {
+	if webhooks == nil {
+		o := document.NewObject(notify)
+		return readNotify(o), o.Err()
+	}
+	o := document.NewObject(webhooks)
+	all := append(readWebhooks(o), readNotify(o.Sub(notify))...)
+	return all, o.Err()
+}
+
+func readWebhooks(o *document.ObjectReader) (all []Webhook) {
+	section := o.Node()
+	if section == nil {
+		return nil
+	}
 	for _, m := range section.Members {
 		if len(m.Key) > maxName || !hookName().MatchString(m.Key) {
 			o.Fail(m.Value, "the name of a webhook is 1 to %d lower-case letters and digits with single dashes between them, and begins with a letter", maxName)
 		}
 		all = append(all, readWebhook(o, m.Key, filepath.Dir(section.Source())))
 	}
-	return all, o.Err()
+	return all
 }
 
 var hookName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`) })
@@ -110,7 +134,7 @@ func readWebhook(parent *document.ObjectReader, name, dir string) Webhook {
 	}
 	o.Unknown()
 	if at := o.Value("url"); at != nil {
-		if err := webhook.CheckAddress(h.URL); err != nil {
+		if err := endpoint.CheckAddress(h.URL); err != nil {
 			o.Fail(at, "%s", err.Error())
 		} else if strings.HasPrefix(h.URL, "http:") && !h.PrivateNetwork {
 			o.Fail(at, `the address begins with https://; http:// needs "privateNetwork": true`)
@@ -179,14 +203,28 @@ func readTimeout(o *document.ObjectReader) time.Duration {
 	return d
 }
 
-// OpenEndpoint reads the secrets and the variables that a webhook names.
-func (h Webhook) OpenEndpoint() (*webhook.Endpoint, error) {
+// CheckSecrets says which of the secrets' files cannot be read.
+func (h Webhook) CheckSecrets() error {
+	o := document.NewObject(h.node)
+	for _, file := range h.SecretFiles {
+		if err := config.CheckReadable(file); err != nil {
+			o.Fail(cmp.Or(o.Value("secretFiles"), o.Value("secretFile")), "%s", err.Error())
+		}
+	}
+	return o.Err()
+}
+
+// Open reads the secrets and the variables that a webhook names.
+func (h Webhook) Open() (Receiver, error) {
+	if len(h.Command) > 0 {
+		return program(h.Command), nil
+	}
 	o := document.NewObject(h.node)
 	var secrets []string
 	for _, file := range h.SecretFiles {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			o.Fail(o.Value("secretFiles"), "%s", err.Error())
+			o.Fail(cmp.Or(o.Value("secretFiles"), o.Value("secretFile")), "%s", err.Error())
 			continue
 		}
 		secrets = append(secrets, strings.TrimSpace(string(text)))
@@ -195,11 +233,7 @@ func (h Webhook) OpenEndpoint() (*webhook.Endpoint, error) {
 	if err := o.Err(); err != nil {
 		return nil, err
 	}
-	return h.newEndpoint(o, headers, secrets)
-}
-
-func (h Webhook) newEndpoint(o *document.ObjectReader, headers http.Header, secrets []string) (*webhook.Endpoint, error) {
-	end, err := webhook.NewEndpoint(h.URL, h.PrivateNetwork, headers, secrets...)
+	end, err := endpoint.New(h.URL, h.PrivateNetwork, headers, secrets...)
 	if err != nil {
 		o.Fail(h.node, "%s", fmt.Sprintf("the webhook %s: %s", h.Name, err))
 		return nil, o.Err()

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/webhook"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -41,29 +41,33 @@ const (
 	downAfter = 3
 )
 
-// messenger sends a message once.
-type messenger interface {
-	Send(ctx context.Context, m webhook.Message) error
+// unknownPlace stands for a position that the store could not tell.
+const unknownPlace = -1
+
+// Receiver is sent a message once.
+type Receiver interface {
+	Send(ctx context.Context, m endpoint.Message) error
 	Close()
 }
 
 // sender sends to one webhook.
 type sender struct {
-	hook  Webhook
-	to    messenger
-	feed  *engine.Feed
-	store Store
-	owner string
-	log   *slog.Logger
+	hook   Webhook
+	to     Receiver
+	engine *engine.Engine
+	store  Store
+	owner  string
+	log    *slog.Logger
 
+	began                   int64 // the end of the log when the exporter started, or unknownPlace
 	sending                 atomic.Bool
 	delivered, failed, dead atomic.Uint64
 }
 
-func newSender(x *Exporter, h Webhook, to messenger) *sender {
+func newSender(x *Exporter, h Webhook, to Receiver) *sender {
 	return &sender{
-		hook: h, to: to, feed: x.engine.Feed(), store: x.store, owner: x.owner,
-		log: x.log.With("webhook", h.Name, "to", webhook.Host(h.URL)),
+		hook: h, to: to, engine: x.engine, store: x.store, owner: x.owner,
+		log: x.log.With("webhook", h.Name, "to", h.To()),
 	}
 }
 
@@ -110,8 +114,10 @@ func (s *sender) findPlace(ctx context.Context, lease *store.Lease) (position in
 		return all[at].Position, nil
 	}
 	if !s.hook.FromStart {
-		if position, err = s.store.LastPosition(ctx); err != nil {
-			return 0, err
+		if position = s.began; position == unknownPlace {
+			if position, err = s.store.LastPosition(ctx); err != nil {
+				return 0, err
+			}
 		}
 	}
 	return position, s.store.MoveCursor(ctx, store.Cursor{Name: s.hook.Cursor(), Position: position, Filter: s.hook.Filter.String()}, store.NoCursor, lease)
@@ -148,8 +154,8 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 	run := &sending{
 		sender: s, lease: lease, taken: time.Now(), window: newWindow(position), moved: position, results: make(chan result), failing: map[string]bool{},
 	}
-	defer func() { run.end(ctx, cancel, err) }()
-	follower := s.feed.Follow(-1)
+	defer func() { run.end(ctx, sends, cancel, err) }()
+	follower := s.engine.Feed().Follow(-1)
 	defer follower.Leave()
 	renew, move := time.NewTicker(renewEvery), time.NewTicker(moveEvery)
 	defer renew.Stop()
@@ -190,7 +196,14 @@ type header struct {
 	Kind     record.Kind `json:"kind"`
 	Decision struct {
 		Outcome judge.Outcome `json:"outcome"`
+		Code    string        `json:"code"`
 	} `json:"decision"`
+	Version      int                 `json:"version"`
+	From         string              `json:"from"`
+	To           string              `json:"to"`
+	Action       string              `json:"action"`
+	ReviewID     string              `json:"reviewId"`
+	ReviewStatus record.ReviewStatus `json:"reviewStatus"`
 }
 
 // payload is a message in the form of Standard Webhooks.
@@ -200,23 +213,27 @@ type payload struct {
 	Data      json.RawMessage `json:"data"`
 }
 
-// newDelivery is an event as it is sent, nil where the filter does not select it.
-func newDelivery(item engine.FeedItem, filter Filter) (*delivery, error) {
+// newDelivery is an event as it is sent to a webhook, nil where that does not get it.
+func newDelivery(ctx context.Context, e *engine.Engine, hook Webhook, item engine.FeedItem) (*delivery, error) {
 	var h header
 	if err := json.Unmarshal(item.JSON, &h); err != nil {
 		return nil, fmt.Errorf("read the event at %d: %w", item.Position, err)
 	}
-	if !filter.selects(h) {
+	if !hook.Filter.selects(h) {
 		return nil, nil //nolint:nilnil // most may be for others
 	}
-	body, err := document.Marshal(payload{Type: "workflow." + string(h.Kind), Timestamp: h.Time, Data: item.JSON})
+	p, id := payload{Type: "workflow." + string(h.Kind), Timestamp: h.Time, Data: item.JSON}, h.Instance+"_"+strconv.FormatInt(h.Seq, 10)
+	if hook.Reviews {
+		var err error
+		if p, id, err = newNotice(ctx, e, viewer(hook), h); err != nil || id == "" {
+			return nil, err
+		}
+	}
+	body, err := document.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("encode the event at %d: %w", item.Position, err)
 	}
-	return &delivery{
-		position: item.Position, instance: h.Instance, seq: h.Seq,
-		message: webhook.Message{ID: h.Instance + "_" + strconv.FormatInt(h.Seq, 10), Body: body},
-	}, nil
+	return &delivery{position: item.Position, instance: h.Instance, seq: h.Seq, message: endpoint.Message{ID: id, Body: body}}, nil
 }
 
 // viewer is as whom a webhook sees events.
@@ -226,12 +243,12 @@ func viewer(h Webhook) engine.Principal {
 
 // readPage reads what follows into the window, and whether there is more.
 func (r *sending) readPage(ctx context.Context) (more bool, err error) {
-	page, err := r.feed.Page(ctx, viewer(r.hook), engine.TailRequest{After: r.window.read})
+	page, err := r.engine.Feed().Page(ctx, viewer(r.hook), engine.TailRequest{After: r.window.read})
 	if err != nil {
 		return false, err //nolint:wrapcheck // it says what failed
 	}
 	for _, item := range page.Items {
-		d, err := newDelivery(item, r.hook.Filter)
+		d, err := newDelivery(ctx, r.engine, r.hook, item)
 		if err != nil {
 			return false, err
 		}
@@ -293,7 +310,7 @@ func (r *sending) take(ctx context.Context, got result) error {
 		r.log.WarnContext(ctx, "a message is not accepted; trying again", "message", d.message.ID, "cause", got.err)
 	}
 	r.failing[d.instance] = true
-	answer, _ := errors.AsType[*webhook.AnswerError](got.err)
+	answer, _ := errors.AsType[*endpoint.AnswerError](got.err)
 	switch {
 	case answer != nil && answer.Status == http.StatusGone:
 		return errGone
@@ -311,7 +328,7 @@ func (r *sending) take(ctx context.Context, got result) error {
 }
 
 // isRefusal reports whether an answer is about the message, and not about the receiver.
-func isRefusal(answer *webhook.AnswerError) bool {
+func isRefusal(answer *endpoint.AnswerError) bool {
 	return answer != nil && slices.Contains([]int{
 		http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
 	}, answer.Status)
@@ -371,8 +388,8 @@ func (r *sending) moveCursor(ctx context.Context) error {
 }
 
 // end waits a little for what is on its way, unless somebody else may send by now, and notes how
-// far it came.
-func (r *sending) end(ctx context.Context, cancel context.CancelFunc, cause error) {
+// far it came. What was committed last is sent before, so that a short session leaves nothing for the next one.
+func (r *sending) end(ctx, sends context.Context, cancel context.CancelFunc, cause error) {
 	mine := ctx.Err() != nil || errors.Is(cause, errGone)
 	patience := time.After(closeTime)
 	if !mine {
@@ -380,6 +397,11 @@ func (r *sending) end(ctx context.Context, cancel context.CancelFunc, cause erro
 	}
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*closeTime)
 	defer done()
+	if mine && !errors.Is(cause, errGone) {
+		if _, err := r.readPage(ending); err == nil {
+			r.start(sends)
+		}
+	}
 	for r.flying > 0 {
 		select {
 		case got := <-r.results:

@@ -1,4 +1,4 @@
-package webhook
+package endpoint
 
 import (
 	"errors"
@@ -44,15 +44,15 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-func TestNewEndpointRefuses(t *testing.T) {
+func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_", "whsec_!", "whsec_c2hvcnQ=", "whsec_" + strings.Repeat("AAAA", 30), ""} {
-		if _, err := NewEndpoint("https://example.org", false, nil, secret, bad); err == nil || strings.Contains(err.Error(), "c2hvcnQ=") {
+		if _, err := New("https://example.org", false, nil, secret, bad); err == nil || strings.Contains(err.Error(), "c2hvcnQ=") {
 			t.Errorf("the secret %q: %v", bad, err)
 		}
 	}
 	for _, bad := range []string{"", "example.org", "ftp://example.org/T0P-SECRET", "https:///T0P-SECRET", "https://%zz/T0P-SECRET"} {
-		if _, err := NewEndpoint(bad, false, nil); err == nil || strings.Contains(err.Error(), "T0P-SECRET") {
+		if _, err := New(bad, false, nil); err == nil || strings.Contains(err.Error(), "T0P-SECRET") {
 			t.Errorf("the address %q: %v", bad, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestSend(t *testing.T) {
 	}))
 	defer server.Close()
 	send := func(path string, private bool) error {
-		e, err := NewEndpoint(server.URL+path, private, http.Header{"X-Team": {"a"}}, secret)
+		e, err := New(server.URL+path, private, http.Header{"X-Team": {"a"}}, secret)
 		if err != nil {
 			t.Fatal(err)
 		}

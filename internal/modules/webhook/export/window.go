@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/webhook"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
 )
 
 // The bounds of a window.
@@ -18,7 +18,7 @@ type delivery struct {
 	position int64
 	instance string
 	seq      int64
-	message  webhook.Message
+	message  endpoint.Message
 
 	tries     int
 	firstTry  time.Time

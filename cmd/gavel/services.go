@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
+)
+
+// services are what modules run next to a server.
+type services []*module.Service
+
+// openServices makes the services of all modules, with the configuration in force.
+func openServices(ctx context.Context, log *slog.Logger, sys *system, path string) (services, error) {
+	file, err := module.ConfigFlag{Config: path}.Load()
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	var all services
+	for _, m := range module.All() {
+		if m.Serve == nil {
+			continue
+		}
+		s, err := m.Serve(module.Host{Engine: sys.Engine, Store: sys.Store, Log: log})
+		if err != nil {
+			return nil, badConfig(err)
+		}
+		take, err := s.Prepare(ctx, file)
+		if err != nil {
+			return nil, badConfig(err)
+		}
+		take()
+		all = append(all, s)
+	}
+	if sys.metered != nil {
+		sys.metered.services.Store(&all)
+	}
+	return all, nil
+}
+
+// run runs all of them until the returned function is called, which waits for them.
+func (all services) run(ctx context.Context) (stop func()) {
+	var stops []func()
+	for _, s := range all {
+		stops = append(stops, s.Run(ctx))
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// watch takes over what changes in their sections of the configuration file.
+func (all services) watch(path string) (parts []*configPart) {
+	for _, s := range all {
+		parts = append(parts, &configPart{
+			section: s.Sections[0], with: s.Sections[1:], files: s.Files,
+			prepare: func(ctx context.Context, _ *configChange) (take func(), err error) {
+				file, err := module.ConfigFlag{Config: path}.Load()
+				if err != nil {
+					return nil, err
+				}
+				return s.Prepare(ctx, file)
+			},
+		})
+	}
+	return parts
+}
+
+// tellServices writes the figures of services.
+func (m *metered) tellServices(tell telemetry.Tell) {
+	if all := m.services.Load(); all != nil {
+		for _, s := range *all {
+			s.Metrics(tell)
+		}
+	}
+}
+
+// checkModules finds what is wrong with the sections of modules, as far as that can be told without variables.
+func checkModules(path string) error {
+	file, err := config.Load(path)
+	if err != nil {
+		return badConfig(err)
+	}
+	var wrong []error
+	for _, m := range module.All() {
+		if m.Check != nil {
+			wrong = append(wrong, badConfig(m.Check(file)))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// openStore opens a store for a command of a module.
+func (con *console) openStore(ctx context.Context, flags module.StoreFlags, write bool) (*module.Opened, error) {
+	open := openForReading
+	if write {
+		open = openForWriting
+	}
+	sys, err := open(ctx, con, storeFlag{configFlag: configFlag(flags.ConfigFlag), Store: flags.Store, StoreKey: flags.StoreKey})
+	if err != nil {
+		return nil, err
+	}
+	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
+}

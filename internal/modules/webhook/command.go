@@ -1,0 +1,283 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/webhook/export"
+	"github.com/gavel-mcp/gavel/internal/term"
+)
+
+// command is gavel webhook.
+type command struct {
+	List   listCommand   `cmd:"" help:"List the webhooks of a configuration, and where each is."`
+	Dead   deadCommand   `cmd:"" help:"List the messages that receivers did not accept."`
+	Resend resendCommand `cmd:"" help:"Send such messages once more."`
+	Test   testCommand   `cmd:"" help:"Send a message to a webhook to try it."`
+}
+
+func (command) Help() string {
+	return `Servers post each event to the webhooks of their configuration (section webhooks), signed, at
+least once and in the order of each instance. docs/webhooks.md is the whole story.`
+}
+
+// readFlag returns the receivers of the file that a flag names.
+func readFlag(flag module.ConfigFlag) ([]export.Webhook, error) {
+	file, err := flag.Load()
+	if err != nil {
+		return nil, err
+	}
+	all, err := read(file)
+	return all, module.BadConfig(err)
+}
+
+// find returns the receiver with a name.
+func find(flag module.ConfigFlag, name string) (export.Webhook, error) {
+	all, err := readFlag(flag)
+	if err != nil {
+		return export.Webhook{}, err
+	}
+	at := slices.IndexFunc(all, func(h export.Webhook) bool { return h.Name == name })
+	if at < 0 {
+		return export.Webhook{}, term.UsageErrorf("give the file that has it: --config FILE", "no webhook %q is configured here", name)
+	}
+	return all[at], nil
+}
+
+// webhookView is a webhook with where it is.
+type webhookView struct {
+	Name   string        `json:"name"`
+	To     string        `json:"to"` // the host
+	Filter export.Filter `json:"filter"`
+	// Position is that of its cursor, nil before a server made it.
+	Position *int64 `json:"position"`
+	Behind   int64  `json:"behind"`
+	MovedAt  string `json:"movedAt,omitempty"`
+	Dead     int    `json:"deadLetters"`
+}
+
+type listCommand struct {
+	JSON bool `name:"json" help:"Print JSON."`
+	module.StoreFlags
+}
+
+func (listCommand) Help() string {
+	return `Example:
+
+    gavel webhook list --config gavel.yaml`
+}
+
+func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
+	all, err := readFlag(c.ConfigFlag)
+	if err != nil {
+		return err
+	}
+	sys, err := con.Open(ctx, c.StoreFlags, false)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	cursors, err := sys.Store.Cursors(ctx)
+	if err != nil {
+		return term.UnknownErrorf("", "cannot read the store: %w", err)
+	}
+	last, err := sys.Store.LastPosition(ctx)
+	if err != nil {
+		return term.UnknownErrorf("", "cannot read the store: %w", err)
+	}
+	views := []webhookView{}
+	rows := [][]string{{"NAME", "TO", "POSITION", "BEHIND", "MOVED AT", "DEAD LETTERS", "FILTER"}}
+	for _, h := range all {
+		v := webhookView{Name: h.Name, To: h.To(), Filter: h.Filter}
+		position, behind := "", ""
+		if i := slices.IndexFunc(cursors, func(c store.Cursor) bool { return c.Name == h.Cursor() }); i >= 0 {
+			at := cursors[i]
+			v.Position, v.Behind, v.MovedAt = &at.Position, max(0, last-at.Position), at.MovedAt.Format(time.RFC3339)
+			position, behind = fmt.Sprint(at.Position), fmt.Sprint(v.Behind)
+		}
+		letters, err := listDeadLetters(ctx, sys, h.Cursor())
+		if err != nil {
+			return err
+		}
+		v.Dead = len(letters)
+		views = append(views, v)
+		rows = append(rows, []string{v.Name, v.To, cmp.Or(position, "-"), cmp.Or(behind, "-"), cmp.Or(v.MovedAt, "-"), fmt.Sprint(v.Dead), cmp.Or(h.Filter.String(), "-")})
+	}
+	return con.List(c.JSON, map[string]any{"webhooks": views}, rows, "no webhooks are configured: give the file that has them with --config")
+}
+
+func listDeadLetters(ctx context.Context, sys *module.Opened, cursor string) ([]store.DeadLetter, error) {
+	letters := []store.DeadLetter{}
+	for l, err := range sys.Store.DeadLetters(ctx, cursor) {
+		if err != nil {
+			return nil, term.UnknownErrorf("", "cannot read the store: %w", err)
+		}
+		letters = append(letters, l)
+	}
+	return letters, nil
+}
+
+type deadCommand struct {
+	Name     string  `arg:"" name:"name" optional:"" help:"Only those of this webhook."`
+	Position []int64 `name:"position" placeholder:"N" help:"Only this one. Repeatable."`
+	Drop     bool    `name:"drop" help:"Forget them: they are never sent again."`
+	JSON     bool    `name:"json" help:"Print JSON."`
+	module.StoreFlags
+}
+
+func (deadCommand) Help() string {
+	return `A message becomes a dead letter when its receiver did not accept it often enough (tries) while it
+accepted others, or refused the message itself (400, 413, 415, 422). What follows it goes on.
+
+Examples:
+
+    gavel webhook dead
+    gavel webhook dead audit --position 1204 --drop`
+}
+
+func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
+	sys, err := con.Open(ctx, c.StoreFlags, c.Drop)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	letters, err := selectDeadLetters(ctx, sys, c.Name, c.Position)
+	if err != nil {
+		return err
+	}
+	if c.Drop {
+		for _, l := range letters {
+			if err := sys.Store.DropDeadLetter(ctx, l.Cursor, l.Position); err != nil && !errors.Is(err, store.ErrNotFound) {
+				return term.UnknownErrorf("", "cannot drop a dead letter: %w", err)
+			}
+		}
+	}
+	rows := [][]string{{"CURSOR", "POSITION", "INSTANCE", "EVENT", "TRIES", "SINCE", "CAUSE"}}
+	for _, l := range letters {
+		rows = append(rows, []string{l.Cursor, fmt.Sprint(l.Position), l.Instance, fmt.Sprint(l.Seq), fmt.Sprint(l.Tries), l.At.Format(time.RFC3339), l.Cause})
+	}
+	if err := con.List(c.JSON, map[string]any{"deadLetters": letters}, rows, "there are no dead letters"); err != nil || !c.Drop {
+		return err
+	}
+	con.Err.Printf("%s dropped\n", term.Count(len(letters), "dead letter"))
+	return nil
+}
+
+// selectDeadLetters are those of a webhook, of all for "", at some positions, at all for none.
+func selectDeadLetters(ctx context.Context, sys *module.Opened, name string, positions []int64) ([]store.DeadLetter, error) {
+	cursor := ""
+	if name != "" {
+		cursor = export.CursorPrefix + name
+	}
+	letters, err := listDeadLetters(ctx, sys, cursor)
+	if err != nil || len(positions) == 0 {
+		return letters, err
+	}
+	letters = slices.DeleteFunc(letters, func(l store.DeadLetter) bool { return !slices.Contains(positions, l.Position) })
+	if len(letters) < len(positions) {
+		return nil, term.UsageErrorf("gavel webhook dead lists them", "there is no dead letter at some of these positions")
+	}
+	return letters, nil
+}
+
+type resendCommand struct {
+	Name     string  `arg:"" name:"name" help:"The webhook."`
+	Position []int64 `name:"position" placeholder:"N" help:"Only this dead letter. Repeatable."`
+	JSON     bool    `name:"json" help:"Print JSON."`
+	module.StoreFlags
+}
+
+func (resendCommand) Help() string {
+	return `Sends the dead letters of a webhook in the order of the log, each once, with the id that they had; one
+that is accepted is a dead letter no more. A server may have the store open.
+
+Examples:
+
+    gavel webhook resend audit --config gavel.yaml
+    gavel webhook resend audit --position 1204 --config gavel.yaml
+
+Exit codes: 0 all were accepted, 1 some were not, 2 wrong usage, 3 could not find out.`
+}
+
+// resent is what became of a dead letter that was sent again.
+type resent struct {
+	store.DeadLetter
+	// Failure is why it was not accepted, "" where it was.
+	Failure string `json:"failure,omitempty"`
+}
+
+func (c *resendCommand) Run(ctx context.Context, con *module.Console) error {
+	hook, err := find(c.ConfigFlag, c.Name)
+	if err != nil {
+		return err
+	}
+	sys, err := con.Open(ctx, c.StoreFlags, true)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	letters, err := selectDeadLetters(ctx, sys, c.Name, c.Position)
+	if err != nil {
+		return err
+	}
+	all, bad := []resent{}, 0
+	rows := [][]string{{"POSITION", "INSTANCE", "EVENT", "RESULT"}}
+	for _, l := range letters {
+		r := resent{DeadLetter: l}
+		if err := export.Resend(ctx, sys.Engine, sys.Store, hook, l); err != nil {
+			r.Failure, bad = strings.ReplaceAll(err.Error(), "\n", "; "), bad+1
+		}
+		all = append(all, r)
+		result := r.Failure
+		if result == "" {
+			result = "accepted"
+		}
+		rows = append(rows, []string{fmt.Sprint(l.Position), l.Instance, fmt.Sprint(l.Seq), result})
+	}
+	if err := con.List(c.JSON, map[string]any{"deadLetters": all}, rows, "there are no dead letters"); err != nil {
+		return err
+	}
+	if bad > 0 {
+		return term.ErrBad
+	}
+	return nil
+}
+
+type testCommand struct {
+	Name string `arg:"" name:"name" help:"The webhook."`
+	module.ConfigFlag
+}
+
+func (testCommand) Help() string {
+	return `Posts a signed message of the type gavel.test, once.
+
+Example:
+
+    gavel webhook test audit --config gavel.yaml
+
+Exit codes: 0 it was accepted, 1 it was not, 2 wrong usage.`
+}
+
+func (c *testCommand) Run(ctx context.Context, con *module.Console) error {
+	hook, err := find(c.ConfigFlag, c.Name)
+	if err != nil {
+		return err
+	}
+	end, err := hook.Open()
+	if err != nil {
+		return module.BadConfig(err)
+	}
+	end.Close()
+	if err := export.Test(ctx, hook); err != nil {
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("%s did not accept the message: %w", hook.To(), err)}
+	}
+	con.Out.Printf("%s accepted the message\n", hook.To())
+	return nil
+}
