@@ -27,38 +27,11 @@ type anchorCmd struct {
 	Keygen anchorKeygenCmd `cmd:"" help:"Make a key pair that signs and verifies anchors."`
 }
 
-func (anchorCmd) Help() string {
-	return `Every event carries the hash of the one before, so a change inside a history shows. Someone
-who can write the whole file could recompute all hashes: anchors show that too. An anchor is
-a signed note of the position of all instances. Keep the key away from the store: with both,
-everything can be changed unseen. See docs/records.md.
-
-Examples:
-
-    gavel anchor keygen --key ~/keys/gavel.anchor
-    gavel anchor --key ~/keys/gavel.anchor --anchor-file /mnt/elsewhere/gavel.anchors
-    gavel mcp --anchor-key ~/keys/gavel.anchor --anchor-every 10m
-    gavel verify --public-key ~/keys/gavel.anchor.pub --anchor-file /mnt/elsewhere/gavel.anchors`
-}
-
 type anchorWriteCmd struct {
 	Key  string `name:"key" env:"GAVEL_ANCHOR_KEY" placeholder:"FILE" help:"The private key, from gavel anchor keygen. The variable may hold the key itself."`
 	File string `name:"anchor-file" placeholder:"FILE" help:"Append the anchor to this file too. Keep it away from the store: it shows when an older store was put back."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (anchorWriteCmd) Help() string {
-	return `Prints the anchor, a note of a few lines, when something has happened since the last one.
-A server that has the store open does not mind.
-
-Examples:
-
-    gavel anchor --key ~/keys/gavel.anchor
-    gavel anchor --key ~/keys/gavel.anchor | mail -s anchor auditor@example.org
-
-Exit codes: 0 written, or nothing to write, 1 the store is older than its anchor file,
-2 wrong usage, 3 could not find out.`
 }
 
 func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
@@ -89,16 +62,6 @@ func (c *anchorWriteCmd) Run(ctx context.Context, con *console) error {
 type anchorKeygenCmd struct {
 	Key  string `name:"key" env:"GAVEL_ANCHOR_KEY" required:"" placeholder:"FILE" help:"Where to write the private key; the public one goes to FILE.pub."`
 	Name string `name:"name" env:"GAVEL_ANCHOR_NAME" placeholder:"NAME" help:"The name in the signatures, without spaces. Default: gavel- and a random number."`
-}
-
-func (anchorKeygenCmd) Help() string {
-	return `The private key (Ed25519) signs anchors; keep it to yourself. The public key verifies them:
-give it to your auditors. Existing files are not overwritten.
-
-Examples:
-
-    gavel anchor keygen --key ~/keys/gavel.anchor
-    gavel anchor keygen --key /run/secrets/anchor --name example.org/gavel`
 }
 
 func (c *anchorKeygenCmd) Run(con *console) error {

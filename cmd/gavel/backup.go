@@ -21,17 +21,6 @@ type backupCmd struct {
 	storeFlag
 }
 
-func (backupCmd) Help() string {
-	return `Copies a store to one file, as it is at one moment, while servers go on using
-it. The copy is read whole before it gets its name: every page, every index and
-the hash chain of every history. One that is bad is deleted.
-
-Examples:
-
-    gavel backup /mnt/backups/gavel-2026-03-14.db
-    gavel backup --store /srv/gavel/gavel.db --force nightly.db`
-}
-
 type backupResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`
@@ -83,18 +72,6 @@ type restoreCmd struct {
 	Force bool   `name:"force" help:"Replace an existing store; the old one is kept next to it."`
 	JSON  bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (restoreCmd) Help() string {
-	return `Restores a backup. The backup is copied and read whole before an existing store
-is touched, and a store that another process has open is not replaced:
-stop every server first. With --force, the store that was there is kept as
-gavel.db.before-restore-TIME.
-
-Examples:
-
-    gavel restore /mnt/backups/gavel-2026-03-14.db
-    gavel restore nightly.db --store /srv/gavel/gavel.db --force`
 }
 
 type restoreResult struct {

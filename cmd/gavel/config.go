@@ -30,12 +30,6 @@ type configCmd struct {
 	Check configCheckCmd `cmd:"" help:"Check a configuration file."`
 }
 
-func (configCmd) Help() string {
-	return `Every setting of a server is a flag, an environment variable and a key of one file (--config or
-GAVEL_CONFIG). A flag counts before a variable, a variable before the file, and the file
-before the default. docs/reference/config.md lists the keys.`
-}
-
 type configPrintCmd struct {
 	Serve configPrintServerCmd[serveCmd] `cmd:"" default:"withargs" help:"Print the settings of gavel serve, as it would have them with the same flags."`
 	MCP   configPrintServerCmd[mcpCmd]   `cmd:"" name:"mcp" help:"Print the settings of gavel mcp, as it would have them with the same flags."`
@@ -243,20 +237,6 @@ func valueText(v any) string {
 type configCheckCmd struct {
 	File string `arg:"" name:"file" help:"The configuration file."`
 	JSON bool   `name:"json" help:"Print JSON."`
-}
-
-func (configCheckCmd) Help() string {
-	return `Checks keys, values, sources of evidence, upstreams, gates, exposed workflows, chains, issuers and models, and that
-the files that it names can be read, without starting a server or fetching anything. It cannot see flags or
-environment variables: what only they could make whole is checked at startup. gavel lint
-checks definitions. Silent when all is well.
-
-Examples:
-
-    gavel config check gavel.yaml
-    gavel config check gavel.yaml --json
-
-Exit codes: 0 fine, 1 the file has mistakes, 2 wrong usage, 3 could not find out.`
 }
 
 type checkedFile struct {

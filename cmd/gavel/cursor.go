@@ -20,11 +20,6 @@ type cursorCmd struct {
 	Drop cursorDropCmd `cmd:"" help:"Forget a cursor whose reader is gone."`
 }
 
-func (cursorCmd) Help() string {
-	return `A cursor is the place up to which a named reader has the log: each webhook has one. gavel
-retain keeps what a cursor has not passed. docs/webhooks.md is the whole story.`
-}
-
 // cursorView is a cursor with how far it is behind.
 type cursorView struct {
 	store.Cursor
@@ -60,12 +55,6 @@ type cursorListCmd struct {
 	storeFlag
 }
 
-func (cursorListCmd) Help() string {
-	return `Example:
-
-    gavel cursor list --json | jq '.cursors[] | select(.behind > 1000)'`
-}
-
 func (c *cursorListCmd) Run(ctx context.Context, con *console) error {
 	sys, err := openForReading(ctx, con, c.storeFlag)
 	if err != nil {
@@ -87,14 +76,6 @@ type cursorShowCmd struct {
 	Name string `arg:"" name:"name" help:"The cursor, such as webhook:audit."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (cursorShowCmd) Help() string {
-	return `Shows where the cursor is, and the event behind it.
-
-Example:
-
-    gavel cursor show webhook:audit`
 }
 
 func (c *cursorShowCmd) Run(ctx context.Context, con *console) error {
@@ -137,18 +118,6 @@ type cursorMoveCmd struct {
 	New  bool   `name:"new" help:"Make the cursor, which must not be there: for a program that follows /v1/events and moves it by this command."`
 	JSON bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (cursorMoveCmd) Help() string {
-	return `A server may have the store open: a webhook that is sending goes on from the new place within
-seconds. Back, and its receiver gets events again, with the same ids; forward, and it never
-gets those between.
-
-Examples:
-
-    gavel cursor move webhook:audit 1200
-    gavel cursor move webhook:audit end
-    gavel cursor move --new nightly-report start`
 }
 
 func (c *cursorMoveCmd) Run(ctx context.Context, con *console) error {
@@ -222,15 +191,6 @@ func parsePlace(text string, last int64) (int64, error) {
 type cursorDropCmd struct {
 	Name string `arg:"" name:"name" help:"The cursor, such as webhook:audit."`
 	storeFlag
-}
-
-func (cursorDropCmd) Help() string {
-	return `Nothing is kept for its reader any more. A webhook that is still in the configuration of a server
-gets a new cursor, and begins as a new one does. Dead letters stay: gavel webhook dead.
-
-Example:
-
-    gavel cursor drop webhook:audit`
 }
 
 func (c *cursorDropCmd) Run(ctx context.Context, con *console) error {

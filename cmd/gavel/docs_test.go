@@ -333,6 +333,30 @@ func TestVariablesAreForSettings(t *testing.T) {
 	walk(parser.Model.Node)
 }
 
+// Every text of help.txt is of a command, and found by it.
+func TestHelpTextsAreOfCommands(t *testing.T) {
+	t.Parallel()
+	parser, err := newParser(&commands{}, io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	details := map[string]string{}
+	var walk func(n *kong.Node)
+	walk = func(n *kong.Node) {
+		details[n.FullPath()] = n.Detail
+		for _, child := range n.Children {
+			walk(child)
+		}
+	}
+	walk(parser.Model.Node)
+	for _, entry := range strings.Split("\n"+helpTexts, "\n=== ")[1:] {
+		name, text, _ := strings.Cut(entry, "\n")
+		if got, known := details[name]; !known || got != strings.TrimRight(text, "\n") {
+			t.Errorf("help.txt has a text for %q, whose help is %q", name, got)
+		}
+	}
+}
+
 // TestCommandsAloneAreTheSame has each command built without the others, as a start does.
 func TestCommandsAloneAreTheSame(t *testing.T) {
 	t.Parallel()

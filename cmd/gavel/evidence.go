@@ -27,24 +27,9 @@ type evidenceCmd struct {
 	Fetch evidenceFetchCmd `cmd:"" help:"Fetch from one source, once, and print what came."`
 }
 
-func (evidenceCmd) Help() string {
-	return `Evidence is what the gate fetches itself instead of believing an agent: the exit code of
-the tests, the state of a ticket. Operators declare where it comes from, in the section
-evidence of the file that --config names; definitions name the sources.`
-}
-
 type evidenceListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 	configFlag
-}
-
-func (evidenceListCmd) Help() string {
-	return `Commands, addresses and headers are not shown. An argument with a ? is optional.
-
-Examples:
-
-    gavel evidence list --config gavel.yaml
-    GAVEL_CONFIG=gavel.yaml gavel evidence list --json | jq -r '.sources[].name'`
 }
 
 func (c *evidenceListCmd) Run(con *console) error {
@@ -91,23 +76,6 @@ type evidenceFetchCmd struct {
 	Principal string   `name:"principal" placeholder:"ID" help:"The principal of that role. Default: local: and the role."`
 	JSON      bool     `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (evidenceFetchCmd) Help() string {
-	return `The source is really asked: a command runs, a tool is called. Nothing is recorded. The digest
-is the one that a decision would record. Values of --arg are texts; := in place of = takes JSON
-(--arg 'limit:=5'), for tools. A command in the background is shown as a decision sees it: its
-result for the files as they are, or that it is running; without a store it is run here. Over a
-database that takes the store's key (--store-key), and shows what servers on this machine see.
-
-Examples:
-
-    gavel evidence fetch tests --config gavel.yaml
-    gavel evidence fetch ticket --arg id=OPS-12 --config gavel.yaml --json | jq .content
-    gavel evidence fetch issue --arg number:=12 --principal token:release --config gavel.yaml
-
-Exit codes: 0 fetched (whatever a command's exit code is: that is evidence), 1 it could not
-be had, 2 wrong usage, 3 could not find out.`
 }
 
 type fetchReport struct {

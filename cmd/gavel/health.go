@@ -26,20 +26,6 @@ type healthCmd struct {
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
-func (healthCmd) Help() string {
-	return `Asks /readyz of a gavel serve: whether moves can be decided and recorded there now. It takes
-no token. Where GAVEL_LISTEN is an address of all interfaces, this machine is asked. A
-container without a shell has its health check in it.
-
-Examples:
-
-    gavel health
-    gavel health https://gavel.example --ca-file ca.pem
-    gavel health --json --timeout 1s | jq -r '.parts[] | select(.ok | not) | .name'
-
-Exit codes: 0 ready, 1 not ready, 2 wrong usage, 3 not reached, or no gavel answers there.`
-}
-
 type readiness struct {
 	Server string `json:"server"` // who was asked
 	telemetry.Report

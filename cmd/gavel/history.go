@@ -26,12 +26,6 @@ type historyCmd struct {
 	Export historyExportCmd `cmd:"" help:"Write decisions as JSON Lines."`
 }
 
-func (historyCmd) Help() string {
-	return `Every judgement is recorded, refused and parked ones too, and what was only asked.
-These commands look through those of all instances; gavel instances history shows one
-instance's. Sensitive values are masked everywhere.`
-}
-
 type timeFilter struct {
 	Since string `name:"since" placeholder:"WHEN" help:"Only from then on: how long ago (24h, 7d), a date (2026-03-01) or a time (RFC 3339)."`
 	Until string `name:"until" placeholder:"WHEN" help:"Only before then, written as for --since."`

@@ -19,28 +19,6 @@ type initCmd struct {
 	Client   string `name:"client" enum:"claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"claude-code" placeholder:"NAME" help:"The MCP client to write the configuration for: claude-code (the default), claude-desktop, cursor, vscode, windsurf or codex."`
 }
 
-func (initCmd) Help() string {
-	return `Writes a workflow with its tests into flows/, the settings into gavel.yaml, and the
-configuration with which the client starts gavel. Nothing is overwritten.
-
-    document-review   required fields, and a validator in a file
-    answer            criteria that a model judges
-
-and, with gates on the coding agent's own tools, for gavel hook install:
-
-    bugfix            a failing test first, then the code, then all tests
-    release           tests, changelog, tag and push, in this order
-    careful-ops       a plan, a person's approval, and one run
-
-Examples:
-
-    gavel init
-    gavel init --template bugfix
-    gavel init ~/gate && cd ~/gate && gavel test flows
-
-Exit codes: 0 written, 2 something is there already or cannot be written.`
-}
-
 // initSettings is gavel.yaml. Paths in it are seen from its folder, wherever the client starts gavel.
 const initSettings = `# The settings of gavel. gavel config check gavel.yaml checks them, gavel config print --config gavel.yaml shows all.
 definitions: flows

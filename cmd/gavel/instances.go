@@ -23,12 +23,6 @@ type instancesCmd struct {
 	Release  operationCmd     `cmd:"" help:"Let another instance be about the subject of this one."`
 }
 
-func (instancesCmd) Help() string {
-	return `On the store's machine you are its operator (local:cli) and see every
-instance. Reading a store that a server has open is fine. With --server
-the server is asked, and you see what your token lets you see.`
-}
-
 func instanceRows(r engine.InstancesResult) [][]string {
 	rows := [][]string{{"ID", "WORKFLOW", "STATE", "STATUS", "REVISION", "OWNER", "UPDATED"}}
 	for _, i := range r.Instances {

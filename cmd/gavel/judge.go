@@ -26,17 +26,6 @@ type judgeCmd struct {
 	Clear  operationCmd   `cmd:"" help:"Forget the refusals that the loop guard counts."`
 }
 
-func (judgeCmd) Help() string {
-	return `The model is configured with LLM_BASE_URL, LLM_JUDGE_MODEL and LLM_API_KEY; docs/judge.md
-has the rest.
-
-Examples:
-
-    LLM_JUDGE_MODEL=gpt-5-mini LLM_API_KEY=... gavel judge doctor
-    gavel judge show flow.json --state reviewing --action approve --data '{"comments": "..."}'
-    gavel judge decode exchange.json`
-}
-
 type judgeShowCmd struct {
 	File     string `arg:"" name:"file" help:"The workflow definition; - reads stdin."`
 	State    string `name:"state" required:"" placeholder:"STATE" help:"The state that the instance is in."`
@@ -47,17 +36,6 @@ type judgeShowCmd struct {
 	Target   string `name:"target" placeholder:"STATE" help:"For an action with routes: the route to show. Default: the first."`
 	Prompt   string `name:"prompt" placeholder:"ID" help:"Show this edition of the prompt, such as v1. Default: the definition's, else the newest."`
 	JSON     bool   `name:"json" help:"Print the prompt as JSON."`
-}
-
-func (judgeShowCmd) Help() string {
-	return `Nothing is sent. Sensitive values are masked and long ones cut exactly as they would
-be; the random marker and nonce are placeholders.
-
-Examples:
-
-    gavel judge show flow.yaml --state reviewing --action approve --data @review.json
-
-Exit codes: 0 printed, 1 the definition is bad or the action is not legal there, 2 wrong usage.`
 }
 
 func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
@@ -196,19 +174,6 @@ func setEvidence(c *judge.Case, evidence json.RawMessage) error {
 
 type judgeDecodeCmd struct {
 	File string `arg:"" name:"file" help:"A recorded exchange, as JSON; - reads stdin."`
-}
-
-func (judgeDecodeCmd) Help() string {
-	return `The file holds what an endpoint answered: {"status": 200, "headers": {...}, "body":
-"..."}, with "nonce" where the request carried one. Printed is the verdict that was
-read, or the class of the failure with what to do about it; always JSON.
-
-Examples:
-
-    gavel judge decode exchange.json
-    jq '{status: .res.status, headers: .res.headers, body: .res.body}' cassette.jsonl | gavel judge decode -
-
-Exit codes: 0 a verdict, 1 no usable verdict, 2 the file is no exchange.`
 }
 
 func (c *judgeDecodeCmd) Run(_ context.Context, con *console) error {

@@ -21,22 +21,6 @@ type judgeDoctorCmd struct {
 	JSON bool `name:"json" help:"Print the findings as JSON."`
 }
 
-func (judgeDoctorCmd) Help() string {
-	return `Every configured model is asked to judge two sample reviews, a good one and one that
-says nothing. Shown are the URL that is called, how the model is made to answer in
-form, which parameters it does not take, how long it took and what it answered;
-and for each thing that is wrong a line with its cause and what to do. A judgement costs about 1,500 tokens.
-
-Examples:
-
-    gavel judge doctor
-    gavel judge doctor --config gavel.yaml
-    gavel judge doctor --llm-also qwen3:1.7b    # and each model that panels and cascades name
-    LLM_BASE_URL=http://localhost:11434 LLM_JUDGE_MODEL=qwen3:8b gavel judge doctor --json
-
-Exit codes: 0 every model judges both samples right, 1 one does not, 2 wrong configuration.`
-}
-
 type diagnosis struct {
 	Model    string       `json:"model"`
 	Role     string       `json:"role"` // default, also, fallback

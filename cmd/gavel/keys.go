@@ -22,28 +22,10 @@ type keysCmd struct {
 	Shred  keysShredCmd  `cmd:"" help:"Destroy the keys of an instance, and its sensitive values with them."`
 }
 
-func (keysCmd) Help() string {
-	return `What a definition calls sensitive is sealed wherever it is kept. Each instance has a key of
-its own for that, which the store holds wrapped with a key that is derived from gavel.key.`
-}
-
 type keysListCmd struct {
 	Instance string `arg:"" optional:"" name:"instance" help:"An instance. Default: all that have a key, or values in plain."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (keysListCmd) Help() string {
-	return `PLAIN counts the events whose sensitive values are kept in plain, because they are older than
-the sealing of values. They stay so until gavel retain removes them: what is hashed cannot be
-written anew.
-
-Examples:
-
-    gavel keys list
-    gavel keys list wf-019be83b-2b4d-7cc9-9aae-4345d35a5889 --json
-
-Exit codes: 0 listed, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *keysListCmd) Run(ctx context.Context, con *console) error {
@@ -92,18 +74,6 @@ type keysRotateCmd struct {
 	All      bool     `name:"all" help:"All instances that have a key."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (keysRotateCmd) Help() string {
-	return `What is sealed already stays as it is, and is read with the key that it was sealed with. A
-server that has the store open uses the new key within a second.
-
-Examples:
-
-    gavel keys rotate wf-019be83b-2b4d-7cc9-9aae-4345d35a5889
-    gavel keys rotate --all
-
-Exit codes: 0 done, 2 wrong usage, 3 could not do it.`
 }
 
 func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
@@ -158,24 +128,6 @@ type keysRewrapCmd struct {
 	NewStoreKey string `name:"new-store-key" type:"path" placeholder:"FILE" help:"Seal a database's secrets with this key instead of --store-key. It is made if the file is missing."`
 	JSON        bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (keysRewrapCmd) Help() string {
-	return `Use it when a store got another gavel.key: the keys of instances that the old one wrapped are
-wrapped with the present one. Nothing that was recorded changes. It can be interrupted and
-run again.
-
-With --new-store-key it changes the key of a database: from then on --store-key is the new file.
-Servers that run go on; with the old key none starts. What the old key opened, it still opens in
-older dumps.
-
-Examples:
-
-    gavel keys rewrap --old-key old/gavel.key
-    gavel keys rewrap --store postgres://gavel@db/gavel --store-key store.key --new-store-key new.key
-
-Exit codes: 0 all are wrapped with the present key, 1 some are of keys that are not here or
-damaged, 2 wrong usage, 3 could not do it.`
 }
 
 func (c *keysRewrapCmd) Run(ctx context.Context, con *console) error {
@@ -258,20 +210,6 @@ type keysShredCmd struct {
 	Instance string `arg:"" name:"instance" help:"The whole id of the instance."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (keysShredCmd) Help() string {
-	return `Nobody can read the sensitive values of the instance again, in this store and in all that
-was copied from it without its keys. Its history stays, verifies and can be exported; the
-values say [destroyed], and the instance moves no more. There is no way back. A server that
-has the store open forgets the key within a second. Backups made before still have it.
-
-Examples:
-
-    gavel keys shred wf-019be83b-2b4d-7cc9-9aae-4345d35a5889
-
-Exit codes: 0 destroyed, 1 destroyed, and some values are kept in plain from before values were
-sealed, 2 wrong usage, 3 could not do it.`
 }
 
 func (c *keysShredCmd) Run(ctx context.Context, con *console) error {

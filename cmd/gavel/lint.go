@@ -23,25 +23,6 @@ type lintCmd struct {
 	modelFlags
 }
 
-func (lintCmd) Help() string {
-	return `Nothing is printed when all is well. An error keeps a definition from being
-loaded; a warning does not. Schemas and scripts are compiled in the sandbox, as
-they are when a definition is loaded. With --config, evidence from undeclared sources is
-reported too, and gates, hooks and chains of states that do not fit their definition. The model is the one that a server would have with the same variables, flags
-and --config; nothing is sent to it. Files of tests (*.test.yaml) are skipped. A schema that an operator loads runs in gavel's own process, or in
-the sandbox at ten to a hundred times the cost; --schemas says which, and --json always.
-
-Examples:
-
-    gavel lint flows/document-review.json
-    gavel lint --strict flows/           # every .json, .yaml and .yml in it
-    gavel lint --config gavel.yaml flows/release.yaml
-    gavel lint --json flows/*.yaml | jq '.files[].issues[].rule'
-
-Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage,
-3 could not find out.`
-}
-
 type lintReport struct {
 	OK       bool       `json:"ok"`
 	Errors   int        `json:"errors"`
@@ -203,15 +184,6 @@ type graphCmd struct {
 	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"What to write: mermaid, the default, or dot."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	placeFlags
-}
-
-func (graphCmd) Help() string {
-	return `Examples:
-
-    gavel graph flows/document-review.json
-    gavel graph flows/document-review.json --format dot | dot -Tsvg > flow.svg
-    gavel graph document-review --store ./.workflows/gavel.db
-    gavel graph wf-019be2a4-22ba-7889-954c-43f9cf7e55f5`
 }
 
 func (c *graphCmd) Run(ctx context.Context, con *console) error {

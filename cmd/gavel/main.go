@@ -302,6 +302,7 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 		kong.Name("gavel"),
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
 		kong.PostBuild(keepVariablesForSettings),
+		kong.PostBuild(addHelp),
 		kong.DefaultEnvars("GAVEL"),
 		kong.Writers(stdout, stderr),
 		kong.Exit(exit),

@@ -27,25 +27,6 @@ type migrateCmd struct {
 	storeFlag
 }
 
-func (migrateCmd) Help() string {
-	return `Instances stay with the version of their workflow that they were started with, until
-you migrate them. Each migration is an event; run an interrupted migration again to
-finish it. A server may have the store open.
-
-An instance is refused, and stays as it is, when the new version does not have its state,
-or would not let an instance with its context and its history be in it (stateValidators,
-mustPassThrough). Reviews that wait become stale. Moves before a migration are not undone.
-
-Examples:
-
-    gavel migrate document-review --dry-run
-    gavel migrate document-review --from 1 --to 3 --state reviewing=review
-    gavel migrate document-review --instance wf-019be83b-2b4d-7cc9-9aae-4345d35a5889
-
-Exit codes: 0 all are of the version now, 1 some were refused, 2 wrong usage,
-3 could not find out.`
-}
-
 func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	open := openForWriting
 	if c.DryRun {
@@ -119,25 +100,6 @@ type retainCmd struct {
 	storeFlag
 }
 
-func (retainCmd) Help() string {
-	return `Removes what the definitions say need not be kept: the beginning of the history
-of an instance that ended longer ago than "retention" in its operator's
-definition. What is left verifies, and an event says what is gone.
-
-Never removed: anything of an instance that runs or has an open review, what a
-checkpoint needs, the event that ended the instance, anything younger than a
-week, what the reader of a cursor (a webhook) does not have yet, and a history that does not
-verify or is not what was anchored.
-
-Where a store is anchored, a removal has to be signed with the same key: without that
-gavel verify cannot tell it from tampering, and reports it. A dry run needs no key.
-
-Examples:
-
-    gavel retain --dry-run
-    gavel retain --workflow document-review --anchor-key ~/keys/gavel.anchor`
-}
-
 func (c *retainCmd) Run(ctx context.Context, con *console) error {
 	switch {
 	case c.Limit < 1:
@@ -206,23 +168,6 @@ type sealCmd struct {
 	Accept bool `name:"accept" help:"Seal all rules as they are now. Without it, gavel seal only lists them."`
 	JSON   bool `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (sealCmd) Help() string {
-	return `Every definition and judge configuration in a store carries a seal, made with a key of
-gavel.key. What has none, or a wrong one, is not used: every call that needs it ends with
-untrusted_rules. This command lists all of them with who made them, and what is wrong.
-
-Restore a backup if you can. Otherwise look at each line: --accept seals them as they
-stand, and answers for them. It is needed for a store whose gavel.key is lost. Servers that
-have the store open must be restarted. Anchors keep saying what the definitions were before.
-
-Examples:
-
-    gavel seal
-    gavel seal --store restored.db --accept
-
-Exit codes: 0 all are sealed, 1 some are not, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *sealCmd) Run(ctx context.Context, con *console) error {

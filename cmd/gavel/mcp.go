@@ -51,45 +51,6 @@ type mcpCmd struct {
 	systemFlags
 }
 
-func (mcpCmd) Help() string {
-	return `Stdin and stdout belong to the protocol; messages go to stderr. The server ends
-when its stdin does, or with SIGINT or SIGTERM. Several servers may use one store.
-Without any arguments gavel is gavel mcp, unless stdin is a terminal: the settings are
-those of variables, such as GAVEL_DEFINITIONS, and of the file that GAVEL_CONFIG names.
-A script that killed its worker again and again is quarantined; SIGHUP lets every
-such script run again, and so does a new start.
-
-Definitions that are loaded here belong to the operator: a client with the role
-agent can use and tighten them, and cannot change or roll back what they guard.
-
-A model judges where definitions ask for one (useLLM) and LLM_JUDGE_MODEL names it;
-LLM_BASE_URL and LLM_API_KEY say where it is. gavel judge doctor tries the settings.
-
-Where definitions ask for evidence, the gate fetches it from the sources that --config
-declares; gavel evidence tries them. Evidence from an undeclared source is missing.
-
-A move that only a person can decide is parked: the state stays, the agent gets a review
-id, and a reviewer decides on this machine with gavel review, or through a second server
-on the same store: gavel mcp --role reviewer, with the same --config. --no-reviews refuses
-such moves instead. With --elicit a client that can show forms may ask its user as well; what it
-answers is only as honest as the client, so that the record tells it apart.
-
-With --anchor-key it regularly signs the position of all instances, so that changes made
-without the key show: gavel anchor --help.
-
-Examples:
-
-    gavel mcp --definitions 'flows/*.json'
-    gavel mcp --store /var/lib/gavel/gavel.db --definitions /etc/gavel/flows
-    gavel mcp --store memory --role operator
-    gavel mcp --config gavel.yaml
-
-In a client's configuration:
-
-    {"mcpServers": {"gavel": {"command": "gavel",
-      "args": ["mcp", "--config", "/home/me/gavel.yaml"]}}}`
-}
-
 // closeLimit bounds what comes after the last answer, so that all of it stays
 // within a second where requests end when they are cancelled. What was acknowledged is durable already: a store that is slow
 // to close loses nothing.

@@ -68,8 +68,7 @@ type performFlags struct {
 
 // operationCommand says how the command line shows an operation.
 type operationCommand struct {
-	op    *operation.Operation
-	about string // the text of its help
+	op *operation.Operation
 	// positional names the fields that are arguments, in their order. fixed fields have a value that
 	// the command implies; without leaves fields out.
 	positional, without []string
@@ -115,9 +114,6 @@ func bindOperation(command reflect.Value, words string) {
 func nameOfCommand(field reflect.StructField) string {
 	return cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name))
 }
-
-// Help is the text of the command's help.
-func (c *operationFlags) Help() string { return c.spec.about }
 
 // bind makes the arguments and flags of the command's operation.
 func (c *operationFlags) bind(words string) {
@@ -294,6 +290,9 @@ func (c *performFlags) print(con *console, at placeFlags, req, res any) error {
 			if f := v.FieldByName(next[0]); f.IsValid() && !f.IsZero() {
 				more = fmt.Sprint(next[1], " ", f)
 			}
+		}
+		if left, ok := res.(engine.StatisticsResult); ok && left.NotShown > 0 && !c.JSON {
+			con.err.Printf("%d decisions about further transitions are not shown\n", left.NotShown)
 		}
 		return con.printList(c.JSON, shown, c.spec.rows(res), c.spec.none(req), more, c.spec.spare...)
 	}

@@ -18,23 +18,6 @@ type repairCmd struct {
 	storeFlag
 }
 
-func (repairCmd) Help() string {
-	return `Copies what can be read of a damaged store into a new one, and says what is lost:
-which keys of which tables, which events of which instances. It never writes to the
-damaged file. An event is saved only if its hash covers it; instances are folded from
-their events. gavel verify finds the same gaps in the new store. If there is a backup,
-use that.
-
-If the database is missing or empty and its write-ahead log is there, repair replays
-the log into the new store.
-
-Exit code 0 when everything was saved, 1 when something is lost.
-
-Example:
-
-    gavel repair --store gavel.db --out saved.db`
-}
-
 type repairResult struct {
 	Store string `json:"store"`
 	File  string `json:"file"`

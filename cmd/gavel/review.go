@@ -29,16 +29,6 @@ type reviewCmd struct {
 	GiveUp  resolveCmd     `cmd:"" name:"give-up" help:"Give up a chain's step that waits for a person."`
 }
 
-func (reviewCmd) Help() string {
-	return `A move that the gate cannot decide alone waits as a review, bound to exactly what was
-asked: data, context, evidence, definition and revision. It is decided once. When the
-instance moves on, or what was fetched has changed, the review is void.
-
-Servers park such moves unless they were started with --no-reviews. On the
-store's machine you decide as its operator; a server may have the store open meanwhile.
-With --server the server decides for the principal of your token.`
-}
-
 // listedReview is a review whose id is its own, as other commands take it.
 type listedReview struct {
 	engine.ReviewSummary

@@ -22,17 +22,6 @@ type reviewShowCmd struct {
 	placeFlags
 }
 
-func (reviewShowCmd) Help() string {
-	return `What an agent, a model, a source or the author of the definition wrote is indented behind
-a bar: none of it is gavel's word. The author of the definition is shown next to
-its name.
-
-Examples:
-
-    gavel review show rev-019bfe97-4d99-7fc3-9d2b-e462f3c30427
-    gavel review show rev-019bfe97-4d99-7fc3-9d2b-e462f3c30427 --json | jq .data`
-}
-
 func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 	g, done, err := c.open(ctx, con, openForReading)
 	if err != nil {

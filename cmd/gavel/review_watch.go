@@ -23,18 +23,6 @@ type reviewWatchCmd struct {
 	placeFlags
 }
 
-func (reviewWatchCmd) Help() string {
-	return `First it prints what waits, then a line for each review that is opened, raised or closed, until
-it is interrupted. The ids that it prints for a person are the beginnings of whole ones, and
-every command takes them.
-
-Examples:
-
-    gavel review watch
-    gavel review watch --server https://gavel.example --token-file ~/.gavel-token
-    gavel review watch --json | jq --unbuffered -r 'select(.event == "opened") | .review.action'`
-}
-
 func (c *reviewWatchCmd) Run(ctx context.Context, con *console) error {
 	if c.Every < 100*time.Millisecond {
 		return term.UsageErrorf("", "--every is 100ms or more, not %v", c.Every)

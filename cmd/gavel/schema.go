@@ -18,17 +18,6 @@ type schemaCmd struct {
 	JSON bool   `name:"json" help:"Print the list as JSON. A schema is JSON anyhow."`
 }
 
-func (schemaCmd) Help() string {
-	return `The schemas are for editors and other tools: an editor completes and checks the files while
-you write them, where their $schema, or a comment, names one.
-
-Examples:
-
-    gavel schema
-    gavel schema definition > gavel-definition.schema.json
-    gavel schema config > gavel-config.schema.json`
-}
-
 // schemaInfo is one line of the list.
 type schemaInfo struct {
 	Name  string `json:"name"`

@@ -22,32 +22,12 @@ type scriptCmd struct {
 	Test scriptTestCmd `cmd:"" help:"Run a table of validator tests."`
 }
 
-func (scriptCmd) Help() string {
-	return `Validators run here exactly as they run when an action is judged: in the sandbox,
-with its limits. docs/writing-validators.md says what they may do.
-
-Examples:
-
-    gavel script run approve.js --data '{"comments": "ok"}'
-    gavel script test cases.json`
-}
-
 type scriptRunCmd struct {
 	File     string `arg:"" name:"file" help:"The validator's source; - reads stdin."`
 	Data     string `name:"data" default:"{}" placeholder:"JSON" help:"The action's data, or @FILE."`
 	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
 	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"What the gate fetched, by name, or @FILE."`
 	JSON     bool   `name:"json" help:"Print the verdict as JSON."`
-}
-
-func (scriptRunCmd) Help() string {
-	return `Examples:
-
-    gavel script run approve.js --data '{"comments": "Checked sections 1 to 4."}'
-    echo '(data) => data.n > 2' | gavel script run - --data '{"n": 3}' --json
-    gavel script run tests.js --evidence '{"tests": {"exitCode": 1}}'
-
-Exit codes: 0 it agrees, 1 it refuses or fails, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *scriptRunCmd) Run(ctx context.Context, con *console) error {
@@ -117,25 +97,6 @@ func printVerdict(con *console, r script.Result) {
 type scriptTestCmd struct {
 	File string `arg:"" name:"file" help:"A JSON list of cases."`
 	JSON bool   `name:"json" help:"Print the reports as JSON."`
-}
-
-func (scriptTestCmd) Help() string {
-	return `Examples:
-
-    gavel script test cases.json
-    gavel script test cases.json --json
-
-A case says what to run and how it must end:
-
-    [{"name": "short comments are refused", "file": "approve.js",
-      "data": {"comments": "ok"}, "expect": {"valid": false}}]
-
-source, parts ([["text", count], ...]) or file (in the folder of the table) is the validator; must
-is ok (the default), error, timeout or reject, or alternatives such as "error|timeout";
-expect holds valid, confidence and reason; then is a second validator that has to agree
-right after. Each case has its own owner.
-
-Exit codes: 0 all pass, 1 a case misses, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *scriptTestCmd) Run(ctx context.Context, con *console) error {

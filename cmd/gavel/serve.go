@@ -31,32 +31,6 @@ type serveCmd struct {
 	systemFlags
 }
 
-func (serveCmd) Help() string {
-	return `One listener: /mcp for MCP clients (streamable HTTP), /v1 and /openapi.json for other programs,
-/healthz, /readyz and /metrics for what watches over it. docs/serve.md is the whole story.
-
-Every caller shows a bearer token, made with gavel token create. At the first start there is
-none: then serve writes an operator's token to operator.token and an agent's to agent.token,
-next to the store, and prints neither. With --auth none everybody who reaches the address is the
-local agent: that is for loopback addresses only.
-
-A request has to name this host: a loopback name, or what --allow-host adds. On an address that
-others can reach give a certificate, or put a proxy that has one before it (--insecure-plain-http).
-
-Every flag is a key of one file too (--config): gavel config. Changes of that file and of the
-definitions are taken over while it runs, at once with SIGHUP; what has a mistake is refused,
-and running instances stay with the version that they began with.
-
-SIGTERM and SIGINT end it: no new connection, event streams end at once, and what was begun is
-finished within --drain-timeout. A second one ends it at once.
-
-Examples:
-
-    gavel serve --definitions 'flows/*.json'
-    gavel serve --listen 0.0.0.0:4285 --tls-cert tls.crt --tls-key tls.key --allow-host gavel.example.org
-    curl -H "Authorization: Bearer $(cat .workflows/operator.token)" http://127.0.0.1:4285/v1/definitions`
-}
-
 func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	hideSecrets()
 	if err := c.check(ctx); err != nil {

@@ -29,27 +29,6 @@ type storeCopyCmd struct {
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
-func (storeCopyCmd) Help() string {
-	return `Copies a store whole: definitions with their seals, instances, histories with positions and hashes,
-snapshots, reviews, lessons, anchors, tokens, and the secret that digests and seals are made with.
-FROM is only read. It is verified before, TO is compared with it row by row and verified after.
-TO cannot be opened before it is whole.
-
-Stop the servers of FROM first. If it is written to during the copy, the copy is not
-finished; run the same command again, and it copies what is missing. The same goes for a copy that was killed.
-A TO that has other records is refused.
-
-A server's own files (operator.token, agent.token, anchor files and keys that sign anchors) stay where they are.
-
-Examples:
-
-    gavel store copy .workflows/gavel.db postgres://gavel@db/gavel --store-key store.key
-    gavel store copy postgres://gavel@db/gavel gavel.db --store-key store.key
-
-Exit codes: 0 TO holds what FROM holds, 1 FROM or TO does not verify, or FROM was written to, 2 wrong
-usage, 3 could not find out.`
-}
-
 type storeCopyResult struct {
 	From string `json:"from"`
 	To   string `json:"to"`

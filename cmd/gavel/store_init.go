@@ -17,32 +17,10 @@ type storeCmd struct {
 	Copy storeCopyCmd `cmd:"" help:"Copy a store between a file and a database, or between two of a kind."`
 }
 
-func (storeCmd) Help() string {
-	return `A store is a file, which every command makes where it is missing, or a PostgreSQL database that
-several servers share. docs/postgres.md says how to run one.`
-}
-
 type storeInitCmd struct {
 	NewSecrets bool `name:"new-secrets" help:"Make new secrets where those of a database with records are gone. No digest or seal made before can be checked then."`
 	JSON       bool `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (storeInitCmd) Help() string {
-	return `Makes gavel's tables in a database, in the schema gavel, or brings them up to date, and the secrets of the store:
-the key of its digests and seals, among others. They are kept in the database, sealed with
-the key in --store-key, which is made if the file is missing. Every server and every command that writes
-needs that key. Keep a copy away from the database: nothing opens the secrets without it.
-To run it again does no harm.
-
-The password comes from PGPASSWORD, a password file (PGPASSFILE), or the URL in GAVEL_STORE.
-
-Examples:
-
-    gavel store init --store postgres://gavel@db.example.org/gavel --store-key /etc/gavel/store.key
-    GAVEL_STORE=postgres://gavel:secret@db/gavel gavel store init --store-key store.key
-
-Exit codes: 0 it is ready, 2 wrong usage, 3 could not find out.`
 }
 
 type storeInitResult struct {

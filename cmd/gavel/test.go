@@ -32,39 +32,6 @@ type testCmd struct {
 	Watch    bool     `name:"watch" short:"w" help:"Run again whenever a file changes, until you stop it."`
 }
 
-func (testCmd) Help() string {
-	return `A file of tests names a workflow and says what its instances do. Every test runs
-through the real engine, on a store in memory that is gone afterwards. What the gate
-would fetch and what a model would say stand in the file, so nothing outside is asked.
-
-    workflow: document-review.yaml
-    tests:
-    - name: a short comment is refused
-      context: {documentId: D-1, reviewer: ada}
-      steps:
-      - action: submit
-        expect: {outcome: approve, state: reviewing}
-      - action: approve
-        data: {comments: fine}
-        expect: {outcome: reject, codes: [validator_rejected], state: reviewing}
-
-A step can also have role, principal, precheck, evidence (by name; null: it cannot be
-had) and model ({outcome: approve, confidence: 0.9} or {unavailable: true}). Where a move
-waits for a person, a step review: {by: ada, decision: approve} decides it. expect
-takes outcome, state, complete, codes, says, decidedBy, assurance and context; what is
-not given is not looked at.
-
-Examples:
-
-    gavel test flows/
-    gavel test --coverage flows/release.test.yaml
-    gavel test --junit report.xml --min-coverage 80 flows/
-    gavel test --watch flows/
-
-Exit codes: 0 all passed, 1 a test failed or too little was reached, 2 wrong usage or a
-file that is no file of tests, 3 could not find out.`
-}
-
 func (c *testCmd) Run(ctx context.Context, con *console) error {
 	if !(c.Least >= 0 && c.Least <= 100) {
 		return term.UsageErrorf("", "--min-coverage is %v, must be 0 to 100", c.Least)

@@ -22,19 +22,6 @@ type tokenCmd struct {
 	Revoke tokenRevokeCmd `cmd:"" help:"End a token, at once."`
 }
 
-func (tokenCmd) Help() string {
-	return `Callers of gavel serve show a bearer token: it says who they are, in which role, and for which
-workflows. Only its digest is kept, in gavel.tokens next to the store or in the database that
-several servers share. A running server knows of a new or revoked token from the next request on,
-and within a second where the database is shared.
-
-Examples:
-
-    gavel token create ci --role agent --workflows 'deploy release-*' --expires 720h
-    gavel token create anna --role reviewer --out anna.token
-    gavel token revoke 0f3c5a7e9b1d2c4f`
-}
-
 type tokensFlag struct {
 	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store; a database keeps its own."`
 }
@@ -116,18 +103,6 @@ type tokenCreateCmd struct {
 	storeFlag
 }
 
-func (tokenCreateCmd) Help() string {
-	return `A terminal shows the token, once; what is kept is its digest. Pipes and logs get none: there
---out is required.
-
-Examples:
-
-    gavel token create ci --workflows 'deploy release-*' --expires 720h
-    gavel token create anna --role reviewer --out anna.token
-    gavel token create ci-hooks --principal token:ci --hooks /srv/build --out hooks.token
-    gavel token create ops --role operator --principal team:platform --out ops.token --json | jq -r .id`
-}
-
 func (c *tokenCreateCmd) Run(ctx context.Context, con *console) (err error) {
 	ends, err := tokenEnd(c.Expires, time.Now())
 	if err != nil {
@@ -204,16 +179,6 @@ type tokenListCmd struct {
 	storeFlag
 }
 
-func (tokenListCmd) Help() string {
-	return `The oldest token first. A running server notes when tokens were used last every five
-minutes and when it ends: until then LAST USED shows what was noted before, or never.
-
-Examples:
-
-    gavel token list
-    gavel token list --json | jq -r '.tokens[] | select(.status == "valid") | .id'`
-}
-
 type shownToken struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
@@ -272,15 +237,6 @@ type tokenRevokeCmd struct {
 	JSON   bool     `name:"json" help:"Print JSON."`
 	tokensFlag
 	storeFlag
-}
-
-func (tokenRevokeCmd) Help() string {
-	return `A server refuses them from its next request on, each of several servers over a database within a second. To revoke a token again is fine.
-
-Examples:
-
-    gavel token revoke 0f3c5a7e9b1d2c4f
-    gavel token revoke --forget 0f3c5a7e9b1d2c4f 77aa0c1be2d93f40`
 }
 
 func (c *tokenRevokeCmd) Run(ctx context.Context, con *console) (err error) {

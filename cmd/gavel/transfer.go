@@ -29,26 +29,6 @@ type importCmd struct {
 	storeFlag
 }
 
-func (importCmd) Help() string {
-	return `Imports a folder that the Generic DFA server keeps or that gavel export wrote: first the
-definitions, which become the operator's (or --definitions-owner's), then every instance with its history and its
-checkpoints. The folder is only read. An instance is imported whole or not at all, and
-refused if the store has its id already; --rename imports it under another id.
-
-Steps are recorded as imported, not as judged. Where a log does not lead to what the
-instance's file says, the file is used, and a note says how they differ.
-
-Examples:
-
-    gavel import .workflows --dry-run
-    gavel import .workflows
-    gavel import .workflows --definitions-owner local:agent
-    gavel import backup/.workflows --rename backup- --owner local:ada --json
-
-Exit codes: 0 all was imported, 1 something was refused, set aside or differs, 2 wrong usage,
-3 could not find out.`
-}
-
 func (c *importCmd) Run(ctx context.Context, con *console) error {
 	root, err := os.OpenRoot(c.Dir)
 	if err != nil {
@@ -150,19 +130,6 @@ type exportCmd struct {
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only this workflow with its instances."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	storeFlag
-}
-
-func (exportCmd) Help() string {
-	return `Writes definitions, instances, histories and checkpoints in the form of a .workflows
-folder: canonical JSON, one event a line, with the hashes of the chain. What was imported
-keeps everything that its lines held, and exporting an import of an export writes the same
-bytes. Sensitive values are keyed digests, with a new salt in each export. Files appear whole or not at all.
-
-Examples:
-
-    gavel export out
-    gavel export out --workflow document-review
-    gavel export out --instance wf-019bc119-ef48-77d8-97b5-82f5b5696c97 && jq . out/wf-*.log`
 }
 
 func (c *exportCmd) Run(ctx context.Context, con *console) error {

@@ -85,6 +85,27 @@ Exit codes: 0 fine, 1 the thing checked is bad, 2 wrong usage or configuration,
 // negative is what kong would take for short flags.
 var negative = regexp.MustCompile(`^-[.\d]`)
 
+// helpTexts say more of commands than the line that lists them: a line "=== gavel COMMAND", and its text.
+//
+//go:embed help.txt
+var helpTexts string
+
+// addHelp gives the commands their texts.
+func addHelp(parser *kong.Kong) error {
+	var visit func(node *kong.Node)
+	visit = func(node *kong.Node) {
+		if _, text, found := strings.Cut(helpTexts, "=== "+node.FullPath()+"\n"); found {
+			text, _, _ = strings.Cut(text, "\n=== ")
+			node.Detail = strings.TrimRight(text, "\n")
+		}
+		for _, child := range node.Children {
+			visit(child)
+		}
+	}
+	visit(parser.Model.Node)
+	return nil
+}
+
 // joinNegatives writes "--rate -1" as "--rate=-1".
 func joinNegatives(args []string) (joined []string) {
 	for i, arg := range args {
@@ -220,14 +241,6 @@ var completionScripts embed.FS
 
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Your shell: bash, zsh or fish."`
-}
-
-func (completionCmd) Help() string {
-	return `Examples:
-
-    source <(gavel completion bash)                                   # in ~/.bashrc
-    gavel completion zsh > "${fpath[1]}/_gavel"                       # then start a new shell
-    gavel completion fish > ~/.config/fish/completions/gavel.fish`
 }
 
 func (c *completionCmd) Run(con *console) error {

@@ -19,37 +19,6 @@ type verifyCmd struct {
 	storeFlag
 }
 
-func (verifyCmd) Help() string {
-	return `Recomputes every hash, folds every history and compares it with the instance that is
-stored, and checks the anchors. Prints a line for each break: where, of what kind, and how:
-
-    edited            an event is not what its hash says, or was exchanged
-    deleted           an event is missing within a history
-    reordered         an event is in the place of another
-    inserted          an event was added later
-    truncated         the end of a history is missing
-    swapped           the history of another instance is here
-    row_mismatch      an instance, snapshot or definition is not what the events say
-    missing_instance  an instance that was anchored is gone
-    anchor_mismatch   something is not what was signed
-    untrusted_rule    a definition or judge configuration is not as it was sealed, or is missing
-    rolled_back       the store is older than an anchor in --anchor-file
-    unreadable        the file itself is damaged at this place
-
-Without --public-key nothing proves who signed the anchors, and without --anchor-file
-nothing shows that an older copy of the store was put back. docs/records.md says
-what is proved by what. A server may have the store open.
-
-Examples:
-
-    gavel verify
-    gavel verify --public-key ~/keys/gavel.anchor.pub --anchor-file /mnt/elsewhere/gavel.anchors
-    gavel verify --instance wf-019c042e-562c-77c1-999e-a692d84f1767 --json
-
-Exit codes: 0 all is as it was written, 1 something is broken, 2 wrong usage, 3 could not
-find out.`
-}
-
 func (c *verifyCmd) Run(ctx context.Context, con *console) error {
 	if c.Jobs < 0 {
 		return term.UsageErrorf("", "--jobs is 1 or more, not %d", c.Jobs)

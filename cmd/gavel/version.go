@@ -18,13 +18,6 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-func (versionCmd) Help() string {
-	return `Examples:
-
-    gavel version
-    gavel version --json`
-}
-
 func (c *versionCmd) Run(con *console) error {
 	b := readBuild()
 	if c.JSON {
