@@ -17,7 +17,7 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -98,7 +98,7 @@ func (f configFlag) findChains(log *slog.Logger, sys *system, tokens func() (*au
 // configure says where the runs are, and what does their steps.
 func (c *chains) configure(ctx context.Context) (config chain.Config, err error) {
 	section, place := c.catalogue.section.Load(), c.sys.place
-	config = chain.Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Writer: c.catalogue.findWriter, Logger: c.log}
+	config = chain.Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Writer: c.catalogue.findWriter, Unload: chain.DefaultUnload, Logger: c.log}
 	switch {
 	case embed.IsDatabase(config.Path) && !place.isDatabase():
 		return config, term.UsageErrorf("leave out state, or name a file", "runs in a database need a store in a database, whose leases tell the servers apart")
@@ -126,7 +126,7 @@ func (c *chains) configure(ctx context.Context) (config chain.Config, err error)
 // findChainTables looks at the tables of runs in a database, before their library does: that tries again for long,
 // and says more than a sentence.
 func findChainTables(ctx context.Context, url string) (*chain.Database, error) {
-	guest, err := driver.Find(url).InspectGuest(ctx, url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
+	guest, err := pgstore.InspectGuest(ctx, url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
 	if err != nil {
 		failed, what := storeFailure(err, ""), fmt.Errorf("cannot run chains over %s: %w", nameStore(url), err)
 		if known, ok := errors.AsType[*term.ExitError](failed); ok {

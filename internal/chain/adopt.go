@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -87,7 +86,7 @@ func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprise
 		return 0, fmt.Errorf("take up runs: %w", err)
 	}
 	if surprised {
-		if err := r.countAll(ctx, c, list); err != nil {
+		if err := r.countAll(ctx, list); err != nil {
 			return 0, err
 		}
 	}
@@ -101,23 +100,10 @@ func (r *Runs) takeUp(ctx context.Context, s *session, executor string, surprise
 
 // countAll counts for runs that are taken up that their process ended in a call, and pauses those for which that has
 // been too often. Runs that only waited it does not count: one that ends its process would take them along.
-func (r *Runs) countAll(ctx context.Context, c dbos.Context, list []dbos.WorkflowStatus) error {
-	var ids []string
+func (r *Runs) countAll(ctx context.Context, list []dbos.WorkflowStatus) error {
 	for _, w := range list {
-		if w.Name == runName {
-			ids = append(ids, boardID(w.ID))
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	rows, err := listRows(c, dbos.WithFilterWorkflowIDs(ids...))
-	if err != nil {
-		return fmt.Errorf("count how often runs are taken up: %w", err)
-	}
-	for _, w := range rows {
-		if b := readBoard(w); b.Tried {
-			if err := r.count(ctx, c, strings.TrimSuffix(w.ID, boardID("")), b); err != nil {
+		if b := readBoard(w); b.Tried && w.Name == runName {
+			if err := r.count(ctx, w.ID, b); err != nil {
 				return err
 			}
 		}
@@ -125,20 +111,20 @@ func (r *Runs) countAll(ctx context.Context, c dbos.Context, list []dbos.Workflo
 	return nil
 }
 
-func (r *Runs) count(ctx context.Context, c dbos.Context, run string, b board) error {
+func (r *Runs) count(ctx context.Context, run string, b board) error {
 	b.Tried = false // one end of a process counts once
 	if b.TakenUp++; b.TakenUp > maxTakenUp {
 		b.TakenUp = 0
 		n := Note{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
 		r.config.Logger.WarnContext(ctx, "a run is paused", "run", run, "why", n.Why)
-		if err := dbos.SetWorkflowAttributes(c, run, map[string]any{"note": n}); err != nil {
-			return fmt.Errorf("pause the run %s: %w", run, err)
+		if err := r.mark(ctx, run, map[string]any{attrNote: n}); err != nil {
+			return err
 		}
 		if err := r.recordNote(ctx, run, "", actionNote, n, map[string]any{"did": "pause"}); err != nil {
 			r.config.Logger.WarnContext(ctx, "a pause is not in the record of its run", "run", run, "error", err)
 		}
 	}
-	return r.writeBoard(ctx, c, run, b)
+	return r.mark(ctx, run, map[string]any{attrBoard: b})
 }
 
 // noteTry shows that this execution begins a call, before it does. An execution that was not taken from the queue is
@@ -158,9 +144,7 @@ func (x *execution) noteTry(c Command) {
 		shown = under.board
 	}
 	x.mu.Unlock()
-	within, done := x.within(x.stopped)
-	defer done()
-	if err := x.writeBoard(x.stopped, within, x.run, shown); err != nil && x.stopped.Err() == nil { // it is only counted
+	if err := x.mark(x.stopped, x.run, map[string]any{attrBoard: shown}); err != nil && x.stopped.Err() == nil { // it is only counted
 		x.config.Logger.WarnContext(x.stopped, "cannot note that a run begins a call", "run", x.run, "error", err)
 	}
 }
@@ -175,17 +159,9 @@ func (x *execution) noteProgress() {
 	}
 }
 
-// noteConflict notes that another execution of a run has recorded a step before this one, which has ended for
-// that.
-func (r *Runs) noteConflict(run string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.conflicts[run] = true
-}
-
 // reclaim puts the runs back into the queue that are this process's by the tables, and did not execute here at
-// two looks: they were taken from the queue while the tables could not be reached, or while an execution
-// that has lost a conflict was ending. DBOS keeps that one until the run ends, so that only another session can have it.
+// two looks: they were taken from the queue while the tables could not be reached, or their execution has lost a conflict
+// or could not go on.
 func (r *Runs) reclaim(ctx context.Context, s *session) error {
 	c, done := r.within(ctx)
 	defer done()
@@ -193,30 +169,21 @@ func (r *Runs) reclaim(ctx context.Context, s *session) error {
 	if err != nil {
 		return fmt.Errorf("look for runs that execute nowhere: %w", err)
 	}
-	strays, before, parked := []string{}, r.strays, false
+	before := r.strays
+	r.strays = nil
 	places := map[string][]string{}
 	r.mu.Lock()
 	for _, w := range list {
-		if r.control[w.ID] != nil {
-			continue
-		}
-		strays = append(strays, w.ID)
-		if slices.Contains(before, w.ID) {
-			parked = parked || r.conflicts[w.ID]
+		switch {
+		case r.control[w.ID] != nil:
+		case slices.Contains(before, w.ID):
 			p := r.describeRun(w).place
 			places[p.queue] = append(places[p.queue], w.ID)
+		default:
+			r.strays = append(r.strays, w.ID)
 		}
 	}
 	r.mu.Unlock()
-	r.strays = strays
-	switch {
-	case len(places) == 0:
-		return nil
-	case parked:
-		r.config.Logger.WarnContext(ctx, "another execution of a run of this process ended before the run did; this one goes on as a new process")
-		r.replace(ctx, s, false)
-		return nil
-	}
 	return putBack(c, places)
 }
 

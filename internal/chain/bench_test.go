@@ -172,9 +172,9 @@ func BenchmarkChainList(b *testing.B) {
 	r.Close()
 	multiplyRuns(b, filepath.Join(folder, "chains.db"), runs)
 	db := openSQLite(b, filepath.Join(folder, "chains.db"))
-	for _, change := range []string{ // the tables are as old as the runs, of which some failed and few are of another chain
-		"UPDATE workflow_status SET created_at = 0 WHERE workflow_uuid = '" + listedID + "'",
-		"UPDATE workflow_status SET status = 'ERROR', output = '{\"output\":{},\"error\":{\"code\":\"x\",\"message\":\"x\"}}' WHERE workflow_uuid LIKE 'run-%00'",
+	for _, change := range []string{ // some of the runs failed, and few are of another chain
+		"UPDATE workflow_status SET status = 'ERROR' WHERE workflow_uuid LIKE 'run-%00'",
+		"UPDATE workflow_output SET output = '{\"output\":{},\"error\":{\"code\":\"x\",\"message\":\"x\"}}' WHERE workflow_uuid LIKE 'run-%00'",
 		"UPDATE workflow_status SET authenticated_user = 'rare' || char(10) || 'ann' WHERE workflow_uuid LIKE 'run-50_'",
 	} {
 		if _, err := db.ExecContext(b.Context(), change); err != nil {
@@ -239,7 +239,7 @@ func multiplyRuns(b *testing.B, path string, runs int) {
 		}
 		return all
 	}
-	for _, table := range []string{"workflow_status", "operation_outputs"} {
+	for _, table := range []string{"workflow_status", "workflow_input", "workflow_output", "operation_outputs"} {
 		all := columns(table)
 		from := strings.Replace(all, "created_at", fmt.Sprintf("created_at - 1000 * (%d - i)", runs), 1) // a second apart
 		if _, err := db.ExecContext(b.Context(), fmt.Sprintf(

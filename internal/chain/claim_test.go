@@ -85,7 +85,7 @@ func TestBadFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, false},
-		{"tables of a later version", ours, change("UPDATE dbos_migrations SET version = 108"), false},
+		{"tables of a later version", ours, change("UPDATE dbos_migrations SET version = 126"), false},
 		{"runs of a later version", ours, change("UPDATE workflow_status SET application_version = 'chain-2' WHERE name = 'chain'"), true},
 		{"of another store", ours, claimed(other), true},
 		{"of a store, without one", nil, claimed(other), true},

@@ -106,6 +106,14 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 			s.Status = StatusFailed
 		}
 	case dbos.WorkflowStatusError:
+		if isMarked(w, attrSuspended) {
+			s.Ended = time.Time{}
+			s.Status = s.Note.openStatus()
+			if isMarked(w, attrCancelled) {
+				s.Status, s.Ended = StatusCancelled, s.Note.At
+			}
+			break
+		}
 		s.Status, s.Result = StatusFailed, r.readResult(w.Output)
 		if s.Result != nil && s.Result.Err != nil {
 			break
@@ -118,27 +126,27 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 	case dbos.WorkflowStatusCancelled:
 		s.Status = StatusCancelled
 	default:
-		switch {
-		case s.Note.Paused:
-			s.Status = StatusPaused
-		case w.Status == dbos.WorkflowStatusEnqueued:
+		s.Status = s.Note.openStatus()
+		if w.Status == dbos.WorkflowStatusEnqueued && s.Status == StatusRunning && !isMarked(w, attrSuspended) {
 			s.Status = StatusQueued
 		}
 	}
 	return s
 }
 
+// openStatus is where a run stands that has begun, and has not ended.
+func (n Note) openStatus() Status {
+	if n.Paused {
+		return StatusPaused
+	}
+	return StatusRunning
+}
+
 func readNote(w dbos.WorkflowStatus) (n Note) {
-	if raw, err := json.Marshal(w.Attributes["note"]); err == nil {
+	if raw, err := json.Marshal(w.Attributes[attrNote]); err == nil {
 		_ = json.Unmarshal(raw, &n) // what is not a note is none
 	}
 	return n
-}
-
-// isCancelled reports whether the tables say that a run was cancelled.
-func (r *Runs) isCancelled(ctx context.Context, run string) bool {
-	s, err := r.Get(ctx, run)
-	return err == nil && s.Status == StatusCancelled
 }
 
 // findOpen returns a run that has not ended.
@@ -153,11 +161,28 @@ func (r *Runs) findOpen(ctx context.Context, run string) (RunStatus, error) {
 // setNote notes who did what to a run. It comes after the record of that: a note alone would lift a pause
 // that nobody lifted.
 func (r *Runs) setNote(ctx context.Context, run string, n Note) error {
+	n.At = time.Now().UTC()
+	return r.mark(ctx, run, map[string]any{attrNote: n})
+}
+
+// cancelRow ends a run in the tables. A suspended one has the status of one that ended, so it is woken first: no execution
+// begins behind the attribute.
+func (r *Runs) cancelRow(ctx context.Context, run string, n Note) error {
+	n.At = time.Now().UTC()
+	if err := r.mark(ctx, run, map[string]any{attrNote: n, attrCancelled: true}); err != nil {
+		return err
+	}
 	c, done := r.within(ctx)
 	defer done()
-	n.At = time.Now().UTC()
-	if err := dbos.SetWorkflowAttributes(c, run, map[string]any{"note": n}); err != nil {
-		return fmt.Errorf("note who did that to the run %s: %w", run, err)
+	rows, err := listRows(c, dbos.WithFilterWorkflowIDs(run))
+	if err == nil && len(rows) == 1 && isSuspended(rows[0]) {
+		err = r.wake(ctx, run)
+	}
+	if err == nil {
+		err = dbos.CancelWorkflow(c, run)
+	}
+	if err != nil {
+		return fmt.Errorf("cancel the run %s: %w", run, err)
 	}
 	return nil
 }
@@ -202,13 +227,8 @@ func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 	if err := r.cancelEntry(ctx, run); err != nil {
 		return err
 	}
-	if err := r.setNote(ctx, run, n); err != nil {
+	if err := r.cancelRow(ctx, run, n); err != nil {
 		return err
-	}
-	c, done := r.within(ctx)
-	defer done()
-	if err := dbos.CancelWorkflow(c, run); err != nil {
-		return fmt.Errorf("cancel the run %s: %w", run, err)
 	}
 	return r.refresh(ctx, run)
 }
@@ -314,11 +334,21 @@ func (r *Runs) record(ctx context.Context, run, id string, value any) (ours bool
 		return false, fmt.Errorf("signal: %w", err)
 	}
 	r.ring(run)
-	kept, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(id))
+	rows, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(id, run))
 	if err != nil {
 		return false, fmt.Errorf("signal: %w", err)
 	}
-	return len(kept) == 1 && kept[0].Attributes["nonce"] == nonce, nil
+	for _, w := range rows {
+		switch {
+		case w.ID == id:
+			ours = w.Attributes["nonce"] == nonce
+		case isSuspended(w):
+			if err := r.wake(ctx, run); err != nil { // an executor looks later
+				r.config.Logger.WarnContext(ctx, "cannot wake a run for a signal yet", "run", run, "error", err)
+			}
+		}
+	}
+	return ours, nil
 }
 
 // askEvery is how often is looked for what a person said of a call.
@@ -326,7 +356,7 @@ const askEvery = 500 * time.Millisecond
 
 // Await implements Waiter: it waits until a signal or an answer is there.
 func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
-	_, answered := r.ask(&c)
+	q, answered := r.ask(&c)
 	defer answered()
 	defer func() { o.Key = c.Execution }()
 	rung, forget := r.listen(c.Run)
@@ -342,6 +372,7 @@ func (r *Runs) Await(ctx context.Context, c Command) (o Outcome) {
 				return o
 			}
 		}
+		r.noteLook(c.Run, q)
 		if _, err := pause(ctx, rung, every); err != nil || isStopped(ctx) {
 			return Outcome{Err: &StepError{Code: CodeTimeout, Message: "nothing was said"}}
 		}

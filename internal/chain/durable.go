@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -184,8 +185,8 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 // maxTroubled is how often a process gives a run another try whose records could not be read or written.
 const maxTroubled = 5
 
-// interpret is the one workflow. An error that it returned to DBOS would end the run for good, so after one
-// that may pass it waits for the end of the session, and reclaim has the run go on in the next one.
+// interpret is the one workflow. An error that it returned to DBOS would end the run for good, so one that may pass
+// ends the execution as one that has lost a conflict, and reclaim has the run go on in the next one.
 func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, error) {
 	run, err := dbos.GetWorkflowID(ctx)
 	if err != nil {
@@ -199,9 +200,7 @@ func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, erro
 		return out, err
 	}
 	r.config.Logger.WarnContext(ctx, "a run cannot go on here for now; it is taken up again", "run", run, "error", err)
-	r.noteConflict(run)
-	<-ctx.Done()
-	return "", ctx.Err()
+	return "", dbos.ErrConflictingWorkflowID
 }
 
 // countTrouble counts that a run could not go on in this process.
@@ -216,7 +215,7 @@ func (r *Runs) countTrouble(run string) int {
 var errDamaged = errors.New("the record of the run is damaged")
 
 // errFailed ends a run whose result is a failure, so that its status in the tables says so: the output has the
-// result. Runs of earlier versions of gavel failed with the status of success; see listedSince.
+// result.
 var errFailed = errors.New("the run failed; its output says why")
 
 // mayPass reports whether an error that ended an execution may be gone at another try.
@@ -224,7 +223,7 @@ func mayPass(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
-	for _, final := range []error{context.Canceled, errFailed, errDamaged, values.ErrDestroyed, values.ErrUnreadable} {
+	for _, final := range []error{context.Canceled, errFailed, errSuspended, errDamaged, values.ErrDestroyed, values.ErrUnreadable} {
 		if errors.Is(err, final) {
 			return false
 		}
@@ -239,8 +238,9 @@ func mayPass(ctx context.Context, err error) bool {
 }
 
 // interpretRun runs a machine whose outcomes DBOS records.
-func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ string, err error) {
-	if raw, err = r.open(ctx, raw); err != nil {
+func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (string, error) {
+	raw, err := r.open(ctx, raw)
+	if err != nil {
 		return "", err
 	}
 	var begun recordedRun
@@ -264,11 +264,6 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (_ st
 		return "", err
 	}
 	defer end()
-	defer func() {
-		if errors.Is(err, dbos.ErrConflictingWorkflowID) {
-			r.noteConflict(run)
-		}
-	}()
 	if x.record, err = r.openRecord(x, d, input); err != nil {
 		return "", x.stopRefused(err)
 	}
@@ -346,20 +341,10 @@ func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 func (r *Runs) begin(x *execution) (end func(), err error) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
 	x.cancelled = make(chan struct{})
-	under := &control{cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
-	list, err := r.listRows(x.ctx, dbos.WithFilterWorkflowIDs(x.run, boardID(x.run)))
-	for _, w := range list {
-		if w.ID == x.run {
-			x.redrives, x.fromQueue, under.paused = w.ForkedFrom, w.QueueName != "", readNote(w).Paused
-			continue
-		}
-		under.board = readBoard(w)
-		under.changed = len(under.board.Waiting) > 0 || under.board.Tried
-		under.board.Waiting, under.board.Tried = nil, false
-	}
-	if err != nil {
+	under := &control{looked: map[*Question]bool{}, cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
+	if err := r.readRow(x, under); err != nil {
 		x.stop()
-		return nil, fmt.Errorf("read what others say of the run: %w", err)
+		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -375,6 +360,30 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 	}, nil
 }
 
+// readRow takes over what the tables say of a run when an execution begins.
+func (r *Runs) readRow(x *execution, under *control) error {
+	list, err := r.listRows(x.ctx, dbos.WithFilterWorkflowIDs(x.run))
+	if err != nil || len(list) != 1 {
+		return fmt.Errorf("read what others say of the run: %w", cmp.Or(err, ErrUnknownRun))
+	}
+	w := list[0]
+	if isMarked(w, attrCancelled) {
+		c, done := r.within(x.ctx)
+		defer done()
+		return cmp.Or(dbos.CancelWorkflow(c, x.run), error(dbos.ErrWorkflowCancelled))
+	}
+	x.redrives, x.fromQueue, x.isBounded, under.paused = w.ForkedFrom, w.QueueName != "", w.QueuePartitionKey != "", readNote(w).Paused
+	under.board = readBoard(w)
+	changed := len(under.board.Waiting) > 0 || under.board.Tried
+	under.before = under.board.Waiting
+	under.board.Waiting, under.board.Signals, under.board.Tried = nil, nil, false
+	if isMarked(w, attrSuspended) {
+		return r.mark(x.ctx, x.run, map[string]any{attrSuspended: false, attrBoard: under.board})
+	}
+	under.changed = changed
+	return nil
+}
+
 // execution is a run in this process, since it was started or taken up.
 type execution struct {
 	*Runs
@@ -387,6 +396,7 @@ type execution struct {
 	redrives  string            // the run that this one runs again
 	deadlines bool              // the ends of moves are recorded
 	fromQueue bool              // perhaps it was taken up
+	isBounded bool              // it is in the queue of its chain
 	tried     bool              // it has begun a call
 	// nonce tells this execution from those before it.
 	nonce   string
@@ -465,18 +475,19 @@ func (x *execution) start(c Command) error {
 		return nil
 	}
 	x.noteTry(c)
-	outcome, err := dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
+	do := func(ctx context.Context, stop <-chan struct{}) (Outcome, error) {
 		if begun != x.nonce {
-			return x.encodeOutcome(ctx, Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}})
+			return Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}}, nil
 		}
 		if !deadline.IsZero() {
 			c.Rest = max(time.Until(deadline), time.Millisecond)
 		}
 		if err := x.confirm(ctx); err != nil {
-			return "", err
+			return Outcome{}, err
 		}
-		return x.encodeOutcome(ctx, perform(withStop(ctx, x.cancelled), c, x.config.Effects, x.Runs))
-	}, dbos.WithStepName(name))
+		return perform(withStop(ctx, stop), c, x.config.Effects, x.Runs), nil
+	}
+	outcome, err := x.goStep(name, c, do)
 	if err != nil {
 		return err
 	}
@@ -487,6 +498,29 @@ func (x *execution) start(c Command) error {
 		x.receive(o, done)
 	}()
 	return nil
+}
+
+// goStep does a command in a step of its own, and records what came of it.
+func (x *execution) goStep(name string, c Command, do func(ctx context.Context, stop <-chan struct{}) (Outcome, error)) (<-chan dbos.StepOutcome[string], error) {
+	if c.Op != OpWait && c.Op != OpAsk && c.Op != OpMove {
+		return dbos.Go(x.ctx, func(ctx context.Context) (string, error) {
+			o, err := do(ctx, x.cancelled)
+			if err != nil {
+				return "", err
+			}
+			return x.encodeOutcome(ctx, o)
+		}, dbos.WithStepName(name))
+	}
+	var o Outcome
+	x.mu.Lock()
+	began := x.control[x.run].sinceOf(newQuestion(&c))
+	x.mu.Unlock()
+	wait := func() (err error) {
+		o, err = do(x.ctx, x.stopped.Done())
+		o.Began = began.Truncate(time.Millisecond)
+		return cmp.Or(err, x.stopped.Err())
+	}
+	return dbos.Go(waiting{x.ctx, wait}, func(ctx context.Context) (string, error) { return x.encodeOutcome(ctx, o) }, dbos.WithStepName(name))
 }
 
 // noteDeadline returns when a command ends that keeps its end when the run is taken up; zero for none.
@@ -546,17 +580,17 @@ func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
 // stopKey is the key of what a context says of the end of the execution.
 type stopKey struct{}
 
-// withStop says in a context when the run is cancelled. A call that was sent then is waited for; what only
+// withStop says in a context when the run is cancelled, or the execution ends. A call that was sent then is waited for; what only
 // waits ends, and nothing more is sent. An execution that ends for another reason records nothing: the next
 // one waits again.
-func withStop(ctx context.Context, cancelled chan struct{}) context.Context {
-	return context.WithValue(ctx, stopKey{}, cancelled)
+func withStop(ctx context.Context, stop <-chan struct{}) context.Context {
+	return context.WithValue(ctx, stopKey{}, stop)
 }
 
 // stopOf is closed when the run is cancelled that a context is of; nil where it is of none.
 func stopOf(ctx context.Context) <-chan struct{} {
-	cancelled, _ := ctx.Value(stopKey{}).(chan struct{})
-	return cancelled
+	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
+	return stop
 }
 
 func isStopped(ctx context.Context) bool {
@@ -629,13 +663,19 @@ func (x *execution) awaitAny() (int, error) {
 			}
 		})
 	}
-	select {
-	case id := <-ready:
-		return id, nil
-	case err := <-x.failed:
-		return 0, err
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	for {
+		select {
+		case id := <-ready:
+			return id, nil
+		case err := <-x.failed:
+			return 0, err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(x.patience()):
+			if err := x.suspend(); err != nil {
+				return 0, err
+			}
+		}
 	}
 }
 
@@ -646,20 +686,21 @@ func (x *execution) await(id int) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	select {
-	case o := <-x.pending[id]:
-		delete(x.pending, id)
-		for i, other := range x.order {
-			if other == id {
-				x.order = append(x.order[:i], x.order[i+1:]...)
-				break
+	for {
+		select {
+		case o := <-x.pending[id]:
+			delete(x.pending, id)
+			x.order = slices.DeleteFunc(x.order, func(other int) bool { return other == id })
+			return o, nil
+		case err := <-x.failed:
+			return Outcome{}, err
+		case <-x.stopped.Done():
+			return Outcome{}, x.stopped.Err()
+		case <-time.After(x.patience()):
+			if err := x.suspend(); err != nil {
+				return Outcome{}, err
 			}
 		}
-		return o, nil
-	case err := <-x.failed:
-		return Outcome{}, err
-	case <-x.stopped.Done():
-		return Outcome{}, x.stopped.Err()
 	}
 }
 

@@ -328,6 +328,7 @@ func (d diary) read() []string {
 // runUntilKilled is the process of the crash test: it runs one chain to its end, and says of calls
 // whose answer is lost what the diary says.
 func runUntilKilled(folder string) {
+	sometimes := func() time.Duration { return time.Duration(os.Getpid()%2) * 10 * time.Millisecond } // every other process suspends runs
 	log := diary{filepath.Join(folder, "diary")}
 	counts := func(what string) int {
 		n := 0
@@ -364,7 +365,7 @@ func runUntilKilled(folder string) {
 		}
 		return "", false
 	}
-	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: effects, Asked: asked, Repeatable: func(_, tool string) bool { return !strings.HasPrefix(tool, "pay") }})
+	r, err := Open(context.Background(), Config{Path: filepath.Join(folder, "chains.db"), Effects: effects, Asked: asked, Unload: sometimes(), Repeatable: func(_, tool string) bool { return !strings.HasPrefix(tool, "pay") }})
 	if err != nil {
 		panic(err)
 	}

@@ -67,7 +67,7 @@ func DamageRun(t *testing.T, path, run, begun string) {
 		t.Fatal(err)
 	}
 	db := openSQLite(t, path)
-	if _, err := db.ExecContext(t.Context(), "UPDATE workflow_status SET inputs = ? WHERE workflow_uuid = ?", base64.StdEncoding.EncodeToString(raw), run); err != nil {
+	if _, err := db.ExecContext(t.Context(), "UPDATE workflow_input SET inputs = ? WHERE workflow_uuid = ?", base64.StdEncoding.EncodeToString(raw), run); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -80,6 +80,12 @@ func AwaitQuestion(t *testing.T, s *Service, p engine.Principal, run string) Que
 		return v, err == nil && len(v.Waiting) > 0
 	})
 	return v.Waiting[0]
+}
+
+// AwaitSuspended waits until the tables have so many suspended runs.
+func (r *Runs) AwaitSuspended(t *testing.T, want int) {
+	t.Helper()
+	awaitSuspended(t, r, want)
 }
 
 // SyncBuffer is what several goroutines write and read.

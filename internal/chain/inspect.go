@@ -65,11 +65,15 @@ func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (StepView, bool
 		v.Status, v.Error = "unreadable", &StepError{Code: CodeSealed, Message: err.Error()}
 	}
 	var o struct { // an Outcome without its value
-		Key string     `json:"key"`
-		Err *StepError `json:"err"`
+		Key   string     `json:"key"`
+		Err   *StepError `json:"err"`
+		Began time.Time  `json:"began"`
 	}
 	if json.Unmarshal([]byte(text), &o) == nil {
 		v.Key = cmp.Or(o.Key, key)
+		if !o.Began.IsZero() {
+			v.Started = o.Began
+		}
 		if o.Err != nil {
 			v.Status, v.Error = "failed", o.Err
 		}
@@ -83,8 +87,8 @@ type pageQuery struct {
 	statuses      []dbos.WorkflowStatusType
 	until         time.Time
 	offset, limit int
-	// errorSince asks only for runs of the status ERROR from that time on; zero for none.
-	errorSince time.Time
+	// open asks for runs that have not ended, and not by statuses.
+	open bool
 	// mayMatch says of a run, before its result is read, whether it is asked for.
 	mayMatch func(RunStatus) bool
 }
@@ -100,28 +104,17 @@ func (q *pageQuery) pass(known RunStatus) {
 	q.offset++
 }
 
-// goOn continues the query behind the runs that errorSince is about; false where there are no others.
-func (q *pageQuery) goOn() bool {
-	if !q.isSince() {
-		return false
-	}
-	q.until, q.offset = q.errorSince.Add(-time.Millisecond), 0
-	return true
-}
-
-func (q *pageQuery) isSince() bool { return !q.errorSince.IsZero() && !q.until.Before(q.errorSince) }
-
-// statusesOf are those of the tables that runs of a status may have; none are all.
+// statusesOf are those of the tables that runs of a status may have, suspended ones aside; none are all.
 func statusesOf(s Status) []dbos.WorkflowStatusType {
 	switch s {
 	case StatusDone:
 		return []dbos.WorkflowStatusType{dbos.WorkflowStatusSuccess}
 	case StatusFailed:
-		return []dbos.WorkflowStatusType{dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError}
+		return []dbos.WorkflowStatusType{dbos.WorkflowStatusError}
 	case StatusCancelled:
 		return []dbos.WorkflowStatusType{dbos.WorkflowStatusCancelled}
 	case StatusRunning, StatusPaused, StatusQueued:
-		return []dbos.WorkflowStatusType{dbos.WorkflowStatusPending, dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusDelayed, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded}
+		return openInTables
 	}
 	return nil
 }
@@ -133,13 +126,20 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 	options := []dbos.ListWorkflowsOption{
 		dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterCreatedBefore(q.until),
 	}
-	switch {
-	case q.isSince():
-		options = append(options, dbos.WithFilterStatus(dbos.WorkflowStatusError), dbos.WithFilterCreatedAfter(q.errorSince))
-	case len(q.statuses) > 0:
+	if len(q.statuses) > 0 {
 		options = append(options, dbos.WithFilterStatus(q.statuses...))
 	}
-	list, err := r.pageOfOwners(c, q, options)
+	sources := [][]dbos.ListWorkflowsOption{options}
+	if q.open {
+		suspended, err := r.filterSuspended(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if suspended != nil {
+			sources = append(sources, append(slices.Clip(options), suspended...))
+		}
+	}
+	list, err := r.pageOf(c, q, r.splitByOwners(q.owners, sources))
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
@@ -162,19 +162,33 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 	return out, nil
 }
 
-// pageOfOwners lists runs by their owners. Those of a file are asked for one owner after the other: SQLite would
-// sort all that they have.
-func (r *Runs) pageOfOwners(c dbos.Context, q pageQuery, options []dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
+// splitByOwners adds the owners of runs to filters. Those of a file are asked for one after the other: SQLite would sort
+// all that they have.
+func (r *Runs) splitByOwners(owners []string, sources [][]dbos.ListWorkflowsOption) (out [][]dbos.ListWorkflowsOption) {
 	const few = 20
-	if r.config.Database != nil || len(q.owners) < 2 || len(q.owners) > few {
-		if len(q.owners) > 0 {
-			options = append(options, dbos.WithFilterUser(q.owners...))
-		}
-		return listRows(c, append(options, dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset))...)
+	parts := [][]string{owners}
+	if r.config.Database == nil && len(owners) > 1 && len(owners) <= few {
+		parts = slices.Collect(slices.Chunk(slices.Sorted(slices.Values(owners)), 1))
 	}
-	var all []dbos.WorkflowStatus
-	for _, owner := range slices.Sorted(slices.Values(q.owners)) {
-		list, err := listRows(c, append(slices.Clip(options), dbos.WithFilterUser(owner), dbos.WithFilterLimit(q.offset+q.limit))...)
+	for _, options := range sources {
+		for _, part := range parts {
+			if asked := slices.Clip(options); len(part) > 0 {
+				out = append(out, append(asked, dbos.WithFilterUser(part...)))
+			} else {
+				out = append(out, asked)
+			}
+		}
+	}
+	return out
+}
+
+// pageOf lists the runs that several filters find, as one list.
+func (r *Runs) pageOf(c dbos.Context, q pageQuery, sources [][]dbos.ListWorkflowsOption) (all []dbos.WorkflowStatus, err error) {
+	if len(sources) == 1 {
+		return listRows(c, append(sources[0], dbos.WithFilterLimit(q.limit), dbos.WithFilterOffset(q.offset))...)
+	}
+	for _, options := range sources {
+		list, err := listRows(c, append(options, dbos.WithFilterLimit(q.offset+q.limit))...)
 		if err != nil {
 			return nil, err
 		}

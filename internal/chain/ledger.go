@@ -30,6 +30,7 @@ type Ledger interface {
 	DigestStep(owner, workflow string, output []byte) string
 	ListOpenRuns(ctx context.Context) ([]string, error)
 	Values() *values.Keyring
+	Watcher
 }
 
 const (
@@ -602,9 +603,7 @@ func (r *Runs) endRefused(run string, err error) error {
 			r.config.Logger.Warn("the record of a run that is cancelled does not end", "run", run, "error", err)
 		}
 	}
-	c, done := r.within(context.Background())
-	defer done()
-	return errors.Join(dbos.SetWorkflowAttributes(c, run, map[string]any{"note": n}), dbos.CancelWorkflow(c, run))
+	return r.cancelRow(context.Background(), run, n)
 }
 
 // instance is the id of the instance that records a run, "" where none does.

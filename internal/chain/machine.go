@@ -77,6 +77,8 @@ type Outcome struct {
 	// into an object, as its member "result".
 	Text    string `json:"text,omitempty"`
 	Wrapped bool   `json:"wrapped,omitempty"`
+	// Began is when the execution began, where its record begins later.
+	Began time.Time `json:"began,omitzero"`
 }
 
 // output is the value as the output of a step.

@@ -177,6 +177,7 @@ func (d Door) await(ctx context.Context, c *Command, look func() (bool, error)) 
 		case done:
 			return d.authorize(ctx, c)
 		}
+		noteLook(ctx)
 		select {
 		case <-tick.C:
 			continue

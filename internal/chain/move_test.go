@@ -237,6 +237,56 @@ func TestRightsGoneBehindAMove(t *testing.T) {
 	}
 }
 
+// TestPeopleWakeRuns: a run that waits for a person's decision, or for the state of an instance, is suspended, and goes on
+// when that has come.
+func TestPeopleWakeRuns(t *testing.T) {
+	t.Parallel()
+	e := newWorkflows(t)
+	runs, err := chain.Open(t.Context(), chain.Config{Path: filepath.Join(t.TempDir(), "chains.db"), Effects: chain.Door{Workflows: e}, Ledger: e, Unload: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	chains := map[string]*chain.Definition{}
+	for name, step := range map[string]string{"ask": "action: advance, perform: ask", "see": "action: wait, state: submitted"} {
+		d, err := chain.Parse("chain.yaml", []byte("name: "+name+"\nvariables: {input: {id: x}}\nsteps: [{id: s, type: workflow, instance: \"{{variables.input.id}}\", save_output_to: variables.output.s, "+step+"}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		chains[name] = d
+	}
+	s := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: e, Chains: func() map[string]*chain.Definition { return chains }})
+	begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := map[string]string{}
+	for _, name := range []string{"see", "ask"} {
+		v, err := s.StartRun(t.Context(), ann, chain.StartRun{Chain: name, Input: json.RawMessage(`{"id":"` + begun.ID + `"}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		started[name] = v.Run
+	}
+	runs.AwaitSuspended(t, 2)
+	if q := chain.AwaitQuestion(t, s, ann, started["see"]); q.Kind != chain.QuestionState || q.Instance != begun.ID || q.State != "submitted" {
+		t.Errorf("it waits for %+v", q)
+	}
+	review := chain.AwaitQuestion(t, s, ann, started["ask"]).Review
+	if _, err := e.Resolve(t.Context(), rita, engine.ResolveRequest{ID: review, Decision: judge.Approve, Reason: "fine"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, run := range started {
+		ended, err := s.WaitRun(t.Context(), ann, run)
+		if err != nil || ended.Status != chain.StatusDone || !strings.Contains(fmt.Sprint(ended.Output), "state:submitted") {
+			t.Errorf("%s ends with %+v, %v", name, ended, err)
+		}
+		if n := len(ended.Steps); n != 1 || ended.Steps[0].Ended.Sub(ended.Steps[0].Started) < 0 {
+			t.Errorf("the steps of %s are %+v", name, ended.Steps)
+		}
+	}
+}
+
 // TestRightsThatCannotBeRead: a step waits while nobody can say what its run may do, and is not refused.
 func TestRightsThatCannotBeRead(t *testing.T) {
 	t.Parallel()

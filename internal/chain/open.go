@@ -44,7 +44,9 @@ type Config struct {
 	// Lease is how long a process may be silent before others take up its runs; 0 is DefaultLease.
 	Lease time.Duration
 	// Grace is how long Close waits for calls that may not run twice; 0 is DefaultGrace.
-	Grace   time.Duration
+	Grace time.Duration
+	// Unload is how long a run waits in memory before it is suspended; 0 is for ever.
+	Unload  time.Duration
 	Effects Effects
 	// Repeatable says whether the operator declared a tool repeatable; nil is none.
 	Repeatable func(server, tool string) bool
@@ -81,7 +83,7 @@ const (
 )
 
 // knownVersion is the version of the tables that this DBOS makes.
-const knownVersion = 107
+const knownVersion = 125
 
 // CheckVersion refuses tables of a later version than this program knows; those of an earlier one are brought
 // up to date, and 0 is none.
@@ -128,12 +130,11 @@ type Runs struct {
 	awaited    map[string]string                     // the runs that wait for a signal or an answer, by its id
 	waiters    map[string]map[chan struct{}]struct{} // by run, rung when something became of it
 	bounds     map[string]int                        // those that this process gave to queues
-	conflicts  map[string]bool                       // runs that go on only in another session
 	troubled   map[string]int                        // by run: how often it could not go on here
 	strays     []string                              // see reclaim
 	owners     map[string]bool                       // that have a row
 	workflows  map[string]*workflow.Definition       // of chains, by the hash of the chain
-	listed     time.Time                             // see listedSince
+	asleep     map[string]*sleeper                   // the suspended runs, as far as this process knows
 	boards     chan struct{}                         // has one when boards changed
 	// boardsAfter is when publish may write again what is only under way.
 	boardsAfter time.Time
@@ -144,6 +145,8 @@ type control struct {
 	cancelled context.CancelFunc
 	paused    bool
 	questions []*Question // what it waits for or does
+	looked    map[*Question]bool
+	before    []Question // what it waited for when it was suspended, or its process ended
 	board     board
 	changed   bool // the board is not written yet
 }
@@ -174,8 +177,8 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 		}
 	}
 	r := &Runs{
-		config: c, stop: func() {}, control: map[string]*control{}, owners: map[string]bool{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
-		bounds: map[string]int{}, boards: make(chan struct{}, 1), conflicts: map[string]bool{}, troubled: map[string]int{},
+		config: c, stop: func() {}, control: map[string]*control{}, asleep: map[string]*sleeper{}, owners: map[string]bool{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
+		bounds: map[string]int{}, boards: make(chan struct{}, 1), troubled: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {
 		return nil, err
@@ -184,6 +187,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 		watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 		r.stop = stop
 		r.stopped.Go(func() { r.watch(watching) })
+		r.stopped.Go(func() { r.wakeRuns(watching) })
 	}
 	return r, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -87,6 +86,7 @@ func (r *Runs) ask(c *Command) (q *Question, answered func()) {
 	if under == nil {
 		return q, func() {}
 	}
+	q.Since = under.sinceOf(q)
 	under.questions = append(under.questions, q)
 	if q.isForOthers() {
 		r.awaited[signal] = c.Run
@@ -96,11 +96,24 @@ func (r *Runs) ask(c *Command) (q *Question, answered func()) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		under.questions = slices.DeleteFunc(under.questions, func(other *Question) bool { return other == q })
+		delete(under.looked, q)
 		if q.isForOthers() {
 			delete(r.awaited, signal)
 			r.touchBoard(under)
 		}
 	}
+}
+
+// sinceOf is since when a run has waited for something, also before this execution. The caller holds mu.
+func (c *control) sinceOf(q *Question) time.Time {
+	if c != nil {
+		for _, before := range c.before {
+			if before.Step == q.Step && before.Key == q.Key {
+				return before.Since
+			}
+		}
+	}
+	return q.Since
 }
 
 // noteReview notes the review that waits for a person's answer.
@@ -122,6 +135,7 @@ func (r *Runs) noteReview(c Command, review string) {
 // Show implements Waiter.
 func (r *Runs) Show(ctx context.Context, c Command) (shown context.Context, over func()) {
 	q, over := r.ask(&c)
+	ctx = context.WithValue(ctx, lookKey{}, func() { r.noteLook(c.Run, q) })
 	return context.WithValue(ctx, waitKey{}, func(now Question) (before Question) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -141,10 +155,28 @@ func showWait(ctx context.Context, kind string, describe func(q *Question)) (ove
 	}
 	q := show(Question{})
 	before := q
-	q.Kind, q.Since = kind, time.Now().UTC()
+	q.Kind = kind
 	describe(&q)
 	show(q)
 	return func() { show(before) }
+}
+
+// lookKey is the key of what a context has to note that what is waited for was looked for.
+type lookKey struct{}
+
+func noteLook(ctx context.Context) {
+	if note, ok := ctx.Value(lookKey{}).(func()); ok {
+		note()
+	}
+}
+
+// noteLook notes that what a run waits for was looked for, and is not there. Before that it is not suspended.
+func (r *Runs) noteLook(run string, q *Question) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if under := r.control[run]; under != nil {
+		under.looked[q] = true
+	}
 }
 
 // leastShown is how long something is under way before it is shown: what is shorter costs no write.
@@ -162,25 +194,27 @@ func (c *control) listQuestions() (out []Question) {
 
 // questions are what some runs wait for, or do, by run: those that execute here, and elsewhere.
 func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]Question, error) {
-	out, boards := map[string][]Question{}, []string{}
+	out, others := map[string][]Question{}, []string{}
 	r.mu.Lock()
 	for _, run := range runs {
 		if c := r.control[run]; c != nil {
 			out[run] = c.listQuestions()
 		} else {
-			boards = append(boards, boardID(run))
+			others = append(others, run)
 		}
 	}
 	r.mu.Unlock()
-	if len(boards) == 0 {
+	if len(others) == 0 {
 		return out, nil
 	}
-	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(boards...))
+	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(others...))
 	if err != nil {
 		return nil, fmt.Errorf("read what runs wait for: %w", err)
 	}
 	for _, w := range list {
-		out[strings.TrimSuffix(w.ID, boardID(""))] = readBoard(w).Waiting
+		if b := readBoard(w); len(b.Waiting) > 0 {
+			out[w.ID] = b.Waiting
+		}
 	}
 	return out, nil
 }

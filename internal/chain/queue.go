@@ -21,7 +21,7 @@ const queuePoll = 250 * time.Millisecond
 type place struct{ queue, partition string }
 
 // boundPlace is the place of the runs of a chain with a bound: a queue of its own, whose bound holds over all
-// processes and may change. It has one part, because DBOS asks a queue with parts only once where nothing waits in it.
+// processes and may change. It has one part: DBOS writes nothing where no part of a queue has a run that waits.
 func boundPlace(chain string) place { return place{queueName + "/" + chain, chain} }
 
 // placeOf is the place of the runs of a chain, whose queue has its bound of now. SetBounds may delete it until a run is in
@@ -90,9 +90,9 @@ func (r *Runs) makeQueue(ctx context.Context, run, queue string) error {
 
 // setBound makes the queue of a chain, or changes how many of its runs may be under way; 0 is no bound.
 func (r *Runs) setBound(queue string, bound int) error {
-	options := []dbos.QueueOption{dbos.WithPartitionQueue()}
+	var options []dbos.QueueOption
 	if bound > 0 {
-		options = append(options, dbos.WithGlobalConcurrency(bound))
+		options = append(options, dbos.WithPartitionConcurrency(bound))
 	}
 	if err := r.registerQueue(queue, options...); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (r *Runs) readQueues(ctx context.Context) (queues, error) {
 	out := queues{bounds: map[string]int{}, inUse: map[string]bool{}}
 	for _, q := range there {
 		out.bounds[q.GetName()] = 0
-		if bound := q.GetGlobalConcurrency(); bound != nil {
+		if bound := q.GetPartitionConcurrency(); bound != nil {
 			out.bounds[q.GetName()] = *bound
 		}
 	}
@@ -208,7 +208,7 @@ func (r *Runs) applyBounds(ctx context.Context, at queues, chains map[string]*De
 	for queue := range at.bounds {
 		name, ofChain := strings.CutPrefix(queue, queueName+"/")
 		isBound := ofChain && chains[name] != nil && chains[name].Concurrency > 0
-		if isBound || at.inUse[queue] || !ofChain && !strings.HasPrefix(queue, oldQueues) {
+		if isBound || at.inUse[queue] || !ofChain {
 			continue
 		}
 		if err := r.deleteQueue(ctx, queue); err != nil {
@@ -231,9 +231,6 @@ func (r *Runs) remakeQueue(ctx context.Context, queue string) error {
 	}
 	return r.makeQueue(ctx, list[0].ID, queue)
 }
-
-// oldQueues begin the names of queues of earlier versions, one for each bound.
-const oldQueues = queueName + "-"
 
 // enqueue leaves something for a process that executes; the first of an id stays.
 func (r *Runs) enqueue(ctx context.Context, p place, workflow, id, text string, options ...dbos.EnqueueOption) error {

@@ -198,9 +198,6 @@ func TestBoundChanges(t *testing.T) {
 	}
 	close(b.release)
 	await(t, "the end of all runs", func() (int, bool) { n := countStatus(t, r, StatusRunning); return n, n == 0 })
-	if err := r.registerQueue("chains-2"); err != nil { // as earlier versions had them
-		t.Fatal(err)
-	}
 	set("")
 	if got := queueNames(t, r); !slices.Equal(got, []string{"chains"}) {
 		t.Errorf("the queues are %q", got)

@@ -41,7 +41,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	defer done()
 	n := Note{By: by, Why: why, At: time.Now().UTC()}
 	// Before the new run, whose record says who did that.
-	err = dbos.SetWorkflowAttributes(c, run, map[string]any{"note": s.Note, "redriven": redriven{id, n}})
+	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}})
 	if err == nil {
 		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
 			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: at.queue, QueuePartitionKey: at.partition,
@@ -53,7 +53,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		}
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
-	return id, errors.Join(dbos.SetWorkflowAttributes(c, id, map[string]any{"note": n}), r.keepQueue(ctx, id, at), r.keepOwner(ctx, chainOwner(s.Chain, s.Principal)))
+	return id, errors.Join(r.mark(ctx, id, map[string]any{attrNote: n}), r.keepQueue(ctx, id, at), r.keepOwner(ctx, chainOwner(s.Chain, s.Principal)))
 }
 
 // namesAtOnce is how many steps are read at once without their outputs.

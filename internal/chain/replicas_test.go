@@ -17,10 +17,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
+	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/chain"
-	"github.com/gavel-mcp/gavel/internal/pgtest"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -31,11 +31,11 @@ const testLease = time.Second
 // replicaStore is the engine over a database, and what tells replicas apart.
 type replicaStore struct {
 	*engine.Engine
-	db driver.Database
+	db *pgstore.Store
 }
 
 func openReplicaStore(url string) (replicaStore, error) {
-	db, err := driver.Open(context.Background(), driver.Config{Address: url})
+	db, err := pgstore.Open(context.Background(), pgstore.Config{URL: url})
 	if err != nil {
 		return replicaStore{}, err
 	}
@@ -52,7 +52,7 @@ func openReplicaStore(url string) (replicaStore, error) {
 
 // config is that of runs in the same database.
 func (s replicaStore) config(url string) chain.Config {
-	guest, err := driver.Find(url).InspectGuest(context.Background(), url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
+	guest, err := pgstore.InspectGuest(context.Background(), url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
 	if err != nil {
 		panic(err)
 	}
@@ -157,7 +157,7 @@ func runReplica(folder, url, name string) {
 	s, err := openReplicaStore(url)
 	fail(err)
 	c := s.config(url)
-	c.Effects = replicaEffects{folder, name, s.Engine}
+	c.Effects, c.Unload = replicaEffects{folder, name, s.Engine}, time.Duration(os.Getpid()%2)*10*time.Millisecond // every other one suspends runs
 	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	runs, err := chain.Open(context.Background(), c)
 	fail(err)

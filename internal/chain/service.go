@@ -246,11 +246,16 @@ func (s *Service) checkOpen(ctx context.Context, p engine.Principal) error {
 	for name := range s.config.Chains() {
 		owners = append(owners, chainOwner(name, p.ID))
 	}
-	open, err := s.config.Runs.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterUser(owners...), dbos.WithFilterStatus(openInTables...), dbos.WithFilterLimit(most))
-	switch {
-	case err != nil:
+	filters := []dbos.ListWorkflowsOption{dbos.WithFilterName(runName), dbos.WithFilterUser(owners...), dbos.WithFilterLimit(most)}
+	open, err := s.config.Runs.listRows(ctx, append(filters, dbos.WithFilterStatus(openInTables...))...)
+	if err != nil {
 		return engine.StoreError("count the open runs", err)
-	case len(open) < most:
+	}
+	suspended, err := s.config.Runs.listSuspended(ctx, filters...)
+	if err != nil {
+		return engine.StoreError("count the open runs", err)
+	}
+	if len(open)+len(suspended) < most {
 		return nil
 	}
 	return &engine.Error{Code: engine.CodeTooManyInstances, Message: fmt.Sprintf("%d of your runs are open, which is the quota.", most), Hint: "Wait until runs have ended, or cancel some; an operator raises chains.openRuns."}
@@ -339,7 +344,8 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 	if req.Limit < 0 || req.Limit > 500 {
 		return RunPage{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is not between 1 and 500.", Hint: "Leave it out for 50."}
 	}
-	q := pageQuery{until: time.UnixMilli(time.Now().UnixMilli() + 1), limit: 100, statuses: statusesOf(req.Status), mayMatch: func(known RunStatus) bool {
+	isOpen := slices.Contains([]Status{StatusRunning, StatusPaused, StatusQueued}, req.Status)
+	q := pageQuery{until: time.UnixMilli(time.Now().UnixMilli() + 1), limit: 100, statuses: statusesOf(req.Status), open: isOpen, mayMatch: func(known RunStatus) bool {
 		return canSee(p, known) && (req.Chain == "" || known.Chain == req.Chain) && (req.Status == "" || req.Status == StatusDone || req.Status == known.Status)
 	}}
 	if req.Cursor != "" {
@@ -379,7 +385,7 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 			out.Runs = append(out.Runs, v)
 			out.Count++
 		}
-		if len(list) < q.limit && !q.goOn() {
+		if len(list) < q.limit {
 			return out, nil
 		}
 		q.limit = 1000 // most are not asked for
@@ -388,11 +394,6 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 
 // narrow has the tables look for what is asked for, as far as they can; none says that there is nothing.
 func (s *Service) narrow(ctx context.Context, p engine.Principal, req ListRuns, q *pageQuery) (none bool, err error) {
-	if req.Status == StatusFailed {
-		if q.errorSince, err = s.config.Runs.listedSince(ctx); err != nil {
-			return false, engine.StoreError("list the runs", err)
-		}
-	}
 	switch {
 	case p.Role == engine.RoleAgent && req.Chain != "":
 		q.owners = []string{chainOwner(req.Chain, p.ID)}

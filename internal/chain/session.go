@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,9 +111,6 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 		s.unlease = stop
 		go s.lease.keep(keeping)
 	}
-	if err := r.noteOwners(ctx); err != nil {
-		return r.failOpen(err)
-	}
 	return r.failOpen(dbos.Launch(s.dbos))
 }
 
@@ -122,7 +118,8 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 	c := dbos.Config{
 		AppName: "gavel", ApplicationVersion: version, ExecutorID: s.executor, EnablePatching: true, SystemDBStartupTimeout: startTimeout,
-		Logger: slog.New(quietHandler{r.config.Logger.Handler(), &s.shutting, r.isCancelled}),
+		SystemDBIdleTransactionTimeout: r.config.Lease, // a process that was stopped in a transaction holds no run longer
+		Logger:                         slog.New(quietHandler{r.config.Logger.Handler(), &s.shutting}),
 	}
 	if d := r.config.Database; d != nil {
 		c.DatabaseURL, c.DatabaseSchema = d.address(), d.schema()
@@ -150,32 +147,23 @@ func (r *Runs) failOpen(err error) error {
 	return fmt.Errorf("open the runs in %s: %w", r.config.Path, err)
 }
 
-// quietHandler drops what DBOS says when all is well; that names the database with its settings, which may
-// hold a password.
+// quietHandler passes on errors of DBOS only. Its other messages name the database with its settings, which may hold a
+// password, and say what gavel itself reports or does not need.
 type quietHandler struct {
 	slog.Handler
 	shutting *atomic.Bool
-	// isCancelled reports whether somebody cancelled a run.
-	isCancelled func(ctx context.Context, run string) bool
 }
 
 func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+	return level >= slog.LevelError && !h.shutting.Load() && h.Handler.Enabled(ctx, level)
 }
 
-// Handle also drops that something was not done because the session ends, what is said each time that a queue
-// is looked into, that an execution has no outcome because its run was cancelled, and that errFailed is recorded
-// as text: each run that fails ends with it, and its output has the result.
+// Handle drops what was not done because a context ended.
 func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
-	ends := strings.HasPrefix(record.Message, "Total pending workflows on queue exceeds") // a bound was lowered
-	unowned := strings.HasPrefix(record.Message, "Workflow outcome was not recorded")
-	asText := strings.HasPrefix(record.Message, "workflow error type cannot be gob-encoded")
+	ends := false
 	record.Attrs(func(a slog.Attr) bool {
-		ends = ends || unowned && a.Key == "workflow_id" && h.isCancelled(ctx, a.Value.String())
 		err, isError := a.Value.Any().(error)
-		ends = ends || asText && isError && errors.Is(err, errFailed)
-		ends = ends || isError && (errors.Is(err, context.Canceled) || strings.Contains(err.Error(), context.Canceled.Error()) ||
-			h.shutting.Load() && strings.Contains(err.Error(), "closed")) // the file, or the connections of the database
+		ends = ends || isError && errors.Is(err, context.Canceled)
 		return !ends
 	})
 	if ends {
@@ -185,11 +173,11 @@ func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 }
 
 func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return quietHandler{h.Handler.WithAttrs(attrs), h.shutting, h.isCancelled}
+	return quietHandler{h.Handler.WithAttrs(attrs), h.shutting}
 }
 
 func (h quietHandler) WithGroup(name string) slog.Handler {
-	return quietHandler{h.Handler.WithGroup(name), h.shutting, h.isCancelled}
+	return quietHandler{h.Handler.WithGroup(name), h.shutting}
 }
 
 // enter notes a call that may not run twice; false where no step may begin any more.
@@ -273,20 +261,10 @@ func (r *Runs) handOver(s *session) {
 	}
 }
 
-// replace goes on with another session: the runs of this one are others' where its lease is lost, and else
-// left to whoever is first.
-func (r *Runs) replace(ctx context.Context, s *session, lost bool) {
-	if !lost {
-		s.drain(r.config.Grace)
-	}
+// replace goes on with another session: the lease of this one is lost, and its runs are others'.
+func (r *Runs) replace(ctx context.Context, s *session) {
 	s.shut()
-	if !lost {
-		r.handOver(s)
-	}
 	s.release()
-	r.mu.Lock()
-	clear(r.conflicts)
-	r.mu.Unlock()
 	for ctx.Err() == nil {
 		err := r.connect(ctx, true)
 		if err == nil {

@@ -42,7 +42,7 @@ func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err erro
 				}
 				savers[w.AuthenticatedUser] = saver
 			}
-			keep[w.ID] = w.ID == saver
+			keep[w.ID] = w.ID == saver || isSuspended(w)
 		}
 		return nil
 	}, dbos.WithFilterName(runName), dbos.WithFilterStatus(hasEndedInTables...), dbos.WithFilterCompletedBefore(before))

@@ -64,7 +64,7 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 	await(t, "the trouble", func() (bool, bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return false, r.conflicts[run]
+		return false, r.troubled[run] == 1 && r.control[run] == nil
 	})
 	if got, err := r.Get(ctx, run); err != nil || got.Status != StatusRunning {
 		t.Fatalf("the run is %+v, %v", got, err)

@@ -12,19 +12,17 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// board is what other processes are shown of a run that executes. It has a row of its own: in the
-// run's is the note of a person, who may write it at any moment.
+// board is what other processes are shown of a run that executes, in an attribute of its row.
 type board struct {
 	// Waiting is what the run waits for or does, as it was last written. It is replaced, not changed.
 	Waiting []Question `json:"waiting,omitempty"`
+	// Signals are the ids of the signals and answers that wake a suspended run.
+	Signals []string `json:"signals,omitempty"`
 	// Tried says that the execution which is under way has begun a call, and that nothing has ended since.
 	Tried bool `json:"tried,omitempty"`
 	// TakenUp is how often that ended with its process, one after the other.
 	TakenUp int `json:"takenUp,omitempty"`
 }
-
-// boardID is the id of a board. Those of answers end in "!", those of signals begin with signal.
-func boardID(run string) string { return run + "/board" }
 
 // boardDelay is how long changes of boards are collected.
 const boardDelay = 50 * time.Millisecond
@@ -49,7 +47,7 @@ func (r *Runs) watch(ctx context.Context) {
 			return
 		case <-lost:
 			r.config.Logger.WarnContext(ctx, "this process was silent for longer than its lease: others have taken up its runs of chains, and it goes on as a new one")
-			r.replace(ctx, s, true)
+			r.replace(ctx, s)
 		case <-tick.C:
 			err = errors.Join(r.refresh(ctx), r.publish(ctx))
 			if n++; n%2 == 0 {
@@ -141,10 +139,8 @@ func (r *Runs) publish(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	var failed error
-	c, done := r.within(ctx)
-	defer done()
 	for run, b := range changed {
-		if err := r.writeBoard(ctx, c, run, b); err != nil {
+		if err := r.mark(ctx, run, map[string]any{attrBoard: b}); err != nil {
 			failed = err
 			r.mu.Lock()
 			if c := r.control[run]; c != nil {
@@ -161,20 +157,8 @@ func (r *Runs) publish(ctx context.Context) error {
 	return failed
 }
 
-func (r *Runs) writeBoard(ctx context.Context, c dbos.Context, run string, b board) error {
-	shown := map[string]any{"board": b}
-	err := dbos.SetWorkflowAttributes(c, boardID(run), shown)
-	if errors.Is(err, dbos.ErrNonExistentWorkflow) {
-		err = r.enqueue(ctx, place{queue: queueName}, signalName, boardID(run), "", dbos.WithEnqueueAttributes(shown))
-	}
-	if err != nil {
-		return fmt.Errorf("show what the run %s waits for: %w", run, err)
-	}
-	return nil
-}
-
 func readBoard(w dbos.WorkflowStatus) (b board) {
-	if raw, err := json.Marshal(w.Attributes["board"]); err == nil {
+	if raw, err := json.Marshal(w.Attributes[attrBoard]); err == nil {
 		_ = json.Unmarshal(raw, &b) // what is not a board is an empty one
 	}
 	return b

@@ -1,0 +1,337 @@
+package chain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+)
+
+// A run that only waits is suspended: its function returns errSuspended, so nothing of it stays in memory. DBOS records
+// that with the status ERROR, but only for an execution that still owns the run, and an attribute of the row says that the
+// run waits. It is woken with a rewind behind everything that it has recorded. DBOS refuses to rewind a run that is
+// active, so one of several wakers wins; a run that is woken too early waits again. Each execution takes the attribute
+// back before it does anything else.
+
+// DefaultUnload is how long a run waits in memory before it is suspended.
+const DefaultUnload = 5 * time.Second
+
+// replayCost is added to that time for each record, because a run that is woken replays them all.
+const replayCost = 5 * time.Millisecond
+
+// The attributes of a run that say where it stands.
+const (
+	attrSuspended = "suspended"
+	attrCancelled = "cancelled" // a person cancelled it, whatever its status
+	attrBoard     = "board"
+	attrNote      = "note"
+)
+
+var errSuspended = errors.New("the run waits, and was suspended")
+
+// isMarked reports whether an attribute of a run is true.
+func isMarked(w dbos.WorkflowStatus, name string) bool {
+	is, _ := w.Attributes[name].(bool)
+	return is
+}
+
+func isSuspended(w dbos.WorkflowStatus) bool {
+	return w.Status == dbos.WorkflowStatusError && isMarked(w, attrSuspended)
+}
+
+// mark sets attributes of a run; the others stay.
+func (r *Runs) mark(ctx context.Context, run string, attributes map[string]any) error {
+	c, done := r.within(ctx)
+	defer done()
+	if err := dbos.SetWorkflowAttributes(c, run, attributes, dbos.WithMergeAttributes()); err != nil {
+		return fmt.Errorf("note where the run %s stands: %w", run, err)
+	}
+	return nil
+}
+
+// waiting is the context of a step that may wait long. It waits outside of the step, so that an execution that ends
+// records nothing of it.
+type waiting struct {
+	dbos.Context
+	wait func() error
+}
+
+func (w waiting) RunAsStep(_ dbos.Context, record dbos.StepFunc, options ...dbos.StepOption) (any, error) {
+	if err := w.wait(); err != nil {
+		return nil, err
+	}
+	return w.Context.RunAsStep(w.Context, record, options...)
+}
+
+// patience is how long an execution waits before it looks whether it can be suspended.
+func (x *execution) patience() time.Duration {
+	if x.config.Unload <= 0 || x.isBounded {
+		return math.MaxInt64
+	}
+	records, _ := dbos.GetStepID(x.ctx)
+	return x.config.Unload + time.Duration(records)*replayCost
+}
+
+// suspend returns errSuspended where all that the execution does is to wait for long, and nil where it does more.
+func (x *execution) suspend() error {
+	b, waits := x.describeWait()
+	if !waits || x.session.isDraining() {
+		return nil
+	}
+	if err := cmp.Or(x.writeKnown(), x.confirm(x.stopped)); err != nil {
+		return err
+	}
+	if err := x.mark(x.stopped, x.run, map[string]any{attrBoard: b, attrSuspended: true}); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.asleep[x.run] = &sleeper{board: b}
+	x.mu.Unlock()
+	return errSuspended
+}
+
+// describeWait returns what an execution waits for; false where something else is under way, or a wait ends soon.
+func (x *execution) describeWait() (board, bool) {
+	for _, done := range x.pending {
+		if len(done) > 0 {
+			return board{}, false
+		}
+	}
+	for id := range x.pending {
+		if !slices.Contains([]Op{OpSleep, OpWait, OpAsk, OpMove}, x.commands[id].Op) {
+			return board{}, false
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	under := x.control[x.run]
+	if under == nil || len(under.questions) != len(x.pending) {
+		return board{}, false
+	}
+	b := under.board
+	b.Waiting, b.Signals = nil, nil
+	for _, q := range under.questions {
+		if q.isUnderWay() || q.isAboutCall() && q.Review == "" || q.Kind != QuestionSleep && !under.looked[q] {
+			return board{}, false
+		}
+		b.Waiting = append(b.Waiting, *q)
+	}
+	for id, run := range x.awaited {
+		if run == x.run {
+			b.Signals = append(b.Signals, id)
+		}
+	}
+	until := b.until()
+	return b, until.IsZero() || time.Until(until) > x.config.Unload
+}
+
+// until is when the first of the waits ends; zero for never.
+func (b board) until() (first time.Time) {
+	for _, q := range b.Waiting {
+		if !q.Until.IsZero() && (first.IsZero() || q.Until.Before(first)) {
+			first = q.Until
+		}
+	}
+	return first
+}
+
+func (b board) hasPassed() bool {
+	until := b.until()
+	return !until.IsZero() && time.Now().After(until)
+}
+
+// sleeper is a suspended run.
+type sleeper struct {
+	board
+	// settled says that the tables had the run as suspended, and none of its signals was there after that. Whoever
+	// sends one later wakes the run.
+	settled bool
+}
+
+// How often is looked for waits that are over, and for runs that other processes suspended.
+const (
+	wakeEvery = 500 * time.Millisecond
+	findEvery = 30 * time.Second
+)
+
+// wakeRuns wakes suspended runs whose waits are over, until ctx ends. A look takes at most a twentieth of the time.
+func (r *Runs) wakeRuns(ctx context.Context) {
+	var found time.Time
+	for ctx.Err() == nil {
+		began := time.Now()
+		var err error
+		if began.Sub(found) >= findEvery {
+			if err = r.findSleepers(ctx); err == nil {
+				found = began
+			}
+		}
+		if err = errors.Join(err, r.wakeDue(ctx)); err != nil && ctx.Err() == nil {
+			r.config.Logger.WarnContext(ctx, "cannot look after suspended runs of chains; trying again", "error", err)
+		}
+		_, _ = pause(ctx, nil, max(wakeEvery, 20*time.Since(began)))
+	}
+}
+
+// findSleepers takes over which runs the tables have as suspended.
+func (r *Runs) findSleepers(ctx context.Context) error {
+	rows, err := r.listSuspended(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.asleep { // others may have woken it
+		s.settled = false
+	}
+	for _, w := range rows {
+		r.asleep[w.ID] = &sleeper{board: readBoard(w)}
+	}
+	return nil
+}
+
+// wakeDue wakes the suspended runs whose waits are over.
+func (r *Runs) wakeDue(ctx context.Context) error {
+	r.mu.Lock()
+	asleep, unsettled := maps.Clone(r.asleep), map[string]bool{}
+	for run, s := range asleep {
+		unsettled[run] = !s.settled
+	}
+	r.mu.Unlock()
+	var failed error
+	look := map[string]*sleeper{}
+	for run, s := range asleep {
+		if unsettled[run] || s.hasPassed() || r.isOver(ctx, s.Waiting) {
+			look[run] = s
+		}
+	}
+	for runs := range slices.Chunk(slices.Collect(maps.Keys(look)), mostOwners) {
+		failed = errors.Join(failed, r.wakeThose(ctx, runs, look))
+	}
+	return failed
+}
+
+// wakeThose wakes those of some runs whose waits are over, and forgets those that are not suspended any more.
+func (r *Runs) wakeThose(ctx context.Context, runs []string, asleep map[string]*sleeper) error {
+	rows, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(runs...))
+	if err != nil {
+		return fmt.Errorf("read suspended runs: %w", err)
+	}
+	suspended, signals := map[string]dbos.WorkflowStatus{}, map[string]bool{}
+	ends := map[string]bool{}
+	for _, run := range runs {
+		ends[run] = true
+	}
+	for _, w := range rows {
+		switch {
+		case isSuspended(w):
+			suspended[w.ID], ends[w.ID] = w, false
+			for _, id := range asleep[w.ID].Signals {
+				signals[id] = false
+			}
+		case w.Status == dbos.WorkflowStatusPending && isMarked(w, attrSuspended): // its function has not returned yet
+			ends[w.ID] = false
+		}
+	}
+	if err := r.markPresent(ctx, signals); err != nil { // after it was seen to be suspended
+		return err
+	}
+	for run, w := range suspended {
+		s := asleep[run]
+		due := isMarked(w, attrCancelled) || s.hasPassed() || slices.ContainsFunc(s.Signals, func(id string) bool { return signals[id] })
+		if due || r.isOver(ctx, s.Waiting) {
+			failed := r.wake(ctx, run)
+			ends[run], err = failed == nil, errors.Join(err, failed)
+			continue
+		}
+		r.mu.Lock()
+		s.settled = true
+		r.mu.Unlock()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for run, over := range ends {
+		if over && r.asleep[run] == asleep[run] {
+			delete(r.asleep, run)
+		}
+	}
+	return err
+}
+
+// isOver reports whether a review or an instance that is waited for has changed, as far as that is known: the run looks itself.
+func (r *Runs) isOver(ctx context.Context, waits []Question) bool {
+	return r.config.Ledger != nil && slices.ContainsFunc(waits, func(q Question) bool {
+		switch {
+		case q.Review != "":
+			view, err := r.config.Ledger.Review(ctx, keeper, q.Review)
+			return err == nil && view.Status != record.ReviewOpen || err != nil && !isPassing(err)
+		case q.Kind == QuestionState:
+			now, err := r.config.Ledger.Status(ctx, keeper, q.Instance)
+			return err == nil && (now.State == q.State || now.Status != record.Running) || err != nil && !isPassing(err)
+		}
+		return false
+	})
+}
+
+// wake has a suspended run go on. It is no error where another process has done that.
+func (r *Runs) wake(ctx context.Context, run string) error {
+	c, done := r.within(ctx)
+	defer done()
+	_, err := dbos.RewindWorkflow[string](c, run, dbos.WithRewindQueue(queueName), dbos.WithRewindStartStep(math.MaxInt32))
+	if err == nil {
+		return nil
+	}
+	if rows, failed := listRows(c, dbos.WithFilterWorkflowIDs(run)); failed == nil && (len(rows) == 0 || !isSuspended(rows[0])) {
+		return nil
+	}
+	return fmt.Errorf("wake the run %s: %w", run, err)
+}
+
+// listSuspended lists the suspended runs that some filters find.
+func (r *Runs) listSuspended(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
+	suspended, err := r.filterSuspended(ctx)
+	if err != nil || suspended == nil {
+		return nil, err
+	}
+	list, err := r.listRows(ctx, append(suspended, filters...)...)
+	if err != nil {
+		return nil, fmt.Errorf("list suspended runs: %w", err)
+	}
+	return list, nil
+}
+
+// filterSuspended returns the filters that find suspended runs, nil where there are none. DBOS filters by attributes only
+// in a PostgreSQL.
+func (r *Runs) filterSuspended(ctx context.Context) ([]dbos.ListWorkflowsOption, error) {
+	out := []dbos.ListWorkflowsOption{dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusError)}
+	if r.config.Database != nil {
+		return append(out, dbos.WithFilterAttributes(map[string]any{attrSuspended: true})), nil
+	}
+	rows, err := r.session.Load().file.QueryContext(ctx, "SELECT workflow_uuid FROM workflow_status WHERE "+suspendedInFile)
+	if err != nil {
+		return nil, fmt.Errorf("list suspended runs: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var runs []string
+	for rows.Next() {
+		var run string
+		if err := rows.Scan(&run); err != nil {
+			return nil, fmt.Errorf("list suspended runs: %w", err)
+		}
+		runs = append(runs, run)
+	}
+	if err := rows.Err(); err != nil || len(runs) == 0 {
+		return nil, err
+	}
+	return append(out, dbos.WithFilterWorkflowIDs(runs...)), nil
+}
+
+// suspendedInFile is the condition of the index gavel_suspended_runs.
+const suspendedInFile = "status = 'ERROR' AND json_extract(attributes, '$." + attrSuspended + "') = 1"
