@@ -85,7 +85,7 @@ million: ## Measure the store with a million instances in its file (about 1.5 GB
 
 .PHONY: bench-postgres
 bench-postgres: ## Measure commits and pages of a PostgreSQL with a million instances (3 GB, minutes)
-	@$(GO) test -count 1 -timeout 60m -v -run 'Test(BenchPostgres|Million)$$' ./engine/pgstore -pg.rounds 3 -pg.instances $(INSTANCES) | grep -vE '^(===|PASS)'
+	@$(GO) test -count 1 -timeout 60m -v -run 'Test(BenchPostgres|Million)$$' ./internal/modules/postgres -pg.rounds 3 -pg.instances $(INSTANCES) | grep -vE '^(===|PASS)'
 
 .PHONY: figures
 figures: ## Measure a release binary: its size, its start, its memory when idle (Linux)

@@ -10,14 +10,14 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
 )
 
-// IsDatabase reports whether a Config.Store is the URL of a PostgreSQL database.
-func IsDatabase(store string) bool { return pgstore.IsURL(store) }
+// IsDatabase reports whether a Config.Store is the address of a database that a driver of the program opens.
+func IsDatabase(store string) bool { return driver.Find(store) != nil }
 
 // Errors of the secrets of a database.
 var (
@@ -38,7 +38,7 @@ const masterSecret = "master"
 // were not there yet: then those of another key are refused. Where lost is false, so is a database
 // whose secrets are gone (ErrLostSecrets).
 func InitDatabase(ctx context.Context, url string, key []byte, lost bool, log *slog.Logger) (made bool, err error) {
-	db, err := pgstore.Open(ctx, pgstore.Config{URL: url, Logger: log})
+	db, err := driver.Open(ctx, driver.Config{Address: url, Logger: log})
 	if err != nil {
 		return false, err
 	}
@@ -81,7 +81,7 @@ func PutSecrets(ctx context.Context, to store.Entries, key, master []byte) error
 }
 
 // OpenSecrets returns the master secret of a database, sealed with key.
-func OpenSecrets(ctx context.Context, db *pgstore.Store, key []byte) ([]byte, error) {
+func OpenSecrets(ctx context.Context, db store.Entries, key []byte) ([]byte, error) {
 	if key == nil {
 		return nil, ErrNoStoreKey
 	}
@@ -101,7 +101,7 @@ func RewrapSecrets(ctx context.Context, url string, key, newKey []byte, log *slo
 	if key == nil {
 		return false, ErrNoStoreKey
 	}
-	db, err := pgstore.Open(ctx, pgstore.Config{URL: url, MustExist: true, Logger: log})
+	db, err := driver.Open(ctx, driver.Config{Address: url, MustExist: true, Logger: log})
 	if err != nil {
 		return false, err
 	}
@@ -183,7 +183,7 @@ func sealerOf(key []byte) (_ cipher.AEAD, id []byte, err error) {
 
 // openDatabase opens a store in a database and returns its master secret.
 func (s *System) openDatabase(ctx context.Context) ([]byte, error) {
-	db, err := pgstore.Open(ctx, pgstore.Config{URL: s.cfg.Store, MustExist: true, Logger: s.cfg.Logger})
+	db, err := driver.Open(ctx, driver.Config{Address: s.cfg.Store, MustExist: true, Logger: s.cfg.Logger})
 	if err != nil {
 		return nil, &OpenError{PartStore, err}
 	}

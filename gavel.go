@@ -18,6 +18,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
@@ -25,6 +26,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -53,8 +55,8 @@ var Operator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 // Config is what a System is made of. The zero value judges fields, schemas and scripts, and
 // keeps nothing.
 type Config struct {
-	// Store is the file of the store, made where it is missing; the URL of a PostgreSQL database that
-	// InitDatabase made ready; Memory, or "", for none.
+	// Store is the file of the store, made where it is missing; the address of a database that
+	// InitDatabase made ready and the program has a driver for; Memory, or "", for none.
 	Store string
 	// StoreKey opens the secrets of a database; a file has its key next to it.
 	StoreKey []byte
@@ -254,6 +256,9 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	}
 	if IsDatabase(s.cfg.Store) {
 		return s.openDatabase(ctx)
+	}
+	if strings.Contains(s.cfg.Store, "://") { // no file has such a name
+		return nil, &OpenError{PartStore, driver.ErrNoDriver}
 	}
 	path, keyPath, log := s.cfg.Store, KeyBeside(s.cfg.Store), s.cfg.Logger
 	_, missing := os.Stat(keyPath)

@@ -16,13 +16,13 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -171,7 +171,7 @@ func TestSealedValuesAtRest(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		server := pgtest.New(t)
-		db, err := pgstore.Open(t.Context(), pgstore.Config{URL: server.URL})
+		db, err := driver.Open(t.Context(), driver.Config{Address: server.URL})
 		if err != nil {
 			t.Fatal(err)
 		}

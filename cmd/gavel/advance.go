@@ -52,18 +52,19 @@ func (f *judgingFlags) openSystem(ctx context.Context, con *console, create bool
 	return flags.openEquipped(ctx, con, equipment{reviews: true})
 }
 
-func printStart(con *console, at placeFlags, res any) {
-	r, _ := res.(engine.StartResult)
+func printStart(_ context.Context, con *console, a answer) error {
+	r, _ := a.res.(engine.StartResult)
 	if r.ID != "" {
 		con.out.Printf("%s\n", r.ID)
-		printPosition(con.out, r.Position, at.advanceLine)
+		printPosition(con.out, r.Position, a.at.advanceLine)
 	}
 	printDecision(con.out, r.Decision)
+	return nil
 }
 
-func printAdvance(con *console, at placeFlags, res any) {
-	r, _ := res.(engine.AdvanceResult)
-	printPosition(con.out, r.Position, at.advanceLine)
+func printAdvance(_ context.Context, con *console, a answer) error {
+	r, _ := a.res.(engine.AdvanceResult)
+	printPosition(con.out, r.Position, a.at.advanceLine)
 	switch {
 	case waitsForPerson(r):
 		con.out.Printf("it waits for a person: gavel review show %s\n", r.Review.ID)
@@ -71,6 +72,7 @@ func printAdvance(con *console, at placeFlags, res any) {
 		con.out.Printf("it was put to a person: gavel review show %s\n", r.Review.ID)
 	}
 	printDecision(con.out, r.Decision)
+	return nil
 }
 
 // waitsForPerson reports whether the move waits for a person, and was not decided by one before.
@@ -78,9 +80,9 @@ func waitsForPerson(r engine.AdvanceResult) bool {
 	return r.Review != nil && r.Review.Status == record.ReviewOpen
 }
 
-func printStatus(con *console, at placeFlags, res any) {
-	r, _ := res.(engine.StatusResult)
-	printPosition(con.out, r.Position, at.advanceLine)
+func printStatus(_ context.Context, con *console, a answer) error {
+	r, _ := a.res.(engine.StatusResult)
+	printPosition(con.out, r.Position, a.at.advanceLine)
 	printCalls(con.out, r.Calls)
 	for _, review := range r.Reviews {
 		if review.Status == record.ReviewResolved {
@@ -89,6 +91,7 @@ func printStatus(con *console, at placeFlags, res any) {
 		}
 		con.out.Printf("%q waits for a person: gavel review show %s\n", review.Action, review.ID)
 	}
+	return nil
 }
 
 // printCalls says which calls of other servers' tools are open, and of which nobody knows the outcome.

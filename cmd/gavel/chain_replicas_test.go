@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -126,7 +126,7 @@ func (c *chains) configure(ctx context.Context) (config chain.Config, err error)
 // findChainTables looks at the tables of runs in a database, before their library does: that tries again for long,
 // and says more than a sentence.
 func findChainTables(ctx context.Context, url string) (*chain.Database, error) {
-	guest, err := pgstore.InspectGuest(ctx, url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
+	guest, err := driver.Find(url).InspectGuest(ctx, url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
 	if err != nil {
 		failed, what := storeFailure(err, ""), fmt.Errorf("cannot run chains over %s: %w", nameStore(url), err)
 		if known, ok := errors.AsType[*term.ExitError](failed); ok {

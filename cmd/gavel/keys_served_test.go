@@ -17,9 +17,9 @@ import (
 	"time"
 
 	embed "github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/values"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -150,7 +150,7 @@ func TestKeysUnderLoad(t *testing.T) {
 		t.Parallel()
 		at, key := makeStore(t)
 		open := func() (store.Store, []byte) {
-			db, err := pgstore.Open(t.Context(), pgstore.Config{URL: at, MustExist: true})
+			db, err := driver.Open(t.Context(), driver.Config{Address: at, MustExist: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -11,6 +13,7 @@ import (
 var (
 	byID       = []string{"id"}
 	byReviewID = []string{"reviewId"}
+	reviewID   = map[string]string{"reviewId": "id"}
 	ofInstance = map[string]string{"id": "instance"}
 )
 
@@ -32,9 +35,9 @@ var operationCommands = map[string]*operationCommand{
 		rows: typed(func(r engine.HistoryResult) [][]string { return decisionRows(r.Decisions) }),
 	},
 	"instances timeline": {op: operation.Timeline.Operation, positional: byID, flags: map[string]string{"after": "after-seq"}, rows: typed(timelineRows), none: say("no events")},
-	"instances undo":     {op: operation.Undo.Operation, positional: byID, writes: true, bad: unturnable},
-	"instances redo":     {op: operation.Redo.Operation, positional: byID, writes: true, bad: unturnable},
-	"instances release":  {op: operation.Release.Operation, positional: byID, writes: true, bad: []engine.Code{engine.CodeCallOpen, engine.CodeConflict}},
+	"instances undo":     {op: operation.Undo.Operation, positional: byID, bad: unturnable},
+	"instances redo":     {op: operation.Redo.Operation, positional: byID, bad: unturnable},
+	"instances release":  {op: operation.Release.Operation, positional: byID, bad: []engine.Code{engine.CodeCallOpen, engine.CodeConflict}},
 	"history search": {
 		op: operation.Decisions.Operation, flags: ofInstance, none: say("no such decisions"),
 		spare: []string{"ASSURANCE", "CONFIDENCE", "FROM", "DECIDED BY"},
@@ -45,11 +48,14 @@ var operationCommands = map[string]*operationCommand{
 		op: operation.Statistics.Operation, none: say("no such decisions"), rows: typed(statsRows),
 		spare: []string{"P95", "TOOK", "CONFIDENCE (QUARTILES)", "ASKED ONLY", "DEGRADED", "DECIDED BY"},
 	},
-	"judge clear": {op: operation.ClearRefusals.Operation, flags: ofInstance, writes: true},
+	"judge clear": {op: operation.ClearRefusals.Operation, flags: ofInstance},
 	"review list": {
 		op: operation.Reviews.Operation, flags: ofInstance, usual: map[string]string{"status": string(record.ReviewOpen)},
 		rows: typed(func(r engine.ReviewsResult) [][]string { return reviewRows(r.Reviews) }),
 		none: sayNoReviews, json: typed(newReviewList),
+	},
+	"review show": {
+		op: operation.Review.Operation, positional: byReviewID, flags: reviewID, text: printReview,
 	},
 	"review approve": decideReview(judge.Approve),
 	"review reject":  decideReview(judge.Reject, "output"),
@@ -72,11 +78,12 @@ var unturnable = []engine.Code{engine.CodeNothingToUndo, engine.CodeInstanceEnde
 // decideReview is a command that decides a review.
 func decideReview(decision judge.Outcome, without ...string) *operationCommand {
 	return &operationCommand{
-		op: operation.Resolve.Operation, positional: byReviewID, flags: map[string]string{"reviewId": "id"}, without: without,
+		op: operation.Resolve.Operation, positional: byReviewID, flags: reviewID, without: without,
 		fixed: map[string]string{"decision": string(decision)}, bad: closed,
-		text: func(con *console, _ placeFlags, res any) {
-			r, _ := res.(engine.ResolveResult)
+		text: func(_ context.Context, con *console, a answer) error {
+			r, _ := a.res.(engine.ResolveResult)
 			con.out.Printf("%s is in state %s\n%s\n", r.ID, r.State, r.Message)
+			return nil
 		},
 		refused: typed(func(r engine.ResolveResult) bool {
 			carriedOut := r.Review.Status == record.ReviewResolved && r.Review.Decision == decision

@@ -25,15 +25,11 @@ type operationCmd struct {
 
 // Run performs the operation and prints its result.
 func (c *operationCmd) Run(ctx context.Context, con *console) error {
-	local := openForReading
-	if c.spec.writes {
-		local = openForWriting
+	local := openForWriting
+	if c.spec.op.Routes[0].Reads() {
+		local = openForReading
 	}
-	req, err := c.request(time.Now())
-	if err != nil {
-		return err
-	}
-	return c.perform(ctx, con, c.placeFlags, req, func() (operation.Caller, func(), error) { return c.open(ctx, con, local) })
+	return c.perform(ctx, con, c.placeFlags, func(any) (operation.Caller, func(), error) { return c.open(ctx, con, local) })
 }
 
 // judgedCmd is an operationCmd whose operation asks the judge.
@@ -45,11 +41,7 @@ type judgedCmd struct {
 // Run performs the operation and prints its result.
 func (c *judgedCmd) Run(ctx context.Context, con *console) error {
 	create := len(c.Definitions) > 0 && c.spec.op == operation.Start.Operation
-	req, err := c.request(time.Now())
-	if err != nil {
-		return err
-	}
-	return c.perform(ctx, con, c.placeFlags, req, func() (operation.Caller, func(), error) { return c.open(ctx, con, create) })
+	return c.perform(ctx, con, c.placeFlags, func(any) (operation.Caller, func(), error) { return c.open(ctx, con, create) })
 }
 
 // operationFlags are the arguments and flags that a command has from its operation.
@@ -74,13 +66,12 @@ type operationCommand struct {
 	positional, without []string
 	fixed, usual        map[string]string // usual are defaults
 	flags               map[string]string // names of flags that differ from nameFlag
-	writes              bool
-	bad                 []engine.Code // errors that are exit code 1: nothing is wrong with the command
+	bad                 []engine.Code     // errors that are exit code 1: nothing is wrong with the command
 
 	rows  func(res any) [][]string // of a list, with the heading
 	none  func(req any) string     // what to say of an empty list
 	spare []string                 // columns that a narrow terminal omits
-	text  func(con *console, at placeFlags, res any)
+	text  func(ctx context.Context, con *console, a answer) error
 	json  func(res any) any // what --json prints; nil for the result
 	// refused says that nothing happened: exit code 1. nil is the operation's.
 	refused func(res any) bool
@@ -257,10 +248,14 @@ func readFlag(f *operation.Field, v reflect.Value, now time.Time) ([]string, err
 	return nil, nil
 }
 
-// perform performs the operation at what open returns, and prints the result. A result that says
-// that nothing happened is a bad end.
-func (c *performFlags) perform(ctx context.Context, con *console, at placeFlags, req any, open func() (operation.Caller, func(), error)) error {
-	caller, done, err := open()
+// perform performs the operation at what open returns for its request, and prints the result. A result
+// that says that nothing happened is a bad end.
+func (c *performFlags) perform(ctx context.Context, con *console, at placeFlags, open func(req any) (operation.Caller, func(), error)) error {
+	req, err := c.request(time.Now())
+	if err != nil {
+		return err
+	}
+	caller, done, err := open(req)
 	if err != nil {
 		return err
 	}
@@ -269,7 +264,7 @@ func (c *performFlags) perform(ctx context.Context, con *console, at placeFlags,
 	if err != nil {
 		return badEnd(err, c.spec.bad...)
 	}
-	err = c.print(con, at, req, res)
+	err = c.print(ctx, con, answer{at, caller, req, res})
 	refused := c.spec.refused
 	if refused == nil {
 		refused = c.spec.op.Refused
@@ -277,36 +272,43 @@ func (c *performFlags) perform(ctx context.Context, con *console, at placeFlags,
 	return cmp.Or(err, badUnless(refused == nil || !refused(res)))
 }
 
-// print prints a result: as JSON, as a table where it is a list, as the command's text, or as the
+// answer is what an operation answered: where, and to which request.
+type answer struct {
+	at     placeFlags
+	caller operation.Caller
+	req    any
+	res    any
+}
+
+// print prints an answer: as JSON, as a table where it is a list, as the command's text, or as the
 // message that it has.
-func (c *performFlags) print(con *console, at placeFlags, req, res any) error {
-	shown := res
-	if c.spec.json != nil {
-		shown = c.spec.json(res)
-	}
-	if c.spec.rows != nil {
-		v, more := reflect.ValueOf(res), ""
-		for _, next := range [][2]string{{"NextCursor", "--after"}, {"NextAfter", "--after-seq"}} {
-			if f := v.FieldByName(next[0]); f.IsValid() && !f.IsZero() {
-				more = fmt.Sprint(next[1], " ", f)
-			}
-		}
-		if left, ok := res.(engine.StatisticsResult); ok && left.NotShown > 0 && !c.JSON {
-			con.err.Printf("%d decisions about further transitions are not shown\n", left.NotShown)
-		}
-		return con.printList(c.JSON, shown, c.spec.rows(res), c.spec.none(req), more, c.spec.spare...)
-	}
-	return con.print(c.JSON, shown, func() {
-		if c.spec.text != nil {
-			c.spec.text(con, at, res)
-			return
-		}
+func (c *performFlags) print(ctx context.Context, con *console, a answer) error {
+	v := reflect.ValueOf(a.res)
+	switch {
+	case c.JSON && c.spec.json != nil:
+		return con.out.JSON(c.spec.json(a.res))
+	case c.JSON:
+		return con.out.JSON(a.res)
+	case c.spec.text != nil:
+		return c.spec.text(ctx, con, a)
+	case c.spec.rows == nil:
 		for _, name := range []string{"Message", "Progress"} {
-			if f := reflect.ValueOf(res).FieldByName(name); f.IsValid() && f.String() != "" {
+			if f := v.FieldByName(name); f.IsValid() && f.String() != "" {
 				con.out.Printf("%s\n", f.String())
 			}
 		}
-	})
+		return nil
+	}
+	more := ""
+	for _, next := range [][2]string{{"NextCursor", "--after"}, {"NextAfter", "--after-seq"}} {
+		if f := v.FieldByName(next[0]); f.IsValid() && !f.IsZero() {
+			more = fmt.Sprint(next[1], " ", f)
+		}
+	}
+	if left, ok := a.res.(engine.StatisticsResult); ok && left.NotShown > 0 {
+		con.err.Printf("%d decisions about further transitions are not shown\n", left.NotShown)
+	}
+	return con.printList(false, nil, c.spec.rows(a.res), c.spec.none(a.req), more, c.spec.spare...)
 }
 
 // askWhole performs an operation. It asks for more events until there are as many as the request

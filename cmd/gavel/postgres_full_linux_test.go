@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // smallDisk mounts a file system of a few megabytes with a folder of the database server's user in it.

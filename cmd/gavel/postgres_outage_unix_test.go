@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // Servers whose database ends their connections, or takes no writes for a while, say so and go on

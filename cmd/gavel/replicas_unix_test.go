@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore"
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 var (
@@ -195,7 +195,7 @@ func (r *replicas) settle() {
 // open opens the store next to the servers.
 func (r *replicas) open() store.Store {
 	r.t.Helper()
-	db, err := pgstore.Open(r.t.Context(), pgstore.Config{URL: r.database.URL, MustExist: true})
+	db, err := driver.Open(r.t.Context(), driver.Config{Address: r.database.URL, MustExist: true})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 type reviewCmd struct {
 	List    operationCmd   `cmd:"" help:"List the moves that wait for a person, the most urgent first."`
 	Watch   reviewWatchCmd `cmd:"" help:"Show what waits for a person, and then what comes and goes."`
-	Show    reviewShowCmd  `cmd:"" help:"Show all that is needed to decide one."`
+	Show    operationCmd   `cmd:"" help:"Show all that is needed to decide one."`
 	Approve resolveCmd     `cmd:"" help:"Let a move happen."`
 	Reject  resolveCmd     `cmd:"" help:"Refuse a move."`
 	Reopen  resolveCmd     `cmd:"" help:"Take a rejection back, so that the same may be asked for again."`
@@ -116,19 +116,17 @@ func findReviewer(principal *string) (engine.Principal, error) {
 
 // Run decides the review. A decision that could not be carried out is a bad end.
 func (c *resolveCmd) Run(ctx context.Context, con *console) error {
-	asked, err := c.request(time.Now())
-	if err != nil {
-		return err
-	}
-	req, _ := asked.(*engine.ResolveRequest)
-	if strings.TrimSpace(req.Reason) == "" {
-		return term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(req.Decision))
-	}
-	who, err := findReviewer(c.Principal)
-	if err != nil {
-		return err
-	}
-	return c.perform(ctx, con, c.placeFlags, req, func() (operation.Caller, func(), error) { return c.open(ctx, con, who, *req) })
+	return c.perform(ctx, con, c.placeFlags, func(asked any) (operation.Caller, func(), error) {
+		req, _ := asked.(*engine.ResolveRequest)
+		if strings.TrimSpace(req.Reason) == "" {
+			return nil, nil, term.UsageErrorf("add --reason 'what you have looked at'", "to %s a review, say why: the reason is recorded, and the agent that asked for the move reads it", string(req.Decision))
+		}
+		who, err := findReviewer(c.Principal)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.open(ctx, con, who, *req)
+	})
 }
 
 // open returns what decides: a server, which has the sources and knows who asks, or the
@@ -171,7 +169,7 @@ func (c resolveCmd) open(ctx context.Context, con *console, who engine.Principal
 func canFetch(ctx context.Context, sys *system, at operation.Caller, id string) error {
 	view, err := operation.Review.Do(ctx, at, operation.IDRequest{ID: id})
 	if err != nil {
-		return reviewFailure(err)
+		return badEnd(err, closed...)
 	}
 	if view.Status != record.ReviewOpen {
 		return nil // the engine tells it
@@ -183,10 +181,4 @@ func canFetch(ctx context.Context, sys *system, at operation.Caller, id string) 
 		}
 	}
 	return nil
-}
-
-// reviewFailure is engineFailure for a review that is closed, or moved under the
-// reviewer's hands: then nothing is wrong with the command.
-func reviewFailure(err error) error {
-	return badEnd(err, engine.CodeReviewClosed, engine.CodeConflict)
 }

@@ -16,30 +16,13 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-type reviewShowCmd struct {
-	ID   string `arg:"" name:"id" help:"The review: its id, or the beginning of it."`
-	JSON bool   `name:"json" help:"Print JSON, with all of data and context."`
-	placeFlags
-}
-
-func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
-	g, done, err := c.open(ctx, con, openForReading)
-	if err != nil {
-		return err
-	}
-	defer done()
-	view, err := operation.Review.Do(ctx, g, operation.IDRequest{ID: c.ID})
+func printReview(ctx context.Context, con *console, a answer) error {
+	view, _ := a.res.(engine.ReviewView)
+	definition, err := operation.Describe.Do(ctx, a.caller, engine.DescribeRequest{Name: view.Workflow, Version: view.Position.Version})
 	if err != nil {
 		return engineFailure(err)
 	}
-	if c.JSON {
-		return con.out.JSON(view)
-	}
-	definition, err := operation.Describe.Do(ctx, g, engine.DescribeRequest{Name: view.Workflow, Version: view.Position.Version})
-	if err != nil {
-		return engineFailure(err)
-	}
-	past, err := readReviewPast(ctx, g, view)
+	past, err := readReviewPast(ctx, a.caller, view)
 	if err != nil {
 		return err
 	}
@@ -52,7 +35,7 @@ func (c *reviewShowCmd) Run(ctx context.Context, con *console) error {
 	p.document("context", view.Context)
 	p.evidence()
 	p.path()
-	p.decide(c.placeFlags)
+	p.decide(a.at)
 	return nil
 }
 

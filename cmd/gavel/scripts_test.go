@@ -17,8 +17,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // TestScripts runs testdata/script over the real main. Set UPDATE_SCRIPTS to
@@ -41,7 +42,7 @@ func TestScripts(t *testing.T) {
 			switch name {
 			case "postgres":
 				_, missing, err := pgtest.Find()
-				return missing == "", err
+				return missing == "" && driver.Find("postgres://") != nil, err
 			}
 			return false, fmt.Errorf("unknown condition %s", name)
 		},

@@ -13,8 +13,8 @@ import (
 	"runtime"
 
 	embed "github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -72,8 +72,8 @@ func (p storePlace) makeFolder(log *slog.Logger) string {
 
 // nameStore is a --store without a password.
 func nameStore(store string) string {
-	if embed.IsDatabase(store) {
-		return pgstore.NameURL(store)
+	if d := driver.Find(store); d != nil {
+		return d.Describe(store)
 	}
 	return store
 }

@@ -10,10 +10,10 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 	"github.com/gavel-mcp/gavel/engine/storecopy"
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -113,7 +113,7 @@ func (c *storeCopyCmd) storePlaces() (from, to storePlace, err error) {
 		if err := checkStore(place); err != nil {
 			return from, to, err
 		}
-		if embed.IsDatabase(place) && pgstore.HasPassword(place) {
+		if embed.IsDatabase(place) && driver.Find(place).HasPassword(place) {
 			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and others on this machine can read arguments", nameStore(place))
 		}
 	}
@@ -188,7 +188,7 @@ func compareStores(ctx context.Context, source *system, to storePlace, seen stor
 	}
 	target, key, err := openArchive(ctx, to)
 	if err != nil {
-		if errors.Is(err, pgstore.ErrNoStore) || errors.Is(err, pgstore.ErrUnfinished) || errors.Is(err, embed.ErrNoSecrets) {
+		if errors.Is(err, driver.ErrNoStore) || errors.Is(err, driver.ErrUnfinished) || errors.Is(err, embed.ErrNoSecrets) {
 			err = errNoStoreYet
 		}
 		return r, err
@@ -246,7 +246,7 @@ func makeCopy(ctx context.Context, source *system, to storePlace, seen storecopy
 
 func createStore(ctx context.Context, to storePlace) (newStore, error) {
 	if to.isDatabase() {
-		return pgstore.Create(ctx, pgstore.Config{URL: to.path})
+		return driver.Find(to.path).Create(ctx, to.path)
 	}
 	return sqlitestore.Create(ctx, to.path)
 }
@@ -308,9 +308,9 @@ func copyStoreFailure(err error, r storeCopyResult) error {
 	case errors.Is(err, storecopy.ErrMoving):
 		return &term.ExitError{Code: term.ExitBad, Hint: "stop its servers and run the same command again: it copies the rest", Err: fmt.Errorf(
 			"%s was written to during the copy, so %s is not finished", r.From, r.To)}
-	case errors.Is(err, storecopy.ErrDifferent), errors.Is(err, pgstore.ErrNotEmpty), errors.Is(err, sqlitestore.ErrExists):
+	case errors.Is(err, storecopy.ErrDifferent), errors.Is(err, driver.ErrNotEmpty), errors.Is(err, sqlitestore.ErrExists):
 		return term.UsageErrorf("give another TO", "%s holds another store than %s", r.To, r.From)
-	case errors.Is(err, pgstore.ErrCopying):
+	case errors.Is(err, driver.ErrCopying):
 		return term.UsageErrorf("wait until it ends", "%w", err)
 	}
 	if _, told := errors.AsType[*term.ExitError](err); told {

@@ -14,7 +14,7 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // filledStore is a store with histories of pingPong.

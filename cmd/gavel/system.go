@@ -9,10 +9,10 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -285,7 +285,7 @@ func openArchive(ctx context.Context, at storePlace) (_ archive, key []byte, err
 		}
 		return db, key, nil
 	}
-	db, err := pgstore.OpenToRead(ctx, pgstore.Config{URL: at.path})
+	db, err := driver.Find(at.path).OpenToRead(ctx, at.path)
 	if err != nil {
 		return nil, nil, storeFailure(err, "")
 	}
@@ -318,9 +318,18 @@ func openToSign(ctx context.Context, con *console, flag storeFlag, key string) (
 }
 
 func storeFailure(err error, hint string) error {
+	for _, known := range driver.Failures() {
+		if errors.Is(err, known.Err) {
+			code := term.ExitUsage
+			if known.Away {
+				code = term.ExitUnknown
+			}
+			return &term.ExitError{Code: code, Err: err, Hint: known.Hint}
+		}
+	}
 	for _, known := range databaseFailures {
 		if errors.Is(err, known.err) {
-			return &term.ExitError{Code: known.code, Err: err, Hint: known.hint}
+			return &term.ExitError{Code: term.ExitUsage, Err: err, Hint: known.hint}
 		}
 	}
 	switch {
@@ -335,22 +344,14 @@ func storeFailure(err error, hint string) error {
 // databaseFailures say what to do where a database cannot be used.
 var databaseFailures = []struct {
 	err  error
-	code int
 	hint string
 }{
-	{pgstore.ErrBadURL, term.ExitUsage, "docs/postgres.md says what stands in a URL"},
-	{pgstore.ErrNoDatabase, term.ExitUsage, "name one that is there: postgres://USER@HOST/DATABASE; createdb makes one"},
-	{pgstore.ErrDenied, term.ExitUsage, "look at user and password (PGPASSWORD, PGPASSFILE), and at the user's rights; docs/postgres.md lists them"},
-	{pgstore.ErrOtherDatabase, term.ExitUsage, `GRANT CONNECT ON DATABASE postgres TO the user, and in a proxy add an entry "postgres", which may lead to the database of the store; docs/postgres.md#rights`},
-	{pgstore.ErrOldServer, term.ExitUsage, "use a newer server"},
-	{pgstore.ErrForeignTables, term.ExitUsage, "give gavel a database of its own"},
-	{pgstore.ErrUnfinished, term.ExitUsage, ""},
-	{pgstore.ErrNoStore, term.ExitUsage, "make one: gavel store init --store URL --store-key FILE"},
-	{embed.ErrNoSecrets, term.ExitUsage, "make them: gavel store init --store URL --store-key FILE"},
-	{embed.ErrLostSecrets, term.ExitUsage, "restore the table entries from a dump; docs/postgres.md says what is left without it"},
-	{embed.ErrNoStoreKey, term.ExitUsage, "give --store-key FILE, or set GAVEL_STORE_KEY"},
-	{embed.ErrWrongStoreKey, term.ExitUsage, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
-	{pgstore.ErrUnreachable, term.ExitUnknown, "is the server there, and does it take writes?"},
+	{driver.ErrUnfinished, ""},
+	{driver.ErrNoStore, "make one: gavel store init --store URL --store-key FILE"},
+	{embed.ErrNoSecrets, "make them: gavel store init --store URL --store-key FILE"},
+	{embed.ErrLostSecrets, "restore the table entries from a dump; docs/postgres.md says what is left without it"},
+	{embed.ErrNoStoreKey, "give --store-key FILE, or set GAVEL_STORE_KEY"},
+	{embed.ErrWrongStoreKey, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
 }
 
 func keyBeside(path string) string { return embed.KeyBeside(path) }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // humanShipping needs a person.

@@ -11,7 +11,7 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -64,7 +64,7 @@ func tokensAt(ctx context.Context, con *console, f tokensFlag, store storeFlag, 
 
 // sharedTokens opens those of a database.
 func sharedTokens(ctx context.Context, con *console, at storePlace) (*auth.Tokens, func() error, error) {
-	db, err := pgstore.Open(ctx, pgstore.Config{URL: at.path, MustExist: true, Logger: con.log})
+	db, err := driver.Open(ctx, driver.Config{Address: at.path, MustExist: true, Logger: con.log})
 	if err != nil {
 		return nil, nil, storeFailure(err, "")
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -128,7 +128,8 @@ func checkFlags(parsed *kong.Context, settings *fileSettings) error {
 		switch number := reflect.Indirect(reflect.ValueOf(value)); {
 		case flag.Name == "store":
 			wrong = append(wrong, checkStore(place))
-			if origin, _ := settings.origin(parsed, flag); origin == fromFlag && pgstore.IsURL(place) && pgstore.HasPassword(place) {
+			d := driver.Find(place)
+			if origin, _ := settings.origin(parsed, flag); origin == fromFlag && d != nil && d.HasPassword(place) {
 				wrong = append(wrong, term.UsageErrorf("put the URL into GAVEL_STORE or the configuration file, or the password into PGPASSWORD or a password file",
 					"--store has a password, and others on this machine can read arguments"))
 			}

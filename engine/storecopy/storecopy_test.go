@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,15 +19,16 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 	"github.com/gavel-mcp/gavel/engine/storecopy"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/modules/postgres"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -69,11 +71,11 @@ func sqliteAt(path string) place {
 }
 
 func postgresAt(server *pgtest.Server, schema string) place {
-	cfg := pgstore.Config{URL: server.Fast, Schema: schema}
+	cfg := postgres.Config{URL: server.Fast, Schema: schema}
 	return place{
 		"postgres",
-		func() (opened, error) { return pgstore.Open(context.Background(), cfg) },
-		func() (newStore, error) { return pgstore.Create(context.Background(), cfg) },
+		func() (opened, error) { return postgres.Open(context.Background(), cfg) },
+		func() (newStore, error) { return postgres.Create(context.Background(), cfg) },
 	}
 }
 
@@ -321,7 +323,7 @@ func TestCopiesAreTheSame(t *testing.T) {
 				}
 				closeAll(t, to)
 				if i < 2 {
-					if _, err := p.open(); !errors.Is(err, pgstore.ErrUnfinished) {
+					if _, err := p.open(); !errors.Is(err, driver.ErrUnfinished) {
 						rt.Fatalf("an unfinished copy opens: %v", err)
 					}
 				}
@@ -474,17 +476,17 @@ func TestPlacesThatAreTaken(t *testing.T) {
 			s := mustOpen(t, p)
 			newHistory(t, s)
 			closeAll(t, s)
-		}, pgstore.ErrNotEmpty},
+		}, driver.ErrNotEmpty},
 		{"a copy in progress", postgresAt(server, name("busy")), func(t *testing.T, p place) {
 			n, err := p.create()
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { closeAll(t, n) })
-		}, pgstore.ErrCopying},
+		}, driver.ErrCopying},
 		{"another program's tables", postgresAt(server, name("other")), func(t *testing.T, _ place) {
 			server.Exec(t, fmt.Sprintf(`CREATE SCHEMA taken_other_%[1]d; CREATE TABLE taken_other_%[1]d.t ()`, os.Getpid()))
-		}, pgstore.ErrForeignTables},
+		}, postgres.ErrForeignTables},
 		{"another schema", postgresAt(server, name("newer")), func(t *testing.T, _ place) {
 			server.Exec(t, fmt.Sprintf(`CREATE SCHEMA taken_newer_%[1]d; COMMENT ON SCHEMA taken_newer_%[1]d IS 'gavel store, schema 9999'`, os.Getpid()))
 		}, store.ErrOtherSchema},
@@ -511,4 +513,63 @@ func TestPlacesThatAreTaken(t *testing.T) {
 			closeAll(t, mustOpen(t, c.at))
 		})
 	}
+}
+
+// BenchmarkCopy copies 5000 instances with 10 events each: every pass reads both stores.
+func BenchmarkCopy(b *testing.B) {
+	const instances, events = 5000, 10
+	server := pgtest.Shared(b)
+	dir := b.TempDir()
+	first := mustOpen(b, sqliteAt(filepath.Join(dir, "first.db")))
+	b.Cleanup(func() { closeAll(b, first) })
+	var writers sync.WaitGroup
+	for w := range 50 {
+		writers.Go(func() {
+			for i := w; i < instances; i += 50 {
+				c := storetest.Start(b, storetest.ID(i), `{"n":0}`)
+				for n := range events {
+					if err := first.Commit(b.Context(), c); err != nil {
+						b.Error(err)
+						return
+					}
+					c = storetest.Advance(b, c.Next, "draft", fmt.Sprintf(`{"n":%d}`, n))
+				}
+			}
+		})
+	}
+	writers.Wait()
+	schema := fmt.Sprintf("bench_%d", os.Getpid())
+	b.Cleanup(func() { server.Exec(b, `DROP SCHEMA IF EXISTS `+schema+` CASCADE`) })
+	n := 0
+	copyTo := func(b *testing.B, from store.Store, at func() place) {
+		b.Helper()
+		for b.Loop() {
+			to, err := at().create()
+			if err != nil {
+				b.Fatal(err)
+			}
+			r, err := storecopy.Copy(b.Context(), from.(opened).OpenView, to, noProgress)
+			if err != nil || r.Rows["events"] != instances*events {
+				b.Fatal(r, err)
+			}
+			if err := to.Finish(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(instances*events)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	}
+	b.Run("sqlite-postgres", func(b *testing.B) {
+		copyTo(b, first, func() place {
+			server.Exec(b, `DROP SCHEMA IF EXISTS `+schema+` CASCADE`)
+			return postgresAt(server, schema)
+		})
+	})
+	b.Run("postgres-sqlite", func(b *testing.B) {
+		from := mustOpen(b, postgresAt(server, schema))
+		defer closeAll(b, from)
+		copyTo(b, from, func() place {
+			n++
+			return sqliteAt(filepath.Join(dir, fmt.Sprint(n, ".db")))
+		})
+	})
 }

@@ -53,7 +53,7 @@ func TestPlanted(t *testing.T) {
 		{"the root in the engine", "engine/suite/a.go", "package suite; import " + root, "engine/suite may not import ."},
 		{"the root in the command", "cmd/gavel/a.go", "package main; import " + root, ""},
 		{"wiring", "cmd/gavel/a.go", "package main; import " + module + `internal/console"`, ""},
-		{"a driver", "engine/pgstore/a.go", "package pgstore; import (" + module + `engine/store"; ` + module + `engine/record")`, ""},
+		{"a driver", "internal/modules/postgres/a.go", "package postgres; import (" + module + `engine/store"; ` + module + `engine/record")`, ""},
 		{"a driver that knows the engine", "engine/sqlitestore/a.go", "package sqlitestore; import " + module + `engine"`, "engine/sqlitestore may not import engine"},
 		{"a driver that knows definitions", "engine/memstore/a.go", "package memstore; import " + module + `engine/workflow"`, "engine/memstore may not import engine/workflow"},
 		{"a core that audits", "engine/a.go", "package engine; import " + module + `engine/audit"`, "engine may not import engine/audit"},

@@ -75,12 +75,12 @@ const moduleFolder = "internal/modules/"
 const moduleList = "cmd/gavel/modules.go"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/demo", "internal/modules/webhook"}
+var modules = []string{"internal/modules/demo", "internal/modules/postgres", "internal/modules/webhook"}
 
 // everything is what a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/memstore", "engine/sqlitestore", "engine/pgstore", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
+	"engine/memstore", "engine/sqlitestore", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
 	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway", "internal/hook",
 	"testdata",
 })
@@ -135,10 +135,10 @@ var Packages = []Package{
 	{Path: "engine/store/rows", May: []string{"engine/store", "engine/record"}},
 	{Path: "engine/memstore", May: driver},
 	{Path: "engine/sqlitestore", May: tableDriver},
-	{Path: "engine/pgstore", May: tableDriver},
+	{Path: "engine/store/driver", May: []string{"engine/store", "engine/store/rows"}},
 	{Path: "engine/storecopy", May: []string{"engine/store/rows"}},
 	{Path: "engine/storetest", May: driver, TestOnly: true},
-	{Path: "engine/pgstore/pgtest", TestOnly: true},
+	{Path: "internal/pgtest", TestOnly: true},
 
 	// Layer 5: what stands over the engine, which imports none of it.
 	{Path: "engine/audit", May: below5},
@@ -185,6 +185,7 @@ var Packages = []Package{
 
 	// Modules know the core without its faces, and never one another: checkOwn says so as well.
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
+	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module"})},
 	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
 	{Path: "internal/modules/webhook/endpoint", May: []string{"internal/egress"}},
 	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/evidence", "internal/modules/webhook/endpoint"})},
@@ -229,7 +230,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "pgx", Deps: []string{"github.com/jackc", "github.com/lib/pq"},
-		Doors: []string{"engine/pgstore", "engine/pgstore/pgtest"},
+		Doors: []string{"internal/modules/postgres", "internal/pgtest"},
 		Why:   "the engine knows a Store, never a database",
 	},
 	{
@@ -295,7 +296,7 @@ var Doors = []Door{
 			"testing", "pgregory.net/rapid", "go.uber.org/goleak",
 			"github.com/google/go-cmp", "github.com/rogpeppe/go-internal/testscript",
 		},
-		Doors: []string{"engine/storetest", "engine/pgstore/pgtest", "engine/enginetest", "judge/llmtest"},
+		Doors: []string{"engine/storetest", "internal/pgtest", "engine/enginetest", "judge/llmtest"},
 		Tests: true,
 		Why:   "what only tests need must not reach a user's binary",
 	},

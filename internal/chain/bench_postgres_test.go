@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // BenchmarkChainStepPostgres is a step of a chain over a database that this machine has, without a record

@@ -17,10 +17,10 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/enginetest"
-	"github.com/gavel-mcp/gavel/engine/pgstore"
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
 )
@@ -31,11 +31,11 @@ const testLease = time.Second
 // replicaStore is the engine over a database, and what tells replicas apart.
 type replicaStore struct {
 	*engine.Engine
-	db *pgstore.Store
+	db driver.Database
 }
 
 func openReplicaStore(url string) (replicaStore, error) {
-	db, err := pgstore.Open(context.Background(), pgstore.Config{URL: url})
+	db, err := driver.Open(context.Background(), driver.Config{Address: url})
 	if err != nil {
 		return replicaStore{}, err
 	}
@@ -52,7 +52,7 @@ func openReplicaStore(url string) (replicaStore, error) {
 
 // config is that of runs in the same database.
 func (s replicaStore) config(url string) chain.Config {
-	guest, err := pgstore.InspectGuest(context.Background(), url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
+	guest, err := driver.Find(url).InspectGuest(context.Background(), url, chain.DefaultSchema, chain.VersionTable, chain.OtherDatabase)
 	if err != nil {
 		panic(err)
 	}

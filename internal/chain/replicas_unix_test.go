@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/pgstore/pgtest"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
 // replicaBench is a database with processes that run chains, and a process of people that starts and controls

@@ -1,6 +1,6 @@
 // Package operation is the table of what gavel can be asked: for each operation its
 // id, its words, what it takes and answers, the right it needs, and how it runs. The MCP
-// tools, the REST routes with their OpenAPI document, the client of a server and the
+// tools, the REST routes with their OpenAPI document, the client of a server, commands and the
 // reference pages come from it. CONTRIBUTING.md shows how to add one.
 //
 // It promises that a request is read the same way whichever face it comes through: an

@@ -1,0 +1,3 @@
+package chain_test
+
+import _ "github.com/gavel-mcp/gavel/internal/modules/postgres" // the driver of the tests with replicas

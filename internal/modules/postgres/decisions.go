@@ -1,0 +1,222 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
+)
+
+// How events are found: the nearest positions are looked through one by one, because most pages fill
+// there. What lies further away is found by its terms, block after block of positions: however
+// often a term occurs, and wherever, a page reads little more than its own rows.
+
+// nearby is how many positions are looked through one by one.
+const nearby = 512
+
+// placedColumns are an event's with its place, and owner and version of its instance.
+const placedColumns = `e.pos, i.owner, i.version, ` + eventColumns
+
+const placedTables = ` FROM gavel.events e JOIN gavel.instances i USING (n)`
+
+func scanPlaced(r pgx.Row) (p store.PlacedEvent, err error) {
+	var owner []byte
+	p.Event, err = scanEvent(r, &p.Position, &owner, &p.Version)
+	if err != nil && p.Position != 0 {
+		return p, asDamage(fmt.Errorf("the event at position %d: %w", p.Position, err))
+	}
+	p.Owner = string(owner)
+	return p, err
+}
+
+// eventTerms are what an event is found by; one without a decision by its workflow and owner alone.
+func eventTerms(e record.Event, owner string) []string {
+	if terms := store.DecisionTerms(e, owner); terms != nil {
+		return terms
+	}
+	return slices.Concat(store.DecisionQuery{Workflow: e.Workflow, Owner: owner}.Terms()...)
+}
+
+// find yields what matches of page after page of at most size events, up to a limit, 0 for none. next reads the page behind a
+// position, which begins at from; looked, when not nil, is told how far the search has come.
+func find(limit, size int, from int64, next func(from int64, n int) ([]store.PlacedEvent, error), matches func(store.PlacedEvent) bool, looked func(int64) bool) iter.Seq2[store.PlacedEvent, error] {
+	return func(yield func(store.PlacedEvent, error) bool) {
+		given, n := 0, size
+		if limit > 0 {
+			n = min(n, limit)
+		}
+		for from := from; ; n = size { // what was found does not all match
+			page, err := next(from, n)
+			if err != nil {
+				yield(store.PlacedEvent{}, err)
+				return
+			}
+			for _, p := range page {
+				if !matches(p) {
+					continue
+				}
+				if given++; !yield(p, nil) || given == limit {
+					return
+				}
+			}
+			if len(page) < n {
+				return
+			}
+			if from = page[n-1].Position; looked != nil && !looked(from) {
+				return
+			}
+		}
+	}
+}
+
+// query is a query with its values.
+type query struct {
+	sql  string
+	args []any
+}
+
+// search is what one page looks for: events between two positions, from one end.
+type search struct {
+	q            store.DecisionQuery // its terms, times and instance
+	above, below int64               // both exclusive
+	newestFirst  bool
+}
+
+func (f search) order() string {
+	if f.newestFirst {
+		return " DESC"
+	}
+	return ""
+}
+
+// queries are those that make a page, one after the other until it is full.
+func (f search) queries() []func(n int) query {
+	near, far := f, f
+	switch {
+	case f.q.Instance != "":
+		return []func(n int) query{f.alongHistory}
+	case len(f.q.Terms()) == 0 && f.q.Since.IsZero() && f.q.Until.IsZero():
+		return []func(n int) query{f.alongPositions}
+	case f.newestFirst:
+		near.above = max(f.above, f.below-nearby)
+		far.below = near.above + 1
+	default:
+		near.below = min(f.below, f.above+nearby)
+		far.above = near.below - 1
+	}
+	if far.above+1 >= far.below {
+		return []func(n int) query{near.alongPositions}
+	}
+	return []func(n int) query{near.alongPositions, far.inBlocks}
+}
+
+// addTimes adds the times of a query: the last is not before, the first is before.
+func (w *where) addTimes(q store.DecisionQuery, last, first string) {
+	if !q.Since.IsZero() {
+		w.add(last+" >= %", rows.NanosOf(q.Since))
+	}
+	if !q.Until.IsZero() {
+		w.add(first+" < %", rows.NanosOf(q.Until))
+	}
+}
+
+// where are the conditions about events; place is their position as an expression.
+func (f search) where(place string) (w where) {
+	w.add(place+" > %", f.above)
+	w.add(place+" < %", f.below)
+	w.addTimes(f.q, "e.at", "e.at")
+	for _, any := range f.q.Terms() {
+		w.add("e.terms && %", any)
+	}
+	return w
+}
+
+func (f search) alongPositions(n int) query {
+	w := f.where("e.pos")
+	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.pos` + f.order() + ` LIMIT ` + w.value(n), w.args}
+}
+
+// alongHistory is for the events of an instance, whose positions rise too.
+func (f search) alongHistory(n int) query {
+	w := f.where("e.pos")
+	w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", f.q.Instance)
+	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.seq` + f.order() + ` LIMIT ` + w.value(n), w.args}
+}
+
+// inBlocks looks through blocks in their order, each by its terms or, without any, along its positions.
+func (f search) inBlocks(n int) query {
+	w := f.where("-(-e.pos)") // by no index: that of all positions would be read for each block
+	blocks := where{builder: w.builder}
+	blocks.addTimes(f.q, "last", "first")
+	blocks.add("block >= %", f.above>>blockBits)
+	blocks.add("block <= %", f.below>>blockBits)
+	ofBlock, first := ` AND ARRAY[e.pos >> 13] && ARRAY[b.block] ORDER BY -e.pos`, ` DESC`
+	if f.newestFirst {
+		first = ``
+	}
+	if len(f.q.Terms()) == 0 {
+		ofBlock, first = ` AND e.pos >= b.block << 13 AND e.pos < (b.block + 1) << 13 ORDER BY e.pos`, f.order()
+	}
+	limit := ` LIMIT ` + blocks.value(n)
+	return query{`SELECT f.* FROM (SELECT block FROM gavel.blocks` + blocks.String() + ` ORDER BY block` + f.order() + `) b CROSS JOIN LATERAL (SELECT ` +
+		placedColumns + ` FROM (SELECT * FROM gavel.events e` + w.String() + ofBlock + first + limit + `) e JOIN gavel.instances i USING (n)
+		ORDER BY e.pos` + f.order() + `) f ORDER BY b.block` + f.order() + limit, blocks.args}
+}
+
+// page reads a page of at most n events.
+func (f search) page(ctx context.Context, s *Store, on handle, n int) (page []store.PlacedEvent, err error) {
+	for _, next := range f.queries() {
+		q := next(n - len(page))
+		more, err := queryAll(ctx, on, scanPlaced, s.sql(q.sql), q.args...)
+		page = append(page, more...)
+		if err != nil || len(page) == n {
+			return page, err
+		}
+	}
+	return page, nil
+}
+
+// Decisions implements store.Store.
+func (s *Store) Decisions(ctx context.Context, q store.DecisionQuery) iter.Seq2[store.PlacedEvent, error] {
+	if q.Empty() {
+		return func(func(store.PlacedEvent, error) bool) {}
+	}
+	matches := q.Matcher()
+	return find(q.Limit, pageSize, q.Before, func(before int64, n int) (page []store.PlacedEvent, err error) {
+		err = s.read(ctx, "decisions", func(ctx context.Context, on handle) (err error) {
+			if before == 0 {
+				if err := on.QueryRow(ctx, s.sql(`SELECT last + 1 FROM gavel.counter`)).Scan(&before); err != nil {
+					return err //nolint:wrapcheck // read wraps it
+				}
+			}
+			page, err = search{q: q, below: before, newestFirst: true}.page(ctx, s, on, n)
+			return err
+		})
+		return page, err
+	}, func(p store.PlacedEvent) bool { return matches(p.Event, p.Owner) }, q.Looked)
+}
+
+// EventsAfter implements store.Store.
+func (s *Store) EventsAfter(ctx context.Context, q store.TailQuery) iter.Seq2[store.PlacedEvent, error] {
+	upTo := q.UpTo
+	if upTo == 0 {
+		upTo = math.MaxInt64 - 1
+	}
+	terms := store.DecisionQuery{Instance: q.Instance, Workflow: q.Workflow, Owner: q.Owner}
+	return find(q.Limit, q.PageSize(pageSize), q.After, func(after int64, n int) (page []store.PlacedEvent, err error) {
+		err = s.read(ctx, "events in the order of commits", func(ctx context.Context, on handle) (err error) {
+			page, err = search{q: terms, above: after, below: upTo + 1}.page(ctx, s, on, n)
+			return err
+		})
+		return page, err
+	}, func(p store.PlacedEvent) bool {
+		return (q.Workflow == "" || p.Event.Workflow == q.Workflow) && (q.Owner == "" || p.Owner == q.Owner)
+	}, nil)
+}

@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// IsEmpty reports whether nothing was ever written to the store.
+func (s *Store) IsEmpty(ctx context.Context) (empty bool, err error) {
+	err = s.read(ctx, "whether the store is empty", func(ctx context.Context, on handle) error {
+		return on.QueryRow(ctx, s.sql(`SELECT last = 0 AND NOT EXISTS (SELECT FROM gavel.definitions) AND NOT EXISTS (SELECT FROM gavel.judge_configs)
+			AND NOT EXISTS (SELECT FROM gavel.anchors) FROM gavel.counter`)).Scan(&empty)
+	})
+	return empty, err
+}
+
+// CheckWritable reports why nothing can be written now; nil when something can.
+func (s *Store) CheckWritable(ctx context.Context) error {
+	err := s.transact(ctx, "write to the store", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.sql(`SELECT FROM gavel.counter FOR KEY SHARE`)) // a write, which no commit waits for
+		if err != nil || !s.full.Load() {
+			return err //nolint:wrapcheck // transact wraps it
+		}
+		return s.findRoom(ctx, tx)
+	})
+	if errors.Is(err, ErrDenied) && s.full.CompareAndSwap(true, false) {
+		return s.CheckWritable(ctx) // without the right to make such a table the next write has to show it
+	}
+	return err
+}
+
+// findRoom looks for room on the disk, after a write that found none. A write within the pages of the tables
+// needs none and shows nothing, so it makes 64 KB of a table that goes with the transaction.
+func (s *Store) findRoom(ctx context.Context, tx pgx.Tx) error {
+	for _, query := range []string{
+		`SET LOCAL temp_tablespaces = ''`, // where the tables of the database are
+		`CREATE TEMPORARY TABLE gavel_room ON COMMIT DROP AS SELECT repeat(md5(n::text), 60) FROM generate_series(1, 32) AS n`,
+	} {
+		if _, err := tx.Exec(ctx, query); err != nil {
+			return err //nolint:wrapcheck // transact wraps it
+		}
+	}
+	s.full.Store(false)
+	return nil
+}
+
+// isFull reports whether the server's disk is full.
+func isFull(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "53100"
+}
+
+// failureClasses lists why a call to the store failed, as it is counted, but for what is none of
+// these errors.
+var failureClasses = [...]struct {
+	class string
+	err   error
+}{{"unreachable", ErrUnreachable}, {"denied", ErrDenied}, {"damaged", store.ErrDamaged}}
+
+const classOther = "other"
+
+// fail classifies and counts what made a call fail.
+func (s *Store) fail(err error) error {
+	if isFull(err) {
+		s.full.Store(true)
+	}
+	err = classify(err)
+	if isAny(err, context.Canceled, context.DeadlineExceeded, store.ErrClosed, ErrReadOnly) {
+		return err // it says nothing about the store
+	}
+	class := 0
+	for class < len(failureClasses) && !errors.Is(err, failureClasses[class].err) {
+		class++
+	}
+	s.failures[class].Add(1)
+	return err
+}
+
+// Stats returns the figures of this process.
+func (s *Store) Stats() store.Stats {
+	stats := store.Stats{Failures: map[string]uint64{classOther: s.failures[len(failureClasses)].Load()}}
+	for i, c := range failureClasses {
+		stats.Failures[c.class] = s.failures[i].Load()
+	}
+	if w := s.writer; w != nil {
+		stats.Batches, stats.Writes, stats.Queued = w.groups.Load(), w.commits.Load(), len(w.queue)
+	}
+	return stats
+}

@@ -1,0 +1,47 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/internal/module"
+)
+
+func init() {
+	module.Register(module.Module{Name: "postgres"})
+	driver.Register(&driver.Driver{
+		Schemes:  []string{"postgres://", "postgresql://"},
+		Describe: NameURL, HasPassword: HasPassword,
+		Open: func(ctx context.Context, cfg driver.Config) (driver.Database, error) {
+			return asDatabase(Open(ctx, Config{URL: cfg.Address, MustExist: cfg.MustExist, Logger: cfg.Logger}))
+		},
+		OpenToRead: func(ctx context.Context, url string) (driver.Database, error) {
+			return asDatabase(OpenToRead(ctx, Config{URL: url}))
+		},
+		Create: func(ctx context.Context, url string) (driver.NewStore, error) {
+			s, err := Create(ctx, Config{URL: url})
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+		InspectGuest: InspectGuest,
+		Failures: []driver.Failure{
+			{Err: ErrBadURL, Hint: "docs/postgres.md says what stands in a URL"},
+			{Err: ErrNoDatabase, Hint: "name one that is there: postgres://USER@HOST/DATABASE; createdb makes one"},
+			{Err: ErrDenied, Hint: "look at user and password (PGPASSWORD, PGPASSFILE), and at the user's rights; docs/postgres.md lists them"},
+			{Err: ErrOtherDatabase, Hint: `GRANT CONNECT ON DATABASE postgres TO the user, and in a proxy add an entry "postgres", which may lead to the database of the store; docs/postgres.md#rights`},
+			{Err: ErrOldServer, Hint: "use a newer server"},
+			{Err: ErrForeignTables, Hint: "give gavel a database of its own"},
+			{Err: ErrUnreachable, Away: true, Hint: "is the server there, and does it take writes?"},
+		},
+	})
+}
+
+// asDatabase keeps a failure from becoming a nil store that is not nil.
+func asDatabase(s *Store, err error) (driver.Database, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}

@@ -1,0 +1,52 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/internal/modules/postgres"
+	"github.com/gavel-mcp/gavel/internal/pgtest"
+)
+
+// TestConformanceBehindAProxy is the suite behind PgBouncer, which gives each transaction another
+// session.
+func TestConformanceBehindAProxy(t *testing.T) {
+	if !storetest.Long() {
+		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
+	}
+	at := pgtest.StartProxy(t, pgtest.Shared(t).Fast)
+	defer dropSpare(t)
+	reopen := func(t testing.TB, s store.Store) store.Store {
+		schema := s.(unheard).schema
+		return unheard{openAt(t, at, schema), schema}
+	}
+	storetest.Run(t, storetest.Driver{
+		Open: func(t testing.TB) store.Store {
+			schema := emptySchema(t)
+			return unheard{openAt(t, at, schema), schema}
+		},
+		Reopen: reopen, Beside: reopen, Sample: true,
+	})
+}
+
+// unheard is a store without store.Waker: behind a proxy nothing is heard.
+type unheard struct {
+	store.Store
+	schema string
+}
+
+// TestInspectGuestBehindAProxy: a proxy is known as one, and so is a database that it does not have.
+func TestInspectGuestBehindAProxy(t *testing.T) {
+	t.Parallel()
+	at := pgtest.StartProxy(t, pgtest.Shared(t).NewDatabase(t), "postgres")
+	if g, err := postgres.InspectGuest(t.Context(), at, "guest", "versions", "postgres"); err != nil || !g.Proxied {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if _, err := postgres.InspectGuest(t.Context(), at, "guest", "versions", "template1"); !errors.Is(err, postgres.ErrOtherDatabase) {
+		t.Errorf("a database that the proxy does not have: %v", err)
+	}
+}

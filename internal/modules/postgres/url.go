@@ -1,0 +1,36 @@
+package postgres
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// plainURL is a URL whose parts are certain: scheme, user, password, servers, database, settings.
+// Where a password has a character that separates parts, nothing else matches.
+var plainURL = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(postgres(?:ql)?://)(?:([^:@/?#]*)(:[^@/?#]*)?@)?([A-Za-z0-9.,:_\[\]%-]*)(/[^:@/?#]*)?(\?[^@#]*)?$`)
+})
+
+// NameURL names the database of a URL without its password and settings, for people and logs.
+func NameURL(text string) string {
+	m := plainURL().FindStringSubmatch(text)
+	if m == nil {
+		return "postgres://..."
+	}
+	if m[2] != "" {
+		m[2] += "@"
+	}
+	return m[1] + m[2] + m[4] + m[5]
+}
+
+// HasPassword reports whether a URL has a password in it, or may have one.
+func HasPassword(text string) bool {
+	m := plainURL().FindStringSubmatch(text)
+	if m == nil || m[3] != "" {
+		return true
+	}
+	settings, err := url.ParseQuery(strings.TrimPrefix(m[6], "?"))
+	return err != nil || settings.Has("password") || settings.Has("sslpassword")
+}

@@ -1,0 +1,173 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Between two announcements of commits, and before a connection that was lost is dialled again.
+const (
+	announceEvery = 10 * time.Millisecond
+	listenAgain   = time.Second
+)
+
+// waker announces the commits of this process, and hears of those of others. Commits do not wait
+// for it and do not fail by it: it is a hint.
+type waker struct {
+	s       *Store
+	channel string
+	// listen is what a connection is dialled with that hears; nil where nothing can be heard, as
+	// behind a proxy that hands sessions to others.
+	listen *pgx.ConnConfig
+
+	ctx       context.Context //nolint:containedctx // of its goroutines, from Open to Close
+	end       context.CancelFunc
+	committed chan struct{} // one place
+	running   sync.WaitGroup
+
+	mu        sync.Mutex
+	listeners map[chan struct{}]bool
+	unheard   context.CancelFunc // ends the connection; nil while nobody listens
+}
+
+// startWaker starts announcing.
+func (s *Store) startWaker(listen *pgx.ConnConfig) {
+	sum := sha256.Sum256([]byte(s.schema)) // a name of a channel is short
+	w := &waker{
+		s: s, channel: pgx.Identifier{"gavel_" + hex.EncodeToString(sum[:8])}.Sanitize(), listen: listen,
+		committed: make(chan struct{}, 1), listeners: map[chan struct{}]bool{},
+	}
+	w.ctx, w.end = context.WithCancel(context.Background())
+	s.waker = w
+	w.running.Go(w.announce)
+}
+
+// stop ends all that runs.
+func (w *waker) stop() {
+	if w != nil {
+		w.end()
+		w.running.Wait()
+	}
+}
+
+// tell has a commit announced.
+func (w *waker) tell() {
+	select {
+	case w.committed <- struct{}{}:
+	default: // one that comes says so of all
+	}
+}
+
+// announce tells the other processes of commits, many at a time. The commits themselves do not: to
+// notify takes a lock of the whole server until a commit is on disk, and fails where a listener
+// sleeps for long.
+func (w *waker) announce() {
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-w.committed:
+		}
+		if err := w.notify(); err != nil && w.ctx.Err() == nil {
+			w.s.log.Debug("other processes hear of commits when they look", "cause", classify(err))
+		}
+		select {
+		case <-w.ctx.Done():
+		case <-time.After(announceEvery):
+		}
+	}
+}
+
+func (w *waker) notify() error {
+	ctx, cancel := context.WithTimeout(w.ctx, readTimeout)
+	defer cancel()
+	conn, err := w.s.writes.Acquire(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // logged
+	}
+	defer conn.Release()
+	_, err = conn.Exec(ctx, `BEGIN; SET LOCAL synchronous_commit TO off; NOTIFY `+w.channel+`; COMMIT`, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		dropConn(conn, err)
+	}
+	return err //nolint:wrapcheck // logged
+}
+
+// Wakes implements store.Waker. Behind a proxy nothing is heard.
+func (s *Store) Wakes(ctx context.Context) (wake <-chan struct{}, stop func()) {
+	c, w := make(chan struct{}, 1), s.waker
+	if w == nil || w.listen == nil {
+		return c, func() {}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listeners[c] = true
+	if w.unheard == nil && w.ctx.Err() == nil {
+		var listening context.Context
+		listening, w.unheard = context.WithCancel(w.ctx)
+		w.running.Go(func() { w.hear(listening) })
+	}
+	leave := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if delete(w.listeners, c); len(w.listeners) == 0 && w.unheard != nil {
+			w.unheard()
+			w.unheard = nil
+		}
+	}
+	forget := context.AfterFunc(ctx, leave)
+	return c, func() { forget(); leave() }
+}
+
+// hear wakes the listeners until ctx ends.
+func (w *waker) hear(ctx context.Context) {
+	for {
+		if err := w.hearOnce(ctx); ctx.Err() == nil {
+			w.s.log.Debug("the connection that hears of commits was lost", "cause", classify(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listenAgain/2 + rand.N(listenAgain)): //nolint:gosec // jitter
+		}
+	}
+}
+
+// hearOnce hears until the connection ends.
+func (w *waker) hearOnce(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, w.listen)
+	if err != nil {
+		return err //nolint:wrapcheck // logged
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing) // nothing depends on it
+	}()
+	if _, err := conn.Exec(ctx, `LISTEN `+w.channel); err != nil {
+		return err //nolint:wrapcheck // logged
+	}
+	for {
+		w.wakeAll() // at first for what was committed before
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return err //nolint:wrapcheck // logged
+		}
+	}
+}
+
+func (w *waker) wakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.listeners {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gavel-mcp/gavel/engine/store"
+)
+
+// The bounds of one transaction.
+const (
+	maxGroup      = 256
+	maxGroupBytes = 8 << 20
+)
+
+// How long a transaction that the server undid or lost waits before it is tried again.
+const (
+	shortestWait = 2 * time.Millisecond
+	longestWait  = 500 * time.Millisecond
+)
+
+// The states of a request.
+const (
+	waiting int32 = iota
+	taken
+	abandoned
+)
+
+// request is a commit that waits for its transaction.
+type request struct {
+	*member
+	err   error
+	done  chan error // one value, when the outcome is certain
+	state atomic.Int32
+}
+
+// take claims the request for a transaction; from then on its caller waits.
+func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
+
+// writer is the one goroutine of a process that commits.
+type writer struct {
+	s        *Store
+	queue    chan *request
+	held     *request // came for an instance that the group had already
+	insert   string   // the events of a group
+	stopped  chan struct{}
+	hurrying chan struct{} // closed when the store is being closed
+	groups   atomic.Uint64 // transactions committed
+	commits  atomic.Uint64 // in them
+}
+
+func newWriter(s *Store) *writer {
+	return &writer{s: s, insert: s.sql(insertEvents), queue: make(chan *request, 4*maxGroup), stopped: make(chan struct{}), hurrying: make(chan struct{})}
+}
+
+// stop ends the goroutine after the queue is empty. Nobody may submit any more.
+func (w *writer) stop() {
+	if w == nil {
+		return
+	}
+	close(w.queue)
+	<-w.stopped
+}
+
+// submit queues a commit and waits for its outcome, or withdraws it when ctx ends before it was
+// taken into a transaction.
+func (w *writer) submit(ctx context.Context, m *member) error {
+	r := &request{member: m, done: make(chan error, 1)}
+	select {
+	case w.queue <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		if r.state.CompareAndSwap(waiting, abandoned) {
+			return ctx.Err()
+		}
+		return <-r.done
+	}
+}
+
+func (w *writer) run() {
+	defer close(w.stopped)
+	for {
+		first := w.held
+		if w.held = nil; first == nil {
+			if first = <-w.queue; first == nil { // closed
+				return
+			}
+		}
+		group := w.gather(first)
+		w.commitGroup(group)
+	}
+}
+
+// gather takes what is queued, in the order in which instances are locked everywhere: no two
+// processes wait for one another's. An instance comes once.
+func (w *writer) gather(first *request) (group []*request) {
+	size, have := 0, map[string]bool{}
+	for r := first; r != nil; {
+		id := r.instance()
+		if have[id] {
+			w.held = r
+			break
+		}
+		if r.take() {
+			have[id] = id != ""
+			group, size = append(group, r), size+r.Size
+		}
+		if len(group) >= maxGroup || size >= maxGroupBytes {
+			break
+		}
+		select {
+		case r = <-w.queue: // nil once it is closed
+		default:
+			r = nil
+		}
+	}
+	slices.SortStableFunc(group, func(a, b *request) int { return strings.Compare(a.instance(), b.instance()) })
+	return group
+}
+
+// commitGroup commits requests in one transaction and answers them; where one of them makes it fail,
+// each gets its own.
+func (w *writer) commitGroup(group []*request) {
+	if len(group) == 0 {
+		return
+	}
+	err := w.s.insist(w.hurrying, func(ctx context.Context) error { return w.try(ctx, &group) })
+	if err != nil && len(group) > 1 && !isLost(err) && !isUndone(err) {
+		for _, r := range group {
+			w.commitGroup([]*request{r})
+		}
+		return
+	}
+	for _, r := range group {
+		if err != nil {
+			r.err = err
+		}
+		r.done <- r.err
+	}
+}
+
+// try is one attempt at a transaction. What it finds to be written already is answered and
+// leaves the group.
+func (w *writer) try(ctx context.Context, group *[]*request) error {
+	conn, err := w.s.writes.Acquire(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // Commit wraps it
+	}
+	defer conn.Release()
+	sent, err := w.transact(ctx, conn, *group)
+	if err == nil {
+		return nil
+	}
+	dropConn(conn, err)
+	if !sent || !isLost(err) {
+		return err
+	}
+	// Whether it was committed is in the events alone.
+	if checkErr := w.s.insist(w.hurrying, func(ctx context.Context) error { return w.answerWritten(ctx, group) }); checkErr != nil {
+		return fmt.Errorf("whether it was written is not known: %w", checkErr)
+	}
+	if len(*group) == 0 {
+		return nil
+	}
+	return err
+}
+
+// transact commits a group in one transaction, and leaves in each request how it was refused.
+// sent reports whether the server was asked to commit.
+func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*request) (sent bool, err error) {
+	var begin pgx.Batch
+	begin.Queue("BEGIN")
+	for _, r := range group {
+		r.err = nil
+		query, args := r.statement()
+		begin.Queue(w.s.sql(query), args...).QueryRow(r.scan)
+	}
+	if err := conn.SendBatch(ctx, &begin).Close(); err != nil {
+		rollBackConn(ctx, conn)
+		return false, err //nolint:wrapcheck // Commit wraps it
+	}
+	var end pgx.Batch
+	written := 0
+	events := new(eventRows)
+	for _, r := range group {
+		if r.err = r.refusal(); r.err != nil {
+			continue
+		}
+		written++
+		events.add(r.member)
+	}
+	if err := w.findTaken(ctx, conn, group); err != nil {
+		rollBackConn(ctx, conn)
+		return false, err
+	}
+	if written == 0 {
+		rollBackConn(ctx, conn)
+		return false, nil
+	}
+	if events.count() > 0 {
+		end.Queue(w.insert, events.args()...)
+	}
+	end.Queue("COMMIT")
+	if err := conn.SendBatch(ctx, &end).Close(); err != nil {
+		rollBackConn(ctx, conn)
+		if isTaken(err, "events_key") && len(group) == 1 {
+			group[0].err = store.ErrKeyTaken // by another process, at this moment
+			return false, nil
+		}
+		return true, err //nolint:wrapcheck // Commit wraps it
+	}
+	w.groups.Add(1)
+	w.commits.Add(uint64(written))
+	if events.count() > 0 {
+		w.s.waker.tell()
+	}
+	return true, nil
+}
+
+// findTaken makes a conflict of one with a key a store.ErrKeyTaken where the key is there by now: the
+// commit that was waited for may be the same one.
+func (w *writer) findTaken(ctx context.Context, conn *pgxpool.Conn, group []*request) error {
+	for _, r := range group {
+		if !errors.Is(r.err, store.ErrConflict) || r.IsLesson() || r.Expect == 0 && r.Next.Subject == "" && len(r.Keys) == 0 {
+			continue
+		}
+		var key, subject bool
+		err := conn.QueryRow(ctx, w.s.sql(`SELECT EXISTS (SELECT FROM gavel.events WHERE key_scope = ANY ($1)),
+			EXISTS (SELECT FROM gavel.instances WHERE workflow = $2 AND subject = $3)`), r.Keys, r.Next.Workflow, subjectOf(r.Commit)).Scan(&key, &subject)
+		switch {
+		case err != nil:
+			return err //nolint:wrapcheck // Commit wraps it
+		case key:
+			r.err = store.ErrKeyTaken
+		case subject && r.Expect == 0:
+			r.err = store.ErrSubjectTaken
+		}
+	}
+	return nil
+}
+
+// answerWritten answers the requests that were committed, and keeps the others.
+func (w *writer) answerWritten(ctx context.Context, group *[]*request) error {
+	var left []*request
+	for i, r := range *group {
+		written, err := r.isWritten(ctx, w.s)
+		if err != nil {
+			*group = append(left, (*group)[i:]...)
+			return err
+		}
+		if written {
+			r.done <- nil
+		} else {
+			left = append(left, r)
+		}
+	}
+	*group = left
+	return nil
+}
+
+func rollBackConn(ctx context.Context, conn *pgxpool.Conn) {
+	if conn.Conn().PgConn().TxStatus() != 'I' {
+		_, _ = conn.Exec(ctx, "ROLLBACK") // a connection that cannot is dropped
+	}
+}
+
+// dropConn ends a connection that is of no use any more: a pool would hand it out again.
+func dropConn(conn *pgxpool.Conn, err error) {
+	if isLost(err) || conn.Conn().PgConn().TxStatus() != 'I' {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = conn.Conn().Close(ctx)
+	}
+}
+
+// insist does again what the server undid, or what lost its connection, for as long as the store's
+// patience; hurry, when not nil, shortens it once it is closed.
+func (s *Store) insist(hurry <-chan struct{}, do func(ctx context.Context) error) error {
+	until := time.Now().Add(s.patience)
+	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
+		ctx, cancel := context.WithTimeout(context.Background(), s.patience)
+		err := do(ctx)
+		cancel()
+		if err == nil || !isUndone(err) && !isLost(err) || time.Now().After(until) {
+			return err
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait)) //nolint:gosec // jitter
+		select {
+		case <-timer.C:
+		case <-hurry:
+			timer.Stop()
+			until, hurry = time.Now(), nil
+		}
+	}
+}
+
+// transact writes what is no commit, in a transaction of its own.
+func (s *Store) transact(ctx context.Context, what string, do func(ctx context.Context, tx pgx.Tx) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.inside.Done()
+	if s.writes == nil {
+		return fmt.Errorf("%s: %w", what, ErrReadOnly)
+	}
+	err := s.insist(ctx.Done(), func(ctx context.Context) error {
+		conn, err := s.writes.Acquire(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // below
+		}
+		defer conn.Release()
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return do(ctx, tx) })
+		if err != nil {
+			dropConn(conn, err)
+		}
+		return err //nolint:wrapcheck // below
+	})
+	if err == nil || isRefusal(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, s.fail(err))
+}
