@@ -183,9 +183,6 @@ func BenchmarkChainList(b *testing.B) {
 	}
 	r = openBench(b, folder, nil, true)
 	defer r.Close()
-	if err := r.noteOwner(b.Context(), chainOwner("rare", "ann")); err != nil {
-		b.Fatal(err)
-	}
 	s := NewService(ServiceConfig{Runs: r, Chains: func() map[string]*Definition { return map[string]*Definition{"c": d} }})
 	agent := operator
 	agent.Role = "agent"

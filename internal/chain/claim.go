@@ -197,8 +197,9 @@ func readTables(ctx context.Context, path string) (fileTables, error) {
 	}
 	defer func() { _ = db.Close() }()
 	t, ours := fileTables{version: -1}, 0
-	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name IN ('workflow_status', ?) THEN 1 END) FROM sqlite_master WHERE type = 'table'", VersionTable).Scan(&t.count, &ours)
-	if err != nil || ours < 2 {
+	// The table of the version is the first that DBOS makes: a process that was killed then has left no other.
+	err = db.QueryRowContext(ctx, "SELECT count(*), count(CASE WHEN name = ? THEN 1 END) FROM sqlite_master WHERE type = 'table'", VersionTable).Scan(&t.count, &ours)
+	if err != nil || ours == 0 {
 		return t, err
 	}
 	return t, db.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM "+VersionTable).Scan(&t.version)

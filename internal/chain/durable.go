@@ -111,19 +111,9 @@ func (r *Runs) listWriters(d *Definition) map[string]Writer {
 
 // launch begins a run: here, or in the process that takes it from the queue.
 func (r *Runs) launch(ctx context.Context, id, text string, req StartRequest) error {
-	owner := chainOwner(req.Definition.Name, req.Principal.ID)
-	if err := r.noteOwner(ctx, owner); err != nil {
-		return err
-	}
-	if err := r.launchFor(ctx, owner, id, text, req); err != nil {
-		return err
-	}
-	return r.keepOwner(ctx, owner)
-}
-
-func (r *Runs) launchFor(ctx context.Context, owner, id, text string, req StartRequest) error {
+	owner, attributes := chainOwner(req.Definition.Name, req.Principal.ID), map[string]any{attrChain: req.Definition.Name}
 	if s := r.session.Load(); s.executor != "" && req.Definition.Concurrency == 0 {
-		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithAssumedRole(nameActor(req.ActsFor)))
+		_, err := dbos.RunWorkflow(s.dbos, s.workflow, text, dbos.WithWorkflowID(id), dbos.WithAuthenticatedUser(owner), dbos.WithWorkflowAttributes(attributes), dbos.WithAssumedRole(nameActor(req.ActsFor)))
 		return err
 	}
 	if req.Run != "" {
@@ -142,7 +132,7 @@ func (r *Runs) launchFor(ctx context.Context, owner, id, text string, req StartR
 	if err != nil {
 		return err
 	}
-	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor))); err != nil {
+	if err := r.enqueue(ctx, p, runName, id, text, dbos.WithEnqueuePriority(turn), dbos.WithEnqueueAuthenticatedUser(owner), dbos.WithEnqueueAttributes(attributes), dbos.WithEnqueueAssumedRole(nameActor(req.ActsFor))); err != nil {
 		return err
 	}
 	return r.keepQueue(ctx, id, p)

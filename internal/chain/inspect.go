@@ -84,6 +84,7 @@ func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (StepView, bool
 // pageQuery asks for runs that began until a time, newest first, after some of those that began then.
 type pageQuery struct {
 	owners        []string // chainOwner; none is all
+	chain         string   // "" is all; only in a database
 	statuses      []dbos.WorkflowStatusType
 	until         time.Time
 	offset, limit int
@@ -129,9 +130,12 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 	if len(q.statuses) > 0 {
 		options = append(options, dbos.WithFilterStatus(q.statuses...))
 	}
+	if q.chain != "" {
+		options = append(options, dbos.WithFilterAttributes(map[string]any{attrChain: q.chain}))
+	}
 	sources := [][]dbos.ListWorkflowsOption{options}
 	if q.open {
-		suspended, err := r.filterSuspended(ctx)
+		suspended, err := r.filterSuspended(ctx, q.chain)
 		if err != nil {
 			return nil, err
 		}

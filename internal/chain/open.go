@@ -132,7 +132,6 @@ type Runs struct {
 	bounds     map[string]int                        // those that this process gave to queues
 	troubled   map[string]int                        // by run: how often it could not go on here
 	strays     []string                              // see reclaim
-	owners     map[string]bool                       // that have a row
 	workflows  map[string]*workflow.Definition       // of chains, by the hash of the chain
 	asleep     map[string]*sleeper                   // the suspended runs, as far as this process knows
 	boards     chan struct{}                         // has one when boards changed
@@ -177,7 +176,7 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 		}
 	}
 	r := &Runs{
-		config: c, stop: func() {}, control: map[string]*control{}, asleep: map[string]*sleeper{}, owners: map[string]bool{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
+		config: c, stop: func() {}, control: map[string]*control{}, asleep: map[string]*sleeper{}, workflows: map[string]*workflow.Definition{}, awaited: map[string]string{}, waiters: map[string]map[chan struct{}]struct{}{},
 		bounds: map[string]int{}, boards: make(chan struct{}, 1), troubled: map[string]int{},
 	}
 	if err := r.connect(ctx, executes); err != nil {

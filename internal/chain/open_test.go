@@ -64,3 +64,16 @@ func TestNewerTables(t *testing.T) {
 		t.Errorf("newer tables: %v", err)
 	}
 }
+
+// TestTablesThatWereBegun: a file whose first process was killed before it had made the tables is opened.
+func TestTablesThatWereBegun(t *testing.T) {
+	folder := t.TempDir()
+	if _, err := openSQLite(t, filepath.Join(folder, "chains.db")).ExecContext(t.Context(), "CREATE TABLE "+VersionTable+" (version INTEGER NOT NULL PRIMARY KEY)"); err != nil {
+		t.Fatal(err)
+	}
+	r := openRuns(t, folder, &fakeServers{})
+	defer r.Close()
+	if result := waitRun(t, r, startRun(t, r, parse(t, steps(first)), "")); result.Err != nil {
+		t.Error(result.Err)
+	}
+}

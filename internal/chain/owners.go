@@ -2,18 +2,15 @@ package chain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// Rows of the name storeName that lists are made by; no run has their ids. Each owner of runs has one, so
-// that the runs of a chain are those of some owners: DBOS filters by whole owners only.
 const (
-	ownerPrefix = "/owner/"
+	// attrChain is the attribute that names the chain of a run.
+	attrChain = "chain"
 	// indexes are those of the file that lists are made by: DBOS has none that finds a run by its status, which it
 	// compares with parameters, or by its owner, and SQLite reads every row instead.
 	indexes = `CREATE INDEX IF NOT EXISTS gavel_runs_by_status ON workflow_status (status, name, created_at);
@@ -24,98 +21,50 @@ CREATE INDEX IF NOT EXISTS gavel_suspended_runs ON workflow_status (created_at) 
 	mostOwners = 500
 )
 
-// ownerStatuses are those that the row of an owner has: it is enqueued, and ends at once.
-var ownerStatuses = []dbos.WorkflowStatusType{dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusPending, dbos.WorkflowStatusSuccess}
-
-// ownerRow is the id of the row of an owner.
-func ownerRow(owner string) string {
-	chain, principal, _ := strings.Cut(owner, "\n")
-	return ownerPrefix + chain + "/" + digestLong(principal, maxKey)
-}
-
-// noteOwner makes the row of an owner.
-func (r *Runs) noteOwner(ctx context.Context, owner string) error {
-	r.mu.Lock()
-	known := r.owners[owner]
-	r.mu.Unlock()
-	if known {
-		return nil
-	}
-	if err := r.enqueue(ctx, place{queue: queueName}, storeName, ownerRow(owner), "", dbos.WithEnqueueAuthenticatedUser(owner)); err != nil {
-		return fmt.Errorf("note whose the runs of %q are: %w", chainOf(owner), err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.owners[owner] = true
-	return nil
-}
-
 func chainOf(owner string) string {
 	chain, _, _ := strings.Cut(owner, "\n")
 	return chain
 }
 
-// keepOwner makes the row of an owner again whose run has begun, where a sweep deleted it before. A sweep that deletes it
-// after that looks again itself.
-func (r *Runs) keepOwner(ctx context.Context, owner string) error {
-	rows := map[string]bool{ownerRow(owner): false}
-	if err := r.markPresent(ctx, rows); err != nil || rows[ownerRow(owner)] {
-		return err
-	}
-	r.forgetOwner(owner)
-	return r.noteOwner(ctx, owner)
+// listOwners returns the owners of the runs of a chain in a file, at most one more than a list may be asked by.
+func (r *Runs) listOwners(ctx context.Context, chain string) ([]string, error) {
+	return r.queryFile(ctx, "SELECT DISTINCT authenticated_user FROM workflow_status WHERE authenticated_user > ? AND authenticated_user < ? LIMIT ?", chain+"\n", chain+"\v", mostOwners+1)
 }
 
-func (r *Runs) forgetOwner(owner string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.owners, owner)
-}
-
-// sweepOwners deletes the rows of before a time whose owners have no run any more.
-func (r *Runs) sweepOwners(ctx context.Context, before time.Time) error {
-	gone := map[string]bool{}
-	_, err := r.sweepRows(ctx, sweptRows, func(rows []dbos.WorkflowStatus, keep map[string]bool) (err error) {
-		for _, w := range rows {
-			if keep[w.ID], err = r.hasRuns(ctx, w.AuthenticatedUser); err != nil {
-				return err
-			}
-			if !keep[w.ID] {
-				gone[w.AuthenticatedUser] = true
-			}
+// filterSuspended returns the filters that find suspended runs, nil where there are none.
+func (r *Runs) filterSuspended(ctx context.Context, chain string) ([]dbos.ListWorkflowsOption, error) {
+	out := []dbos.ListWorkflowsOption{dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusError)}
+	if r.config.Database != nil {
+		attributes := map[string]any{attrSuspended: true}
+		if chain != "" {
+			attributes[attrChain] = chain
 		}
-		return nil
-	}, dbos.WithFilterName(storeName), dbos.WithFilterStatus(dbos.WorkflowStatusSuccess), dbos.WithFilterWorkflowIDPrefix(ownerPrefix), dbos.WithFilterCreatedBefore(before))
-	for owner := range gone {
-		r.forgetOwner(owner)
-		again, failed := r.hasRuns(ctx, owner)
-		if again {
-			failed = r.noteOwner(ctx, owner)
-		}
-		err = errors.Join(err, failed)
+		return append(out, dbos.WithFilterAttributes(attributes)), nil
 	}
-	return err
+	runs, err := r.queryFile(ctx, "SELECT workflow_uuid FROM workflow_status WHERE "+suspendedInFile)
+	if err != nil || len(runs) == 0 {
+		return nil, err
+	}
+	return append(out, dbos.WithFilterWorkflowIDs(runs...)), nil
 }
 
-// hasRuns reports whether an owner has any run.
-func (r *Runs) hasRuns(ctx context.Context, owner string) (bool, error) {
-	list, err := r.listRows(ctx, dbos.WithFilterUser(owner), dbos.WithFilterName(runName), dbos.WithFilterLimit(1))
+// suspendedInFile is the condition of the index gavel_suspended_runs.
+const suspendedInFile = "status = 'ERROR' AND json_extract(attributes, '$." + attrSuspended + "') = 1"
+
+// queryFile reads one column of the file: DBOS filters by attributes, and by the beginning of an owner, only in a
+// PostgreSQL or not at all.
+func (r *Runs) queryFile(ctx context.Context, query string, arguments ...any) (out []string, err error) {
+	rows, err := r.session.Load().file.QueryContext(ctx, query, arguments...)
 	if err != nil {
-		return false, fmt.Errorf("look for runs of %q: %w", chainOf(owner), err)
+		return nil, fmt.Errorf("list the runs: %w", err)
 	}
-	return len(list) > 0, nil
-}
-
-// listOwners returns the owners of the runs of a chain. all is false where there are too many to ask by.
-func (r *Runs) listOwners(ctx context.Context, chain string) (owners []string, all bool, err error) {
-	list, err := r.listRows(ctx, dbos.WithFilterName(storeName), dbos.WithFilterStatus(ownerStatuses...), dbos.WithFilterWorkflowIDPrefix(ownerPrefix+chain+"/"), dbos.WithFilterLimit(mostOwners+1))
-	if err != nil || len(list) > mostOwners {
-		return nil, false, err
-	}
-	for _, w := range list {
-		if strings.HasPrefix(w.AuthenticatedUser, chainOwner(chain, "")) { // in a prefix, _ and % stand for anything
-			owners = append(owners, w.AuthenticatedUser)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, fmt.Errorf("list the runs: %w", err)
 		}
+		out = append(out, text)
 	}
-	return owners, true, nil
+	return out, rows.Err()
 }

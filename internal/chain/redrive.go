@@ -40,8 +40,8 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	c, done := r.within(ctx)
 	defer done()
 	n := Note{By: by, Why: why, At: time.Now().UTC()}
-	// Before the new run, whose record says who did that.
-	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}})
+	// Before the new run, whose record says who did that, and which begins with the attributes of this one.
+	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false})
 	if err == nil {
 		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
 			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: at.queue, QueuePartitionKey: at.partition,
@@ -53,7 +53,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 		}
 		return "", fmt.Errorf("run %s again: %w", run, err)
 	}
-	return id, errors.Join(r.mark(ctx, id, map[string]any{attrNote: n}), r.keepQueue(ctx, id, at), r.keepOwner(ctx, chainOwner(s.Chain, s.Principal)))
+	return id, errors.Join(r.mark(ctx, id, map[string]any{attrNote: n}), r.keepQueue(ctx, id, at))
 }
 
 // namesAtOnce is how many steps are read at once without their outputs.

@@ -402,13 +402,17 @@ func (s *Service) narrow(ctx context.Context, p engine.Principal, req ListRuns, 
 			q.owners = append(q.owners, chainOwner(name, p.ID))
 		}
 		return len(q.owners) == 0, nil
+	case req.Chain != "" && s.config.Runs.config.Database != nil:
+		q.chain = req.Chain
 	case req.Chain != "":
-		owners, all, err := s.config.Runs.listOwners(ctx, req.Chain)
+		owners, err := s.config.Runs.listOwners(ctx, req.Chain)
 		if err != nil {
 			return false, engine.StoreError("list the runs", err)
 		}
-		q.owners = owners
-		return all && len(owners) == 0, nil
+		if len(owners) <= mostOwners {
+			q.owners = owners
+		}
+		return len(owners) == 0, nil
 	}
 	return false, nil
 }

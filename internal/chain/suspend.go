@@ -162,10 +162,11 @@ const (
 	findEvery = 30 * time.Second
 )
 
-// wakeRuns wakes suspended runs whose waits are over, until ctx ends. A look takes at most a twentieth of the time.
+// wakeRuns wakes suspended runs whose waits are over, until ctx ends. Looking for reviews and states takes at most a
+// twentieth of the time.
 func (r *Runs) wakeRuns(ctx context.Context) {
-	var found time.Time
-	for ctx.Err() == nil {
+	var found, next time.Time
+	for ; ctx.Err() == nil; _, _ = pause(ctx, nil, wakeEvery) {
 		began := time.Now()
 		var err error
 		if began.Sub(found) >= findEvery {
@@ -173,10 +174,15 @@ func (r *Runs) wakeRuns(ctx context.Context) {
 				found = began
 			}
 		}
-		if err = errors.Join(err, r.wakeDue(ctx)); err != nil && ctx.Err() == nil {
+		looked := time.Now()
+		looks := !looked.Before(next)
+		err = errors.Join(err, r.wakeDue(ctx, looks))
+		if looks {
+			next = time.Now().Add(20 * time.Since(looked))
+		}
+		if err != nil && ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "cannot look after suspended runs of chains; trying again", "error", err)
 		}
-		_, _ = pause(ctx, nil, max(wakeEvery, 20*time.Since(began)))
 	}
 }
 
@@ -197,8 +203,8 @@ func (r *Runs) findSleepers(ctx context.Context) error {
 	return nil
 }
 
-// wakeDue wakes the suspended runs whose waits are over.
-func (r *Runs) wakeDue(ctx context.Context) error {
+// wakeDue wakes the suspended runs whose waits are over; looks says that reviews and instances are looked at.
+func (r *Runs) wakeDue(ctx context.Context, looks bool) error {
 	r.mu.Lock()
 	asleep, unsettled := maps.Clone(r.asleep), map[string]bool{}
 	for run, s := range asleep {
@@ -208,7 +214,7 @@ func (r *Runs) wakeDue(ctx context.Context) error {
 	var failed error
 	look := map[string]*sleeper{}
 	for run, s := range asleep {
-		if unsettled[run] || s.hasPassed() || r.isOver(ctx, s.Waiting) {
+		if unsettled[run] || s.hasPassed() || looks && r.isOver(ctx, s.Waiting) {
 			look[run] = s
 		}
 	}
@@ -296,7 +302,7 @@ func (r *Runs) wake(ctx context.Context, run string) error {
 
 // listSuspended lists the suspended runs that some filters find.
 func (r *Runs) listSuspended(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
-	suspended, err := r.filterSuspended(ctx)
+	suspended, err := r.filterSuspended(ctx, "")
 	if err != nil || suspended == nil {
 		return nil, err
 	}
@@ -306,32 +312,3 @@ func (r *Runs) listSuspended(ctx context.Context, filters ...dbos.ListWorkflowsO
 	}
 	return list, nil
 }
-
-// filterSuspended returns the filters that find suspended runs, nil where there are none. DBOS filters by attributes only
-// in a PostgreSQL.
-func (r *Runs) filterSuspended(ctx context.Context) ([]dbos.ListWorkflowsOption, error) {
-	out := []dbos.ListWorkflowsOption{dbos.WithFilterName(runName), dbos.WithFilterStatus(dbos.WorkflowStatusError)}
-	if r.config.Database != nil {
-		return append(out, dbos.WithFilterAttributes(map[string]any{attrSuspended: true})), nil
-	}
-	rows, err := r.session.Load().file.QueryContext(ctx, "SELECT workflow_uuid FROM workflow_status WHERE "+suspendedInFile)
-	if err != nil {
-		return nil, fmt.Errorf("list suspended runs: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var runs []string
-	for rows.Next() {
-		var run string
-		if err := rows.Scan(&run); err != nil {
-			return nil, fmt.Errorf("list suspended runs: %w", err)
-		}
-		runs = append(runs, run)
-	}
-	if err := rows.Err(); err != nil || len(runs) == 0 {
-		return nil, err
-	}
-	return append(out, dbos.WithFilterWorkflowIDs(runs...)), nil
-}
-
-// suspendedInFile is the condition of the index gavel_suspended_runs.
-const suspendedInFile = "status = 'ERROR' AND json_extract(attributes, '$." + attrSuspended + "') = 1"

@@ -177,7 +177,7 @@ func TestSuspendedRunIsOpen(t *testing.T) {
 	if err := r.Cancel(ctx, run, "ann", "enough"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.wakeDue(ctx); err != nil {
+	if err := r.wakeDue(ctx, true); err != nil {
 		t.Fatal(err)
 	}
 	if got := list(StatusCancelled); !slices.Equal(got, []string{run}) {

@@ -28,8 +28,7 @@ var hasEndedInTables = []dbos.WorkflowStatusType{
 	dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusCancelled, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded,
 }
 
-// Sweep deletes the runs that ended before a time, with their steps and signals, and the rows of owners
-// that have no run left. It returns how many runs there were. The last one of a chain and principal that succeeded stays: the next finds in it what it
+// Sweep deletes the runs that ended before a time, with their steps and signals. It returns how many runs there were. The last one of a chain and principal that succeeded stays: the next finds in it what it
 // saved. What the store recorded of runs stays as well.
 func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err error) {
 	savers := map[string]string{} // the run that is kept, by chainOwner
@@ -49,7 +48,7 @@ func (r *Runs) Sweep(ctx context.Context, before time.Time) (swept int, err erro
 	if err != nil {
 		return swept, err
 	}
-	return swept, errors.Join(r.sweepSignals(ctx, before), r.sweepOwners(ctx, before))
+	return swept, r.sweepSignals(ctx, before)
 }
 
 // sweepRows deletes the rows that some filters find, page by page, except those that choose marks, and returns how many
