@@ -83,7 +83,7 @@ func (c *Client) Instances(ctx context.Context, r engine.InstancesRequest) (engi
 }
 
 // Cancel ends an instance.
-func (c *Client) Cancel(ctx context.Context, r engine.CancelRequest) (engine.CancelResult, error) {
+func (c *Client) Cancel(ctx context.Context, r engine.CancelRequest) (engine.MovedResult, error) {
 	return operation.Cancel.Do(ctx, c, r)
 }
 
@@ -93,7 +93,7 @@ func (c *Client) Checkpoint(ctx context.Context, r engine.CheckpointRequest) (en
 }
 
 // Rollback takes an instance back to a checkpoint.
-func (c *Client) Rollback(ctx context.Context, r engine.RollbackRequest) (engine.RollbackResult, error) {
+func (c *Client) Rollback(ctx context.Context, r engine.RollbackRequest) (engine.MovedResult, error) {
 	return operation.Rollback.Do(ctx, c, r)
 }
 

@@ -235,11 +235,16 @@ type CancelRequest struct {
 	ExpectedRevision *int64
 }
 
-// CancelResult answers a CancelRequest.
-type CancelResult struct {
+// MovedResult answers what changes an instance without a judgement.
+type MovedResult struct {
 	Position
-	Message  string `json:"message"`
-	Replayed bool   `json:"replayed,omitempty"`
+	// Of an undo and a redo: the move that was taken back, or made again, and the state before that.
+	Action string `json:"action,omitempty"`
+	From   string `json:"from,omitempty"`
+	// Context is the one that a rollback, an undo or a redo restored.
+	Context  json.RawMessage `json:"context,omitempty"`
+	Message  string          `json:"message"`
+	Replayed bool            `json:"replayed,omitempty"`
 }
 
 // CheckpointRequest names the present revision.
@@ -267,12 +272,10 @@ type RollbackRequest struct {
 	ExpectedRevision      *int64
 }
 
-// RollbackResult answers a RollbackRequest.
-type RollbackResult struct {
-	Position
-	Context  json.RawMessage `json:"context"`
-	Message  string          `json:"message"`
-	Replayed bool            `json:"replayed,omitempty"`
+// UndoRequest takes the last move back, or makes the last undone one again.
+type UndoRequest struct {
+	ID, Key          string
+	ExpectedRevision *int64
 }
 
 // CheckpointsResult lists checkpoints, newest first.

@@ -97,15 +97,54 @@ func (b *BulkRead) isFull() bool { return b.bytes >= pageBytes || b.isOverdue() 
 
 func (b *BulkRead) isOverdue() bool { return b.worked+time.Since(b.began) >= pageTime }
 
+// list is a bulk read of a page of what a caller sees.
+type list struct {
+	*BulkRead
+	sees  sight
+	limit int
+}
+
+// beginList begins a list, of so many rows as the caller asks for. End must be called.
+func (e *Engine) beginList(ctx context.Context, p Principal, asked, usual, most int) (context.Context, list, error) {
+	if err := Authorize(p, RightRead); err != nil {
+		return nil, list{}, err
+	}
+	limit, err := pageSize(asked, usual, most)
+	if err != nil {
+		return nil, list{}, err
+	}
+	sees, err := e.loadSight(ctx, p)
+	if err != nil {
+		return nil, list{}, err
+	}
+	ctx, read, err := e.BeginBulkRead(ctx, p)
+	return ctx, list{read, sees, limit}, err
+}
+
+// yielding are rows of a store, with others let go on between them. op completes "could not ...".
+func yielding[T any](ctx context.Context, b *BulkRead, op string, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for row, err := range rows {
+			if err == nil {
+				err = b.yield(ctx)
+			}
+			if err != nil {
+				yield(row, StoreError(op, err))
+				return
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
 // collectEvents reads a page of a list; more says that the list goes on behind it. op
 // completes "could not ...".
 func (b *BulkRead) collectEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error], limit int) (page []store.PlacedEvent, more bool, _ error) {
-	for ev, err := range list {
-		if err == nil {
-			err = b.yield(ctx)
-		}
+	for ev, err := range yielding(ctx, b, op, list) {
 		if err != nil {
-			return nil, false, StoreError(op, err)
+			return nil, false, err
 		}
 		if n := len(page); n == limit || n > 0 && b.isFull() {
 			return page, true, nil
@@ -122,12 +161,9 @@ const maxCounted = 1000
 // countEvents counts the events of a list; nil where there are more than maxCounted.
 func (b *BulkRead) countEvents(ctx context.Context, op string, list iter.Seq2[store.PlacedEvent, error]) (*int, error) {
 	n := 0
-	for _, err := range list {
-		if err == nil {
-			err = b.yield(ctx)
-		}
+	for _, err := range yielding(ctx, b, op, list) {
 		if err != nil {
-			return nil, StoreError(op, err)
+			return nil, err
 		}
 		if n++; n > maxCounted {
 			return nil, nil

@@ -13,7 +13,7 @@ import (
 )
 
 // Cancel ends an instance without a final state. What happened stays recorded.
-func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (CancelResult, error) {
+func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (MovedResult, error) {
 	m := mutation{
 		right: RightCancel, id: req.ID, key: req.Key, revision: req.ExpectedRevision, verb: "cancelled", running: true, settled: true,
 		says:  func() []string { return []string{req.Reason, revisionText(req.ExpectedRevision)} },
@@ -27,8 +27,8 @@ func (e *Engine) Cancel(ctx context.Context, p Principal, req CancelRequest) (Ca
 		ev.Reason = inst.maskWords().scrubText(req.Reason)
 		return change{event: ev}, nil
 	}
-	return commitOnce(ctx, e, p, m, plan, func(a answered) CancelResult {
-		return CancelResult{Position: a.Position, Message: fmt.Sprintf("Cancelled in state %q.", a.State), Replayed: a.replayed}
+	return commitOnce(ctx, e, p, m, plan, func(a answered) MovedResult {
+		return MovedResult{Position: a.Position, Message: fmt.Sprintf("Cancelled in state %q.", a.State), Replayed: a.replayed}
 	})
 }
 
@@ -69,10 +69,7 @@ func checkpointResult(ev record.Event) CheckpointResult {
 
 // ListCheckpoints returns an instance's checkpoints, newest first.
 func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (CheckpointsResult, error) {
-	if err := Authorize(p, RightRead); err != nil {
-		return CheckpointsResult{}, err
-	}
-	inst, err := e.loadInstance(ctx, p, id)
+	inst, err := e.see(ctx, p, id)
 	if err != nil {
 		return CheckpointsResult{}, err
 	}
@@ -83,12 +80,10 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 	defer read.End()
 	out := CheckpointsResult{Instance: inst.ID, Checkpoints: []CheckpointResult{}}
 	var found []record.Event
-	for ev, err := range e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}}) {
-		if err == nil {
-			err = read.yield(ctx)
-		}
+	made := e.cfg.Store.Events(ctx, store.EventQuery{Instance: inst.ID, Kinds: []record.Kind{record.Checkpointed}})
+	for ev, err := range yielding(ctx, read, "read the checkpoints", made) {
 		if err != nil {
-			return CheckpointsResult{}, StoreError("read the checkpoints", err)
+			return CheckpointsResult{}, err
 		}
 		found = append(found, ev)
 	}
@@ -107,7 +102,7 @@ func (e *Engine) ListCheckpoints(ctx context.Context, p Principal, id string) (C
 // Rollback restores the state, context and facts of a checkpoint. It is an event
 // like any other: nothing is erased. Only who governs the definition may, and across a
 // move with an effect outside, or a migration, only an operator: see Undo.
-func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (RollbackResult, error) {
+func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest) (MovedResult, error) {
 	m := e.takeBack(RightRollback, req.ID, req.Key, req.ExpectedRevision, "rolled back")
 	m.says = func() []string { return []string{req.CheckpointID, revisionText(req.ExpectedRevision)} }
 	m.check = func() error {
@@ -135,9 +130,9 @@ func (e *Engine) Rollback(ctx context.Context, p Principal, req RollbackRequest)
 		ev.Rollback = &record.Rollback{CheckpointID: cp.ID, Restores: cp.Revision}
 		return change{event: ev, restored: &restored}, e.checkRestorable(ctx, *inst, restored)
 	}
-	return commitOnce(ctx, e, p, m, plan, func(a answered) RollbackResult {
+	return commitOnce(ctx, e, p, m, plan, func(a answered) MovedResult {
 		message := fmt.Sprintf("Rolled back to checkpoint %s: in state %q again. The history is kept.", a.event.Rollback.CheckpointID, a.State)
-		return RollbackResult{Position: a.Position, Context: a.context, Message: message, Replayed: a.replayed}
+		return MovedResult{Position: a.Position, Context: a.context, Message: message, Replayed: a.replayed}
 	})
 }
 

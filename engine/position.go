@@ -39,6 +39,14 @@ func (e *Engine) loadInstance(ctx context.Context, p Principal, id string) (inst
 	return instance{Instance: inst, definition: l, by: p}, err
 }
 
+// see is loadInstance for a caller that only looks.
+func (e *Engine) see(ctx context.Context, p Principal, id string) (instance, error) {
+	if err := Authorize(p, RightRead); err != nil {
+		return instance{}, err
+	}
+	return e.loadInstance(ctx, p, id)
+}
+
 // reload loads an instance anew.
 func (e *Engine) reload(ctx context.Context, inst *instance) error {
 	now, err := e.loadInstance(ctx, inst.by, inst.ID)

@@ -61,10 +61,7 @@ func (e *Engine) warnUnserved(d *workflow.Definition, overlays []workflow.Overla
 // and whether the caller may ask for an action there: the question to ask before a tool that
 // belongs to them. It judges nothing.
 func (e *Engine) CanExecute(ctx context.Context, p Principal, req CanExecuteRequest) (CanExecuteResult, error) {
-	if err := Authorize(p, RightRead); err != nil {
-		return CanExecuteResult{}, err
-	}
-	inst, err := e.loadInstance(ctx, p, req.ID)
+	inst, err := e.see(ctx, p, req.ID)
 	if err != nil {
 		return CanExecuteResult{}, err
 	}
@@ -160,14 +157,11 @@ type pastPage[V any] struct {
 func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryRequest, kinds []record.Kind,
 	render func(context.Context, *view, record.Event) (V, error),
 ) (out pastPage[V], _ error) {
-	if err := Authorize(p, RightRead); err != nil {
-		return out, err
-	}
-	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	inst, err := e.see(ctx, p, req.ID)
 	if err != nil {
 		return out, err
 	}
-	inst, err := e.loadInstance(ctx, p, req.ID)
+	limit, err := pageSize(req.Limit, historyPage, historyMost)
 	if err != nil {
 		return out, err
 	}
@@ -249,31 +243,20 @@ func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []Op
 
 // Instances lists the instances that the caller may see, newest first.
 func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesRequest) (InstancesResult, error) {
-	if err := Authorize(p, RightRead); err != nil {
-		return InstancesResult{}, err
-	}
-	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
+	ctx, read, err := e.beginList(ctx, p, req.Limit, instancesPage, instancesMost)
 	if err != nil {
 		return InstancesResult{}, err
 	}
+	defer read.End()
 	switch req.Status {
 	case "", record.Running, record.Complete, record.Cancelled:
 	default:
 		return InstancesResult{}, &Error{Code: CodeInvalidArgument, Path: "/status", Message: fmt.Sprintf("There is no status %q.", req.Status), Hint: "Statuses: running, complete, cancelled."}
 	}
-	q := store.InstanceQuery{State: req.State, Status: req.Status, BeforeID: req.Cursor, Limit: limit + 1}
+	q := store.InstanceQuery{State: req.State, Status: req.Status, BeforeID: req.Cursor, Limit: read.limit + 1}
 	if p.Workflows != "" {
 		q.Limit = 0 // what is out of scope is left out of what the store lists
 	}
-	sees, err := e.loadSight(ctx, p)
-	if err != nil {
-		return InstancesResult{}, err
-	}
-	ctx, read, err := e.BeginBulkRead(ctx, p)
-	if err != nil {
-		return InstancesResult{}, err
-	}
-	defer read.End()
 	out := InstancesResult{Instances: []InstanceSummary{}}
 	versions := map[definitionKey]definition{}
 	looked := ""
@@ -282,14 +265,11 @@ func (e *Engine) Instances(ctx context.Context, p Principal, req InstancesReques
 		q.Workflow, q.Owner = of.workflow, of.owner
 		return e.cfg.Store.Instances(ctx, q)
 	}
-	for inst, err := range mergeParts(sees.split(req.Workflow, ""), list, newestFirst) {
-		if err == nil {
-			err = read.yield(ctx)
-		}
+	for inst, err := range yielding(ctx, read.BulkRead, "list the instances", mergeParts(read.sees.split(req.Workflow, ""), list, newestFirst)) {
 		if err != nil {
-			return InstancesResult{}, StoreError("list the instances", err)
+			return InstancesResult{}, err
 		}
-		if len(out.Instances) == limit || looked != "" && read.isFull() {
+		if len(out.Instances) == read.limit || looked != "" && read.isFull() {
 			out.NextCursor = looked
 			break
 		}

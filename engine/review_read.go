@@ -56,13 +56,12 @@ type ReviewView struct {
 
 // Reviews lists reviews.
 func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (ReviewsResult, error) {
-	if err := Authorize(p, RightRead); err != nil {
-		return ReviewsResult{}, err
-	}
-	limit, err := pageSize(req.Limit, instancesPage, instancesMost)
+	ctx, read, err := e.beginList(ctx, p, req.Limit, instancesPage, instancesMost)
 	if err != nil {
 		return ReviewsResult{}, err
 	}
+	defer read.End()
+	limit := read.limit
 	q := store.ReviewQuery{Instance: req.Instance, Limit: limit + 1}
 	if p.Workflows != "" {
 		q.Limit = 0 // what is out of scope is left out of what the store lists
@@ -82,34 +81,20 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 	if req.Status == reviewRejected {
 		q.Limit = 0
 	}
-	sees, err := e.loadSight(ctx, p)
-	if err != nil {
-		return ReviewsResult{}, err
-	}
-	ctx, read, err := e.BeginBulkRead(ctx, p)
-	if err != nil {
-		return ReviewsResult{}, err
-	}
-	defer read.End()
 	var rows []store.Review
-	for row, err := range e.findReviews(ctx, sees.split(req.Workflow, ""), q, p.ID, own && req.Status == "", limit+1) {
-		if err == nil {
-			err = read.yield(ctx)
-		}
-		if err != nil {
-			return ReviewsResult{}, StoreError("list the reviews", err)
-		}
-		wanted := p.InScope(row.Workflow)
+	found := e.findReviews(ctx, read.sees.split(req.Workflow, ""), q, p.ID, own && req.Status == "", limit+1)
+	for row, err := range yielding(ctx, read.BulkRead, "list the reviews", found) {
+		wanted := err == nil && p.InScope(row.Workflow)
 		if wanted {
 			wanted, err = e.isAskedFor(ctx, row, req.Status, status, own)
 		}
 		if err != nil {
 			return ReviewsResult{}, err
 		}
-		if !wanted {
-			continue
+		if wanted {
+			rows = append(rows, row)
 		}
-		if rows = append(rows, row); len(rows) > limit {
+		if len(rows) > limit {
 			break
 		}
 	}

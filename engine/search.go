@@ -55,11 +55,12 @@ func (e *Engine) Decisions(ctx context.Context, p Principal, req DecisionsReques
 
 // decisionsPage is a page of decisions; hidden says that some were left out of it.
 func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRequest) (_ DecisionsResult, hidden bool, _ error) {
-	limit, err := pageSize(req.Limit, historyPage, historyMost)
+	ctx, read, err := e.beginList(ctx, p, req.Limit, historyPage, historyMost)
 	if err != nil {
 		return DecisionsResult{}, false, err
 	}
-	q := req.Query
+	defer read.End()
+	q, limit := req.Query, read.limit
 	if q.Before, err = decisionCursor(req.Cursor); err != nil {
 		return DecisionsResult{}, false, err
 	}
@@ -67,11 +68,6 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 	if err := e.checkSearch(ctx, p, q); err != nil {
 		return DecisionsResult{}, false, err
 	}
-	ctx, read, err := e.BeginBulkRead(ctx, p)
-	if err != nil {
-		return DecisionsResult{}, false, err
-	}
-	defer read.End()
 	out := DecisionsResult{Decisions: []FoundDecision{}}
 	next := func(position int64) { out.NextCursor = strconv.FormatInt(position, 10) }
 	q.Looked = func(position int64) bool { // where little is found
@@ -80,16 +76,12 @@ func (e *Engine) decisionsPage(ctx context.Context, p Principal, req DecisionsRe
 		}
 		return !read.isFull()
 	}
-	sees, err := e.loadSight(ctx, p)
-	if err != nil {
-		return DecisionsResult{}, false, err
-	}
-	page, more, err := read.collectEvents(ctx, "look for decisions", e.searchScoped(ctx, sees, q), limit)
+	page, more, err := read.collectEvents(ctx, "look for decisions", e.searchScoped(ctx, read.sees, q), limit)
 	if err != nil {
 		return DecisionsResult{}, false, err
 	}
 	show := e.newView(p)
-	entries, err := showEvents(ctx, read, page, func(h store.PlacedEvent) (HistoryEntry, error) { return show.renderEntry(ctx, h.Event) })
+	entries, err := showEvents(ctx, read.BulkRead, page, func(h store.PlacedEvent) (HistoryEntry, error) { return show.renderEntry(ctx, h.Event) })
 	if err != nil {
 		return DecisionsResult{}, false, err
 	}
@@ -126,14 +118,8 @@ func matchesShown(q store.DecisionQuery, ev record.Event, shown HistoryEntry) bo
 }
 
 func (e *Engine) checkSearch(ctx context.Context, p Principal, q store.DecisionQuery) error {
-	if err := Authorize(p, RightRead); err != nil {
+	if err := e.checkQuery(q); err != nil || q.Instance == "" {
 		return err
-	}
-	if err := e.checkQuery(q); err != nil {
-		return err
-	}
-	if q.Instance == "" {
-		return nil
 	}
 	_, err := e.loadInstance(ctx, p, q.Instance)
 	return err
@@ -269,18 +255,14 @@ type Counted struct {
 // Statistics computes figures per transition over all decisions that the caller may see.
 func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequest) (StatisticsResult, error) {
 	q := store.DecisionQuery{Workflow: req.Workflow, Since: req.Since, Until: req.Until}
-	if err := e.checkSearch(ctx, p, q); err != nil {
-		return StatisticsResult{}, err
-	}
-	sees, err := e.loadSight(ctx, p)
-	if err != nil {
-		return StatisticsResult{}, err
-	}
-	ctx, read, err := e.BeginBulkRead(ctx, p)
+	ctx, read, err := e.beginList(ctx, p, 0, 0, 0)
 	if err != nil {
 		return StatisticsResult{}, err
 	}
 	defer read.End()
+	if err := e.checkSearch(ctx, p, q); err != nil {
+		return StatisticsResult{}, err
+	}
 	var interrupted error
 	q.Looked = func(int64) bool { // where little is found
 		interrupted = read.yield(ctx)
@@ -288,16 +270,13 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 	}
 	t := tally{store.Tally{}}
 	out := StatisticsResult{}
-	for _, of := range sees.split(req.Workflow, "") {
+	for _, of := range read.sees.split(req.Workflow, "") {
 		q.Workflow, q.Owner = of.workflow, of.owner
-		for f, err := range e.cfg.Store.Figures(ctx, q) {
-			if err == nil {
-				err = read.yield(ctx)
-			}
+		for f, err := range yielding(ctx, read.BulkRead, "read the decisions", e.cfg.Store.Figures(ctx, q)) {
 			if err != nil {
-				return StatisticsResult{}, StoreError("read the decisions", err)
+				return StatisticsResult{}, err
 			}
-			if !p.InScope(f.Workflow) || of.workflow == "" && sees.isShared(f.Workflow) { // which has a part of its own
+			if !p.InScope(f.Workflow) || of.workflow == "" && read.sees.isShared(f.Workflow) { // which has a part of its own
 				continue
 			}
 			n := f.Decisions + f.Prechecks

@@ -205,12 +205,12 @@ func TestDriversSideBySide(t *testing.T) {
 			},
 			"rollback": func(rt *rapid.T) {
 				p, req := who.Draw(rt, "who"), engine.RollbackRequest{ID: pick(rt, instances, "id"), CheckpointID: pick(rt, checkpoints, "checkpoint"), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
-				same(rt, both, "rollback", func(s *side) (engine.RollbackResult, error) { return s.Rollback(ctx, p, req) })
+				same(rt, both, "rollback", func(s *side) (engine.MovedResult, error) { return s.Rollback(ctx, p, req) })
 			},
 			"undo": func(rt *rapid.T) {
 				p, redo := who.Draw(rt, "who"), rapid.Bool().Draw(rt, "redo")
 				req := engine.UndoRequest{ID: pick(rt, instances, "id"), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
-				same(rt, both, "undo", func(s *side) (engine.UndoResult, error) {
+				same(rt, both, "undo", func(s *side) (engine.MovedResult, error) {
 					if redo {
 						return s.Redo(ctx, p, req)
 					}
@@ -228,7 +228,7 @@ func TestDriversSideBySide(t *testing.T) {
 			},
 			"cancel": func(rt *rapid.T) {
 				p, req := who.Draw(rt, "who"), engine.CancelRequest{ID: pick(rt, instances, "id"), Reason: "enough", Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt)}
-				same(rt, both, "cancel", func(s *side) (engine.CancelResult, error) { return s.Cancel(ctx, p, req) })
+				same(rt, both, "cancel", func(s *side) (engine.MovedResult, error) { return s.Cancel(ctx, p, req) })
 			},
 			"configure": func(rt *rapid.T) {
 				p, strict := who.Draw(rt, "who"), rapid.Bool().Draw(rt, "strict")

@@ -42,33 +42,27 @@ func (e *Engine) FindSubject(ctx context.Context, p Principal, workflow, subject
 // ReleaseRequest gives up the subject of an instance.
 type ReleaseRequest struct{ ID, Reason string }
 
-// ReleaseResult answers a ReleaseRequest.
-type ReleaseResult struct {
-	Position
-	Message string `json:"message"`
-}
-
 // ReleaseSubject gives up the subject of an instance, so that another one may be about it: an
 // operator's doing. A call of the instance that is open, or of which nobody knows whether it
 // happened, keeps it.
-func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseRequest) (ReleaseResult, error) {
+func (e *Engine) ReleaseSubject(ctx context.Context, p Principal, req ReleaseRequest) (MovedResult, error) {
 	m := mutation{right: RightRelease, id: req.ID, settled: true, check: func() error { return e.CheckText("reason", req.Reason) }}
-	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (ReleaseResult, error) {
+	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (MovedResult, error) {
 		switch {
 		case len(inst.Facts.Calls) > 0:
 			c := inst.Facts.Calls[0]
-			return ReleaseResult{}, newError(CodeCallOpen, "", "Nobody knows whether the call %s of %s happened.", c.ID, c.Gate).
+			return MovedResult{}, newError(CodeCallOpen, "", "Nobody knows whether the call %s of %s happened.", c.ID, c.Gate).
 				hint(fmt.Sprintf("Resolve the review %s first.", c.Review)).at(inst.position())
 		case inst.Subject == "":
-			return ReleaseResult{Position: inst.position(), Message: "It has no subject; nothing was changed."}, nil
+			return MovedResult{Position: inst.position(), Message: "It has no subject; nothing was changed."}, nil
 		}
 		ev := e.newEvent(p, record.Released)
 		ev.Reason = inst.maskWords().scrubText(req.Reason)
 		w, err := e.commit(ctx, *inst, change{event: ev})
 		if err != nil {
-			return ReleaseResult{}, err
+			return MovedResult{}, err
 		}
-		return ReleaseResult{Position: w.next.position(), Message: fmt.Sprintf("Released %q: another instance may be about it.", inst.Subject)}, nil
+		return MovedResult{Position: w.next.position(), Message: fmt.Sprintf("Released %q: another instance may be about it.", inst.Subject)}, nil
 	}, nil)
 }
 

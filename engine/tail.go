@@ -112,12 +112,9 @@ func (e *Engine) tailPage(ctx context.Context, p Principal, req TailRequest, las
 	}
 	next := q.UpTo
 	var found []store.PlacedEvent
-	for ev, err := range mergeParts(sees.split(req.Workflow, ""), list, earliestFirst) {
-		if err == nil {
-			err = read.yield(ctx)
-		}
+	for ev, err := range yielding(ctx, read, "read the events", mergeParts(sees.split(req.Workflow, ""), list, earliestFirst)) {
 		if err != nil {
-			return TailResult{}, StoreError("read the events", err)
+			return TailResult{}, err
 		}
 		if sees.showsEvent(req, ev) {
 			found = append(found, ev)

@@ -222,10 +222,7 @@ func noRevision(ctx context.Context, from Histories, id string, revision int64) 
 //
 // The error has CodeUnknownRevision for what has not been, and for what was removed.
 func (e *Engine) StatusAt(ctx context.Context, p Principal, id string, w When) (StatusResult, error) {
-	if err := Authorize(p, RightRead); err != nil {
-		return StatusResult{}, err
-	}
-	inst, err := e.loadInstance(ctx, p, id)
+	inst, err := e.see(ctx, p, id)
 	if err != nil {
 		return StatusResult{}, err
 	}

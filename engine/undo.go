@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -11,23 +10,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 )
-
-// UndoRequest takes the last move back, or makes the last undone one again.
-type UndoRequest struct {
-	ID, Key          string
-	ExpectedRevision *int64
-}
-
-// UndoResult answers an UndoRequest.
-type UndoResult struct {
-	Position
-	// Action is the move that was taken back, or made again.
-	Action   string          `json:"action"`
-	From     string          `json:"from"` // the state before
-	Context  json.RawMessage `json:"context"`
-	Message  string          `json:"message"`
-	Replayed bool            `json:"replayed,omitempty"`
-}
 
 // Undo takes the last move back: state, context and facts are again what they were
 // before it. Again, it takes the one before that back. It is an event like any other:
@@ -42,27 +24,27 @@ type UndoResult struct {
 // history before was imported or removed, and where no move is among the last 10,000
 // events. It has CodeTooManyEvents when the caller had Limits.Events events recorded since
 // the last move: to undo and redo is none.
-func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
+func (e *Engine) Undo(ctx context.Context, p Principal, req UndoRequest) (MovedResult, error) {
 	return e.undoOrRedo(ctx, p, req, RightUndo)
 }
 
 // Redo makes the last undone move again, exactly as it was: nothing is judged anew. A
 // new move, a rollback and a migration leave nothing to make again. Who may is as for
 // Undo.
-func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (UndoResult, error) {
+func (e *Engine) Redo(ctx context.Context, p Principal, req UndoRequest) (MovedResult, error) {
 	return e.undoOrRedo(ctx, p, req, RightRedo)
 }
 
-func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, op Right) (UndoResult, error) {
+func (e *Engine) undoOrRedo(ctx context.Context, p Principal, req UndoRequest, op Right) (MovedResult, error) {
 	m := e.takeBack(op, req.ID, req.Key, req.ExpectedRevision, "changed")
 	m.says = func() []string { return []string{revisionText(req.ExpectedRevision)} }
 	plan := func(ctx context.Context, inst *instance) (change, error) { return e.planUndo(ctx, *inst, op) }
-	return commitOnce(ctx, e, p, m, plan, func(a answered) UndoResult {
+	return commitOnce(ctx, e, p, m, plan, func(a answered) MovedResult {
 		message := fmt.Sprintf("Undid %q: in state %q again. The history is kept.", a.event.Action, a.State)
 		if op == RightRedo {
 			message = fmt.Sprintf("Made %q again: in state %q.", a.event.Action, a.State)
 		}
-		return UndoResult{Position: a.Position, Action: a.event.Action, From: a.event.From, Context: a.context, Message: message, Replayed: a.replayed}
+		return MovedResult{Position: a.Position, Action: a.event.Action, From: a.event.From, Context: a.context, Message: message, Replayed: a.replayed}
 	})
 }
 

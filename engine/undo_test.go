@@ -40,7 +40,7 @@ const walkFlow = `{"name":"walk","initialState":"a","states":{
 	"c":{"transitions":{"go":"d","back":"a"}},
 	"d":{"final":true,"outcome":"success"}}}`
 
-func (b *bench) undo(p engine.Principal, id, state string) engine.UndoResult {
+func (b *bench) undo(p engine.Principal, id, state string) engine.MovedResult {
 	b.t.Helper()
 	r, err := b.Undo(b.t.Context(), p, engine.UndoRequest{ID: id})
 	if err != nil || r.State != state {
@@ -49,7 +49,7 @@ func (b *bench) undo(p engine.Principal, id, state string) engine.UndoResult {
 	return r
 }
 
-func (b *bench) redo(p engine.Principal, id, state string) engine.UndoResult {
+func (b *bench) redo(p engine.Principal, id, state string) engine.MovedResult {
 	b.t.Helper()
 	r, err := b.Redo(b.t.Context(), p, engine.UndoRequest{ID: id})
 	if err != nil || r.State != state {

@@ -247,7 +247,7 @@ type MovedAnswer struct {
 	Replayed bool            `json:"replayed,omitempty"`
 }
 
-func showUndo(r engine.UndoResult) any {
+func showMoved(r engine.MovedResult) any {
 	return MovedAnswer{PositionView: ViewPosition(r.Position), Action: r.Action, Context: r.Context, Message: r.Message, Replayed: r.Replayed}
 }
 

@@ -107,9 +107,7 @@ var (
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.cancel", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/cancel", Tagged: true}},
-		Show: adapt(func(r engine.CancelResult) any {
-			return MovedAnswer{PositionView: ViewPosition(r.Position), Message: r.Message, Replayed: r.Replayed}
-		}),
+		Show:        adapt(showMoved),
 	}, callEngine(Engine.Cancel))
 	Release = addOperation(Operation{
 		ID: "release", Group: "instances", Title: "Release the subject of an instance", Right: engine.RightRelease,
@@ -123,7 +121,7 @@ var (
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.undo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/undo", Tagged: true}},
-		Show:        adapt(showUndo),
+		Show:        adapt(showMoved),
 	}, callEngine(Engine.Undo))
 	Redo = addOperation(Operation{
 		ID: "redo", Group: "instances", Title: "Redo the last undone move", Right: engine.RightRedo,
@@ -131,7 +129,7 @@ var (
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.redo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/redo", Tagged: true}},
-		Show:        adapt(showUndo),
+		Show:        adapt(showMoved),
 	}, callEngine(Engine.Redo))
 	Checkpoint = addOperation(Operation{
 		ID: "checkpoint", Group: "instances", Title: "Set a checkpoint", Right: engine.RightCheckpoint,
@@ -162,8 +160,6 @@ var (
 		Fields:      []Field{fieldID, {Name: "checkpointId", Required: true, Help: "The checkpoint's id (cp-...)."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.rollback", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},
-		Show: adapt(func(r engine.RollbackResult) any {
-			return MovedAnswer{PositionView: ViewPosition(r.Position), Context: r.Context, Message: r.Message, Replayed: r.Replayed}
-		}),
+		Show:        adapt(showMoved),
 	}, callEngine(Engine.Rollback))
 )
