@@ -2,7 +2,6 @@ package gavel
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // flakyTail is a store in which reading what was committed fails for some time; its feed reads all the same.
@@ -92,7 +92,7 @@ func TestMoveWhileNothingCanBeRead(t *testing.T) {
 		}{{"approve", true}, {"finish", false}} {
 			db.fails.Store(true)
 			anns, bobs := g.Changed(ann, mcpwire.Tool), g.Changed(bob, mcpwire.Tool)
-			if _, err := s.Engine.Advance(t.Context(), ann, engine.AdvanceRequest{ID: begun.ID, Action: move.action, Data: json.RawMessage("{}")}); err != nil {
+			if _, err := s.Engine.Advance(t.Context(), ann, engine.AdvanceRequest{ID: begun.ID, Action: move.action, Data: document.Known([]byte("{}"))}); err != nil {
 				t.Fatal(err)
 			}
 			wait(time.Minute) // the feed has announced the move by now

@@ -168,7 +168,7 @@ func (g *gated) start(p engine.Principal, workflow string) string {
 }
 
 func (g *gated) advance(p engine.Principal, id, action, data string) error {
-	_, err := g.Engine.Advance(g.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)})
+	_, err := g.Engine.Advance(g.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))})
 	return err
 }
 

@@ -3,7 +3,6 @@ package gavel_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -55,7 +55,7 @@ func Example() {
 		panic(err)
 	}
 	for _, data := range []string{`{"version":"next"}`, `{"version":"1.4"}`} {
-		r, err := ada.Advance(ctx, engine.AdvanceRequest{ID: s.ID, Action: "check", Data: json.RawMessage(data)})
+		r, err := ada.Advance(ctx, engine.AdvanceRequest{ID: s.ID, Action: "check", Data: document.Known([]byte(data))})
 		if err != nil {
 			panic(err) // nothing was decided
 		}
@@ -93,7 +93,7 @@ func walk(t *testing.T, c *gavel.Client) engine.AdvanceResult {
 		action, data string
 		want         judge.Outcome
 	}{{"check", `{"version":"next"}`, judge.Reject}, {"check", `{"version":"1.4"}`, judge.Approve}, {"release", `{}`, ""}} {
-		if last, err = c.Advance(t.Context(), engine.AdvanceRequest{ID: s.ID, Action: move.action, Data: json.RawMessage(move.data)}); err != nil {
+		if last, err = c.Advance(t.Context(), engine.AdvanceRequest{ID: s.ID, Action: move.action, Data: document.Known([]byte(move.data))}); err != nil {
 			t.Fatal(err)
 		}
 		if move.want != "" && last.Decision.Outcome != move.want {

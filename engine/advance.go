@@ -49,7 +49,7 @@ func (e *Engine) judged(right Right, req AdvanceRequest, ask *question) mutation
 			case req.Action == "":
 				return MissingField("action", "One of the instance's nextActions.")
 			}
-			ask.data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data)
+			ask.data, err = readWith(workflow.TakeDocument, "data", req.Data, len(req.Data.Raw()), e.cfg.Limits.Data)
 			return err
 		},
 	}

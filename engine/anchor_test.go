@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func anchorBench(t testing.TB, db store.Store, key audit.Signer) *bench {
@@ -299,7 +300,7 @@ func TestVerifyUnderWrites(t *testing.T) {
 			default:
 			}
 			id, action := ids[i%len(ids)], []string{"go", "back"}[i/len(ids)%2]
-			if _, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: []byte(`{"why":"x"}`)}); err != nil {
+			if _, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"why":"x"}`))}); err != nil {
 				t.Errorf("advance: %v", err)
 				return
 			}
@@ -399,7 +400,7 @@ func (w *writer) start() { w.ids = append(w.ids, w.bench.start(agent, "ledger", 
 func (w *writer) advance() {
 	_, err := w.Advance(context.Background(), agent, engine.AdvanceRequest{
 		ID: w.one(), Action: rapid.SampledFrom([]string{"go", "back", "end", "fly"}).Draw(w.rt, "action"),
-		Data: []byte(rapid.SampledFrom([]string{`{}`, `{"why":"<a>"}`, `{"why":null,"n":1.50}`}).Draw(w.rt, "data")),
+		Data: document.Known([]byte(rapid.SampledFrom([]string{`{}`, `{"why":"<a>"}`, `{"why":null,"n":1.50}`}).Draw(w.rt, "data"))),
 	})
 	if err != nil {
 		w.rt.Fatal(err)

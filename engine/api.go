@@ -185,7 +185,7 @@ type StartResult struct {
 type AdvanceRequest struct {
 	ID     string
 	Action string
-	Data   json.RawMessage // a JSON object; nil is {}
+	Data   document.JSON // a JSON object, as it was read; absent is {}
 	// ExpectedRevision, when not nil, must be the instance's revision.
 	ExpectedRevision *int64
 	Key              string

@@ -53,11 +53,11 @@ func (e *Engine) readCall(req CallRequest) (*gatedCall, error) {
 	if req.MaxArguments > 0 {
 		limit = min(limit, req.MaxArguments)
 	}
-	arguments, err := readWith(workflow.ReadArguments, "arguments", req.Arguments, limit)
+	arguments, err := readWith(workflow.ReadArguments, "arguments", req.Arguments, len(req.Arguments), limit)
 	if err != nil {
 		return nil, err
 	}
-	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	data, err := readDocument("data", req.Data, e.cfg.Limits.Data)
 	return &gatedCall{CallRequest: req, arguments: arguments, data: data}, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Whatever happens in whatever order, on whichever engine over the store: a call goes only in a state
@@ -108,7 +109,7 @@ func TestNoSequenceCallsMoreThanAllowed(t *testing.T) {
 				if action == "approve" {
 					data = `{"version":"1.2"}`
 				}
-				r, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)})
+				r, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))})
 				if must(err, engine.CodeCallOpen, engine.CodeGatedAction) && r.Decision.Applied && r.State == "approved" && from != "approved" {
 					passages++
 				}

@@ -72,7 +72,7 @@ func (e *Engine) settleCall(ctx context.Context, inst instance, req SettleReques
 		}
 		return SettleResult{Position: w.next.position(), CallID: req.CallID, Outcome: CallUnknown, Decision: decisionView(nil), Review: e.summarizeReview(*w.opens)}, nil
 	}
-	s.data, s.badData = e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	s.data, s.badData = readDocument("data", req.Data, e.cfg.Limits.Data)
 	if !s.open.IsOpen() {
 		s.end = &record.Review{ID: s.open.Review, Status: record.ReviewStale, Reason: "The answer came after the deadline, and says what happened."}
 		if s.row, err = e.findCallReview(ctx, inst.Instance, s.open); err != nil {

@@ -1,13 +1,13 @@
 package engine_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // BenchmarkContext is an advance and refusals with a small context, and with a large one that
@@ -30,7 +30,7 @@ func BenchmarkContext(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					_, err := bench.Advance(b.Context(), operator, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(`{"n":1}`)})
+					_, err := bench.Advance(b.Context(), operator, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"n":1}`))})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // TestAThousandAdvancesAgainstADeadModel: all are answered in time, with few
@@ -63,7 +63,7 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 	for i, id := range ids {
 		wg.Go(func() {
 			got, err := eng.Advance(t.Context(), agent, engine.AdvanceRequest{
-				ID: id, Action: "close", Data: json.RawMessage(fmt.Sprintf(`{"note":"did part %d of it"}`, i)),
+				ID: id, Action: "close", Data: document.Known([]byte(fmt.Sprintf(`{"note":"did part %d of it"}`, i))),
 			})
 			if errors.Is(err, judge.ErrBusy) {
 				return

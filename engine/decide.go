@@ -111,11 +111,11 @@ func (e *Engine) checkDecide(req *DecideRequest) (document.JSON, error) {
 	case len(req.Key) > e.cfg.Limits.Key:
 		return document.JSON{}, tooLarge("/idempotencyKey", "The idempotency key has %d bytes; the limit is %d.", len(req.Key), e.cfg.Limits.Key)
 	}
-	data, err := e.readDocument("data", req.Data, e.cfg.Limits.Data)
+	data, err := readDocument("data", req.Data, e.cfg.Limits.Data)
 	if err != nil {
 		return document.JSON{}, err
 	}
-	context, err := e.readDocument("context", req.Context, e.cfg.Limits.Context)
+	context, err := readDocument("context", req.Context, e.cfg.Limits.Context)
 	req.Context = context.Raw()
 	return data, err
 }

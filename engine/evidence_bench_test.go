@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // BenchmarkAdvanceWithEvidence is an advance that runs commands which take 10 to 40
@@ -48,7 +48,7 @@ func BenchmarkAdvanceWithEvidence(b *testing.B) {
 			bench.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a"`+c.goes+`}}}}}`)
 			id := bench.start(agent, "w", `{}`).ID
 			for b.Loop() {
-				r, err := bench.Advance(b.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{}`)})
+				r, err := bench.Advance(b.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{}`))})
 				if err != nil || !r.Decision.Applied {
 					b.Fatalf("%+v, %v", r.Decision, err)
 				}

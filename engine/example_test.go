@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -10,6 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func ExampleEngine() {
@@ -35,7 +35,7 @@ func ExampleEngine() {
 		panic(err)
 	}
 	for _, data := range []string{`{"documentId":"D-1"}`, `{"documentId":"D-1","reviewer":"rob"}`} {
-		r, err := e.Advance(ctx, ada, engine.AdvanceRequest{ID: s.ID, Action: "submit", Data: json.RawMessage(data)})
+		r, err := e.Advance(ctx, ada, engine.AdvanceRequest{ID: s.ID, Action: "submit", Data: document.Known([]byte(data))})
 		if err != nil {
 			panic(err)
 		}

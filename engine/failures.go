@@ -123,17 +123,17 @@ func tooLarge(path, format string, args ...any) error {
 	return newError(CodeTooLarge, path, format, args...).hint("Keep large content elsewhere and refer to it.")
 }
 
-// document checks a JSON object from a caller: size first, then form. nil is {}.
-func (e *Engine) readDocument(field string, doc json.RawMessage, limit int) (document.JSON, error) {
-	return readWith(workflow.ReadDocument, field, doc, limit)
+// readDocument checks a JSON object from a caller: size first, then form. nil is {}.
+func readDocument(field string, doc json.RawMessage, limit int) (document.JSON, error) {
+	return readWith(workflow.ReadDocument, field, doc, len(doc), limit)
 }
 
-func readWith(read func(json.RawMessage) (document.JSON, error), field string, doc json.RawMessage, limit int) (document.JSON, error) {
-	if len(doc) == 0 {
-		doc = json.RawMessage("{}")
+func readWith[T any](read func(T) (document.JSON, error), field string, doc T, size, limit int) (document.JSON, error) {
+	if size == 0 {
+		return document.Known(emptyData), nil
 	}
-	if len(doc) > limit {
-		return document.JSON{}, tooLarge("/"+field, "%q has %d bytes; the limit is %d.", field, len(doc), limit)
+	if size > limit {
+		return document.JSON{}, tooLarge("/"+field, "%q has %d bytes; the limit is %d.", field, size, limit)
 	}
 	v, err := read(doc)
 	if err != nil {

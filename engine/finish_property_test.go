@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Whatever happens in whatever order, on whichever engine over the store: no more stops of a session are
@@ -87,7 +87,7 @@ func TestNoSequenceRefusesMoreStopsThanAllowed(t *testing.T) {
 			},
 			"move": func(rt *rapid.T) {
 				action := rapid.SampledFrom([]string{"note", "detour", "answer", "test", "back", "merge", "drop"}).Draw(rt, "action")
-				_, err := on(rt).Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(`{"log":"ok"}`)})
+				_, err := on(rt).Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"log":"ok"}`))})
 				ignore(err)
 			},
 			"sign": func(rt *rapid.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // A retry with the same key is answered and not repeated, whatever happened since.
@@ -25,7 +26,7 @@ func TestReplay(t *testing.T) {
 	sameButReplayed(t, "start", s1, s2, err1, err2, &s2.Replayed)
 	id := s1.ID
 
-	adv := engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(`{"x":1}`), Key: "k"}
+	adv := engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"x":1}`)), Key: "k"}
 	a1, err1 := b.Advance(ctx, agent, adv)
 	b.moved(agent, id, "back", "", "a") // the answer is of then, not of now
 	a2, err2 := b.Advance(ctx, agent, adv)
@@ -60,7 +61,7 @@ func TestReplay(t *testing.T) {
 	adv.Action = "back"
 	_, err := b.Advance(ctx, agent, adv)
 	wantCode(t, err, engine.CodeKeyReused)
-	adv.Action, adv.Data = "go", json.RawMessage(`{"x":2}`)
+	adv.Action, adv.Data = "go", document.Known([]byte(`{"x":2}`))
 	_, err = b.Advance(ctx, agent, adv)
 	wantCode(t, err, engine.CodeKeyReused)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func quotaBench(t *testing.T, q engine.Quotas) *bench {
@@ -74,7 +75,7 @@ func TestQuotaOfBytes(t *testing.T) {
 	var err error
 	moves := 0
 	for action := "go"; err == nil && moves < 20; moves++ {
-		_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: data})
+		_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known(data)})
 		action = map[string]string{"go": "back", "back": "go"}[action]
 	}
 	e := wantCode(t, err, engine.CodeBytesSpent)

@@ -40,7 +40,7 @@ func (e *Engine) Checkpoint(ctx context.Context, p Principal, req CheckpointRequ
 		says: func() []string { return []string{req.Description, string(metadata.Canonical())} },
 		check: func() (err error) {
 			if err = e.CheckText("description", req.Description); err == nil && len(req.Metadata) > 0 {
-				metadata, err = e.readDocument("metadata", req.Metadata, e.cfg.Limits.Data)
+				metadata, err = readDocument("metadata", req.Metadata, e.cfg.Limits.Data)
 			}
 			return err
 		},

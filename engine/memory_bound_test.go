@@ -92,7 +92,7 @@ func TestARefusalBindsTheFallbackOfDecide(t *testing.T) {
 	decide := func(key, note string) engine.DecideResult {
 		t.Helper()
 		got, err := j.Decide(t.Context(), operator, engine.DecideRequest{
-			Workflow: "judged", State: "open", Action: "close", Data: closing("", note).Data, Key: key,
+			Workflow: "judged", State: "open", Action: "close", Data: closing("", note).Data.Raw(), Key: key,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // judgedFlow asks a model and runs no script.
@@ -102,7 +103,7 @@ func closing(id, note string) engine.AdvanceRequest {
 	if err != nil {
 		panic(err)
 	}
-	return engine.AdvanceRequest{ID: id, Action: "close", Data: data}
+	return engine.AdvanceRequest{ID: id, Action: "close", Data: document.Known(data)}
 }
 
 func (j *judged) advance(p engine.Principal, req engine.AdvanceRequest) engine.Decision {

@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Whatever is asked in whatever order: the store holds exactly the fold of its
@@ -70,7 +71,7 @@ func drawAction(rt *rapid.T) string {
 func walkAdvance(rt *rapid.T, b *bench, id string) {
 	before := b.load(id)
 	data := rapid.SampledFrom([]string{`{}`, `{"x":1}`, `{"x":2}`, `{"x":null}`, `{"y":[1,{"z":0.1}]}`}).Draw(rt, "data")
-	r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: drawAction(rt), Data: json.RawMessage(data)})
+	r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: drawAction(rt), Data: document.Known([]byte(data))})
 	if err != nil {
 		rt.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // roundFlow comes back to where a person is asked, so that a retry could be judged anew.
@@ -30,7 +30,7 @@ func roundBench(t testing.TB) (*bench, string) {
 
 func (b *bench) goWith(key, data string) engine.AdvanceResult {
 	b.t.Helper()
-	r, err := b.Advance(b.t.Context(), agent, engine.AdvanceRequest{ID: b.instanceID(), Action: "go", Data: json.RawMessage(data), Key: key})
+	r, err := b.Advance(b.t.Context(), agent, engine.AdvanceRequest{ID: b.instanceID(), Action: "go", Data: document.Known([]byte(data)), Key: key})
 	if err != nil {
 		b.t.Fatalf("go with key %s: %v", key, err)
 	}
@@ -166,7 +166,7 @@ func TestAKeyIsOneMove(t *testing.T) {
 				key := rapid.SampledFrom([]string{"k1", "k2", "k3", "k4"}).Draw(rt, "key")
 				data := rapid.SampledFrom([]string{`{"x":1}`, `{"x":2}`}).Draw(rt, "data")
 				before := b.load(id)
-				r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: json.RawMessage(data), Key: key})
+				r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(data)), Key: key})
 				was, known := keys[key]
 				if known && was.request != data {
 					if engine.CodeOf(err) != engine.CodeKeyReused || b.load(id).Seq != before.Seq {

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // world is a source of evidence that a test changes.
@@ -64,7 +65,7 @@ func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
 		ask := func(action, doc string) {
 			before := b.load(id)
 			at := b.now
-			r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(doc)})
+			r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(doc))})
 			if err != nil {
 				rt.Fatal(err)
 			}

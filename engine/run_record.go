@@ -51,7 +51,7 @@ func (e *Engine) BeginRun(ctx context.Context, p Principal, req RunRequest) erro
 	if known || err != nil {
 		return err
 	}
-	read, err := e.readDocument("input", req.Context, e.cfg.Limits.Data)
+	read, err := readDocument("input", req.Context, e.cfg.Limits.Data)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
 	m := mutation{
 		id: RunInstance(req.Run), scope: RightAdvance, key: req.Key, verb: "moved", running: true,
 		says:  func() []string { return []string{req.Action} },
-		check: func() (err error) { data, err = e.readDocument("data", req.Data, e.cfg.Limits.Data); return err },
+		check: func() (err error) { data, err = readDocument("data", req.Data, e.cfg.Limits.Data); return err },
 		load:  func(ctx context.Context, inst *instance) error { return e.loadRun(ctx, inst, req.Run) },
 	}
 	replay := func(context.Context, Principal, record.Event) (struct{}, error) { return struct{}{}, nil }
@@ -370,7 +370,7 @@ func (e *Engine) resolveStep(ctx context.Context, r reviewCase, open workflow.Op
 	if err != nil {
 		return ResolveResult{}, &Error{Code: CodeInvalidData, Path: "/output", Message: "The output is not JSON.", Hint: "Send JSON; quote text.", Err: err}
 	}
-	data, err := e.readDocument("output", raw, e.cfg.Limits.Data)
+	data, err := readDocument("output", raw, e.cfg.Limits.Data)
 	if err != nil {
 		return ResolveResult{}, err
 	}

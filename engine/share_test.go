@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/memstore"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // spendBytes moves an instance of an agent back and forth until its bytes are spent, and returns how
@@ -24,7 +25,7 @@ func spendBytes(t *testing.T, b *bench, id string) (moves int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: map[string]string{"a": "go", "b": "back"}[now.State], Data: data}); err != nil {
+		if _, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: map[string]string{"a": "go", "b": "back"}[now.State], Data: document.Known(data)}); err != nil {
 			wantCode(t, err, engine.CodeBytesSpent)
 			return moves
 		}

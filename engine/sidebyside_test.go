@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // side is an engine over one driver. Clock and ids are counters, so that two sides
@@ -178,7 +179,7 @@ func TestDriversSideBySide(t *testing.T) {
 			"advance": func(rt *rapid.T) {
 				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{
 					ID: pick(rt, instances, "id"), Action: rapid.SampledFrom([]string{"go", "ask", "stay", "back", "fly"}).Draw(rt, "action"),
-					Data: json.RawMessage(data.Draw(rt, "data")), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt),
+					Data: document.Known([]byte(data.Draw(rt, "data"))), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt),
 				}
 				r := same(rt, both, "advance", func(s *side) (engine.AdvanceResult, error) { return s.Advance(ctx, p, req) })
 				if r.Review != nil {
@@ -186,7 +187,7 @@ func TestDriversSideBySide(t *testing.T) {
 				}
 			},
 			"validate": func(rt *rapid.T) {
-				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{ID: pick(rt, instances, "id"), Action: "go", Data: json.RawMessage(data.Draw(rt, "data"))}
+				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{ID: pick(rt, instances, "id"), Action: "go", Data: document.Known([]byte(data.Draw(rt, "data")))}
 				same(rt, both, "validate", func(s *side) (engine.ValidateResult, error) { return s.Validate(ctx, p, req) })
 			},
 			"resolve": func(rt *rapid.T) {

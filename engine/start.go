@@ -31,7 +31,7 @@ func (e *Engine) Start(ctx context.Context, p Principal, req StartRequest) (Star
 			if req.Type == "" {
 				return MissingField("type", "The name of a defined workflow.")
 			}
-			if read, err = e.readDocument("context", req.Context, e.cfg.Limits.Data); err == nil && len(req.Subject) > e.cfg.Limits.Key {
+			if read, err = readDocument("context", req.Context, e.cfg.Limits.Data); err == nil && len(req.Subject) > e.cfg.Limits.Key {
 				err = tooLarge("/subject", "The subject has %d bytes; the limit is %d.", len(req.Subject), e.cfg.Limits.Key)
 			}
 			return err

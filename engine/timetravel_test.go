@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // lived is an instance with a long life: moves, a refusal, a checkpoint, a rollback, an
@@ -440,7 +441,7 @@ func TestReadWholeHistoryGoesOnBehindAPage(t *testing.T) {
 	id := b.start(operator, "w", `{}`).ID
 	data := json.RawMessage(`{"text":"` + strings.Repeat("x", 60<<10) + `"}`)
 	for range 24 {
-		if _, err := b.Advance(t.Context(), operator, engine.AdvanceRequest{ID: id, Action: "go", Data: data}); err != nil {
+		if _, err := b.Advance(t.Context(), operator, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known(data)}); err != nil {
 			t.Fatal(err)
 		}
 	}

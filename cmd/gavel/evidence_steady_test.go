@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // restless is a fetcher that has the world change as soon as it was looked at.
@@ -146,7 +147,7 @@ func (b *restlessBench) judgeOnce(want judge.Outcome) {
 		b.t.Fatal(err)
 	}
 	got, err := b.engine.Advance(b.t.Context(), agent, engine.AdvanceRequest{
-		ID: started.ID, Action: "finish", Data: json.RawMessage(`{"summary":"The discount is subtracted in total."}`),
+		ID: started.ID, Action: "finish", Data: document.Known([]byte(`{"summary":"The discount is subtracted in total."}`)),
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -327,7 +327,7 @@ func advanceRules(ctx context.Context, sys *system, by engine.Principal, req eng
 	if err != nil {
 		return engine.AdvanceResult{}, err
 	}
-	req.Data = raw
+	req.Data = document.Known(raw)
 	return sys.Engine.Advance(ctx, by, req)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Every entry of the table is of a command, and names fields that its operation has.
@@ -69,7 +70,7 @@ func TestRequestsOfCommandLines(t *testing.T) {
 		"documents": {
 			[]string{"advance", "wf-1", "submit", "--data", `{"n": 1.50}`, "--expected-revision", "7"},
 			func(c *commands) *operationFlags { return &c.Advance.operationFlags },
-			&engine.AdvanceRequest{ID: "wf-1", Action: "submit", Data: []byte(`{"n":1.50}`), ExpectedRevision: &seven},
+			&engine.AdvanceRequest{ID: "wf-1", Action: "submit", Data: document.Known([]byte(`{"n":1.50}`)), ExpectedRevision: &seven},
 		},
 		"what the command implies, and JSON of any kind": {
 			[]string{"review", "approve", "rev-1", "--reason", "Seen.", "--output", `"paid"`},

@@ -11,6 +11,7 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // fadingPaper is a workflow whose histories are kept for a month.
@@ -37,7 +38,7 @@ func agedStore(t *testing.T, path string) {
 	}
 	move := func(id, action, data string) {
 		t.Helper()
-		if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)}); err != nil {
+		if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))}); err != nil {
 			t.Fatal(err)
 		}
 	}

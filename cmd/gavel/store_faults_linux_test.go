@@ -26,6 +26,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // storeFaultOf is one thing that happens to the store of a running server.
@@ -171,7 +172,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		return r, err
 	}
 	move := func(n int) error {
-		_, err := sys.Engine.Advance(ctx, localCLI, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: json.RawMessage(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000)))})
+		_, err := sys.Engine.Advance(ctx, localCLI, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: document.Known([]byte(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000))))})
 		return err
 	}
 	const moves = 20

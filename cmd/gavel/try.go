@@ -12,6 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 type tryCmd struct {
@@ -198,7 +199,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 		p.con.out.Printf("there is no %s; :help lists what there is\n", word)
 		return nil
 	}
-	r, err := p.engine.Advance(ctx, p.who, engine.AdvanceRequest{ID: p.id, Action: word, Data: data})
+	r, err := p.engine.Advance(ctx, p.who, engine.AdvanceRequest{ID: p.id, Action: word, Data: document.Known(data)})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/mcpgate"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // cloud is a provider that fails in one of its steps.
@@ -106,7 +107,7 @@ func Example_deployInfrastructure() {
 	show(callDeployment(app))
 	show(callDeployment(app))
 	c.fails = ""
-	_, _ = sys.Engine.Advance(ctx, ada, engine.AdvanceRequest{ID: id, Action: "reset", Data: []byte(`{"resolution":"the plan names a region now"}`)})
+	_, _ = sys.Engine.Advance(ctx, ada, engine.AdvanceRequest{ID: id, Action: "reset", Data: document.Known([]byte(`{"resolution":"the plan names a region now"}`))})
 	show(callDeployment(app))
 	// Output:
 	// IDLE true

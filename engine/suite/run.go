@@ -157,7 +157,7 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 	if s.Review != nil {
 		return r.runReview(id, s)
 	}
-	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: s.Data}
+	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: document.Known(s.Data)}
 	if s.Precheck {
 		v, err := r.engine.Validate(r.ctx, who, req)
 		if err != nil {

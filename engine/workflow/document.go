@@ -17,19 +17,34 @@ import (
 // The error is one sentence with path and line, without values of the document.
 func ReadDocument(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, false) }
 
+// TakeDocument is ReadDocument of what was read before. It reads only what was read by laxer rules.
+func TakeDocument(doc document.JSON) (document.JSON, error) {
+	if v, ok := doc.Strict(document.DefaultDepth); ok {
+		return checkObject(v)
+	}
+	return ReadDocument(doc.Raw())
+}
+
 // ReadArguments is ReadDocument for the arguments of a call, which no instance holds: it takes any
 // number.
 func ReadArguments(doc json.RawMessage) (document.JSON, error) { return readObjectWith(doc, true) }
 
 func readObjectWith(doc json.RawMessage, literals bool) (document.JSON, error) {
 	v, err := document.ReadJSON(doc, document.Limits{Bytes: max(len(doc), 1), Literals: literals})
-	if err == nil && v.Kind() != document.Object {
+	if err != nil {
+		return document.JSON{}, err
+	}
+	return checkObject(v)
+}
+
+func checkObject(v document.JSON) (document.JSON, error) {
+	if v.Kind() != document.Object {
 		return document.JSON{}, fmt.Errorf("expected a JSON object, got %s", v.Kind())
 	}
 	if pointer, ok := FindSealedForm(v); ok {
 		return document.JSON{}, fmt.Errorf("the text at %s begins with %q, which only gavel writes", pointer, SealedForm)
 	}
-	return v, err
+	return v, nil
 }
 
 // CheckDocument is ReadDocument for callers that need only the text.

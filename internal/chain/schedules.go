@@ -12,6 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ScheduleWorkflow is the workflow of what is kept of schedules: each is an instance, about the name of its chain.
@@ -257,7 +258,7 @@ func (s *Schedules) record(ctx context.Context, p engine.Principal, kept keptSch
 	if err != nil {
 		return kept, engine.InternalError("encode a schedule", err)
 	}
-	moved, err := s.config.Engine.Advance(ctx, p, engine.AdvanceRequest{ID: kept.id, Action: action, Data: raw, ExpectedRevision: &kept.revision})
+	moved, err := s.config.Engine.Advance(ctx, p, engine.AdvanceRequest{ID: kept.id, Action: action, Data: document.Known(raw), ExpectedRevision: &kept.revision})
 	if err != nil {
 		return kept, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
+	jsondoc "github.com/gavel-mcp/gavel/validators/document"
 )
 
 // heard is an engine that remembers what it was asked, and decides nothing.
@@ -83,8 +84,8 @@ func FuzzBody(f *testing.F) {
 		if err := json.Unmarshal(read["action"], &action); err != nil || action != e.advance.Action {
 			t.Fatalf("the action is %q, %q was asked", action, e.advance.Action)
 		}
-		if data := read["data"]; string(data) != string(e.advance.Data) && string(data) != "null" {
-			t.Fatalf("the data are %s, %s were asked", data, e.advance.Data)
+		if data := read["data"]; string(data) != string(e.advance.Data.Raw()) && string(data) != "null" {
+			t.Fatalf("the data are %s, %s were asked", data, e.advance.Data.Raw())
 		}
 		for key := range read {
 			if key != "action" && key != "data" {
@@ -106,7 +107,7 @@ func TestRequestsComeThrough(t *testing.T) {
 		ask := engine.AdvanceRequest{
 			ID: "wf-" + text.Draw(rt, "id"), Action: text.Draw(rt, "action"), ExpectedRevision: &revision,
 			Key:  rapid.StringMatching(`[a-zA-Z0-9!#$%&'()*+,./:;<=>?@\[\]^_{|}~-]{1,40}`).Draw(rt, "key"),
-			Data: json.RawMessage(`{"n":1.50,"t":` + quoted(text.Draw(rt, "data")) + `}`),
+			Data: jsondoc.Known([]byte(`{"n":1.50,"t":` + quoted(text.Draw(rt, "data")) + `}`)),
 		}
 		r, err := httpapi.NewRequest(t.Context(), base, operation.Advance.Operation, &ask)
 		if err != nil {

@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	jsondoc "github.com/gavel-mcp/gavel/validators/document"
 )
 
 // BenchmarkAdvanceBesideReaders moves an instance on SQLite over the network while 16
@@ -32,7 +32,7 @@ func BenchmarkAdvanceBesideReaders(b *testing.B) {
 		return r.ID
 	}
 	move := func(ctx context.Context, p engine.Principal, id string) {
-		if _, err := e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "again", Data: json.RawMessage(`{"n":1}`)}); err != nil {
+		if _, err := e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "again", Data: jsondoc.Known([]byte(`{"n":1}`))}); err != nil {
 			b.Error(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
+	jsondoc "github.com/gavel-mcp/gavel/validators/document"
 )
 
 // BenchmarkStreams commits 100 moves while streams of one principal follow them. "p50-ms"
@@ -86,7 +87,7 @@ func benchStreams(b *testing.B, streams int) {
 		open.Wait()
 		began := time.Now()
 		for range moves {
-			if _, err := e.Advance(b.Context(), agent, engine.AdvanceRequest{ID: start.ID, Action: "again", Data: json.RawMessage(`{"n":1}`)}); err != nil {
+			if _, err := e.Advance(b.Context(), agent, engine.AdvanceRequest{ID: start.ID, Action: "again", Data: jsondoc.Known([]byte(`{"n":1}`))}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -252,7 +252,7 @@ func onlyInstance(t *testing.T, e *engine.Engine) string {
 
 func advance(t *testing.T, e *engine.Engine, id string, actions ...string) error {
 	for _, action := range actions {
-		r, err := e.Advance(t.Context(), localOperator, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(`{"by":"ops"}`)})
+		r, err := e.Advance(t.Context(), localOperator, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"by":"ops"}`))})
 		if err != nil || !r.Decision.Applied {
 			return fmt.Errorf("%s: %v, %w", action, r.Decision, err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func quickly(c *mcpface.Config) { c.Limits.Settle = time.Millisecond }
@@ -247,7 +248,7 @@ func TestSubscriptionsShareOneReader(t *testing.T) {
 		if i == 1 { // all have begun to follow
 			read, looks = s.read.Load(), e.looks.Load()
 		}
-		if _, err := e.Advance(t.Context(), engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, engine.AdvanceRequest{ID: id, Action: action, Data: []byte(`{"to":"all"}`)}); err != nil {
+		if _, err := e.Advance(t.Context(), engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"to":"all"}`))}); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range clients {

@@ -348,9 +348,9 @@ func (f *Field) parse(v document.JSON) (value any, ok bool) {
 		at, err := time.Parse(time.RFC3339Nano, v.Text())
 		return at, err == nil && !at.IsZero()
 	case Object:
-		return v.Raw(), v.Kind() == document.Object
+		return v, v.Kind() == document.Object
 	case Any:
-		return v.Raw(), true
+		return v, true
 	case Boolean:
 		return v.Kind() == document.True, v.Kind() == document.True || v.Kind() == document.False
 	case Number:
@@ -400,6 +400,9 @@ func (f *Field) assign(req any, value any) {
 	if to.Kind() == reflect.Pointer {
 		to.Set(reflect.New(to.Type().Elem()))
 		to = to.Elem()
+	}
+	if doc, ok := value.(document.JSON); ok && to.Type() != reflect.TypeFor[document.JSON]() {
+		value = doc.Raw()
 	}
 	if list, ok := value.([]string); ok { // whose texts may have a type of their own
 		to.Set(reflect.MakeSlice(to.Type(), len(list), len(list)))

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Field is one thing that a request says.
@@ -229,7 +231,7 @@ func kindOf(t reflect.Type) Kind {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return Time
-	case t == reflect.TypeFor[json.RawMessage](), t == reflect.TypeFor[[]byte]():
+	case t == reflect.TypeFor[json.RawMessage](), t == reflect.TypeFor[[]byte](), t == reflect.TypeFor[document.JSON]():
 		return Object
 	case t.Kind() == reflect.String:
 		return String

@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 var _ operation.Engine = (*engine.Engine)(nil)
@@ -73,7 +74,7 @@ func TestBindTool(t *testing.T) {
 	}{
 		{
 			operation.Advance.Operation, ` {"id":"wf-1","action":"go","data":{"n":1.50},"expectedRevision":3.0,"idempotencyKey":"k"} `, operation.Advance.Operation,
-			&engine.AdvanceRequest{ID: "wf-1", Action: "go", Data: json.RawMessage(`{"n":1.50}`), ExpectedRevision: &three, Key: "k"},
+			&engine.AdvanceRequest{ID: "wf-1", Action: "go", Data: document.Known([]byte(`{"n":1.50}`)), ExpectedRevision: &three, Key: "k"},
 		},
 		{
 			operation.Advance.Operation, `{"id":"wf-1","action":"go","data":null,"expectedRevision":null}`, operation.Advance.Operation,

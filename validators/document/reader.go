@@ -49,7 +49,7 @@ func readCells(src []byte, limits Limits, use func(*reader)) *Issue {
 		return limits.tooLong(len(src))
 	}
 	r := readers.Get().(*reader)
-	*r = reader{tape: tape{src, r.cells[:0]}, lax: limits.Lax, literals: limits.Lax || limits.Literals, depth: limits.Depth, maxDepth: limits.Depth}
+	*r = reader{tape: tape{text: src, cells: r.cells[:0]}, lax: limits.Lax, literals: limits.Lax || limits.Literals, depth: limits.Depth, maxDepth: limits.Depth}
 	var issue *Issue
 	switch {
 	case !r.readDocument():

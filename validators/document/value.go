@@ -55,6 +55,9 @@ type JSON struct {
 type tape struct {
 	text  []byte
 	cells []cell
+	// strict is set for what was read under the rules of the package, spaced where white space is
+	// between the tokens.
+	strict, spaced bool
 }
 
 // ReadJSON reads one JSON value under the rules of the package. The text of what it
@@ -64,12 +67,11 @@ func ReadJSON(raw []byte, limits Limits) (JSON, error) {
 	var v JSON
 	issue := readCells(raw, limits, func(r *reader) {
 		if r.spaced && !limits.Spaced {
-			b := Builder{tape: tape{make([]byte, 0, len(raw)), make([]cell, 0, len(r.cells))}}
-			b.copyCompact(JSON{tape: &r.tape})
-			v = b.JSON()
-			return
+			v = JSON{tape: &r.tape}.compact()
+		} else {
+			v = JSON{tape: &tape{text: raw, cells: slices.Clone(r.cells), spaced: r.spaced}}
 		}
-		v = JSON{tape: &tape{raw, slices.Clone(r.cells)}}
+		v.strict = !limits.Lax && !limits.Literals
 	})
 	if issue != nil {
 		return JSON{}, issue
@@ -97,6 +99,43 @@ func CheckJSON(raw []byte, limits Limits) error {
 		return issue
 	}
 	return nil
+}
+
+// compact is a copy of the value alone, without the white space between its tokens.
+func (v JSON) compact() JSON {
+	c := v.cells[v.at]
+	b := Builder{tape: tape{text: make([]byte, 0, c.end-c.start), cells: make([]cell, 0, int(c.next)-int(v.at))}}
+	b.copyCompact(v)
+	return b.JSON()
+}
+
+// Strict is the value as ReadJSON returns it when it reads the value alone, without reading it again. It is false where
+// that may be refused: where the value was read by other rules than those of the package, or is nested deeper.
+func (v JSON) Strict(depth int) (JSON, bool) {
+	if v.tape == nil || !v.strict || v.deeperThan(depth) {
+		return JSON{}, false
+	}
+	if v.spaced {
+		v = v.compact()
+		v.strict = true
+	}
+	return v, true
+}
+
+func (v JSON) deeperThan(depth int) bool {
+	var ends []int32 // of the objects and arrays around a cell
+	for i := v.at; i < v.cells[v.at].next; i++ {
+		for len(ends) > 0 && ends[len(ends)-1] <= i {
+			ends = ends[:len(ends)-1]
+		}
+		if kind := v.cells[i].kind; kind != Object && kind != Array {
+			continue
+		}
+		if ends = append(ends, v.cells[i].next); len(ends) > depth {
+			return true
+		}
+	}
+	return false
 }
 
 // Kind is the kind of the value, 0 when it is absent.
@@ -385,7 +424,7 @@ func NewBuilder(others ...JSON) *Builder {
 			size, cells = size+len(o.Raw())+1, cells+len(o.cells)
 		}
 	}
-	return &Builder{tape: tape{make([]byte, 0, size), make([]cell, 0, cells)}}
+	return &Builder{tape: tape{text: make([]byte, 0, size), cells: make([]cell, 0, cells)}}
 }
 
 func (b *Builder) writeComma() {

@@ -24,6 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/testdata"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func TestMain(m *testing.M) {
@@ -167,7 +168,7 @@ func (h *house) sound() {
 
 func (h *house) advance(id, action, data string) engine.AdvanceResult {
 	h.t.Helper()
-	r, err := h.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: json.RawMessage(data)})
+	r, err := h.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/httpapi/client"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Commands ask a server as they ask an engine.
@@ -119,8 +120,8 @@ func TestSameAsEngine(t *testing.T) {
 		{agent, ask(operation.Start, engine.StartRequest{Type: "nothing"})},
 		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "submit"})},
 		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "submit", ExpectedRevision: &stale})},
-		{agent, ask(operation.Validate, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"T"}`)})},
-		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "submit", Data: json.RawMessage(`{"title":"<T>"}`), ExpectedRevision: &one, Key: "m"})},
+		{agent, ask(operation.Validate, engine.AdvanceRequest{ID: id, Action: "submit", Data: document.Known([]byte(`{"title":"T"}`))})},
+		{agent, ask(operation.Advance, engine.AdvanceRequest{ID: id, Action: "submit", Data: document.Known([]byte(`{"title":"<T>"}`)), ExpectedRevision: &one, Key: "m"})},
 		{operator, ask(operation.Checkpoint, engine.CheckpointRequest{ID: id, Description: "here", Metadata: json.RawMessage(`{"a":1}`)})},
 		{agent, ask(operation.ListCheckpoints, operation.IDRequest{ID: id})},
 		{operator, ask(operation.Undo, engine.UndoRequest{ID: id})},
