@@ -13,7 +13,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Advance asks for an action. When the judge approves, the instance moves; when
@@ -22,11 +21,11 @@ import (
 // nothing could be decided. Without ExpectedRevision, a request that another one
 // overtook is judged again on the new state, as long as the action is legal there.
 func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (AdvanceResult, error) {
-	ask := question{action: req.Action}
+	ask := workflow.CaseInput{Action: req.Action}
 	m := e.judged(RightAdvance, req, &ask)
 	m.key, m.settled, m.action = req.Key, true, req.Action
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (AdvanceResult, error) {
-		j, done, err := e.judgeAction(ctx, inst, ask)
+		j, done, err := e.judgeAction(ctx, inst, ask, nil)
 		if err != nil {
 			return AdvanceResult{}, err
 		}
@@ -36,11 +35,11 @@ func (e *Engine) Advance(ctx context.Context, p Principal, req AdvanceRequest) (
 }
 
 // judged is a request for an action, whose data is read into ask.
-func (e *Engine) judged(right Right, req AdvanceRequest, ask *question) mutation {
+func (e *Engine) judged(right Right, req AdvanceRequest, ask *workflow.CaseInput) mutation {
 	return mutation{
 		right: right, id: req.ID, revision: req.ExpectedRevision, moves: true, judged: true,
 		says: func() []string {
-			return []string{req.Action, string(ask.data.Canonical()), revisionText(req.ExpectedRevision)}
+			return []string{req.Action, string(ask.Read.Canonical()), revisionText(req.ExpectedRevision)}
 		},
 		check: func() (err error) {
 			switch {
@@ -49,7 +48,7 @@ func (e *Engine) judged(right Right, req AdvanceRequest, ask *question) mutation
 			case req.Action == "":
 				return MissingField("action", "One of the instance's nextActions.")
 			}
-			ask.data, err = readWith(workflow.TakeDocument, "data", req.Data, len(req.Data.Raw()), e.cfg.Limits.Data)
+			ask.Read, err = readWith(workflow.TakeDocument, "data", req.Data, len(req.Data.Raw()), e.cfg.Limits.Data)
 			return err
 		},
 	}
@@ -99,17 +98,17 @@ func (e *Engine) commitMove(ctx context.Context, j judgement, ev record.Event, o
 
 // replayAdvance rebuilds the answer that was given when ev was committed. A move that was
 // parked is answered with what became of it.
-func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event) (AdvanceResult, error) {
+func (e *Engine) replayAdvance(ctx context.Context, now instance, ev record.Event) (AdvanceResult, error) {
 	if ev.Review != nil && ev.Kind != record.Refused {
-		return e.replayParked(ctx, p, ev)
+		return e.replayParked(ctx, now, ev)
 	}
-	then, err := e.instanceAfter(ctx, p, ev)
+	then, err := e.instanceAfter(ctx, now, ev)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
 	out := AdvanceResult{Position: then.position(), From: ev.From, Action: ev.Action, Decision: decisionView(ev.Decision), Replayed: true}
 	if ev.Review != nil {
-		out.Review, err = e.findReviewView(ctx, p, ev.Review.ID)
+		out.Review, err = e.findReviewView(ctx, now.by, ev.Review.ID)
 	}
 	return out, err
 }
@@ -117,9 +116,9 @@ func (e *Engine) replayAdvance(ctx context.Context, p Principal, ev record.Event
 // Validate asks what Advance would say, without moving. The answer is recorded
 // as a pre-check: seq grows; revision, state and context do not.
 func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) (ValidateResult, error) {
-	ask := question{action: req.Action, precheck: true}
+	ask := workflow.CaseInput{Action: req.Action, Precheck: true}
 	return mutate(ctx, e, p, e.judged(RightValidate, req, &ask), func(ctx context.Context, inst *instance) (ValidateResult, error) {
-		j, done, err := e.judgeAction(ctx, inst, ask)
+		j, done, err := e.judgeAction(ctx, inst, ask, nil)
 		if err != nil {
 			return ValidateResult{}, err
 		}
@@ -135,15 +134,7 @@ func (e *Engine) Validate(ctx context.Context, p Principal, req AdvanceRequest) 
 	}, nil)
 }
 
-// question is what is asked about an instance: an action, its data, and the call that it stands for.
-type question struct {
-	action   string
-	data     document.JSON
-	precheck bool // it moves nothing
-	call     *gatedCall
-}
-
-// judgement is what came of a question.
+// judgement is what came of a request for an action.
 type judgement struct {
 	instance
 	question judge.Case
@@ -161,10 +152,10 @@ type judgement struct {
 
 // judgeAction builds the case and asks the judge. It is the same way for Advance, Validate and
 // BeginCall. done must be called when the decision is recorded, or will not be; it is nil with an error.
-func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask question) (j judgement, done func(), err error) {
-	j.call = ask.call
-	if !ask.precheck {
-		if j.waits, err = e.findParked(ctx, inst, ask); err != nil || j.waits.joins(judge.Verdict{}) {
+func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (j judgement, done func(), err error) {
+	j.call = call
+	if !ask.Precheck {
+		if j.waits, err = e.findParked(ctx, inst, ask, call); err != nil || j.waits.joins(judge.Verdict{}) {
 			j.instance = *inst
 			return j, func() {}, err
 		}
@@ -173,22 +164,21 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask question) 
 		return j, nil, err
 	}
 	j.instance = *inst // a review that nobody decided in time may have ended
-	in := workflow.CaseInput{Action: ask.action, Read: ask.data, Precheck: ask.precheck, Overlays: inst.overlays, JudgeConfigHash: inst.overlaysHash}
-	if ask.call != nil {
-		in.Call, in.Bound = &judge.Call{Tool: ask.call.Gate, Arguments: ask.call.arguments}, ask.call.Bound
+	if call != nil {
+		ask.Call, ask.Bound = &judge.Call{Tool: call.Gate, Arguments: call.arguments}, call.Bound
 	}
-	if j.question, err = e.newCase(*inst, in); err != nil {
+	if j.question, err = e.newCase(*inst, ask); err != nil {
 		return j, nil, err
 	}
 	c := &j.question
-	if ask.call != nil {
-		c.Illegal = append(ask.call.findObstacles(*inst), c.Illegal...)
+	if call != nil {
+		c.Illegal = append(call.findObstacles(*inst), c.Illegal...)
 	}
-	if inst.try.lost > 0 && len(c.Illegal) > 0 && !ask.precheck {
+	if inst.try.lost > 0 && len(c.Illegal) > 0 && !ask.Precheck {
 		inst.try.over = true
 		return j, nil, &conflict{inst.ID}
 	}
-	if j.rejected, err = e.findRejected(ctx, *inst, c, ask.call); err != nil {
+	if j.rejected, err = e.findRejected(ctx, *inst, c, call); err != nil {
 		return j, nil, err
 	}
 	release, err := e.takeTurn(ctx, inst.Instance, c.Guard)
@@ -200,7 +190,7 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask question) 
 			release()
 		}
 	}()
-	if j.granted, err = e.findGrant(ctx, *inst, ask); err != nil {
+	if j.granted, err = e.findGrant(ctx, *inst, ask.Action, call); err != nil {
 		return j, nil, err
 	}
 	if j.verdict, err = e.askJudge(ctx, inst.by, *c, j.granted); err != nil {
@@ -217,6 +207,7 @@ func (e *Engine) judgeAction(ctx context.Context, inst *instance, ask question) 
 func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, error) {
 	in.Operation, in.Version, in.Owner = judge.Advance, inst.Version, inst.owner()
 	in.Instance, in.State, in.Ended, in.Facts = inst.ID, inst.State, howEnded(inst.Instance), inst.Facts
+	in.Overlays, in.JudgeConfigHash = inst.overlays, inst.overlaysHash
 	in.Context, in.Principal, in.Role = inst.Context, inst.by.ID, string(inst.by.Role)
 	in.ReviewPath, in.Now, in.Seed = e.cfg.ReviewPath, e.Now(), Seed(inst.ID, inst.Revision, in.Action)
 	c, err := inst.def.Case(in)

@@ -113,7 +113,7 @@ func (e *Engine) beginCall(ctx context.Context, inst *instance, g *gatedCall) (C
 	case g.Action == "":
 		return e.recordCall(ctx, *inst, g)
 	}
-	j, done, err := e.judgeAction(ctx, inst, question{action: g.Action, data: g.data, call: g})
+	j, done, err := e.judgeAction(ctx, inst, workflow.CaseInput{Action: g.Action, Read: g.data}, g)
 	if err != nil {
 		return CallResult{}, err
 	}
@@ -181,7 +181,7 @@ func (e *Engine) recordCall(ctx context.Context, inst instance, g *gatedCall) (C
 
 // judgeObstacles is the judgement of a call that rules of its gate are against.
 func (e *Engine) judgeObstacles(ctx context.Context, inst instance, g *gatedCall, obstacles []validators.Finding) (judgement, error) {
-	c, err := e.newCase(inst, workflow.CaseInput{Read: g.data, Overlays: inst.overlays, JudgeConfigHash: inst.overlaysHash})
+	c, err := e.newCase(inst, workflow.CaseInput{Read: g.data})
 	if err != nil {
 		return judgement{}, err
 	}
@@ -215,15 +215,11 @@ func (e *Engine) repeatCall(ctx context.Context, inst instance, g *gatedCall, un
 }
 
 // replayCall answers a key again: what became of the call, or the refusal as it was.
-func (e *Engine) replayCall(ctx context.Context, p Principal, ev record.Event) (CallResult, error) {
+func (e *Engine) replayCall(ctx context.Context, now instance, ev record.Event) (CallResult, error) {
 	if ev.Call == nil || ev.Call.ID == "" || ev.Kind == record.Refused {
-		return newRefusedCall(e.replayAdvance(ctx, p, ev))
+		return newRefusedCall(e.replayAdvance(ctx, now, ev))
 	}
-	inst, err := e.loadInstance(ctx, p, ev.Instance)
-	if err != nil {
-		return CallResult{}, err
-	}
-	out, err := e.describeCall(ctx, inst, ev.Call.ID)
+	out, err := e.describeCall(ctx, now, ev.Call.ID)
 	out.Replayed = true
 	return out, err
 }
@@ -282,13 +278,13 @@ func (e *Engine) findCallEvents(ctx context.Context, instance, id string) (calle
 }
 
 // findGrant is the review in which a person approved exactly this call, nil without one.
-func (e *Engine) findGrant(ctx context.Context, inst instance, ask question) (*store.Review, error) {
-	if ask.call == nil {
+func (e *Engine) findGrant(ctx context.Context, inst instance, action string, call *gatedCall) (*store.Review, error) {
+	if call == nil {
 		return nil, nil //nolint:nilnil // nothing was granted
 	}
 	now := e.Now()
 	for _, g := range inst.Facts.Grants {
-		if g.Gate != ask.call.Gate || g.Arguments != ask.call.digest || g.Principal != inst.by.ID || g.Action != ask.action || !now.Before(g.Until) {
+		if g.Gate != call.Gate || g.Arguments != call.digest || g.Principal != inst.by.ID || g.Action != action || !now.Before(g.Until) {
 			continue
 		}
 		row, err := store.FindReview(ctx, e.cfg.Store, g.Review)

@@ -144,7 +144,7 @@ func (e *Engine) judgeOutcome(ctx context.Context, s settlement, action string) 
 	if err := inst.mayMove(); err != nil {
 		return record.Event{}, err
 	}
-	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: s.data, Overlays: inst.overlays, JudgeConfigHash: inst.overlaysHash})
+	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: s.data})
 	if err != nil {
 		return record.Event{}, err
 	}

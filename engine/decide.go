@@ -144,11 +144,9 @@ func (e *Engine) definitionToDecide(ctx context.Context, p Principal, req Decide
 // statelessCase is the case of an action without a history. What only a history can
 // show is taken as given, and told in NotChecked.
 func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, req DecideRequest, data document.JSON) (judge.Case, error) {
-	var overlays []workflow.Overlay
-	var hash string
 	if l.stored.Version != 0 {
 		var err error
-		if overlays, hash, err = e.loadOverlays(ctx, l, p.ID, time.Time{}); err != nil {
+		if l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, p.ID, time.Time{}); err != nil {
 			return judge.Case{}, err
 		}
 	}
@@ -162,7 +160,7 @@ func (e *Engine) statelessCase(ctx context.Context, p Principal, l definition, r
 		Facts: workflow.Facts{Visited: l.def.StateNames},
 	}}
 	c, err := e.newCase(inst, workflow.CaseInput{
-		Action: req.Action, Read: data, Precheck: true, Overlays: overlays, JudgeConfigHash: hash, CallersContext: claimsContext(p),
+		Action: req.Action, Read: data, Precheck: true, CallersContext: claimsContext(p),
 	})
 	c.KeyDigests = true
 	e.refusalBinding(&c, "decide:"+p.ID) // another key is no other question

@@ -291,14 +291,14 @@ func quoteWords(words []string) string {
 }
 
 // replayFinish answers a key again. Where the agent was let through, the review is shown as it is now.
-func (e *Engine) replayFinish(ctx context.Context, p Principal, ev record.Event) (FinishResult, error) {
-	then, err := e.instanceAfter(ctx, p, ev)
+func (e *Engine) replayFinish(ctx context.Context, now instance, ev record.Event) (FinishResult, error) {
+	then, err := e.instanceAfter(ctx, now, ev)
 	if err != nil {
 		return FinishResult{}, err
 	}
 	out := FinishResult{Position: then.position(), Reason: ev.Decision.Reasoning, MayEnd: ev.Kind == record.Escalated, Replayed: true}
 	if ev.Review != nil {
-		out.Review, err = e.findReviewView(ctx, p, ev.Review.ID)
+		out.Review, err = e.findReviewView(ctx, now.by, ev.Review.ID)
 	}
 	return out, err
 }

@@ -62,24 +62,22 @@ func digestParts(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// findAnswer finds the event that answered a key. A caller that does not see its instance any more, since its
-// credential or the workflow has changed, does not get the answer again.
-func (e *Engine) findAnswer(ctx context.Context, p Principal, m mutation, key *record.Key) (record.Event, bool, error) {
-	ev, err := e.cfg.Store.ByKey(ctx, key.Scope)
+// findAnswer finds the event that answered a key, and its instance; the zero event for none. A caller that does not
+// see the instance any more, since its credential or the workflow has changed, does not get the answer again.
+func (e *Engine) findAnswer(ctx context.Context, p Principal, m mutation, key *record.Key) (now instance, ev record.Event, err error) {
+	ev, err = e.cfg.Store.ByKey(ctx, key.Scope)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return record.Event{}, false, nil
+		return now, record.Event{}, nil
 	case err != nil:
-		return record.Event{}, false, StoreError("look the idempotency key up", err)
+		return now, ev, StoreError("look the idempotency key up", err)
 	case !isRequest(ev, key, m):
-		return record.Event{}, false, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
+		return now, ev, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
 			hint("Use a new key for a new request; repeat the old request exactly to get its answer again.")
+	case m.right != "": // gavel itself sees all
+		now, err = e.loadInstance(ctx, p, ev.Instance)
 	}
-	if m.right == "" { // gavel itself sees all
-		return ev, true, nil
-	}
-	_, err = e.loadInstance(ctx, p, ev.Instance)
-	return ev, err == nil, err
+	return now, ev, err
 }
 
 // canonicalText is a document's canonical text: the same request has the same digest

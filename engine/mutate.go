@@ -59,10 +59,10 @@ type race struct {
 }
 
 // mutate answers a request to change an instance. perform gets the instance as it was loaded, once all that
-// mutation names allows it. A key that was used is answered by replay, with the event that was committed then,
+// mutation names allows it. A key that was used is answered by replay, with the instance as it is now and the event that was committed then,
 // and concurrent duplicates wait for the first; errors bind no key.
 func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
-	perform func(context.Context, *instance) (T, error), replay func(context.Context, Principal, record.Event) (T, error),
+	perform func(context.Context, *instance) (T, error), replay func(context.Context, instance, record.Event) (T, error),
 ) (T, error) {
 	var zero T
 	key, err := e.checkMutation(p, m)
@@ -86,10 +86,10 @@ func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 		return zero, StoreError("wait for the request with the same idempotency key", ctx.Err())
 	}
 	defer release()
-	if ev, ok, err := e.findAnswer(ctx, p, m, key); err != nil {
+	if now, ev, err := e.findAnswer(ctx, p, m, key); err != nil {
 		return zero, err
-	} else if ok {
-		return replay(ctx, p, ev)
+	} else if ev.Seq > 0 {
+		return replay(ctx, now, ev)
 	}
 	out, err := do()
 	if err == nil {
@@ -97,8 +97,8 @@ func mutate[T any](ctx context.Context, e *Engine, p Principal, m mutation,
 	}
 	// Another process may have answered the same key between our look and our
 	// write: then this is a replay, whatever our own attempt met.
-	if ev, ok, kerr := e.findAnswer(ctx, p, m, key); ok {
-		return replay(ctx, p, ev)
+	if now, ev, kerr := e.findAnswer(ctx, p, m, key); kerr == nil && ev.Seq > 0 {
+		return replay(ctx, now, ev)
 	} else if CodeOf(kerr) == CodeKeyReused {
 		return zero, kerr
 	}
@@ -127,8 +127,8 @@ func commitOnce[T any](ctx context.Context, e *Engine, p Principal, m mutation, 
 		}
 		return answer(answered{w.next.position(), w.event, w.next.Context, false}), nil
 	}
-	return mutate(ctx, e, p, m, perform, func(ctx context.Context, p Principal, ev record.Event) (out T, err error) {
-		then, err := e.instanceAfter(ctx, p, ev)
+	return mutate(ctx, e, p, m, perform, func(ctx context.Context, now instance, ev record.Event) (out T, err error) {
+		then, err := e.instanceAfter(ctx, now, ev)
 		if err != nil {
 			return out, err
 		}

@@ -192,27 +192,24 @@ func countChanges(n int64) string {
 
 // instanceAfter is what an instance was right after an event, for replays: its position and its context. Where
 // the history no longer has the context, it has none.
-func (e *Engine) instanceAfter(ctx context.Context, p Principal, ev record.Event) (instance, error) {
+func (e *Engine) instanceAfter(ctx context.Context, now instance, ev record.Event) (instance, error) {
 	l, err := e.loadDefinition(ctx, ev.Workflow, ev.Version)
 	if err != nil {
 		return instance{}, err
 	}
 	then := record.Instance{
 		ID: ev.Instance, Workflow: ev.Workflow, Version: ev.Version, State: ev.To,
-		Status: ev.Status, Revision: ev.Revision, Seq: ev.Seq,
+		Status: ev.Status, Revision: ev.Revision, Seq: ev.Seq, Context: now.Context,
 	}
-	inst, err := e.load(ctx, ev.Instance)
-	if err == nil && inst.Revision != ev.Revision {
-		inst, err = e.instanceAt(ctx, ev.Instance, ev.Revision)
+	if now.Revision != ev.Revision {
+		was, err := e.instanceAt(ctx, ev.Instance, ev.Revision)
+		if err != nil && CodeOf(err) != CodeUnknownRevision {
+			return instance{}, err
+		}
+		then.Context = was.Context
 	}
-	if err == nil {
-		then.Context = inst.Context
-		l.overlays, _, err = e.loadOverlays(ctx, l, inst.Owner, ev.Time)
-	}
-	if err != nil && CodeOf(err) != CodeUnknownRevision {
-		return instance{}, StoreError("load the instance", err)
-	}
-	return instance{Instance: then, definition: l, by: p}, nil
+	l.overlays, l.overlaysHash, err = e.loadOverlays(ctx, l, now.Owner, ev.Time)
+	return instance{Instance: then, definition: l, by: now.by}, err
 }
 
 // decisionView is a decision as callers see it; nil is an event without one.

@@ -229,7 +229,7 @@ func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decisi
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	asked, inst := r.asked, r.instance
 	inst.by = Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	c, err := e.newCase(inst, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data), Overlays: r.overlays, JudgeConfigHash: r.overlaysHash})
+	c, err := e.newCase(inst, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data)})
 	if err != nil {
 		return ResolveResult{}, err
 	}
@@ -400,12 +400,12 @@ func (e *Engine) resolvedBefore(ctx context.Context, r reviewCase) error {
 	}
 }
 
-func (e *Engine) replayResolve(ctx context.Context, p Principal, ev record.Event) (ResolveResult, error) {
-	then, err := e.instanceAfter(ctx, p, ev)
+func (e *Engine) replayResolve(ctx context.Context, now instance, ev record.Event) (ResolveResult, error) {
+	then, err := e.instanceAfter(ctx, now, ev)
 	if err != nil {
 		return ResolveResult{}, err
 	}
-	review, err := e.findReviewView(ctx, p, ev.Review.ID)
+	review, err := e.findReviewView(ctx, now.by, ev.Review.ID)
 	if err != nil {
 		return ResolveResult{}, err
 	}

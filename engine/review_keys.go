@@ -52,7 +52,7 @@ func (e *Engine) joinNewer(ctx context.Context, inst instance, review string) (A
 // replayParked answers a key that is bound to a parked move: with the decision that a
 // person's word led to, else with the one that parked it, and the review as it is now.
 // ev opened the review or joined it.
-func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event) (AdvanceResult, error) {
+func (e *Engine) replayParked(ctx context.Context, now instance, ev record.Event) (AdvanceResult, error) {
 	row, err := e.findReview(ctx, ev.Review.ID)
 	if err != nil {
 		return AdvanceResult{}, StoreError("read the review", err)
@@ -69,11 +69,11 @@ func (e *Engine) replayParked(ctx context.Context, p Principal, ev record.Event)
 			return AdvanceResult{}, err
 		}
 	}
-	review, err := e.newView(p).renderReview(ctx, row)
+	review, err := e.newView(now.by).renderReview(ctx, row)
 	if err != nil {
 		return AdvanceResult{}, err
 	}
-	then, err := e.instanceAfter(ctx, p, last)
+	then, err := e.instanceAfter(ctx, now, last)
 	if err != nil {
 		return AdvanceResult{}, err
 	}

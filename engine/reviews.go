@@ -113,8 +113,8 @@ func (w *parked) id() string {
 
 // findParked finds the review of a request whose move waits for a person already: the
 // same data get the same review. A review that nobody decided in time ends here.
-func (e *Engine) findParked(ctx context.Context, inst *instance, ask question) (*parked, error) {
-	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == ask.action })
+func (e *Engine) findParked(ctx context.Context, inst *instance, ask workflow.CaseInput, call *gatedCall) (*parked, error) {
+	at := slices.IndexFunc(inst.Facts.Reviews, func(o workflow.OpenReview) bool { return o.Action == ask.Action })
 	if at < 0 {
 		return nil, nil //nolint:nilnil // nothing waits
 	}
@@ -129,14 +129,14 @@ func (e *Engine) findParked(ctx context.Context, inst *instance, ask question) (
 			return nil, err
 		}
 		return nil, e.reload(ctx, inst)
-	case row.Principal != inst.by.ID || canonicalText(row.Data) != string(ask.data.Canonical()):
+	case row.Principal != inst.by.ID || canonicalText(row.Data) != string(ask.Read.Canonical()):
 		return nil, nil //nolint:nilnil // other data supersede it
 	}
 	asked, err := e.loadOpeningEvent(ctx, inst.ID, row.Seq)
 	if err != nil {
 		return nil, err
 	}
-	if !ask.call.isAbout(asked.Call) {
+	if !call.isAbout(asked.Call) {
 		return nil, nil //nolint:nilnil // other arguments supersede it
 	}
 	w := &parked{review: row, reconfigured: asked.JudgeConfigHash != inst.overlaysHash}

@@ -126,7 +126,7 @@ func (e *Engine) RecordStep(ctx context.Context, req StepRecord) error {
 		check: func() (err error) { data, err = readDocument("data", req.Data, e.cfg.Limits.Data); return err },
 		load:  func(ctx context.Context, inst *instance) error { return e.loadRun(ctx, inst, req.Run) },
 	}
-	replay := func(context.Context, Principal, record.Event) (struct{}, error) { return struct{}{}, nil }
+	replay := func(context.Context, instance, record.Event) (struct{}, error) { return struct{}{}, nil }
 	for {
 		_, err := mutate(ctx, e, interpreter, m, func(ctx context.Context, inst *instance) (struct{}, error) {
 			return struct{}{}, e.recordStep(ctx, inst, req.Action, data)
@@ -233,7 +233,7 @@ func (e *Engine) loadRun(ctx context.Context, inst *instance, run string) (err e
 
 // judgeStep is the event of an action of the interpreter.
 func (e *Engine) judgeStep(ctx context.Context, inst instance, action string, data document.JSON) (record.Event, error) {
-	inst.by = interpreter
+	inst.by, inst.overlays, inst.overlaysHash = interpreter, nil, ""
 	c, err := e.newCase(inst, workflow.CaseInput{Action: action, Read: data})
 	if err != nil {
 		return record.Event{}, err

@@ -121,8 +121,8 @@ func newRefusedStart(inst instance, v judge.Verdict) StartResult {
 	}
 }
 
-func (e *Engine) replayStart(ctx context.Context, p Principal, ev record.Event) (StartResult, error) {
-	then, err := e.instanceAfter(ctx, p, ev)
+func (e *Engine) replayStart(ctx context.Context, now instance, ev record.Event) (StartResult, error) {
+	then, err := e.instanceAfter(ctx, now, ev)
 	if err != nil {
 		return StartResult{}, err
 	}
