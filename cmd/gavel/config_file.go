@@ -236,7 +236,7 @@ var sharedSections = map[string]string{"llm-": config.SectionModel, "anchor-": c
 // written with the words before it, "token create".
 func keyOf(command string, flag *kong.Flag) (section, key string, ok bool) {
 	words := strings.Fields(command)
-	if len(words) > 0 && slices.ContainsFunc(module.Commands(), func(c module.Command) bool { return c.Unconfigured && c.Name == words[0] }) {
+	if len(words) > 0 && slices.ContainsFunc(module.Commands(""), func(c module.Command) bool { return c.Unconfigured && c.Name == words[0] }) {
 		return "", "", false
 	}
 	if name, shared := sharedKeys[flag.Name]; shared {

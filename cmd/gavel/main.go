@@ -293,7 +293,7 @@ func execute(ctx context.Context, con *console, args []string, stderr io.Writer)
 // newParser is the command line without its arguments.
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
 	if _, all := grammar.(*commands); all {
-		for _, c := range module.Commands() {
+		for _, c := range module.Commands("") {
 			more = append(more, kong.DynamicCommand(c.Name, c.Help, "", c.New()))
 		}
 	}
@@ -348,7 +348,7 @@ func grammarFor(cmds *commands, args []string) (grammar any, command []kong.Opti
 			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())}
 		}
 	}
-	for _, c := range module.Commands() {
+	for _, c := range module.Commands("") {
 		if len(args) > 0 && args[0] == c.Name {
 			return &cmds.logFlags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", c.New())}
 		}

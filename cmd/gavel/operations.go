@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -86,12 +89,27 @@ func typed[Res, T any](f func(Res) T) func(any) T {
 func bindOperations(node reflect.Value, path string) {
 	for i := range node.NumField() {
 		field := node.Type().Field(i)
+		if field.Type == reflect.TypeFor[kong.Plugins]() {
+			node.Field(i).Set(reflect.ValueOf(moduleCommands(path)))
+			continue
+		}
 		if _, isCommand := field.Tag.Lookup("cmd"); !isCommand {
 			continue
 		}
 		words := strings.TrimSpace(path + " " + nameOfCommand(field))
 		bindOperation(node.Field(i), words)
 	}
+}
+
+// moduleCommands are the commands of modules below a command.
+func moduleCommands(parent string) (all kong.Plugins) {
+	for _, c := range module.Commands(parent) {
+		command := reflect.TypeOf(c.New()).Elem()
+		all = append(all, reflect.New(reflect.StructOf([]reflect.StructField{{
+			Name: "Command", Type: command, Tag: reflect.StructTag(fmt.Sprintf(`cmd:"" name:%q help:%q`, c.Name, c.Help)),
+		}})).Interface())
+	}
+	return all
 }
 
 func bindOperation(command reflect.Value, words string) {

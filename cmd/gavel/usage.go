@@ -68,7 +68,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 
 func (commands) Help() string {
 	first := ""
-	for _, c := range module.Commands() {
+	for _, c := range module.Commands("") {
 		if c.First != "" {
 			first += fmt.Sprintf("    %-34s %s\n", "gavel "+c.Name, c.First)
 		}

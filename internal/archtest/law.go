@@ -75,7 +75,7 @@ const moduleFolder = "internal/modules/"
 const moduleList = "cmd/gavel/modules.go"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/demo", "internal/modules/postgres", "internal/modules/webhook"}
+var modules = []string{"internal/modules/demo", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
 
 // everything is what a program may import.
 var everything = slices.Concat(below5, services, []string{
@@ -185,6 +185,7 @@ var Packages = []Package{
 
 	// Modules know the core without its faces, and never one another: checkOwn says so as well.
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
+	{Path: "internal/modules/measure", May: []string{"internal/module", "internal/term", "judge", "judge/eval"}},
 	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module"})},
 	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
 	{Path: "internal/modules/webhook/endpoint", May: []string{"internal/egress"}},

@@ -45,6 +45,8 @@ type Module struct {
 // Command is a command of the command line.
 type Command struct {
 	Name, Help string
+	// Parent is the command of the program that it is a subcommand of, "" for none.
+	Parent string
 	// First says what a newcomer sees with it; the overview begins with that. Usually "".
 	First string
 	// New returns a pointer to a struct whose tags declare the flags and whose method Run gets a
@@ -156,11 +158,15 @@ func Sections() []Section {
 	return all
 }
 
-// Commands returns the commands of all modules.
-func Commands() []Command {
+// Commands returns the commands of all modules below a command of the program, "" for those at the top.
+func Commands(parent string) []Command {
 	var all []Command
 	for _, m := range modules {
-		all = append(all, m.Commands...)
+		for _, c := range m.Commands {
+			if c.Parent == parent {
+				all = append(all, c)
+			}
+		}
 	}
 	return all
 }

@@ -1,13 +1,15 @@
-package eval
+package measure
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // What an import cannot take is an error with its line, never another case.
 func TestImportErrors(t *testing.T) {
-	o := ImportOptions{Workflow: "w.yaml", State: "s", Action: "a", Split: Dev, Label: "human"}
+	o := Options{Workflow: "w.yaml", State: "s", Action: "a", Split: eval.Dev, Label: "human"}
 	for name, c := range map[string]struct{ file, text, says string }{
 		"no head":           {"a.csv", "", "a.csv: there is no row of column names"},
 		"column twice":      {"a.csv", "n,n\n1,2\n", `a.csv:1: column 2 is named "n"`},
@@ -40,8 +42,8 @@ func TestImportErrors(t *testing.T) {
 func TestPromptfooLines(t *testing.T) {
 	text := `{"vars": {"x": 5}, "assert": [{"type": "equals", "value": "reject"}]}
 {"vars": {"x": 6}, "assert": [{"type": "not-equals", "value": "reject"}]}`
-	got, err := ReadPromptfoo("tests.jsonl", strings.NewReader(text), ImportOptions{Workflow: "w.yaml", State: "s", Action: "a", Split: Test, Label: "human"})
-	if err != nil || len(got.Cases) != 1 || got.Unlabelled != 1 || string(got.Cases[0].Data) != `{"x":5}` || got.Cases[0].Split != Test {
+	got, err := ReadPromptfoo("tests.jsonl", strings.NewReader(text), Options{Workflow: "w.yaml", State: "s", Action: "a", Split: eval.Test, Label: "human"})
+	if err != nil || len(got.Cases) != 1 || got.Unlabelled != 1 || string(got.Cases[0].Data) != `{"x":5}` || got.Cases[0].Split != eval.Test {
 		t.Fatalf("%v: %+v", err, got)
 	}
 }

@@ -1,4 +1,4 @@
-package eval
+package measure
 
 import (
 	"cmp"
@@ -13,21 +13,33 @@ import (
 	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// ImportOptions give what tables and tests of other tools do not say of a case.
-type ImportOptions struct {
+// Options give what tables and tests of other tools do not say of a case.
+type Options struct {
 	Workflow      string // the reference of the definition that is the gate
 	State, Action string
-	Split         Split
+	Split         eval.Split
 	Label         string // source of the labels: human, adjudicated or synthetic
 }
 
 // Imported are the cases of a file, and how many of its rows had no right outcome.
 type Imported struct {
-	Cases      []Case
+	Cases      []eval.Case
 	Unlabelled int
+}
+
+// maxNesting is how deep a value in a cell may be nested.
+const maxNesting = 100
+
+// clip bounds what a message quotes.
+func clip(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "…"
+	}
+	return s
 }
 
 // maxImport is the size of a file that is imported, in bytes.
@@ -91,9 +103,9 @@ func (r *importRow) setCell(column, value string) error {
 		doc, field = "data", name
 	}
 	if isJSON {
-		v, err := document.ReadJSON([]byte(value), document.Limits{Bytes: MaxLine, Depth: maxNesting})
+		v, err := document.ReadJSON([]byte(value), document.Limits{Bytes: eval.MaxLine, Depth: maxNesting})
 		if err != nil {
-			return fmt.Errorf("the column %q: %w", clipQuote(column), err)
+			return fmt.Errorf("the column %q: %w", clip(column), err)
 		}
 		r.setField(doc, field, v.Raw())
 		return nil
@@ -107,7 +119,7 @@ func (r *importRow) setCell(column, value string) error {
 }
 
 // add makes a case of a row. A row without a right outcome is counted.
-func (i *Imported) add(file string, r importRow, o ImportOptions) error {
+func (i *Imported) add(file string, r importRow, o Options) error {
 	at := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %w", file, r.line, fmt.Errorf(format, args...))
 	}
@@ -117,18 +129,18 @@ func (i *Imported) add(file string, r importRow, o ImportOptions) error {
 	}
 	right, known := findOutcome(r.outcome)
 	if !known {
-		return at("the outcome %q is unknown; use approve, reject or escalate", clipQuote(r.outcome))
+		return at("the outcome %q is unknown; use approve, reject or escalate", clip(r.outcome))
 	}
 	ref, err := json.Marshal(map[string]string{"ref": o.Workflow})
 	if err != nil {
 		return at("%w", err)
 	}
 	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
-	c := Case{
+	c := eval.Case{
 		ID: cmp.Or(r.names["id"], fmt.Sprintf("%s-%d", base, len(i.Cases)+i.Unlabelled+1)), Group: r.names["group"], Tags: slices.Compact(slices.Sorted(slices.Values(r.tags))),
 		Workflow: ref, State: cmp.Or(r.names["state"], o.State), Action: cmp.Or(r.names["action"], o.Action),
 		Principal: r.names["principal"], Role: r.names["role"], Risk: r.names["risk"], Notes: r.names["notes"],
-		Expect: Expect{Outcome: right}, Label: Label{Source: cmp.Or(r.names["label"], o.Label)}, Split: Split(cmp.Or(r.names["split"], string(o.Split))),
+		Expect: eval.Expect{Outcome: right}, Label: eval.Label{Source: cmp.Or(r.names["label"], o.Label)}, Split: eval.Split(cmp.Or(r.names["split"], string(o.Split))),
 		Evidence: r.documents["evidence"],
 	}
 	for doc, to := range map[string]*json.RawMessage{"data": &c.Data, "context": &c.Context} {
@@ -138,8 +150,8 @@ func (i *Imported) add(file string, r importRow, o ImportOptions) error {
 			}
 		}
 	}
-	if problem := c.findProblem(); problem != "" {
-		return at("%s", problem)
+	if err := c.Validate(); err != nil {
+		return at("%s", strings.TrimPrefix(err.Error(), "eval: "))
 	}
 	i.Cases = append(i.Cases, c)
 	return nil
@@ -149,7 +161,7 @@ func (i *Imported) add(file string, r importRow, o ImportOptions) error {
 // action, outcome, split, risk, principal, role, label, notes) are those; context.NAME and
 // evidence.NAME are fields of these documents, and every other column is a field of the data. An
 // empty cell is no field. The error names the line.
-func ReadCSV(file string, from io.Reader, o ImportOptions) (Imported, error) {
+func ReadCSV(file string, from io.Reader, o Options) (Imported, error) {
 	return readTable(file, from, o, func(r *importRow, column, value string) error {
 		if column == "outcome" || column == "tags" || slices.Contains(rowNames, column) {
 			r.setName(column, value)
@@ -159,7 +171,7 @@ func ReadCSV(file string, from io.Reader, o ImportOptions) (Imported, error) {
 	})
 }
 
-func readTable(file string, from io.Reader, o ImportOptions, set func(r *importRow, column, value string) error) (Imported, error) {
+func readTable(file string, from io.Reader, o Options, set func(r *importRow, column, value string) error) (Imported, error) {
 	in := csv.NewReader(io.LimitReader(from, maxImport))
 	head, err := in.Read()
 	if err != nil {
@@ -168,7 +180,7 @@ func readTable(file string, from io.Reader, o ImportOptions, set func(r *importR
 	head[0] = strings.TrimPrefix(head[0], "\ufeff")
 	for n, name := range head {
 		if head[n] = strings.TrimSpace(name); head[n] == "" || slices.Contains(head[:n], head[n]) {
-			return Imported{}, fmt.Errorf("%s:1: column %d is named %q, which is empty or a duplicate", file, n+1, clipQuote(head[n]))
+			return Imported{}, fmt.Errorf("%s:1: column %d is named %q, which is empty or a duplicate", file, n+1, clip(head[n]))
 		}
 	}
 	var out Imported
@@ -187,7 +199,7 @@ func readTable(file string, from io.Reader, o ImportOptions, set func(r *importR
 				continue
 			}
 			if !utf8.ValidString(value) {
-				return Imported{}, fmt.Errorf("%s:%d: the column %q is not UTF-8; save the file as UTF-8", file, line, clipQuote(head[n]))
+				return Imported{}, fmt.Errorf("%s:%d: the column %q is not UTF-8; save the file as UTF-8", file, line, clip(head[n]))
 			}
 			if err := set(&r, head[n], value); err != nil {
 				return Imported{}, fmt.Errorf("%s:%d: %w", file, line, err)

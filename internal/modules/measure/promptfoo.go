@@ -1,12 +1,14 @@
-package eval
+package measure
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -15,32 +17,16 @@ import (
 // a test are the data; an assertion on the word of a verdict (equals: reject) is the right
 // outcome; metadata that is named like a key of a case is that key, and other metadata a tag. A
 // test without such an assertion has no right outcome. Files that a test refers to are not read.
-func ReadPromptfoo(file string, from io.Reader, o ImportOptions) (Imported, error) {
+func ReadPromptfoo(file string, from io.Reader, o Options) (Imported, error) {
 	if strings.EqualFold(filepath.Ext(file), ".csv") {
 		return readTable(file, from, o, setPromptfooCell)
 	}
-	var out Imported
-	if strings.EqualFold(filepath.Ext(file), ".jsonl") {
-		for l, err := range readLines(from, MaxLine) {
-			switch {
-			case err != nil:
-				return Imported{}, fmt.Errorf("eval: read %s, line %d: %w", file, l.number, err)
-			case l.isLong:
-				return Imported{}, fmt.Errorf("%s:%d: the line has more than %d bytes", file, l.number, MaxLine)
-			}
-			test, err := document.Parse("", l.text, document.Limits{Bytes: MaxLine})
-			if err != nil {
-				return Imported{}, fmt.Errorf("%s:%d: %w", file, l.number, err)
-			}
-			if err := out.addTest(file, l.number, test, nil, o); err != nil {
-				return Imported{}, err
-			}
-		}
-		return out, nil
-	}
 	source, err := io.ReadAll(io.LimitReader(from, maxImport))
 	if err != nil {
-		return Imported{}, fmt.Errorf("eval: read %s: %w", file, err)
+		return Imported{}, fmt.Errorf("read %s: %w", file, err)
+	}
+	if strings.EqualFold(filepath.Ext(file), ".jsonl") {
+		return readTests(file, source, o)
 	}
 	root, err := document.Parse(file, source, document.Limits{Bytes: maxImport})
 	if err != nil {
@@ -56,6 +42,7 @@ func ReadPromptfoo(file string, from io.Reader, o ImportOptions) (Imported, erro
 	case shared != nil && shared.Kind != document.Object:
 		return Imported{}, fmt.Errorf("%s:%d: defaultTest is no object; write it into this file", file, shared.Line)
 	}
+	var out Imported
 	for _, test := range tests.Items {
 		if err := out.addTest(file, test.Line, test, shared, o); err != nil {
 			return Imported{}, err
@@ -64,8 +51,26 @@ func ReadPromptfoo(file string, from io.Reader, o ImportOptions) (Imported, erro
 	return out, nil
 }
 
+// readTests reads tests in JSON Lines.
+func readTests(file string, source []byte, o Options) (out Imported, err error) {
+	number := 0
+	for line := range bytes.Lines(source) {
+		if number++; len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		test, err := document.Parse("", line, document.Limits{Bytes: eval.MaxLine})
+		if err != nil {
+			return Imported{}, fmt.Errorf("%s:%d: %w", file, number, err)
+		}
+		if err := out.addTest(file, number, test, nil, o); err != nil {
+			return Imported{}, err
+		}
+	}
+	return out, nil
+}
+
 // addTest makes a case of a test, with what all tests share.
-func (i *Imported) addTest(file string, line int, test, shared *document.Node, o ImportOptions) error {
+func (i *Imported) addTest(file string, line int, test, shared *document.Node, o Options) error {
 	at := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %w", file, line, fmt.Errorf(format, args...))
 	}
@@ -81,9 +86,9 @@ func (i *Imported) addTest(file string, line int, test, shared *document.Node, o
 		for _, m := range membersOf(vars) {
 			switch v := m.Value; {
 			case v.Kind == document.Array:
-				return at("vars.%s is a list, of which promptfoo makes a test for each item; write these tests out", clipQuote(m.Key))
+				return at("vars.%s is a list, of which promptfoo makes a test for each item; write these tests out", clip(m.Key))
 			case strings.HasPrefix(v.Text, "file://"):
-				return at("vars.%s refers to a file; write its content into the test", clipQuote(m.Key))
+				return at("vars.%s refers to a file; write its content into the test", clip(m.Key))
 			default:
 				r.setField("data", m.Key, v.JSON())
 			}

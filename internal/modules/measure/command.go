@@ -1,0 +1,98 @@
+// Package measure is the module that brings cases from elsewhere to the measurement of a judge: tables
+// and tests of promptfoo become golden cases (gavel eval import).
+package measure
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/validators/document"
+)
+
+func init() {
+	module.Register(module.Module{
+		Name: "measure",
+		Commands: []module.Command{
+			{Parent: "eval import", Name: "csv", Help: "Turn a table into golden cases.", New: func() any { return &csvCommand{} }},
+			{Parent: "eval import", Name: "promptfoo", Help: "Turn tests of promptfoo into golden cases.", New: func() any { return &promptfooCommand{} }},
+		},
+	})
+}
+
+// importFlags are those of files with cases.
+type importFlags struct {
+	File     string `arg:"" name:"file" help:"The file."`
+	Workflow string `name:"workflow" required:"" placeholder:"REF" help:"The definition that is the gate: a file, as seen from where the cases will lie."`
+	Split    string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
+	State    string `name:"state" placeholder:"NAME" help:"The state before the move, where the file does not say."`
+	Action   string `name:"action" placeholder:"NAME" help:"The move, where the file does not say."`
+	Label    string `name:"label" required:"" enum:"human,adjudicated,synthetic" placeholder:"SOURCE" help:"Who decided what is right, where the file does not say: human, adjudicated or synthetic."`
+}
+
+func (f importFlags) run(con *module.Console, read func(string, io.Reader, Options) (Imported, error)) error {
+	in, err := os.Open(f.File)
+	if err != nil {
+		return term.UsageErrorf("", "%w", err)
+	}
+	defer in.Close()
+	imported, err := read(f.File, in, Options{Workflow: f.Workflow, State: f.State, Action: f.Action, Split: eval.Split(f.Split), Label: f.Label})
+	if err != nil {
+		return &term.ExitError{Code: term.ExitBad, Err: err}
+	}
+	if len(imported.Cases) == 0 {
+		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("no record in %s has a right answer", f.File), Hint: "docs/evaluation.md says where it is looked for; columns of a CSV file are separated by commas"}
+	}
+	if left := imported.Unlabelled; left > 0 {
+		con.Err.Printf("gavel: %d of %d records have no right answer and were left out\n", left, left+len(imported.Cases))
+	}
+	for _, c := range imported.Cases {
+		line, err := document.Marshal(c)
+		if err != nil {
+			return term.UnknownErrorf("", "write case %s: %w", c.ID, err)
+		}
+		con.Out.Printf("%s\n", line)
+	}
+	return nil
+}
+
+type csvCommand struct{ importFlags }
+
+func (csvCommand) Help() string {
+	return `Prints one golden case for each row. Rows without a right answer are left out, and counted.
+
+The columns id, group, tags, state, action, outcome, split, risk, principal, role, label
+and notes are about the case; context.NAME and evidence.NAME are fields of these documents;
+every other column is a field of the data, as text, or as JSON where its name ends in :json.
+
+Examples:
+
+    gavel eval import csv refunds.csv --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
+    gavel eval lint refunds.jsonl
+
+Exit codes: 0 done, 1 the file is no such table, 2 wrong usage, 3 could not find out.`
+}
+
+func (c *csvCommand) Run(con *module.Console) error { return c.run(con, ReadCSV) }
+
+type promptfooCommand struct{ importFlags }
+
+func (promptfooCommand) Help() string {
+	return `Prints one golden case for each test (YAML, JSON, JSON Lines or CSV). Tests without a right
+answer are left out, and counted.
+
+vars are the data, an assertion such as equals: reject is the right outcome, metadata with a
+name that a column of a table has is about the case, other metadata becomes tags.
+
+Examples:
+
+    gavel eval import promptfoo promptfooconfig.yaml --workflow refund.yaml --state requested --action pay --label human > refunds.jsonl
+    gavel eval run --structural refunds.jsonl
+
+Exit codes: 0 done, 1 the file has no such tests, 2 wrong usage, 3 could not find out.`
+}
+
+func (c *promptfooCommand) Run(con *module.Console) error { return c.run(con, ReadPromptfoo) }
