@@ -18,6 +18,7 @@ import (
 
 	embed "github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/storetest"
@@ -267,4 +268,16 @@ func testRewrapUnderLoad(t *testing.T, old *sealedLoad, at string, key func() []
 	l.check(db, key())
 	old.check(db, key())
 	runGavel(t, "verify", "--store", at)
+}
+
+func openBeside(t *testing.T, file string) *sqlitestore.Store {
+	t.Helper()
+	if _, err := os.Stat(file); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
 }

@@ -8,14 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
@@ -223,16 +221,4 @@ func endLease(t *testing.T, db store.Store, name string) {
 	if err := db.EndLease(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func openBeside(t *testing.T, file string) *sqlitestore.Store {
-	t.Helper()
-	if _, err := os.Stat(file); err != nil {
-		t.Fatal(err)
-	}
-	db, err := sqlitestore.Open(t.Context(), sqlitestore.Config{Path: file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return db
 }
