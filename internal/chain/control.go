@@ -102,9 +102,6 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 	switch w.Status {
 	case dbos.WorkflowStatusSuccess:
 		s.Status, s.Result = StatusDone, r.readResult(w.Output)
-		if s.Result == nil || s.Result.Err != nil {
-			s.Status = StatusFailed
-		}
 	case dbos.WorkflowStatusError:
 		if isMarked(w, attrSuspended) {
 			s.Ended = time.Time{}

@@ -41,14 +41,12 @@ type recordedRun struct {
 	Principal  engine.Principal  `json:"principal"`
 	ActsFor    *engine.Principal `json:"actsFor,omitempty"`
 	Entry      *engine.Entry     `json:"entry,omitempty"`
-	// Repeatable are the ids of the steps that may run twice; nil in runs of before it was recorded.
+	// Repeatable are the ids of the steps that may run twice.
 	Repeatable []string `json:"repeatable"`
-	// Writers are the tools that write resources, by server; nil in runs of before they were recorded.
+	// Writers are the tools that write resources, by server.
 	Writers map[string]Writer `json:"writers"`
-	// Deadlines says that the ends of moves with a timeout are recorded.
-	Deadlines bool `json:"deadlines,omitempty"`
-	// Started is when the run was started; zero in runs of before it was recorded, which keep to what was retried then.
-	Started time.Time `json:"started,omitzero"`
+	// Started is when the run was started.
+	Started time.Time `json:"started"`
 }
 
 // Start starts a run and returns its id. What the last run of the same chain and principal saved
@@ -64,7 +62,7 @@ func (r *Runs) Start(ctx context.Context, req StartRequest) (string, error) {
 	}
 	raw, err := json.Marshal(recordedRun{
 		Definition: req.Definition.Document, Input: req.Input, Saved: saved, Principal: req.Principal, ActsFor: req.ActsFor, Entry: withoutContext(req.Entry),
-		Repeatable: r.listRepeatable(req.Definition), Writers: r.listWriters(req.Definition), Deadlines: true, Started: time.Now().UTC().Truncate(time.Millisecond),
+		Repeatable: r.listRepeatable(req.Definition), Writers: r.listWriters(req.Definition), Started: time.Now().UTC().Truncate(time.Millisecond),
 	})
 	if err != nil {
 		return "", fmt.Errorf("start a run of %q: %w", req.Definition.Name, err)
@@ -247,7 +245,10 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	options := MachineOptions{Run: run, Started: begun.Started, KeepsErrors: begun.Started.IsZero(), Input: input, Saved: begun.Saved, Repeatable: r.config.Repeatable, RepeatableSteps: begun.Repeatable, Writer: r.config.Writer}
+	options := MachineOptions{Run: run, Started: begun.Started, Input: input, Saved: begun.Saved, RepeatableSteps: begun.Repeatable, Writer: func(server string) (Writer, bool) {
+		w, ok := begun.Writers[server]
+		return w, ok
+	}}
 	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, chain: d.Name, principal: begun.Principal, actsFor: begun.ActsFor, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
 	end, err := r.begin(x)
 	if err != nil {
@@ -257,15 +258,8 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 	if x.record, err = r.openRecord(x, d, input); err != nil {
 		return "", x.stopRefused(err)
 	}
-	x.deadlines = begun.Deadlines
 	x.record.learnSaved(d, begun.Saved)
 	x.replay = r.newReplay(x.stopped, run)
-	if begun.Writers != nil {
-		options.Writer = func(server string) (Writer, bool) {
-			w, ok := begun.Writers[server]
-			return w, ok
-		}
-	}
 	options.Progress = func(p Progress) {
 		if r.config.Progress != nil {
 			p.Err = x.record.maskError(p.Err)
@@ -384,7 +378,6 @@ type execution struct {
 	principal engine.Principal
 	actsFor   *engine.Principal // nil for principal
 	redrives  string            // the run that this one runs again
-	deadlines bool              // the ends of moves are recorded
 	fromQueue bool              // perhaps it was taken up
 	isBounded bool              // it is in the queue of its chain
 	tried     bool              // it has begun a call
@@ -515,7 +508,7 @@ func (x *execution) goStep(name string, c Command, do func(ctx context.Context, 
 
 // noteDeadline returns when a command ends that keeps its end when the run is taken up; zero for none.
 func (x *execution) noteDeadline(c Command) (time.Time, error) {
-	if c.Op != OpSleep && (c.Timeout == 0 || c.Op != OpWait && (c.Op != OpMove || !x.deadlines)) {
+	if c.Op != OpSleep && (c.Timeout == 0 || c.Op != OpWait && c.Op != OpMove) {
 		return time.Time{}, nil
 	}
 	at, err := noteStep(x, "until "+c.Key, func(ctx context.Context) (int64, error) {

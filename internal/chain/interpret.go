@@ -221,7 +221,7 @@ func (m *Machine) runAttempts(t *task, sc *scope, s *Step, arguments template, k
 		if err.Step == "" {
 			err.Step, err.Key = s.ID, key
 		}
-		answered := !m.options.KeepsErrors && (err.Code == CodeToolError || err.Code == CodeServerError)
+		answered := err.Code == CodeToolError || err.Code == CodeServerError
 		if attempt >= most || err.Final || err.MayHaveRun && !answered && !m.isRepeatable(s) {
 			return nil, err
 		}

@@ -154,9 +154,6 @@ type MachineOptions struct {
 	Repeatable func(server, tool string) bool
 	// RepeatableSteps are the ids of the steps that may run twice, instead of Repeatable; nil asks that.
 	RepeatableSteps []string
-	// KeepsErrors says that an error which a server answered is retried only where the tool may be called twice, as in
-	// runs of before that was left to the author of the chain.
-	KeepsErrors bool
 	// Writer is the tool that writes the resources of a server; nil is none.
 	Writer func(server string) (Writer, bool)
 	// Progress gets what happens to steps; nil drops it. It must not block.

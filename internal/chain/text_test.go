@@ -146,20 +146,18 @@ func TestAnsweredErrorsAreRetried(t *testing.T) {
 	const doc = `{id: a, type: tool, server: s, action: pay, retry: {max_attempts: 3}}`
 	for _, row := range []struct {
 		code  string
-		keeps bool
 		calls int
 	}{
-		{CodeToolError, false, 3},
-		{CodeServerError, false, 3},
-		{CodeTimeout, false, 1},
-		{string(upstream.CodeLost), false, 1},
-		{CodeOutput, false, 1},
-		{CodeToolError, true, 1},
+		{CodeToolError, 3},
+		{CodeServerError, 3},
+		{CodeTimeout, 1},
+		{string(upstream.CodeLost), 1},
+		{CodeOutput, 1},
 	} {
 		f := &fakeServers{answers: map[string]func(Command, int) Outcome{"s/pay": func(Command, int) Outcome {
 			return Outcome{Err: &StepError{Code: row.code, Message: "no", MayHaveRun: true}}
 		}}}
-		r := runFake(t, parse(t, steps(doc)), f, MachineOptions{KeepsErrors: row.keeps})
+		r := runFake(t, parse(t, steps(doc)), f, MachineOptions{})
 		if len(f.calls) != row.calls || r.Err == nil {
 			t.Errorf("after %s it is called %d times, want %d; %v", row.code, len(f.calls), row.calls, r.Err)
 		}
