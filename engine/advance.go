@@ -217,7 +217,7 @@ func (e *Engine) newCase(inst instance, in workflow.CaseInput) (judge.Case, erro
 	if n := len(c.Merged.Raw()); n > e.cfg.Limits.Context {
 		return judge.Case{}, tooLarge("/data", "The context would grow to %d bytes; the limit is %d.", n, e.cfg.Limits.Context)
 	}
-	c.Digest = e.digestEvidence(inst.Instance, nil)
+	c.Digest = e.digestEvidence(inst.Instance)
 	e.setMemoryKeys(&c)
 	return c, nil
 }

@@ -5,13 +5,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/memstore"
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/judge"
 )
 
 var keyedDigests = regexp.MustCompile(`hmac-sha256[-:0-9a-fv]*`)
@@ -82,31 +78,4 @@ func TestDigestsAreNoOracle(t *testing.T) {
 			t.Errorf("the history for %s: %v, %s", p.Role, err, text)
 		}
 	}
-}
-
-// olderDigester makes digests as older versions did.
-type olderDigester struct{ *record.Digester }
-
-func (d olderDigester) DigestIn(_ record.Scope, value []byte) string { return d.Digest(value) }
-
-// What a store written before holds is compared as before.
-func TestOlderDigestsAreRecognised(t *testing.T) {
-	t.Parallel()
-	w := &world{content: `{"token":"very-secret"}`}
-	store := memstore.New()
-	older := newBenchWith(t, store, w, func(c *engine.Config) {
-		c.ReviewPath, c.Digester = true, olderDigester{c.Digester.(*record.Digester)}
-	})
-	older.define(operator, strings.Replace(watchedFlow, `"name":"watched"`, `"name":"watched","sensitive":["/evidence/e/token"]`, 1))
-	id := older.start(agent, "watched", `{"n":1}`).ID
-	review := older.parked(agent, id, "go", `{}`)
-	if events := older.events(id); !record.IsUnscoped(events[1].Review.Digest) || !record.IsUnscoped(events[1].Decision.Evidence[0].Digest) {
-		t.Fatalf("not as older versions wrote: %s", events[1].Body())
-	}
-	now := newBenchWith(t, store, w, func(c *engine.Config) { c.ReviewPath = true })
-	now.pass(20 * time.Minute) // so that the evidence is fetched again
-	if r, err := now.resolve(rita, review.ID, judge.Approve); err != nil || !r.Applied {
-		t.Errorf("%+v, %v", r, err)
-	}
-	now.verify(id)
 }

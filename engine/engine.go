@@ -53,7 +53,7 @@ type Reader interface {
 type Digester interface {
 	// Digest is the same in every scope: it is for what no caller ever gets.
 	Digest(value []byte) string
-	// DigestIn is the digest in a scope, and Matches compares with one of any form.
+	// DigestIn is the digest in a scope, and Matches compares with one.
 	DigestIn(s record.Scope, value []byte) string
 	Matches(digest string, s record.Scope, value []byte) bool
 	// Salt makes of a digest one that can be compared within one export only.

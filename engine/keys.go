@@ -27,18 +27,8 @@ func (e *Engine) newKey(p Principal, m mutation) (*record.Key, error) {
 	}
 	return &record.Key{
 		Scope:   scopeKey(p, cmp.Or(m.scope, m.right), m.id, m.key),
-		Request: e.cfg.Digester.Digest([]byte(digestRequest("gavel/request/v2", m))),
+		Request: e.cfg.Digester.Digest([]byte(digestParts(append([]string{"gavel/request/v2"}, m.says()...)...))),
 	}, nil
-}
-
-func digestRequest(purpose string, m mutation) string {
-	return digestParts(append([]string{purpose}, m.says()...)...)
-}
-
-// isRequest reports whether the event that has the key answered this request. Earlier versions kept
-// a digest without a key.
-func isRequest(ev record.Event, key *record.Key, m mutation) bool {
-	return ev.Key != nil && (ev.Key.Request == key.Request || ev.Key.Request == digestRequest("gavel/request/v1", m))
 }
 
 // scopeKey is what a store knows an idempotency key by.
@@ -71,7 +61,7 @@ func (e *Engine) findAnswer(ctx context.Context, p Principal, m mutation, key *r
 		return now, record.Event{}, nil
 	case err != nil:
 		return now, ev, StoreError("look the idempotency key up", err)
-	case !isRequest(ev, key, m):
+	case ev.Key == nil || ev.Key.Request != key.Request:
 		return now, ev, newError(CodeKeyReused, "/idempotencyKey", "This idempotency key was used before with another request.").
 			hint("Use a new key for a new request; repeat the old request exactly to get its answer again.")
 	case m.right != "": // gavel itself sees all

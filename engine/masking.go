@@ -6,7 +6,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -115,15 +114,9 @@ func (e *Engine) digestContext(inst record.Instance, context json.RawMessage) st
 	return e.cfg.Digester.DigestIn(contextScope(inst.Owner, inst.Workflow), context)
 }
 
-// digestEvidence is for evidence that holds sensitive values. Evidence that is fetched
-// again for a review gets digests of the form that the review was opened with.
-func (e *Engine) digestEvidence(inst record.Instance, before []judge.Evidence) func([]byte) string {
+// digestEvidence is for evidence that holds sensitive values.
+func (e *Engine) digestEvidence(inst record.Instance) func([]byte) string {
 	scope := scopeOf(purposeEvidence, inst.Owner, inst.Workflow)
-	for _, ev := range before {
-		if record.IsUnscoped(ev.Digest) {
-			return e.cfg.Digester.Digest
-		}
-	}
 	return func(content []byte) string { return e.cfg.Digester.DigestIn(scope, content) }
 }
 

@@ -236,7 +236,7 @@ func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult
 	if asked.Call != nil {
 		leaveScripts(&c, asked.Decision.Target)
 	}
-	c.Digest, c.RecentEvidence, c.Caller = e.digestEvidence(inst.Instance, asked.Decision.Evidence), e.freshEvidence(r.row, asked), r.by.ID
+	c.Digest, c.RecentEvidence, c.Caller = e.digestEvidence(inst.Instance), e.freshEvidence(r.row, asked), r.by.ID
 	v, err := e.cfg.Judge.Approve(ctx, c, judge.Review{By: r.by.ID, Reason: r.req.Reason})
 	if err != nil {
 		return ResolveResult{}, judgeError(err)

@@ -400,7 +400,7 @@ func TestThePastThatWasRemoved(t *testing.T) {
 		inst := b.load(id)
 		ev, next, err := record.Seal(inst, record.Event{
 			Kind: record.Truncated, Time: inst.UpdatedAt, Principal: "system", Role: "operator",
-			Truncation: &record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: 3, Revision: floor.Revision},
+			Truncation: &record.Truncation{UpTo: floor.Seq, Hash: floor.Head, Count: 3, Revision: floor.Revision, Floor: record.DigestState(floor)},
 		}, nil)
 		if err != nil {
 			t.Fatal(err)

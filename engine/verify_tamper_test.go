@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/engine/store/rows"
 )
 
 // file is a store's file in the hands of someone with SQL.
@@ -118,9 +119,7 @@ func (f file) rewrite(i int, change func(*record.Event)) {
 		at, then[next.Revision] = next, next
 		f.put(i, sealed)
 		if e.Kind == record.Checkpointed || e.Kind == record.RolledBack {
-			bare := next
-			bare.Context = nil
-			doc, err := json.Marshal(bare)
+			doc, err := rows.EncodeSnapshot(next)
 			if err != nil {
 				f.t.Fatal(err)
 			}

@@ -336,7 +336,7 @@ func isDamage(err error) bool {
 
 // isUndecodable reports whether an error is about the bytes of an event.
 func isUndecodable(err error) bool {
-	return errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind) || errors.Is(err, record.ErrNewerSchema)
+	return errors.Is(err, record.ErrMalformed) || errors.Is(err, record.ErrUnknownKind) || errors.Is(err, record.ErrOtherSchema)
 }
 
 // problemOf makes a problem of an error that tells of damage, and returns any other.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -87,60 +86,22 @@ func checkEncodable(e Event) error {
 	return nil
 }
 
-// Decode reads what Encode wrote, now or in an older schema, which is brought to
-// today's form; Body and the hash stay those of the bytes given. PrevHash and
-// Hash are left empty: they stand beside the body, and the caller fills them in.
+// Decode reads what Encode wrote. PrevHash and Hash are left empty: they stand beside the
+// body, and the caller fills them in.
 //
-// Nothing is skipped: an unknown kind is ErrUnknownKind, a newer schema
-// ErrNewerSchema, and a field that the schema does not have ErrMalformed, because
-// to ignore it would be to show a history that is not the one recorded. So every
-// change of the format, an added field too, needs a new schema version.
-func Decode(body []byte) (Event, error) { return decodeVersion(body, SchemaVersion, upcasters) }
-
-// upcaster brings a body from one schema version to the next. It is pure, and
-// kept as long as the program lives: stored bytes are never rewritten.
-type upcaster func(body []byte) ([]byte, error)
-
-// upcasters holds, at version v, the step from v to v+1.
-var upcasters = map[int]upcaster{
-	1: newRenumbering(1), // 2 added reviews and evidence; nothing of 1 changed
-	2: newRenumbering(2), // 3 added the note of a truncation
-	3: newRenumbering(3), // 4 added calls, grants and subjects
-}
-
-// newRenumbering upgrades from a version to the next one that only added to it.
-func newRenumbering(from int) upcaster {
-	return func(body []byte) ([]byte, error) {
-		rest, ok := bytes.CutPrefix(body, fmt.Appendf(nil, "%s%d,", schemaPrefix, from))
-		if !ok {
-			return nil, fmt.Errorf("it is not of schema %d", from)
-		}
-		return slices.Concat(fmt.Appendf(nil, "%s%d,", schemaPrefix, from+1), rest), nil
-	}
-}
-
-func decodeVersion(body []byte, today int, ups map[int]upcaster) (Event, error) {
+// Nothing is skipped: an unknown kind is ErrUnknownKind, another schema ErrOtherSchema, and a
+// field that the schema does not have ErrMalformed, because to ignore it would be to show a
+// history that is not the one recorded. So every change of the format, an added field too,
+// needs a new schema version.
+func Decode(body []byte) (Event, error) {
 	schema, err := readSchemaVersion(body)
 	if err != nil {
 		return Event{}, err
 	}
-	if schema > today {
-		return Event{}, fmt.Errorf("%w: %d, this program knows up to %d", ErrNewerSchema, schema, today)
+	if schema != SchemaVersion {
+		return Event{}, fmt.Errorf("%w: %d, this program reads %d", ErrOtherSchema, schema, SchemaVersion)
 	}
-	current := body
-	for v := schema; v < today; v++ {
-		up, ok := ups[v]
-		if !ok {
-			return Event{}, fmt.Errorf("%w: no upgrade from schema %d to %d", ErrMalformed, v, v+1)
-		}
-		if current, err = up(current); err != nil {
-			return Event{}, fmt.Errorf("%w: from schema %d to %d: %w", ErrMalformed, v, v+1, err)
-		}
-		if got, err := readSchemaVersion(current); err != nil || got != v+1 {
-			return Event{}, fmt.Errorf("%w: the upgrade from schema %d did not give %d", ErrMalformed, v, v+1)
-		}
-	}
-	e, err := parseBody(current)
+	e, err := parseBody(body)
 	if err != nil {
 		return Event{}, err
 	}

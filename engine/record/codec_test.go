@@ -93,7 +93,7 @@ func TestGoldenFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(body, want) {
-		t.Errorf("the format of events has changed.\nOnce a release has written schema %d: raise SchemaVersion, add the upcaster from the old one, and keep %s as it is.\nBefore: rewrite it with -update.\n got %s\nwant %s",
+		t.Errorf("the format of events has changed.\nOnce a release has written schema %d: raise SchemaVersion, have Decode bring the old one up, and keep %s as it is.\nBefore: rewrite it with -update.\n got %s\nwant %s",
 			record.SchemaVersion, path, body, want)
 	}
 }
@@ -222,8 +222,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"no JSON":             {"hello", record.ErrMalformed},
 		"no schema first":     {`{"kind":"started"}`, record.ErrMalformed},
 		"a schema of 0":       {replace(schema(0), schema(-record.SchemaVersion)), record.ErrMalformed},
-		"a newer schema":      {replace(schema(0), schema(1)), record.ErrNewerSchema},
-		"newer and different": {`{"schema":7,"what":"ever"}`, record.ErrNewerSchema},
+		"a newer schema":      {replace(schema(0), schema(1)), record.ErrOtherSchema},
+		"newer and different": {`{"schema":7,"what":"ever"}`, record.ErrOtherSchema},
 		"an unknown kind":     {replace(`"started"`, `"exploded"`), record.ErrUnknownKind},
 		"an unknown field":    {replace(`"kind"`, `"colour":1,"kind"`), record.ErrMalformed},
 		"a hash inside":       {replace(`"kind"`, `"hash":"00","kind"`), record.ErrMalformed},

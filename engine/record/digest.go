@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"strings"
 	"sync"
 )
 
@@ -65,9 +64,6 @@ func IsDigest(text string) (salt string, ok bool) {
 	return m[1], true
 }
 
-// IsUnscoped reports whether a text has the form that Digest makes.
-func IsUnscoped(text string) bool { return strings.HasPrefix(text, unscopedForm) }
-
 // NewSalt returns 32 random hex digits.
 func NewSalt() string {
 	salt := make([]byte, 16)
@@ -81,7 +77,7 @@ func NewDigester(key []byte) *Digester {
 }
 
 // Digest returns "hmac-sha256:" and the hex digest of value, the same in every scope. It
-// is for digests that stores hold already, and for what no caller ever gets.
+// is for what no caller ever gets.
 func (d *Digester) Digest(value []byte) string { return unscopedForm + computeHexMAC(d.key, value) }
 
 // DigestIn returns "hmac-sha256-v2:" and the hex digest of value in a scope.
@@ -112,14 +108,9 @@ func (d *Digester) Salt(salt, text string) string {
 	return scopedForm + salt + ":" + computeHexMAC(DeriveKey(d.key, "gavel/salt/v1", salt), []byte(text))
 }
 
-// Matches reports whether a digest is that of value in a scope, in the form in which it
-// was made.
+// Matches reports whether a digest is that of value in a scope.
 func (d *Digester) Matches(digest string, s Scope, value []byte) bool {
-	now := d.DigestIn(s, value)
-	if IsUnscoped(digest) {
-		now = d.Digest(value)
-	}
-	return hmac.Equal([]byte(now), []byte(digest))
+	return hmac.Equal([]byte(d.DigestIn(s, value)), []byte(digest))
 }
 
 func computeHexMAC(key, value []byte) string {

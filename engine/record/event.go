@@ -55,9 +55,9 @@ const (
 	Truncated Kind = "truncated"
 )
 
-// SchemaVersion is the version of the event format written today. Readers
-// upcast older ones; a newer one is an error.
-const SchemaVersion = 4
+// SchemaVersion is the version of the event format. Every body says its own, so that a later
+// version can be told apart; another one is an error.
+const SchemaVersion = 1
 
 // Event is one entry of an instance's history. Seq, Revision, PrevHash and Hash
 // are set by Seal.
@@ -236,7 +236,7 @@ type Key struct {
 	// Scope is the hex SHA-256 of principal, operation, instance ("" for a start) and
 	// key, length-prefixed. Unique in a store.
 	Scope string `json:"scope"`
-	// Request is a keyed digest of the canonical request (of earlier versions, one without a key):
+	// Request is a keyed digest of the canonical request:
 	// the same key with another request is an error.
 	Request string `json:"request"`
 }
@@ -256,8 +256,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrUnknownKind: an event of a kind that this program does not know.
 	ErrUnknownKind = errors.New("unknown kind of event")
-	// ErrNewerSchema: an event written by a newer version of this program.
-	ErrNewerSchema = errors.New("event has a newer schema")
+	// ErrOtherSchema: an event written by another version of this program.
+	ErrOtherSchema = errors.New("event has another schema")
 	// ErrMalformed: bytes that are not an event as Encode writes it.
 	ErrMalformed = errors.New("malformed event")
 	// ErrIllegalStep: an event that cannot follow in this instance.

@@ -114,10 +114,7 @@ func DigestState(i Instance) string {
 	fields := [][]byte{
 		[]byte(i.ID), []byte(i.Workflow), number(int64(i.Version)), []byte(i.DefinitionHash), []byte(i.Owner),
 		[]byte(i.State), []byte(i.Status), i.Context, number(i.Seq), number(i.Revision), facts, []byte(i.Head),
-		number(i.CreatedAt.UnixNano()), number(i.UpdatedAt.UnixNano()),
-	}
-	if i.Subject != "" { // earlier versions knew none
-		fields = append(fields, []byte(i.Subject))
+		number(i.CreatedAt.UnixNano()), number(i.UpdatedAt.UnixNano()), []byte(i.Subject),
 	}
 	for _, field := range fields {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))

@@ -27,9 +27,7 @@ func NewStopData(session string) json.RawMessage {
 // stopSession is the session that wanted to end, "" where the event does not say it.
 func (e Event) stopSession() string {
 	var data stopData
-	if json.Unmarshal(e.Decision.Data, &data) != nil {
-		return "" // stops of older programs have no data
-	}
+	_ = json.Unmarshal(e.Decision.Data, &data) // NewStopData made it
 	return data.Session
 }
 

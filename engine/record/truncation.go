@@ -42,7 +42,7 @@ func CheckTruncation(events []Event, floor Instance) error {
 		return newIllegalStep("event %d of instance %s is not a truncated event", last.Seq, last.Instance)
 	case floor.ID != last.Instance || floor.Seq != t.UpTo || floor.Head != t.Hash || floor.Revision != t.Revision:
 		return newIllegalStep("the floor is event %d of instance %s, what is removed ends with event %d of %s", floor.Seq, floor.ID, t.UpTo, last.Instance)
-	case t.Floor != "" && t.Floor != DigestState(floor):
+	case t.Floor != DigestState(floor):
 		return newIllegalStep("the floor is not the state of instance %s that the truncated event names", floor.ID)
 	case floor.Seq >= events[0].Seq:
 		return newIllegalStep("event %d of instance %s is removed before it is written", floor.Seq, floor.ID)

@@ -57,22 +57,3 @@ func TestANoteIsOfOneTruncation(t *testing.T) {
 		t.Errorf("a truncation passes for an anchor: %v", err)
 	}
 }
-
-// What was removed before removals were signed is read, and verifies, as it was written.
-func TestOlderTruncationsHaveNoNote(t *testing.T) {
-	events := readHistory(t, "testdata/truncated-v2.jsonl")
-	last := events[len(events)-1]
-	cut := last.Truncation
-	if last.Kind != record.Truncated || cut == nil || cut.UpTo != events[0].Seq-1 || cut.Floor == "" || cut.Note != "" {
-		t.Fatalf("got %+v", last)
-	}
-	chain := record.NewChainFrom(record.Instance{ID: last.Instance, Seq: cut.UpTo, Revision: cut.Revision, Head: cut.Hash})
-	for _, e := range events {
-		if err := chain.Add(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := cut.CheckNote(last.Instance); !errors.Is(err, record.ErrNote) {
-		t.Errorf("its note: %v", err)
-	}
-}

@@ -169,10 +169,10 @@ func (in *inspector) floor(ctx context.Context, n int64) (floor record.Instance,
 	case err != nil:
 		return floor, err
 	}
-	if floor, _, err = rows.DecodeSnapshot(doc, contextDoc); err != nil {
+	if floor, err = rows.DecodeSnapshot(doc, contextDoc); err != nil {
 		return record.Instance{}, asCorrupt(err)
 	}
-	if t := cut.Truncation; floor.Seq != t.UpTo || floor.Head != t.Hash || t.Floor != "" && t.Floor != record.DigestState(floor) {
+	if t := cut.Truncation; floor.Seq != t.UpTo || floor.Head != t.Hash || t.Floor != record.DigestState(floor) {
 		return record.Instance{}, nil // it stands for something else
 	}
 	return floor, nil

@@ -18,7 +18,7 @@ type readStatements struct {
 	load, byKey, snapshot    *sql.Stmt
 	refusals, refusedOpinion *sql.Stmt
 	judgeConfigs             *sql.Stmt
-	earlierEvent, ruleHead   *sql.Stmt
+	ruleHead                 *sql.Stmt
 	dataKey                  *sql.Stmt
 }
 
@@ -33,8 +33,7 @@ func (s *readStatements) all() map[**sql.Stmt]string {
 		&s.byKey: `SELECT ` + eventColumns + ` FROM events e WHERE e.key_scope = ?`,
 		&s.snapshot: `SELECT s.instance, s.context FROM snapshots s
 			WHERE s.n = (SELECT n FROM instances WHERE id = ?) AND s.revision <= ? ORDER BY s.revision DESC LIMIT 1`,
-		&s.earlierEvent: `SELECT 1 FROM events WHERE n = (SELECT n FROM instances WHERE id = ?) AND seq <= ? LIMIT 1`,
-		&s.refusals:     `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
+		&s.refusals: `SELECT count(*) FROM refusals WHERE guard = ? AND at >= ?`,
 		&s.refusedOpinion: `SELECT opinion FROM refusals WHERE identity = ? AND at >= ? AND opinion IS NOT NULL
 			ORDER BY at DESC, pos DESC LIMIT 1`,
 		&s.judgeConfigs: `SELECT ` + configColumns + ` FROM judge_configs WHERE workflow = ? ORDER BY revision`,

@@ -330,7 +330,7 @@ var rowChecks = []struct {
 		if err := r.Scan(&doc, &held); err != nil {
 			return err
 		}
-		_, _, err := rows.DecodeSnapshot(doc, held)
+		_, err := rows.DecodeSnapshot(doc, held)
 		return asCorrupt(err)
 	}},
 	{"reviews", `SELECT rowid, ` + reviewColumns + ` FROM reviews r`, func(r row) error {

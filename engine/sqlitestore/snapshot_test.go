@@ -42,17 +42,6 @@ func checkpointedStore(t *testing.T) (path string, at map[int64]record.Instance)
 	}
 }
 
-// undigest makes the snapshots of a store those of an earlier version, which had no digest.
-func undigest(t *testing.T, path string, change string) {
-	t.Helper()
-	db := raw(t, path)
-	defer db.Close()
-	run(t, db, `UPDATE snapshots SET instance = CAST(json_extract(CAST(instance AS TEXT), '$.instance') AS BLOB)`)
-	if change != "" {
-		run(t, db, change)
-	}
-}
-
 const wrongValue = `UPDATE snapshots SET context = CAST(replace(CAST(context AS TEXT), 'aaaa', 'bbbb') AS BLOB) WHERE revision = 3`
 
 // A snapshot is read only as it was written.
@@ -83,41 +72,14 @@ func TestSnapshotIsHeldAgainstItsDigest(t *testing.T) {
 	}
 }
 
-// A snapshot without a digest is passed over: the events say the same, and prove it. Where
-// they were removed, it is all there is.
-func TestSnapshotWithoutDigest(t *testing.T) {
-	path, at := checkpointedStore(t)
-	undigest(t, path, wrongValue)
-	s := openAt(t, path)
-	if got, err := s.Snapshot(t.Context(), storetest.ID(1), 3); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("got %s, %v, want ErrNotFound", got.Context, err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	change(t, path, fmt.Sprintf(`DELETE FROM events WHERE seq <= %d`, at[2].Seq))
-	s = openAt(t, path)
-	defer s.Close()
-	if got, err := s.Snapshot(t.Context(), storetest.ID(1), 2); err != nil || !bytes.Equal(got.Context, at[2].Context) {
-		t.Errorf("without events: got %s, %v, want %s", got.Context, err, at[2].Context)
-	}
-}
-
-// Repair drops a snapshot that is not what its digest says, and names it. One without a digest
-// stays: nothing reads it where there are events.
+// Repair drops a snapshot that is not what its digest says, and names it.
 func TestSalvageOfSnapshots(t *testing.T) {
 	for name, tt := range map[string]struct {
-		harm     func(t *testing.T, path string)
-		digested bool
-		whole    bool
+		harm  func(t *testing.T, path string)
+		whole bool
 	}{
-		"whole":           {func(*testing.T, string) {}, true, true},
-		"without digests": {func(t *testing.T, path string) { undigest(t, path, "") }, false, true},
-		"a wrong value":   {func(t *testing.T, path string) { change(t, path, wrongValue) }, true, false},
-		"a wrong value without a digest, after a gap": {func(t *testing.T, path string) {
-			undigest(t, path, wrongValue)
-			change(t, path, `DELETE FROM events WHERE seq = 3`)
-		}, false, false},
+		"whole":         {func(*testing.T, string) {}, true},
+		"a wrong value": {func(t *testing.T, path string) { change(t, path, wrongValue) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, at := checkpointedStore(t)
@@ -130,7 +92,7 @@ func TestSalvageOfSnapshots(t *testing.T) {
 			if r.Whole() != tt.whole {
 				t.Errorf("whole %t: %+v", r.Whole(), r)
 			}
-			if named := len(r.Lost) == 1 && r.Lost[0].Table == "snapshots"; named != (tt.digested && !tt.whole) {
+			if named := len(r.Lost) == 1 && r.Lost[0].Table == "snapshots"; named == tt.whole {
 				t.Errorf("lost %+v", r.Lost)
 			}
 			s := openAt(t, out)
@@ -140,10 +102,7 @@ func TestSalvageOfSnapshots(t *testing.T) {
 				want = at[2]
 			}
 			got, err := s.Snapshot(t.Context(), storetest.ID(1), 3)
-			switch {
-			case !tt.digested && !errors.Is(err, store.ErrNotFound):
-				t.Errorf("got %s, %v, want ErrNotFound", got.Context, err)
-			case tt.digested && (err != nil || record.DigestState(got) != record.DigestState(want)):
+			if err != nil || record.DigestState(got) != record.DigestState(want) {
 				t.Errorf("got %s, %v, want %s", got.Context, err, want.Context)
 			}
 		})

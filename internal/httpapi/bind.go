@@ -26,7 +26,6 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Ope
 	if err != nil {
 		return operation.Wrong("", "The query string is malformed.", "Encode what is not a letter or a digit as %XX.")
 	}
-	renameParameters(op, query)
 	if err := operation.CheckQuery(query, route.Fields(operation.InQuery)); err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}

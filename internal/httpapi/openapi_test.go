@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
@@ -71,16 +70,6 @@ func TestDocumentIsForClients(t *testing.T) {
 	})
 	if operations == 0 {
 		t.Error("no operation was looked at")
-	}
-}
-
-// TestFormerTimes holds that the former names of times are in nanoseconds, and that documents of
-// callers are left as they are.
-func TestFormerTimes(t *testing.T) {
-	in := `{"evidence":[{"content":{"id":"x","tookMs":2},"tookMs":1.5,"maxAgeMs":0.001}],"opinions":[{"tookMs":3}],"data":{"tookMs":1}}`
-	want := `{"evidence":[{"content":{"id":"x","tookMs":2},"tookMs":1.5,"tookNs":1500000,"maxAgeMs":0.001,"maxAgeNs":1000}],"opinions":[{"tookMs":3,"tookNs":3000000}],"data":{"tookMs":1}}`
-	if got := findFormer(reflect.TypeFor[engine.HistoryEntry]()).withFormer([]byte(in)); string(got) != want {
-		t.Errorf("%s, want %s", got, want)
 	}
 }
 
@@ -258,11 +247,6 @@ func parameters(about *operation.Route) []object {
 				one["required"] = true
 			}
 			out = append(out, one)
-			for old, name := range oldParameters[about.ID] {
-				if name == f.HTTP() {
-					out = append(out, object{"name": old, "in": string(at), "schema": schema, "deprecated": true, "description": oldNameHelp(name)})
-				}
-			}
 		}
 	}
 	if about.Tagged && about.Reads() {

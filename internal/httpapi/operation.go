@@ -27,15 +27,15 @@ type headers struct {
 }
 
 func (h *Handler) serve(op *operation.Operation, route *operation.Route) http.HandlerFunc {
-	found, old := findHeaders(op.Result, route.Tagged), findFormer(op.Result)
+	found := findHeaders(op.Result, route.Tagged)
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h.answer(w, r, op, route, found, old); err != nil {
+		if err := h.answer(w, r, op, route, found); err != nil {
 			h.fail(w, r, route.ID, err)
 		}
 	}
 }
 
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, found resultHeaders, old *former) error {
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.Operation, route *operation.Route, found resultHeaders) error {
 	who, ok := auth.FromContext(r.Context())
 	if !ok {
 		return &engine.Error{Code: engine.CodeUnauthenticated, Message: "The request is not authenticated."}
@@ -59,7 +59,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.O
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	body = append(old.withFormer(body), '\n')
+	body = append(body, '\n')
 	about := found.in(res)
 	if route.Created && op.Location != nil {
 		about.location = op.Location(res)

@@ -121,12 +121,6 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 			panic(fmt.Sprintf("%s.%s has no name in JSON", t, f.Name))
 		}
 		properties[name] = described(s.freed(t, f, s.of(f.Type)), s.words.find(t.Name()+"."+name, name))
-		if old, ok := oldNames[t][name]; ok {
-			properties[old] = object{"type": "string", "deprecated": true, "description": oldNameHelp(name)}
-			if strings.HasSuffix(old, "Ns") {
-				properties[old].(object)["type"] = "integer"
-			}
-		}
 		*required = slices.DeleteFunc(*required, func(further string) bool { return further == name })
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			*required = append(*required, name)
@@ -146,11 +140,6 @@ func (s *schemas) freed(t reflect.Type, f reflect.StructField, schema object) ob
 func described(schema object, text string) object {
 	schema["description"] = text
 	return schema
-}
-
-// oldNameHelp describes what the release before called otherwise.
-func oldNameHelp(name string) string {
-	return "As the last release named " + name + "; gone with the next one."
 }
 
 func str(v any) string {

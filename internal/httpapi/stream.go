@@ -128,7 +128,7 @@ func (s *stream) sendPage(page engine.FeedPage) error {
 		if _, err := fmt.Fprintf(s.w, "id: %d\nevent: %s\ndata: ", item.Position, item.Kind); err != nil {
 			return fmt.Errorf("write to the stream: %w", err)
 		}
-		if _, err := s.w.Write(eventNames().withFormer(item.JSON)); err != nil {
+		if _, err := s.w.Write(item.JSON); err != nil {
 			return fmt.Errorf("write to the stream: %w", err)
 		}
 		if _, err := io.WriteString(s.w, "\n\n"); err != nil {

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // MeasurementFormat is what a file of results begins with.
@@ -65,12 +63,6 @@ type caseOnFile struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// resultOnFile is a result with what files of before say its time in.
-type resultOnFile struct {
-	Result
-	TookNs time.Duration `json:"tookNs"`
-}
-
 // WriteJSON writes the file of results, a line for each case and each result.
 func WriteJSON(w io.Writer, m Measurement) error {
 	m.Format = MeasurementFormat
@@ -119,8 +111,7 @@ func writeList[V any](b *bufio.Writer, key string, all []V, as func(V) any) erro
 func ReadMeasurement(r io.Reader) (Measurement, error) {
 	var m struct {
 		Measurement
-		Cases   []caseOnFile   `json:"cases"`
-		Results []resultOnFile `json:"results"`
+		Cases []caseOnFile `json:"cases"`
 	}
 	if err := json.NewDecoder(r).Decode(&m); err != nil {
 		return Measurement{}, fmt.Errorf("eval: this is not a file of results: %w", err)
@@ -131,12 +122,6 @@ func ReadMeasurement(r io.Reader) (Measurement, error) {
 	for _, c := range m.Cases {
 		c.Case.Digest = c.Digest
 		m.Measurement.Cases = append(m.Measurement.Cases, c.Case)
-	}
-	for _, r := range m.Results {
-		if r.Took == 0 {
-			r.Took = document.Milliseconds(r.TookNs)
-		}
-		m.Measurement.Results = append(m.Measurement.Results, r.Result)
 	}
 	return m.Measurement, nil
 }

@@ -3,7 +3,6 @@ package rows
 import (
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -103,28 +102,18 @@ func EncodeSnapshot(inst record.Instance) ([]byte, error) {
 	return bare, nil
 }
 
-// DecodeSnapshot returns the instance of a stored snapshot if it is what its digest says.
-// Snapshots of earlier versions have none: digested is false then, and only the events
-// can say whether it is right. An error means damage.
-func DecodeSnapshot(doc, contextDoc []byte) (inst record.Instance, digested bool, err error) {
+// DecodeSnapshot returns the instance of a stored snapshot if it is what its digest says. An
+// error means damage.
+func DecodeSnapshot(doc, contextDoc []byte) (inst record.Instance, err error) {
 	var stored snapshot
 	if err := json.Unmarshal(doc, &stored); err != nil {
-		return inst, false, fmt.Errorf("a snapshot: %w", err)
-	}
-	if stored.Instance == nil {
-		stored.Instance = doc
-	} else {
-		digested = true
+		return inst, fmt.Errorf("a snapshot: %w", err)
 	}
 	if err := json.Unmarshal(stored.Instance, &inst); err != nil {
-		return record.Instance{}, digested, fmt.Errorf("a snapshot: %w", err)
+		return record.Instance{}, fmt.Errorf("a snapshot: %w", err)
 	}
-	inst.Context = contextDoc
-	switch {
-	case inst.ID == "":
-		return record.Instance{}, digested, errors.New("a snapshot of nothing")
-	case digested && record.DigestState(inst) != stored.Digest:
-		return record.Instance{}, true, fmt.Errorf("the snapshot of %s at revision %d is not what its digest says", inst.ID, inst.Revision)
+	if inst.Context = contextDoc; record.DigestState(inst) != stored.Digest {
+		return record.Instance{}, fmt.Errorf("the snapshot of %s at revision %d is not what its digest says", inst.ID, inst.Revision)
 	}
-	return inst, digested, nil
+	return inst, nil
 }

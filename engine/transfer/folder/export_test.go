@@ -3,7 +3,6 @@ package folder_test
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -329,38 +328,4 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 			rt.Fatalf("the second round differs: %s", strings.Join(d, "\n"))
 		}
 	})
-}
-
-// Digests without a salt, as older versions exported them, are kept by another store.
-func TestAnExportWithoutSalts(t *testing.T) {
-	const ssn = `"078-05-1120"`
-	a, b := newHouse(t, "a"), newHouse(t, "b")
-	a.bring(files{"definitions/secretive.json": secretive}.fs(), nil)
-	started, err := a.Start(t.Context(), agent, engine.StartRequest{Type: "secretive", Context: json.RawMessage(`{"customer":{"ssn":` + ssn + `}}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: started.ID}); err != nil {
-		t.Fatal(err)
-	}
-	salted := regexp.MustCompile(`hmac-sha256-v2:[0-9a-f]{32}:[0-9a-f]{64}`)
-	digest := record.NewDigester([]byte("a")).Digest([]byte(ssn))
-	old := files{}
-	replaced := 0
-	for name, content := range a.export() {
-		replaced += len(salted.FindAllString(content, -1))
-		old[name] = salted.ReplaceAllString(content, digest)
-	}
-	report := b.bring(old.fs(), nil)
-	if got := report.Instances[0]; replaced < 3 || got.Checkpoints != 1 || report.Refused+report.Differed > 0 {
-		t.Errorf("%d digests: %s", replaced, text(report))
-	}
-	if got := string(b.opened(started.ID).Context); !strings.Contains(got, digest) {
-		t.Errorf("got %s", got)
-	}
-	for name, content := range b.export() {
-		if strings.Count(content, digest) != strings.Count(old[name], digest) {
-			t.Errorf("%s has other digests: %s", name, content)
-		}
-	}
 }
