@@ -23,9 +23,6 @@ type ExportMask struct {
 type ExportMaskConfig struct {
 	Owner, Workflow string // of the instance
 	Salt            string // of the export
-	// Imported says that digests of another store may be in the place of values. They stay:
-	// their values are not here.
-	Imported bool
 	// Definitions are all versions that the instance ever had.
 	Definitions []*workflow.Definition
 	// Documents are all that the instance ever held.
@@ -37,24 +34,14 @@ func (e *Engine) NewExportMask(cfg ExportMaskConfig) *ExportMask {
 	return &ExportMask{digester: e.cfg.Digester, cfg: cfg, masking: newMasking(cfg.Documents, cfg.Definitions...)}
 }
 
-// Document masks a document of the instance.
+// Document masks a document of the instance, or of its record, in which digests are in the
+// place of sensitive values already: they are salted.
 func (m *ExportMask) Document(doc json.RawMessage) (json.RawMessage, error) {
-	return m.masking.maskDocumentWith(doc, m.digestWith(func(string) bool { return m.cfg.Imported }))
-}
-
-// RecordedData masks data of a record, in which digests of this store are in the place of
-// sensitive values already. They are salted, too.
-func (m *ExportMask) RecordedData(doc json.RawMessage) (json.RawMessage, error) {
-	return m.masking.maskDocumentWith(doc, m.digestWith(func(salt string) bool { return m.cfg.Imported && salt != "" }))
-}
-
-// digestWith makes digests of one document. keep says of a digest by its salt whether it stays.
-func (m *ExportMask) digestWith(keep func(salt string) bool) func(path string, value json.RawMessage) string {
 	made := map[string]bool{} // several versions may call one place sensitive
-	return func(path string, value json.RawMessage) string {
+	return m.masking.maskDocumentWith(doc, func(path string, value json.RawMessage) string {
 		text, out := "", ""
 		if json.Unmarshal(value, &text) == nil {
-			if salt, ok := record.IsDigest(text); ok && (made[text] || keep(salt)) {
+			if made[text] {
 				return text
 			}
 			out = m.Digest(text)
@@ -66,7 +53,7 @@ func (m *ExportMask) digestWith(keep func(salt string) bool) func(path string, v
 		}
 		made[out] = true
 		return out
-	}
+	})
 }
 
 // Digest returns a keyed digest of this store as the export shows it; any other text stays.

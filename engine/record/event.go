@@ -211,9 +211,10 @@ type Import struct {
 	At time.Time `json:"at,omitzero"`
 	// Counts says that an operator lets the step count toward mustPassThrough.
 	Counts bool `json:"counts,omitempty"`
-	// Extra is what the source held that has no place here, as it was: an object with
-	// "line", "instance" or "checkpoint".
-	Extra json.RawMessage `json:"extra,omitempty"`
+	// Kind is that of the event that the source says it was, "" where it does not, and Call the
+	// call that it was about, without its values.
+	Kind Kind  `json:"kind,omitempty"`
+	Call *Call `json:"call,omitempty"`
 }
 
 // Truncation says which events were removed from the beginning of a history.

@@ -107,21 +107,16 @@ func (d *draft) noteCalls() {
 	var gates, unsettled []string
 	gateOf := map[string]string{}
 	for _, line := range d.in.Lines {
-		if line.Kind != record.Called && line.Kind != record.Settled {
+		c := line.Call
+		if c == nil || line.Kind != record.Called && line.Kind != record.Settled {
 			continue
 		}
-		about := document.Known(line.Extra["gavel"])
-		for origin := about.Get("origin"); origin.Kind() == document.Object; origin = about.Get("origin") {
-			about = origin
+		if gateOf[c.ID] = c.Gate; !slices.Contains(gates, c.Gate) {
+			gates = append(gates, c.Gate)
 		}
-		c := about.Get("call")
-		id, gate := c.Get("id").Text(), c.Get("gate").Text()
-		if gateOf[id] = gate; !slices.Contains(gates, gate) {
-			gates = append(gates, gate)
-		}
-		unsettled = slices.DeleteFunc(unsettled, func(open string) bool { return open == id })
-		if line.Kind == record.Called || c.Get("outcome").Text() == string(record.CallUnknown) {
-			unsettled = append(unsettled, id)
+		unsettled = slices.DeleteFunc(unsettled, func(open string) bool { return open == c.ID })
+		if line.Kind == record.Called || c.Outcome == record.CallUnknown {
+			unsettled = append(unsettled, c.ID)
 		}
 	}
 	for _, id := range unsettled {
@@ -155,16 +150,13 @@ func (d *draft) addStart(counts bool) error {
 
 func (d *draft) addLine(line Line, counts bool) error {
 	from := source{
-		at: fmt.Sprintf("%s:%d", d.in.Log, line.Number), line: line.Number, hash: line.Hash, time: line.Time, counts: counts,
-		part: "line", extra: line.Extra,
+		at: fmt.Sprintf("%s:%d", d.in.Log, line.Number), line: line.Number, hash: line.Hash, time: line.Time, counts: counts, kind: line.Kind, call: line.Call,
 	}
 	if line.To == "" {
 		return fmt.Errorf("%s: it does not name the state that it led to", from.at)
 	}
 	ev := record.Event{Kind: record.Imported, Action: line.Action, To: line.To, Status: d.statusIn(line.To, line.Cancelled), Patch: line.Data}
 	if line.From != "" && line.From != d.inst.State && d.inst.Seq > 0 {
-		from.extra = Extra{"from": quoteJSON(line.From)}
-		maps.Copy(from.extra, line.Extra)
 		d.addDifference("%s: it starts from %q, but the previous line led to %q", from.at, line.From, d.inst.State)
 	}
 	context := line.Context
@@ -247,7 +239,7 @@ func (d *draft) addCheckpoints(line *Line) error {
 			continue
 		}
 		ev := record.Event{Kind: record.Checkpointed, Checkpoint: &record.Checkpoint{ID: cp.ID, Description: cp.Description, Metadata: cp.Metadata}}
-		if err := d.addEvent(ev, source{at: cp.File, hash: cp.Hash, time: cp.Time, part: "checkpoint", extra: cp.Extra}); err != nil {
+		if err := d.addEvent(ev, source{at: cp.File, hash: cp.Hash, time: cp.Time}); err != nil {
 			return err
 		}
 		d.placed++
@@ -270,40 +262,16 @@ type source struct {
 	hash   string
 	time   time.Time // zero when unknown
 	counts bool      // where the operator lets visits count
-	part   string    // of the import, for extra
-	extra  Extra
+	kind   record.Kind
+	call   *record.Call
 }
 
-// addEvent completes an event and adds it. The event keeps what the source has beside its
-// fields, and the first one what the instance's file has.
+// addEvent completes an event and adds it.
 func (d *draft) addEvent(ev record.Event, from source) error {
 	ev.Instance, ev.Principal, ev.Role, ev.Time = d.in.ID, d.im.req.Owner, string(engine.RoleAgent), d.clampTime(from.time)
 	ev.Workflow, ev.Version, ev.DefinitionHash = d.stored.Name, max(d.stored.Version, 1), d.stored.Hash
 	ev.Import = &record.Import{
-		Source: d.im.req.Source, Line: from.line, SourceHash: from.hash, By: d.im.p.ID, At: d.im.at, Counts: from.counts && d.im.req.Counts,
-	}
-	parts, extra := members{}, members{}
-	maps.Copy(extra, from.extra)
-	if !from.time.IsZero() && !from.time.Equal(ev.Time) {
-		extra["timestamp"] = timeText(from.time)
-	}
-	if len(extra) > 0 {
-		parts[from.part] = encodeObject(extra)
-	}
-	if len(d.events) == 0 {
-		about := members{}
-		maps.Copy(about, d.in.Extra)
-		for name, t := range map[string]time.Time{"createdAt": d.in.CreatedAt, "updatedAt": d.in.UpdatedAt} {
-			if !t.IsZero() {
-				about[name] = timeText(t)
-			}
-		}
-		if len(about) > 0 {
-			parts["instance"] = encodeObject(about)
-		}
-	}
-	if len(parts) > 0 {
-		ev.Import.Extra = encodeObject(parts)
+		Source: d.im.req.Source, Line: from.line, SourceHash: from.hash, By: d.im.p.ID, At: d.im.at, Counts: from.counts && d.im.req.Counts, Kind: from.kind, Call: from.call,
 	}
 	if err := checkForms(ev); err != nil {
 		return fmt.Errorf("%s: %w", from.at, err)
@@ -315,7 +283,7 @@ func (d *draft) addEvent(ev record.Event, from source) error {
 	if n, most := len(next.Context), engine.DefaultLimits().Context; n > most {
 		return fmt.Errorf("%s: %w: a context of %d bytes; the limit is %d", from.at, record.ErrTooLarge, n, most)
 	}
-	if d.bytes += len(ev.Patch) + len(ev.Import.Extra); d.bytes > MaxBytes {
+	if d.bytes += len(ev.Patch); d.bytes > MaxBytes {
 		return fmt.Errorf("%s: the lines up to this one change more than %d bytes together; that is the limit for one instance", from.at, MaxBytes)
 	}
 	d.events, d.inst, d.time = append(d.events, sealed), next, sealed.Time
@@ -324,7 +292,7 @@ func (d *draft) addEvent(ev record.Event, from source) error {
 
 // checkForms refuses what would be taken for a sealed value.
 func checkForms(ev record.Event) error {
-	docs := []json.RawMessage{ev.Patch, ev.Import.Extra}
+	docs := []json.RawMessage{ev.Patch}
 	if ev.Checkpoint != nil {
 		docs = append(docs, ev.Checkpoint.Metadata)
 	}

@@ -58,8 +58,7 @@ type ExportedCheckpoint struct {
 	Document json.RawMessage
 }
 
-// Export returns definitions and instances in the form in which Import takes them. What
-// was imported is exported as it came, so that exporting it again changes nothing. db is the
+// Export returns definitions and instances in the form in which Import takes them. db is the
 // store of the engine.
 func Export(ctx context.Context, e *engine.Engine, db store.Store, p engine.Principal, req ExportRequest) (Exported, error) {
 	if err := engine.Authorize(p, engine.RightExport); err != nil {
@@ -181,13 +180,10 @@ func (x exporter) exportInstance(ctx context.Context, inst record.Instance) (Exp
 
 type exporting struct {
 	exporter
-	inst  record.Instance           // the fold so far
-	mask  *engine.ExportMask        // of what any version that the instance ever had calls sensitive
-	kept  map[int64]record.Instance // by revision, where something goes back to it
-	extra json.RawMessage           // what the file of an imported instance held
-	// asImported says that nothing happened since the import.
-	asImported bool
-	out        ExportedInstance
+	inst record.Instance           // the fold so far
+	mask *engine.ExportMask        // of what any version that the instance ever had calls sensitive
+	kept map[int64]record.Instance // by revision, where something goes back to it
+	out  ExportedInstance
 }
 
 func (x exporter) exportOnce(ctx context.Context, inst record.Instance) (ExportedInstance, error) {
@@ -226,9 +222,6 @@ func (x *exporting) readHistory(ctx context.Context, inst record.Instance) ([]re
 		}
 		if ev.Seq > inst.Seq {
 			break
-		}
-		if ev.Import != nil {
-			cfg.Imported = true
 		}
 		if ev.Rollback != nil {
 			x.kept[ev.Rollback.Restores] = record.Instance{}
@@ -299,10 +292,8 @@ type exportedEvent struct {
 	Migration      *record.Migration  `json:"migration,omitempty"`
 	Truncation     *record.Truncation `json:"truncation,omitempty"`
 	Import         *record.Import     `json:"import,omitempty"`
-	// Origin is what the line said that the event was imported from: claims, not records.
-	Origin   json.RawMessage `json:"origin,omitempty"`
-	PrevHash string          `json:"prevHash"`
-	Hash     string          `json:"hash"`
+	PrevHash       string             `json:"prevHash"`
+	Hash           string             `json:"hash"`
 }
 
 // addEvent exports one event: as a line, or as a checkpoint.
@@ -325,10 +316,6 @@ func (x *exporting) addEvent(ctx context.Context, ev record.Event) error {
 	}
 	x.inst = next
 	x.keepRevision()
-	x.asImported = ev.Import != nil
-	if extra := extraPart(ev.Import, "instance"); extra != nil {
-		x.extra = extra
-	}
 	if ev.Kind == record.Checkpointed {
 		return x.addCheckpoint(ev)
 	}
@@ -358,7 +345,11 @@ func (x *exporting) addLine(ev record.Event, patch json.RawMessage) error {
 		}
 		fields["data"] = masked
 	}
-	doc, err := x.completeDocument(fields, ev, "line")
+	var err error
+	if fields["gavel"], err = x.describeEvent(ev); err != nil {
+		return err
+	}
+	doc, err := encodeCanonical(fields)
 	x.out.Lines = append(x.out.Lines, doc)
 	return err
 }
@@ -375,11 +366,14 @@ func (x *exporting) addCheckpoint(ev record.Event) error {
 		fields["description"] = x.mask.Text(ev.Checkpoint.Description)
 	}
 	if len(ev.Checkpoint.Metadata) > 0 {
-		if err := x.overlayExtra(fields, encodeObject(members{"metadata": ev.Checkpoint.Metadata})); err != nil {
-			return err
+		if fields["metadata"], err = x.mask.ForeignObject(ev.Checkpoint.Metadata); err != nil {
+			return engine.InternalError("read what was imported", err)
 		}
 	}
-	doc, err := x.completeDocument(fields, ev, "checkpoint")
+	if fields["gavel"], err = x.describeEvent(ev); err != nil {
+		return err
+	}
+	doc, err := encodeCanonical(fields)
 	x.out.Checkpoints = append(x.out.Checkpoints, ExportedCheckpoint{ID: ev.Checkpoint.ID, Document: doc})
 	return err
 }
@@ -407,48 +401,11 @@ func (x *exporting) writeState() error {
 		return err
 	}
 	fields := map[string]any{
-		"id": x.inst.ID, "type": x.inst.Workflow, "state": x.inst.State, "context": context, "createdAt": x.inst.CreatedAt.UTC(),
+		"id": x.inst.ID, "type": x.inst.Workflow, "state": x.inst.State, "context": context, "createdAt": x.inst.CreatedAt.UTC(), "updatedAt": x.inst.UpdatedAt.UTC(),
 		"gavel": map[string]any{"definitionHash": x.inst.DefinitionHash, "status": x.inst.Status},
-	}
-	if err := x.overlayExtra(fields, x.extra); err != nil {
-		return err
-	}
-	if _, known := fields["updatedAt"]; !known || !x.asImported { // the file's own time is of what it was then
-		fields["updatedAt"] = x.inst.UpdatedAt.UTC()
 	}
 	x.out.State, err = encodeCanonical(fields)
 	return err
-}
-
-// completeDocument adds to the fields of a line or a checkpoint what it was imported with and what
-// there is to say of its event, and encodes them.
-func (x *exporting) completeDocument(fields map[string]any, ev record.Event, part string) (json.RawMessage, error) {
-	if err := x.overlayExtra(fields, extraPart(ev.Import, part)); err != nil {
-		return nil, err
-	}
-	// What was imported from an export keeps what stood there, if that says no more than that
-	// it was imported; else it stands in origin.
-	said, _ := fields["gavel"].(json.RawMessage)
-	if !isImported(said) {
-		about, err := x.describeEvent(ev, said)
-		if err != nil {
-			return nil, err
-		}
-		fields["gavel"] = about
-	}
-	return encodeCanonical(fields)
-}
-
-// overlayExtra puts what an imported part held beside its fields back into it.
-func (x *exporting) overlayExtra(fields map[string]any, extra json.RawMessage) error {
-	masked, err := x.mask.ForeignObject(extra)
-	if err != nil {
-		return engine.InternalError("read what was imported", err)
-	}
-	for name, value := range membersOf(masked) {
-		fields[name] = value
-	}
-	return nil
 }
 
 func encodeCanonical(fields map[string]any) (json.RawMessage, error) {
@@ -462,30 +419,19 @@ func encodeCanonical(fields map[string]any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// isImported reports whether a member "gavel" says that its event was imported.
-func isImported(about json.RawMessage) bool {
-	var said struct {
-		Kind   record.Kind     `json:"kind"`
-		Import json.RawMessage `json:"import"`
-	}
-	if json.Unmarshal(about, &said) != nil {
-		return false
-	}
-	return said.Kind == record.Imported || said.Kind == record.Reconciled || said.Kind == record.Checkpointed && len(said.Import) > 0
-}
-
-func (x *exporting) describeEvent(ev record.Event, origin json.RawMessage) (exportedEvent, error) {
+// describeEvent returns what the folder's form has no place for.
+func (x *exporting) describeEvent(ev record.Event) (exportedEvent, error) {
 	out := exportedEvent{
 		Kind: ev.Kind, Seq: ev.Seq, Revision: ev.Revision, Status: ev.Status, Principal: ev.Principal, Role: ev.Role,
 		DefinitionHash: ev.DefinitionHash, Reason: x.mask.Text(ev.Reason), Rollback: ev.Rollback, Migration: ev.Migration,
-		Truncation: ev.Truncation, PrevHash: ev.PrevHash, Hash: ev.Hash, Origin: origin,
+		Truncation: ev.Truncation, PrevHash: ev.PrevHash, Hash: ev.Hash,
 	}
 	if ev.Decision != nil {
 		d := x.mask.Decision(*ev.Decision)
 		out.Decision = &d
 		if !ev.Decision.Applied || !ev.Kind.Revises() {
 			var err error
-			if out.Data, err = x.mask.RecordedData(ev.Decision.Data); err != nil {
+			if out.Data, err = x.mask.Document(ev.Decision.Data); err != nil {
 				return out, err
 			}
 		}
@@ -507,7 +453,7 @@ func (x *exporting) describeEvent(ev record.Event, origin json.RawMessage) (expo
 	}
 	if ev.Import != nil {
 		from := *ev.Import
-		from.At, from.Extra = time.Time{}, nil
+		from.At = time.Time{}
 		out.Import = &from
 	}
 	return out, nil

@@ -6,9 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -58,14 +56,4 @@ func diffContexts(from, to json.RawMessage) members {
 func quoteJSON(text string) json.RawMessage {
 	out, _ := json.Marshal(text) // a string always marshals
 	return out
-}
-
-func timeText(t time.Time) json.RawMessage { return quoteJSON(t.UTC().Format(time.RFC3339Nano)) }
-
-// extraPart is a part of what an imported event keeps beside its fields.
-func extraPart(from *record.Import, part string) json.RawMessage {
-	if from == nil {
-		return nil
-	}
-	return document.Known(from.Extra).Get(part).Raw()
 }

@@ -70,7 +70,6 @@ type Instance struct {
 	Hash        string
 	Lines       []Line
 	Checkpoints []Checkpoint
-	Extra       Extra
 	// Torn says that the log ends in an incomplete line, which was skipped.
 	Torn bool
 }
@@ -92,12 +91,10 @@ type Line struct {
 	Kind      record.Kind
 	Cancelled bool
 	// Seq orders the lines and checkpoints of a gavel export; 0 in other folders.
-	Seq   int64
-	Extra Extra
+	Seq int64
+	// Call is the call that such a line is about: its id, gate and outcome. nil for none.
+	Call *record.Call
 }
-
-// Extra holds the members of a file or line that have no field here.
-type Extra map[string]json.RawMessage
 
 // Checkpoint is one checkpoint of an instance.
 type Checkpoint struct {
@@ -106,7 +103,6 @@ type Checkpoint struct {
 	Time                         time.Time
 	Seq                          int64  // as in Line
 	Hash                         string // hex SHA-256 of the file's bytes
-	Extra                        Extra
 }
 
 // Status is the result for one definition or instance; of a dry run, the result that

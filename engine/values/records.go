@@ -33,13 +33,6 @@ func (k *Keyring) SealEvent(ctx context.Context, d *workflow.Definition, prev re
 	}
 	// What another program wrote has its sensitive values anywhere.
 	at.kind = inImport
-	if len(ev.Import.Extra) > 0 {
-		about := *ev.Import
-		if about.Extra, err = k.sealDocument(ctx, nil, at, about.Extra); err != nil {
-			return ev, err
-		}
-		ev.Import = &about
-	}
 	if ev.Checkpoint != nil && len(ev.Checkpoint.Metadata) > 0 {
 		named := *ev.Checkpoint
 		if named.Metadata, err = k.sealDocument(ctx, nil, at, named.Metadata); err != nil {
@@ -62,13 +55,7 @@ func (k *Keyring) OpenEvent(ctx context.Context, ev record.Event) (opened record
 		return plain
 	}
 	ev.Patch = open(inContext, ev.Patch)
-	if ev.Import == nil {
-		return ev, destroyed, err
-	}
-	about := *ev.Import
-	about.Extra = open(inImport, about.Extra)
-	ev.Import = &about
-	if ev.Checkpoint != nil {
+	if ev.Import != nil && ev.Checkpoint != nil {
 		named := *ev.Checkpoint
 		named.Metadata = open(inImport, named.Metadata)
 		ev.Checkpoint = &named

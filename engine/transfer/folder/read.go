@@ -255,10 +255,14 @@ type claims struct {
 	Status         record.Status
 	Seq            int64
 	DefinitionHash string
-	Origin         struct{ Kind record.Kind } // of the event that an imported line was of
+	Call           *record.Call
+	Import         struct { // of the event that an imported line was of
+		Kind record.Kind
+		Call *record.Call
+	}
 }
 
-// ParseLine reads one line of a log. Members that it does not know are in Extra.
+// ParseLine reads one line of a log. Members that it does not know are left out.
 func ParseLine(raw []byte) (transfer.Line, error) {
 	o, err := parseObject(raw, MaxLine)
 	if err != nil {
@@ -271,11 +275,13 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 		From:   o.takeText("from", "fromState"),
 		To:     o.takeText("to", "toState"),
 		Data:   o.takeObject("data", "payload"), Context: o.takeObject("context"),
-		Extra: o.members,
 	}
 	about := o.readClaims()
 	line.Seq, line.Cancelled = about.Seq, about.Status == record.Cancelled
-	line.Kind = cmp.Or(about.Origin.Kind, about.Kind)
+	line.Kind = cmp.Or(about.Import.Kind, about.Kind)
+	if c := cmp.Or(about.Import.Call, about.Call); c != nil {
+		line.Call = &record.Call{ID: c.ID, Gate: c.Gate, Outcome: c.Outcome}
+	}
 	if line.Action == "rollback" {
 		_ = json.Unmarshal(o.members["checkpointId"], &line.CheckpointID) // an id of another form is none
 	}
@@ -289,7 +295,6 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 		return in, err
 	}
 	about := o.readClaims()
-	delete(o.members, "gavel") // an export writes it again
 	in.DefinitionHash, in.Cancelled = about.DefinitionHash, about.Status == record.Cancelled
 	in.Hash = hashOf(content)
 	in.ID = o.takeText("id")
@@ -297,7 +302,6 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 	in.State = o.takeText("state", "currentState")
 	in.Context = o.takeObject("context")
 	in.CreatedAt, in.UpdatedAt = o.takeTime("createdAt"), o.takeTime("updatedAt")
-	in.Extra = o.members
 	if in.Workflow == "" {
 		o.addError(`it does not name its workflow ("type", or "definitionName")`)
 	}
@@ -313,7 +317,7 @@ func parseCheckpoint(file string, content []byte) (transfer.Checkpoint, string, 
 		return transfer.Checkpoint{}, "", err
 	}
 	cp := transfer.Checkpoint{
-		File: file, Hash: hashOf(content), Seq: o.readClaims().Seq, Extra: o.members,
+		File: file, Hash: hashOf(content), Seq: o.readClaims().Seq,
 		ID: o.takeText("checkpointId"), State: o.takeText("state"), Description: o.takeText("description"),
 		Context: o.takeObject("context"), Time: o.takeTime("timestamp"), Metadata: o.takeObject("metadata"),
 	}
@@ -321,9 +325,9 @@ func parseCheckpoint(file string, content []byte) (transfer.Checkpoint, string, 
 	return cp, owner, o.err
 }
 
-// object is a JSON object whose members are taken out of it: what is left has no field.
+// object is a JSON object whose members are taken out of it.
 type object struct {
-	members transfer.Extra
+	members map[string]json.RawMessage
 	err     error // the first one
 }
 
@@ -335,7 +339,7 @@ func parseObject(raw []byte, limit int) (*object, error) {
 	if doc.Kind() != document.Object {
 		return nil, errors.New("it is not a JSON object")
 	}
-	o := &object{members: transfer.Extra{}}
+	o := &object{members: map[string]json.RawMessage{}}
 	for name, value := range doc.Members() {
 		o.members[name.Text()] = value.Raw()
 	}
@@ -376,9 +380,9 @@ func (o *object) takeObject(names ...string) json.RawMessage {
 	return value
 }
 
-// takeTime takes a time in RFC 3339, or in milliseconds since 1970. Any other value stays.
+// takeTime takes a time in RFC 3339, or in milliseconds since 1970; zero for any other value.
 func (o *object) takeTime(names ...string) time.Time {
-	name, value := o.take(names...)
+	_, value := o.take(names...)
 	var at time.Time
 	var millis int64
 	if json.Unmarshal(value, &millis) == nil {
@@ -387,9 +391,6 @@ func (o *object) takeTime(names ...string) time.Time {
 		_ = json.Unmarshal(value, &at) // zero for what is no time
 	}
 	if at.Year() < 1970 || at.Year() > 2200 {
-		if value != nil {
-			o.members[name] = value
-		}
 		return time.Time{}
 	}
 	return at.UTC()
