@@ -5,7 +5,6 @@ import (
 	"os"
 	"regexp"
 	"testing"
-
 )
 
 // TestOneNameInTheDocument holds that no schema has a second name of an instance's id or of a

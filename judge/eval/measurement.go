@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
 )
 
 // MeasurementFormat is what a file of results begins with.
