@@ -30,7 +30,6 @@ var recordedNames = map[string][]string{
 	"judge.Evidence":                       {"tookNs", "maxAgeNs"},
 	"judge.Opinion":                        {"tookNs", "retryAfterNs"},
 	"judge.Verdict":                        {"retryAfterNs"},
-	"judge/eval.resultOnFile":              {"tookNs"},
 	"validators/script.Setup":              {"soft", "hard", "read"}, // between two processes of one program
 	"internal/httpapi.Problem":             {"instance"},             // RFC 9457: the path that was asked for
 	"internal/operation.CheckpointAnswer":  {"workflowId"},           // the tools of the Generic DFA server
