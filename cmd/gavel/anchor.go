@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -257,7 +257,7 @@ func checkKeyFile(path, toMake string) error {
 }
 
 func sameFolder(key, store string) bool {
-	if embed.IsDatabase(store) {
+	if gavel.IsDatabase(store) {
 		return false
 	}
 	store = cmp.Or(store, filepath.Join(storeFolder, storeFile))

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -100,9 +100,9 @@ func (c *chains) configure(ctx context.Context) (config chain.Config, err error)
 	section, place := c.catalogue.section.Load(), c.sys.place
 	config = chain.Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Writer: c.catalogue.findWriter, Unload: chain.DefaultUnload, Logger: c.log}
 	switch {
-	case embed.IsDatabase(config.Path) && !place.isDatabase():
+	case gavel.IsDatabase(config.Path) && !place.isDatabase():
 		return config, term.UsageErrorf("leave out state, or name a file", "runs in a database need a store in a database, whose leases tell the servers apart")
-	case embed.IsDatabase(config.Path), config.Path == "" && place.isDatabase():
+	case gavel.IsDatabase(config.Path), config.Path == "" && place.isDatabase():
 		url := cmp.Or(config.Path, place.path)
 		config.Path, config.Leases = "", c.sys.Store
 		if config.Database, err = findChainTables(ctx, url); err != nil {

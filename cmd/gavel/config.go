@@ -15,7 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
@@ -402,7 +402,7 @@ func (f configFlag) again() string {
 // open reads the configuration file; without one the result is nil. Nothing is
 // fetched. What would fail if it were fetched now is logged. A nil gateway is opened where a
 // source is first fetched from it.
-func (f configFlag) open(log *slog.Logger, gateway *embed.Gateway) (*evidence.Manager, error) {
+func (f configFlag) open(log *slog.Logger, gateway *gavel.Gateway) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
@@ -417,8 +417,8 @@ func (f configFlag) open(log *slog.Logger, gateway *embed.Gateway) (*evidence.Ma
 	return manager, nil
 }
 
-func openEvidence(path string, gateway *embed.Gateway, log *slog.Logger) (*embed.Fetcher, error) {
-	declared, err := embed.OpenFetcher(path, embed.FetcherConfig{Watcher: thisProgram(), Gateway: gateway, Logger: log})
+func openEvidence(path string, gateway *gavel.Gateway, log *slog.Logger) (*gavel.Fetcher, error) {
+	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: thisProgram(), Gateway: gateway, Logger: log})
 	if err != nil {
 		return nil, badConfig(err)
 	}

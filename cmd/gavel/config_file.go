@@ -14,7 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -336,7 +336,7 @@ func isPath(f *kong.Flag) bool {
 
 // locatePath is a place as the file writes it, seen from where the program runs.
 func locatePath(dir, place string) string {
-	if place == "" || place == memoryStore || filepath.IsAbs(place) || embed.IsDatabase(place) || isKeyText(place) || checkStore(place) != nil {
+	if place == "" || place == memoryStore || filepath.IsAbs(place) || gavel.IsDatabase(place) || isKeyText(place) || checkStore(place) != nil {
 		return place
 	}
 	return filepath.Join(dir, place)

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -24,7 +24,7 @@ import (
 
 // localCLI is who the command line is: whoever can run it on the store's machine
 // can also write the store.
-var localCLI = embed.Operator
+var localCLI = gavel.Operator
 
 // definitionFiles expands patterns to files: a file, a folder (its .json, .yaml
 // and .yml files) or a glob. Sorted, each once, without files of tests; a pattern without a
@@ -111,7 +111,7 @@ func hasDefinitionEnding(path string) bool {
 
 // readDefinition reads a definition's file; the files that it names are read when it is parsed.
 func readDefinition(path string) (engine.DefineRequest, error) {
-	req, err := embed.ReadDefinition(path)
+	req, err := gavel.ReadDefinition(path)
 	return req, engineFailure(err)
 }
 

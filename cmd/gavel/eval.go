@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -252,7 +252,7 @@ type evalBench struct {
 	set        goldenSet
 	options    eval.Options
 	model      *model // nil: none is asked
-	box        *embed.Sandbox
+	box        *gavel.Sandbox
 	lines      lineFiles
 	progress   *term.Progress
 	builder    *caseBuilder

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -159,14 +159,14 @@ func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *console, declar
 // keepSharedResults is keepResults for a database, whose key is needed for it.
 func keepSharedResults(ctx context.Context, con *console, at storePlace, declared *evidence.Manager) error {
 	if at.key == nil {
-		return storeFailure(embed.ErrNoStoreKey, "")
+		return storeFailure(gavel.ErrNoStoreKey, "")
 	}
 	db, key, err := openArchive(ctx, at)
 	if err != nil {
 		return err
 	}
 	if folder := at.makeFolder(con.log); folder != "" {
-		err = declared.KeepResults(filepath.Join(folder, embed.StoreFile), key)
+		err = declared.KeepResults(filepath.Join(folder, gavel.StoreFile), key)
 	}
 	return errors.Join(err, db.Close())
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/expose"
@@ -13,16 +13,16 @@ import (
 
 // openExposure reads which workflows a configuration file exposes; those that it exposes later are
 // taken over. It is nil without a file.
-func (f configFlag) openExposure() (*embed.Exposure, error) {
+func (f configFlag) openExposure() (*gavel.Exposure, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	x, err := embed.OpenExposure(f.Config)
+	x, err := gavel.OpenExposure(f.Config)
 	return x, badConfig(err)
 }
 
 // watchExposure takes over what else is exposed, of the chains that there will be.
-func watchExposure(x *embed.Exposure, path string) *configPart {
+func watchExposure(x *gavel.Exposure, path string) *configPart {
 	p := &configPart{section: config.SectionExpose}
 	if x != nil {
 		p.prepare = func(ctx context.Context, next *configChange) (take func(), err error) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 )
 
 // A changed section is taken over whole, or not at all, and one that is gone exposes nothing.
@@ -28,7 +28,7 @@ func TestChangedExposure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys, err := embed.Open(t.Context(), embed.Config{Definitions: definitions, Exposure: x, Logger: logger})
+	sys, err := gavel.Open(t.Context(), gavel.Config{Definitions: definitions, Exposure: x, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestChangedExposure(t *testing.T) {
 		}
 		var out bytes.Buffer
 		ask := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}` + "\n")
-		if err := sys.ServeStdio(t.Context(), embed.Tools{Names: "dotted", Set: "core"}, embed.LocalAgent, ask, &out); err != nil {
+		if err := sys.ServeStdio(t.Context(), gavel.Tools{Names: "dotted", Set: "core"}, gavel.LocalAgent, ask, &out); err != nil {
 			t.Fatal(err)
 		}
 		var names []string

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 )
 
@@ -17,7 +17,7 @@ const finishedPaper = `{"name":"paper","initialState":"draft","states":{
 func TestAnEarlyEndIsShown(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
-	sys, err := embed.Open(t.Context(), embed.Config{Store: store})
+	sys, err := gavel.Open(t.Context(), gavel.Config{Store: store})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
@@ -14,11 +14,11 @@ import (
 
 // openGateway reads what other MCP servers a configuration file declares: those that it declares
 // later are taken over. It is nil without a file.
-func (f configFlag) openGateway(log *slog.Logger) (*embed.Gateway, error) {
+func (f configFlag) openGateway(log *slog.Logger) (*gavel.Gateway, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	g, err := embed.OpenGateway(f.Config, embed.GatewayConfig{Watcher: thisProgram(), Version: readBuild().Version, Logger: log})
+	g, err := gavel.OpenGateway(f.Config, gavel.GatewayConfig{Watcher: thisProgram(), Version: readBuild().Version, Logger: log})
 	if err != nil {
 		return nil, badConfig(err)
 	}
@@ -28,7 +28,7 @@ func (f configFlag) openGateway(log *slog.Logger) (*embed.Gateway, error) {
 // checkUpstreams finds what can be told of a file's sections upstreams and gates without the environment, and
 // logs what it warns of.
 func checkUpstreams(path string, log *slog.Logger) error {
-	return badConfig(embed.CheckGateway(path, embed.GatewayConfig{
+	return badConfig(gavel.CheckGateway(path, gavel.GatewayConfig{
 		Logger: log, LookupEnv: func(string) (string, bool) { return "x", true },
 	}))
 }
@@ -71,7 +71,7 @@ func readRules[Rules any](path, section string, parse func(*document.Node) (Rule
 }
 
 // watchGateway takes over changed upstreams, gates and pins.
-func watchGateway(g *embed.Gateway, path string) *configPart {
+func watchGateway(g *gavel.Gateway, path string) *configPart {
 	p := &configPart{
 		section: config.SectionUpstreams, with: []string{config.SectionGates, config.SectionHooks},
 		files: func(*config.File) []string { return []string{upstream.PinsPath(path)} },

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -442,7 +442,7 @@ func (f *storeFlag) setHookStore() (err error) {
 		}
 		f.Store = filepath.Join(project, storeFolder, storeFile)
 	}
-	if !embed.IsDatabase(f.Store) && f.Store != memoryStore {
+	if !gavel.IsDatabase(f.Store) && f.Store != memoryStore {
 		f.Store, err = filepath.Abs(f.Store)
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -42,7 +42,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *console) error {
 	source := engine.DefineRequest{Source: filepath.Base(c.File)}
 	var err error
 	if c.File != "-" {
-		source.Files = embed.FilesBelow(filepath.Dir(c.File))
+		source.Files = gavel.FilesBelow(filepath.Dir(c.File))
 	}
 	if source.Document, err = readSource(con, c.File); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -174,7 +174,7 @@ type storeKeyResult struct {
 }
 
 func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *console) error {
-	if !embed.IsDatabase(c.Store) {
+	if !gavel.IsDatabase(c.Store) {
 		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE", "--new-store-key changes the key of a PostgreSQL database; that of a file is the gavel.key next to it")
 	}
 	at, err := c.placeAt(c.Store)
@@ -190,8 +190,8 @@ func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *console) error 
 		return err
 	}
 	r := storeKeyResult{Store: at.String(), Key: c.NewStoreKey}
-	if r.Rewrapped, err = embed.RewrapSecrets(ctx, at.path, at.key, newKey, con.log); err != nil {
-		if made && (errors.Is(err, embed.ErrWrongStoreKey) || errors.Is(err, embed.ErrNoStoreKey)) {
+	if r.Rewrapped, err = gavel.RewrapSecrets(ctx, at.path, at.key, newKey, con.log); err != nil {
+		if made && (errors.Is(err, gavel.ErrWrongStoreKey) || errors.Is(err, gavel.ErrNoStoreKey)) {
 			err = errors.Join(err, os.Remove(c.NewStoreKey)) // it seals nothing
 		}
 		return storeFailure(err, "run the same command again")

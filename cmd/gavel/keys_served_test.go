@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -157,7 +157,7 @@ func TestKeysUnderLoad(t *testing.T) {
 			}
 			text, err := os.ReadFile(key)
 			kek, hexErr := hex.DecodeString(strings.TrimSpace(string(text)))
-			secret, secretErr := embed.OpenSecrets(t.Context(), db, kek)
+			secret, secretErr := gavel.OpenSecrets(t.Context(), db, kek)
 			if err := errors.Join(err, hexErr, secretErr); err != nil {
 				t.Fatal(err)
 			}

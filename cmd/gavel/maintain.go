@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -181,7 +181,7 @@ func (c *sealCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer sys.Close()
 	if sys.place.isDatabase() && sys.place.key == nil {
-		return storeFailure(embed.ErrNoStoreKey, "")
+		return storeFailure(gavel.ErrNoStoreKey, "")
 	}
 	if key := sys.place.missingKey(); key != "" {
 		con.log.Warn("the key of this store is not next to it, so no seal can be checked; put it back, or accept what is there: that makes a new key", "missing", key)

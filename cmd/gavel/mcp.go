@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -25,8 +25,8 @@ type toolFlags struct {
 	OutputSchemas bool   `name:"output-schemas" help:"List each tool with the schema of its answers, and answer with structured content next to the text."`
 }
 
-func (f *toolFlags) tools() embed.Tools {
-	return embed.Tools{Names: f.ToolNames, Set: f.Toolset, OutputSchemas: f.OutputSchemas}
+func (f *toolFlags) tools() gavel.Tools {
+	return gavel.Tools{Names: f.ToolNames, Set: f.Toolset, OutputSchemas: f.OutputSchemas}
 }
 
 // reviewFlags say whether moves wait for a person, and who may ask that person.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -24,7 +24,7 @@ const fadingPaper = `{"name":"paper","initialState":"draft","retention":{"events
 func agedStore(t *testing.T, path string) {
 	t.Helper()
 	now := time.Now().Add(-100 * 24 * time.Hour)
-	sys, err := embed.Open(t.Context(), embed.Config{Store: path, Configure: func(c *engine.Config) {
+	sys, err := gavel.Open(t.Context(), gavel.Config{Store: path, Configure: func(c *engine.Config) {
 		c.Now = func() time.Time { now = now.Add(time.Second); return now }
 	}})
 	if err != nil {

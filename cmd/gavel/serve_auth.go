@@ -10,7 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -30,7 +30,7 @@ const (
 )
 
 // localAgent is everybody under --auth none: who gavel mcp serves without a --role.
-var localAgent = embed.LocalAgent
+var localAgent = gavel.LocalAgent
 
 type authFlags struct {
 	Auth string `name:"auth" enum:"token,none" default:"token" placeholder:"HOW" help:"How callers are known: token (the default; see gavel token), or none: everybody is the local agent, on a loopback address only."`

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -25,7 +25,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-const mcpPath = embed.MCPPath
+const mcpPath = gavel.MCPPath
 
 // healthPaths answer without a credential, and however busy the server is.
 var healthPaths = []string{"/healthz", "/readyz"}
@@ -47,7 +47,7 @@ type routes struct {
 // mount makes the faces. Until then every request is told that the server is not ready.
 // With --auth none everybody is the local agent, and reads the figures.
 func (r *routes) mount(who *callers) error {
-	h, err := r.sys.Handler(embed.HandlerConfig{Tools: r.flags.tools()})
+	h, err := r.sys.Handler(gavel.HandlerConfig{Tools: r.flags.tools()})
 	if err != nil {
 		return term.UsageErrorf("", "cannot set up the server: %w", err)
 	}

@@ -12,20 +12,20 @@ import (
 	"regexp"
 	"runtime"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // memoryStore is the --store value that keeps nothing.
-const memoryStore = embed.Memory
+const memoryStore = gavel.Memory
 
 // The names in a store's folder.
 const (
 	storeFolder = ".workflows"
-	storeFile   = embed.StoreFile
-	keyFile     = embed.KeyFile
+	storeFile   = gavel.StoreFile
+	keyFile     = gavel.KeyFile
 )
 
 // storeFlag is module.StoreFlags with methods.
@@ -44,7 +44,7 @@ type storePlace struct {
 // String names the place, without a password.
 func (p storePlace) String() string { return nameStore(p.path) }
 
-func (p storePlace) isDatabase() bool { return embed.IsDatabase(p.path) }
+func (p storePlace) isDatabase() bool { return gavel.IsDatabase(p.path) }
 
 // missingKey is the file next to the store in which its key ought to be and is not; "" where it is
 // there, and for a database.
@@ -100,7 +100,7 @@ func (f storeFlag) placeAt(path string) (storePlace, error) {
 // filePath is storePath for a command that works on the file; instead says what does the same for a
 // database.
 func (f storeFlag) filePath(log *slog.Logger, create bool, instead string) (string, error) {
-	if embed.IsDatabase(f.Store) {
+	if gavel.IsDatabase(f.Store) {
 		return "", term.UsageErrorf(instead, "this command works on the file of a store, and %s is a database", nameStore(f.Store))
 	}
 	return f.storePath(log, create)
@@ -184,7 +184,7 @@ var storeScheme = regexp.MustCompile(`^\s*([A-Za-z][A-Za-z0-9+.-]+:|:memory:|(ho
 // checkStore refuses an address: as a path it would make a local file of that name.
 func checkStore(path string) error {
 	scheme := storeScheme.FindString(path)
-	if scheme == "" || embed.IsDatabase(path) {
+	if scheme == "" || gavel.IsDatabase(path) {
 		return nil
 	}
 	return term.UsageErrorf("give the path of a file, with ./ before it if its name begins like an address, a postgres:// URL, or \"memory\"",
@@ -198,7 +198,7 @@ func explicitStore(path string, create bool) (string, error) {
 		}
 		return "", term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it; there is nothing to look at")
 	}
-	if embed.IsDatabase(path) {
+	if gavel.IsDatabase(path) {
 		return path, nil
 	}
 	if info, err := os.Stat(path); err == nil {
@@ -250,7 +250,7 @@ func (f storeFlag) lostStore() (path string, ok bool) {
 // places are where an existing store is looked for, in order.
 func (f storeFlag) places() []string {
 	switch {
-	case embed.IsDatabase(f.Store):
+	case gavel.IsDatabase(f.Store):
 		return nil
 	case f.Store != "":
 		return []string{f.Store}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -113,7 +113,7 @@ func (c *storeCopyCmd) storePlaces() (from, to storePlace, err error) {
 		if err := checkStore(place); err != nil {
 			return from, to, err
 		}
-		if embed.IsDatabase(place) && driver.Find(place).HasPassword(place) {
+		if gavel.IsDatabase(place) && driver.Find(place).HasPassword(place) {
 			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and others on this machine can read arguments", nameStore(place))
 		}
 	}
@@ -131,10 +131,10 @@ func (c *storeCopyCmd) storePlaces() (from, to storePlace, err error) {
 			return from, to, err
 		}
 		if from.key == nil {
-			return from, to, storeFailure(embed.ErrNoStoreKey, "")
+			return from, to, storeFailure(gavel.ErrNoStoreKey, "")
 		}
 	}
-	if embed.IsDatabase(c.To) && c.StoreKey == "" {
+	if gavel.IsDatabase(c.To) && c.StoreKey == "" {
 		return from, to, errNoKeyForSecrets()
 	}
 	to.path, err = explicitStore(c.To, true)
@@ -188,7 +188,7 @@ func compareStores(ctx context.Context, source *system, to storePlace, seen stor
 	}
 	target, key, err := openArchive(ctx, to)
 	if err != nil {
-		if errors.Is(err, driver.ErrNoStore) || errors.Is(err, driver.ErrUnfinished) || errors.Is(err, embed.ErrNoSecrets) {
+		if errors.Is(err, driver.ErrNoStore) || errors.Is(err, driver.ErrUnfinished) || errors.Is(err, gavel.ErrNoSecrets) {
 			err = errNoStoreYet
 		}
 		return r, err
@@ -256,7 +256,7 @@ func copySecrets(ctx context.Context, source *system, to storePlace, target newS
 	entries, isDatabase := target.(store.Entries)
 	err := error(nil)
 	if isDatabase {
-		err = embed.PutSecrets(ctx, entries, to.key, source.key)
+		err = gavel.PutSecrets(ctx, entries, to.key, source.key)
 	} else {
 		err = record.SaveKey(keyBeside(to.path), source.key)
 	}
@@ -280,7 +280,7 @@ func copySecrets(ctx context.Context, source *system, to storePlace, target newS
 // openTokens opens the tokens of a store: in the database, or next to the file.
 func openTokens(db any, at storePlace, key []byte) (*auth.Tokens, error) {
 	if entries, ok := db.(store.Entries); ok {
-		return embed.OpenTokens(entries, key)
+		return gavel.OpenTokens(entries, key)
 	}
 	return auth.OpenTokens(tokensFlag{}.path(at.path))
 }

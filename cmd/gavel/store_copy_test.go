@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
@@ -21,7 +21,7 @@ import (
 func filledStore(t *testing.T, instances, moves int) string {
 	t.Helper()
 	path := storeIn(t)
-	sys, err := embed.Open(t.Context(), embed.Config{Store: path})
+	sys, err := gavel.Open(t.Context(), gavel.Config{Store: path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -30,7 +30,7 @@ type storeInitResult struct {
 }
 
 func (c *storeInitCmd) Run(ctx context.Context, con *console) error {
-	if !embed.IsDatabase(c.Store) {
+	if !gavel.IsDatabase(c.Store) {
 		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE; a file needs no init", "gavel store init makes a store in a PostgreSQL database")
 	}
 	if c.StoreKey == "" {
@@ -45,8 +45,8 @@ func (c *storeInitCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	r := storeInitResult{Store: at.String()}
-	if r.Made, err = embed.InitDatabase(ctx, at.path, at.key, c.NewSecrets, con.log); err != nil {
-		if made && errors.Is(err, embed.ErrWrongStoreKey) {
+	if r.Made, err = gavel.InitDatabase(ctx, at.path, at.key, c.NewSecrets, con.log); err != nil {
+		if made && errors.Is(err, gavel.ErrWrongStoreKey) {
 			err = errors.Join(err, os.Remove(c.StoreKey)) // it seals nothing
 		}
 		return storeFailure(err, "")

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
@@ -24,14 +24,14 @@ import (
 var operatorOwner = validators.Owner{ID: localCLI.ID, Trusted: true}
 
 // newSandbox starts no process; the first script does.
-func newSandbox(log *slog.Logger) (*embed.Sandbox, error) {
-	box, err := embed.NewSandbox(log)
+func newSandbox(log *slog.Logger) (*gavel.Sandbox, error) {
+	box, err := gavel.NewSandbox(log)
 	return box, openFailure(err)
 }
 
 // system is what a command works with: everything below the faces, and what the flags configured.
 type system struct {
-	*embed.System
+	*gavel.System
 	equipment
 	place storePlace
 	key   []byte // the secret of a store that was opened to be read; nil where it is not there
@@ -45,9 +45,9 @@ type equipment struct {
 	model   *model            // nil when none is configured
 	sources *evidence.Manager // nil without --config
 	anchors *record.Signer    // nil when nobody anchors
-	gateway *embed.Gateway    // nil without other MCP servers
+	gateway *gavel.Gateway    // nil without other MCP servers
 	gates   gate.Config       // of a command without a gateway
-	exposed *embed.Exposure   // nil where no workflow is a tool of its own
+	exposed *gavel.Exposure   // nil where no workflow is a tool of its own
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
 	reviews, clientReviews bool
@@ -69,7 +69,7 @@ func (s *system) Close() error {
 }
 
 // configure puts the equipment into the configuration of a system.
-func (e equipment) configure(cfg embed.Config) embed.Config {
+func (e equipment) configure(cfg gavel.Config) gavel.Config {
 	cfg.NoReviews, cfg.Version, cfg.Gateway, cfg.Exposure = !e.reviews, readBuild().Version, e.gateway, e.exposed
 	if e.sources != nil {
 		cfg.Fetcher = e.sources
@@ -165,11 +165,11 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 // openSystem opens the store at a place and wires the engine over it, with what it
 // judges with. That is the system's from then on, unless there is an error.
 func openSystem(ctx context.Context, log *slog.Logger, at storePlace, with equipment) (*system, error) {
-	cfg := embed.Config{Store: at.path, StoreKey: at.key, Logger: log}
+	cfg := gavel.Config{Store: at.path, StoreKey: at.key, Logger: log}
 	if at.isDatabase() && with.sources != nil {
 		cfg.Folder = at.makeFolder(log)
 	}
-	open, err := embed.Open(ctx, with.configure(cfg))
+	open, err := gavel.Open(ctx, with.configure(cfg))
 	if err != nil {
 		return nil, openFailure(err)
 	}
@@ -182,14 +182,14 @@ func openSystem(ctx context.Context, log *slog.Logger, at storePlace, with equip
 
 // openFailure says what to do about a part that could not be opened.
 func openFailure(err error) error {
-	failed, ok := errors.AsType[*embed.OpenError](err)
+	failed, ok := errors.AsType[*gavel.OpenError](err)
 	if !ok {
 		return engineFailure(err)
 	}
 	switch failed.Part {
-	case embed.PartStore:
+	case gavel.PartStore:
 		return storeFailure(failed.Err, "is it a store of gavel, and may you write it?")
-	case embed.PartSandbox:
+	case gavel.PartSandbox:
 		return term.UnknownErrorf("", "%w", err)
 	default:
 		return term.UsageErrorf("", "%w", err)
@@ -258,7 +258,7 @@ func openPlaceToCheck(ctx context.Context, con *console, at storePlace) (*system
 			"store", at.path, "key", keyBeside(at.path))
 		con.unsure = true
 	}
-	open, err := embed.New(db, key, embed.Config{
+	open, err := gavel.New(db, key, gavel.Config{
 		Logger: con.log, NoReviews: true, Configure: func(c *engine.Config) { c.ShowUnsealed = true },
 	})
 	if err != nil {
@@ -290,7 +290,7 @@ func openArchive(ctx context.Context, at storePlace) (_ archive, key []byte, err
 		return nil, nil, storeFailure(err, "")
 	}
 	if at.key != nil {
-		if key, err = embed.OpenSecrets(ctx, db, at.key); err != nil {
+		if key, err = gavel.OpenSecrets(ctx, db, at.key); err != nil {
 			return nil, nil, errors.Join(storeFailure(err, ""), db.Close())
 		}
 	}
@@ -348,13 +348,13 @@ var databaseFailures = []struct {
 }{
 	{driver.ErrUnfinished, ""},
 	{driver.ErrNoStore, "make one: gavel store init --store URL --store-key FILE"},
-	{embed.ErrNoSecrets, "make them: gavel store init --store URL --store-key FILE"},
-	{embed.ErrLostSecrets, "restore the table entries from a dump; docs/postgres.md says what is left without it"},
-	{embed.ErrNoStoreKey, "give --store-key FILE, or set GAVEL_STORE_KEY"},
-	{embed.ErrWrongStoreKey, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
+	{gavel.ErrNoSecrets, "make them: gavel store init --store URL --store-key FILE"},
+	{gavel.ErrLostSecrets, "restore the table entries from a dump; docs/postgres.md says what is left without it"},
+	{gavel.ErrNoStoreKey, "give --store-key FILE, or set GAVEL_STORE_KEY"},
+	{gavel.ErrWrongStoreKey, "give the key that gavel store init used, or gavel keys rewrap --new-store-key since"},
 }
 
-func keyBeside(path string) string { return embed.KeyBeside(path) }
+func keyBeside(path string) string { return gavel.KeyBeside(path) }
 
 // existingKey is the key beside a store, nil where there is none: nothing is written for a
 // command that only looks.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/suite"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -117,7 +117,7 @@ func (c *testCmd) once(ctx context.Context, con *console) error {
 	return cmp.Or(err, badUnless(report.OK))
 }
 
-func runTests(ctx context.Context, box *embed.Sandbox, log *slog.Logger, path string) (suite.Report, error) {
+func runTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, path string) (suite.Report, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		return suite.Report{}, term.UnknownErrorf("", "cannot read %s: %w", path, err)
@@ -146,8 +146,8 @@ func runTests(ctx context.Context, box *embed.Sandbox, log *slog.Logger, path st
 	return r, nil
 }
 
-func openForTests(ctx context.Context, box *embed.Sandbox, log *slog.Logger, fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
-	sys, err := embed.Open(ctx, embed.Config{
+func openForTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, fetcher judge.Fetcher, model judge.Layer) (*engine.Engine, func() error, error) {
+	sys, err := gavel.Open(ctx, gavel.Config{
 		Sandbox: box, Logger: log, Fetcher: fetcher, Model: func(judge.Memory) (judge.Layer, error) { return model, nil },
 	})
 	if err != nil {

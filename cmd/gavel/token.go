@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
@@ -68,10 +68,10 @@ func sharedTokens(ctx context.Context, con *console, at storePlace) (*auth.Token
 	if err != nil {
 		return nil, nil, storeFailure(err, "")
 	}
-	master, err := embed.OpenSecrets(ctx, db, at.key)
+	master, err := gavel.OpenSecrets(ctx, db, at.key)
 	var tokens *auth.Tokens
 	if err == nil {
-		tokens, err = embed.OpenTokens(db, master)
+		tokens, err = gavel.OpenTokens(db, master)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(storeFailure(err, ""), db.Close())

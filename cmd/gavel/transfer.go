@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	embed "github.com/gavel-mcp/gavel"
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
@@ -63,7 +63,7 @@ func (c *importCmd) open(ctx context.Context, con *console) (*system, error) {
 	path, err := memoryStore, error(nil)
 	if !c.DryRun {
 		path, err = c.storeAt(con.log, true, func(*slog.Logger, string) {})
-	} else if embed.IsDatabase(c.Store) || slices.ContainsFunc(c.places(), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) }) {
+	} else if gavel.IsDatabase(c.Store) || slices.ContainsFunc(c.places(), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) }) {
 		return openForReading(ctx, con, c.storeFlag)
 	}
 	if err != nil {
