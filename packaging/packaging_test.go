@@ -225,7 +225,10 @@ func TestDockerignore(t *testing.T) {
 		not = append(not, regexp.MustCompile(`(^|/)`+strings.ReplaceAll(pattern, `\*`, `[^/]*`)+`(/|$)`))
 	}
 	sent := func(file string) bool {
-		return slices.ContainsFunc(in, func(n string) bool { return file == n || strings.HasPrefix(file, n+"/") }) &&
+		return slices.ContainsFunc(in, func(n string) bool {
+			inRoot, _ := path.Match(n, file)
+			return inRoot || strings.HasPrefix(file, n+"/")
+		}) &&
 			!slices.ContainsFunc(not, func(r *regexp.Regexp) bool { return r.MatchString(file) })
 	}
 	needed := append(sources(t), "go.mod", "go.sum", "LICENSE")

@@ -15,7 +15,7 @@ import (
 func Truncate(tb testing.TB, prev, floor record.Instance, changes ...Change) store.Commit {
 	tb.Helper()
 	c := Next(tb, prev, record.Event{Kind: record.Truncated, Truncation: &record.Truncation{
-		UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision,
+		UpTo: floor.Seq, Hash: floor.Head, Count: floor.Seq, Revision: floor.Revision, Floor: record.DigestState(floor),
 	}}, changes...)
 	c.Floor = &floor
 	return c

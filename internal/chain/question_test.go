@@ -92,7 +92,7 @@ func TestShortStepsWriteNoBoard(t *testing.T) {
 		t.Errorf("others see %v, %v", list, err)
 	}
 	var boards int
-	if err := openSQLite(t, r.config.Path).QueryRowContext(t.Context(), "SELECT count(*) FROM workflow_status WHERE workflow_uuid = ? AND attributes IS NOT NULL", run).Scan(&boards); err != nil || boards != 0 {
+	if err := openSQLite(t, r.config.Path).QueryRowContext(t.Context(), "SELECT count(*) FROM workflow_status WHERE workflow_uuid = ? AND json_extract(attributes, '$.board') IS NOT NULL", run).Scan(&boards); err != nil || boards != 0 {
 		t.Errorf("%d boards were written, %v", boards, err)
 	}
 }
