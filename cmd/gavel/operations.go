@@ -113,7 +113,7 @@ func moduleCommands(parent string) (all kong.Plugins) {
 }
 
 func bindOperation(command reflect.Value, words string) {
-	if flags, ok := command.Addr().Interface().(interface{ bind(words string) }); ok {
+	if flags, ok := reflect.TypeAssert[interface{ bind(words string) }](command.Addr()); ok {
 		flags.bind(words)
 		return
 	}

@@ -67,13 +67,13 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 }
 
 func (commands) Help() string {
-	first := ""
+	var first strings.Builder
 	for _, c := range module.Commands("") {
 		if c.First != "" {
-			first += fmt.Sprintf("    %-34s %s\n", "gavel "+c.Name, c.First)
+			fmt.Fprintf(&first, "    %-34s %s\n", "gavel "+c.Name, c.First)
 		}
 	}
-	return "Start with\n\n" + first + `    gavel init                         write a workflow, its tests and a client's configuration
+	return "Start with\n\n" + first.String() + `    gavel init                         write a workflow, its tests and a client's configuration
     gavel mcp --definitions 'flows/*'  serve your workflows to an MCP client
     gavel lint flows/*.json            check them first
 

@@ -20,7 +20,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/storetest"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // specimen is a store with something of everything, made once: many small histories,
@@ -181,15 +180,6 @@ func TestSalvageOfAWholeStore(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, got, err)
 		}
 	}
-}
-
-func definition(t *testing.T) *store.Definition {
-	t.Helper()
-	d, err := workflow.Parse("doc", []byte(`{"name":"doc","initialState":"a","states":{"a":{"final":true}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &store.Definition{Name: "doc", Version: 1, Hash: d.Hash, Document: d.Document, Owner: "op", CreatedAt: storetest.Epoch}
 }
 
 // TestSalvageOfRandomDamage harms pages at random. Nothing panics; every event that can be

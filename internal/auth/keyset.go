@@ -57,7 +57,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	for i, a := range k.issuer.Algorithms {
 		algorithms[i] = jose.SignatureAlgorithm(a)
 	}
-	signed, err := jose.ParseSigned(token, algorithms)
+	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
+	defer func() { _ = sys.Close() }() // what it wrote is durable
 	cursors, err := sys.Store.Cursors(ctx)
 	if err != nil {
 		return term.UnknownErrorf("", "cannot read the store: %w", err)
@@ -147,7 +147,7 @@ func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
+	defer func() { _ = sys.Close() }() // what it wrote is durable
 	letters, err := selectDeadLetters(ctx, sys, c.Name, c.Position)
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (c *resendCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		return err
 	}
-	defer sys.Close()
+	defer func() { _ = sys.Close() }() // what it wrote is durable
 	letters, err := selectDeadLetters(ctx, sys, c.Name, c.Position)
 	if err != nil {
 		return err
