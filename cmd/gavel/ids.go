@@ -179,8 +179,8 @@ func isListed(found []idMatch, id string) bool {
 	return slices.ContainsFunc(found, func(c idMatch) bool { return c.id == id })
 }
 
-// chooseID returns the id that typed stands for. What nobody has stays as it was typed: whoever
-// is asked says that it is unknown.
+// chooseID returns the id that typed stands for. An unknown one is returned as typed, so that the
+// operation reports it.
 func chooseID(noun, typed string, found []idMatch) (string, error) {
 	switch {
 	case len(found) == 0 || isListed(found, typed):
