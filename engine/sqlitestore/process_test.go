@@ -108,7 +108,9 @@ const loadWorkflow = `{"name":"doc","initialState":"draft","states":{
 func defined(s *sqlitestore.Store) storetest.Change {
 	d, err := workflow.Parse("test", []byte(loadWorkflow))
 	if err == nil {
-		err = s.AddRule(context.Background(), store.Rule{Definition: &store.Definition{Name: d.Name, Version: 1, Hash: d.Hash, Document: []byte(loadWorkflow), CreatedAt: storetest.Epoch}})
+		rule := store.Rule{Definition: &store.Definition{Name: d.Name, Version: 1, Hash: d.Hash, Document: []byte(loadWorkflow), CreatedAt: storetest.Epoch}}
+		rule.SetSeal(record.NewRuleSealer(nil).Seal(1, "", rule.Parts()...))
+		err = s.AddRule(context.Background(), rule)
 	}
 	if err != nil && !errors.Is(err, store.ErrConflict) {
 		orphan{}.Fatalf("define: %v", err)
