@@ -353,7 +353,6 @@ func TestGatesAreReloadedWhole(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gavel.yaml")
 	for _, c := range []struct{ gates, want string }{
 		{"- {tool: ops__deploy, workflow: release, states: validatd}", `:5:50: /gates/0/states: the workflow release has no state "validatd"; did you mean "validated"?`},
-		{"  []\nhooks: {finish: {workflow: release, states: [deployd]}}", `:6:46: /hooks/finish/states/0: the workflow release has no state "deployd"; did you mean "deployed"?`},
 		{"- {tool: ops__deploy, workflow: releas, states: validated}", `: no operator has defined the workflow "releas"; did you mean "release"?`},
 		{"- {tool: op__deploy, workflow: release, states: validated}", `: there is no upstream "op"; did you mean "ops"?`},
 		{"- {tool: ops__deploy, workflow: release, states: validated, aktion: deploy}", `unknown key "aktion"; did you mean "action"?`},

@@ -10,15 +10,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/gateway"
-	"github.com/gavel-mcp/gavel/internal/hook"
 	"github.com/gavel-mcp/gavel/internal/upstream"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Gateway offers MCP clients what other MCP servers have. Close it after what serves it.
@@ -31,7 +28,6 @@ type Gateway struct {
 	mu    sync.Mutex
 	door  *upstream.Manager
 	gates gate.Config
-	hooks gate.Hooks
 	// following ends the announcing of moves, and waits for it; nil while nothing is announced.
 	following func()
 }
@@ -100,7 +96,7 @@ func (g *Gateway) Load(ctx context.Context, file string) error {
 // Prepare is Load in two parts: it reads and checks, and take has what was read in force. What is not taken
 // may be dropped.
 func (g *Gateway) Prepare(ctx context.Context, file string) (take func(), err error) {
-	door, rules, err := g.open(ctx, file)
+	door, gates, err := g.open(ctx, file)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +104,7 @@ func (g *Gateway) Prepare(ctx context.Context, file string) (take func(), err er
 		g.warn(file, door)
 		g.mu.Lock()
 		before := g.door
-		g.door, g.gates, g.hooks = door, rules.Gates, rules.Hooks
+		g.door, g.gates = door, gates
 		g.mu.Unlock()
 		g.Serve(door)
 		g.follow()
@@ -124,38 +120,35 @@ func (g *Gateway) warn(file string, door *upstream.Manager) {
 }
 
 // open reads a file. No server is started.
-func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager, rules hook.Rules, err error) {
+func (g *Gateway) open(ctx context.Context, file string) (door *upstream.Manager, gates gate.Config, err error) {
 	f, err := config.Load(file)
 	if err != nil {
-		return nil, rules, err
+		return nil, gates, err
 	}
 	declared, pins, err := readUpstreams(f)
 	if err != nil {
-		return nil, rules, err
+		return nil, gates, err
 	}
 	sources, err := evidence.ParseConfig(f.Section(config.SectionEvidence))
 	if err != nil {
-		return nil, rules, err
+		return nil, gates, err
 	}
 	opts := g.opts
 	opts.Pins = pins
-	if opts.Gates, err = gate.ParseConfig(f.Section(config.SectionGates)); err != nil {
-		return nil, rules, err
+	if gates, err = gate.ParseConfig(f.Section(config.SectionGates)); err != nil {
+		return nil, gates, err
 	}
-	rules.Gates = opts.Gates
-	if rules.Hooks, err = gate.ParseHooks(f.Section(config.SectionHooks)); err != nil {
-		return nil, rules, err
-	}
-	if err := sources.CheckUpstreams(declared, pins, hasGate(opts.Gates)); err != nil {
-		return nil, rules, err
+	opts.Gates = gates
+	if err := sources.CheckUpstreams(declared, pins, hasGate(gates)); err != nil {
+		return nil, gates, err
 	}
 	if e := g.engine.Load(); e != nil {
-		if err := checkRules(ctx, e, rules); err != nil {
-			return nil, rules, err
+		if err := gates.CheckIn(ctx, e, Operator); err != nil {
+			return nil, gates, err
 		}
 	}
 	door, err = upstream.Open(declared, opts)
-	return door, rules, err
+	return door, gates, err
 }
 
 // connect has gated calls judged by an engine.
@@ -199,59 +192,10 @@ func (g *Gateway) Gates() gate.Config {
 	return g.gates
 }
 
-// HookRules are those in force for the hooks of coding agents. A nil Gateway has none.
-func (g *Gateway) HookRules() hook.Rules {
-	if g == nil {
-		return hook.Rules{}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return hook.Rules{Gates: g.gates, Hooks: g.hooks}
-}
-
-// CheckGates compares the gates and the section hooks with the definitions that operators made, once
-// those are loaded. The error is document.Errors where something does not fit.
+// CheckGates compares the gates with the definitions that operators made, once those are loaded. The
+// error is document.Errors where something does not fit.
 func (s *System) CheckGates(ctx context.Context) error {
-	return checkRules(ctx, s.Engine, s.cfg.Gateway.HookRules())
-}
-
-func checkRules(ctx context.Context, e *engine.Engine, rules hook.Rules) error {
-	named := map[string]bool{}
-	for _, g := range rules.Gates.Gates {
-		named[g.Workflow] = true
-	}
-	if finish := rules.Hooks.Finish; finish != nil {
-		named[finish.Workflow] = true
-	}
-	if len(named) == 0 {
-		return nil
-	}
-	all, err := e.List(ctx, Operator)
-	if err != nil {
-		return err
-	}
-	definitions := map[string]*workflow.Definition{}
-	for _, known := range all {
-		if !known.Operator {
-			continue
-		}
-		definitions[known.Name] = nil // a name to suggest
-		if !named[known.Name] {
-			continue
-		}
-		if _, definitions[known.Name], err = e.LoadDefinition(ctx, Operator, engine.RightRead, known.Name, known.Version); err != nil {
-			return err
-		}
-	}
-	var faults document.Errors
-	for _, misfit := range []error{rules.Gates.Check(definitions, true), rules.Hooks.Check(definitions, true)} {
-		found, _ := misfit.(document.Errors) //nolint:errorlint // Check promises this very type
-		faults = append(faults, found...)
-	}
-	if len(faults) > 0 {
-		return faults
-	}
-	return nil
+	return s.cfg.Gateway.Gates().CheckIn(ctx, s.Engine, Operator)
 }
 
 // Door is the door in force. A nil Gateway has one to nothing.

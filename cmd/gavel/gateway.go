@@ -73,7 +73,7 @@ func readRules[Rules any](path, section string, parse func(*document.Node) (Rule
 // watchGateway takes over changed upstreams, gates and pins.
 func watchGateway(g *gavel.Gateway, path string) *configPart {
 	p := &configPart{
-		section: config.SectionUpstreams, with: []string{config.SectionGates, config.SectionHooks},
+		section: config.SectionUpstreams, with: []string{config.SectionGates},
 		files: func(*config.File) []string { return []string{upstream.PinsPath(path)} },
 	}
 	if g != nil {

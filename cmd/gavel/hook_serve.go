@@ -54,7 +54,7 @@ func (r *routes) newHookFace() *hookFace {
 		analysis: fairshare.New(fairshare.Config{Permits: runtime.GOMAXPROCS(0), Wait: hookQueueWait}),
 	}
 	f.door = hook.NewDoor(hook.DoorConfig{
-		Rules: r.sys.gateway.HookRules, Logger: r.log, Answered: f.answered,
+		Rules: r.hooks.Rules, Logger: r.log, Answered: f.answered,
 		Engine: func(ctx context.Context) (hook.Engine, error) {
 			if release, ok := ctx.Value(analysisKey{}).(func()); ok {
 				release()
@@ -144,7 +144,7 @@ func (r *routes) denyInForm(w http.ResponseWriter, req *http.Request) http.Respo
 	if !ok || !isHookEvent(req) || isRelayed(req) {
 		return w
 	}
-	return &denyingWriter{ResponseWriter: w, body: req.Body, adapter: adapter, rules: r.sys.gateway.HookRules}
+	return &denyingWriter{ResponseWriter: w, body: req.Body, adapter: adapter, rules: r.hooks.Rules}
 }
 
 type denyingWriter struct {

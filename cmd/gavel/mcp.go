@@ -119,6 +119,10 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := badConfig(sys.CheckGates(ctx)); err != nil {
 		return err
 	}
+	hooks, err := openHookRules(ctx, sys, c.Config)
+	if err != nil {
+		return err
+	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
@@ -138,7 +142,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	}
 	defer services.run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	configured := newConfigWatch(con.log, c.Config, append(services.watch(c.Config), watchGateway(sys.gateway, c.Config), chains.watch(), watchExposure(sys.exposed, c.Config))...)
+	configured := newConfigWatch(con.log, c.Config, append(services.watch(c.Config), watchGateway(sys.gateway, c.Config), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

@@ -71,6 +71,10 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if err := badConfig(sys.CheckGates(ctx)); err != nil {
 		return err
 	}
+	hooks, err := openHookRules(ctx, sys, c.Config)
+	if err != nil {
+		return err
+	}
 	if err := warnMissing(ctx, con.log, sys); err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return err
 	}
 	defer chains.Close()
-	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble, chains)}
+	r := &routes{sys: sys, log: con.log, flags: c, health: newHealth(con.log, sys, watch.trouble, chains), hooks: hooks}
 	cfg := c.listenFlags.config(con.log)
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.metered.metrics.Instrument(r), r.drain, healthPaths, r.denyInForm
 	server, err := listen.New(ctx, cfg)
@@ -123,7 +127,7 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	}
 	defer services.run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, append(services.watch(c.Config), chains.watch(), watchExposure(sys.exposed, c.Config))...).run(ctx)()
+	defer newReloader(con, c, r, known, watch, append(services.watch(c.Config), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

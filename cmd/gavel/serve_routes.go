@@ -36,6 +36,7 @@ type routes struct {
 	log    *slog.Logger
 	flags  *serveCmd
 	health *telemetry.Health
+	hooks  *hookRules
 
 	inside   http.Handler                  // what callers that are known reach
 	limited  atomic.Pointer[http.Handler]  // inside, at the rate of each principal

@@ -1,11 +1,14 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -37,6 +40,50 @@ func (c Config) Check(definitions map[string]*workflow.Definition, all bool) err
 // CheckDefinition is Check for the gates of one workflow.
 func (c Config) CheckDefinition(d *workflow.Definition) error {
 	return c.Check(map[string]*workflow.Definition{d.Name: d}, false)
+}
+
+// CheckIn is Check with the definitions that an engine has.
+func (c Config) CheckIn(ctx context.Context, e Definitions, operator engine.Principal) error {
+	named := make([]string, len(c.Gates))
+	for i, g := range c.Gates {
+		named[i] = g.Workflow
+	}
+	definitions, err := listDefinitions(ctx, e, operator, named...)
+	if err != nil {
+		return err
+	}
+	return c.Check(definitions, true)
+}
+
+// Definitions has the definitions of workflows: an *engine.Engine.
+type Definitions interface {
+	List(ctx context.Context, p engine.Principal) ([]engine.DefinitionSummary, error)
+	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
+}
+
+// listDefinitions lists the workflows of operators, those that are named with their newest definitions.
+func listDefinitions(ctx context.Context, e Definitions, operator engine.Principal, named ...string) (map[string]*workflow.Definition, error) {
+	definitions := map[string]*workflow.Definition{}
+	if len(named) == 0 {
+		return definitions, nil
+	}
+	all, err := e.List(ctx, operator)
+	if err != nil {
+		return nil, err
+	}
+	for _, known := range all {
+		if !known.Operator {
+			continue
+		}
+		definitions[known.Name] = nil // a name to suggest
+		if !slices.Contains(named, known.Name) {
+			continue
+		}
+		if _, definitions[known.Name], err = e.LoadDefinition(ctx, operator, engine.RightRead, known.Name, known.Version); err != nil {
+			return nil, err
+		}
+	}
+	return definitions, nil
 }
 
 // Fits reports whether the gate fits a definition, as that of an instance that an older version

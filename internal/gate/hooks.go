@@ -2,9 +2,11 @@ package gate
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strconv"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -133,6 +135,18 @@ func (h Hooks) Check(definitions map[string]*workflow.Definition, all bool) erro
 		return nil
 	}
 	return faults
+}
+
+// CheckIn is Check with the definitions that an engine has.
+func (h Hooks) CheckIn(ctx context.Context, e Definitions, operator engine.Principal) error {
+	if h.Finish == nil {
+		return nil
+	}
+	definitions, err := listDefinitions(ctx, e, operator, h.Finish.Workflow)
+	if err != nil {
+		return err
+	}
+	return h.Check(definitions, true)
 }
 
 // CheckDefinition is Check for one workflow.
