@@ -29,7 +29,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -65,6 +67,13 @@ type Config struct {
 	Folder string
 	// Definitions are files of workflows, loaded as Operator's.
 	Definitions []string
+	// File is a configuration file, of which the modules in the program take their sections; "" for none.
+	File string
+	// OnDemand starts nothing that File declares before it is needed: for a program that asks once and ends.
+	OnDemand bool
+	// Watcher is a program that ends the commands of modules when this one is killed, as gavel does for
+	// itself; "" leaves them to the kernel, on Linux.
+	Watcher string
 	// Model makes the layer that asks a model, from what was judged before; see judge.NewModel.
 	// nil: moves that ask for a model are decided as onJudgeUnavailable says.
 	Model func(judge.Memory) (judge.Layer, error)
@@ -123,6 +132,7 @@ type System struct {
 	reviews, clientReviews bool
 	states                 *clientstate.States // of the forms that MCP clients carry
 	chains                 operation.Chains    // nil: there are none
+	extensions             module.Extensions
 }
 
 // UseChains has chains offered by the faces that are made from now on, and by Exposure from its next
@@ -137,6 +147,7 @@ type Part string
 
 // The parts of a System.
 const (
+	PartFile    Part = "configuration file"
 	PartSandbox Part = "script sandbox"
 	PartKey     Part = "key file"
 	PartStore   Part = "store"
@@ -158,7 +169,7 @@ func (e *OpenError) Unwrap() error { return e.Err }
 // Open opens the store, or makes it, wires everything over it and loads the definitions. Close
 // it after what uses it.
 func Open(ctx context.Context, cfg Config) (*System, error) {
-	s, err := prepareSystem(cfg) // the sandbox first: a worker whose main is wrong opens no store
+	s, err := prepareSystem(ctx, cfg) // the sandbox first: a worker whose main is wrong opens no store
 	if err != nil {
 		return nil, err
 	}
@@ -180,17 +191,28 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 	if err == nil && len(cfg.Definitions) > 0 {
 		err = s.CheckGates(ctx)
 	}
+	if err == nil && len(cfg.Definitions) > 0 {
+		err = s.Check(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
+// Check compares what the configuration file declares with the definitions. Open does it after it has
+// loaded some; others call it once all are loaded. The error is document.Errors where something does
+// not fit.
+func (s *System) Check(ctx context.Context) error { return s.extensions.Check(ctx) }
+
+// Extensions are what modules added to the system.
+func (s *System) Extensions() module.Extensions { return s.extensions }
+
 // New wires everything over an open store, which is the System's from then on, also where there
 // is an error. Without a key nothing is sealed. Config.Store only says where the store is, Config.Definitions does not
 // count.
 func New(db store.Store, key []byte, cfg Config) (*System, error) {
-	s, err := prepareSystem(cfg)
+	s, err := prepareSystem(context.Background(), cfg)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -201,21 +223,37 @@ func New(db store.Store, key []byte, cfg Config) (*System, error) {
 	return s, nil
 }
 
-func prepareSystem(cfg Config) (*System, error) {
+func prepareSystem(ctx context.Context, cfg Config) (*System, error) {
 	s := &System{Sandbox: cfg.Sandbox, cfg: cfg, states: clientstate.New()}
 	if cfg.Logger == nil {
 		s.cfg.Logger = slog.Default()
 	}
 	var err error
 	if s.Sandbox == nil {
-		s.Sandbox, err = NewSandbox(s.cfg.Logger)
+		if s.Sandbox, err = NewSandbox(s.cfg.Logger); err != nil {
+			return nil, err
+		}
 	}
-	return s, err
+	setup := module.Setup{OnDemand: cfg.OnDemand, Watcher: cfg.Watcher, Version: cfg.Version, Log: s.cfg.Logger}
+	if path := s.besideStore(); path != "" {
+		setup.Folder = filepath.Dir(path)
+	}
+	if cfg.File != "" {
+		setup.File, err = config.Load(cfg.File)
+	}
+	if err == nil {
+		s.extensions, err = module.Extend(ctx, setup)
+	}
+	if err != nil {
+		return nil, errors.Join(&OpenError{PartFile, err}, s.Close())
+	}
+	return s, nil
 }
 
 // Close ends the workers, unless they are shared, and then the store, so that nothing reads or
 // writes a closed one.
 func (s *System) Close() (err error) {
+	s.extensions.Close()
 	s.cfg.Exposure.close()
 	if s.cfg.Sandbox == nil {
 		err = s.Sandbox.Close()
@@ -330,6 +368,7 @@ func (s *System) wire(key []byte) error {
 			return s.cfg.Gateway.Door().ListNextTools(p, at)
 		}
 	}
+	s.extensions.Configure(&config)
 	if s.cfg.Configure != nil {
 		s.cfg.Configure(&config)
 	}
@@ -339,6 +378,10 @@ func (s *System) wire(key []byte) error {
 	}
 	s.cfg.Exposure.serve(s)
 	s.cfg.Gateway.connect(s.Engine, held)
+	derive := func(purpose string) []byte { return record.DeriveKey(key, purpose) }
+	if err = s.extensions.Connect(module.System{Engine: s.Engine, Store: s.Store, DeriveKey: derive}); err != nil {
+		return err
+	}
 	s.Auditor, err = audit.New(audit.Config{Engine: s.Engine, Store: s.Store, Signer: s.cfg.Signer})
 	return err
 }

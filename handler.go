@@ -37,6 +37,7 @@ func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 		OutputSchemas: tools.OutputSchemas, States: s.states, Chains: s.chains,
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	}
+	cfg.Foreign = s.extensions.Foreign()
 	if s.cfg.Gateway != nil {
 		cfg.Foreign = s.cfg.Gateway
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
 )
 
 // configWatch has a running server follow its configuration file. A changed file is taken over whole or not at all:
@@ -42,6 +43,7 @@ type configPart struct {
 
 // configChange is a configuration that is about to be taken over.
 type configChange struct {
+	module.Change
 	again  bool          // what did not change is read again, too
 	chains *chainSection // those that there will be; nil where they stay
 }
@@ -121,10 +123,12 @@ func (w *configWatch) look(ctx context.Context, atOnce bool) {
 	}
 	w.lastRead = now
 	text := readText(w.path)
-	if _, err := config.Load(w.path); err != nil {
+	file, err := config.Load(w.path)
+	if err != nil {
 		w.refuse(ctx, w.parts, "", err)
 		return
 	}
+	w.file = file
 	var changed []*configPart
 	for _, p := range w.parts {
 		switch {
@@ -145,7 +149,7 @@ func (w *configWatch) look(ctx context.Context, atOnce bool) {
 
 // take has parts in force, all of them or none.
 func (w *configWatch) take(ctx context.Context, text string, parts []*configPart, again bool) {
-	next := &configChange{again: again}
+	next := &configChange{Change: module.Change{File: w.file}, again: again}
 	takes, read := make([]func(), len(parts)), make([]string, len(parts))
 	for i, p := range parts {
 		read[i] = w.read(p)

@@ -71,6 +71,7 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 		err = nil // told to stop, perhaps in the middle of the start
 	}
 	sys.gateway.Close() // before the limit: other servers have seconds to save what they hold
+	sys.Extensions().Close()
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
@@ -89,7 +90,7 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.openEquipped(ctx, con, equipment{reviews: c.Reviews, clientReviews: c.Elicit, gateway: gateway, exposed: exposed})
+	return c.openEquipped(ctx, con, equipment{serves: true, reviews: c.Reviews, clientReviews: c.Elicit, gateway: gateway, exposed: exposed})
 }
 
 func checkPrincipal(id string) error {
@@ -119,6 +120,9 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := badConfig(sys.CheckGates(ctx)); err != nil {
 		return err
 	}
+	if err := badConfig(sys.Check(ctx)); err != nil {
+		return err
+	}
 	hooks, err := openHookRules(ctx, sys, c.Config)
 	if err != nil {
 		return err
@@ -141,8 +145,9 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 		return err
 	}
 	defer services.run(ctx)()
+	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	configured := newConfigWatch(con.log, c.Config, append(services.watch(c.Config), watchGateway(sys.gateway, c.Config), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...)
+	configured := newConfigWatch(con.log, c.Config, append(services.watch(sys.Extensions()), watchGateway(sys.gateway, c.Config), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

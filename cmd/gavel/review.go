@@ -146,7 +146,7 @@ func (c resolveCmd) open(ctx context.Context, con *console, who engine.Principal
 	if err != nil {
 		return nil, nil, err
 	}
-	with := equipment{reviews: true, sources: declared}
+	with := equipment{file: config.Config, reviews: true, sources: declared}
 	at, err := c.place(con.log, false)
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())

@@ -45,7 +45,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	sys, err := c.openEquipped(ctx, con, equipment{
-		reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, gateway: gateway, exposed: exposed,
+		serves: true, reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, gateway: gateway, exposed: exposed,
 	})
 	if err != nil {
 		return err
@@ -54,6 +54,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 		err = nil // told to stop in the middle of the start
 	}
 	gateway.Close() // before the limit: other servers have seconds to save what they hold
+	sys.Extensions().Close()
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
@@ -69,6 +70,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return err
 	}
 	if err := badConfig(sys.CheckGates(ctx)); err != nil {
+		return err
+	}
+	if err := badConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
 	hooks, err := openHookRules(ctx, sys, c.Config)
@@ -126,8 +130,9 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 		return err
 	}
 	defer services.run(ctx)()
+	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	defer newReloader(con, c, r, known, watch, append(services.watch(c.Config), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...).run(ctx)()
+	defer newReloader(con, c, r, known, watch, append(services.watch(sys.Extensions()), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...).run(ctx)()
 	if log := cmp.Or(con.errors, con.log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.place.String(), "auth", c.Auth, "tls", c.TLSCert != "",
 			"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

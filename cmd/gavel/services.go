@@ -54,17 +54,21 @@ func (all services) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// watch takes over what changes in their sections of the configuration file.
-func (all services) watch(path string) (parts []*configPart) {
+// watch takes over what changes in their sections of the configuration file, and in those of extensions.
+func (all services) watch(extensions module.Extensions) (parts []*configPart) {
+	for _, p := range extensions.Parts() {
+		parts = append(parts, &configPart{
+			section: p.Sections[0], with: p.Sections[1:], files: p.Files,
+			prepare: func(ctx context.Context, next *configChange) (take func(), err error) {
+				return p.Prepare(ctx, &next.Change)
+			},
+		})
+	}
 	for _, s := range all {
 		parts = append(parts, &configPart{
 			section: s.Sections[0], with: s.Sections[1:], files: s.Files,
-			prepare: func(ctx context.Context, _ *configChange) (take func(), err error) {
-				file, err := module.ConfigFlag{Config: path}.Load()
-				if err != nil {
-					return nil, err
-				}
-				return s.Prepare(ctx, file)
+			prepare: func(ctx context.Context, next *configChange) (take func(), err error) {
+				return s.Prepare(ctx, next.File)
 			},
 		})
 	}

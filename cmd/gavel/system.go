@@ -42,6 +42,8 @@ type system struct {
 // equipment is what a command configures beside the store. The zero value judges
 // with fields, schemas and scripts alone.
 type equipment struct {
+	file    string            // the configuration file, "" for none
+	serves  bool              // clients, and does not only ask once
 	model   *model            // nil when none is configured
 	sources *evidence.Manager // nil without --config
 	anchors *record.Signer    // nil when nobody anchors
@@ -71,6 +73,7 @@ func (s *system) Close() error {
 // configure puts the equipment into the configuration of a system.
 func (e equipment) configure(cfg gavel.Config) gavel.Config {
 	cfg.NoReviews, cfg.Version, cfg.Gateway, cfg.Exposure = !e.reviews, readBuild().Version, e.gateway, e.exposed
+	cfg.File, cfg.OnDemand, cfg.Watcher = e.file, !e.serves, thisProgram()
 	if e.sources != nil {
 		cfg.Fetcher = e.sources
 	}
@@ -133,6 +136,7 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 			err = errors.Join(err, with.Close())
 		}
 	}()
+	with.file = f.configFlag.Config
 	at, err := f.place(con.log, true)
 	if err != nil {
 		return nil, err
@@ -187,6 +191,8 @@ func openFailure(err error) error {
 		return engineFailure(err)
 	}
 	switch failed.Part {
+	case gavel.PartFile:
+		return badConfig(failed.Err)
 	case gavel.PartStore:
 		return storeFailure(failed.Err, "is it a store of gavel, and may you write it?")
 	case gavel.PartSandbox:

@@ -167,7 +167,7 @@ var Packages = []Package{
 	// Layer 6b: what can be asked, once for every face, and how MCP is spoken. A caller is an
 	// identity of auth.
 	{Path: "internal/operation", May: slices.Concat(below5, []string{"internal/auth"})},
-	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/config", "internal/telemetry", "internal/term"})},
+	{Path: "internal/module", May: slices.Concat(below5, []string{"internal/config", "internal/mcpwire", "internal/telemetry", "internal/term"})},
 	{Path: "internal/mcpwire", May: slices.Concat(below5, []string{"internal/auth", "internal/listen"})},
 
 	// Which workflows are tools of their own. Their names are neither those of operations nor
@@ -192,7 +192,7 @@ var Packages = []Package{
 	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/evidence", "internal/modules/webhook/endpoint"})},
 
 	// Layer 7: what wires: for every program the root package, and the command, one of them, what is its own.
-	{Path: Root, May: withoutPath("internal/chain", everything)},
+	{Path: Root, May: append(withoutPath("internal/chain", everything), "internal/module")},
 	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
 	{Path: "cmd/gavel", May: slices.Concat(everything, []string{Root, "internal/term", "cmd/gavel/internal/earlyworker", "internal/module"}, modules)},
 }

@@ -37,6 +37,8 @@ type Module struct {
 	Check func(*config.File) error
 	// Serve makes what runs next to a server; nil for nothing.
 	Serve func(Host) (*Service, error)
+	// Extend makes what takes part in a system, once for each that is opened; nil for nothing.
+	Extend func(Setup) *Extension
 	// Processes are what the program becomes when its first argument is one of these words. The
 	// others are passed on. They are not documented.
 	Processes map[string]Process

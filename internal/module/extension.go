@@ -1,0 +1,182 @@
+package module
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/mcpwire"
+)
+
+// Setup is what a module gets to extend a system that is being opened.
+type Setup struct {
+	// File is the configuration file; nil without one.
+	File *config.File
+	// OnDemand is set for a program that asks once and ends: nothing is started before it is needed.
+	OnDemand bool
+	// Folder is that of the store's file, or has what belongs to a database on this machine; "" for none.
+	Folder string
+	// Watcher is a program that ends the commands of this one when it is killed; "" for none.
+	Watcher string
+	Version string // of the program
+	Log     *slog.Logger
+	// LookupEnv finds variables; nil is os.LookupEnv.
+	LookupEnv func(string) (string, bool)
+}
+
+// Extension is what a module adds to one opened system. All of it may be nil.
+type Extension struct {
+	// Parts of the configuration file are taken over when the system is opened, before there is an
+	// engine, and by a server whenever they change.
+	Parts []*Part
+	// Configure changes the configuration of the engine.
+	Configure func(*engine.Config)
+	// Connect is called when the engine is there.
+	Connect func(System) error
+	// Check compares the configuration with the definitions, once those are loaded.
+	Check func(context.Context) error
+	// Foreign is what MCP clients are offered next to the program's own. One module may have it.
+	Foreign mcpwire.Foreign
+	// Provides is what other modules and the program ask, by the interfaces that they declare: see Find.
+	Provides any
+	// Run works next to a server; stop waits for the end.
+	Run func(context.Context) (stop func())
+	// Close is called before the store is closed. It may be called again.
+	Close func()
+}
+
+// Part is a part of the configuration file that is taken over whole: sections, and files that they name.
+type Part struct {
+	Sections []string
+	// Files lists the other files; nil for none.
+	Files func(*config.File) []string
+	// Prepare reads and checks it; take has it in force.
+	Prepare func(context.Context, *Change) (take func(), err error)
+}
+
+// Change is a configuration that is about to be taken over.
+type Change struct {
+	File *config.File // nil for none
+}
+
+// System is an opened system, of which an extension is a part.
+type System struct {
+	Engine *engine.Engine
+	Store  store.Store
+	// DeriveKey makes a key for a purpose from the secret of the store.
+	DeriveKey func(purpose string) []byte
+	// Extensions are all of the system.
+	Extensions Extensions
+}
+
+// Extensions are those of all modules in one opened system, in the order of the modules' names.
+type Extensions []*Extension
+
+// Extend has every module extend a system, with the parts of the configuration file in force. The
+// error is document.Errors where the file has mistakes.
+func Extend(ctx context.Context, setup Setup) (all Extensions, err error) {
+	for _, m := range modules {
+		if m.Extend == nil {
+			continue
+		}
+		x := m.Extend(setup)
+		all = append(all, x)
+		for _, part := range x.Parts {
+			take, err := part.Prepare(ctx, &Change{File: setup.File})
+			if err != nil {
+				all.Close()
+				return nil, err
+			}
+			take()
+		}
+	}
+	return all, nil
+}
+
+// Parts are those of the configuration file that the extensions take over.
+func (all Extensions) Parts() (parts []*Part) {
+	for _, x := range all {
+		parts = append(parts, x.Parts...)
+	}
+	return parts
+}
+
+// Configure has every extension change the configuration of the engine.
+func (all Extensions) Configure(cfg *engine.Config) {
+	for _, x := range all {
+		if x.Configure != nil {
+			x.Configure(cfg)
+		}
+	}
+}
+
+// Connect gives every extension the system.
+func (all Extensions) Connect(s System) error {
+	s.Extensions = all
+	for _, x := range all {
+		if x.Connect != nil {
+			if err := x.Connect(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Check compares the configuration of every extension with the definitions.
+func (all Extensions) Check(ctx context.Context) error {
+	for _, x := range all {
+		if x.Check != nil {
+			if err := x.Check(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Foreign is what MCP clients are offered next to the program's own; nil for nothing.
+func (all Extensions) Foreign() mcpwire.Foreign {
+	for _, x := range all {
+		if x.Foreign != nil {
+			return x.Foreign
+		}
+	}
+	return nil
+}
+
+// Run has every extension work next to a server until stop is called, which waits for them.
+func (all Extensions) Run(ctx context.Context) (stop func()) {
+	var stops []func()
+	for _, x := range all {
+		if x.Run != nil {
+			stops = append(stops, x.Run(ctx))
+		}
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// Close closes every extension.
+func (all Extensions) Close() {
+	for _, x := range all {
+		if x.Close != nil {
+			x.Close()
+		}
+	}
+}
+
+// Find returns what an extension provides that implements an interface; false where none does.
+func Find[T any](all Extensions) (provided T, ok bool) {
+	for _, x := range all {
+		if provided, ok = x.Provides.(T); ok {
+			return provided, true
+		}
+	}
+	return provided, false
+}
