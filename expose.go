@@ -36,7 +36,7 @@ func (x *Exposure) Load(ctx context.Context, file string) error {
 
 // Prepare is Load in two parts: it reads and checks, and take has what was read in force. chains are those that there
 // will be then; nil for those that there are.
-func (x *Exposure) Prepare(ctx context.Context, file string, chains []operation.ChainView) (take func(), err error) {
+func (x *Exposure) Prepare(ctx context.Context, file string, chains []operation.Procedure) (take func(), err error) {
 	f, err := config.Load(file)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (x *Exposure) serve(s *System) {
 }
 
 // useChains has chains exposed, from the next Check or Load on.
-func (x *Exposure) useChains(chains operation.Chains) {
+func (x *Exposure) useChains(chains operation.Procedures) {
 	if x == nil {
 		return
 	}

@@ -131,15 +131,15 @@ type System struct {
 	cfg                    Config
 	reviews, clientReviews bool
 	states                 *clientstate.States // of the forms that MCP clients carry
-	chains                 operation.Chains    // nil: there are none
+	services               map[string]any      // what operations of modules ask
 	extensions             module.Extensions
 }
 
-// UseChains has chains offered by the faces that are made from now on, and by Exposure from its next
-// Check on.
-func (s *System) UseChains(chains operation.Chains) {
-	s.chains = chains
-	s.cfg.Exposure.useChains(chains)
+// Provide has the faces that are made from now on offer the operations that ask a service, and Exposure its
+// procedures from its next Check on.
+func (s *System) Provide(name string, service any, procedures operation.Procedures) {
+	s.services = map[string]any{name: service}
+	s.cfg.Exposure.useChains(procedures)
 }
 
 // Part is what of a System could not be opened.

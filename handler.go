@@ -34,7 +34,7 @@ func (s *System) face(tools Tools, p engine.Principal) (*mcpface.Face, error) {
 	cfg := mcpface.Config{
 		Engine: s.Engine, Principal: p, Version: s.cfg.Version, Logger: s.cfg.Logger, Reviews: s.reviews, Elicit: s.clientReviews,
 		ToolNames: mcpface.ToolNames(tools.Names), Toolset: mcpface.Toolset(tools.Set),
-		OutputSchemas: tools.OutputSchemas, States: s.states, Chains: s.chains,
+		OutputSchemas: tools.OutputSchemas, States: s.states, Services: s.services,
 		StillValid: func(ctx context.Context, _ auth.Identity) bool { return auth.StillValid(ctx) },
 	}
 	cfg.Foreign = s.extensions.Foreign()
@@ -89,7 +89,7 @@ func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{}
-	if h.REST, err = httpapi.New(httpapi.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources, Chains: s.chains}); err != nil {
+	if h.REST, err = httpapi.New(httpapi.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources, Services: s.services}); err != nil {
 		return nil, err
 	}
 	h.MCP = face.Handler()

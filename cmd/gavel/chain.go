@@ -14,7 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
@@ -341,7 +340,7 @@ func (c *chainRunCmd) print(con *console, run string, r *chain.Result) error {
 	if c.JSON {
 		return term.ErrBad
 	}
-	return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(operation.RunError{Step: r.Err.Step, Code: r.Err.Code, Message: r.Err.Message}))}
+	return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(chain.RunError{Step: r.Err.Step, Code: r.Err.Code, Message: r.Err.Message}))}
 }
 
 // chainShow shows what happens to the steps of a run, and stops at a call that may have been done.
@@ -358,7 +357,7 @@ func (s *chainShow) show(_ string, p chain.Progress) {
 	case "retrying":
 		s.lines.say(p.Event, fmt.Sprintf("%s, attempt %d", p.Key, p.Attempt), p.Err.Message)
 	default:
-		s.lines.ended(p.Event, p.Key, viewError(p.Err))
+		s.lines.ended(p.Event, p.Key, p.Err.View())
 	}
 }
 

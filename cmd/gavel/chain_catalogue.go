@@ -141,17 +141,17 @@ func (c *chainCatalogue) watch(log *slog.Logger) *configPart {
 	return p
 }
 
-// views are the chains as faces list them; nil without a section.
-func (s *chainSection) views() []operation.ChainView {
+// procedures are the chains as tools can be made of them; nil without a section.
+func (s *chainSection) procedures() []operation.Procedure {
 	if s == nil {
 		return nil
 	}
-	views := []operation.ChainView{}
+	all := []operation.Procedure{}
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
 		d := s.byName[name]
-		views = append(views, operation.ChainView{Name: d.Name, Description: d.Description, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.DescribeInput()})
+		all = append(all, operation.Procedure{Name: d.Name, Description: d.Description, Tags: d.Tags, Hash: d.Hash, InputSchema: d.DescribeInput()})
 	}
-	return views
+	return all
 }
 
 // chainFiles are the files of definitions; a folder may be empty.

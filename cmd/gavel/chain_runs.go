@@ -56,7 +56,7 @@ func (c *chainStartCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer done()
 	c.warn(con)
-	run, err := operation.StartRun.Do(ctx, at, operation.StartRunRequest{Chain: c.Chain, Run: c.ID, Input: input})
+	run, err := chain.AskStart.Do(ctx, at, chain.StartRun{Chain: c.Chain, Run: c.ID, Input: input})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -110,7 +110,7 @@ func (c *chainListCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer done()
 	if c.Chains {
-		all, err := operation.Chain.Do(ctx, at, operation.Empty{})
+		all, err := chain.AskChains.Do(ctx, at, operation.Empty{})
 		if err != nil {
 			return engineFailure(err)
 		}
@@ -120,7 +120,7 @@ func (c *chainListCmd) Run(ctx context.Context, con *console) error {
 		}
 		return con.printList(c.JSON, all, rows, "no chains", "")
 	}
-	page, err := operation.Runs.Do(ctx, at, operation.RunsRequest{Chain: c.Chain, Status: operation.RunStatus(c.Status), Limit: c.Limit, Cursor: c.After})
+	page, err := chain.AskRuns.Do(ctx, at, chain.ListRuns{Chain: c.Chain, Status: chain.RunStatus(c.Status), Limit: c.Limit, Cursor: c.After})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -128,15 +128,15 @@ func (c *chainListCmd) Run(ctx context.Context, con *console) error {
 }
 
 // runRows is the table of runs.
-func runRows(out *term.Terminal, runs []operation.RunView) [][]string {
+func runRows(out *term.Terminal, runs []chain.RunView) [][]string {
 	rows := [][]string{{"RUN", "CHAIN", "STATUS", "STARTED", "TOOK", "ACTS FOR", "NOTE"}}
 	for i := range runs {
 		r := &runs[i]
 		took := "-"
 		if r.Status.HasEnded() {
-			took = shortDuration(r.EndedAt.Sub(r.StartedAt))
+			took = shortDuration(r.Ended.Sub(r.Started))
 		}
-		rows = append(rows, []string{r.Run, r.Chain, string(r.Status), formatTime(r.StartedAt), took, r.Principal, cutForPerson(out, orNone(noteOnRun(*r, time.Now())))})
+		rows = append(rows, []string{r.Run, r.Chain, string(r.Status), formatTime(r.Started), took, r.Principal, cutForPerson(out, orNone(noteOnRun(*r, time.Now())))})
 	}
 	return rows
 }
@@ -150,8 +150,8 @@ func cutForPerson(out *term.Terminal, text string) string {
 }
 
 // noteOnRun says in a few words what keeps a run from going on, what it does, or why it ended.
-func noteOnRun(r operation.RunView, now time.Time) string {
-	more := func(all []operation.RunQuestion) string {
+func noteOnRun(r chain.RunView, now time.Time) string {
+	more := func(all []chain.RunQuestion) string {
 		text := describeQuestion(all[0], now)
 		if len(all) > 1 {
 			text += fmt.Sprintf(", and %d more", len(all)-1)
@@ -161,9 +161,9 @@ func noteOnRun(r operation.RunView, now time.Time) string {
 	switch {
 	case r.Error != nil:
 		return r.Error.Describe()
-	case r.Note != nil && (r.Status == operation.RunPaused || r.Status == operation.RunCancelled):
+	case r.Note != nil && (r.Status == chain.StatusPaused || r.Status == chain.StatusCancelled):
 		return explainNote(r.Note)
-	case r.Status == operation.RunQueued:
+	case r.Status == chain.StatusQueued:
 		return "waits for " + itsTurn
 	case len(r.Waiting) > 0:
 		return "waits for " + more(r.Waiting)
@@ -176,7 +176,7 @@ func noteOnRun(r operation.RunView, now time.Time) string {
 // itsTurn is what a queued run waits for.
 const itsTurn = "its turn, or for a server that runs its chain"
 
-func explainNote(n *operation.RunNote) string {
+func explainNote(n *chain.RunNote) string {
 	if n.Why == "" {
 		return "by " + n.By
 	}
@@ -184,7 +184,7 @@ func explainNote(n *operation.RunNote) string {
 }
 
 // describeQuestion says what a run waits for, or does, and for how long.
-func describeQuestion(q operation.RunQuestion, now time.Time) string {
+func describeQuestion(q chain.RunQuestion, now time.Time) string {
 	return nameQuestion(q, "") + ", for " + formatRoughly(max(now.Sub(q.Since), 0))
 }
 
@@ -216,8 +216,8 @@ func (c *chainSignalCmd) Run(ctx context.Context, con *console) error {
 	if !json.Valid([]byte(c.Value)) {
 		return term.UsageErrorf(`quote text: --value '"yes"'`, "--value is not JSON")
 	}
-	return changeRun(ctx, con, c.runFlags, operation.SignalRun, func(run string) operation.SignalRequest {
-		return operation.SignalRequest{Run: run, Name: c.Name, Value: json.RawMessage(c.Value)}
+	return changeRun(ctx, con, c.runFlags, chain.AskSignal, func(run string) chain.SignalRequest {
+		return chain.SignalRequest{Run: run, Name: c.Name, Value: json.RawMessage(c.Value)}
 	})
 }
 
@@ -227,14 +227,14 @@ type changing struct {
 	Reason string `name:"reason" placeholder:"TEXT" help:"Why, for the record."`
 }
 
-func (c changing) change(ctx context.Context, con *console, op operation.Typed[operation.ChangeRunRequest, operation.RunView]) error {
-	return changeRun(ctx, con, c.runFlags, op, func(run string) operation.ChangeRunRequest {
-		return operation.ChangeRunRequest{Run: run, Reason: c.Reason}
+func (c changing) change(ctx context.Context, con *console, op operation.Typed[chain.ChangeRunRequest, chain.RunView]) error {
+	return changeRun(ctx, con, c.runFlags, op, func(run string) chain.ChangeRunRequest {
+		return chain.ChangeRunRequest{Run: run, Reason: c.Reason}
 	})
 }
 
 // changeRun asks for a change of a run and says where it is then. A run that has ended is a bad end.
-func changeRun[Req any](ctx context.Context, con *console, f runFlags, op operation.Typed[Req, operation.RunView], req func(run string) Req) error {
+func changeRun[Req any](ctx context.Context, con *console, f runFlags, op operation.Typed[Req, chain.RunView], req func(run string) Req) error {
 	at, done, err := f.open(ctx, con)
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ Exit codes: 0 cancelled, 1 the run has ended, 2 wrong usage, 3 could not find ou
 }
 
 func (c *chainCancelCmd) Run(ctx context.Context, con *console) error {
-	return c.change(ctx, con, operation.CancelRun)
+	return c.change(ctx, con, chain.AskCancel)
 }
 
 type chainPauseCmd struct{ changing }
@@ -276,7 +276,7 @@ Exit codes: 0 paused, 1 the run has ended, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *chainPauseCmd) Run(ctx context.Context, con *console) error {
-	return c.change(ctx, con, operation.PauseRun)
+	return c.change(ctx, con, chain.AskPause)
 }
 
 type chainResumeCmd struct{ changing }
@@ -290,7 +290,7 @@ Exit codes: 0 resumed, 1 the run has ended, 2 wrong usage, 3 could not find out.
 }
 
 func (c *chainResumeCmd) Run(ctx context.Context, con *console) error {
-	return c.change(ctx, con, operation.ResumeRun)
+	return c.change(ctx, con, chain.AskResume)
 }
 
 type chainRedriveCmd struct{ changing }
@@ -310,7 +310,7 @@ Exit codes: 0 started, 1 the run has not failed, or cannot go on from there, 2 w
 }
 
 func (c *chainRedriveCmd) Run(ctx context.Context, con *console) error {
-	return c.change(ctx, con, operation.RedriveRun)
+	return c.change(ctx, con, chain.AskRedrive)
 }
 
 // lookAtRunEvery is how often a run is looked at whose steps are shown.

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -194,7 +195,7 @@ func TestRunEvents(t *testing.T) {
 	}
 }
 
-// runAnswers answers what a run is, one after the other: an operation.RunView or an error.
+// runAnswers answers what a run is, one after the other: an chain.RunView or an error.
 type runAnswers struct {
 	left  []any
 	asked []any
@@ -214,22 +215,22 @@ func (r *runAnswers) Ask(_ context.Context, _ *operation.Operation, req any) (an
 func TestWatchRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &engine.Error{Code: engine.CodeUnavailable, Message: "The server is away."}
-		view := func(status operation.RunStatus, steps ...string) operation.RunView {
-			v := operation.RunView{Run: "r", Status: status, NextCursor: fmt.Sprint(len(steps)), Waiting: []operation.RunQuestion{{Kind: "signal", Key: "go", Step: "word"}}}
+		view := func(status chain.RunStatus, steps ...string) chain.RunView {
+			v := chain.RunView{Run: "r", Status: status, NextCursor: fmt.Sprint(len(steps)), Waiting: []chain.RunQuestion{{Kind: "signal", Key: "go", Step: "word"}}}
 			for _, key := range steps {
-				v.Steps = append(v.Steps, operation.RunStep{Key: key, Op: "call", Status: operation.RunDone})
+				v.Steps = append(v.Steps, chain.RunStep{Key: key, Op: "call", Status: chain.StatusDone})
 			}
 			return v
 		}
-		ended := view(operation.RunDone, "a", "b")
+		ended := view(chain.StatusDone, "a", "b")
 		ended.Output = json.RawMessage(`{"n":1.50}`)
 		var out, told bytes.Buffer
 		con := &console{out: term.New(&out), err: term.New(&told)}
-		answers := &runAnswers{left: []any{view(operation.RunRunning, "a"), away, away, view(operation.RunRunning, "a"), ended}}
+		answers := &runAnswers{left: []any{view(chain.StatusRunning, "a"), away, away, view(chain.StatusRunning, "a"), ended}}
 		if err := watchRun(t.Context(), con, answers, "r", false, ""); err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff([]any{&operation.RunRequest{Run: "r"}, &operation.RunRequest{Run: "r", Cursor: "1"}}, answers.asked[:2]); diff != "" {
+		if diff := cmp.Diff([]any{&chain.RunRequest{Run: "r"}, &chain.RunRequest{Run: "r", Cursor: "1"}}, answers.asked[:2]); diff != "" {
 			t.Errorf("only what is new is asked for: %s", diff)
 		}
 		const want = "done      a\nwaiting   word: the signal go\nunknown   r: cannot look now, trying again: The server is away.\ndone      b\n"
@@ -249,17 +250,17 @@ func TestPrintRun(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2026, 3, 10, 9, 30, 0, 0, time.UTC)
 	long := strings.Repeat("much went wrong, ", 20) + "at last"
-	r := operation.RunView{
-		Run: "r 1", Chain: "c", Status: operation.RunRunning, Principal: "ann", StartedAt: began,
-		Waiting: []operation.RunQuestion{
+	r := chain.RunView{
+		Run: "r 1", Chain: "c", Status: chain.StatusRunning, Principal: "ann", Started: began,
+		Waiting: []chain.RunQuestion{
 			{Kind: "signal", Key: "go", Step: "word", Since: began, Until: began.Add(time.Hour)},
 			{Kind: "step", Key: "pay!", Step: "pay", Server: "bank", Name: "pay", Since: began, Review: "rev-1"},
 			{Kind: "review", Key: "ask", Step: "ask", Since: began, Review: "rev-2"},
 			{Kind: "state", Key: "w", Step: "w", Since: began, Instance: "wf-1", State: "done"},
 			{Kind: "sleep", Key: "nap", Step: "nap", Since: began, Until: began.Add(time.Hour)},
 		},
-		UnderWay: []operation.RunQuestion{{Kind: "call", Key: "look", Step: "look", Server: "s", Name: "look", Since: began.Add(time.Minute)}, {Kind: "complete", Key: "p>", Step: "p", Name: "small", Since: began}},
-		Steps:    []operation.RunStep{{Key: "x", Op: "call", Status: operation.RunFailed, StartedAt: began, EndedAt: began, Error: &operation.RunError{Code: "tool_error", Message: long}}},
+		UnderWay: []chain.RunQuestion{{Kind: "call", Key: "look", Step: "look", Server: "s", Name: "look", Since: began.Add(time.Minute)}, {Kind: "complete", Key: "p>", Step: "p", Name: "small", Since: began}},
+		Steps:    []chain.RunStep{{Key: "x", Op: "call", Status: chain.StatusFailed, Started: began, Ended: began, Error: &chain.RunError{Code: "tool_error", Message: long}}},
 	}
 	var b bytes.Buffer
 	printRun(term.New(&b), r, began.Add(3*time.Minute), " --config g.yaml")
@@ -275,26 +276,26 @@ func TestPrintRun(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}
 	}
-	for want, r := range map[string]operation.RunView{
+	for want, r := range map[string]chain.RunView{
 		"waits for the signal go, for 3m, and 4 more":             r,
-		"a call of s/look, for 2m":                                {Status: operation.RunRunning, UnderWay: r.UnderWay[:1]},
-		"waits for its turn, or for a server that runs its chain": {Status: operation.RunQueued},
-		"run_error":  {Status: operation.RunFailed, Error: &operation.RunError{Code: "run_error"}},
-		"x: " + long: {Status: operation.RunFailed, Error: &operation.RunError{Code: "tool_error", Step: "x", Message: long}},
+		"a call of s/look, for 2m":                                {Status: chain.StatusRunning, UnderWay: r.UnderWay[:1]},
+		"waits for its turn, or for a server that runs its chain": {Status: chain.StatusQueued},
+		"run_error":  {Status: chain.StatusFailed, Error: &chain.RunError{Code: "run_error"}},
+		"x: " + long: {Status: chain.StatusFailed, Error: &chain.RunError{Code: "tool_error", Step: "x", Message: long}},
 	} {
-		rows := runRows(term.New(&b), []operation.RunView{r})
+		rows := runRows(term.New(&b), []chain.RunView{r})
 		if got := noteOnRun(r, began.Add(3*time.Minute)); got != want || rows[1][len(rows[1])-1] == "" || len(want) > 80 && rows[1][len(rows[1])-1] != want {
 			t.Errorf("the note is %q, want %q, in the row %q", got, want, rows[1])
 		}
 	}
-	for status, want := range map[operation.RunStatus]string{operation.RunQueued: "waits for  its turn", operation.RunPaused: "to go on  gavel chain resume r\n"} {
+	for status, want := range map[chain.RunStatus]string{chain.StatusQueued: "waits for  its turn", chain.StatusPaused: "to go on  gavel chain resume r\n"} {
 		b.Reset()
-		if printRun(term.New(&b), operation.RunView{Run: "r", Status: status}, began, ""); !strings.Contains(b.String(), want) {
+		if printRun(term.New(&b), chain.RunView{Run: "r", Status: status}, began, ""); !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}
 	}
 	b.Reset()
-	printRun(term.New(&b), operation.RunView{Run: "r", Status: operation.RunFailed, Error: &operation.RunError{Message: "it could not be read"}}, began, "")
+	printRun(term.New(&b), chain.RunView{Run: "r", Status: chain.StatusFailed, Error: &chain.RunError{Message: "it could not be read"}}, began, "")
 	if !strings.Contains(b.String(), "failed    it could not be read\n") {
 		t.Errorf("a failure without a step:\n%s", b.String())
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -91,7 +90,7 @@ func (f configFlag) findChains(log *slog.Logger, sys *system, tokens func() (*au
 		return nil, err
 	}
 	c := &chains{catalogue: catalogue, log: log, sys: sys, tokens: tokens}
-	sys.UseChains(chainsFace{c})
+	sys.Provide(chain.ServiceName, chain.Source(c.ask), c)
 	return c, nil
 }
 
@@ -345,117 +344,39 @@ func (d gatewayDoor) List(p engine.Principal, kind upstream.Kind) []upstream.Ite
 	return d.sys.gateway.Door().List(p, kind)
 }
 
-// chainsFace is the chains as operations ask them.
-type chainsFace struct{ *chains }
+// openedChains are the chains as operations ask them.
+type openedChains struct {
+	*chain.Service
+	*chain.Schedules
+}
 
-func (f chainsFace) ask() (*chain.Service, error) {
-	if s := f.service.Load(); s != nil {
-		return s, nil
+// ask returns the chains; with runs also what another process may have.
+func (c *chains) ask(_ context.Context, runs bool) (chain.Chains, error) {
+	service := c.service.Load()
+	switch {
+	case service != nil:
+	case runs:
+		return nil, &engine.Error{
+			Code: engine.CodeBusy, Message: "Another process runs the chains of this store.",
+			Hint: "Ask that one; this one takes over when it ends.", RetryAfter: lookEvery,
+		}
+	default:
+		service = chain.NewService(chain.ServiceConfig{Chains: c.catalogue.list})
 	}
-	return nil, &engine.Error{
-		Code: engine.CodeBusy, Message: "Another process runs the chains of this store.",
-		Hint: "Ask that one; this one takes over when it ends.", RetryAfter: lookEvery,
+	return openedChains{service, c.schedules()}, nil
+}
+
+// schedules are the schedules of the chains, which are in the store: any process over it may change them.
+func (c *chains) schedules() *chain.Schedules {
+	return chain.NewSchedules(chain.SchedulesConfig{Engine: c.sys.Engine, Chains: c.catalogue.list, RunAs: c.runAs})
+}
+
+// ListProcedures implements operation.Procedures.
+func (c *chains) ListProcedures(_ context.Context, p engine.Principal) ([]operation.Procedure, error) {
+	if err := engine.Authorize(p, engine.RightRead); err != nil {
+		return nil, err
 	}
-}
-
-// ListChains needs no runs, which another process may have.
-func (f chainsFace) ListChains(ctx context.Context, p engine.Principal) ([]operation.ChainView, error) {
-	all, err := chain.NewService(chain.ServiceConfig{Chains: f.catalogue.list}).ListChains(ctx, p)
-	views := make([]operation.ChainView, len(all))
-	for i, v := range all {
-		views[i] = operation.ChainView(v)
-	}
-	return views, err
-}
-
-func (f chainsFace) ListRuns(ctx context.Context, p engine.Principal, req operation.RunsRequest) (operation.RunList, error) {
-	s, err := f.ask()
-	if err != nil {
-		return operation.RunList{}, err
-	}
-	page, err := s.ListRuns(ctx, p, chain.ListRuns{Chain: req.Chain, Status: chain.Status(req.Status), Limit: req.Limit, Cursor: req.Cursor})
-	list := operation.RunList{Runs: make([]operation.RunView, len(page.Runs)), Count: page.Count, NextCursor: page.NextCursor}
-	for i := range page.Runs {
-		list.Runs[i] = viewRun(page.Runs[i])
-	}
-	return list, err
-}
-
-func (f chainsFace) one(do func(*chain.Service) (chain.RunView, error)) (operation.RunView, error) {
-	s, err := f.ask()
-	if err != nil {
-		return operation.RunView{}, err
-	}
-	v, err := do(s)
-	return viewRun(v), err
-}
-
-func (f chainsFace) StartRun(ctx context.Context, p engine.Principal, req operation.StartRunRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.StartRun(ctx, p, chain.StartRun(req)) })
-}
-
-func (f chainsFace) ReadRun(ctx context.Context, p engine.Principal, req operation.RunRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.ReadNewSteps(ctx, p, req.Run, req.Cursor) })
-}
-
-func (f chainsFace) WaitRun(ctx context.Context, p engine.Principal, run string) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.WaitRun(ctx, p, run) })
-}
-
-func (f chainsFace) SignalRun(ctx context.Context, p engine.Principal, req operation.SignalRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) {
-		return s.SignalRun(ctx, p, req.Run, req.Name, req.Value)
-	})
-}
-
-func (f chainsFace) AnswerRun(ctx context.Context, p engine.Principal, req operation.AnswerRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) {
-		return s.AnswerRun(ctx, p, req.Run, req.Key, req.Answer, req.Output)
-	})
-}
-
-func (f chainsFace) CancelRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.CancelRun(ctx, p, req.Run, req.Reason) })
-}
-
-func (f chainsFace) PauseRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.PauseRun(ctx, p, req.Run, req.Reason) })
-}
-
-func (f chainsFace) ResumeRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.ResumeRun(ctx, p, req.Run, req.Reason) })
-}
-
-func (f chainsFace) RedriveRun(ctx context.Context, p engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return f.one(func(s *chain.Service) (chain.RunView, error) { return s.RedriveRun(ctx, p, req.Run, req.Reason) })
-}
-
-// viewRun is a run as operations answer with it.
-func viewRun(v chain.RunView) operation.RunView {
-	run := operation.RunView{
-		Run: v.Run, Chain: v.Chain, Status: operation.RunStatus(v.Status), Principal: v.Principal, ActsFor: v.ActsFor, Instance: v.Instance,
-		StartedAt: v.Started, EndedAt: v.Ended, Note: (*operation.RunNote)(v.Note), Error: viewError(v.Error), Swept: v.Swept, NextCursor: v.NextCursor,
-	}
-	for _, q := range v.Waiting {
-		run.Waiting = append(run.Waiting, operation.RunQuestion(q))
-	}
-	for _, q := range v.UnderWay {
-		run.UnderWay = append(run.UnderWay, operation.RunQuestion(q))
-	}
-	for _, s := range v.Steps {
-		run.Steps = append(run.Steps, operation.RunStep{
-			Key: s.Key, Op: string(s.Op), Status: operation.RunStatus(s.Status), StartedAt: s.Started, EndedAt: s.Ended, Error: viewError(s.Error),
-		})
-	}
-	if v.Output != nil {
-		run.Output, _ = json.Marshal(v.Output) // it was read from JSON
-	}
-	return run
-}
-
-func viewError(e *chain.StepError) *operation.RunError {
-	if e == nil {
-		return nil
-	}
-	return &operation.RunError{Code: e.Code, Message: e.Message, Step: e.Step, Key: e.Key, MayHaveRun: e.MayHaveRun}
+	return slices.DeleteFunc(c.catalogue.section.Load().procedures(), func(one operation.Procedure) bool {
+		return !p.InScope(chain.WorkflowPrefix + one.Name)
+	}), nil
 }

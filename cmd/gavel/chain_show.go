@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -41,7 +42,7 @@ func (c *chainShowCmd) Run(ctx context.Context, con *console) error {
 	if c.Watch {
 		return watchRun(ctx, con, at, c.ID, c.JSON, c.again())
 	}
-	run, err := operation.Run.Do(ctx, at, operation.RunRequest{Run: c.ID})
+	run, err := chain.AskRun.Do(ctx, at, chain.RunRequest{Run: c.ID})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -49,7 +50,7 @@ func (c *chainShowCmd) Run(ctx context.Context, con *console) error {
 }
 
 // printRun prints all that is known of a run; again ends the commands that are named.
-func printRun(out *term.Terminal, r operation.RunView, now time.Time, again string) {
+func printRun(out *term.Terminal, r chain.RunView, now time.Time, again string) {
 	rows := [][]string{{"run", r.Run}, {"chain", r.Chain}, {"status", string(r.Status)}, {"acts for", cmp.Or(r.ActsFor, r.Principal)}}
 	add := func(name, value string) {
 		if value != "" {
@@ -60,19 +61,19 @@ func printRun(out *term.Terminal, r operation.RunView, now time.Time, again stri
 		add("started by", r.Principal)
 	}
 	add("instance", r.Instance)
-	add("started", formatTime(r.StartedAt))
+	add("started", formatTime(r.Started))
 	if r.Status.HasEnded() {
-		add("ended", fmt.Sprintf("%s, after %s", formatTime(r.EndedAt), shortDuration(r.EndedAt.Sub(r.StartedAt))))
+		add("ended", fmt.Sprintf("%s, after %s", formatTime(r.Ended), shortDuration(r.Ended.Sub(r.Started))))
 	}
 	if r.Note != nil {
 		add("note", explainNote(r.Note))
 	}
 	switch r.Status {
-	case operation.RunQueued:
+	case chain.StatusQueued:
 		add("waits for", itsTurn)
-	case operation.RunPaused:
+	case chain.StatusPaused:
 		add("to go on", "gavel chain resume "+shellWord(r.Run)+again)
-	case operation.RunRunning, operation.RunDone, operation.RunFailed, operation.RunCancelled:
+	case chain.StatusRunning, chain.StatusDone, chain.StatusFailed, chain.StatusCancelled:
 	}
 	for _, q := range r.Waiting {
 		add("waits for", explainQuestion(q, now)+nameCommand(r.Run, q, again))
@@ -95,7 +96,7 @@ func printRun(out *term.Terminal, r operation.RunView, now time.Time, again stri
 }
 
 // explainQuestion says what a run waits for or does, and since when.
-func explainQuestion(q operation.RunQuestion, now time.Time) string {
+func explainQuestion(q chain.RunQuestion, now time.Time) string {
 	line := fmt.Sprintf("%s (step %s, since %s, for %s)", q.Describe(), q.Step, formatTime(q.Since), formatRoughly(max(now.Sub(q.Since), 0)))
 	if q.Kind != "sleep" && !q.Until.IsZero() {
 		line += ", until " + formatTime(q.Until)
@@ -104,7 +105,7 @@ func explainQuestion(q operation.RunQuestion, now time.Time) string {
 }
 
 // nameCommand names the command for what a run waits for, "" where there is none.
-func nameCommand(run string, q operation.RunQuestion, again string) string {
+func nameCommand(run string, q chain.RunQuestion, again string) string {
 	switch {
 	case q.Kind == "signal":
 		return fmt.Sprintf("; gavel chain signal %s %s%s", shellWord(run), shellWord(q.Key), again)
@@ -116,14 +117,14 @@ func nameCommand(run string, q operation.RunQuestion, again string) string {
 	return ""
 }
 
-func stepRows(out *term.Terminal, steps []operation.RunStep) [][]string {
+func stepRows(out *term.Terminal, steps []chain.RunStep) [][]string {
 	rows := [][]string{{"STEP", "DID", "STATUS", "TOOK", "ERROR"}}
 	for _, s := range steps {
 		wrong := "-"
 		if s.Error != nil {
 			wrong = cutForPerson(out, s.Error.Why())
 		}
-		rows = append(rows, []string{s.Key, s.Op, string(s.Status), shortDuration(s.EndedAt.Sub(s.StartedAt)), wrong})
+		rows = append(rows, []string{s.Key, s.Op, string(s.Status), shortDuration(s.Ended.Sub(s.Started)), wrong})
 	}
 	return rows
 }
@@ -155,7 +156,7 @@ func watchRun(ctx context.Context, con *console, at operation.Caller, id string,
 		case err == nil && run.Status.HasEnded():
 			w.lines.close()
 			if asJSON { // with all of its steps
-				if run, err = operation.Run.Do(ctx, at, operation.RunRequest{Run: run.Run}); err != nil {
+				if run, err = chain.AskRun.Do(ctx, at, chain.RunRequest{Run: run.Run}); err != nil {
 					return engineFailure(err)
 				}
 			}
@@ -181,8 +182,8 @@ type runWatch struct {
 }
 
 // look shows what has become of the run since the last time.
-func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
-	run, err := operation.Run.Do(ctx, w.at, operation.RunRequest{Run: w.id, Cursor: w.after})
+func (w *runWatch) look(ctx context.Context) (chain.RunView, error) {
+	run, err := chain.AskRun.Do(ctx, w.at, chain.RunRequest{Run: w.id, Cursor: w.after})
 	if err != nil {
 		return run, err //nolint:wrapcheck // an *engine.Error
 	}
@@ -194,7 +195,7 @@ func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
 	}
 	for _, s := range run.Steps {
 		if isNew(s.Op + " " + s.Key) {
-			w.lines.took(string(s.Status), s.Key, s.EndedAt.Sub(s.StartedAt), s.Error)
+			w.lines.took(string(s.Status), s.Key, s.Ended.Sub(s.Started), s.Error)
 		}
 	}
 	for _, q := range run.Waiting {
@@ -207,7 +208,7 @@ func (w *runWatch) look(ctx context.Context) (operation.RunView, error) {
 }
 
 // nameQuestion says what a run waits for.
-func nameQuestion(q operation.RunQuestion, again string) string {
+func nameQuestion(q chain.RunQuestion, again string) string {
 	if q.Review == "" {
 		return q.Describe()
 	}
@@ -215,8 +216,8 @@ func nameQuestion(q operation.RunQuestion, again string) string {
 }
 
 // describeRest says what a run does now.
-func describeRest(r operation.RunView, now time.Time) string {
-	under := []string{fmt.Sprintf("%s for %s", r.Status, formatRoughly(now.Sub(r.StartedAt)))}
+func describeRest(r chain.RunView, now time.Time) string {
+	under := []string{fmt.Sprintf("%s for %s", r.Status, formatRoughly(now.Sub(r.Started)))}
 	for _, q := range r.UnderWay {
 		under = append(under, fmt.Sprintf("%s %s", q.Key, formatRoughly(max(now.Sub(q.Since), 0))))
 	}
@@ -230,14 +231,14 @@ func (w *runWatch) mayPass(err error) bool {
 	return ok && w.seen && failed.Code == term.ExitUnknown
 }
 
-func endWatch(con *console, run operation.RunView, asJSON bool) error {
+func endWatch(con *console, run chain.RunView, asJSON bool) error {
 	err := con.print(asJSON, run, func() {
 		if len(run.Output) > 0 && string(run.Output) != "{}" {
 			_ = con.out.JSON(run.Output) // it was read from JSON; a failed write is kept
 		}
 	})
 	switch {
-	case err != nil || run.Status == operation.RunDone:
+	case err != nil || run.Status == chain.StatusDone:
 		return err
 	case asJSON:
 		return term.ErrBad
@@ -249,7 +250,7 @@ func endWatch(con *console, run operation.RunView, asJSON bool) error {
 	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s", run.Status)}
 }
 
-func explainFailure(e operation.RunError) string {
+func explainFailure(e chain.RunError) string {
 	if e.Step == "" {
 		return "the run failed: " + e.Why()
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/operation"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -75,7 +75,7 @@ func (l *stepLines) started(key string) {
 const leastTime = 5 * time.Millisecond
 
 // ended says that a step is done, failed, or failed and was handled.
-func (l *stepLines) ended(event, key string, wrong *operation.RunError) {
+func (l *stepLines) ended(event, key string, wrong *chain.RunError) {
 	l.mu.Lock()
 	began, known := l.begun[key]
 	if event != "handled" { // the step goes on with its handler
@@ -91,7 +91,7 @@ func (l *stepLines) ended(event, key string, wrong *operation.RunError) {
 }
 
 // took says how a step ended, and after how long.
-func (l *stepLines) took(event, key string, took time.Duration, wrong *operation.RunError) {
+func (l *stepLines) took(event, key string, took time.Duration, wrong *chain.RunError) {
 	what := ""
 	if wrong != nil {
 		what = wrong.Why()

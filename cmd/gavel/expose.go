@@ -26,7 +26,7 @@ func watchExposure(x *gavel.Exposure, path string) *configPart {
 	p := &configPart{section: config.SectionExpose}
 	if x != nil {
 		p.prepare = func(ctx context.Context, next *configChange) (take func(), err error) {
-			return x.Prepare(ctx, path, next.chains.views())
+			return x.Prepare(ctx, path, next.chains.procedures())
 		}
 	}
 	return p
@@ -50,9 +50,9 @@ func checkExposure(path string, definitions []string, log *slog.Logger) error {
 			all = append(all, d)
 		}
 	}
-	var chains []operation.ChainView
+	var chains []operation.Procedure
 	if section, err := readChains(path, nil); err == nil { // checkChains reports what is wrong with it
-		chains = section.views()
+		chains = section.procedures()
 	}
 	_, bad, missing := cfg.Select(all, chains)
 	if len(bad) > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -25,7 +26,7 @@ func (c completing) Ask(ctx context.Context, op *operation.Operation, req any) (
 	for i := range op.Fields {
 		f := &op.Fields[i]
 		find, ok := idFields[f.Name]
-		if !ok || op == operation.StartRun.Operation { // it names a new run
+		if !ok || op == chain.AskStart.Operation { // it names a new run
 			continue
 		}
 		v := f.In(req)
@@ -128,13 +129,13 @@ func findRun(ctx context.Context, at operation.Caller, typed string) (string, er
 	if isWhole(typed, runPrefix) {
 		return typed, nil
 	}
-	if _, err := operation.Run.Do(ctx, at, operation.RunRequest{Run: typed}); engine.CodeOf(err) != engine.CodeUnknownInstance {
+	if _, err := chain.AskRun.Do(ctx, at, chain.RunRequest{Run: typed}); engine.CodeOf(err) != engine.CodeUnknownInstance {
 		return typed, nil // one that somebody named, or nothing can be asked
 	}
 	var found []idMatch
 	starts := startsOf(typed, runPrefix)
-	for page := (operation.RunsRequest{Limit: 500}); ; {
-		r, err := operation.Runs.Do(ctx, at, page)
+	for page := (chain.ListRuns{Limit: 500}); ; {
+		r, err := chain.AskRuns.Do(ctx, at, page)
 		if err != nil {
 			return "", err //nolint:wrapcheck // an *engine.Error
 		}
@@ -229,7 +230,7 @@ func (s *system) completeInstance(ctx context.Context, id *string) error {
 func (s *system) asOperator() operation.Call {
 	call := operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: localCLI}}
 	if s.chains != nil {
-		call.Chains = chainsFace{s.chains}
+		call.Services = map[string]any{chain.ServiceName: chain.Source(s.chains.ask)}
 	}
 	return call
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -51,7 +52,7 @@ func (c *scheduleListCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer done()
-	all, err := operation.ListSchedules.Do(ctx, at, operation.Empty{})
+	all, err := chain.AskSchedules.Do(ctx, at, operation.Empty{})
 	if err != nil {
 		return engineFailure(err)
 	}
@@ -63,7 +64,7 @@ func (c *scheduleListCmd) Run(ctx context.Context, con *console) error {
 }
 
 // scheduleRow is a schedule in the table. STATUS is what became of the last tick.
-func scheduleRow(s *operation.ScheduleView) []string {
+func scheduleRow(s *chain.ScheduleView) []string {
 	next, last, status, note := "never", "-", "-", ""
 	if !s.Next.IsZero() {
 		next = formatTime(s.Next)
@@ -91,13 +92,13 @@ type scheduleChange struct {
 }
 
 // change asks for a change of a schedule, and prints it as a line of text says.
-func changeSchedule[Res any](ctx context.Context, con *console, c scheduleChange, op operation.Typed[operation.ChangeScheduleRequest, Res], text func(Res)) error {
+func changeSchedule[Res any](ctx context.Context, con *console, c scheduleChange, op operation.Typed[chain.ChangeScheduleRequest, Res], text func(Res)) error {
 	at, done, err := c.open(ctx, con)
 	if err != nil {
 		return err
 	}
 	defer done()
-	changed, err := op.Do(ctx, at, operation.ChangeScheduleRequest{Chain: c.Chain, Reason: c.Reason})
+	changed, err := op.Do(ctx, at, chain.ChangeScheduleRequest{Chain: c.Chain, Reason: c.Reason})
 	if err != nil {
 		return badEnd(err, engine.CodeConflict)
 	}
@@ -105,8 +106,8 @@ func changeSchedule[Res any](ctx context.Context, con *console, c scheduleChange
 }
 
 // printNext says when a schedule runs next.
-func printNext(out *term.Terminal) func(operation.ScheduleView) {
-	return func(s operation.ScheduleView) {
+func printNext(out *term.Terminal) func(chain.ScheduleView) {
+	return func(s chain.ScheduleView) {
 		switch {
 		case s.Paused:
 			out.Printf("%s is paused\n", s.Chain)
@@ -131,7 +132,7 @@ Exit codes: 0 paused, 1 it is paused already, 2 wrong usage, 3 could not find ou
 }
 
 func (c *schedulePauseCmd) Run(ctx context.Context, con *console) error {
-	return changeSchedule(ctx, con, c.scheduleChange, operation.PauseSchedule, printNext(con.out))
+	return changeSchedule(ctx, con, c.scheduleChange, chain.AskPauseSchedule, printNext(con.out))
 }
 
 type scheduleResumeCmd struct{ scheduleChange }
@@ -147,7 +148,7 @@ Exit codes: 0 resumed, 1 it is not paused, 2 wrong usage, 3 could not find out.`
 }
 
 func (c *scheduleResumeCmd) Run(ctx context.Context, con *console) error {
-	return changeSchedule(ctx, con, c.scheduleChange, operation.ResumeSchedule, printNext(con.out))
+	return changeSchedule(ctx, con, c.scheduleChange, chain.AskResumeSchedule, printNext(con.out))
 }
 
 type scheduleTriggerCmd struct{ scheduleChange }
@@ -165,5 +166,5 @@ Exit codes: 0 asked for, 1 it was changed meanwhile, 2 wrong usage, 3 could not 
 }
 
 func (c *scheduleTriggerCmd) Run(ctx context.Context, con *console) error {
-	return changeSchedule(ctx, con, c.scheduleChange, operation.TriggerSchedule, func(t operation.Tick) { con.out.Printf("%s\n", t.Run) })
+	return changeSchedule(ctx, con, c.scheduleChange, chain.AskTrigger, func(t chain.Tick) { con.out.Printf("%s\n", t.Run) })
 }

@@ -159,7 +159,7 @@ var Packages = []Package{
 	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/clientstate", "internal/egress", "internal/process", "internal/gate"})},
 	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/filelock", "internal/process", "internal/worktree"})},
 	{Path: "internal/clientstate", May: []string{"engine/store", "engine/memstore"}},
-	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream", "internal/fairshare"})},
+	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
 	{Path: "internal/telemetry", May: below5},
 	{Path: "internal/config", May: below5},
 	{Path: "internal/listen", May: []string{"internal/fairshare", "internal/egress"}},

@@ -30,7 +30,7 @@ func TestActsForSurvivesRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the question", func() (map[string][]Question, bool) {
+	await(t, "the question", func() (map[string][]RunQuestion, bool) {
 		q, err := r.questions(ctx, run)
 		return q, err == nil && len(q[run]) == 1
 	})

@@ -115,7 +115,7 @@ func (r *Runs) count(ctx context.Context, run string, b board) error {
 	b.Tried = false // one end of a process counts once
 	if b.TakenUp++; b.TakenUp > maxTakenUp {
 		b.TakenUp = 0
-		n := Note{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
+		n := RunNote{Paused: true, By: "gavel", At: time.Now().UTC(), Why: fmt.Sprintf("its process ended %d times without a step of it ending; find out why, then resume or cancel it", maxTakenUp)}
 		r.config.Logger.WarnContext(ctx, "a run is paused", "run", run, "why", n.Why)
 		if err := r.mark(ctx, run, map[string]any{attrNote: n}); err != nil {
 			return err

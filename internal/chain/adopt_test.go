@@ -21,7 +21,7 @@ func TestTakenUpTooOften(t *testing.T) {
 	}))
 	defer r.Close()
 	run := startRun(t, r, parse(t, "concurrency: 1\n"+steps(`{id: d, type: wait, signal: go}`, `{id: x, type: tool, server: s, action: deadly, save_output_to: variables.output.x}`, `{id: e, type: wait, signal: end}`)), "")
-	waits := func() ([]Question, bool) {
+	waits := func() ([]RunQuestion, bool) {
 		q, err := r.questions(ctx, run)
 		return q[run], err == nil && len(q[run]) == 1
 	}
@@ -47,7 +47,7 @@ func TestTakenUpTooOften(t *testing.T) {
 	}
 	boardOf := func() board { return readBoard(rowOf()) }
 	calls := false // each process that takes the run up begins its call
-	takeUp := func(times int) RunStatus {
+	takeUp := func(times int) RunState {
 		t.Helper()
 		for range times {
 			if b := boardOf(); calls && !b.Tried {
@@ -112,7 +112,7 @@ func TestReclaim(t *testing.T) {
 	r := openRuns(t, t.TempDir(), f)
 	defer r.Close()
 	run := startRun(t, r, parse(t, steps(`{id: a, type: tool, server: s, action: a}`, `{id: w, type: wait, signal: go, save_output_to: variables.output.w}`)), "")
-	await(t, "the question", func() ([]Question, bool) {
+	await(t, "the question", func() ([]RunQuestion, bool) {
 		q, err := r.questions(ctx, run)
 		return q[run], err == nil && len(q[run]) == 1
 	})

@@ -14,28 +14,28 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// Status is where a run stands.
-type Status string
+// RunStatus is where a run stands.
+type RunStatus string
 
 // The statuses.
 const (
-	StatusRunning   Status = "running"
-	StatusQueued    Status = "queued" // for its chain's concurrency, or a process that executes it
-	StatusPaused    Status = "paused"
-	StatusDone      Status = "done"
-	StatusFailed    Status = "failed"
-	StatusCancelled Status = "cancelled"
+	StatusQueued    RunStatus = "queued" // for its chain's concurrency, or a process that executes it
+	StatusRunning   RunStatus = "running"
+	StatusPaused    RunStatus = "paused"
+	StatusDone      RunStatus = "done"
+	StatusFailed    RunStatus = "failed"
+	StatusCancelled RunStatus = "cancelled"
 )
 
-// Note is what a person last did to a run.
-type Note struct {
+// RunNote is what a person last did to a run.
+type RunNote struct {
 	Paused bool      `json:"paused,omitempty"`
-	By     string    `json:"by,omitempty"`
+	By     string    `json:"by"`
 	Why    string    `json:"why,omitempty"`
-	At     time.Time `json:"at,omitzero"`
+	At     time.Time `json:"at"`
 }
 
-func (n Note) explain() string {
+func (n RunNote) explain() string {
 	switch {
 	case n.By == "":
 		return ""
@@ -46,19 +46,19 @@ func (n Note) explain() string {
 	}
 }
 
-// RunStatus is a run as it stands.
-type RunStatus struct {
+// RunState is a run as it stands.
+type RunState struct {
 	Run   string
 	Chain string
 	// Principal owns the run; ActsFor is for whom it acts where that is another one.
 	Principal string
 	ActsFor   string
-	Status    Status
+	Status    RunStatus
 	Started   time.Time
 	Ended     time.Time
 	// Redrives is the run that this one runs again, "" for none.
 	Redrives string
-	Note     Note
+	Note     RunNote
 	// Result is set once the run is done or failed.
 	Result *Result
 	place  place
@@ -69,33 +69,33 @@ type RunStatus struct {
 var ErrUnknownRun = errors.New("no such run; list them")
 
 // Get returns a run.
-func (r *Runs) Get(ctx context.Context, run string) (RunStatus, error) {
+func (r *Runs) Get(ctx context.Context, run string) (RunState, error) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
 	if err != nil {
-		return RunStatus{}, fmt.Errorf("read the run %s: %w", run, err)
+		return RunState{}, fmt.Errorf("read the run %s: %w", run, err)
 	}
 	if len(list) == 0 {
-		return RunStatus{}, ErrUnknownRun
+		return RunState{}, ErrUnknownRun
 	}
 	return r.describeRun(list[0]), nil
 }
 
 // List returns the latest runs, newest first.
-func (r *Runs) List(ctx context.Context, limit int) ([]RunStatus, error) {
+func (r *Runs) List(ctx context.Context, limit int) ([]RunState, error) {
 	list, err := r.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadOutput(true))
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
-	out := make([]RunStatus, len(list))
+	out := make([]RunState, len(list))
 	for i, w := range list {
 		out[i] = r.describeRun(w)
 	}
 	return out, nil
 }
 
-func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
+func (r *Runs) describeRun(w dbos.WorkflowStatus) RunState {
 	chain, principal, _ := strings.Cut(w.AuthenticatedUser, "\n")
-	s := RunStatus{Run: w.ID, Chain: chain, Principal: principal, ActsFor: w.AssumedRole, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
+	s := RunState{Run: w.ID, Chain: chain, Principal: principal, ActsFor: w.AssumedRole, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), place: place{queueName, ""}}
 	if w.QueuePartitionKey != "" {
 		s.place = place{w.QueueName, w.QueuePartitionKey}
 	}
@@ -132,14 +132,14 @@ func (r *Runs) describeRun(w dbos.WorkflowStatus) RunStatus {
 }
 
 // openStatus is where a run stands that has begun, and has not ended.
-func (n Note) openStatus() Status {
+func (n RunNote) openStatus() RunStatus {
 	if n.Paused {
 		return StatusPaused
 	}
 	return StatusRunning
 }
 
-func readNote(w dbos.WorkflowStatus) (n Note) {
+func readNote(w dbos.WorkflowStatus) (n RunNote) {
 	if raw, err := json.Marshal(w.Attributes[attrNote]); err == nil {
 		_ = json.Unmarshal(raw, &n) // what is not a note is none
 	}
@@ -147,9 +147,9 @@ func readNote(w dbos.WorkflowStatus) (n Note) {
 }
 
 // findOpen returns a run that has not ended.
-func (r *Runs) findOpen(ctx context.Context, run string) (RunStatus, error) {
+func (r *Runs) findOpen(ctx context.Context, run string) (RunState, error) {
 	s, err := r.Get(ctx, run)
-	if err == nil && s.Status.hasEnded() {
+	if err == nil && s.Status.HasEnded() {
 		err = fmt.Errorf("the run %s has ended: it is %s", run, s.Status)
 	}
 	return s, err
@@ -157,14 +157,14 @@ func (r *Runs) findOpen(ctx context.Context, run string) (RunStatus, error) {
 
 // setNote notes who did what to a run. It comes after the record of that: a note alone would lift a pause
 // that nobody lifted.
-func (r *Runs) setNote(ctx context.Context, run string, n Note) error {
+func (r *Runs) setNote(ctx context.Context, run string, n RunNote) error {
 	n.At = time.Now().UTC()
 	return r.mark(ctx, run, map[string]any{attrNote: n})
 }
 
 // cancelRow ends a run in the tables. A suspended one has the status of one that ended, so it is woken first: no execution
 // begins behind the attribute.
-func (r *Runs) cancelRow(ctx context.Context, run string, n Note) error {
+func (r *Runs) cancelRow(ctx context.Context, run string, n RunNote) error {
 	n.At = time.Now().UTC()
 	if err := r.mark(ctx, run, map[string]any{attrNote: n, attrCancelled: true}); err != nil {
 		return err
@@ -186,15 +186,15 @@ func (r *Runs) cancelRow(ctx context.Context, run string, n Note) error {
 
 // Pause stops a run before its next step; what is under way ends first.
 func (r *Runs) Pause(ctx context.Context, run, by, why string) error {
-	return r.setPaused(ctx, run, Note{Paused: true, By: by, Why: why})
+	return r.setPaused(ctx, run, RunNote{Paused: true, By: by, Why: why})
 }
 
 // Resume lets a paused run go on.
 func (r *Runs) Resume(ctx context.Context, run, by, why string) error {
-	return r.setPaused(ctx, run, Note{By: by, Why: why})
+	return r.setPaused(ctx, run, RunNote{By: by, Why: why})
 }
 
-func (r *Runs) setPaused(ctx context.Context, run string, n Note) error {
+func (r *Runs) setPaused(ctx context.Context, run string, n RunNote) error {
 	if _, err := r.findOpen(ctx, run); err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (r *Runs) Cancel(ctx context.Context, run, by, why string) error {
 	if err != nil {
 		return err
 	}
-	n := Note{Paused: s.Note.Paused, By: by, Why: why}
+	n := RunNote{Paused: s.Note.Paused, By: by, Why: why}
 	if err := r.recordNote(ctx, run, "end", actionCancel, n, map[string]any{"did": "cancel"}); err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (r *Runs) Signal(ctx context.Context, run, name, by string, value any) erro
 	if err := r.checkSignal(ctx, run, name); err != nil {
 		return err
 	}
-	if err := r.recordNote(ctx, run, "", actionNote, Note{By: by}, map[string]any{"did": "signal", "name": name}); err != nil {
+	if err := r.recordNote(ctx, run, "", actionNote, RunNote{By: by}, map[string]any{"did": "signal", "name": name}); err != nil {
 		return err
 	}
 	c, done := r.within(ctx)

@@ -22,9 +22,9 @@ func openControl(t testing.TB, r *Runs) *Runs {
 }
 
 // awaitStatus waits until a run is as wanted.
-func awaitStatus(t testing.TB, r *Runs, run string, want Status) RunStatus {
+func awaitStatus(t testing.TB, r *Runs, run string, want RunStatus) RunState {
 	t.Helper()
-	s, _ := await(t, "the run "+run+" to be "+string(want), func() (RunStatus, bool) {
+	s, _ := await(t, "the run "+run+" to be "+string(want), func() (RunState, bool) {
 		s, err := r.Get(context.Background(), run)
 		return s, err == nil && s.Status == want
 	})
@@ -64,8 +64,8 @@ func TestControl(t *testing.T) {
 	if s, err := c.Get(ctx, run); err != nil || s.Status != StatusQueued && s.Status != StatusRunning {
 		t.Errorf("it is %+v, %v", s, err)
 	}
-	waiting := func(key string) func() ([]Question, bool) {
-		return func() ([]Question, bool) {
+	waiting := func(key string) func() ([]RunQuestion, bool) {
+		return func() ([]RunQuestion, bool) {
 			q, err := c.questions(ctx, run)
 			if err != nil {
 				t.Fatal(err)
@@ -123,7 +123,7 @@ func TestControlAnswers(t *testing.T) {
 	r = openRuns(t, folder, &fakeServers{})
 	defer r.Close()
 	c := openControl(t, r)
-	q, _ := await(t, "the doubt", func() ([]Question, bool) {
+	q, _ := await(t, "the doubt", func() ([]RunQuestion, bool) {
 		q, err := c.questions(ctx, run)
 		return q[run], err == nil && len(q[run]) == 1 && q[run][0].Kind == QuestionStep
 	})
@@ -240,7 +240,7 @@ func TestSignalsAtOnce(t *testing.T) {
 	}
 	waitRun(t, r, run)
 	steps, _, err := r.steps(context.Background(), run, 0)
-	waits := slices.DeleteFunc(steps, func(s StepView) bool { return s.Op != OpWait })
+	waits := slices.DeleteFunc(steps, func(s RunStep) bool { return s.Op != string(OpWait) })
 	if err != nil || len(waits) != 20 {
 		t.Errorf("%d of 20 signals came, %v", len(waits), err)
 	}

@@ -325,7 +325,7 @@ func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 func (r *Runs) begin(x *execution) (end func(), err error) {
 	x.stopped, x.stop = context.WithCancel(x.ctx)
 	x.cancelled = make(chan struct{})
-	under := &control{looked: map[*Question]bool{}, cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
+	under := &control{looked: map[*RunQuestion]bool{}, cancelled: sync.OnceFunc(func() { close(x.cancelled); x.stop() })}
 	if err := r.readRow(x, under); err != nil {
 		x.stop()
 		return nil, err

@@ -73,7 +73,7 @@ func DamageRun(t *testing.T, path, run, begun string) {
 }
 
 // AwaitQuestion waits until a run waits for others.
-func AwaitQuestion(t *testing.T, s *Service, p engine.Principal, run string) Question {
+func AwaitQuestion(t *testing.T, s *Service, p engine.Principal, run string) RunQuestion {
 	t.Helper()
 	v, _ := await(t, "a question", func() (RunView, bool) {
 		v, err := s.ReadStatus(t.Context(), p, run)

@@ -12,21 +12,21 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// StepView is one execution of a step: an attempt, in an iteration.
-type StepView struct {
+// RunStep is one execution of a step: an attempt, in an iteration.
+type RunStep struct {
 	// Key names it in the run: step, iteration and attempt.
-	Key     string     `json:"key"`
-	Op      Op         `json:"op"`
-	Status  string     `json:"status"` // done or failed
-	Started time.Time  `json:"startedAt"`
-	Ended   time.Time  `json:"endedAt"`
-	Error   *StepError `json:"error,omitempty"`
+	Key     string    `json:"key"`
+	Op      string    `json:"op"`
+	Status  RunStatus `json:"status"` // done or failed
+	Started time.Time `json:"startedAt"`
+	Ended   time.Time `json:"endedAt"`
+	Error   *RunError `json:"error,omitempty"`
 }
 
 // steps are the executions of a run that have ended, in the order of their beginning, but for the first records,
 // and how many records there are before the first that is missing: from these on, later reads find what is new.
 // Of what the executions gave only the errors are kept: all of it may be gigabytes.
-func (r *Runs) steps(ctx context.Context, run string, first int) (out []StepView, next int, err error) {
+func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep, next int, err error) {
 	c, done := r.within(ctx)
 	defer done()
 	next = first
@@ -54,15 +54,15 @@ func (r *Runs) steps(ctx context.Context, run string, first int) (out []StepView
 }
 
 // viewStep is an execution of a step; false for what is recorded for the interpreter's sake.
-func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (StepView, bool) {
+func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (RunStep, bool) {
 	op, key, _ := strings.Cut(step.StepName, " ")
 	if !slices.Contains([]Op{OpCall, OpComplete, OpTest, OpMove, OpWait, OpAsk}, Op(op)) {
-		return StepView{}, false
+		return RunStep{}, false
 	}
-	v := StepView{Key: key, Op: Op(op), Status: "done", Started: step.StartedAt, Ended: step.CompletedAt}
+	v := RunStep{Key: key, Op: op, Status: "done", Started: step.StartedAt, Ended: step.CompletedAt}
 	text, err := r.open(ctx, unquote(step.Output))
 	if err != nil {
-		v.Status, v.Error = "unreadable", &StepError{Code: CodeSealed, Message: err.Error()}
+		v.Status, v.Error = "unreadable", &RunError{Code: CodeSealed, Message: err.Error()}
 	}
 	var o struct { // an Outcome without its value
 		Key   string     `json:"key"`
@@ -75,7 +75,7 @@ func (r *Runs) viewStep(ctx context.Context, step dbos.StepInfo) (StepView, bool
 			v.Started = o.Began
 		}
 		if o.Err != nil {
-			v.Status, v.Error = "failed", o.Err
+			v.Status, v.Error = "failed", o.Err.View()
 		}
 	}
 	return v, true
@@ -91,14 +91,14 @@ type pageQuery struct {
 	// open asks for runs that have not ended, and not by statuses.
 	open bool
 	// mayMatch says of a run, before its result is read, whether it is asked for.
-	mayMatch func(RunStatus) bool
+	mayMatch func(RunState) bool
 }
 
 // resultsAtOnce is how many results, of runs or of steps, are read at once: each may have MaxOutput bytes and more.
 const resultsAtOnce = 100
 
 // pass continues the query behind a run.
-func (q *pageQuery) pass(known RunStatus) {
+func (q *pageQuery) pass(known RunState) {
 	if !known.Started.Equal(q.until) {
 		q.until, q.offset = known.Started, 0
 	}
@@ -106,7 +106,7 @@ func (q *pageQuery) pass(known RunStatus) {
 }
 
 // statusesOf are those of the tables that runs of a status may have, suspended ones aside; none are all.
-func statusesOf(s Status) []dbos.WorkflowStatusType {
+func statusesOf(s RunStatus) []dbos.WorkflowStatusType {
 	switch s {
 	case StatusDone:
 		return []dbos.WorkflowStatusType{dbos.WorkflowStatusSuccess}
@@ -121,7 +121,7 @@ func statusesOf(s Status) []dbos.WorkflowStatusType {
 }
 
 // page lists runs. The result of what is not asked for is not read, so that it counts as failed.
-func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
+func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunState, error) {
 	c, done := r.within(ctx)
 	defer done()
 	options := []dbos.ListWorkflowsOption{
@@ -147,7 +147,7 @@ func (r *Runs) page(ctx context.Context, q pageQuery) ([]RunStatus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
-	out, places, ended := make([]RunStatus, len(list)), map[string]int{}, []string{}
+	out, places, ended := make([]RunState, len(list)), map[string]int{}, []string{}
 	for i, w := range list {
 		out[i] = r.describeRun(w)
 		if out[i].Status == StatusFailed && q.mayMatch(out[i]) {

@@ -529,7 +529,7 @@ func (r *Runs) askLedger(ctx context.Context, c Command) (Outcome, bool) {
 }
 
 // recordNote records in the store who did what to a run, and why.
-func (r *Runs) recordNote(ctx context.Context, run, key, action string, n Note, what map[string]any) error {
+func (r *Runs) recordNote(ctx context.Context, run, key, action string, n RunNote, what map[string]any) error {
 	if r.config.Ledger == nil {
 		return nil
 	}
@@ -593,7 +593,7 @@ func (r *Runs) endRefused(run string, err error) error {
 	if e, ok := errors.AsType[*engine.Error](err); ok {
 		why = e.Message
 	}
-	n := Note{By: "gavel", Why: script.Clean("the store refuses its record: "+why+" Its last call may have been made: check that, then start a new run.", maxRecorded), At: time.Now().UTC()}
+	n := RunNote{By: "gavel", Why: script.Clean("the store refuses its record: "+why+" Its last call may have been made: check that, then start a new run.", maxRecorded), At: time.Now().UTC()}
 	r.config.Logger.Warn("a run is cancelled, because the store refuses its record", "run", run, "error", err)
 	if err := r.cancelEntry(context.Background(), run); err != nil {
 		r.config.Logger.Warn("the state that started a run does not take its end", "run", run, "error", err)

@@ -122,7 +122,7 @@ func (d Door) advanceInstance(ctx context.Context, c Command) Outcome {
 // awaitState waits until an instance is in a state.
 func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 	var at engine.Position
-	defer showWait(ctx, QuestionState, func(q *Question) { q.Instance, q.State = c.Instance, c.Target })()
+	defer showWait(ctx, QuestionState, func(q *RunQuestion) { q.Instance, q.State = c.Instance, c.Target })()
 	o := d.await(ctx, &c, func() (bool, error) {
 		status, err := d.Workflows.Status(ctx, c.Principal, c.Instance)
 		at = status.Position
@@ -140,7 +140,7 @@ func (d Door) awaitState(ctx context.Context, c Command) Outcome {
 // awaitReview waits until a person has decided a review, or nobody can any more. It returns the review also where the
 // rights are gone since.
 func (d Door) awaitReview(ctx context.Context, c *Command, id string) (review engine.ReviewSummary, o Outcome) {
-	defer showWait(ctx, QuestionReview, func(q *Question) { q.Review = id })()
+	defer showWait(ctx, QuestionReview, func(q *RunQuestion) { q.Review = id })()
 	o = d.await(ctx, c, func() (bool, error) {
 		view, err := d.Workflows.Review(ctx, c.Principal, id)
 		review = view.ReviewSummary

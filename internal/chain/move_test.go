@@ -278,7 +278,7 @@ func TestPeopleWakeRuns(t *testing.T) {
 	}
 	for name, run := range started {
 		ended, err := s.WaitRun(t.Context(), ann, run)
-		if err != nil || ended.Status != chain.StatusDone || !strings.Contains(fmt.Sprint(ended.Output), "state:submitted") {
+		if err != nil || ended.Status != chain.StatusDone || !strings.Contains(string(ended.Output), `"state":"submitted"`) {
 			t.Errorf("%s ends with %+v, %v", name, ended, err)
 		}
 		if n := len(ended.Steps); n != 1 || ended.Steps[0].Ended.Sub(ended.Steps[0].Started) < 0 {

@@ -143,9 +143,9 @@ type Runs struct {
 type control struct {
 	cancelled context.CancelFunc
 	paused    bool
-	questions []*Question // what it waits for or does
-	looked    map[*Question]bool
-	before    []Question // what it waited for when it was suspended, or its process ended
+	questions []*RunQuestion // what it waits for or does
+	looked    map[*RunQuestion]bool
+	before    []RunQuestion // what it waited for when it was suspended, or its process ended
 	board     board
 	changed   bool // the board is not written yet
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
 
-// Question is something that a run waits for, or that is under way in it.
-type Question struct {
+// RunQuestion is something that a run waits for, or that is under way in it.
+type RunQuestion struct {
 	// Kind is one of the kinds below, or of what is under way the Op.
 	Kind string `json:"kind"`
 	// Key is that of the answer; of a signal it is its name, of all else that of the step's execution.
@@ -42,19 +42,19 @@ const (
 )
 
 // isUnderWay reports whether a step does something, and does not only wait.
-func (q Question) isUnderWay() bool {
+func (q RunQuestion) isUnderWay() bool {
 	return slices.Contains([]Op{OpCall, OpComplete, OpTest, OpMove}, Op(q.Kind))
 }
 
 // isAboutCall reports whether a person is asked about a call, with Runs.Answer.
-func (q Question) isAboutCall() bool { return q.Kind == QuestionStep || q.Kind == QuestionInput }
+func (q RunQuestion) isAboutCall() bool { return q.Kind == QuestionStep || q.Kind == QuestionInput }
 
 // isForOthers reports whether others have to do something, who are shown it at once.
-func (q Question) isForOthers() bool { return q.Kind == QuestionSignal || q.isAboutCall() }
+func (q RunQuestion) isForOthers() bool { return q.Kind == QuestionSignal || q.isAboutCall() }
 
 // newQuestion is what is shown of a command that is under way.
-func newQuestion(c *Command) *Question {
-	q := &Question{Kind: string(c.Op), Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}
+func newQuestion(c *Command) *RunQuestion {
+	q := &RunQuestion{Kind: string(c.Op), Key: c.Key, Step: c.Step, Server: c.Server, Name: c.Name, Since: time.Now().UTC()}
 	if c.Timeout > 0 {
 		q.Until = q.Since.Add(cmp.Or(c.Rest, c.Timeout))
 	}
@@ -78,7 +78,7 @@ func newQuestion(c *Command) *Question {
 }
 
 // ask notes that a command is under way; answered forgets it.
-func (r *Runs) ask(c *Command) (q *Question, answered func()) {
+func (r *Runs) ask(c *Command) (q *RunQuestion, answered func()) {
 	q, signal := newQuestion(c), c.Run+"/"+c.Key
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Runs) ask(c *Command) (q *Question, answered func()) {
 	return q, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		under.questions = slices.DeleteFunc(under.questions, func(other *Question) bool { return other == q })
+		under.questions = slices.DeleteFunc(under.questions, func(other *RunQuestion) bool { return other == q })
 		delete(under.looked, q)
 		if q.isForOthers() {
 			delete(r.awaited, signal)
@@ -105,7 +105,7 @@ func (r *Runs) ask(c *Command) (q *Question, answered func()) {
 }
 
 // sinceOf is since when a run has waited for something, also before this execution. The caller holds mu.
-func (c *control) sinceOf(q *Question) time.Time {
+func (c *control) sinceOf(q *RunQuestion) time.Time {
 	if c != nil {
 		for _, before := range c.before {
 			if before.Step == q.Step && before.Key == q.Key {
@@ -136,7 +136,7 @@ func (r *Runs) noteReview(c Command, review string) {
 func (r *Runs) Show(ctx context.Context, c Command) (shown context.Context, over func()) {
 	q, over := r.ask(&c)
 	ctx = context.WithValue(ctx, lookKey{}, func() { r.noteLook(c.Run, q) })
-	return context.WithValue(ctx, waitKey{}, func(now Question) (before Question) {
+	return context.WithValue(ctx, waitKey{}, func(now RunQuestion) (before RunQuestion) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		before, *q = *q, now
@@ -148,12 +148,12 @@ func (r *Runs) Show(ctx context.Context, c Command) (shown context.Context, over
 type waitKey struct{}
 
 // showWait shows that what is done in a context waits for something, until over is called.
-func showWait(ctx context.Context, kind string, describe func(q *Question)) (over func()) {
-	show, ok := ctx.Value(waitKey{}).(func(Question) Question)
+func showWait(ctx context.Context, kind string, describe func(q *RunQuestion)) (over func()) {
+	show, ok := ctx.Value(waitKey{}).(func(RunQuestion) RunQuestion)
 	if !ok {
 		return func() {}
 	}
-	q := show(Question{})
+	q := show(RunQuestion{})
 	before := q
 	q.Kind = kind
 	describe(&q)
@@ -171,7 +171,7 @@ func noteLook(ctx context.Context) {
 }
 
 // noteLook notes that what a run waits for was looked for, and is not there. Before that it is not suspended.
-func (r *Runs) noteLook(run string, q *Question) {
+func (r *Runs) noteLook(run string, q *RunQuestion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if under := r.control[run]; under != nil {
@@ -183,7 +183,7 @@ func (r *Runs) noteLook(run string, q *Question) {
 const leastShown = 250 * time.Millisecond
 
 // listQuestions are copies of what a run waits for, or has been doing for a while. The caller holds mu.
-func (c *control) listQuestions() (out []Question) {
+func (c *control) listQuestions() (out []RunQuestion) {
 	for _, q := range c.questions {
 		if q.isForOthers() || time.Since(q.Since) >= leastShown {
 			out = append(out, *q)
@@ -193,8 +193,8 @@ func (c *control) listQuestions() (out []Question) {
 }
 
 // questions are what some runs wait for, or do, by run: those that execute here, and elsewhere.
-func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]Question, error) {
-	out, others := map[string][]Question{}, []string{}
+func (r *Runs) questions(ctx context.Context, runs ...string) (map[string][]RunQuestion, error) {
+	out, others := map[string][]RunQuestion{}, []string{}
 	r.mu.Lock()
 	for _, run := range runs {
 		if c := r.control[run]; c != nil {

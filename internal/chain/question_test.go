@@ -111,7 +111,7 @@ func TestWaitIsShownByItsStep(t *testing.T) {
 	v, err := s.ReadRun(t.Context(), operator, run)
 	var keys []string
 	for _, step := range v.Steps {
-		keys = append(keys, step.Key+" "+step.Status)
+		keys = append(keys, step.Key+" "+string(step.Status))
 	}
 	if got := strings.Join(keys, ", "); err != nil || got != "l#1/w done, l#2/w done, late failed" {
 		t.Errorf("the steps are %s, %v", got, err)

@@ -38,7 +38,7 @@ func (b *blockedServers) awaitUnder(t *testing.T, want int32) {
 	await(t, "calls under way", func() (int32, bool) { n := b.under.Load(); return n, n == want })
 }
 
-func countStatus(t *testing.T, r *Runs, want Status) (n int) {
+func countStatus(t *testing.T, r *Runs, want RunStatus) (n int) {
 	t.Helper()
 	list, err := r.List(t.Context(), 100)
 	if err != nil {

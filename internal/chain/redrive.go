@@ -39,7 +39,7 @@ func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error)
 	}
 	c, done := r.within(ctx)
 	defer done()
-	n := Note{By: by, Why: why, At: time.Now().UTC()}
+	n := RunNote{By: by, Why: why, At: time.Now().UTC()}
 	// Before the new run, whose record says who did that, and which begins with the attributes of this one.
 	err = r.mark(ctx, run, map[string]any{"redriven": redriven{id, n}, attrCancelled: false, attrBoard: board{}})
 	if err == nil {
@@ -237,8 +237,8 @@ func isWithin(key, step string) bool {
 
 // redriven is what the attributes of a run say of the one that runs it again.
 type redriven struct {
-	Run  string `json:"run"`
-	Note Note   `json:"note"`
+	Run  string  `json:"run"`
+	Note RunNote `json:"note"`
 }
 
 // describeOrigin is what the record of a run says of the one that it runs again: which, who did that

@@ -152,7 +152,7 @@ func TestRedriveAsks(t *testing.T) {
 					t.Fatal(err)
 				}
 				servers.add(again, f)
-				q, _ := await(t, "the question", func() ([]Question, bool) {
+				q, _ := await(t, "the question", func() ([]RunQuestion, bool) {
 					q, err := servers.questions(t.Context(), again)
 					return q[again], err == nil && len(q[again]) == 1 && q[again][0].Kind == QuestionStep
 				})

@@ -301,7 +301,7 @@ func TestRedriveOverDatabase(t *testing.T) {
 	if _, err := service.AnswerRun(ctx, rita, again.Run, "p/pay!", chain.AnswerAgain, nil); err != nil {
 		t.Fatal(err)
 	}
-	if again, err = service.WaitRun(ctx, olga, again.Run); err != nil || again.Output["paid"] != "paid" || calls.Load() != 2 {
+	if again, err = service.WaitRun(ctx, olga, again.Run); err != nil || string(again.Output) != `{"paid":"paid"}` || calls.Load() != 2 {
 		t.Errorf("it ends with %+v, %v, after %d calls", again, err, calls.Load())
 	}
 }

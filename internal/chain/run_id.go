@@ -36,34 +36,34 @@ func candidateRuns(p engine.Principal, run string) []string {
 }
 
 // find returns a run that the principal may see.
-func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Right, run string) (RunStatus, error) {
+func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Right, run string) (RunState, error) {
 	if err := engine.Authorize(p, right); err != nil {
-		return RunStatus{}, err
+		return RunState{}, err
 	}
 	known, err := s.config.Runs.findVisible(ctx, p, candidateRuns(p, run)...)
 	switch {
 	case err == nil:
 		return known, nil
 	case !errors.Is(err, ErrUnknownRun):
-		return RunStatus{}, engine.StoreError("read the run", err)
+		return RunState{}, engine.StoreError("read the run", err)
 	}
 	for _, id := range candidateRuns(p, run) {
 		v, _, err := s.readRecord(ctx, p, id)
 		if !isCode(err, engine.CodeUnknownInstance) {
-			return RunStatus{Run: id, Chain: v.Chain, Principal: v.Principal, Status: v.Status, swept: &v}, err
+			return RunState{Run: id, Chain: v.Chain, Principal: v.Principal, Status: v.Status, swept: &v}, err
 		}
 	}
 	if p.Role == engine.RoleAgent {
-		return RunStatus{}, unknownRun(run)
+		return RunState{}, unknownRun(run)
 	}
 	return s.findChosen(ctx, p, run)
 }
 
 // findVisible returns the first of some runs that is there and that the principal may see, else ErrUnknownRun.
-func (r *Runs) findVisible(ctx context.Context, p engine.Principal, runs ...string) (RunStatus, error) {
+func (r *Runs) findVisible(ctx context.Context, p engine.Principal, runs ...string) (RunState, error) {
 	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(runs...), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
 	if err != nil {
-		return RunStatus{}, err
+		return RunState{}, err
 	}
 	for _, run := range runs {
 		for _, w := range list {
@@ -72,19 +72,19 @@ func (r *Runs) findVisible(ctx context.Context, p engine.Principal, runs ...stri
 			}
 		}
 	}
-	return RunStatus{}, ErrUnknownRun
+	return RunState{}, ErrUnknownRun
 }
 
 // findChosen returns the run for which another principal chose an id, for somebody who sees the runs of all.
-func (s *Service) findChosen(ctx context.Context, p engine.Principal, run string) (RunStatus, error) {
+func (s *Service) findChosen(ctx context.Context, p engine.Principal, run string) (RunState, error) {
 	if !runID.MatchString(run) {
-		return RunStatus{}, unknownRun(run)
+		return RunState{}, unknownRun(run)
 	}
 	list, err := s.config.Runs.listRows(ctx, dbos.WithFilterWorkflowIDPrefix(run+scopeMark), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
 	if err != nil {
-		return RunStatus{}, engine.StoreError("read the run", err)
+		return RunState{}, engine.StoreError("read the run", err)
 	}
-	var found []RunStatus
+	var found []RunState
 	for _, w := range list {
 		if known := s.config.Runs.describeRun(w); w.ID == ScopeRun(known.Principal, run) && canSee(p, known) {
 			found = append(found, known)
@@ -92,11 +92,11 @@ func (s *Service) findChosen(ctx context.Context, p engine.Principal, run string
 	}
 	switch len(found) {
 	case 0:
-		return RunStatus{}, unknownRun(run)
+		return RunState{}, unknownRun(run)
 	case 1:
 		return found[0], nil
 	}
-	return RunStatus{}, &engine.Error{
+	return RunState{}, &engine.Error{
 		Code: engine.CodeConflict, Path: "/run", Message: fmt.Sprintf("%d principals have a run %q.", len(found), run),
 		Hint: fmt.Sprintf("Use the whole id, such as %s, of %s.", found[0].Run, found[0].Principal),
 	}

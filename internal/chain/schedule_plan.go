@@ -9,10 +9,10 @@ import (
 // Tick is a time at which a chain runs, with its run.
 type Tick struct {
 	At  time.Time `json:"at"`
-	Run string    `json:"run"`
+	Run string    `json:"run,omitempty"`
 	// By and Why say who asked for it, "" for the schedule.
-	By  string `json:"by"`
-	Why string `json:"why"`
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
 }
 
 // What became of a tick.
@@ -27,9 +27,9 @@ const (
 type TickOutcome struct {
 	Tick
 	// Since is the first of several that were skipped together; At is the last.
-	Since   time.Time `json:"since"`
+	Since   time.Time `json:"since,omitzero"`
 	Outcome string    `json:"outcome"`
-	Reason  string    `json:"reason"`
+	Reason  string    `json:"reason,omitempty"`
 }
 
 // scheduleState is what is kept of a schedule, the context of its instance. The instance takes it in as a merge patch,
@@ -45,10 +45,10 @@ type scheduleState struct {
 	Asked    []Tick     `json:"asked"`  // by people, to be decided
 	Queued   []Tick     `json:"queued"` // they wait for the end of a run
 	// Running are the runs that may be under way.
-	Running []string    `json:"running"`
-	Last    TickOutcome `json:"last"`
+	Running []string       `json:"running"`
+	Last    [1]TickOutcome `json:"last"` // a list, which a merge patch replaces whole
 	// Paused says who paused or resumed it last.
-	Paused Note `json:"paused"`
+	Paused RunNote `json:"paused"`
 }
 
 // starting is a tick whose run starts when the runs that it replaces are cancelled.
@@ -166,14 +166,14 @@ func (s *Schedule) admit(st scheduleState, tick Tick) (action string, next sched
 	case overlapQueue:
 		if len(st.Queued) < maxQueued {
 			st.Queued = append(slices.Clone(st.Queued), tick)
-			st.Last = TickOutcome{Tick: tick, Outcome: TickQueued, Reason: "a run is under way"}
+			st.Last[0] = TickOutcome{Tick: tick, Outcome: TickQueued, Reason: "a run is under way"}
 			return actQueue, st
 		}
-		st.Last = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: fmt.Sprintf("%d ticks wait already", maxQueued)}
+		st.Last[0] = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: fmt.Sprintf("%d ticks wait already", maxQueued)}
 	default:
-		st.Last = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: "a run is under way"}
+		st.Last[0] = TickOutcome{Tick: tick, Outcome: TickSkipped, Reason: "a run is under way"}
 	}
-	st.Last.Run = ""
+	st.Last[0].Run = ""
 	return actSkip, st
 }
 
@@ -185,9 +185,9 @@ func (st scheduleState) start(tick Tick, replaces []string) (string, scheduleSta
 // skip passes the ticks from first to last.
 func (st scheduleState) skip(first, last time.Time, reason string) (string, scheduleState) {
 	st.Passed = last
-	st.Last = TickOutcome{Tick: Tick{At: last}, Outcome: TickSkipped, Reason: reason}
+	st.Last[0] = TickOutcome{Tick: Tick{At: last}, Outcome: TickSkipped, Reason: reason}
 	if first.Before(last) {
-		st.Last.Since = first
+		st.Last[0].Since = first
 	}
 	return actSkip, st
 }
@@ -196,13 +196,13 @@ func (st scheduleState) skip(first, last time.Time, reason string) (string, sche
 func (st scheduleState) confirm(overlap, reason string) (string, scheduleState) {
 	begun := st.Starting[0]
 	st.Starting = []starting{}
-	st.Last = TickOutcome{Tick: begun.Tick, Outcome: TickStarted}
+	st.Last[0] = TickOutcome{Tick: begun.Tick, Outcome: TickStarted}
 	if reason != "" {
-		st.Last.Outcome, st.Last.Reason = TickRefused, reason
+		st.Last[0].Outcome, st.Last[0].Reason = TickRefused, reason
 		return actRefused, st
 	}
 	if len(begun.Replaces) > 0 {
-		st.Last.Reason = "it replaced a run"
+		st.Last[0].Reason = "it replaced a run"
 	}
 	st.Running = append(slices.Clone(st.Running), begun.Run)
 	if overlap == overlapAllow {

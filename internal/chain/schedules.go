@@ -63,7 +63,7 @@ type ScheduleView struct {
 	Timing string `json:"timing"`
 	Paused bool   `json:"paused"`
 	// Note says who paused or resumed it last.
-	Note *Note `json:"note,omitempty"`
+	Note *RunNote `json:"note,omitempty"`
 	// Next is when the next run starts; zero where none will.
 	Next time.Time `json:"next,omitzero"`
 	// Instance is the id of its instance in the store, "" before a server knew the schedule.
@@ -108,8 +108,8 @@ func (s *Schedules) view(d *Definition, kept keptSchedule) ScheduleView {
 	if kept.Paused.By != "" {
 		v.Note = &kept.Paused
 	}
-	if kept.Last.Outcome != "" {
-		v.Last = &kept.Last
+	if kept.Last[0].Outcome != "" {
+		v.Last = &kept.Last[0]
 	}
 	v.Warning = explainAhead(d.Schedule, kept.scheduleState, s.config.Engine.Now())
 	if kept.Timing != v.Timing {
@@ -122,7 +122,7 @@ func (s *Schedules) view(d *Definition, kept keptSchedule) ScheduleView {
 
 // PauseSchedule passes the ticks of a schedule without runs, until it is resumed.
 func (s *Schedules) PauseSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error) {
-	return s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by Note) (string, error) {
+	return s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
 		if kept.isPaused() {
 			return "", unchanged("The schedule of %q is paused already.", chain)
 		}
@@ -134,7 +134,7 @@ func (s *Schedules) PauseSchedule(ctx context.Context, p engine.Principal, chain
 
 // ResumeSchedule lets the ticks of a paused schedule run again, from now on.
 func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error) {
-	return s.change(ctx, p, chain, why, func(d *Schedule, kept *keptSchedule, by Note) (string, error) {
+	return s.change(ctx, p, chain, why, func(d *Schedule, kept *keptSchedule, by RunNote) (string, error) {
 		if !kept.isPaused() {
 			return "", unchanged("The schedule of %q is not paused.", chain)
 		}
@@ -150,7 +150,7 @@ func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chai
 // that runs chains looks; the tick is told with the id of its run.
 func (s *Schedules) TriggerSchedule(ctx context.Context, p engine.Principal, chain, why string) (Tick, error) {
 	var asked Tick
-	_, err := s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by Note) (string, error) {
+	_, err := s.change(ctx, p, chain, why, func(_ *Schedule, kept *keptSchedule, by RunNote) (string, error) {
 		if _, ok := s.config.RunAs(); !ok {
 			return "", &engine.Error{Code: engine.CodeForbidden, Message: "The configuration does not say for whom the runs of schedules act.", Hint: "Name a principal in chains.runAs."}
 		}
@@ -169,7 +169,7 @@ func unchanged(format string, args ...any) error {
 }
 
 // change does what an operator asks of a schedule.
-func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why string, do func(d *Schedule, kept *keptSchedule, by Note) (string, error)) (ScheduleView, error) {
+func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why string, do func(d *Schedule, kept *keptSchedule, by RunNote) (string, error)) (ScheduleView, error) {
 	if p.Role != engine.RoleOperator {
 		return ScheduleView{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not change a schedule.", p.Role), Hint: "Ask an operator."}
 	}
@@ -185,7 +185,7 @@ func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why s
 		if err != nil {
 			return ScheduleView{}, err
 		}
-		action, err := do(d.Schedule, &kept, Note{By: p.ID, Why: why, At: s.config.Engine.Now()})
+		action, err := do(d.Schedule, &kept, RunNote{By: p.ID, Why: why, At: s.config.Engine.Now()})
 		if err != nil {
 			return ScheduleView{}, err
 		}

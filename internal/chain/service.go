@@ -50,8 +50,8 @@ func NewService(c ServiceConfig) *Service {
 // maxStarting is how many starts are dealt with at a time.
 const maxStarting = 64
 
-// View is a chain that may be run.
-type View struct {
+// ChainView is a chain that may be run.
+type ChainView struct {
 	Name        string            `json:"name"`
 	Description string            `json:"description,omitempty"`
 	Tags        map[string]string `json:"-"`
@@ -62,10 +62,10 @@ type View struct {
 
 // RunView is a run as it stands.
 type RunView struct {
-	Run       string `json:"run"`
-	Chain     string `json:"chain"`
-	Status    Status `json:"status"`
-	Principal string `json:"principal"`
+	Run       string    `json:"run"`
+	Chain     string    `json:"chain"`
+	Status    RunStatus `json:"status"`
+	Principal string    `json:"principal"`
 	// ActsFor is for whom it acts where that is not Principal.
 	ActsFor string `json:"actsFor,omitempty"`
 	// Instance is the id of the run's instance in the store.
@@ -73,14 +73,15 @@ type RunView struct {
 	Started  time.Time `json:"startedAt"`
 	Ended    time.Time `json:"endedAt,omitzero"`
 	// Note is what a person last did to the run.
-	Note *Note `json:"note,omitempty"`
+	Note *RunNote `json:"note,omitempty"`
 	// Waiting is what the run waits for, UnderWay what its steps do.
-	Waiting  []Question     `json:"waiting,omitempty"`
-	UnderWay []Question     `json:"underWay,omitempty"`
-	Output   map[string]any `json:"output,omitempty"`
-	Error    *StepError     `json:"error,omitempty"`
+	Waiting  []RunQuestion `json:"waiting,omitempty"`
+	UnderWay []RunQuestion `json:"underWay,omitempty"`
+	// Output is an object, the result of a run that is done.
+	Output json.RawMessage `json:"output,omitempty"`
+	Error  *RunError       `json:"error,omitempty"`
 	// Steps are what has ended of the steps; lists, starts and changes leave them out.
-	Steps []StepView `json:"steps,omitempty"`
+	Steps []RunStep `json:"steps,omitempty"`
 	// NextCursor continues behind Steps, with ReadNewSteps.
 	NextCursor string `json:"nextCursor,omitempty"`
 	// Swept says that the retention of the run is over: its steps are in the history of its instance only.
@@ -88,9 +89,10 @@ type RunView struct {
 }
 
 // HasEnded reports whether the run is done, failed or cancelled.
-func (v RunView) HasEnded() bool { return v.Status.hasEnded() }
+func (v RunView) HasEnded() bool { return v.Status.HasEnded() }
 
-func (s Status) hasEnded() bool {
+// HasEnded reports whether nothing more happens to a run.
+func (s RunStatus) HasEnded() bool {
 	return s == StatusDone || s == StatusFailed || s == StatusCancelled
 }
 
@@ -105,29 +107,29 @@ type StartRun struct {
 // ListRuns asks for runs, newest first.
 type ListRuns struct {
 	Chain  string
-	Status Status
+	Status RunStatus
 	Limit  int    // 0 is 50; at most 500
 	Cursor string // NextCursor of the page before
 }
 
-// RunPage is one page of runs.
-type RunPage struct {
+// RunList is one page of runs.
+type RunList struct {
 	Runs       []RunView `json:"runs"` // never nil
 	Count      int       `json:"count"`
 	NextCursor string    `json:"nextCursor,omitempty"`
 }
 
 // ListChains returns the chains that the principal may run, by name.
-func (s *Service) ListChains(_ context.Context, p engine.Principal) ([]View, error) {
+func (s *Service) ListChains(_ context.Context, p engine.Principal) ([]ChainView, error) {
 	if err := engine.Authorize(p, engine.RightRead); err != nil {
 		return nil, err
 	}
 	chains := s.config.Chains()
-	out := []View{}
+	out := []ChainView{}
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if p.InScope(WorkflowPrefix + name) {
 			d := chains[name]
-			out = append(out, View{Name: name, Description: d.Description, Tags: d.Tags, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.DescribeInput()})
+			out = append(out, ChainView{Name: name, Description: d.Description, Tags: d.Tags, Hash: d.Hash, Steps: len(d.ListSteps()), InputSchema: d.DescribeInput()})
 		}
 	}
 	return out, nil
@@ -267,7 +269,7 @@ func unknownChain(name string) *engine.Error {
 
 // findStarted returns the run that the same request started before, nil where none has its id. CodeKeyReused where
 // another request started it.
-func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunStatus, error) {
+func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunState, error) {
 	switch known, err := s.config.Runs.Get(ctx, req.Run); {
 	case err == nil:
 		if err := s.config.Runs.checkReuse(ctx, req); err != nil {
@@ -287,7 +289,7 @@ func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunStatus
 	if err := s.config.Runs.checkRecord(req, v.Chain, v.Principal, record); err != nil {
 		return nil, engine.StoreError("compare the run", err)
 	}
-	return &RunStatus{Run: req.Run, swept: &v}, nil
+	return &RunState{Run: req.Run, swept: &v}, nil
 }
 
 // ReadRun returns a run with its steps. Of one that was swept it returns what the store has on record.
@@ -337,39 +339,39 @@ func (s *Service) WaitRun(ctx context.Context, p engine.Principal, run string) (
 }
 
 // ListRuns returns the runs that the principal may see.
-func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns) (RunPage, error) {
+func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns) (RunList, error) {
 	if err := engine.Authorize(p, engine.RightRead); err != nil {
-		return RunPage{}, err
+		return RunList{}, err
 	}
 	if req.Limit < 0 || req.Limit > 500 {
-		return RunPage{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is not between 1 and 500.", Hint: "Leave it out for 50."}
+		return RunList{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/limit", Message: "The limit is not between 1 and 500.", Hint: "Leave it out for 50."}
 	}
-	isOpen := slices.Contains([]Status{StatusRunning, StatusPaused, StatusQueued}, req.Status)
-	q := pageQuery{until: time.UnixMilli(time.Now().UnixMilli() + 1), limit: 100, statuses: statusesOf(req.Status), open: isOpen, mayMatch: func(known RunStatus) bool {
+	isOpen := slices.Contains([]RunStatus{StatusRunning, StatusPaused, StatusQueued}, req.Status)
+	q := pageQuery{until: time.UnixMilli(time.Now().UnixMilli() + 1), limit: 100, statuses: statusesOf(req.Status), open: isOpen, mayMatch: func(known RunState) bool {
 		return canSee(p, known) && (req.Chain == "" || known.Chain == req.Chain) && (req.Status == "" || req.Status == StatusDone || req.Status == known.Status)
 	}}
 	if req.Cursor != "" {
 		var err error
 		if q.until, q.offset, err = readCursor(req.Cursor); err != nil {
-			return RunPage{}, err
+			return RunList{}, err
 		}
 	}
 	if none, err := s.narrow(ctx, p, req, &q); none || err != nil {
-		return RunPage{Runs: []RunView{}}, err
+		return RunList{Runs: []RunView{}}, err
 	}
 	limit := req.Limit
 	if limit == 0 {
 		limit = 50
 	}
-	out := RunPage{Runs: []RunView{}}
+	out := RunList{Runs: []RunView{}}
 	for {
 		list, err := s.config.Runs.page(ctx, q)
 		if err != nil {
-			return RunPage{}, engine.StoreError("list the runs", err)
+			return RunList{}, engine.StoreError("list the runs", err)
 		}
 		waiting, err := s.listQuestions(ctx, list)
 		if err != nil {
-			return RunPage{}, err
+			return RunList{}, err
 		}
 		for _, known := range list {
 			if len(out.Runs) == limit {
@@ -464,7 +466,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 			return err
 		}
 		asked := all[run]
-		at := slices.IndexFunc(asked, func(q Question) bool { return q.isAboutCall() && q.Key == key })
+		at := slices.IndexFunc(asked, func(q RunQuestion) bool { return q.isAboutCall() && q.Key == key })
 		switch {
 		case at < 0:
 			return &engine.Error{Code: engine.CodeReviewClosed, Path: "/key", Message: fmt.Sprintf("The run does not ask about %.80q.", key), Hint: "Look at what it waits for."}
@@ -525,13 +527,13 @@ func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, wh
 }
 
 // findToOperate is find for what only an operator may do.
-func (s *Service) findToOperate(ctx context.Context, p engine.Principal, verb, run, why string) (RunStatus, error) {
+func (s *Service) findToOperate(ctx context.Context, p engine.Principal, verb, run, why string) (RunState, error) {
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	switch {
 	case err != nil:
-		return RunStatus{}, err
+		return RunState{}, err
 	case p.Role != engine.RoleOperator:
-		return RunStatus{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not %s a run.", p.Role, verb), Hint: "Ask an operator."}
+		return RunState{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not %s a run.", p.Role, verb), Hint: "Ask an operator."}
 	}
 	return known, s.config.Engine.CheckText("why", why)
 }
@@ -545,8 +547,8 @@ func (s *Service) change(ctx context.Context, p engine.Principal, right engine.R
 	return s.changeFound(ctx, p, known, do)
 }
 
-func (s *Service) changeFound(ctx context.Context, p engine.Principal, known RunStatus, do func(run string) error) (RunView, error) {
-	if known.Status.hasEnded() {
+func (s *Service) changeFound(ctx context.Context, p engine.Principal, known RunState, do func(run string) error) (RunView, error) {
+	if known.Status.HasEnded() {
 		return RunView{}, &engine.Error{Code: engine.CodeInstanceEnded, Message: fmt.Sprintf("The run %s has ended: it is %s.", known.Run, known.Status), Hint: "Start a new run."}
 	}
 	if err := do(known.Run); err != nil {
@@ -559,12 +561,12 @@ func unknownRun(run string) *engine.Error {
 	return &engine.Error{Code: engine.CodeUnknownInstance, Path: "/run", Message: fmt.Sprintf("There is no run %.80q that you may see.", run), Hint: "Use the id that the start of the run returned."}
 }
 
-func canSee(p engine.Principal, known RunStatus) bool {
+func canSee(p engine.Principal, known RunState) bool {
 	return p.InScope(WorkflowPrefix+known.Chain) && (p.Role != engine.RoleAgent || known.Principal == p.ID)
 }
 
 // note notes what a run waits for, and what is under way.
-func (v *RunView) note(all []Question) {
+func (v *RunView) note(all []RunQuestion) {
 	for _, q := range all {
 		switch {
 		case !q.isUnderWay():
@@ -576,7 +578,7 @@ func (v *RunView) note(all []Question) {
 }
 
 // summarize is a run as lists show it.
-func (s *Service) summarize(p engine.Principal, known RunStatus) RunView {
+func (s *Service) summarize(p engine.Principal, known RunState) RunView {
 	v := RunView{
 		Run: nameRun(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal, ActsFor: known.ActsFor,
 		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended,
@@ -585,16 +587,16 @@ func (s *Service) summarize(p engine.Principal, known RunStatus) RunView {
 		v.Note = &known.Note
 	}
 	if known.Result != nil && known.Result.Err != nil {
-		v.Error = &StepError{Code: known.Result.Err.Code, Step: known.Result.Err.Step, Key: known.Result.Err.Key}
+		v.Error = known.Result.Err.View().withoutMessage()
 	}
 	return v
 }
 
 // listQuestions are what those of some runs wait for that have not ended.
-func (s *Service) listQuestions(ctx context.Context, list []RunStatus) (map[string][]Question, error) {
+func (s *Service) listQuestions(ctx context.Context, list []RunState) (map[string][]RunQuestion, error) {
 	var under []string
 	for _, known := range list {
-		if !known.Status.hasEnded() {
+		if !known.Status.HasEnded() {
 			under = append(under, known.Run)
 		}
 	}
@@ -606,7 +608,7 @@ func (s *Service) listQuestions(ctx context.Context, list []RunStatus) (map[stri
 }
 
 // view is a run with its steps behind the first records.
-func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus, first int) (RunView, error) {
+func (s *Service) view(ctx context.Context, p engine.Principal, known RunState, first int) (RunView, error) {
 	v, err := s.outline(ctx, p, known)
 	if err != nil || known.swept != nil {
 		return v, err
@@ -620,15 +622,13 @@ func (s *Service) view(ctx context.Context, p engine.Principal, known RunStatus,
 		return v, nil
 	}
 	for i, step := range v.Steps {
-		if step.Error != nil { // the history of the instance has the words, masked
-			v.Steps[i].Error = &StepError{Code: step.Error.Code, Step: step.Error.Step, Key: step.Error.Key}
-		}
+		v.Steps[i].Error = step.Error.withoutMessage() // the history of the instance has the words, masked
 	}
 	return v, nil
 }
 
 // outline is a run without its steps.
-func (s *Service) outline(ctx context.Context, p engine.Principal, known RunStatus) (RunView, error) {
+func (s *Service) outline(ctx context.Context, p engine.Principal, known RunState) (RunView, error) {
 	if known.swept != nil {
 		v := *known.swept
 		v.Run = nameRun(p, v.Principal, v.Run)
@@ -636,9 +636,9 @@ func (s *Service) outline(ctx context.Context, p engine.Principal, known RunStat
 	}
 	v := s.summarize(p, known)
 	if known.Result != nil {
-		v.Output, v.Error = known.Result.Output, known.Result.Err
+		v.Output, v.Error = encodeOutput(known.Result.Output), known.Result.Err.View()
 	}
-	waiting, err := s.listQuestions(ctx, []RunStatus{known})
+	waiting, err := s.listQuestions(ctx, []RunState{known})
 	if err != nil {
 		return RunView{}, err
 	}
@@ -654,6 +654,15 @@ func isMaskedFor(p engine.Principal, v RunView) bool {
 	return v.Instance != "" && p.Role != engine.RoleOperator && p.ID != v.Principal
 }
 
+// encodeOutput is what a run gave, nil for nothing.
+func encodeOutput(output map[string]any) json.RawMessage {
+	if output == nil {
+		return nil
+	}
+	raw, _ := json.Marshal(output) // it was read from JSON
+	return raw
+}
+
 // mask replaces what a run gave by what its record shows to the principal.
 func (s *Service) mask(ctx context.Context, p engine.Principal, v *RunView) error {
 	v.Output, v.Error = nil, nil
@@ -662,8 +671,8 @@ func (s *Service) mask(ctx context.Context, p engine.Principal, v *RunView) erro
 		return err
 	}
 	var shown struct {
-		Output map[string]any
-		Error  *StepError
+		Output json.RawMessage
+		Error  *RunError
 	}
 	if err := json.Unmarshal(inst.Context, &shown); err != nil {
 		return engine.InternalError("read the record of the run", err)

@@ -59,7 +59,7 @@ func TestTimeoutOfAWait(t *testing.T) {
 	folder := t.TempDir()
 	r := openRuns(t, folder, &fakeServers{})
 	run := startRun(t, r, parse(t, steps(`{id: w, type: wait, signal: go, timeout: 400ms}`)), "")
-	await(t, "the wait", func() ([]Question, bool) {
+	await(t, "the wait", func() ([]RunQuestion, bool) {
 		q, err := r.questions(t.Context(), run)
 		return q[run], err == nil && len(q[run]) == 1
 	})

@@ -272,8 +272,8 @@ func (r *Runs) wakeThose(ctx context.Context, runs []string, asleep map[string]*
 }
 
 // isOver reports whether a review or an instance that is waited for has changed, as far as that is known: the run looks itself.
-func (r *Runs) isOver(ctx context.Context, waits []Question) bool {
-	return r.config.Ledger != nil && slices.ContainsFunc(waits, func(q Question) bool {
+func (r *Runs) isOver(ctx context.Context, waits []RunQuestion) bool {
+	return r.config.Ledger != nil && slices.ContainsFunc(waits, func(q RunQuestion) bool {
 		switch {
 		case q.Review != "":
 			view, err := r.config.Ledger.Review(ctx, keeper, q.Review)

@@ -144,7 +144,7 @@ func TestSuspendedRunIsOpen(t *testing.T) {
 	run, other := startRun(t, r, d, ""), startRun(t, r, d, "")
 	awaitSuspended(t, r, 2)
 	service := NewService(ServiceConfig{Runs: r, Chains: func() map[string]*Definition { return map[string]*Definition{d.Name: d} }, OpenRuns: func() int { return 2 }})
-	list := func(status Status) (out []string) {
+	list := func(status RunStatus) (out []string) {
 		t.Helper()
 		page, err := service.ListRuns(ctx, operator, ListRuns{Status: status})
 		if err != nil {
@@ -196,7 +196,7 @@ func TestCancelOfASuspendedRunSticks(t *testing.T) {
 	defer r.Close()
 	run := startRun(t, r, parse(t, steps(`{id: w, type: wait, signal: go}`, waitsBetweenCalls)), "")
 	awaitSuspended(t, r, 1)
-	if err := r.mark(t.Context(), run, map[string]any{attrCancelled: true, attrNote: Note{By: "ann"}}); err != nil {
+	if err := r.mark(t.Context(), run, map[string]any{attrCancelled: true, attrNote: RunNote{By: "ann"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := r.Get(t.Context(), run); err != nil || got.Status != StatusCancelled {
@@ -286,7 +286,7 @@ func TestKilledWhileSuspending(t *testing.T) {
 	s, folder := &countedServers{}, t.TempDir()
 	r := openRuns(t, folder, s)
 	run := startRun(t, r, parse(t, steps(waitsBetweenCalls, `{id: w, type: wait, signal: go}`)), "")
-	await(t, "the question", func() ([]Question, bool) {
+	await(t, "the question", func() ([]RunQuestion, bool) {
 		q, err := r.questions(t.Context(), run)
 		return q[run], err == nil && len(q[run]) == 1
 	})

@@ -191,8 +191,8 @@ func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string
 	var shown struct {
 		Chain   string
 		ActsFor string
-		Output  map[string]any
-		Error   *StepError
+		Output  json.RawMessage
+		Error   *RunError
 	}
 	switch {
 	case isCode(err, engine.CodeUnknownInstance), isCode(err, engine.CodeInvalidArgument):
@@ -203,7 +203,7 @@ func (s *Service) readRecord(ctx context.Context, p engine.Principal, run string
 		return RunView{}, nil, unknownRun(run)
 	}
 	v := RunView{
-		Run: run, Chain: shown.Chain, Status: Status(kept.State), Principal: kept.Owner, ActsFor: shown.ActsFor, Instance: kept.ID,
+		Run: run, Chain: shown.Chain, Status: RunStatus(kept.State), Principal: kept.Owner, ActsFor: shown.ActsFor, Instance: kept.ID,
 		Started: kept.CreatedAt, Output: shown.Output, Error: shown.Error, Swept: true,
 	}
 	if v.HasEnded() {

@@ -28,7 +28,7 @@ func TestRepeatableIsKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			await(t, "the wait", func() ([]Question, bool) {
+			await(t, "the wait", func() ([]RunQuestion, bool) {
 				q, err := r.questions(t.Context(), "run-1")
 				return q["run-1"], err == nil && len(q["run-1"]) == 1
 			})
@@ -92,7 +92,7 @@ func TestCancelledWaits(t *testing.T) {
 	}))
 	defer r.Close()
 	run := startRun(t, r, parse(t, steps(`{id: p, type: parallel, tasks: [{id: a, type: tool, server: s, action: a}, {id: w, type: wait, signal: go}]}`)), "")
-	await(t, "the wait", func() ([]Question, bool) {
+	await(t, "the wait", func() ([]RunQuestion, bool) {
 		q, err := r.questions(t.Context(), run)
 		return q[run], err == nil && len(q[run]) == 1
 	})

@@ -15,7 +15,7 @@ import (
 // board is what other processes are shown of a run that executes, in an attribute of its row.
 type board struct {
 	// Waiting is what the run waits for or does, as it was last written. It is replaced, not changed.
-	Waiting []Question `json:"waiting,omitempty"`
+	Waiting []RunQuestion `json:"waiting,omitempty"`
 	// Signals are the ids of the signals and answers that wake a suspended run.
 	Signals []string `json:"signals,omitempty"`
 	// Tried says that the execution which is under way has begun a call, and that nothing has ended since.

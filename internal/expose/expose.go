@@ -36,21 +36,16 @@ const ownPrincipal = "gavel:"
 // lookEvery is how often definitions are compared while a client waits for changes.
 const lookEvery = time.Second
 
-// Chains lists the chains that a principal may see; operation.Chains does.
-type Chains interface {
-	ListChains(context.Context, engine.Principal) ([]operation.ChainView, error)
-}
-
 // Tools are the exposed workflows of one engine, and the exposed chains. They are safe for concurrent
 // use.
 type Tools struct {
 	engine *engine.Engine
 	log    *slog.Logger
-	chains atomic.Pointer[Chains] // nil: there are none
+	chains atomic.Pointer[operation.Procedures] // nil: there are none
 
 	reading sync.Mutex            // held while definitions are read
 	rules   record.Head           // those that the tools are from
-	known   []operation.ChainView // and the chains
+	known   []operation.Procedure // and the chains
 	warned  []string              // what was said of them
 
 	mu      sync.Mutex
@@ -67,7 +62,7 @@ func New(e *engine.Engine, cfg Config, log *slog.Logger) *Tools {
 }
 
 // UseChains has chains exposed, too, from the next Use on.
-func (t *Tools) UseChains(chains Chains) { t.chains.Store(&chains) }
+func (t *Tools) UseChains(chains operation.Procedures) { t.chains.Store(&chains) }
 
 // Use takes a Config. With an error the one before stays: document.Errors where names collide.
 func (t *Tools) Use(ctx context.Context, cfg Config) error {
@@ -80,7 +75,7 @@ func (t *Tools) Use(ctx context.Context, cfg Config) error {
 
 // Prepare is Use in two parts: it checks, and take takes. chains are those that there will be then; nil for those
 // that there are.
-func (t *Tools) Prepare(ctx context.Context, cfg Config, chains []operation.ChainView) (take func(), err error) {
+func (t *Tools) Prepare(ctx context.Context, cfg Config, chains []operation.Procedure) (take func(), err error) {
 	head, err := t.engine.RuleHead(ctx)
 	if err == nil && chains == nil {
 		chains, err = t.listChains(ctx, reader)
@@ -104,15 +99,15 @@ func (t *Tools) Prepare(ctx context.Context, cfg Config, chains []operation.Chai
 	}, nil
 }
 
-func (t *Tools) listChains(ctx context.Context, p engine.Principal) ([]operation.ChainView, error) {
+func (t *Tools) listChains(ctx context.Context, p engine.Principal) ([]operation.Procedure, error) {
 	chains := t.chains.Load()
 	if chains == nil {
 		return nil, nil
 	}
-	return (*chains).ListChains(ctx, p)
+	return (*chains).ListProcedures(ctx, p)
 }
 
-func (t *Tools) selectTools(ctx context.Context, cfg Config, chains []operation.ChainView) (tools []Tool, bad, missing document.Errors, err error) {
+func (t *Tools) selectTools(ctx context.Context, cfg Config, chains []operation.Procedure) (tools []Tool, bad, missing document.Errors, err error) {
 	all, err := t.engine.List(ctx, reader)
 	if err != nil {
 		return nil, nil, nil, err
@@ -156,7 +151,7 @@ func (t *Tools) refresh(ctx context.Context) {
 	head, err := t.engine.RuleHead(ctx)
 	chains, err2 := t.listChains(ctx, reader)
 	err = cmp.Or(err, err2)
-	if err == nil && head == t.rules && slices.EqualFunc(chains, t.known, func(a, b operation.ChainView) bool { return a.Name == b.Name && a.Hash == b.Hash }) {
+	if err == nil && head == t.rules && slices.EqualFunc(chains, t.known, func(a, b operation.Procedure) bool { return a.Name == b.Name && a.Hash == b.Hash }) {
 		return
 	}
 	var tools []Tool
@@ -207,13 +202,13 @@ func subtractTools(tools, others []Tool) []Tool {
 
 // keepVisible returns the tools of what a principal may start.
 func (t *Tools) keepVisible(ctx context.Context, p engine.Principal, tools []Tool) []Tool {
-	var chains []operation.ChainView
+	var chains []operation.Procedure
 	if engine.Authorize(p, engine.RightStart) == nil && slices.ContainsFunc(tools, func(tool Tool) bool { return tool.Chain != "" }) {
 		chains, _ = t.listChains(ctx, p) // those that cannot be read are not seen
 	}
 	return slices.DeleteFunc(slices.Clone(tools), func(tool Tool) bool {
 		if tool.Chain != "" {
-			return !slices.ContainsFunc(chains, func(v operation.ChainView) bool { return v.Name == tool.Chain })
+			return !slices.ContainsFunc(chains, func(v operation.Procedure) bool { return v.Name == tool.Chain })
 		}
 		_, _, err := t.engine.LoadDefinition(ctx, p, engine.RightStart, tool.Workflow, 0)
 		return err != nil

@@ -174,10 +174,10 @@ func TestCollisions(t *testing.T) {
 func TestSelectChains(t *testing.T) {
 	t.Parallel()
 	all := parseAll(t, define("a.b", ""), define("c", `,"tags":{"mcp":"yes"}`))
-	chains := []operation.ChainView{
+	chains := []operation.Procedure{
 		{Name: "pay", Description: " Pays. ", InputSchema: json.RawMessage(`{"properties":{"to":{"type":"string"}},"required":["to","sum"],"additionalProperties":false}`)},
 		{Name: "a_b", Tags: map[string]string{"mcp": "yes"}},
-		{Name: "chain.start"},
+		{Name: "workflow.start"},
 	}
 	for section, want := range map[string]string{
 		`{chains: [pay]}`:                                    "pay",
@@ -189,7 +189,7 @@ func TestSelectChains(t *testing.T) {
 		`{tagKey: mcp, tagValue: "yes"}`:                     "a_b c",
 		`{}`:                                                 "a_b c",
 		`{chains: [a_b, pay], workflows: [a.b]}`:             "pay\ngavel.yaml:1:42: /expose/workflows/0: the chain a_b and the workflow a.b would all be the tool \"a_b\"; rename or expose only one of them",
-		`{chains: [chain.start]}`:                            "\ngavel.yaml:1:19: /expose/chains/0: the chain \"chain.start\" would be the tool \"chain_start\", which is gavel's own; rename the chain, or do not expose it",
+		`{chains: [workflow.start]}`:                         "\ngavel.yaml:1:19: /expose/chains/0: the chain \"workflow.start\" would be the tool \"workflow_start\", which is gavel's own; rename the chain, or do not expose it",
 		`{chains: [pai]}`:                                    "\ngavel.yaml:1:19: /expose/chains/0: no chain of the section chains has the name \"pai\"; did you mean \"pay\"?",
 	} {
 		tools, bad, missing := mustParse(t, section).Select(all, chains)
@@ -209,21 +209,21 @@ func TestSelectChains(t *testing.T) {
 
 // chainList is chains that those see whose scope has them; they can be replaced.
 type chainList struct {
-	all atomic.Pointer[[]operation.ChainView]
+	all atomic.Pointer[[]operation.Procedure]
 }
 
-func (c *chainList) ListChains(_ context.Context, p engine.Principal) ([]operation.ChainView, error) {
-	return slices.DeleteFunc(slices.Clone(*c.all.Load()), func(v operation.ChainView) bool { return !p.InScope("chain." + v.Name) }), nil
+func (c *chainList) ListProcedures(_ context.Context, p engine.Principal) ([]operation.Procedure, error) {
+	return slices.DeleteFunc(slices.Clone(*c.all.Load()), func(v operation.Procedure) bool { return !p.InScope("chain." + v.Name) }), nil
 }
 
 // Each principal sees the chains that it may run, and hears of changes. What gavel keeps for itself is
 // no tool.
-func TestListChains(t *testing.T) {
+func TestListProcedures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := enginetest.New(t, judge.Config{})
 		defineAs(t, e, engine.Principal{ID: "gavel:schedules", Role: engine.RoleOperator}, define("gavel.schedule", ""))
 		chains := &chainList{}
-		chains.all.Store(&[]operation.ChainView{{Name: "pay", Hash: "1"}})
+		chains.all.Store(&[]operation.Procedure{{Name: "pay", Hash: "1"}})
 		tools := expose.New(e, expose.Config{}, slog.New(slog.DiscardHandler))
 		defer tools.Close()
 		tools.UseChains(chains)
@@ -244,7 +244,7 @@ func TestListChains(t *testing.T) {
 		}
 		list("pay", "pay", "", "")
 		changed, not := tools.Changed(agent), tools.Changed(limited)
-		chains.all.Store(&[]operation.ChainView{{Name: "pay", Hash: "2", Description: "Pays."}})
+		chains.all.Store(&[]operation.Procedure{{Name: "pay", Hash: "2", Description: "Pays."}})
 		<-time.After(2 * time.Second) // of the bubble
 		select {
 		case <-changed:

@@ -43,7 +43,7 @@ func (t Tool) of() (name, noun string) {
 // Select returns the tools of the definitions and chains that the Config selects, by name. bad names
 // those that are left out, because two have one name or one has the name of a tool of gavel's own;
 // missing are what is listed and not there, or that nothing is selected.
-func (c Config) Select(definitions []*workflow.Definition, chains []operation.ChainView) (tools []Tool, bad, missing document.Errors) {
+func (c Config) Select(definitions []*workflow.Definition, chains []operation.Procedure) (tools []Tool, bad, missing document.Errors) {
 	named := map[string][]Tool{}
 	var workflowNames, chainNames []string
 	for _, d := range definitions {

@@ -11,96 +11,99 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/httpapi"
-	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
 // oneRun are chains with one run, which has all that a run can have and never ends. asked is what
 // was asked last.
 type oneRun struct{ asked any }
 
-var aRun = operation.RunView{
-	Run: "run-1", Chain: "tour", Status: operation.RunPaused, Principal: "ada", Instance: "wf-1", StartedAt: time.Unix(1, 0).UTC(), EndedAt: time.Unix(2, 0).UTC(),
-	Note:    &operation.RunNote{Paused: true, By: "eve", Why: "lunch", At: time.Unix(1, 0).UTC()},
-	Waiting: []operation.RunQuestion{{Kind: "step", Key: "pay", Step: "pay", Server: "bank", Name: "transfer", Since: time.Unix(1, 0).UTC(), Review: "rev-1"}},
-	Output:  json.RawMessage(`{"n":1.50}`), Error: &operation.RunError{Code: "tool_error", Message: "no", Step: "pay", Key: "pay", MayHaveRun: true},
-	Steps: []operation.RunStep{{Key: "list", Op: "call", Status: operation.RunDone, StartedAt: time.Unix(1, 0).UTC(), EndedAt: time.Unix(2, 0).UTC(), Error: &operation.RunError{Code: "x", Message: "y"}}},
+func (o *oneRun) services() map[string]any {
+	return map[string]any{chain.ServiceName: chain.Source(func(context.Context, bool) (chain.Chains, error) { return o, nil })}
 }
 
-func (o *oneRun) ListChains(context.Context, engine.Principal) ([]operation.ChainView, error) {
-	return []operation.ChainView{{Name: "tour", Description: "A tour.", Hash: "sha256:0", Steps: 2, InputSchema: json.RawMessage(`{"type":"object"}`)}}, nil
+var aRun = chain.RunView{
+	Run: "run-1", Chain: "tour", Status: chain.StatusPaused, Principal: "ada", Instance: "wf-1", Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC(),
+	Note:    &chain.RunNote{Paused: true, By: "eve", Why: "lunch", At: time.Unix(1, 0).UTC()},
+	Waiting: []chain.RunQuestion{{Kind: "step", Key: "pay", Step: "pay", Server: "bank", Name: "transfer", Since: time.Unix(1, 0).UTC(), Review: "rev-1"}},
+	Output:  json.RawMessage(`{"n":1.50}`), Error: &chain.RunError{Code: "tool_error", Message: "no", Step: "pay", Key: "pay", MayHaveRun: true},
+	Steps: []chain.RunStep{{Key: "list", Op: "call", Status: chain.StatusDone, Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC(), Error: &chain.RunError{Code: "x", Message: "y"}}},
 }
 
-func (o *oneRun) ListRuns(_ context.Context, _ engine.Principal, req operation.RunsRequest) (operation.RunList, error) {
+func (o *oneRun) ListChains(context.Context, engine.Principal) ([]chain.ChainView, error) {
+	return []chain.ChainView{{Name: "tour", Description: "A tour.", Hash: "sha256:0", Steps: 2, InputSchema: json.RawMessage(`{"type":"object"}`)}}, nil
+}
+
+func (o *oneRun) ListRuns(_ context.Context, _ engine.Principal, req chain.ListRuns) (chain.RunList, error) {
 	o.asked = req
-	return operation.RunList{Runs: []operation.RunView{aRun}, Count: 1, NextCursor: "next"}, nil
+	return chain.RunList{Runs: []chain.RunView{aRun}, Count: 1, NextCursor: "next"}, nil
 }
 
-func (o *oneRun) answer(asked any) (operation.RunView, error) {
+func (o *oneRun) answer(asked any) (chain.RunView, error) {
 	o.asked = asked
 	return aRun, nil
 }
 
-func (o *oneRun) StartRun(_ context.Context, _ engine.Principal, req operation.StartRunRequest) (operation.RunView, error) {
+func (o *oneRun) StartRun(_ context.Context, _ engine.Principal, req chain.StartRun) (chain.RunView, error) {
 	return o.answer(req)
 }
 
-func (o *oneRun) ReadRun(_ context.Context, _ engine.Principal, req operation.RunRequest) (operation.RunView, error) {
-	return o.answer(req)
+func (o *oneRun) ReadNewSteps(_ context.Context, _ engine.Principal, run, cursor string) (chain.RunView, error) {
+	return o.answer(chain.RunRequest{Run: run, Cursor: cursor})
 }
 
-func (o *oneRun) WaitRun(ctx context.Context, _ engine.Principal, _ string) (operation.RunView, error) {
+func (o *oneRun) WaitRun(ctx context.Context, _ engine.Principal, _ string) (chain.RunView, error) {
 	<-ctx.Done()
-	return operation.RunView{}, ctx.Err()
+	return chain.RunView{}, ctx.Err()
 }
 
-func (o *oneRun) SignalRun(_ context.Context, _ engine.Principal, req operation.SignalRequest) (operation.RunView, error) {
-	return o.answer(req)
+func (o *oneRun) SignalRun(_ context.Context, _ engine.Principal, run, name string, value json.RawMessage) (chain.RunView, error) {
+	return o.answer(chain.SignalRequest{Run: run, Name: name, Value: value})
 }
 
-func (o *oneRun) AnswerRun(_ context.Context, _ engine.Principal, req operation.AnswerRequest) (operation.RunView, error) {
-	return o.answer(req)
+func (o *oneRun) AnswerRun(_ context.Context, _ engine.Principal, run, key, answer string, output json.RawMessage) (chain.RunView, error) {
+	return o.answer(chain.AnswerRequest{Run: run, Key: key, Answer: answer, Output: output})
 }
 
-func (o *oneRun) CancelRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return o.answer(req)
+func (o *oneRun) CancelRun(_ context.Context, _ engine.Principal, run, why string) (chain.RunView, error) {
+	return o.answer(chain.ChangeRunRequest{Run: run, Reason: why})
 }
 
-func (o *oneRun) PauseRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return o.answer(req)
+func (o *oneRun) PauseRun(_ context.Context, _ engine.Principal, run, why string) (chain.RunView, error) {
+	return o.answer(chain.ChangeRunRequest{Run: run, Reason: why})
 }
 
-func (o *oneRun) ResumeRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return o.answer(req)
+func (o *oneRun) ResumeRun(_ context.Context, _ engine.Principal, run, why string) (chain.RunView, error) {
+	return o.answer(chain.ChangeRunRequest{Run: run, Reason: why})
 }
 
-func (o *oneRun) RedriveRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	return o.answer(req)
+func (o *oneRun) RedriveRun(_ context.Context, _ engine.Principal, run, why string) (chain.RunView, error) {
+	return o.answer(chain.ChangeRunRequest{Run: run, Reason: why})
 }
 
-var aSchedule = operation.ScheduleView{
+var aSchedule = chain.ScheduleView{
 	Chain: "tour", Timing: "0 9 * * 1-5 Europe/Berlin", Paused: true, Note: aRun.Note, Next: time.Unix(3, 0).UTC(), Instance: "wf-2",
-	Last:    &operation.TickOutcome{Tick: aTick, Since: time.Unix(1, 0).UTC(), Outcome: "skipped", Reason: "missed"},
+	Last:    &chain.TickOutcome{Tick: aTick, Since: time.Unix(1, 0).UTC(), Outcome: "skipped", Reason: "missed"},
 	Waiting: 1, Running: []string{"run-1"}, RunAs: "night",
 }
 
-var aTick = operation.Tick{At: time.Unix(2, 0).UTC(), Run: "run-2", By: "eve", Why: "lunch"}
+var aTick = chain.Tick{At: time.Unix(2, 0).UTC(), Run: "run-2", By: "eve", Why: "lunch"}
 
-func (o *oneRun) ListSchedules(context.Context, engine.Principal) ([]operation.ScheduleView, error) {
-	return []operation.ScheduleView{aSchedule}, nil
+func (o *oneRun) ListSchedules(context.Context, engine.Principal) ([]chain.ScheduleView, error) {
+	return []chain.ScheduleView{aSchedule}, nil
 }
 
-func (o *oneRun) PauseSchedule(_ context.Context, _ engine.Principal, req operation.ChangeScheduleRequest) (operation.ScheduleView, error) {
-	o.asked = req
+func (o *oneRun) PauseSchedule(_ context.Context, _ engine.Principal, name, why string) (chain.ScheduleView, error) {
+	o.asked = chain.ChangeScheduleRequest{Chain: name, Reason: why}
 	return aSchedule, nil
 }
 
-func (o *oneRun) ResumeSchedule(_ context.Context, _ engine.Principal, req operation.ChangeScheduleRequest) (operation.ScheduleView, error) {
-	o.asked = req
+func (o *oneRun) ResumeSchedule(_ context.Context, _ engine.Principal, name, why string) (chain.ScheduleView, error) {
+	o.asked = chain.ChangeScheduleRequest{Chain: name, Reason: why}
 	return aSchedule, nil
 }
 
-func (o *oneRun) TriggerSchedule(_ context.Context, _ engine.Principal, req operation.ChangeScheduleRequest) (operation.Tick, error) {
-	o.asked = req
+func (o *oneRun) TriggerSchedule(_ context.Context, _ engine.Principal, name, why string) (chain.Tick, error) {
+	o.asked = chain.ChangeScheduleRequest{Chain: name, Reason: why}
 	return aTick, nil
 }
 
@@ -166,7 +169,7 @@ func TestOutputOfAStep(t *testing.T) {
 
 func TestChains(t *testing.T) {
 	chains := &oneRun{}
-	a, without := newAPI(t, func(c *httpapi.Config) { c.Chains = chains }), newAPI(t)
+	a, without := newAPI(t, func(c *httpapi.Config) { c.Services = chains.services() }), newAPI(t)
 	for what, hint := range map[string]string{"POST /v1/runs": `give the run an id of your own in "run"`, "POST /v1/runs/run-1/pause": "a repeated request would be done again"} {
 		if got := a.ask(operator, what, `{}`, "Idempotency-Key", "k").is(http.StatusBadRequest).problem(engine.CodeInvalidArgument); !strings.Contains(got.Hint, hint) {
 			t.Errorf("%s with Idempotency-Key: %+v", what, got)

@@ -21,10 +21,12 @@ import (
 	"compress/gzip"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"path"
@@ -205,7 +207,7 @@ func newRequestID() string {
 //go:embed openapi.json.gz
 var packedDocument []byte
 
-// openapi is the document as it is served.
+// openapi is the document as it is served: without the operations of modules that the program does not have.
 var openapi = sync.OnceValue(func() []byte {
 	r, err := gzip.NewReader(bytes.NewReader(packedDocument))
 	if err != nil {
@@ -215,8 +217,30 @@ var openapi = sync.OnceValue(func() []byte {
 	if err != nil {
 		panic("openapi.json.gz: " + err.Error())
 	}
-	return doc
+	return withoutUnknown(doc)
 })
+
+// withoutUnknown is an OpenAPI document with the paths of the table alone.
+func withoutUnknown(doc []byte) []byte {
+	known := map[string]bool{}
+	for _, op := range operation.All() {
+		for _, route := range op.Routes {
+			known[route.Path] = true
+		}
+	}
+	var parts, paths map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(doc, &parts), json.Unmarshal(parts["paths"], &paths)); err != nil {
+		panic("openapi.json.gz: " + err.Error())
+	}
+	before := len(paths)
+	maps.DeleteFunc(paths, func(path string, _ json.RawMessage) bool { return !known[path] })
+	if len(paths) == before {
+		return doc
+	}
+	parts["paths"], _ = json.Marshal(paths) // it was read from JSON
+	doc, _ = json.Marshal(parts)
+	return doc
+}
 
 func (h *Handler) serveDocument(w http.ResponseWriter, r *http.Request) {
 	h.write(w, r, http.StatusOK, jsonType, openapi())
@@ -228,8 +252,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Sources lists the sources of evidence; nil when there are none.
 	Sources func() []operation.Source
-	// Chains run chains; nil when there are none.
-	Chains operation.Chains
+	// Services are those of operation.Call.
+	Services map[string]any
 	// MaxBody bounds a request's body in bytes; 0 is 1 MiB.
 	MaxBody int64
 	// Heartbeat is how often a quiet stream says that it still is there; 0 is 15 seconds.

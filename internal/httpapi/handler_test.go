@@ -60,7 +60,7 @@ func TestRefusedStart(t *testing.T) {
 func TestEveryOperation(t *testing.T) {
 	a := newAPI(t, func(c *httpapi.Config) {
 		c.Sources = func() []operation.Source { return []operation.Source{{Name: "ci", Kind: "http", ReadOnly: true}} }
-		c.Chains = &oneRun{}
+		c.Services = (&oneRun{}).services()
 	})
 	a.ask(operator, "POST /v1/definitions", paper).is(http.StatusCreated)
 	a.ask(operator, "PUT /v1/definitions/paper", paper).is(http.StatusOK)

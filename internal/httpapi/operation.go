@@ -51,7 +51,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, op *operation.O
 	if media == eventStream {
 		return h.stream(w, r, who, req.(*operation.EventsRequest).Tail(-1)) //nolint:forcetypeassert // the one that has events
 	}
-	res, err := operation.Call{Engine: h.cfg.Engine, Caller: who, Sources: h.cfg.Sources, Chains: h.cfg.Chains}.Ask(r.Context(), op, req)
+	res, err := operation.Call{Engine: h.cfg.Engine, Caller: who, Sources: h.cfg.Sources, Services: h.cfg.Services}.Ask(r.Context(), op, req)
 	if err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpface"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -18,70 +19,82 @@ import (
 
 // fakeChains have the run "r" of "tour", which is what now says it is.
 type fakeChains struct {
-	operation.Chains
+	chain.Chains
 
-	now   operation.RunView
-	later []operation.RunStep // what comes behind the cursor of now
+	now   chain.RunView
+	later []chain.RunStep // what comes behind the cursor of now
 	ended chan struct{}
 	asked []string
 }
 
-func withChains(c operation.Chains) option {
+func withChains(c chain.Chains) option {
+	return func(cfg *mcpface.Config) { cfg.Services = services(c) }
+}
+
+func services(c chain.Chains) map[string]any {
 	if c == nil {
 		c = &fakeChains{}
 	}
-	return func(cfg *mcpface.Config) { cfg.Chains = c }
+	return map[string]any{chain.ServiceName: chain.Source(func(context.Context, bool) (chain.Chains, error) { return c, nil })}
 }
 
-func (f *fakeChains) ListChains(_ context.Context, p engine.Principal) ([]operation.ChainView, error) {
+func (f *fakeChains) ListProcedures(ctx context.Context, p engine.Principal) (all []operation.Procedure, err error) {
+	list, err := f.ListChains(ctx, p)
+	for _, v := range list {
+		all = append(all, operation.Procedure{Name: v.Name, Description: v.Description, InputSchema: v.InputSchema})
+	}
+	return all, err
+}
+
+func (f *fakeChains) ListChains(_ context.Context, p engine.Principal) ([]chain.ChainView, error) {
 	if !p.InScope("chain.tour") {
 		return nil, nil
 	}
-	return []operation.ChainView{{Name: "tour", Description: "A tour.", Hash: "sha256:0", Steps: 2, InputSchema: json.RawMessage(`{"type":"object","properties":{"who":{"type":"string"}}}`)}}, nil
+	return []chain.ChainView{{Name: "tour", Description: "A tour.", Hash: "sha256:0", Steps: 2, InputSchema: json.RawMessage(`{"type":"object","properties":{"who":{"type":"string"}}}`)}}, nil
 }
 
-func (f *fakeChains) StartRun(_ context.Context, _ engine.Principal, req operation.StartRunRequest) (operation.RunView, error) {
+func (f *fakeChains) StartRun(_ context.Context, _ engine.Principal, req chain.StartRun) (chain.RunView, error) {
 	if req.Run != "" && strings.Contains(string(req.Input), "eve") {
-		return operation.RunView{}, &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: "The id is that of a run with another input."}
+		return chain.RunView{}, &engine.Error{Code: engine.CodeKeyReused, Path: "/run", Message: "The id is that of a run with another input."}
 	}
 	f.asked = append(f.asked, fmt.Sprintf("start %s %q %s", req.Chain, req.Run, req.Input))
 	return f.now, nil
 }
 
-func (f *fakeChains) ReadRun(_ context.Context, _ engine.Principal, req operation.RunRequest) (operation.RunView, error) {
-	if req.Run != "r" {
-		return operation.RunView{}, &engine.Error{Code: engine.CodeUnknownInstance, Message: "There is no such run."}
+func (f *fakeChains) ReadNewSteps(_ context.Context, _ engine.Principal, run, cursor string) (chain.RunView, error) {
+	if run != "r" {
+		return chain.RunView{}, &engine.Error{Code: engine.CodeUnknownInstance, Message: "There is no such run."}
 	}
 	v := f.now
-	if req.Cursor != "" && req.Cursor == v.NextCursor {
+	if cursor != "" && cursor == v.NextCursor {
 		v.Steps = f.later
 	}
 	return v, nil
 }
 
-func (f *fakeChains) WaitRun(ctx context.Context, p engine.Principal, run string) (operation.RunView, error) {
-	if _, err := f.ReadRun(ctx, p, operation.RunRequest{Run: run}); err != nil {
-		return operation.RunView{}, err
+func (f *fakeChains) WaitRun(ctx context.Context, p engine.Principal, run string) (chain.RunView, error) {
+	if _, err := f.ReadNewSteps(ctx, p, run, ""); err != nil {
+		return chain.RunView{}, err
 	}
 	select {
 	case <-ctx.Done():
-		return operation.RunView{}, ctx.Err()
+		return chain.RunView{}, ctx.Err()
 	case <-f.ended:
 		v := f.now
-		v.Status, v.Output = operation.RunDone, json.RawMessage(`{"n":1.50}`)
+		v.Status, v.Output = chain.StatusDone, json.RawMessage(`{"n":1.50}`)
 		return v, nil
 	}
 }
 
-func (f *fakeChains) CancelRun(_ context.Context, _ engine.Principal, req operation.ChangeRunRequest) (operation.RunView, error) {
-	f.asked = append(f.asked, "cancel "+req.Reason)
-	return operation.RunView{Run: req.Run, Chain: "tour", Status: operation.RunCancelled}, nil
+func (f *fakeChains) CancelRun(_ context.Context, _ engine.Principal, run, why string) (chain.RunView, error) {
+	f.asked = append(f.asked, "cancel "+why)
+	return chain.RunView{Run: run, Chain: "tour", Status: chain.StatusCancelled}, nil
 }
 
 func TestChainTools(t *testing.T) {
-	chains := &fakeChains{now: operation.RunView{
-		Run: "r", Chain: "tour", Status: operation.RunFailed, Error: &operation.RunError{Code: "tool_error", Message: "no such page", Step: "open", Key: "open"},
-		Steps: []operation.RunStep{{Key: "open", Op: "call", Status: operation.RunFailed, Error: &operation.RunError{Code: "tool_error", Message: "no such page"}}},
+	chains := &fakeChains{now: chain.RunView{
+		Run: "r", Chain: "tour", Status: chain.StatusFailed, Error: &chain.RunError{Code: "tool_error", Message: "no such page", Step: "open", Key: "open"},
+		Steps: []chain.RunStep{{Key: "open", Op: "call", Status: chain.StatusFailed, Error: &chain.RunError{Code: "tool_error", Message: "no such page"}}},
 	}, ended: make(chan struct{})}
 	w := serve(t, newEngine(t), withChains(chains))
 	w.hello("test")
@@ -127,10 +140,10 @@ func TestChainTools(t *testing.T) {
 // A client that waits hears where the run is; the answer is the output, with the digits that it had.
 func TestRunResultReports(t *testing.T) {
 	chains := &fakeChains{
-		now: operation.RunView{Run: "r", Chain: "tour", Status: operation.RunRunning, NextCursor: "3", Steps: []operation.RunStep{
+		now: chain.RunView{Run: "r", Chain: "tour", Status: chain.StatusRunning, NextCursor: "3", Steps: []chain.RunStep{
 			{Key: "a", Op: "call"}, {Key: "a", Op: "complete"}, {Key: "b", Op: "call"},
 		}},
-		later: []operation.RunStep{{Key: "b", Op: "call"}, {Key: "c", Op: "call"}}, ended: make(chan struct{}),
+		later: []chain.RunStep{{Key: "b", Op: "call"}, {Key: "c", Op: "call"}}, ended: make(chan struct{}),
 	}
 	w := serve(t, newEngine(t), withChains(chains))
 	w.hello("test")
@@ -148,7 +161,7 @@ func TestRunResultReports(t *testing.T) {
 }
 
 // exposeChain exposes tour as a tool, in a mode.
-func exposeChain(t *testing.T, e *engine.Engine, chains operation.Chains, mode string) option {
+func exposeChain(t *testing.T, e *engine.Engine, chains *fakeChains, mode string) option {
 	t.Helper()
 	file, err := document.Parse("gavel.yaml", []byte(`{chains: [{name: tour, mode: `+mode+`}], wait: 1s}`), document.Limits{})
 	if err != nil {
@@ -164,12 +177,12 @@ func exposeChain(t *testing.T, e *engine.Engine, chains operation.Chains, mode s
 	if err := tools.Use(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	return func(c *mcpface.Config) { c.Exposed, c.Chains = tools, chains }
+	return func(c *mcpface.Config) { c.Exposed, c.Services = tools, services(chains) }
 }
 
 // A chain is one tool: a call answers with the run, or waits for what it gives.
 func TestExposedChain(t *testing.T) {
-	running := operation.RunView{Run: "r", Chain: "tour", Status: operation.RunRunning, Steps: []operation.RunStep{{Key: "a"}, {Key: "b"}, {Key: "c"}}}
+	running := chain.RunView{Run: "r", Chain: "tour", Status: chain.StatusRunning, Steps: []chain.RunStep{{Key: "a"}, {Key: "b"}, {Key: "c"}}}
 	call := func(w *wire, meta string) string {
 		w.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tour","arguments":{"who":"ada","n":1.50},"_meta":` + meta + `}}`)
 		return string(w.nextLine())

@@ -10,7 +10,11 @@ import (
 // OutputSchemas are the declared output schemas by canonical tool name.
 func OutputSchemas() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, op := range newCatalog(Config{Reviews: true, Toolset: AllTools, Chains: struct{ operation.Chains }{}}).tools {
+	services := map[string]any{}
+	for _, op := range operation.All() {
+		services[op.Service] = true
+	}
+	for _, op := range newCatalog(Config{Reviews: true, Toolset: AllTools, Services: services}).tools {
 		out[op.Tool.Name] = outputSchema(op.Shown()...)
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/expose"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -69,7 +70,7 @@ func (f *Face) callExposed(ctx context.Context, p engine.Principal, c mcpwire.Ca
 	}
 	op := operation.Start.Operation
 	if tool.Chain != "" {
-		op = operation.StartRun.Operation
+		op = chain.AskStart.Operation
 	}
 	out, err := f.runExposed(ctx, tool, c)
 	if err != nil {

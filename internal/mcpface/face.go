@@ -44,8 +44,8 @@ type Config struct {
 	OutputSchemas bool
 	Version       string // of the program, for serverInfo
 	Logger        *slog.Logger
-	// Chains offers the tools of chains; nil: there are none.
-	Chains operation.Chains
+	// Services are those of operation.Call. The tools of those that are missing are not offered.
+	Services map[string]any
 	// Exposed are workflows that are tools of their own; nil: there are none.
 	Exposed *expose.Tools
 	// Foreign, Limits and StillValid are as in mcpwire.Config.

@@ -29,7 +29,7 @@ func newCatalog(cfg Config) catalog {
 	c := catalog{set: cfg.Toolset, named: map[string]*operation.Operation{}, declared: map[string]mcp.Tool{}}
 	for _, op := range operation.All() {
 		name := op.Tool.Name
-		if name == "" || !cfg.Reviews && op.Group == "reviews" || cfg.Chains == nil && op.Group == "chains" || !cfg.Toolset.has(op) {
+		if name == "" || !cfg.Reviews && op.Group == "reviews" || op.Service != "" && cfg.Services[op.Service] == nil || !cfg.Toolset.has(op) {
 			continue
 		}
 		c.tools = append(c.tools, op)
@@ -158,18 +158,17 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c mcpwire.Call)
 	if op == operation.Advance.Operation {
 		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
-	if op == operation.RunResult.Operation {
-		return f.askRunResult(ctx, req.(*operation.RunResultRequest), document.Known(c.Meta).Get("progressToken")) //nolint:forcetypeassert // its request
-	}
-	out, _, err = f.ask(ctx, op, req)
-	return out, err
+	return f.askWatched(ctx, op, req, document.Known(c.Meta).Get("progressToken"))
+}
+
+// callOf is what the operations of a request run with.
+func (f *Face) callOf(ctx context.Context) operation.Call {
+	return operation.Call{Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP, Services: f.cfg.Services}
 }
 
 // ask performs an operation, and returns its result with the answer.
 func (f *Face) ask(ctx context.Context, op *operation.Operation, req any) (out answer, res any, err error) {
-	res, err = operation.Call{
-		Engine: f.cfg.Engine, Caller: auth.Identity{Principal: callerOf(ctx)}, Channel: record.ChannelMCP, Chains: f.cfg.Chains,
-	}.Ask(ctx, op, req)
+	res, err = f.callOf(ctx).Ask(ctx, op, req)
 	if err != nil {
 		return answer{}, nil, err //nolint:wrapcheck // an *engine.Error
 	}

@@ -46,16 +46,18 @@ var (
 	fieldUntil    = Field{Name: "until", Help: "Only before this time, RFC 3339."}
 )
 
-func pageLimit(what string, most float64) Field {
+// PageLimit is the field that bounds a page of a list.
+func PageLimit(what string, most float64) Field {
 	usual := map[float64]string{500: "50", 1000: "100"}[most]
 	return Field{Name: "limit", Range: &Range{1, most}, Help: "How many " + what + " at most, 1 to " + formatNumber(most) + "; " + usual + " when left out."}
 }
 
-var fieldCursor = Field{Name: "cursor", Help: "Continue here: nextCursor of the page before."}
+// FieldCursor continues a list.
+var FieldCursor = Field{Name: "cursor", Help: "Continue here: nextCursor of the page before."}
 
 // The operations on definitions.
 var (
-	Define = addOperation(Operation{
+	Define = Add(Operation{
 		ID: "define", Group: "definitions", Title: "Define a workflow", Right: engine.RightDefine, Document: true,
 		Description: "Register a workflow: named states, the actions that lead from one to another, and what each action demands. Use it once per process, before start. Defining the same document again changes nothing; a changed one becomes a new version, and running instances keep the one they started with.",
 		Fields: []Field{
@@ -83,24 +85,24 @@ var (
 				Description: "As define, for callers that want the name in the address: a definition with another name is refused.",
 			},
 		},
-		Location: adapt(func(r engine.DefineResult) string {
+		Location: Adapt(func(r engine.DefineResult) string {
 			if !r.Created {
 				return ""
 			}
 			return "/v1/definitions/" + url.PathEscape(r.Name) + "?version=" + strconv.Itoa(r.Version)
 		}),
 	}, callEngine(Engine.Define))
-	List = addOperation(Operation{
+	List = Add(Operation{
 		ID: "listDefinitions", Group: "definitions", Title: "List workflows", Right: engine.RightRead,
 		Description: "List every defined workflow with its description. Use it to find the type to start.",
 		Tool:        Tool{Name: "workflow.list", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/definitions"}},
-		Show:        adapt(showList),
+		Show:        Adapt(showList),
 	}, func(ctx context.Context, c Call, _ Empty) (DefinitionList, error) {
 		all, err := c.Engine.List(ctx, c.Caller.Principal)
 		return DefinitionList{Workflows: all, Count: len(all)}, err //nolint:wrapcheck // an *engine.Error
 	})
-	Describe = addOperation(Operation{
+	Describe = Add(Operation{
 		ID: "describe", Group: "definitions", Title: "Describe a workflow", Right: engine.RightRead,
 		Description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action demands.",
 		Fields: []Field{
@@ -128,7 +130,7 @@ var (
 			},
 		},
 	}, callEngine(Engine.DescribeAt))
-	Diagram = addOperation(Operation{
+	Diagram = Add(Operation{
 		ID: "diagram", Group: "definitions", Title: "Draw a workflow", Right: engine.RightRead,
 		Description: "Draw a workflow, or an instance with its present state and path marked, as Mermaid or DOT text.",
 		Fields: []Field{
@@ -142,7 +144,7 @@ var (
 			{At: "GET /v1/instances/{id}/diagram", ID: "instanceDiagram", Title: "Draw an instance"},
 		},
 	}, callEngine(Engine.Diagram))
-	GetJudge = addOperation(Operation{
+	GetJudge = Add(Operation{
 		ID: "getJudge", Group: "judge", Title: "Show the judge configuration", Right: engine.RightRead,
 		Description: "What is in force for the caller's instances of the newest version.",
 		Fields:      []Field{fieldName},
@@ -151,7 +153,7 @@ var (
 		d, err := c.Engine.DescribeAt(ctx, c.Caller.Principal, req)
 		return JudgeView{Name: d.Name, Version: d.Version, Config: d.Judge}, err //nolint:wrapcheck // an *engine.Error
 	})
-	ConfigureJudge = addOperation(Operation{
+	ConfigureJudge = Add(Operation{
 		ID: "patchJudge", Group: "judge", Title: "Configure the judge", Right: engine.RightConfigure,
 		Description: "Change the judge's settings of a workflow, from the next decision on. Only what is given changes. On an operator's workflow an agent may only tighten, for its own instances.",
 		Fields: []Field{
@@ -166,7 +168,7 @@ var (
 		Tool:   Tool{Name: "workflow.judge.config"},
 		Routes: []Route{{At: "PATCH /v1/definitions/{name}/judge"}},
 	}, callEngine(Engine.ConfigureJudge))
-	ClearRefusals = addOperation(Operation{
+	ClearRefusals = Add(Operation{
 		ID: "clearRefusals", Group: "judge", Title: "Lift the loop guard", Right: engine.RightClear,
 		Description: "Forget the model's refusals that the loop guard counts (loop_guard), so that the model is asked again. A review that waits only because of the guard is closed: ask for its action again. The decisions themselves stay on record.",
 		Fields: []Field{

@@ -18,7 +18,7 @@ type StatusRequest struct {
 
 // The operations on instances.
 var (
-	Start = addOperation(Operation{
+	Start = Add(Operation{
 		ID: "start", Group: "instances", Title: "Start an instance", Right: engine.RightStart,
 		Description: "Start an instance of a workflow. Returns its id, the state it is in and nextActions. A start context that the workflow does not accept is refused, and nothing is created.",
 		Fields: []Field{
@@ -32,27 +32,27 @@ var (
 			At: "POST /v1/instances", Created: true, Tagged: true,
 			Note: "Answers 201 with the instance, or 200 with the decision that refused it.",
 		}},
-		Show: adapt(showStart), Refused: adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
-		Location: adapt(func(r engine.StartResult) string {
+		Show: Adapt(showStart), Refused: Adapt(func(r engine.StartResult) bool { return !r.Decision.Applied }),
+		Location: Adapt(func(r engine.StartResult) string {
 			if r.ID == "" {
 				return ""
 			}
 			return "/v1/instances/" + url.PathEscape(r.ID)
 		}),
 	}, callEngine(Engine.Start))
-	Instances = addOperation(Operation{
+	Instances = Add(Operation{
 		ID: "listInstances", Group: "instances", Title: "List instances", Right: engine.RightRead,
 		Description: "List your instances, newest first. Use it to find an instance whose id you lost.",
 		Fields: []Field{
 			fieldWorkflow,
 			{Name: "state", Help: "Only in this state."},
 			{Name: "status", Enum: []string{"running", "complete", "cancelled"}, Help: "Only of this status."},
-			fieldCursor, pageLimit("instances", 500),
+			FieldCursor, PageLimit("instances", 500),
 		},
 		Tool:   Tool{Name: "workflow.instances", ReadOnly: true},
 		Routes: []Route{{At: "GET /v1/instances", Note: "Reviewers, operators and auditors see those of all callers."}},
 	}, callEngine(Engine.Instances))
-	Status = addOperation(Operation{
+	Status = Add(Operation{
 		ID: "getInstance", Group: "instances", Title: "Show an instance", Right: engine.RightRead,
 		Description: "Show where an instance is: state, context, nextActions, progress, and whether it is complete. Use it whenever you are not sure. With revision or at it shows the past, and past.currentState where the instance is now.",
 		Fields:      []Field{fieldID, fieldPast, fieldAt},
@@ -64,7 +64,7 @@ var (
 	}, func(ctx context.Context, c Call, req StatusRequest) (engine.StatusResult, error) {
 		return c.Engine.StatusAt(ctx, c.Caller.Principal, req.ID, req.When)
 	})
-	CanExecute = addOperation(Operation{
+	CanExecute = Add(Operation{
 		ID: "canExecute", Group: "instances", Title: "Check before acting", Right: engine.RightRead,
 		Description: "Ask whether an instance is in one of some states, or whether an action is possible now, before you use a tool that belongs to them. Nothing is judged or recorded.",
 		Fields: []Field{
@@ -74,11 +74,11 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both."},
 		Routes: []Route{{At: "GET /v1/instances/{id}/can-execute", Note: "Give `action`, `state` or both."}},
-		Show: adapt(func(r engine.CanExecuteResult) any {
+		Show: Adapt(func(r engine.CanExecuteResult) any {
 			return CanExecuteAnswer{Allowed: r.Allowed, Required: r.Required, Reason: r.Reason, PositionView: ViewPosition(r.Position)}
 		}),
 	}, callEngine(Engine.CanExecute))
-	Advance = addOperation(Operation{
+	Advance = Add(Operation{
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
 		Description: "Ask for an action. It is judged first: when approved, the instance moves to the next state and data is merged into its context; when refused, nothing changes and the answer says what is missing. Only an approved advance means that the step is done.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected, fieldKey},
@@ -87,10 +87,10 @@ var (
 			At: "POST /v1/instances/{id}/advance", Tagged: true,
 			Note: "A refused or parked move is answered with 200: decision.applied says whether it happened, decision why not, and review whose decision it waits for.",
 		}},
-		Show:    adapt(func(r engine.AdvanceResult) any { return ShowAdvance(r) }),
-		Refused: adapt(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
+		Show:    Adapt(func(r engine.AdvanceResult) any { return ShowAdvance(r) }),
+		Refused: Adapt(func(r engine.AdvanceResult) bool { return !r.Decision.Applied }),
 	}, callEngine(Engine.Advance))
-	Validate = addOperation(Operation{
+	Validate = Add(Operation{
 		ID: "validate", Group: "instances", Title: "Ask whether an action would pass", Right: engine.RightValidate,
 		Description: "Ask the judge about an action without performing it. Returns approved, confidence, reasoning, violations and suggestions. The state does not change; the question is recorded.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected},
@@ -99,39 +99,39 @@ var (
 			At: "POST /v1/instances/{id}/validate", Tagged: true,
 			Description: "Judges as advance does and moves nothing. The question is recorded.",
 		}},
-		Show: adapt(showValidate),
+		Show: Adapt(showValidate),
 	}, callEngine(Engine.Validate))
-	Cancel = addOperation(Operation{
+	Cancel = Add(Operation{
 		ID: "cancel", Group: "instances", Title: "Cancel an instance", Right: engine.RightCancel,
 		Description: "End an instance for good without reaching a final state. Its history is kept.",
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.cancel", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/cancel", Tagged: true}},
-		Show:        adapt(showMoved),
+		Show:        Adapt(showMoved),
 	}, callEngine(Engine.Cancel))
-	Release = addOperation(Operation{
+	Release = Add(Operation{
 		ID: "release", Group: "instances", Title: "Release the subject of an instance", Right: engine.RightRelease,
 		Description: "Let another instance of the workflow be about the same subject, although this one has not ended with success. An operator's doing.",
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/release"}},
 	}, callEngine(Engine.ReleaseSubject))
-	Undo = addOperation(Operation{
+	Undo = Add(Operation{
 		ID: "undo", Group: "instances", Title: "Undo the last move", Right: engine.RightUndo,
 		Description: "Take the last approved move of an instance back: state and context are again what they were before it. Call it again to take back the one before. Nothing outside is undone, and the history is kept. On an operator's workflow, and for a move that a person approved, only an operator may.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.undo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/undo", Tagged: true}},
-		Show:        adapt(showMoved),
+		Show:        Adapt(showMoved),
 	}, callEngine(Engine.Undo))
-	Redo = addOperation(Operation{
+	Redo = Add(Operation{
 		ID: "redo", Group: "instances", Title: "Redo the last undone move", Right: engine.RightRedo,
 		Description: "Make the move again that was undone last, exactly as it was. Possible until another move is made. Who may is as for undo.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.redo", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/redo", Tagged: true}},
-		Show:        adapt(showMoved),
+		Show:        Adapt(showMoved),
 	}, callEngine(Engine.Redo))
-	Checkpoint = addOperation(Operation{
+	Checkpoint = Add(Operation{
 		ID: "checkpoint", Group: "instances", Title: "Set a checkpoint", Right: engine.RightCheckpoint,
 		Description: "Name the present state and context of an instance, to be able to roll back to it. Use it before a step that may go wrong.",
 		Fields: []Field{
@@ -142,24 +142,24 @@ var (
 		},
 		Tool:   Tool{Name: "workflow.checkpoint"},
 		Routes: []Route{{At: "POST /v1/instances/{id}/checkpoints"}},
-		Show:   adapt(showCheckpoint),
+		Show:   Adapt(showCheckpoint),
 	}, callEngine(Engine.Checkpoint))
-	ListCheckpoints = addOperation(Operation{
+	ListCheckpoints = Add(Operation{
 		ID: "listCheckpoints", Group: "instances", Title: "List checkpoints", Right: engine.RightRead,
 		Description: "List an instance's checkpoints, newest first.",
 		Fields:      []Field{fieldID},
 		Tool:        Tool{Name: "workflow.listCheckpoints", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/instances/{id}/checkpoints"}},
-		Show:        adapt(showCheckpoints),
+		Show:        Adapt(showCheckpoints),
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.CheckpointsResult, error) {
 		return c.Engine.ListCheckpoints(ctx, c.Caller.Principal, req.ID)
 	})
-	Rollback = addOperation(Operation{
+	Rollback = Add(Operation{
 		ID: "rollback", Group: "instances", Title: "Roll back to a checkpoint", Right: engine.RightRollback,
 		Description: "Put an instance back into the state and context of a checkpoint. The history is kept. On an operator's workflow only an operator may.",
 		Fields:      []Field{fieldID, {Name: "checkpointId", Required: true, Help: "The checkpoint's id (cp-...)."}, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.rollback", Destructive: true},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},
-		Show:        adapt(showMoved),
+		Show:        Adapt(showMoved),
 	}, callEngine(Engine.Rollback))
 )

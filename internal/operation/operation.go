@@ -62,8 +62,8 @@ type Call struct {
 	Channel record.Channel
 	// Sources lists the sources of evidence; nil when there are none.
 	Sources func() []Source
-	// Chains run chains; nil when there are none.
-	Chains Chains
+	// Services are what operations of modules ask, by Operation.Service.
+	Services map[string]any
 }
 
 // Caller performs operations: with an engine (Call), or at a server (the REST client).
@@ -95,7 +95,7 @@ func (o Typed[Req, Res]) Do(ctx context.Context, at Caller, req Req) (Res, error
 	return res, err //nolint:wrapcheck // an *engine.Error
 }
 
-// Operation is one entry of the table. Entries are made with addOperation.
+// Operation is one entry of the table. Entries are made with Add.
 type Operation struct {
 	// ID names it in logs and, where it has one route, in the OpenAPI document.
 	ID string
@@ -105,6 +105,8 @@ type Operation struct {
 	Title, Description string
 	// Right is what a caller needs; "" when everybody may ask.
 	Right engine.Right
+	// Service is what a module's operation asks; it is offered where Call.Services has it. "" is the engine.
+	Service string
 	// Fields are what the request says.
 	Fields []Field
 	// Document says that the request is a document: the fields are its parts.
@@ -118,6 +120,9 @@ type Operation struct {
 	Refused func(res any) bool
 	// Show is what a tool answers with; nil for the result as it is.
 	Show func(res any) any
+	// Watch returns what somebody who waits for the answer hears of meanwhile, asked again and again: a message,
+	// another one where something happened. nil: nothing.
+	Watch func(c Call, req any) func(context.Context) (message string, err error)
 	// Location is where what was created can be read, "" when nothing was.
 	Location func(res any) string
 
@@ -167,9 +172,9 @@ var table []*Operation
 // All are the operations.
 func All() []*Operation { return table }
 
-// addOperation puts an operation into the table. A mistake in it is one of this program, met by
+// Add puts an operation into the table. A mistake in it is one of this program, met by
 // its first test.
-func addOperation[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Req) (Res, error)) Typed[Req, Res] {
+func Add[Req, Res any](o Operation, run func(ctx context.Context, c Call, req Req) (Res, error)) Typed[Req, Res] {
 	o.Request, o.Result = reflect.TypeFor[Req](), reflect.TypeFor[Res]()
 	o.run = func(ctx context.Context, c Call, req any) (any, error) {
 		return run(ctx, c, *req.(*Req)) //nolint:forcetypeassert // NewRequest made it
@@ -178,7 +183,7 @@ func addOperation[Req, Res any](o Operation, run func(ctx context.Context, c Cal
 	return Typed[Req, Res]{&o}
 }
 
-// add is what addOperation does for all types: what is generic is compiled for each.
+// add is what Add does for all types: what is generic is compiled for each.
 func (o *Operation) add() {
 	if o.Show == nil {
 		o.Show = func(res any) any { return res }
@@ -194,8 +199,8 @@ func callEngine[Req, Res any](method func(Engine, context.Context, engine.Princi
 	}
 }
 
-// adapt is a function of a result whose type the table does not know.
-func adapt[Res, T any](f func(Res) T) func(any) T {
+// Adapt is a function of a result whose type the table does not know.
+func Adapt[Res, T any](f func(Res) T) func(any) T {
 	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // run returned it
 }
 

@@ -39,13 +39,13 @@ const aboutEvents = "With Accept: text/event-stream they come as they happen, wh
 
 // The operations on what was recorded.
 var (
-	History = addOperation(Operation{
+	History = Add(Operation{
 		ID: "history", Group: "history", Title: "Show the decisions", Right: engine.RightRead,
 		Description: "Show every decision about an instance, oldest first, refused ones and pre-checks (flagged) included: what was asked, what each layer said, with what confidence and assurance.",
 		Fields: []Field{
 			{Name: "id", Required: true, Help: fieldID.Help + " Needed unless you search.", HTTPHelp: fieldID.Help},
 			{Name: "afterSeq", HTTPName: "after", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the page before. Not for a search."},
-			pageLimit("decisions", 1000),
+			PageLimit("decisions", 1000),
 			{Name: "revision", Range: &Range{Least: 1}, Help: "Look at the past: the decisions up to this revision. Leave it out for now. Not for a search."},
 			{Name: "at", Help: "Look at the past: the decisions up to this time, RFC 3339 (2026-03-10T09:30:00Z). Not for a search."},
 		},
@@ -54,19 +54,19 @@ var (
 			Note: "Or search the decisions about all of your instances, newest first: give any of the arguments of a search, with id or without.",
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/history"}},
-		Show:   adapt(showHistory),
+		Show:   Adapt(showHistory),
 	}, callEngine(Engine.History))
-	Timeline = addOperation(Operation{
+	Timeline = Add(Operation{
 		ID: "timeline", Group: "history", Title: "Read all that happened to an instance", Right: engine.RightRead,
 		Description: "The oldest first: decisions, checkpoints, rollbacks, undos, migrations and all the rest, without their documents.",
 		Fields: []Field{
 			fieldID,
 			{Name: "after", Go: "AfterSeq", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the page before."},
-			pageLimit("entries", 1000), fieldPast, fieldAt,
+			PageLimit("entries", 1000), fieldPast, fieldAt,
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/timeline"}},
 	}, callEngine(Engine.Timeline))
-	Events = addOperation(Operation{
+	Events = Add(Operation{
 		ID: "events", Group: "history", Title: "Read what happened", Right: engine.RightRead,
 		Description: "The events that the caller may see, the oldest first, page by page. " + aboutEvents,
 		Fields: []Field{
@@ -86,7 +86,7 @@ var (
 	}, func(ctx context.Context, c Call, req EventsRequest) (engine.TailResult, error) {
 		return c.Engine.Tail(ctx, c.Caller.Principal, req.Tail(0))
 	})
-	Decisions = addOperation(Operation{
+	Decisions = Add(Operation{
 		ID: "decisions", Group: "history", Title: "Search the decisions", Right: engine.RightRead,
 		Description: "Search the decisions that the caller may see, newest first, page by page.",
 		Fields: []Field{
@@ -106,19 +106,19 @@ var (
 			{Name: "kind", Go: "Kinds", HTTPOnly: true, Help: "Only of these kinds of event."},
 			{Name: "text", Help: "Only where reasoning and findings hold all of these words."},
 			{Name: "cursor", Help: "Continue here, nextCursor of the page before."},
-			pageLimit("decisions", 1000),
+			PageLimit("decisions", 1000),
 		},
 		Routes: []Route{{At: "GET /v1/decisions"}},
-		Show:   adapt(showDecisions),
+		Show:   Adapt(showDecisions),
 	}, callEngine(Engine.Decisions))
-	Statistics = addOperation(Operation{
+	Statistics = Add(Operation{
 		ID: "statistics", Group: "history", Title: "Count the decisions", Right: engine.RightRead,
 		Description: "Count the decisions about your instances per action and state: how many were approved, rejected and escalated, by which layer, why, how long it took, with what confidence. Use it to see where a process gets stuck.",
 		Fields:      []Field{fieldWorkflow, fieldSince, fieldUntil},
 		Tool:        Tool{Name: "workflow.judge.statistics", ReadOnly: true},
 		Routes:      []Route{{At: "GET /v1/decisions/statistics"}},
 	}, callEngine(Engine.Statistics))
-	Decide = addOperation(Operation{
+	Decide = Add(Operation{
 		ID: "decide", Group: "decide", Title: "Judge an action of no instance", Right: engine.RightDecide,
 		Description: "For callers that keep their own state and only want the judgement. Nothing is recorded; notChecked lists the rules that need a history and were not asked.",
 		Fields: []Field{

@@ -46,13 +46,13 @@ type WhoAmI struct {
 
 // The operations on reviews, and the rest.
 var (
-	Reviews = addOperation(Operation{
+	Reviews = Add(Operation{
 		ID: "listReviews", Group: "reviews", Title: "List what waits for a person", Right: engine.RightRead,
 		Description: "List the moves that wait for a person's decision, most urgent first; an agent sees those of its own and of shared instances. Use it after an escalated advance to see whether somebody has decided.",
 		Fields: []Field{
 			{Name: "status", Enum: []string{"open", "resolved", "rejected", "reopened", "stale", "expired", "superseded", "all"}, Help: "Only of this status; open when left out, for agents also what was rejected where the instance still is."},
 			{Name: "id", Go: "Instance", Help: "Only of this instance (wf-...)."},
-			fieldWorkflow, fieldCursor, pageLimit("reviews", 500),
+			fieldWorkflow, FieldCursor, PageLimit("reviews", 500),
 		},
 		Tool: Tool{
 			Name: "workflow.review.list", ReadOnly: true, Or: "getReview", OrFirst: true,
@@ -60,7 +60,7 @@ var (
 		},
 		Routes: []Route{{At: "GET /v1/reviews"}},
 	}, callEngine(Engine.Reviews))
-	Review = addOperation(Operation{
+	Review = Add(Operation{
 		ID: "getReview", Group: "reviews", Title: "Show a review", Right: engine.RightRead,
 		Description: "All that a person needs to decide it.",
 		Fields: []Field{{
@@ -71,7 +71,7 @@ var (
 	}, func(ctx context.Context, c Call, req IDRequest) (engine.ReviewView, error) {
 		return c.Engine.Review(ctx, c.Caller.Principal, req.ID)
 	})
-	Resolve = addOperation(Operation{
+	Resolve = Add(Operation{
 		ID: "resolve", Group: "reviews", Title: "Decide a review", Right: engine.RightResolve,
 		Description: "Decide a move that waits for a person, once and for good. Approve makes the move, if the workflow's own rules still allow it; reject refuses it.",
 		Fields: []Field{
@@ -89,19 +89,19 @@ var (
 			At:   "POST /v1/reviews/{reviewId}/resolve",
 			Note: "By a reviewer or an operator who did not ask for the move; applied says whether it was made.",
 		}},
-		Show: adapt(func(r engine.ResolveResult) any {
+		Show: Adapt(func(r engine.ResolveResult) any {
 			return ResolveAnswer{
 				PositionView: ViewPosition(r.Position), Review: r.Review, Applied: r.Applied, Decision: ViewDecision(r.Decision), Message: r.Message, Replayed: r.Replayed,
 			}
 		}),
-		Refused: adapt(func(r engine.ResolveResult) bool {
+		Refused: Adapt(func(r engine.ResolveResult) bool {
 			return !r.Applied && r.Review.Status != record.ReviewResolved && r.Review.Status != record.ReviewReopened
 		}),
 	}, func(ctx context.Context, c Call, req engine.ResolveRequest) (engine.ResolveResult, error) {
 		req.Channel = cmp.Or(req.Channel, c.Channel)
 		return c.Engine.Resolve(ctx, c.Caller.Principal, req)
 	})
-	Sources = addOperation(Operation{
+	Sources = Add(Operation{
 		ID: "listSources", Group: "evidence", Title: "List the sources of evidence",
 		Description: "What operators configured, by name. What is asked and with which secrets is not shown. A caller that may deal with some workflows only is refused: the definition of each names its sources.",
 		Routes:      []Route{{At: "GET /v1/evidence/sources"}},
@@ -118,7 +118,7 @@ var (
 		}
 		return SourceList{Sources: all, Count: len(all)}, nil
 	})
-	Who = addOperation(Operation{
+	Who = Add(Operation{
 		ID: "whoami", Group: "identity", Title: "Show who you are",
 		Description: "Who the server takes the caller for, and what it may do.",
 		Routes:      []Route{{At: "GET /v1/whoami"}},

@@ -1,0 +1,407 @@
+package chain
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/operation"
+)
+
+// ServiceName is what operation.Call.Services has a Source of.
+const ServiceName = "chain"
+
+// Source returns the chains; with runs also what is asked of them.
+type Source func(ctx context.Context, runs bool) (Chains, error)
+
+// Chains run steps across MCP servers, also at times. Each call names who asks; errors are the engine's.
+type Chains interface {
+	ListChains(context.Context, engine.Principal) ([]ChainView, error)
+	ListRuns(context.Context, engine.Principal, ListRuns) (RunList, error)
+	StartRun(context.Context, engine.Principal, StartRun) (RunView, error)
+	ReadNewSteps(ctx context.Context, p engine.Principal, run, cursor string) (RunView, error)
+	WaitRun(ctx context.Context, p engine.Principal, run string) (RunView, error)
+	SignalRun(ctx context.Context, p engine.Principal, run, name string, value json.RawMessage) (RunView, error)
+	AnswerRun(ctx context.Context, p engine.Principal, run, key, answer string, output json.RawMessage) (RunView, error)
+	CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
+	PauseRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
+	ResumeRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
+	RedriveRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
+	ListSchedules(context.Context, engine.Principal) ([]ScheduleView, error)
+	PauseSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error)
+	ResumeSchedule(ctx context.Context, p engine.Principal, chain, why string) (ScheduleView, error)
+	TriggerSchedule(ctx context.Context, p engine.Principal, chain, why string) (Tick, error)
+}
+
+// ChainList lists chains by name.
+type ChainList struct {
+	Chains []ChainView `json:"chains"`
+	Count  int         `json:"count"`
+}
+
+// ScheduleList lists schedules by the names of their chains.
+type ScheduleList struct {
+	Schedules []ScheduleView `json:"schedules"`
+	Count     int            `json:"count"`
+}
+
+// RunRequest names a run. With the cursor that a run returned, only later steps come, and perhaps some of
+// those before.
+type RunRequest struct{ Run, Cursor string }
+
+// RunResultRequest asks what came of a run, and waits for it so many seconds.
+type RunResultRequest struct {
+	Run  string
+	Wait *int64 // nil is waitUsual
+}
+
+// SignalRequest gives a value to a run.
+type SignalRequest struct {
+	Run, Name string
+	Value     json.RawMessage
+}
+
+// AnswerRequest says what became of a call that may have run.
+type AnswerRequest struct {
+	Run, Key, Answer string
+	Output           json.RawMessage
+}
+
+// ChangeRunRequest asks to cancel, pause, resume or redrive a run.
+type ChangeRunRequest struct{ Run, Reason string }
+
+// ChangeScheduleRequest asks to pause, resume or trigger the schedule of a chain.
+type ChangeScheduleRequest struct{ Chain, Reason string }
+
+// add adds an operation that asks the chains; runs says that it is about runs.
+func add[Req, Res any](o operation.Operation, runs bool, ask func(Chains, context.Context, engine.Principal, Req) (Res, error)) operation.Typed[Req, Res] {
+	o.Group, o.Service = "chains", ServiceName
+	return operation.Add(o, func(ctx context.Context, c operation.Call, req Req) (res Res, err error) {
+		chains, err := findChains(ctx, c, runs)
+		if err != nil {
+			return res, err
+		}
+		return ask(chains, ctx, c.Caller.Principal, req)
+	})
+}
+
+// findChains returns the chains that a call asks.
+func findChains(ctx context.Context, c operation.Call, runs bool) (Chains, error) {
+	source, ok := c.Services[ServiceName].(Source)
+	if !ok {
+		return nil, &engine.Error{Code: engine.CodeUnknownWorkflow, Message: "There are no chains here.", Hint: "An operator declares them in the section chains of the configuration file."}
+	}
+	return source(ctx, runs)
+}
+
+// addChange adds an operation that changes a run, for the record.
+func addChange(o operation.Operation, change func(s Chains, ctx context.Context, p engine.Principal, run, why string) (RunView, error)) operation.Typed[ChangeRunRequest, RunView] {
+	verb, _, _ := strings.Cut(o.ID, "Run")
+	o.Fields, o.Routes = []operation.Field{fieldRun, fieldReason}, []operation.Route{{At: "POST /v1/runs/{run}/" + verb}}
+	return add(o, true, func(s Chains, ctx context.Context, p engine.Principal, req ChangeRunRequest) (RunView, error) {
+		return change(s, ctx, p, req.Run, req.Reason)
+	})
+}
+
+// addScheduleChange adds an operation that changes a schedule, for the record.
+func addScheduleChange[Res any](o operation.Operation, change func(s Chains, ctx context.Context, p engine.Principal, chain, why string) (Res, error)) operation.Typed[ChangeScheduleRequest, Res] {
+	verb, _, _ := strings.Cut(o.ID, "Schedule")
+	o.Right, o.Routes = engine.RightOperate, []operation.Route{{At: "POST /v1/schedules/{chain}/" + verb}}
+	o.Fields = []operation.Field{{Name: "chain", Required: true, Help: "The name of a chain that has a schedule."}, fieldReason}
+	return add(o, false, func(s Chains, ctx context.Context, p engine.Principal, req ChangeScheduleRequest) (Res, error) {
+		return change(s, ctx, p, req.Chain, req.Reason)
+	})
+}
+
+// waitUsual is how many seconds a caller waits for the end of a run who does not say, and waitMost how
+// many one may.
+const waitUsual, waitMost = 30, 300
+
+// waitResult returns a run once it has ended, or the time is over.
+func waitResult(chains Chains, ctx context.Context, p engine.Principal, req RunResultRequest) (RunView, error) {
+	wait := time.Duration(waitUsual) * time.Second
+	if req.Wait != nil {
+		wait = time.Duration(*req.Wait) * time.Second
+	}
+	within, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if v, err := chains.WaitRun(within, p, req.Run); err == nil || within.Err() == nil || ctx.Err() != nil {
+		return v, err //nolint:wrapcheck // an *engine.Error
+	}
+	return chains.ReadNewSteps(ctx, p, req.Run, "") //nolint:wrapcheck // likewise
+}
+
+// watchResult counts the steps of a run for somebody who waits for its end.
+func watchResult(c operation.Call, req RunResultRequest) func(context.Context) (string, error) {
+	ended, cursor := map[string]bool{}, ""
+	return func(ctx context.Context) (string, error) {
+		chains, err := findChains(ctx, c, true)
+		if err != nil {
+			return "", err
+		}
+		now, err := chains.ReadNewSteps(ctx, c.Caller.Principal, req.Run, cursor)
+		if err != nil {
+			return "", err //nolint:wrapcheck // an *engine.Error
+		}
+		cursor = now.NextCursor
+		for _, s := range now.Steps {
+			ended[s.Op+" "+s.Key] = true
+		}
+		return fmt.Sprintf("%s of %s is %s: steps that have ended: %d.", now.Run, now.Chain, now.Status, len(ended)), nil
+	}
+}
+
+var (
+	fieldRun    = operation.Field{Name: "run", Required: true, Help: "The run's id."}
+	fieldReason = operation.Field{Name: "reason", Help: "Why, for the record."}
+)
+
+// The operations on chains.
+var (
+	AskChains = add(operation.Operation{
+		ID: "listChains", Title: "List chains", Right: engine.RightRead,
+		Description: "List the chains that you may run, with the schema of their input. A chain is a procedure of the operator's: steps across MCP servers.",
+		Tool:        operation.Tool{Name: "chain.list", ReadOnly: true},
+		Routes:      []operation.Route{{At: "GET /v1/chains"}},
+		Show:        operation.Adapt(showChains),
+	}, false, func(chains Chains, ctx context.Context, p engine.Principal, _ operation.Empty) (ChainList, error) {
+		all, err := chains.ListChains(ctx, p)
+		return ChainList{Chains: all, Count: len(all)}, err
+	})
+	AskStart = add(operation.Operation{
+		ID: "startRun", Title: "Run a chain", Right: engine.RightStart,
+		Description: "Start a run of a chain. It goes on by itself, and acts for you: its steps may do what you may.",
+		Fields: []operation.Field{
+			{Name: "chain", Required: true, Help: "The chain's name."},
+			{Name: "input", Open: true, Help: "Its input: a JSON object, as inputSchema says."},
+			{Name: "run", Help: "An id of your own for the run: the same request with the same id returns that run, another one is refused."},
+		},
+		Tool:     operation.Tool{Name: "chain.start", Note: "Returns the run's id; chain.result waits for the end."},
+		Routes:   []operation.Route{{At: "POST /v1/runs", Created: true}},
+		Show:     operation.Adapt(showRun),
+		Location: operation.Adapt(func(r RunView) string { return "/v1/runs/" + url.PathEscape(r.Run) }),
+	}, true, Chains.StartRun)
+	AskRuns = add(operation.Operation{
+		ID: "listRuns", Title: "List runs", Right: engine.RightRead,
+		Description: "List your runs, newest first.",
+		Fields: []operation.Field{
+			{Name: "chain", Help: "Only of this chain."},
+			{Name: "status", Enum: []string{string(StatusQueued), string(StatusRunning), string(StatusPaused), string(StatusDone), string(StatusFailed), string(StatusCancelled)}, Help: "Only of this status."},
+			operation.FieldCursor, operation.PageLimit("runs", 500),
+		},
+		Routes: []operation.Route{{At: "GET /v1/runs", Note: "Reviewers, operators and auditors see those of all callers."}},
+	}, true, Chains.ListRuns)
+	AskRun = add(operation.Operation{
+		ID: "getRun", Title: "Show a run", Right: engine.RightRead,
+		Description: "Show where a run is: its status, the steps that have ended, what it waits for, and what is under way.",
+		Fields:      []operation.Field{fieldRun, {Name: "cursor", HTTPOnly: true, Help: "nextCursor of an earlier answer: only steps that have ended since, and perhaps some of those before."}},
+		Tool:        operation.Tool{Name: "chain.status", ReadOnly: true},
+		Routes:      []operation.Route{{At: "GET /v1/runs/{run}"}},
+		Show:        operation.Adapt(showSteps),
+	}, true, func(chains Chains, ctx context.Context, p engine.Principal, req RunRequest) (RunView, error) {
+		return chains.ReadNewSteps(ctx, p, req.Run, req.Cursor)
+	})
+	AskResult = add(operation.Operation{
+		ID: "getRunResult", Title: "Wait for the result of a run", Right: engine.RightRead,
+		Description: "Wait for the end of a run, and return its output, or why it failed. A run that takes longer is returned as it is, and goes on.",
+		Fields:      []operation.Field{fieldRun, {Name: "wait", Range: &operation.Range{Least: 0, Most: waitMost}, Help: fmt.Sprintf("How many seconds to wait at most, 0 to %d; %d when left out.", waitMost, waitUsual)}},
+		Tool:        operation.Tool{Name: "chain.result", ReadOnly: true},
+		Routes:      []operation.Route{{At: "GET /v1/runs/{run}/result"}},
+		Show:        operation.Adapt(showResult),
+		Refused:     operation.Adapt(func(r RunView) bool { return r.Status == StatusFailed || r.Status == StatusCancelled }),
+		Watch: func(c operation.Call, req any) func(context.Context) (string, error) {
+			return watchResult(c, *req.(*RunResultRequest)) //nolint:forcetypeassert // its request
+		},
+	}, true, waitResult)
+	AskSignal = add(operation.Operation{
+		ID: "signalRun", Title: "Signal a run", Right: engine.RightAdvance,
+		Description: "Give a value to the next step of a run that waits for a signal of that name, also where the run has not come to it yet.",
+		Fields: []operation.Field{
+			fieldRun,
+			{Name: "name", Required: true, Help: "The signal's name."},
+			{Name: "value", Kind: operation.Any, Help: "The signal's value: any JSON; null when left out."},
+		},
+		Routes: []operation.Route{{At: "POST /v1/runs/{run}/signal"}},
+	}, true, func(chains Chains, ctx context.Context, p engine.Principal, req SignalRequest) (RunView, error) {
+		return chains.SignalRun(ctx, p, req.Run, req.Name, req.Value)
+	})
+	_ = add(operation.Operation{
+		ID: "answerRun", Title: "Say what became of a call", Right: engine.RightResolve,
+		Description: "Say what became of a step's call that may have been done, because gavel was stopped while it was under way. By a reviewer or an operator for whom the run does not act.",
+		Fields: []operation.Field{
+			fieldRun,
+			{Name: "key", Required: true, Help: "The key of what the run waits for."},
+			{Name: "answer", Required: true, Enum: []string{AnswerHappened, AnswerAgain, AnswerGiveUp}, Help: "happened: it was done, and gave output. again: it was not done, and is to be made. give-up: the run ends."},
+			{Name: "output", Kind: operation.Any, Help: "What the call gave, where it happened: any JSON, null for nothing."},
+		},
+		Routes: []operation.Route{{At: "POST /v1/runs/{run}/answer"}},
+	}, true, func(chains Chains, ctx context.Context, p engine.Principal, req AnswerRequest) (RunView, error) {
+		return chains.AnswerRun(ctx, p, req.Run, req.Key, req.Answer, req.Output)
+	})
+	AskCancel = addChange(operation.Operation{
+		ID: "cancelRun", Title: "Cancel a run", Right: engine.RightCancel,
+		Description: "End a run for good. A call that is under way may still be done; what its steps did stays done.",
+		Tool:        operation.Tool{Name: "chain.cancel", Destructive: true},
+		Show:        operation.Adapt(showRun),
+	}, Chains.CancelRun)
+	AskPause = addChange(operation.Operation{
+		ID: "pauseRun", Title: "Pause a run", Right: engine.RightOperate,
+		Description: "Stop a run before its next step; what is under way ends first.",
+	}, Chains.PauseRun)
+	AskResume = addChange(operation.Operation{
+		ID: "resumeRun", Title: "Resume a run", Right: engine.RightOperate,
+		Description: "Let a paused run go on.",
+	}, Chains.ResumeRun)
+	AskRedrive = addChange(operation.Operation{
+		ID: "redriveRun", Title: "Redrive a run", Right: engine.RightOperate,
+		Description: "Run a failed run again from the step that failed, as a new run, which is returned; a repeated request returns the same run. What ended before keeps its outcome. Of a call that may have been done and may not run twice a person is asked first.",
+	}, Chains.RedriveRun)
+	AskSchedules = add(operation.Operation{
+		ID: "listSchedules", Title: "List schedules", Right: engine.RightRead,
+		Description: "List the schedules of chains: when each runs next, what became of its last tick, and who paused it. Agents see none.",
+		Routes:      []operation.Route{{At: "GET /v1/schedules"}},
+	}, false, func(chains Chains, ctx context.Context, p engine.Principal, _ operation.Empty) (ScheduleList, error) {
+		all, err := chains.ListSchedules(ctx, p)
+		return ScheduleList{Schedules: all, Count: len(all)}, err
+	})
+	AskPauseSchedule = addScheduleChange(operation.Operation{
+		ID: "pauseSchedule", Title: "Pause a schedule",
+		Description: "Let the ticks of a schedule pass without runs, until it is resumed. Runs that are under way go on.",
+	}, Chains.PauseSchedule)
+	AskResumeSchedule = addScheduleChange(operation.Operation{
+		ID: "resumeSchedule", Title: "Resume a schedule",
+		Description: "Let the ticks of a paused schedule run again, from now on. Those that passed meanwhile are skipped.",
+	}, Chains.ResumeSchedule)
+	AskTrigger = addScheduleChange(operation.Operation{
+		ID: "triggerSchedule", Title: "Trigger a schedule",
+		Description: "Ask for a run now, with the rules of the schedule, also while it is paused. It starts within seconds, when a server that runs chains looks; run is the id that it will have.",
+	}, Chains.TriggerSchedule)
+)
+
+// ListedChain is one chain of chain.list.
+type ListedChain struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
+}
+
+// ListChainsAnswer answers chain.list.
+type ListChainsAnswer struct {
+	Chains []ListedChain `json:"chains"`
+	Count  int           `json:"count"`
+}
+
+func showChains(r ChainList) any {
+	shown := ListChainsAnswer{Chains: []ListedChain{}, Count: r.Count}
+	for _, v := range r.Chains {
+		shown.Chains = append(shown.Chains, ListedChain{Name: v.Name, Description: v.Description, InputSchema: v.InputSchema})
+	}
+	return shown
+}
+
+// RunAnswer is a run as tools show it.
+type RunAnswer struct {
+	Run      string          `json:"run"`
+	Chain    string          `json:"chain"`
+	Status   RunStatus       `json:"status"`
+	Waiting  []RunQuestion   `json:"waiting,omitempty"`
+	UnderWay []RunQuestion   `json:"underWay,omitempty"`
+	Steps    []RunStepAnswer `json:"steps,omitempty"`
+	Output   json.RawMessage `json:"output,omitempty"`
+	// Failure is why the run failed: an error is that nothing was done.
+	Failure *RunError `json:"failure,omitempty"`
+}
+
+// RunStepAnswer is an execution of a step as tools show it.
+type RunStepAnswer struct {
+	Key     string    `json:"key"`
+	Status  RunStatus `json:"status"`
+	Failure *RunError `json:"failure,omitempty"`
+}
+
+func showRun(r RunView) any {
+	return RunAnswer{Run: r.Run, Chain: r.Chain, Status: r.Status, Waiting: r.Waiting, UnderWay: r.UnderWay, Failure: r.Error}
+}
+
+func showSteps(r RunView) any {
+	a, _ := showRun(r).(RunAnswer)
+	for _, s := range r.Steps {
+		a.Steps = append(a.Steps, RunStepAnswer{s.Key, s.Status, s.Error})
+	}
+	return a
+}
+
+func showResult(r RunView) any {
+	a, _ := showRun(r).(RunAnswer)
+	a.Output = r.Output
+	return a
+}
+
+// RunError is why a step failed, and with it perhaps the run.
+type RunError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Step    string `json:"step,omitempty"`
+	Key     string `json:"key,omitempty"`
+	// MayHaveRun says that what was asked for may have been done.
+	MayHaveRun bool `json:"mayHaveRun,omitempty"`
+}
+
+// View is the error as it is shown.
+func (e *StepError) View() *RunError {
+	if e == nil {
+		return nil
+	}
+	return &RunError{Code: e.Code, Message: e.Message, Step: e.Step, Key: e.Key, MayHaveRun: e.MayHaveRun}
+}
+
+// withoutMessage is the error where its words may not be shown.
+func (e *RunError) withoutMessage() *RunError {
+	if e == nil {
+		return nil
+	}
+	return &RunError{Code: e.Code, Step: e.Step, Key: e.Key}
+}
+
+// Why is the message, or what there is where it may not be shown.
+func (e RunError) Why() string { return cmp.Or(e.Message, e.Code, "the reason is not recorded") }
+
+// Describe names the step that failed, and why.
+func (e RunError) Describe() string {
+	if e.Step == "" {
+		return e.Why()
+	}
+	return e.Step + ": " + e.Why()
+}
+
+// Describe names what is waited for or under way.
+func (q RunQuestion) Describe() string {
+	called := strings.Trim(q.Server+"/"+q.Name, "/")
+	switch q.Kind {
+	case QuestionSignal:
+		return "the signal " + q.Key
+	case QuestionStep:
+		return "a person's word on " + called
+	case QuestionInput:
+		return "a person's input for " + called
+	case QuestionReview:
+		return "a person's decision"
+	case QuestionState:
+		return fmt.Sprintf("%s to be in state %s", q.Instance, q.State)
+	case QuestionSleep:
+		return "its time, " + q.Until.Format(time.RFC3339)
+	case string(OpComplete):
+		return "an answer of the model " + q.Name
+	case string(OpTest):
+		return "a script"
+	case string(OpMove):
+		return strings.TrimSpace("a move of a workflow " + q.Name)
+	default:
+		return "a call of " + called
+	}
+}
