@@ -107,7 +107,7 @@ crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that ki
 
 .PHONY: crash-gateway
 crash-gateway: ## Kill gavel, the server behind it, or both at every point of a gated call, ROUNDS times
-	$(GO) test -count 1 -timeout 60m -v -run 'TestKill$$' ./internal/gateway -rounds $(ROUNDS) | grep -vE '^(===|PASS)'
+	$(GO) test -count 1 -timeout 60m -v -run 'TestKill$$' ./internal/modules/gateway/foreign -rounds $(ROUNDS) | grep -vE '^(===|PASS)'
 
 .PHONY: crash-postgres
 crash-postgres: ## Two servers over a PostgreSQL: ten minutes of load, then kill one, both, the database or its connections, ROUNDS times

@@ -79,9 +79,6 @@ type Config struct {
 	Model func(judge.Memory) (judge.Layer, error)
 	// Fetcher fetches evidence: OpenFetcher's, or the program's own. nil: there is none.
 	Fetcher judge.Fetcher
-	// Gateway offers MCP clients what other MCP servers have; nil: nothing. Its gates are compared with
-	// Definitions when those are loaded, and otherwise by CheckGates.
-	Gateway *Gateway
 	// Exposure offers them workflows and chains as tools of their own; nil: none.
 	Exposure *Exposure
 	// NoReviews refuses the moves that would otherwise wait for a person.
@@ -189,9 +186,6 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 		err = cfg.Exposure.Check(ctx)
 	}
 	if err == nil && len(cfg.Definitions) > 0 {
-		err = s.CheckGates(ctx)
-	}
-	if err == nil && len(cfg.Definitions) > 0 {
 		err = s.Check(ctx)
 	}
 	if err != nil {
@@ -277,15 +271,6 @@ func (s *System) besideStore() string {
 	return s.cfg.Store
 }
 
-// heldCalls are the gated calls that processes over the store make on this machine.
-func (s *System) heldCalls() heldCalls {
-	path := s.besideStore()
-	if path == "" {
-		return ""
-	}
-	return heldCalls(filepath.Join(filepath.Dir(path), evidence.CallsFolder))
-}
-
 // openStore opens the store and returns its key.
 func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	if s.keepsNothing() {
@@ -336,7 +321,6 @@ func (s *System) wire(key []byte) error {
 		}
 	}
 	config.Digester = record.NewDigester(key)
-	s.cfg.Gateway.shareStates(key, s.Store)
 	s.states.Share(record.DeriveKey(key, "gavel/client-state/v1"), s.Store)
 	if s.cfg.Model != nil {
 		if judging.Model, err = s.cfg.Model(judging.Memory); err != nil {
@@ -349,9 +333,14 @@ func (s *System) wire(key []byte) error {
 	if f, ok := s.cfg.Fetcher.(interface{ Names() []string }); ok {
 		config.Sources = f.Names()
 	}
-	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil && s.besideStore() != "" {
-		if err := f.KeepResults(s.besideStore(), key); err != nil {
-			return err
+	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil {
+		if tools, ok := module.Find[evidence.Tools](s.extensions); ok {
+			f.UseTools(tools)
+		}
+		if s.besideStore() != "" {
+			if err := f.KeepResults(s.besideStore(), key); err != nil {
+				return err
+			}
 		}
 	}
 	if f, ok := s.cfg.Fetcher.(interface{ ReadOnlyNames() []string }); ok {
@@ -359,14 +348,6 @@ func (s *System) wire(key []byte) error {
 	}
 	if config.Judge, err = judge.New(judging); err != nil {
 		return err
-	}
-	held := s.heldCalls()
-	config.Abandoned = held.isAbandoned
-	if s.cfg.Gateway != nil {
-		config.Gated = func(name, action string) string { return s.cfg.Gateway.Gates().PerformedBy(name, action) }
-		config.NextTools = func(p engine.Principal, at engine.Position) []string {
-			return s.cfg.Gateway.Door().ListNextTools(p, at)
-		}
 	}
 	s.extensions.Configure(&config)
 	if s.cfg.Configure != nil {
@@ -377,7 +358,6 @@ func (s *System) wire(key []byte) error {
 		return err
 	}
 	s.cfg.Exposure.serve(s)
-	s.cfg.Gateway.connect(s.Engine, held)
 	derive := func(purpose string) []byte { return record.DeriveKey(key, purpose) }
 	if err = s.extensions.Connect(module.System{Engine: s.Engine, Store: s.Store, DeriveKey: derive}); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/chain"
 	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
@@ -72,8 +73,8 @@ func (f *chainFlags) openServers() (*upstream.Manager, map[string]chain.ServerIt
 		return nil, nil, badConfig(err)
 	}
 	opts := upstream.Options{Watcher: thisProgram(), Version: readBuild().Version}
-	if opts.Gates, err = readToolGates(f.Config); err != nil {
-		return nil, nil, err
+	if opts.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
+		return nil, nil, badConfig(err)
 	}
 	if opts.Pins, err = upstream.LoadPins(upstream.PinsPath(f.Config)); err != nil {
 		return nil, nil, term.UsageErrorf("", "%w", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/chain"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/upstream"
@@ -118,7 +119,7 @@ func (c *chains) configure(ctx context.Context) (config chain.Config, err error)
 		config.Path = filepath.Join(filepath.Dir(place.path), chainsFile)
 	}
 	config.Ledger = c.sys.Engine
-	config.Effects = chain.Door{Upstreams: gatewayDoor{c.sys}, Scripts: c.sys.Pool, Workflows: c.sys.Engine, Models: c.sys.completer(), AsksPeople: true, Rights: c.rights}
+	config.Effects = chain.Door{Upstreams: c.servers(), Scripts: c.sys.Pool, Workflows: c.sys.Engine, Models: c.sys.completer(), AsksPeople: true, Rights: c.rights}
 	return config, nil
 }
 
@@ -240,7 +241,7 @@ func (c *chains) watch() *configPart {
 // isRepeatable reports whether a tool may run twice: the operator says so, or its gate keeps it from being
 // called twice.
 func (c *chains) isRepeatable(server, tool string) bool {
-	return c.catalogue.isRepeatable(server, tool) || c.sys.gateway.Door().IsGated(server, tool)
+	return c.catalogue.isRepeatable(server, tool) || c.servers().IsGated(server, tool)
 }
 
 // rights are those that whom a command is done for has now. Whom tokens are kept of needs a valid one
@@ -333,15 +334,21 @@ func (c *chains) actsFor(_ context.Context, e engine.Entry) (engine.Principal, e
 	return owner, nil
 }
 
-// gatewayDoor is the door to other servers that is in force when it is asked.
-type gatewayDoor struct{ sys *system }
-
-func (d gatewayDoor) Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error) {
-	return d.sys.gateway.Door().Call(ctx, p, req)
+// otherServers are the tools of other MCP servers, as a module provides them.
+type otherServers interface {
+	Call(context.Context, engine.Principal, upstream.Request) (upstream.Reply, error)
+	List(engine.Principal, upstream.Kind) []upstream.Item
+	IsGated(server, tool string) bool
 }
 
-func (d gatewayDoor) List(p engine.Principal, kind upstream.Kind) []upstream.Item {
-	return d.sys.gateway.Door().List(p, kind)
+// noServers are those where no module has any.
+type noServers struct{ *upstream.Manager }
+
+func (c *chains) servers() otherServers {
+	if s, ok := module.Find[otherServers](c.sys.Extensions()); ok {
+		return s
+	}
+	return noServers{}
 }
 
 // openedChains are the chains as operations ask them.

@@ -167,12 +167,8 @@ func TestChainActsForOwner(t *testing.T) {
 // operator says so.
 func TestGatedToolsAreRepeatable(t *testing.T) {
 	t.Parallel()
-	g, err := configFlag{Config: putPinned(t, gavelBehind+"gates: [{tool: inner__workflow_list, workflow: w, states: a}]\n")}.openGateway(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	c := &chains{catalogue: &chainCatalogue{}, sys: &system{equipment: equipment{gateway: g}}}
+	config := putPinned(t, gavelBehind+"gates: [{tool: inner__workflow_list, workflow: w, states: a}]\n")
+	c := &chains{catalogue: &chainCatalogue{}, sys: openServing(t, slog.New(slog.DiscardHandler), equipment{file: config})}
 	c.catalogue.section.Store(&chainSection{Settings: &chain.Settings{Repeatable: []string{"inner/workflow.define"}}})
 	for tool, want := range map[string]bool{"workflow.list": true, "workflow.define": true, "workflow.listCheckpoints": false} {
 		if got := c.isRepeatable("inner", tool); got != want {

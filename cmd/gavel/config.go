@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -248,7 +249,7 @@ type checkedFile struct {
 func (c *configCheckCmd) Run(con *console) error {
 	server, err := checkConfig(filepath.Clean(c.File))
 	if err == nil { // what these find was found, but they warn now
-		err = cmp.Or(checkUpstreams(c.File, con.log), checkExposure(c.File, server.Definitions, con.log))
+		err = cmp.Or(checkModules(c.File, parseAll(server.Definitions), con.log), checkExposure(c.File, server.Definitions, con.log))
 		server.warnIdleStagesOf(con.log, server.Definitions)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -281,11 +282,11 @@ func checkConfig(path string) (*serveCmd, error) {
 	if _, err := config.Load(path); err != nil {
 		return nil, badConfig(err)
 	}
-	manager, err := openEvidence(path, nil, nil)
+	manager, err := openEvidence(path)
 	if err == nil {
 		manager.Close()
 	}
-	found := []error{err, checkUpstreams(path, slog.New(slog.DiscardHandler))}
+	found := []error{err}
 	var cmds commands
 	located := map[string]func(string, ...error){}
 	for _, server := range servers {
@@ -301,7 +302,8 @@ func checkConfig(path string) (*serveCmd, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkExposure(path, f.Definitions, slog.New(slog.DiscardHandler)))
-	found = append(found, checkGates(path, f.Definitions), checkModules(path), checkChains(path))
+	definitions := parseAll(f.Definitions)
+	found = append(found, checkModules(path, definitions, slog.New(slog.DiscardHandler)), checkHooks(path, definitions), checkChains(path))
 	_, err = configFlag{Config: path}.issuersFor(f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.anchorFlags.check())
 	located[config.SectionServe](config.SectionModel, f.modelFlags.check(), f.modelFlags.checkModels())
@@ -400,13 +402,12 @@ func (f configFlag) again() string {
 }
 
 // open reads the configuration file; without one the result is nil. Nothing is
-// fetched. What would fail if it were fetched now is logged. A nil gateway is opened where a
-// source is first fetched from it.
-func (f configFlag) open(log *slog.Logger, gateway *gavel.Gateway) (*evidence.Manager, error) {
+// fetched. What would fail if it were fetched now is logged.
+func (f configFlag) open(log *slog.Logger) (*evidence.Manager, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	manager, err := openEvidence(f.Config, gateway, log)
+	manager, err := openEvidence(f.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -417,12 +418,29 @@ func (f configFlag) open(log *slog.Logger, gateway *gavel.Gateway) (*evidence.Ma
 	return manager, nil
 }
 
-func openEvidence(path string, gateway *gavel.Gateway, log *slog.Logger) (*gavel.Fetcher, error) {
-	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: thisProgram(), Gateway: gateway, Logger: log})
-	if err != nil {
-		return nil, badConfig(err)
+// openAlone is open for a command without a system, with what modules have of the file. end closes both.
+func (f configFlag) openAlone(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
+	if manager, err = f.open(log); manager == nil {
+		return nil, func() {}, err
 	}
-	return declared, nil
+	file, err := config.Load(f.Config)
+	var modules module.Extensions
+	if err == nil {
+		modules, err = module.Extend(ctx, module.Setup{File: file, OnDemand: true, Watcher: thisProgram(), Version: readBuild().Version, Log: log})
+	}
+	if err != nil {
+		manager.Close()
+		return nil, nil, badConfig(err)
+	}
+	if tools, ok := module.Find[evidence.Tools](modules); ok {
+		manager.UseTools(tools)
+	}
+	return manager, func() { manager.Close(); modules.Close() }, nil
+}
+
+func openEvidence(path string) (*gavel.Fetcher, error) {
+	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: thisProgram()})
+	return declared, badConfig(err)
 }
 
 // thisProgram is where the running program lies; "" when that cannot be told. On Linux

@@ -38,6 +38,19 @@ func definitionFiles(patterns []string) ([]string, error) {
 	return files, err
 }
 
+// parseAll returns the workflows of files by name, as far as they can be read: gavel lint says what is
+// wrong with the others.
+func parseAll(patterns []string) map[string]*workflow.Definition {
+	files, _ := definitionFiles(patterns)
+	definitions := map[string]*workflow.Definition{}
+	for _, file := range files {
+		if d, err := parseDefinition(file); err == nil {
+			definitions[d.Name] = d
+		}
+	}
+	return definitions
+}
+
 // testEndings are how the names of files of tests end; such files lie next to definitions.
 var testEndings = []string{".test.yaml", ".test.yml", ".test.json"}
 

@@ -32,12 +32,12 @@ type evidenceListCmd struct {
 	configFlag
 }
 
-func (c *evidenceListCmd) Run(con *console) error {
-	declared, err := c.declared(con.log)
+func (c *evidenceListCmd) Run(ctx context.Context, con *console) error {
+	declared, end, err := c.declared(ctx, con.log)
 	if err != nil {
 		return err
 	}
-	defer declared.Close()
+	defer end()
 	infos := append([]evidence.Info{}, declared.List()...)
 	rows := [][]string{{"NAME", "KIND", "READ-ONLY", "TIMEOUT", "ARGUMENTS", "DESCRIPTION"}}
 	for _, i := range infos {
@@ -61,11 +61,11 @@ func argumentNames(arguments map[string]evidence.Argument) string {
 }
 
 // declared opens the sources for a command that is about nothing else.
-func (f configFlag) declared(log *slog.Logger) (*evidence.Manager, error) {
+func (f configFlag) declared(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
 	if f.Config == "" {
-		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
+		return nil, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "sources of evidence are declared in a configuration file, and none was given")
 	}
-	return f.open(log, nil)
+	return f.openAlone(ctx, log)
 }
 
 type evidenceFetchCmd struct {
@@ -96,11 +96,11 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	declared, err := c.declared(con.log)
+	declared, end, err := c.declared(ctx, con.log)
 	if err != nil {
 		return err
 	}
-	defer declared.Close()
+	defer end()
 	if known := declared.Names(); !slices.Contains(known, c.Source) {
 		return term.UsageErrorf("declared are: "+orNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}

@@ -102,18 +102,31 @@ func TestGatewayOverStdio(t *testing.T) {
 	}
 }
 
+// openServing opens a system as a server does, over a store in memory.
+func openServing(t *testing.T, log *slog.Logger, with equipment) *system {
+	t.Helper()
+	with.serves = true
+	sys, err := openSystem(t.Context(), log, storePlace{path: memoryStore}, with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sys.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sys
+}
+
 // What a running server reads again is taken over whole, or not at all.
 func TestChangedUpstreams(t *testing.T) {
 	t.Parallel()
 	path := putPinned(t, gavelBehind)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	g, err := configFlag{Config: path}.openGateway(logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	w := newConfigWatch(logger, path, watchGateway(g, path))
+	sys := openServing(t, logger, equipment{file: path})
+	g := sys.Extensions().Foreign()
+	w := newConfigWatch(logger, path, services(nil).watch(sys.Extensions())...)
 	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
 	for _, c := range []struct{ name, text, said, listed string }{
 		{"nothing changed", gavelBehind, "", "inner__workflow_define inner__workflow_list inner__workflow_listCheckpoints"},
@@ -155,17 +168,12 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 	path := putPinned(t, source)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	g, err := configFlag{Config: path}.openGateway(logger)
+	sources, err := configFlag{Config: path}.open(logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.Close()
-	sources, err := configFlag{Config: path}.open(logger, g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sources.Close()
-	w := newConfigWatch(logger, path, watchGateway(g, path))
+	sys := openServing(t, logger, equipment{file: path, sources: sources})
+	w := newConfigWatch(logger, path, services(nil).watch(sys.Extensions())...)
 	for _, c := range []struct {
 		name, text, said string
 		want             judge.EvidenceFailure

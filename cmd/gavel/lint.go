@@ -8,7 +8,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -47,20 +48,14 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	declared, err := c.configFlag.open(con.log, nil)
+	declared, end, err := c.openAlone(ctx, con.log)
 	if err != nil {
 		return err
 	}
-	defer declared.Close()
-	var gates gate.Config
-	var hooks gate.Hooks
-	if c.Config != "" {
-		if gates, err = readToolGates(c.Config); err != nil {
-			return err
-		}
-		if hooks, err = readHooks(c.Config); err != nil {
-			return err
-		}
+	defer end()
+	rules, err := c.readRules()
+	if err != nil {
+		return err
 	}
 	options := workflow.LintOptions{Owner: operatorOwner, Sources: declared.Names(), Try: true}
 	if options.Models, err = c.modelFlags.list(con.log); err != nil {
@@ -79,8 +74,9 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			return err
 		}
-		result.addMisfits("gate", gates.CheckDefinition)
-		result.addMisfits("hooks", hooks.CheckDefinition)
+		for _, rule := range rules {
+			result.addMisfits(rule.name, rule.check)
+		}
 		report.Files = append(report.Files, result)
 	}
 	if c.Config != "" {
@@ -89,6 +85,32 @@ func (c *lintCmd) Run(ctx context.Context, con *console) error {
 		}
 	}
 	return report.finish(con, c.Strict, c.JSON, c.Schemas)
+}
+
+// lintRule compares definitions with the configuration file.
+type lintRule struct {
+	name  string
+	check func(*workflow.Definition) error
+}
+
+// readRules returns the rules of the configuration file.
+func (c *lintCmd) readRules() (rules []lintRule, err error) {
+	if c.Config == "" {
+		return nil, nil
+	}
+	file, err := config.Load(c.Config)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	for _, rule := range module.LintRules() {
+		check, err := rule.Read(file)
+		if err != nil {
+			return nil, badConfig(err)
+		}
+		rules = append(rules, lintRule{rule.Name, check})
+	}
+	hooks, err := readHooks(c.Config)
+	return append(rules, lintRule{"hooks", hooks.CheckDefinition}), err
 }
 
 // finish prints the issues, and where schemas run, and returns the verdict.

@@ -70,8 +70,7 @@ func (c *mcpCmd) Run(ctx context.Context, con *console) error {
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // told to stop, perhaps in the middle of the start
 	}
-	sys.gateway.Close() // before the limit: other servers have seconds to save what they hold
-	sys.Extensions().Close()
+	sys.Extensions().Close() // before the limit: other servers have seconds to save what they hold
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
@@ -82,15 +81,11 @@ func (c *mcpCmd) open(ctx context.Context, con *console) (*system, error) {
 	if c.Store == memoryStore && c.Reviews && !c.Elicit {
 		con.log.Info("reviews of a store in memory cannot be decided: no other process sees it", "hint", "give --store a file, or refuse such moves with --no-reviews")
 	}
-	gateway, err := c.openGateway(con.log)
-	if err != nil {
-		return nil, err
-	}
 	exposed, err := c.openExposure()
 	if err != nil {
 		return nil, err
 	}
-	return c.openEquipped(ctx, con, equipment{serves: true, reviews: c.Reviews, clientReviews: c.Elicit, gateway: gateway, exposed: exposed})
+	return c.openEquipped(ctx, con, equipment{serves: true, reviews: c.Reviews, clientReviews: c.Elicit, exposed: exposed})
 }
 
 func checkPrincipal(id string) error {
@@ -117,9 +112,6 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if err := loadApproved(ctx, con, entryDefiner{sys.Engine, c.Config}, c.Definitions); err != nil {
 		return err
 	}
-	if err := badConfig(sys.CheckGates(ctx)); err != nil {
-		return err
-	}
 	if err := badConfig(sys.Check(ctx)); err != nil {
 		return err
 	}
@@ -139,7 +131,6 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
-	defer watchCalls(ctx, con.log, sys)()
 	services, err := openServices(ctx, con.log, sys, c.Config)
 	if err != nil {
 		return err
@@ -147,7 +138,7 @@ func (c *mcpCmd) serve(ctx context.Context, con *console, sys *system, principal
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
 	defer forgiveOnHangup(con.log, sys.Pool)()
-	configured := newConfigWatch(con.log, c.Config, append(services.watch(sys.Extensions()), watchGateway(sys.gateway, c.Config), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...)
+	configured := newConfigWatch(con.log, c.Config, append(services.watch(sys.Extensions()), chains.watch(), hooks.watch(c.Config), watchExposure(sys.exposed, c.Config))...)
 	defer runEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.look(ctx, false) })()
 	con.log.Info("serving MCP", "store", sys.place.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", readBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.model.names(), ", "))

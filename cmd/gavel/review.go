@@ -142,7 +142,7 @@ func (c resolveCmd) open(ctx context.Context, con *console, who engine.Principal
 	if req.Decision == judge.Approve {
 		config = c.configFlag
 	}
-	declared, err := config.open(con.log, nil)
+	declared, err := config.open(con.log)
 	if err != nil {
 		return nil, nil, err
 	}

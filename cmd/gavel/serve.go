@@ -36,16 +36,12 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	gateway, err := c.openGateway(con.log)
-	if err != nil {
-		return err
-	}
 	exposed, err := c.openExposure()
 	if err != nil {
 		return err
 	}
 	sys, err := c.openEquipped(ctx, con, equipment{
-		serves: true, reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, gateway: gateway, exposed: exposed,
+		serves: true, reviews: c.Reviews, clientReviews: c.Elicit, quotas: c.quotas(), metered: &metered{}, exposed: exposed,
 	})
 	if err != nil {
 		return err
@@ -53,8 +49,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) error {
 	if err = c.serve(ctx, con, sys); ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // told to stop in the middle of the start
 	}
-	gateway.Close() // before the limit: other servers have seconds to save what they hold
-	sys.Extensions().Close()
+	sys.Extensions().Close() // before the limit: other servers have seconds to save what they hold
 	return errors.Join(err, closeInTime(con.log, sys.Close))
 }
 
@@ -67,9 +62,6 @@ func (c *serveCmd) check(ctx context.Context) error {
 func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err error) {
 	watch := newDefinitionWatch(entryDefiner{sys.Engine, c.Config}, con.log, c.Definitions)
 	if err := watch.start(ctx); err != nil {
-		return err
-	}
-	if err := badConfig(sys.CheckGates(ctx)); err != nil {
 		return err
 	}
 	if err := badConfig(sys.Check(ctx)); err != nil {
@@ -124,7 +116,6 @@ func (c *serveCmd) serve(ctx context.Context, con *console, sys *system) (err er
 	if c.Reviews {
 		defer watchReviews(ctx, con.log, sys.Engine)()
 	}
-	defer watchCalls(ctx, con.log, sys)()
 	services, err := openServices(ctx, con.log, sys, c.Config)
 	if err != nil {
 		return err
@@ -332,23 +323,6 @@ func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop 
 			log.Warn("cannot look through the reviews; trying again in a minute", "error", err)
 		case n > 0:
 			log.Info("reviews that nobody decided in time", "number", n)
-		}
-	})
-}
-
-// watchCalls settles calls of other servers' tools that were not answered in time as unknown, until
-// the returned function is called: a process that was killed does not come back to its own.
-func watchCalls(ctx context.Context, log *slog.Logger, sys *system) (stop func()) {
-	return runEvery(ctx, 0, expireEvery, func(ctx context.Context) {
-		if len(sys.gateway.Gates().Gates) == 0 {
-			return
-		}
-		n, err := sys.Engine.SettleOverdue(ctx)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			log.Warn("cannot look through the open calls; trying again in a minute", "error", err)
-		case n > 0:
-			log.Warn("calls of other servers' tools were not answered in time; a person has to say whether they happened", "number", n)
 		}
 	})
 }

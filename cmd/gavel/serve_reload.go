@@ -51,7 +51,7 @@ func newReloader(con *console, c *serveCmd, r *routes, known *callers, watch *de
 		inForce: slices.Clone(con.settings.list), notTaken: map[string]bool{},
 		issuers: con.settings.section(config.SectionAuth), evidence: con.settings.section(config.SectionEvidence),
 	}
-	parts := append([]*configPart{{prepare: l.prepare}, watchGateway(r.sys.gateway, c.Config)}, more...)
+	parts := append([]*configPart{{prepare: l.prepare}}, more...)
 	l.configured = newConfigWatch(con.log, c.Config, parts...)
 	return l
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -85,7 +86,7 @@ func (m *metered) tellServices(tell telemetry.Tell) {
 }
 
 // checkModules finds what is wrong with the sections of modules, as far as that can be told without variables.
-func checkModules(path string) error {
+func checkModules(path string, definitions map[string]*workflow.Definition, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
 		return badConfig(err)
@@ -93,7 +94,7 @@ func checkModules(path string) error {
 	var wrong []error
 	for _, m := range module.All() {
 		if m.Check != nil {
-			wrong = append(wrong, badConfig(m.Check(file)))
+			wrong = append(wrong, badConfig(m.Check(module.Check{File: file, Definitions: definitions, Log: log})))
 		}
 	}
 	return errors.Join(wrong...)

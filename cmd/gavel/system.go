@@ -14,7 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators"
@@ -47,8 +46,6 @@ type equipment struct {
 	model   *model            // nil when none is configured
 	sources *evidence.Manager // nil without --config
 	anchors *record.Signer    // nil when nobody anchors
-	gateway *gavel.Gateway    // nil without other MCP servers
-	gates   gate.Config       // of a command without a gateway
 	exposed *gavel.Exposure   // nil where no workflow is a tool of its own
 	// reviews lets escalated moves wait for a person, clientReviews lets the agent's own
 	// client ask that person.
@@ -60,19 +57,19 @@ type equipment struct {
 // Close ends what is told, and asked of models and sources.
 func (e equipment) Close() error {
 	e.sources.Close()
-	e.gateway.Close()
 	return e.model.Close()
 }
 
 // Close ends what is asked elsewhere, then the workers, and then the store.
 func (s *system) Close() error {
 	s.chains.Close()
+	s.Extensions().Close()
 	return errors.Join(s.equipment.Close(), s.System.Close())
 }
 
 // configure puts the equipment into the configuration of a system.
 func (e equipment) configure(cfg gavel.Config) gavel.Config {
-	cfg.NoReviews, cfg.Version, cfg.Gateway, cfg.Exposure = !e.reviews, readBuild().Version, e.gateway, e.exposed
+	cfg.NoReviews, cfg.Version, cfg.Exposure = !e.reviews, readBuild().Version, e.exposed
 	cfg.File, cfg.OnDemand, cfg.Watcher = e.file, !e.serves, thisProgram()
 	if e.sources != nil {
 		cfg.Fetcher = e.sources
@@ -85,9 +82,6 @@ func (e equipment) configure(cfg gavel.Config) gavel.Config {
 	}
 	cfg.Configure = func(c *engine.Config) {
 		c.ClientReviews, c.Quotas = e.clientReviews, e.quotas
-		if e.gateway == nil {
-			c.Gated = e.gates.PerformedBy
-		}
 		told := observers{telemetry.DecisionLog{Logger: cfg.Logger}}
 		if e.metered != nil {
 			told = append(told, e.metered.metrics)
@@ -144,16 +138,11 @@ func (f *systemFlags) openEquipped(ctx context.Context, con *console, with equip
 	if with.model, err = f.modelFlags.open(con.log); err != nil {
 		return nil, err
 	}
-	if with.sources, err = f.configFlag.open(con.log, with.gateway); err != nil {
+	if with.sources, err = f.configFlag.open(con.log); err != nil {
 		return nil, err
 	}
 	if with.anchors, err = f.signer(con.log, at.path); err != nil {
 		return nil, err
-	}
-	if f.configFlag.Config != "" && with.gateway == nil {
-		if with.gates, err = readToolGates(f.configFlag.Config); err != nil {
-			return nil, err
-		}
 	}
 	with.metered.count(with)
 	sys, err := openSystem(ctx, con.log, at, with)

@@ -75,13 +75,13 @@ const moduleFolder = "internal/modules/"
 const moduleList = "cmd/gavel/modules.go"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/demo", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
+var modules = []string{"internal/modules/demo", "internal/modules/gateway", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
 
 // everything is what a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/memstore", "engine/sqlitestore", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
-	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/gateway", "internal/hook",
+	"internal/filelock", "internal/latecollect", "internal/operation", "internal/expose", "internal/mcpwire", "internal/mcpface", "internal/httpapi", "internal/httpapi/client", "internal/console", "internal/hook",
 	"testdata",
 })
 
@@ -157,7 +157,7 @@ var Packages = []Package{
 	{Path: "internal/shell"},
 	{Path: "internal/gate", May: slices.Concat(below5, []string{"internal/shell"})},
 	{Path: "internal/upstream", May: slices.Concat(below5, []string{"internal/clientstate", "internal/egress", "internal/process", "internal/gate"})},
-	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/upstream", "internal/egress", "internal/filelock", "internal/process", "internal/worktree"})},
+	{Path: "internal/evidence", May: slices.Concat(below5, []string{"internal/egress", "internal/filelock", "internal/process", "internal/worktree"})},
 	{Path: "internal/clientstate", May: []string{"engine/store", "engine/memstore"}},
 	{Path: "internal/chain", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
 	{Path: "internal/telemetry", May: below5},
@@ -180,11 +180,12 @@ var Packages = []Package{
 	// The client of the REST face writes requests as the face reads them.
 	{Path: "internal/httpapi/client", May: slices.Concat(below5, []string{"internal/egress", "internal/httpapi", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
-	{Path: "internal/gateway", May: slices.Concat(below5, services, []string{"internal/operation", "internal/mcpwire"})},
 	{Path: "internal/hook", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
 	// Modules know the core without its faces, and never one another: checkOwn says so as well.
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
+	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, []string{"internal/filelock", "internal/mcpwire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/foreign"})},
+	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, []string{"internal/mcpwire"})},
 	{Path: "internal/modules/measure", May: []string{"internal/module", "internal/term", "judge", "judge/eval"}},
 	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module"})},
 	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},

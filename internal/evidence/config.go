@@ -263,8 +263,8 @@ func readSize(o *document.ObjectReader, key string) int {
 	return size * unit
 }
 
-// issue says what is wrong with a source, at its line where it was read from a file.
-func (c Config) issue(source, pointer, format string, args ...any) *document.Issue {
+// Issue says what is wrong with a source, at its line where it was read from a file.
+func (c Config) Issue(source, pointer, format string, args ...any) *document.Issue {
 	at := string(document.PointerOf("sources", source)) + pointer
 	i := &document.Issue{Rule: document.RuleValue, Path: "/evidence" + at, Message: fmt.Sprintf(format, args...)}
 	if n := c.section.At("sources", source); n != nil {

@@ -96,8 +96,6 @@ func helper(mode string) int {
 		p, _ := os.FindProcess(os.Getpid())
 		p.Kill()
 		hang()
-	case "server":
-		return serveTools(value)
 	case "gate", "gate alone":
 		return gate(mode, value)
 	case "grandchild", "orphan", "escaped":

@@ -39,7 +39,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/egress"
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 	"github.com/gavel-mcp/gavel/internal/process"
-	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -58,11 +57,6 @@ type Options struct {
 	// killed. "" is none: then the kernel ends the commands themselves, on Linux, and none runs in
 	// the background.
 	Watcher string
-	// Upstreams is the door to other MCP servers that is in force, whose tools sources may be. nil
-	// and a nil Manager are none.
-	Upstreams func() (*upstream.Manager, error)
-	// OnClose is called at the end of Close.
-	OnClose func()
 }
 
 // Kinds of sources.
@@ -93,8 +87,7 @@ type Manager struct {
 	watcher *process.Watcher
 	public  *egress.Guard
 	private *egress.Guard
-	door    func() (*upstream.Manager, error)
-	onClose func()
+	tools   Tools  // nil: there are none
 	runner  string // for commands in the background
 	results atomic.Pointer[results]
 
@@ -114,12 +107,6 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = os.LookupEnv
 	}
-	if opts.Upstreams == nil {
-		opts.Upstreams = func() (*upstream.Manager, error) { return nil, nil }
-	}
-	if opts.OnClose == nil {
-		opts.OnClose = func() {}
-	}
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("evidence: find the directory of the configuration: %w", err)
@@ -130,8 +117,6 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		watcher: process.NewWatcher(opts.Watcher),
 		public:  egress.NewGuard(false),
 		private: egress.NewGuard(true),
-		door:    opts.Upstreams,
-		onClose: opts.OnClose,
 		runner:  opts.Watcher,
 		closing: make(chan struct{}),
 		running: map[*context.CancelFunc]bool{},
@@ -141,7 +126,7 @@ func New(cfg Config, opts Options) (*Manager, error) {
 		s := cfg.Sources[name]
 		before := len(faults)
 		c := compiler{name: name, dir: dir, lookup: opts.LookupEnv, fail: func(pointer, format string, args ...any) {
-			faults = append(faults, cfg.issue(name, pointer, format, args...))
+			faults = append(faults, cfg.Issue(name, pointer, format, args...))
 		}}
 		if compiled := c.compile(s); len(faults) == before {
 			m.add(name, s, compiled)
@@ -152,6 +137,9 @@ func New(cfg Config, opts Options) (*Manager, error) {
 	}
 	return m, nil
 }
+
+// UseTools has sources that are tools of other MCP servers called. Call it before anything is fetched.
+func (m *Manager) UseTools(tools Tools) { m.tools = tools }
 
 func (m *Manager) add(name string, s Source, compiled *source) {
 	i := Info{
@@ -169,7 +157,7 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 	case *background:
 		i.Background, k.watcher, k.runner, k.results = true, m.watcher, m.runner, &m.results
 	case *tool:
-		i.Kind, k.door = KindUpstream, m.door
+		i.Kind, k.manager = KindUpstream, m
 	}
 	m.sources[name] = compiled
 	m.infos = append(m.infos, i)
@@ -330,5 +318,4 @@ func (m *Manager) Close() {
 	m.watcher.Close()
 	m.public.Transport().CloseIdleConnections()
 	m.private.Transport().CloseIdleConnections()
-	m.onClose()
 }

@@ -4,22 +4,33 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
+// Tools calls tools of other MCP servers.
+type Tools interface {
+	// CallTool calls one with the rights of a principal. params are those of tools/call. An error is as of
+	// judge.Fetcher: it says nothing of the tool.
+	CallTool(ctx context.Context, p engine.Principal, server, tool string, params json.RawMessage) (ToolReply, error)
+}
+
+// ToolReply is what a server answered, a result or an error of JSON-RPC, or why there is no answer.
+type ToolReply struct {
+	Result, Error json.RawMessage
+	Failure       judge.EvidenceFailure
+	Detail        string // of the failure; "" for a timeout of the source
+}
+
 // tool calls a tool of another MCP server.
 type tool struct {
 	Tool
-	limit  int
-	output Output
-	door   func() (*upstream.Manager, error)
+	limit   int
+	output  Output
+	manager *Manager
 }
 
 func (t *tool) warnings() []string { return nil }
@@ -30,53 +41,23 @@ func (t *tool) prepare(r judge.EvidenceRequest, given document.JSON) (fetch, str
 	return func(ctx context.Context) (judge.FetchResult, error) { return t.call(ctx, p, params) }, ""
 }
 
-// call asks as the principal whose move is judged. A call that ended because the upstreams
-// were read again says nothing of the tool.
+// call asks as the principal whose move is judged.
 func (t *tool) call(ctx context.Context, p engine.Principal, params json.RawMessage) (judge.FetchResult, error) {
-	door, err := t.door()
-	if err != nil {
-		return failedFetch(judge.FailureUnavailable, "the upstreams cannot be used: %v", err), nil
+	if t.manager.tools == nil {
+		return failedFetch(judge.FailureUnavailable, "this program calls no tools of other servers"), nil
 	}
-	reply, err := door.Call(ctx, p, upstream.Request{
-		Upstream: t.Server, Method: "tools/call", Kind: upstream.KindTool, Name: t.Name, Params: params,
-		Progress: func(json.RawMessage) {}, // with it the source's timeout is the one that counts
-	})
-	if err == nil {
-		return t.read(reply), nil
-	}
-	if now, _ := t.door(); now != door {
-		return judge.FetchResult{}, fmt.Errorf("%w: the upstreams were read again", judge.ErrBusy)
-	}
-	return callFailure(ctx, err)
-}
-
-// callFailure says why there is no answer.
-func callFailure(ctx context.Context, err error) (judge.FetchResult, error) {
-	e, ok := errors.AsType[*upstream.Error](err)
+	reply, err := t.manager.tools.CallTool(ctx, p, t.Server, t.Name, params)
 	switch {
-	case ctx.Err() != nil || !ok:
-		return failedFetch(judge.FailureTimeout, ""), nil
-	case e.Code == upstream.CodeBusy:
-		return judge.FetchResult{}, fmt.Errorf("%w: %s", judge.ErrBusy, e.Message)
+	case err != nil:
+		return judge.FetchResult{}, err
+	case reply.Failure != "":
+		return judge.FetchResult{Failure: reply.Failure, Detail: reply.Detail}, nil
 	}
-	failures := map[upstream.Code]judge.EvidenceFailure{
-		upstream.CodeInvalid: judge.FailureArgument, upstream.CodeUnavailable: judge.FailureUnavailable, upstream.CodeLost: judge.FailureUnavailable,
-		upstream.CodeTimeout: judge.FailureTimeout, upstream.CodeProtocol: judge.FailureMalformed,
-	}
-	failure, known := failures[e.Code]
-	switch {
-	case e.Code == upstream.CodeUnknown:
-		return failedFetch(judge.FailureRefused, "the tool is not there, or not allowed to whoever asked for the move"), nil
-	case failure == judge.FailureArgument: // the message has names of keys
-		return failedFetch(failure, "the server cannot be asked with these arguments: they can be read in two ways, or are too long"), nil
-	case !known:
-		failure = judge.FailureRefused
-	}
-	return failedFetch(failure, "%s", e.Message), nil
+	return t.read(reply), nil
 }
 
 // read takes what the tool gave: its structured content or its text.
-func (t *tool) read(reply upstream.Reply) judge.FetchResult {
+func (t *tool) read(reply ToolReply) judge.FetchResult {
 	if reply.Error != nil {
 		return failedFetch(judge.FailureRefused, "the server answered with the error %s", document.Known(reply.Error).Get("code").Raw())
 	}

@@ -33,8 +33,10 @@ type Module struct {
 	Sections []Section
 	// Schemas is a JSON object with a JSON Schema for each section.
 	Schemas []byte
-	// Check finds what is wrong with a configuration file without fetching anything or reading variables.
-	Check func(*config.File) error
+	// Check finds what is wrong with a configuration file.
+	Check func(Check) error
+	// Lint are rules for definitions.
+	Lint []LintRule
 	// Serve makes what runs next to a server; nil for nothing.
 	Serve func(Host) (*Service, error)
 	// Extend makes what takes part in a system, once for each that is opened; nil for nothing.

@@ -46,8 +46,8 @@ func read(file *config.File) ([]export.Webhook, error) {
 }
 
 // check opens every receiver whose settings need no variable.
-func check(file *config.File) error {
-	all, err := read(file)
+func check(c module.Check) error {
+	all, err := read(c.File)
 	for _, h := range all {
 		if bad := h.CheckSecrets(); bad != nil && err == nil {
 			err = bad

@@ -1,4 +1,4 @@
-package gateway_test
+package foreign_test
 
 import (
 	"bufio"
@@ -18,8 +18,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/modules/gateway/foreign"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
@@ -297,4 +297,4 @@ func BenchmarkOwnCalls(b *testing.B) {
 	}
 }
 
-var _ gateway.Door = (*upstream.Manager)(nil)
+var _ foreign.Door = (*upstream.Manager)(nil)

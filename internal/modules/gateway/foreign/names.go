@@ -1,4 +1,4 @@
-package gateway
+package foreign
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package evidence
+package gateway
 
 import (
 	"fmt"
@@ -6,30 +6,39 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// UsesUpstreams reports whether a source is a tool of another MCP server.
-func (c Config) UsesUpstreams() bool {
-	for _, s := range c.Sources {
-		if s.Upstream != nil {
-			return true
-		}
+// checkEvidence is checkSources for a door that is not open: without sources of the kind, nothing is read.
+func checkEvidence(file *config.File, gates gate.Config) error {
+	sources, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(sources.Sources)), func(s evidence.Source) bool { return s.Upstream != nil }) {
+		return nil //nolint:nilerr // whoever opens the sources reports it
 	}
-	return false
+	declared, pins, err := readUpstreams(file)
+	if err != nil {
+		return err
+	}
+	return checkSources(file, declared, pins, gates)
 }
 
-// CheckUpstreams finds tools of sources that no call could reach, or reach with the declared
-// arguments, by what is declared and pinned. hasGate says of the name of a tool for clients whether
-// it has a gate: its calls move a workflow, and a fetch must not. The error is document.Errors, one
-// issue for each.
-func (c Config) CheckUpstreams(declared upstream.Config, pins *upstream.Pins, hasGate func(tool string) bool) error {
+// checkSources finds tools of sources of evidence that no call could reach, or reach with the declared
+// arguments, by what is declared and pinned; and those with a gate: their calls move a workflow, and a
+// fetch must not. The error is document.Errors, one issue for each.
+func checkSources(file *config.File, declared upstream.Config, pins *upstream.Pins, gates gate.Config) error {
+	sources, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+	if err != nil {
+		return err
+	}
 	var faults document.Errors
-	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
-		if s := c.Sources[name]; s.Upstream != nil {
-			checkTool(s, declared, pins, hasGate, func(pointer, format string, args ...any) {
-				faults = append(faults, c.issue(name, pointer, format, args...))
+	for _, name := range slices.Sorted(maps.Keys(sources.Sources)) {
+		if s := sources.Sources[name]; s.Upstream != nil {
+			checkTool(s, declared, pins, gates, func(pointer, format string, args ...any) {
+				faults = append(faults, sources.Issue(name, pointer, format, args...))
 			})
 		}
 	}
@@ -39,7 +48,7 @@ func (c Config) CheckUpstreams(declared upstream.Config, pins *upstream.Pins, ha
 	return nil
 }
 
-func checkTool(s Source, declared upstream.Config, pins *upstream.Pins, hasGate func(string) bool, fail func(pointer, format string, args ...any)) {
+func checkTool(s evidence.Source, declared upstream.Config, pins *upstream.Pins, gates gate.Config, fail func(pointer, format string, args ...any)) {
 	t := s.Upstream
 	server, ok := declared.Servers[t.Server]
 	if !ok {
@@ -63,7 +72,7 @@ func checkTool(s Source, declared upstream.Config, pins *upstream.Pins, hasGate 
 			fail("/upstream/tool", "the server %q has no pinned tool %q%s", t.Server, t.Name, didYouMean(t.Name, slices.Collect(maps.Keys(tools))))
 			return
 		}
-		if hasGate(item.Public) {
+		if gates.Of(item.Public) != nil {
 			fail("/upstream/tool", "the tool %q has a gate, so that each call moves a workflow; evidence comes from tools without one", t.Name)
 			return
 		}
@@ -76,7 +85,7 @@ func checkTool(s Source, declared upstream.Config, pins *upstream.Pins, hasGate 
 
 // checkToolArguments finds arguments that the tool does not know, and those that it demands and
 // does not get.
-func checkToolArguments(s Source, schema document.JSON, fail func(pointer, format string, args ...any)) {
+func checkToolArguments(s evidence.Source, schema document.JSON, fail func(pointer, format string, args ...any)) {
 	var known []string
 	for name := range schema.Get("properties").Members() {
 		known = append(known, name.Text())

@@ -1,4 +1,4 @@
-package gavel
+package gateway
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-// Package gateway serves what other MCP servers offer through mcpwire: their tools, resources,
+// Package foreign serves what other MCP servers offer through mcpwire: their tools, resources,
 // resource templates and prompts, under names that begin with the server's.
 //
 // It promises that a definition, an answer and an error reach the client as the server wrote
@@ -7,8 +7,8 @@
 // and that what a principal may not use is as unknown to it as what does not exist.
 //
 // It must never reach a server but through the one door, decide who may use what, or trust what
-// a server says. Only programs import it, through the root package.
-package gateway
+// a server says. Only the module imports it.
+package foreign
 
 import (
 	"bytes"
@@ -35,8 +35,8 @@ type Door interface {
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
 }
 
-// Gateway is a mcpwire.Foreign. It is safe for concurrent use.
-type Gateway struct {
+// Face is a mcpwire.Foreign. It is safe for concurrent use.
+type Face struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -50,15 +50,15 @@ type list struct {
 	kind      mcpwire.Kind
 }
 
-var _ mcpwire.Foreign = (*Gateway)(nil)
+var _ mcpwire.Foreign = (*Face)(nil)
 
-// New returns a Gateway without servers.
-func New(log *slog.Logger) *Gateway {
-	return &Gateway{log: log, waiting: map[list]chan struct{}{}}
+// New returns a Face without servers.
+func New(log *slog.Logger) *Face {
+	return &Face{log: log, waiting: map[list]chan struct{}{}}
 }
 
 // Serve replaces the door whose tools, resources and prompts are served, and notifies clients whose lists change.
-func (g *Gateway) Serve(door Door) {
+func (g *Face) Serve(door Door) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.door
@@ -81,7 +81,7 @@ func listOf(door Door, l list) []upstream.Item {
 func isSameItem(a, b upstream.Item) bool { return a.Public == b.Public && bytes.Equal(a.Raw, b.Raw) }
 
 // Announce tells those whose list may have changed; upstream.Options.Changed takes it.
-func (g *Gateway) Announce(c upstream.Change) {
+func (g *Face) Announce(c upstream.Change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l, changed := range g.waiting {
@@ -93,7 +93,7 @@ func (g *Gateway) Announce(c upstream.Change) {
 }
 
 // Changed implements mcpwire.Foreign.
-func (g *Gateway) Changed(p engine.Principal, kind mcpwire.Kind) <-chan struct{} {
+func (g *Face) Changed(p engine.Principal, kind mcpwire.Kind) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := list{p, kind}
@@ -103,14 +103,14 @@ func (g *Gateway) Changed(p engine.Principal, kind mcpwire.Kind) <-chan struct{}
 	return g.waiting[l]
 }
 
-func (g *Gateway) current() Door {
+func (g *Face) current() Door {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.door
 }
 
 // List implements mcpwire.Foreign.
-func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.Item) {
+func (g *Face) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.Item) {
 	for _, item := range listOf(g.current(), list{p, kind}) {
 		if mayList(item) {
 			items = append(items, publishItem(item))
@@ -121,7 +121,7 @@ func (g *Gateway) List(p engine.Principal, kind mcpwire.Kind) (items []mcpwire.I
 }
 
 // Find implements mcpwire.Foreign.
-func (g *Gateway) Find(ctx context.Context, kind mcpwire.Kind, name string) (mcpwire.Item, bool) {
+func (g *Face) Find(ctx context.Context, kind mcpwire.Kind, name string) (mcpwire.Item, bool) {
 	door := g.current()
 	if door == nil || !isPrefixed(kind, name) {
 		return mcpwire.Item{}, false
@@ -143,7 +143,7 @@ func isPrefixed(kind mcpwire.Kind, name string) bool {
 }
 
 // Ask implements mcpwire.Foreign.
-func (g *Gateway) Ask(ctx context.Context, p engine.Principal, r mcpwire.Request) (mcpwire.Reply, error) {
+func (g *Face) Ask(ctx context.Context, p engine.Principal, r mcpwire.Request) (mcpwire.Reply, error) {
 	door := g.current()
 	if door == nil || !isPrefixed(r.Kind, r.Name) {
 		return mcpwire.Reply{}, mcpwire.ErrNotForeign
@@ -212,7 +212,7 @@ var internalFailures = []upstream.Code{upstream.Code(engine.CodeInternal), upstr
 
 // explain says why there is no reply: a model reads it as the result of a tool, and other
 // requests have no result that says so.
-func (g *Gateway) explain(ctx context.Context, r mcpwire.Request, server string, err error) (mcpwire.Reply, error) {
+func (g *Face) explain(ctx context.Context, r mcpwire.Request, server string, err error) (mcpwire.Reply, error) {
 	e, known := errors.AsType[*upstream.Error](err)
 	switch {
 	case known && e.Code == upstream.CodeUnknown:

@@ -1,4 +1,4 @@
-package gavel
+package gateway
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/filelock"
 )
 
@@ -14,6 +15,14 @@ const heldKept = 24 * time.Hour
 
 // heldCalls is the path of evidence.CallsFolder; "" holds nothing.
 type heldCalls string
+
+// findHeldCalls are the gated calls that processes over a store make on this machine.
+func findHeldCalls(folder string) heldCalls {
+	if folder == "" {
+		return ""
+	}
+	return heldCalls(filepath.Join(folder, evidence.CallsFolder))
+}
 
 // hold shows that this process makes a call, until release. A call that cannot be held is overdue at its deadline.
 func (h heldCalls) hold(call string) (release func()) {

@@ -1,4 +1,4 @@
-package gavel_test
+package gateway_test
 
 import (
 	"context"
@@ -19,7 +19,9 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -109,7 +111,7 @@ states:
 type gated struct {
 	*gavel.System
 	t       *testing.T
-	gateway *gavel.Gateway
+	gateway mcpwire.Foreign
 	ops     ops
 }
 
@@ -124,20 +126,17 @@ func openGated(t *testing.T) *gated {
 		}
 	}
 	var err error
-	if g.gateway, err = gavel.OpenGateway(filepath.Join(dir, "gavel.yaml"), gavel.GatewayConfig{Version: "1"}); err != nil {
-		t.Fatal(err)
-	}
-	cfg := gavel.Config{Gateway: g.gateway, Definitions: []string{filepath.Join(dir, "release.yaml"), filepath.Join(dir, "change.yaml"), filepath.Join(dir, "publication.yaml")}}
+	cfg := gavel.Config{File: filepath.Join(dir, "gavel.yaml"), Version: "1", Definitions: []string{filepath.Join(dir, "release.yaml"), filepath.Join(dir, "change.yaml"), filepath.Join(dir, "publication.yaml")}}
 	cfg.Configure = func(c *engine.Config) { c.FeedPoll = 10 * time.Millisecond }
 	if g.System, err = gavel.Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		g.gateway.Close()
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	g.gateway = g.Extensions().Foreign()
 	learned := g.gateway.Changed(ann, mcpwire.Tool)
 	close(open)
 	if <-learned; !slices.Contains(g.tools(ann), "ops__deploy") {
@@ -361,7 +360,11 @@ func TestGatesAreReloadedWhole(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.gateway.Load(t.Context(), file); err == nil || !strings.Contains(err.Error(), c.want) {
+		read, err := config.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Extensions().Parts()[0].Prepare(t.Context(), &module.Change{File: read}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.gates, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package gavel
+package gateway_test
 
 import (
 	"context"
@@ -11,9 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/modules/gateway"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -58,18 +60,15 @@ func TestMoveWhileNothingCanBeRead(t *testing.T) {
 		ann, bob := engine.Principal{ID: "ann", Role: engine.RoleAgent}, engine.Principal{ID: "bob", Role: engine.RoleAgent}
 		db := &flakyTail{}
 		db.fails.Store(true)
-		g, err := OpenGateway(filepath.Join(dir, "gavel.yaml"), GatewayConfig{Logger: slog.New(slog.DiscardHandler)})
+		s, err := gavel.Open(t.Context(), gavel.Config{
+			File: filepath.Join(dir, "gavel.yaml"), Definitions: []string{filepath.Join(dir, "change.yaml")}, Logger: slog.New(slog.DiscardHandler),
+			Configure: func(c *engine.Config) { db.Store, c.Store = c.Store, db },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(t.Context(), Config{Gateway: g, Definitions: []string{filepath.Join(dir, "change.yaml")}, Configure: func(c *engine.Config) {
-			db.Store, c.Store = c.Store, db
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := s.Extensions().Foreign()
 		defer func() {
-			g.Close()
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
@@ -100,7 +99,7 @@ func TestMoveWhileNothingCanBeRead(t *testing.T) {
 				t.Fatalf("%s: somebody was told of what could not be read", move.action)
 			}
 			db.fails.Store(false)
-			wait(tailAgain)
+			wait(gateway.TailAgain)
 			if !told(anns) || told(bobs) != move.toBob {
 				t.Errorf("%s: ann was told: %v, bob: %v", move.action, told(anns), told(bobs))
 			}

@@ -1,4 +1,4 @@
-package evidence_test
+package gateway_test
 
 import (
 	"bufio"
@@ -6,18 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/modules/gateway"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators/document"
+	"github.com/gavel-mcp/gavel/validators/script/worker"
 )
 
 // toolAnswers are what each tool of the test's server answers; ECHO becomes the arguments.
@@ -38,10 +41,26 @@ var toolAnswers = map[string]string{
 	"operate":    `"result":{"content":[{"type":"text","text":"fine"}]}`,
 }
 
+// The variables of a process of the tests that is an MCP server: its mode, and an address that it calls
+// when its tool hangs.
+const (
+	serverVariable = "GATEWAY_TEST_SERVER"
+	hangsVariable  = "GATEWAY_TEST_HANGS"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(workflow.AnswerLintRequest)
+	if mode := os.Getenv(serverVariable); mode != "" {
+		serveTools(mode)
+		return
+	}
+	m.Run()
+}
+
 // serveTools is an MCP server. "drifted" has other descriptions, "crash" does not start.
-func serveTools(mode string) int {
+func serveTools(mode string) {
 	if mode == "crash" {
-		return 3
+		return
 	}
 	var tools []string
 	for name := range toolAnswers {
@@ -59,7 +78,7 @@ func serveTools(mode string) int {
 			}
 		}
 		if json.Unmarshal(in.Bytes(), &m) != nil {
-			return 91
+			return
 		}
 		answer := ""
 		switch m.Method {
@@ -68,8 +87,15 @@ func serveTools(mode string) int {
 		case "tools/list":
 			answer = `"result":{"tools":[` + strings.Join(tools, ",") + `]}`
 		case "tools/call":
-			if m.Params.Name == "ends" {
-				return 4
+			switch address := os.Getenv(hangsVariable); {
+			case m.Params.Name == "ends":
+				return
+			case m.Params.Name == "hangs" && address != "":
+				called, err := net.Dial("tcp", address)
+				if err != nil {
+					return
+				}
+				called.Close()
 			}
 			answer = strings.ReplaceAll(toolAnswers[m.Params.Name], "ECHO", string(m.Params.Arguments))
 		}
@@ -77,16 +103,21 @@ func serveTools(mode string) int {
 			fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", m.ID, answer)
 		}
 	}
-	return 0
 }
 
 // openDoor opens the door to the test's server in a mode, with the pins of another.
 func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstream.Manager {
 	t.Helper()
-	source := this(t, "server="+mode)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	variables := func(mode string) map[string]string {
+		return map[string]string{serverVariable: mode, hangsVariable: os.Getenv(hangsVariable)}
+	}
 	declare := func(set map[string]string) upstream.Config {
 		return upstream.Config{Servers: map[string]upstream.Server{"shop": {
-			Command: source.Command, Set: set, CallTimeout: timeout,
+			Command: []string{self}, Set: set, CallTimeout: timeout,
 			Allow: []upstream.Rule{
 				{Tools: []string{"*s", "e*", "both", "long", "twice", "picture", "failed", "wants more", "task"}, Principals: []string{"agent:*"}},
 				{Tools: []string{"operate"}, Roles: []engine.Role{engine.RoleOperator}},
@@ -97,7 +128,7 @@ func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstrea
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := upstream.Open(declare(this(t, "server="+pinned).Set), upstream.Options{})
+	door, err := upstream.Open(declare(variables(pinned)), upstream.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +137,7 @@ func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstrea
 	if err = errors.Join(err, pins.Set("shop", report.Items)); err != nil {
 		t.Fatal(err)
 	}
-	door, err = upstream.Open(declare(source.Set), upstream.Options{Pins: pins})
+	door, err = upstream.Open(declare(variables(mode)), upstream.Options{Pins: pins})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,14 +145,22 @@ func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstrea
 	return door
 }
 
-func useDoor(door *upstream.Manager) evidence.Options {
-	return evidence.Options{Upstreams: func() (*upstream.Manager, error) { return door, nil }}
+// fetcher fetches from sources that are tools behind a door.
+func fetcher(t testing.TB, tools evidence.Tools, sources map[string]evidence.Source) *evidence.Manager {
+	t.Helper()
+	m, err := evidence.New(evidence.Config{Sources: sources}, evidence.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.UseTools(tools)
+	t.Cleanup(m.Close)
+	return m
 }
 
 func TestTool(t *testing.T) {
 	t.Parallel()
-	well, mortal, impatient := openDoor(t, "", "", time.Minute), openDoor(t, "", "", time.Minute), openDoor(t, "", "", 200*time.Millisecond)
-	drifted, crash := openDoor(t, "drifted", "", time.Minute), openDoor(t, "crash", "", time.Minute)
+	well, mortal, impatient := openDoor(t, "plain", "plain", time.Minute), openDoor(t, "plain", "plain", time.Minute), openDoor(t, "plain", "plain", 200*time.Millisecond)
+	drifted, crash := openDoor(t, "drifted", "plain", time.Minute), openDoor(t, "crash", "plain", time.Minute)
 	whole := evidence.Source{Arguments: map[string]evidence.Argument{"number": {Optional: true, Pattern: "[0-9.]*|true"}, "filter": {Optional: true, MaxLength: 60}}}
 	parsed, text := whole, whole
 	parsed.Output, text.Output = evidence.OutputJSON, evidence.OutputText
@@ -173,7 +212,7 @@ func TestTool(t *testing.T) {
 			s.Upstream, s.MaxOutput = &evidence.Tool{Server: "shop", Name: c.tool}, 100
 			door := cmp.Or(c.door, well)
 			r := judge.EvidenceRequest{Source: "it", Arguments: json.RawMessage(c.arguments), Principal: strings.Trim(cmp.Or(c.who, "agent:a"), "-"), Role: "agent", Caller: "agent:a"}
-			f, err := manager(t, useDoor(door), map[string]evidence.Source{"it": s}).Fetch(t.Context(), r, false)
+			f, err := fetcher(t, gateway.Behind(door), map[string]evidence.Source{"it": s}).Fetch(t.Context(), r, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +235,7 @@ func TestToolIsReadOnlyWhereTheOperatorSaysSo(t *testing.T) {
 	s := evidence.Source{Upstream: &evidence.Tool{Server: "shop", Name: "words"}}
 	marked := s
 	marked.ReadOnly = &yes
-	m := manager(t, useDoor(openDoor(t, "", "", time.Minute)), map[string]evidence.Source{"it": s, "marked": marked})
+	m := fetcher(t, gateway.Behind(openDoor(t, "plain", "plain", time.Minute)), map[string]evidence.Source{"it": s, "marked": marked})
 	for source, want := range map[string]judge.EvidenceFailure{"it": judge.FailureNotReadOnly, "marked": ""} {
 		f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: source, Principal: "agent:a", Role: "agent"}, true)
 		if err != nil || f.Failure != want {
@@ -207,15 +246,15 @@ func TestToolIsReadOnlyWhereTheOperatorSaysSo(t *testing.T) {
 
 // Upstreams that were read again are used at once; a call that this ended decides nothing.
 func TestToolBehindChangedUpstreams(t *testing.T) {
-	t.Parallel()
-	before, after := openDoor(t, "", "", time.Minute), openDoor(t, "", "", time.Minute)
-	var inForce atomic.Pointer[upstream.Manager]
-	inForce.Store(before)
-	asked := make(chan struct{}, 10)
-	m := manager(t, evidence.Options{Upstreams: func() (*upstream.Manager, error) {
-		defer func() { asked <- struct{}{} }()
-		return inForce.Load(), nil
-	}}, map[string]evidence.Source{
+	called, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer called.Close()
+	t.Setenv(hangsVariable, called.Addr().String())
+	before, after := openDoor(t, "plain", "plain", time.Minute), openDoor(t, "plain", "plain", time.Minute)
+	tools := gateway.Behind(before)
+	m := fetcher(t, tools, map[string]evidence.Source{
 		"words": {Upstream: &evidence.Tool{Server: "shop", Name: "words"}}, "hangs": {Upstream: &evidence.Tool{Server: "shop", Name: "hangs"}},
 	})
 	ask := func(source string) (judge.FetchResult, error) {
@@ -224,14 +263,15 @@ func TestToolBehindChangedUpstreams(t *testing.T) {
 	if f, err := ask("words"); err != nil || f.Failure != "" {
 		t.Fatalf("%+v, %v", f, err)
 	}
-	<-asked
 	hanging := make(chan error)
 	go func() {
 		_, err := ask("hangs")
 		hanging <- err
 	}()
-	<-asked // it has the door that is closed now
-	inForce.Store(after)
+	if _, err := called.Accept(); err != nil { // the server of before has the call
+		t.Fatal(err)
+	}
+	tools.Use(after)
 	before.Close()
 	if err := <-hanging; !errors.Is(err, judge.ErrBusy) {
 		t.Error(err)
@@ -241,7 +281,7 @@ func TestToolBehindChangedUpstreams(t *testing.T) {
 	}
 }
 
-func TestCheckUpstreams(t *testing.T) {
+func TestCheckSources(t *testing.T) {
 	t.Parallel()
 	pins, err := upstream.LoadPins(filepath.Join(t.TempDir(), "pins.json"))
 	if err != nil {
@@ -273,22 +313,14 @@ func TestCheckUpstreams(t *testing.T) {
 		{`{upstream: {server: tracker, tool: get_issue}, arguments: {number: {}, repos: {}}}`, `/arguments/repos: the tool "get_issue" has no argument "repos"; did you mean "repo"?`},
 		{`{upstream: {server: tracker, tool: search}, arguments: {page: {}}}`, `/arguments/page: the tool "search" has no argument "page"`},
 	} {
-		doc, err := document.Parse("conf/gavel.yaml", []byte(`upstreams: { tracker: {command: [x], allow: [{tools: ["get*", search, set_state]}]}, new: {command: [x], allow: [{tools: ["*"]}]}, fresh: {command: [x], pinning: first-use, allow: [{tools: ["*"]}]} }
+		file, err := config.Parse("conf/gavel.yaml", []byte(`upstreams: { tracker: {command: [x], allow: [{tools: ["get*", search, set_state]}]}, new: {command: [x], allow: [{tools: ["*"]}]}, fresh: {command: [x], pinning: first-use, allow: [{tools: ["*"]}]} }
 evidence:
   sources:
-    it: `+c.source+"\n"), document.Limits{})
+    it: `+c.source+"\ngates: [{tool: tracker__set_state, workflow: w, states: a}]\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		declared, err := upstream.ParseConfig(doc.Get("upstreams"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg, err := evidence.ParseConfig(doc.Get("evidence"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = cfg.CheckUpstreams(declared, pins, func(tool string) bool { return tool == "tracker__set_state" })
+		err = gateway.CheckSources(file, pins)
 		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) && err != nil {
 			t.Errorf("%s: %s, want %s", c.source, got, c.want)
 		}

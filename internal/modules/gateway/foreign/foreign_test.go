@@ -1,4 +1,4 @@
-package gateway_test
+package foreign_test
 
 import (
 	"bufio"
@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/gate"
-	"github.com/gavel-mcp/gavel/internal/gateway"
 	"github.com/gavel-mcp/gavel/internal/mcpwire"
+	"github.com/gavel-mcp/gavel/internal/modules/gateway/foreign"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -76,8 +76,8 @@ func (d *door) Call(ctx context.Context, p engine.Principal, r upstream.Request)
 	return d.call(ctx, r)
 }
 
-func newGateway(d gateway.Door) *gateway.Gateway {
-	g := gateway.New(slog.New(slog.DiscardHandler))
+func newGateway(d foreign.Door) *foreign.Face {
+	g := foreign.New(slog.New(slog.DiscardHandler))
 	g.Serve(d)
 	return g
 }
@@ -108,7 +108,7 @@ func TestListsKeepEverythingButTheName(t *testing.T) {
 			t.Errorf("bob sees %v", list)
 		}
 	}
-	if list := gateway.New(slog.Default()).List(ann, mcpwire.Tool); len(list) > 0 {
+	if list := foreign.New(slog.Default()).List(ann, mcpwire.Tool); len(list) > 0 {
 		t.Errorf("without a door: %v", list)
 	}
 }
@@ -180,7 +180,7 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	d := newDoor()
 	var log strings.Builder
-	g := gateway.New(slog.New(slog.NewTextHandler(&log, nil)))
+	g := foreign.New(slog.New(slog.NewTextHandler(&log, nil)))
 	g.Serve(d)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -259,7 +259,7 @@ func (own) Call(context.Context, engine.Principal, mcpwire.Call) (*mcp.CallToolR
 }
 
 // serve serves a gateway to ann over stdio.
-func serve(t testing.TB, g *gateway.Gateway) (send func(string), next func() string) {
+func serve(t testing.TB, g *foreign.Face) (send func(string), next func() string) {
 	t.Helper()
 	w, err := mcpwire.New(mcpwire.Config{Info: mcp.Implementation{Name: "test", Version: "1"}, Tools: own{}, Foreign: g, Logger: slog.New(slog.DiscardHandler), Options: []server.ServerOption{server.WithToolCapabilities(true)}})
 	if err != nil {

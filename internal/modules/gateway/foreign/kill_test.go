@@ -1,6 +1,6 @@
 //go:build unix
 
-package gateway_test
+package foreign_test
 
 import (
 	"bufio"
@@ -29,6 +29,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/sqlitestore"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/config"
+	_ "github.com/gavel-mcp/gavel/internal/modules/gateway" // which the system serves
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -192,11 +193,6 @@ func serveGavel(dir string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	g, err := gavel.OpenGateway(filepath.Join(dir, "gavel.yaml"), gavel.GatewayConfig{Logger: log})
-	if err != nil {
-		return err
-	}
-	defer g.Close()
 	path := filepath.Join(dir, "gavel.db")
 	key, err := record.LoadOrCreateKey(gavel.KeyBeside(path))
 	if err != nil {
@@ -206,7 +202,7 @@ func serveGavel(dir string) error {
 	if err != nil {
 		return err
 	}
-	sys, err := gavel.New(mortal{db, dir}, key, gavel.Config{Store: path, Gateway: g, Logger: log, Configure: func(c *engine.Config) {
+	sys, err := gavel.New(mortal{db, dir}, key, gavel.Config{Store: path, File: filepath.Join(dir, "gavel.yaml"), Logger: log, Configure: func(c *engine.Config) {
 		c.Now = func() time.Time { return time.Now().Add(ahead) }
 	}})
 	if err != nil {

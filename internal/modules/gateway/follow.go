@@ -1,4 +1,4 @@
-package gavel
+package gateway
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// follower reads what every process commits, to tell whose lists it changes.
-var follower = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
+// operator is on whose behalf definitions are read, and what every process commits.
+var operator = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
 
 // tailAgain is how long after a failure what is committed is read again.
 const tailAgain = time.Second
 
 // follow announces moves from now on, if a gate lists a tool by where workflows stand.
-func (g *Gateway) follow() {
+func (g *gateway) follow() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := g.engine.Load()
@@ -40,11 +40,11 @@ func (g *Gateway) follow() {
 }
 
 // announceMoves announces what is committed until ctx ends.
-func (g *Gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *engine.Follower) {
+func (g *gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *engine.Follower) {
 	failing := false
 	for after := int64(-1); ; {
 		changed := feed.Changed()
-		page, err := e.Tail(ctx, follower, engine.TailRequest{After: after})
+		page, err := e.Tail(ctx, operator, engine.TailRequest{After: after})
 		var again <-chan time.Time
 		switch {
 		case err == nil:
@@ -57,7 +57,7 @@ func (g *Gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *eng
 			after, failing = page.Next, false
 		case ctx.Err() == nil:
 			if !failing {
-				g.opts.Logger.Warn("cannot read which tools may be called now; trying again, clients are notified later", "cause", err.Error())
+				g.log.Warn("cannot read which tools may be called now; trying again, clients are notified later", "cause", err.Error())
 			}
 			again, failing = time.After(tailAgain), true
 		}
@@ -74,11 +74,11 @@ func (g *Gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *eng
 }
 
 // announceMove tells those who see an instance that their lists changed, if a move did that.
-func (g *Gateway) announceMove(ctx context.Context, e *engine.Engine, ev engine.EventView) {
-	if ev.To == "" && ev.Status == record.Running || !g.Gates().ListsChange(ev.Workflow, ev.From, ev.To, ev.Status == record.Running) {
+func (g *gateway) announceMove(ctx context.Context, e *engine.Engine, ev engine.EventView) {
+	if ev.To == "" && ev.Status == record.Running || !g.rules().ListsChange(ev.Workflow, ev.From, ev.To, ev.Status == record.Running) {
 		return
 	}
-	status, err := e.Status(ctx, follower, ev.Instance)
+	status, err := e.Status(ctx, operator, ev.Instance)
 	if err != nil {
 		return // it was removed meanwhile
 	}

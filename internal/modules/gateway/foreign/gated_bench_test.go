@@ -1,4 +1,4 @@
-package gateway_test
+package foreign_test
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/config"
+	_ "github.com/gavel-mcp/gavel/internal/modules/gateway" // which the system serves
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -43,12 +44,7 @@ func BenchmarkGatewayGated(b *testing.B) {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	g, err := gavel.OpenGateway(path, gavel.GatewayConfig{Logger: log})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer g.Close()
-	sys, err := gavel.Open(b.Context(), gavel.Config{Store: filepath.Join(dir, "gavel.db"), Gateway: g, Logger: log})
+	sys, err := gavel.Open(b.Context(), gavel.Config{Store: filepath.Join(dir, "gavel.db"), File: path, Logger: log})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,0 +1,36 @@
+package gateway
+
+import (
+	"github.com/gavel-mcp/gavel/internal/config"
+	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/upstream"
+)
+
+// TailAgain is tailAgain.
+const TailAgain = tailAgain
+
+// Access is access.
+type Access = access
+
+// Behind is what others get of a gateway with a door.
+func Behind(door *upstream.Manager) Access { return access{&gateway{door: door}} }
+
+// Use has another door in force.
+func (a Access) Use(door *upstream.Manager) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.door = door
+}
+
+// CheckSources is checkSources of a file.
+func CheckSources(file *config.File, pins *upstream.Pins) error {
+	declared, err := upstream.ParseConfig(file.Section(config.SectionUpstreams))
+	if err != nil {
+		return err
+	}
+	gates, err := gate.ParseConfig(file.Section(config.SectionGates))
+	if err != nil {
+		return err
+	}
+	return checkSources(file, declared, pins, gates)
+}
